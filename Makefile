@@ -1,0 +1,43 @@
+# Every target sets up what it needs: `make demo` and `make test` work on a fresh checkout.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+TESTS ?= tests
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-slow lint bench capabilities clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,demo]'
+	touch $(STAMP)
+
+install: $(STAMP) ## virtual environment with every backend
+
+demo: $(STAMP) ## the main job on a real model: sentence embeddings, measured, verified, explained
+	$(BIN)/python -m examples.demo
+
+test: $(STAMP) ## all tests but the slow ones (under 15 minutes on 2 cores)
+	$(BIN)/python -m pytest $(TESTS) -m "not slow"
+
+test-slow: $(STAMP) ## whole conformance suites, big models, every benchmark workload
+	$(BIN)/python -m pytest $(TESTS) -m slow
+
+lint: $(STAMP) ## ruff, mypy, the layers
+	$(BIN)/ruff check src benchmarks examples tests
+	$(BIN)/ruff format --check src benchmarks examples tests
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP) ## the eleven workloads at every precision, interleaved against every backend
+	$(BIN)/python -m benchmarks.latency --workload all --precision all --output out/latency.json
+
+capabilities: $(STAMP) ## measure what each backend gets right (hours)
+	$(BIN)/python -m benchmarks.capabilities --backend all --docs
+
+clean: ## remove what was built, not what was learnt
+	rm -rf $(VENV) build out *.egg-info src/*.egg-info

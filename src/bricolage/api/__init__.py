@@ -1,0 +1,1 @@
+"""`optimize`, `load`, `Executable`: what `import bricolage` offers."""

@@ -1,0 +1,1 @@
+"""The registration interface, the registry, and one file for each backend."""

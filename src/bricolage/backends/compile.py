@@ -1,0 +1,50 @@
+"""From steps on disk to a program in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bricolage.backends import registry
+from bricolage.backends.interface import RegionModel, Resources
+from bricolage.errors import BackendFailed, BricolageError
+from bricolage.graph.graph import TensorInfo
+from bricolage.plan.step import Step
+from bricolage.runtime.kernel import Kernel
+from bricolage.runtime.program import Program, Stage
+
+
+def compile_step(step: Step, resources: Resources) -> tuple[Kernel, RegionModel]:
+    """Compiles one region.
+
+    Raises:
+        Refused: the backend declines the region.
+        BackendFailed: anything else went wrong in the backend.
+    """
+    region = RegionModel(step.path)
+    backend = registry.get(step.backend)
+    try:
+        return backend.compile(region, step.variant, resources), region
+    except BricolageError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+        raise BackendFailed(backend=step.backend, stage="to compile", reason=reason[:300]) from error
+
+
+def compile_program(
+    steps: Sequence[Step], inputs: Sequence[str], outputs: Sequence[str], resources: Resources
+) -> Program:
+    """Compiles all steps, in executable order. `inputs` and `outputs` are the names of the tensors at the ends.
+
+    Raises:
+        Refused, BackendFailed: see `compile_step`.
+        InvalidGraph: the steps do not fit together.
+    """
+    stages: list[Stage] = []
+    known: dict[str, TensorInfo] = {}
+    for step in steps:
+        kernel, region = compile_step(step, resources)
+        stages.append(Stage(kernel, region.inputs, region.outputs))
+        for info in region.inputs:
+            known.setdefault(info.name, info)
+    return Program(stages, [known[name] for name in inputs if name in known], outputs)

@@ -1,0 +1,210 @@
+"""The backend registration interface: what a backend is, what it claims and how it compiles.
+
+A backend claims regions by a *pattern* over operators, a *constraint* on shapes, attributes and types, and a *rule* that
+grows what the pattern matched (Collage, section 3: backend pattern, constraint, pattern rule). One class in one file:
+
+    class MyBackend(Backend):
+        name, kind, package = "mine", "kernels", "my-library"
+        def claims(self): return [Claim("conv-relu", op("Relu", op("Conv")), constraint=small)]
+        def compile(self, region, variant, resources): return MyKernel(...)
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import onnx_ir as ir
+
+from bricolage.errors import Refused
+from bricolage.graph.graph import Graph, Operator, TensorInfo, describe
+from bricolage.options import Precision
+from bricolage.runtime.kernel import Kernel
+
+Kind = Literal["kernels", "engine"]
+
+
+# --- what a backend claims --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A tree over operators, read from its root (the last operator) to its inputs.
+
+    `types` are the accepted operator types of the root; empty accepts any. `inputs` are matched to the root's inputs
+    in order, in either order for commutative operators; None stands for any value that is not part of the region.
+    """
+
+    types: frozenset[str]
+    inputs: tuple[Pattern | None, ...] | None = None
+    domain: str = ""
+
+
+ANY: None = None
+"""In a pattern: any value, left outside the region."""
+
+
+def op(types: str, *inputs: Pattern | None, domain: str = "") -> Pattern:
+    """`op("Conv")`, `op("Relu|Clip", op("Conv"))`, `op("Add", op("MatMul"), ANY)`. Without inputs, anything feeds it."""
+    return Pattern(frozenset(types.split("|")), inputs or None, domain)
+
+
+def any_operator() -> Pattern:
+    """Matches every single operator; the constraint then decides."""
+    return Pattern(frozenset())
+
+
+Constraint = Callable[[Graph, tuple[Operator, ...]], "str | None"]
+"""Given the matched operators (topological order): None to accept, or the reason for declining."""
+
+
+def accept(_graph: Graph, _operators: tuple[Operator, ...]) -> str | None:
+    """The constraint that accepts everything."""
+    return None
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How a match grows. From the matched region, the immediate post-dominator is absorbed with everything between, as long
+    as `accepts` says None for each operator absorbed; every step is a candidate (nested prefixes). With `maximal`, the
+    largest convex regions in which all operators are accepted are candidates too: this is what makes a backend an engine.
+    """
+
+    accepts: Callable[[Graph, Operator], str | None]
+    limit: int = 12
+    """Largest number of operators of a grown prefix."""
+    maximal: bool = False
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A pattern with its constraint and its growth rule."""
+
+    name: str
+    pattern: Pattern
+    constraint: Constraint = accept
+    growth: Growth | None = None
+
+
+# --- what a backend gets to compile -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RegionModel:
+    """A region on disk: a small ONNX file beside a shared weights file (external data)."""
+
+    path: Path
+
+    @cached_property
+    def model(self) -> ir.Model:
+        """The region as `onnx_ir`; large constants are memory-mapped."""
+        return ir.load(self.path)
+
+    @cached_property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        graph = self.model.graph
+        return tuple(describe(value) for value in graph.inputs if value.name not in graph.initializers)
+
+    @cached_property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        return tuple(describe(value) for value in self.model.graph.outputs)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a kernel may use."""
+
+    threads: int = 1
+    alone: bool = False
+    """True when no other runtime lives in the process: only then may threads spin while waiting."""
+    cache: Path | None = None
+    """Folder in which the backend may keep compiled code between runs (already specific to versions and hardware)."""
+
+
+# --- whether a backend is there ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Available:
+    version: str
+
+
+@dataclass(frozen=True)
+class Missing:
+    reason: str
+    cure: str
+    """The command that adds it."""
+
+
+Status = Available | Missing
+
+
+def installed(package: str, module: str, extra: str) -> Status:
+    """Status from package metadata alone: nothing heavy is imported."""
+    try:
+        version = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return Missing(f"the package {package} is not installed", f"pip install 'bricolage[{extra}]'")
+    if importlib.util.find_spec(module.partition(".")[0]) is None:
+        return Missing(f"{package} {version} is installed but broken", f"pip install --force-reinstall {package}")
+    return Available(version)
+
+
+# --- a backend --------------------------------------------------------------------------------------------------
+
+
+class Backend(ABC):
+    """Something that can compile and run regions. Making one must be cheap: import the framework in the methods.
+
+    Kinds: a *kernel library* runs single operators or small fused patterns; an *engine* gains by getting large regions.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str] = ""
+    """How reports call it."""
+    kind: ClassVar[Kind] = "engine"
+    compiles_slowly: ClassVar[bool] = False
+    """Compiling a region takes seconds rather than milliseconds, so `quick` tries it on large regions only."""
+    dynamic: ClassVar[bool] = False
+    """Runs models whose shapes are known only at run time (`Kernel.run`)."""
+
+    @abstractmethod
+    def status(self) -> Status:
+        """Version, or why it is missing and the command that adds it."""
+
+    @abstractmethod
+    def claims(self) -> Iterable[Claim]:
+        """Regions that the backend offers to run. What it got wrong in its capability table is never claimed."""
+
+    @abstractmethod
+    def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
+        """A kernel for the region.
+
+        Raises:
+            Refused: the backend declines, with the reason. Any other exception counts as a failed compilation.
+        """
+
+    def variants(self, precision: Precision) -> Sequence[str]:
+        """Names of the ways to compile that may reach a precision; each is measured. Example: ("f32", "bf16")."""
+        del precision
+        return ("f32",)
+
+    def environment(self, resources: Resources) -> dict[str, str]:
+        """Environment variables that must stand before the framework is imported in a fresh process."""
+        del resources
+        return {}
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a backend got right in the ONNX backend test suite: operator → version → element type → outcome."""
+
+    backend: str
+    version: str
+    outcomes: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)

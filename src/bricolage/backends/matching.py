@@ -1,0 +1,133 @@
+"""Claims against a graph: which regions a backend offers to run.
+
+Three kinds of region come out of a claim: what its pattern matches; the nested prefixes that its growth rule adds along
+the chain of immediate post-dominators (Collage, section 3.2: pattern generator); and, for engines, maximal regions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+from bricolage.backends.interface import Claim, Growth, Pattern
+from bricolage.graph import bits as bitset
+from bricolage.graph.graph import Graph, Operator
+from bricolage.graph.region import Region
+
+_COMMUTATIVE = frozenset("Add Mul Max Min Sum Mean And Or Xor Equal".split())
+
+
+class Matcher:
+    """Finds the regions of a graph that claims describe."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def regions(self, claims: Iterable[Claim]) -> set[int]:
+        """Bit-sets of all convex regions claimed, except maximal ones."""
+        found: set[int] = set()
+        for claim in claims:
+            for operator in self._graph.operators:
+                matched = self._match(claim.pattern, operator)
+                if matched is None or not Region(self._graph, matched).convex:
+                    continue
+                if claim.constraint(self._graph, Region(self._graph, matched).operators) is not None:
+                    continue
+                found.add(matched)
+                if claim.growth is not None:
+                    found.update(self._grow(matched, operator.number, claim.growth))
+        return found
+
+    def accepted(self, claims: Iterable[Claim]) -> int:
+        """Operators that may be part of a maximal region, as a bit-set."""
+        rules = [claim.growth.accepts for claim in claims if claim.growth is not None and claim.growth.maximal]
+        return bitset.of(
+            operator.number
+            for operator in self._graph.operators
+            if any(accepts(self._graph, operator) is None for accepts in rules)
+        )
+
+    def _match(self, pattern: Pattern, operator: Operator) -> int | None:
+        """Operators that the pattern covers when its root is `operator`; None when it does not match."""
+        if pattern.types and (operator.op_type not in pattern.types or operator.domain != pattern.domain):
+            return None
+        matched = 1 << operator.number
+        if pattern.inputs is None:
+            return matched
+        values = operator.node.inputs
+        if len(values) < len(pattern.inputs):
+            return None
+        orders: list[tuple[Pattern | None, ...]] = [pattern.inputs]
+        if operator.op_type in _COMMUTATIVE and len(pattern.inputs) == 2:
+            orders.append((pattern.inputs[1], pattern.inputs[0]))
+        for order in orders:
+            total: int | None = matched
+            for wanted, value in zip(order, values, strict=False):
+                if wanted is None:
+                    continue
+                producer = self._graph.producer(value) if value is not None else None
+                inner = self._match(wanted, self._graph.operators[producer]) if producer is not None else None
+                if inner is None or total is None:
+                    total = None
+                    break
+                total |= inner
+            if total is not None:
+                return total
+        return None
+
+    def _grow(self, matched: int, root: int, growth: Growth) -> Iterator[int]:
+        region, current = matched, root
+        while True:
+            target = self.post_dominators[current]
+            between = self._between(current, target, growth.limit) if target is not None else None
+            if target is None or between is None:
+                return
+            region |= between
+            if region.bit_count() > growth.limit:
+                return
+            if any(
+                growth.accepts(self._graph, self._graph.operators[n]) is not None for n in bitset.members(between)
+            ):
+                return
+            if Region(self._graph, region).convex:
+                yield region
+            current = target
+
+    def _between(self, source: int, target: int, limit: int) -> int | None:
+        """Operators on the paths from `source` (exclusive) to `target` (inclusive); None when there are over `limit`."""
+        seen: set[int] = set()
+        todo = [source]
+        while todo:
+            for later in self._graph.successors[todo.pop()]:
+                if later in seen:
+                    continue
+                seen.add(later)
+                if len(seen) > limit:
+                    return None
+                if later != target:
+                    todo.append(later)
+        return bitset.of(seen)
+
+    @cached_property
+    def post_dominators(self) -> tuple[int | None, ...]:
+        """Immediate post-dominator of each operator; None where paths to the outputs never meet again.
+
+        Cooper, Harvey & Kennedy, "A Simple, Fast Dominance Algorithm" (2001), on the reversed graph; one pass suffices
+        because operators are numbered topologically.
+        """
+        graph = self._graph
+        count = len(graph)
+        parent: list[int] = [count] * count  # `count` is the virtual exit
+        for number in range(count - 1, -1, -1):
+            leaves = any(graph.is_output(value) for value in graph.operators[number].outputs)
+            targets = [count] if leaves else []
+            targets.extend(graph.successors[number])
+            meeting = targets[0] if targets else count
+            for other in targets[1:]:
+                while meeting != other:
+                    if meeting < other:
+                        meeting = parent[meeting]
+                    else:
+                        other = parent[other]
+            parent[number] = meeting
+        return tuple(None if p == count else p for p in parent)

@@ -1,0 +1,120 @@
+"""Which backends there are: the built-in ones and those of the entry-point group `bricolage.backends`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from collections.abc import Iterable, Mapping
+from functools import cache
+
+from bricolage.backends.interface import Available, Backend, Missing
+from bricolage.errors import BrokenPlugin, DuplicateBackend, MissingBackend, NoBackend, UnknownBackend
+
+GROUP = "bricolage.backends"
+
+_BUILT_IN: Mapping[str, str] = {
+    "onnxruntime": "bricolage.backends.onnxruntime:OnnxRuntime",
+    "openvino": "bricolage.backends.openvino:OpenVino",
+    "torch": "bricolage.backends.torch:Torch",
+    "inductor": "bricolage.backends.inductor:Inductor",
+    "xla": "bricolage.backends.xla:Xla",
+    "tvm": "bricolage.backends.tvm:Tvm",
+    "iree": "bricolage.backends.iree:Iree",
+}
+
+
+@cache
+def _sources() -> dict[str, tuple[str, str]]:
+    """Name → (object reference, who registers it).
+
+    Raises:
+        DuplicateBackend: two packages register the same name.
+    """
+    found = {name: (reference, "bricolage itself") for name, reference in _BUILT_IN.items()}
+    for point in importlib.metadata.entry_points(group=GROUP):
+        source = f"package {point.dist.name}" if point.dist else "an unknown package"
+        if point.name in found:
+            raise DuplicateBackend(name=point.name, first=found[point.name][1], second=source)
+        found[point.name] = (point.value, source)
+    return found
+
+
+def register(name: str, reference: str) -> None:
+    """Adds a backend, given as "module:Class", to this process: for plugins under development and for worker processes,
+    which must know what their parent knows. Registering the same again changes nothing.
+
+    Raises:
+        DuplicateBackend: another one has that name.
+    """
+    known = _sources().setdefault(name, (reference, "this process"))
+    if known[0] != reference:
+        raise DuplicateBackend(name=name, first=known[1], second=reference)
+
+
+def added() -> dict[str, str]:
+    """Name → reference of what `register` added."""
+    return {name: reference for name, (reference, origin) in _sources().items() if origin == "this process"}
+
+
+def names() -> tuple[str, ...]:
+    """Names of all registered backends, installed or not, in order of registration."""
+    return tuple(_sources())
+
+
+def source(name: str) -> str:
+    """Who registers a backend."""
+    return _sources()[name][1]
+
+
+@cache
+def get(name: str) -> Backend:
+    """The backend of that name; its module is imported now, its framework is not.
+
+    Raises:
+        UnknownBackend, BrokenPlugin
+    """
+    if name not in _sources():
+        raise UnknownBackend(name=name, known=", ".join(names()))
+    reference, origin = _sources()[name]
+    module, _, attribute = reference.partition(":")
+    try:
+        made = getattr(importlib.import_module(module), attribute)()
+    except Exception as error:
+        raise BrokenPlugin(name=name, source=origin, reason=f"{type(error).__name__}: {error}") from error
+    if not isinstance(made, Backend) or made.name != name:
+        raise BrokenPlugin(name=name, source=origin, reason=f"'{reference}' is no Backend named '{name}'")
+    return made
+
+
+def available(chosen: Iterable[str] | None = None) -> tuple[Backend, ...]:
+    """The installed backends among `chosen` (all when None).
+
+    Raises:
+        UnknownBackend: a name is not registered.
+        MissingBackend: a backend asked for by name is not installed.
+        NoBackend: none is installed.
+    """
+    usable: list[Backend] = []
+    for name in names() if chosen is None else chosen:
+        backend = get(name)
+        status = backend.status()
+        if isinstance(status, Available):
+            usable.append(backend)
+        elif chosen is not None:
+            raise MissingBackend(name=name, reason=status.reason, cure=status.cure)
+    if not usable:
+        missing = [status for name in names() if isinstance(status := get(name).status(), Missing)]
+        raise NoBackend(why=f" ({len(missing)} are registered, none is installed)" if missing else "")
+    return tuple(usable)
+
+
+def version(name: str) -> str:
+    """Installed version of a backend.
+
+    Raises:
+        MissingBackend: it is not installed.
+    """
+    status = get(name).status()
+    if isinstance(status, Missing):
+        raise MissingBackend(name=name, reason=status.reason, cure=status.cure)
+    return status.version

@@ -1,0 +1,250 @@
+"""The catalogue of everything that can go wrong.
+
+An error is a class with two templates: `what` (what happened, and where) and `hint` (what to do next). Raising it fills
+in the facts: `raise MissingFile(path="x.onnx")`. The command line prints the sentence and exits with `exit_code`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+OK = 0
+INTERNAL = 1
+USAGE = 2
+NO_GAIN = 3
+INACCURATE = 4
+NO_BACKEND = 5
+
+
+class BricolageError(Exception):
+    """Base of the catalogue. `facts` fill the templates and stay readable on the exception."""
+
+    what: ClassVar[str] = "{message}"
+    hint: ClassVar[str] = ""
+    exit_code: ClassVar[int] = INTERNAL
+
+    def __init__(self, **facts: object) -> None:
+        self.facts = facts
+        self.sentence = self.what.format(**facts)
+        self.next_step = self.hint.format(**facts)
+        super().__init__(f"{self.sentence}. {self.next_step}".strip() if self.next_step else self.sentence)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.facts)
+
+
+def _rebuild(kind: type[BricolageError], facts: dict[str, object]) -> BricolageError:
+    return kind(**facts)
+
+
+class UsageError(BricolageError):
+    """The user gave something that cannot be worked with; nothing was written."""
+
+    exit_code = USAGE
+
+
+# --- models -----------------------------------------------------------------------------------------------------
+
+
+class MissingFile(UsageError):
+    what = "there is no file '{path}'"
+    hint = "Check the path"
+
+
+class NotAModel(UsageError):
+    what = "'{path}' is not a readable ONNX model: {reason}"
+    hint = "Export it again, or check that the download is complete"
+
+
+class UnknownOperator(UsageError):
+    what = "operator '{name}' has the unknown type {domain}::{op_type} in opset {opset}"
+    hint = "Only operators of the ONNX standard, com.microsoft and model-local functions are known; rewrite the node"
+
+
+class UnsupportedOpset(UsageError):
+    what = "the model uses opset {opset} of domain '{domain}'; supported are {low} to {high}"
+    hint = "Convert it with onnx.version_converter, or export it at opset {high} or lower"
+
+
+class InvalidGraph(UsageError):
+    what = "the graph is invalid: {reason}"
+    hint = "Run `python -m onnx.checker` on the file and export the model again"
+
+
+class MissingExternalData(UsageError):
+    what = "tensor '{tensor}' lies in the external data file '{path}', which is missing or too short"
+    hint = "Put the data file beside the model"
+
+
+class ExternalDataOutside(UsageError):
+    what = "tensor '{tensor}' refers to '{path}', outside the model's folder"
+    hint = "For safety only data inside the model's folder is read; move the file beside the model"
+
+
+class UnboundDimension(UsageError):
+    what = "input '{input}' has the symbolic dimension '{dimension}', which has no size"
+    hint = "Give it one or more sizes: --shape {dimension}=1,128"
+
+
+class UnknownDimension(UsageError):
+    what = "the model has no symbolic dimension '{dimension}'"
+    hint = "It has: {known}"
+
+
+class UnsupportedType(UsageError):
+    what = "'{name}' has the type {type}, which {who} cannot handle"
+    hint = "{advice}"
+
+
+class BadTorchModel(UsageError):
+    what = "the PyTorch model could not be exported: {reason}"
+    hint = "Try torch.export.export(model, args) by hand; it shows the line of the model that stands in the way"
+
+
+# --- values at run time -----------------------------------------------------------------------------------------
+
+
+class MissingInput(UsageError):
+    what = "input '{name}' is missing"
+    hint = "The model takes: {expected}"
+
+
+class UnknownInput(UsageError):
+    what = "the model has no input '{name}'"
+    hint = "It takes: {expected}"
+
+
+class WrongType(UsageError):
+    what = "input '{name}' has the type {actual}; the model takes {expected}"
+    hint = "Convert it, for example x.astype('{expected}')"
+
+
+class WrongShape(UsageError):
+    what = "input '{name}' has the shape {actual}; the model takes {expected}"
+    hint = "Check the order of dimensions and the batch dimension"
+
+
+class NotFinite(UsageError):
+    what = "input '{name}' holds NaN or infinite values"
+    hint = "Verification needs finite inputs; clean the data"
+
+
+# --- options ----------------------------------------------------------------------------------------------------
+
+
+class BadOption(UsageError):
+    what = "{option} cannot be '{value}'"
+    hint = "{advice}"
+
+
+class UnknownBackend(UsageError):
+    what = "there is no backend '{name}'"
+    hint = "Known backends: {known}"
+
+
+class UnknownPrecision(UsageError):
+    what = "there is no precision '{name}'"
+    hint = "Use one of: highest, high, medium"
+
+
+class NotWritable(UsageError):
+    what = "'{path}' cannot be written: {reason}"
+    hint = "Choose another path or free some space; nothing was left half-written"
+
+
+# --- artifacts --------------------------------------------------------------------------------------------------
+
+
+class BadArtifact(UsageError):
+    what = "'{path}' is not a usable bricolage artifact: {reason}"
+    hint = "Make it again with `bricolage optimize`"
+
+
+class NewerArtifact(UsageError):
+    what = "'{path}' has the artifact format {found}; this bricolage reads up to {known}"
+    hint = "Upgrade bricolage, or make the artifact again with this version"
+
+
+class ForeignArtifact(UsageError):
+    what = "'{path}' was planned for another machine or other versions: {difference}"
+    hint = "Plan again with --replan, or run the best available backend with --any-machine"
+
+
+# --- backends ---------------------------------------------------------------------------------------------------
+
+
+class NoBackend(BricolageError):
+    what = "no backend is usable{why}"
+    hint = "Install one, for example: pip install 'bricolage[onnxruntime]'"
+    exit_code = NO_BACKEND
+
+
+class MissingBackend(BricolageError):
+    what = "backend '{name}' is missing: {reason}"
+    hint = "{cure}"
+    exit_code = NO_BACKEND
+
+
+class DuplicateBackend(UsageError):
+    what = "backend '{name}' is registered twice: by {first} and by {second}"
+    hint = "Uninstall one of the two packages"
+
+
+class BrokenPlugin(UsageError):
+    what = "the backend plugin '{name}' from {source} could not be loaded: {reason}"
+    hint = "Upgrade or uninstall that package"
+
+
+class Refused(BricolageError):
+    """A backend declines a region. Not a failure of the run: the candidate is dropped with this reason."""
+
+    what = "{backend} refuses the region: {reason}"
+
+
+class UnsupportedOperator(BricolageError):
+    """A lowering meets an operator it has no faithful translation for."""
+
+    what = "{library} has no lowering for {op_type} (opset {opset}): {reason}"
+    hint = "Another backend may run it; `bricolage backends` lists them"
+
+
+class BackendFailed(BricolageError):
+    what = "{backend} failed {stage}: {reason}"
+    hint = "The candidate is dropped; `bricolage costs list --failures` shows all such reasons"
+
+
+# --- results ----------------------------------------------------------------------------------------------------
+
+
+class NotAccurate(BricolageError):
+    what = "no contestant reaches the accuracy asked for: the best error is {error:.2e}, the bound {bound:.2e}"
+    hint = "Ask for less (--precision medium) or give a --tolerance"
+    exit_code = INACCURATE
+
+
+class NoPlacement(BricolageError):
+    what = "no candidate covers operator '{name}' ({op_type})"
+    hint = "No installed backend can run it; `bricolage backends` shows which are missing"
+    exit_code = NO_BACKEND
+
+
+class NoReference(BricolageError):
+    what = "no float64 reference could be computed: {reason}"
+    hint = "Give inputs of your own with --input, or install the extra bricolage[torch]"
+    exit_code = INACCURATE
+
+
+class NoCover(BricolageError):
+    """Every operator has a candidate, but no choice of them fits together."""
+
+    what = "no choice of candidates covers the graph exactly once without a cycle{where}"
+    hint = "Allow more backends, or smaller regions"
+    exit_code = NO_BACKEND
+
+
+# --- training ---------------------------------------------------------------------------------------------------
+
+
+class TrainingOperator(UsageError):
+    what = "operator '{name}' has the type {domain}::{op_type}, which exists only for training"
+    hint = "Export the model for inference (evaluation mode)"

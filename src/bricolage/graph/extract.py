@@ -1,0 +1,98 @@
+"""Regions as stand-alone models, and their weights in one shared file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from bricolage.errors import NotWritable
+from bricolage.graph.graph import Graph
+from bricolage.graph.region import Region
+
+WEIGHTS = "weights.data"
+_INLINE_BYTES = 1024  # smaller constants (shapes, axes, scalars) stay inside the model, where passes can see them
+_ALIGNMENT = 64
+
+
+def extract(region: Region) -> ir.Model:
+    """A model that computes just this region: inputs and outputs are the region's own, names are kept, and the
+    constants share memory (or the file) with the whole model."""
+    whole = region.graph.model
+    view = ir.GraphView(
+        region.inputs,
+        region.outputs,
+        nodes=[operator.node for operator in region.operators],
+        initializers=region.constants,
+        opset_imports=dict(whole.graph.opset_imports),
+        name="region",
+    )
+    return ir.Model(view.clone(), ir_version=whole.ir_version)
+
+
+def write_model(model: ir.Model, path: Path) -> None:
+    """Writes a model whose large constants already lie in a weights file beside it (see `share_weights`).
+
+    Raises:
+        NotWritable: the disk is full or the folder is not writable.
+    """
+    try:
+        partial = path.with_suffix(f".{os.getpid()}.partial")
+        onnx.save(ir.to_proto(model), str(partial))
+        partial.replace(path)
+    except OSError as error:
+        raise NotWritable(path=path, reason=error.strerror or error) from error
+
+
+def share_weights(models: Sequence[ir.Model], directory: Path) -> None:
+    """Moves the large constants of `models` into one file `weights.data` in `directory`, equal ones once, and makes the
+    models refer to it. Region models made afterwards are then small files beside it, however large the weights are.
+
+    Raises:
+        NotWritable: the disk is full or the folder is not writable.
+    """
+    target = directory / WEIGHTS
+    written: dict[int, tuple[int, int]] = {}
+    partial = directory / f"{WEIGHTS}.{os.getpid()}.partial"
+    moved: list[tuple[ir.Value, int, int]] = []
+    keep: list[ir.TensorProtocol] = []  # ids in `written` stay unique only while the tensors live
+    try:
+        with partial.open("wb") as file:
+            for value in (value for model in models for graph in model.graphs() for value in graph.initializers.values()):
+                tensor = value.const_value
+                if tensor is None or tensor.nbytes <= _INLINE_BYTES or tensor.dtype == ir.DataType.STRING:
+                    continue
+                identity = id(tensor)
+                if identity not in written:
+                    keep.append(tensor)
+                    file.write(b"\0" * (-file.tell() % _ALIGNMENT))
+                    offset = file.tell()
+                    file.write(tensor.tobytes())
+                    written[identity] = (offset, file.tell() - offset)
+                moved.append((value, *written[identity]))
+        partial.replace(target)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise NotWritable(path=target, reason=error.strerror or error) from error
+    for value, offset, length in moved:
+        tensor = value.const_value
+        assert tensor is not None
+        value.const_value = ir.ExternalTensor(
+            WEIGHTS, offset, length, tensor.dtype, shape=tensor.shape, name=value.name or "", base_dir=directory
+        )
+
+
+def region_file(region: Region, directory: Path, name: str) -> Path:
+    """Writes the region as `directory/name.onnx` and returns the path. Existing files are kept."""
+    path = directory / f"{name}.onnx"
+    if not path.exists():
+        write_model(extract(region), path)
+    return path
+
+
+def graph_of(path: Path) -> Graph:
+    """Reads a prepared model written by `write_model` back as a graph."""
+    return Graph(ir.load(path))

@@ -1,0 +1,227 @@
+"""From a loaded model to a graph that can be placed: dimensions bound, constants folded, types and shapes known.
+
+Shape computations of exported models (Shape → Gather → Concat → Reshape) become constants once the inputs have sizes, so
+folding and inference alternate until nothing changes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx_ir.passes.common import (
+    DeduplicateInitializersPass,
+    IdentityEliminationPass,
+    LiftConstantsToInitializersPass,
+    OutputFixPass,
+    RemoveUnusedNodesPass,
+    ShapeInferencePass,
+)
+
+from bricolage.errors import InvalidGraph, UnboundDimension, UnknownDimension
+from bricolage.graph.graph import Graph, describe
+
+_LOG = logging.getLogger(__name__)
+_FOLD_LIMIT = 64 << 20  # bytes of a folded constant; beyond it computing is cheaper than shipping
+_RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"}
+_ROUNDS = 8
+_INLINE_BYTES = 1024
+
+
+def symbolic_dimensions(model: ir.Model) -> dict[str, list[str]]:
+    """Names of the symbolic dimensions, each with the inputs that have it. A nameless one gets `input.axis`."""
+    found: dict[str, list[str]] = {}
+    for value in model.graph.inputs:
+        if value.name in model.graph.initializers or value.shape is None:
+            continue
+        for axis, dimension in enumerate(value.shape):
+            if not isinstance(dimension, int):
+                found.setdefault(dimension_name(value, axis), []).append(value.name or "")
+    return found
+
+
+def dimension_name(value: ir.Value, axis: int) -> str:
+    """Name under which the user binds a symbolic dimension of an input."""
+    assert value.shape is not None
+    dimension = value.shape[axis]
+    return str(dimension.value) if isinstance(dimension, ir.SymbolicDim) and dimension.value else f"{value.name}.{axis}"
+
+
+def buckets(shapes: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:
+    """Bindings of all dimensions: sizes are paired by position, and a dimension with a single size keeps it.
+
+    Raises:
+        InvalidGraph: two dimensions have different numbers of sizes (other than one).
+    """
+    count = max((len(sizes) for sizes in shapes.values()), default=1)
+    for name, sizes in shapes.items():
+        if len(sizes) not in (1, count):
+            raise InvalidGraph(reason=f"--shape {name} has {len(sizes)} sizes where another dimension has {count}")
+    return [{name: sizes[i if len(sizes) > 1 else 0] for name, sizes in shapes.items()} for i in range(count)]
+
+
+def prepare(model: ir.Model, sizes: Mapping[str, int]) -> Graph:
+    """The graph of `model` with its symbolic dimensions bound to `sizes`, folded and inferred. `model` is not changed.
+
+    Raises:
+        UnboundDimension: a symbolic dimension of an input is not in `sizes`.
+        UnknownDimension: `sizes` names a dimension that the model does not have.
+        InvalidGraph: type inference finds a contradiction.
+    """
+    known = symbolic_dimensions(model)
+    for name in sizes:
+        if name not in known:
+            raise UnknownDimension(dimension=name, known=", ".join(known) or "none, all its shapes are fixed")
+    bound = model.clone()
+    for value in bound.graph.inputs:
+        if value.shape is None or value.name in bound.graph.initializers:
+            continue
+        shape: list[int] = []
+        for axis, dimension in enumerate(value.shape):
+            if isinstance(dimension, int):
+                shape.append(dimension)
+                continue
+            name = dimension_name(value, axis)
+            if name not in sizes:
+                raise UnboundDimension(input=value.name, dimension=name)
+            shape.append(sizes[name])
+        value.shape = ir.Shape(shape)
+    _forget_shapes(bound)
+    check_shapes(bound)
+    return simplify(bound)
+
+
+def simplify(model: ir.Model) -> Graph:
+    """Lifts constants, infers and folds to a fix-point, drops what is unused (in place) and numbers the result."""
+    LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    infer(model)
+    for _ in range(_ROUNDS):
+        if not _fold(model):
+            break
+        infer(model)
+    IdentityEliminationPass()(model)
+    OutputFixPass()(model)
+    RemoveUnusedNodesPass()(model)
+    DeduplicateInitializersPass(size_limit=1024)(model)
+    infer(model)
+    return Graph(model)
+
+
+def infer(model: ir.Model) -> None:
+    """Type and shape inference in place. What cannot be inferred stays open."""
+    ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
+
+
+def check_shapes(model: ir.Model) -> None:
+    """Looks for contradictions between shapes, which lenient inference passes over.
+
+    Raises:
+        InvalidGraph: two shapes that must fit do not.
+    """
+    lean = model.clone()  # large constants matter by shape alone, and would not fit into one message beyond 2 GB
+    for name, value in list(lean.graph.initializers.items()):
+        if value.const_value is not None and value.const_value.nbytes > _INLINE_BYTES:
+            lean.graph.initializers.pop(name)
+            value.const_value = None
+            lean.graph.inputs.append(value)
+    try:
+        onnx.shape_inference.infer_shapes(ir.to_proto(lean), strict_mode=True)
+    except onnx.shape_inference.InferenceError as error:
+        # Strict inference also stumbles over operators that it merely does not know; only contradictions count.
+        contradictions = [line for line in str(error).splitlines() if "ncompatible" in line or "mismatch" in line]
+        if contradictions:
+            raise InvalidGraph(reason=contradictions[0].strip()) from error
+
+
+def _forget_shapes(model: ir.Model) -> None:
+    """Drops recorded shapes that were symbolic: they were written for any size and would now hide the bound ones."""
+    for node in ir.traversal.RecursiveGraphIterator(model.graph):
+        for value in node.outputs:
+            if value.shape is not None and not all(isinstance(dimension, int) for dimension in value.shape):
+                value.shape = None
+    for value in model.graph.outputs:
+        if value.shape is not None and not all(isinstance(dimension, int) for dimension in value.shape):
+            value.shape = None
+
+
+def _fold(model: ir.Model) -> bool:
+    """Replaces operators whose inputs are constants, and shapes of static tensors, by initializers. True if any."""
+    graph = model.graph
+    changed = False
+    outputs = set(graph.outputs)
+    for node in list(graph):
+        results = _shape_value(node) or _evaluate(node, graph.opset_imports)
+        if results is None:
+            continue
+        if any(value in outputs for value in node.outputs):
+            continue  # an output keeps its producer; there is nothing to gain behind it
+        for value, result in zip(node.outputs, results, strict=False):
+            if not value.name:
+                continue
+            tensor = ir.tensor(np.ascontiguousarray(result) if np.ndim(result) else np.asarray(result), name=value.name)
+            constant = ir.Value(name=value.name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
+            value.replace_all_uses_with(constant)
+            value.name = f"{value.name}.folded"
+            graph.register_initializer(constant)
+        graph.remove(node, safe=True)
+        changed = True
+    RemoveUnusedNodesPass()(model)
+    return changed
+
+
+def _shape_value(node: ir.Node) -> list[np.ndarray] | None:
+    """Result of Shape or Size on a tensor of known shape."""
+    if node.domain or node.op_type not in ("Shape", "Size") or node.inputs[0] is None:
+        return None
+    info = describe(node.inputs[0])
+    if info.shape is None or not all(isinstance(dimension, int) for dimension in info.shape):
+        return None
+    sizes = np.asarray(info.shape, dtype=np.int64)
+    if node.op_type == "Size":
+        return [np.asarray(sizes.prod(), dtype=np.int64)]
+    start = node.attributes.get_int("start", 0)
+    end = node.attributes["end"].as_int() if "end" in node.attributes else len(sizes)
+    return [sizes[start:end]]
+
+
+def _evaluate(node: ir.Node, opsets: Mapping[str, int]) -> list[np.ndarray] | None:
+    """Result of an operator whose inputs are all constants, by the ONNX reference implementation; None if not foldable."""
+    from onnx.reference import ReferenceEvaluator
+
+    if node.domain or node.op_type in _RANDOM or not node.inputs:
+        return None
+    if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
+        return None
+    constants: dict[str, np.ndarray] = {}
+    for value in node.inputs:
+        if value is None:
+            continue
+        if value.const_value is None or not value.is_initializer():
+            return None
+        constants[value.name or ""] = value.const_value.numpy()
+    for value in node.outputs:
+        info = describe(value)
+        if info.static and info.bytes > _FOLD_LIMIT:
+            return None
+    # Every constant is handed over as an input: the proto of a large weight would only be serialised and parsed again.
+    function = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            [ir.to_proto(node)],
+            "fold",
+            [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in constants],
+            [onnx.helper.make_value_info(value.name, onnx.TypeProto()) for value in node.outputs if value.name],
+        ),
+        opset_imports=[onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()],
+    )
+    try:
+        results = ReferenceEvaluator(function).run(None, constants)
+    except Exception as error:  # the reference has gaps; an operator that it cannot run simply stays
+        _LOG.debug("not folded: %s (%s)", node.name, error)
+        return None
+    if not all(isinstance(result, np.ndarray | np.generic) for result in results):
+        return None
+    named = iter(results)
+    return [np.asarray(next(named)) if value.name else np.empty(0) for value in node.outputs]

@@ -1,0 +1,152 @@
+"""Work of operators: floating-point operations and bytes moved, from shapes alone.
+
+A multiply-add counts as two operations. Element-wise operators count one operation an element, transcendental ones too:
+the number serves to rank regions and to state floors, not to predict times. Bytes are what must be read and written at
+least once: inputs, constants and outputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bricolage.graph.graph import Operator, describe
+from bricolage.graph.region import Region
+
+
+@dataclass(frozen=True)
+class Work:
+    """Floating-point operations and bytes."""
+
+    flops: int
+    bytes: int
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.flops + other.flops, self.bytes + other.bytes)
+
+
+MOVEMENT = frozenset(
+    "Reshape Flatten Squeeze Unsqueeze Transpose Concat Split Slice Gather GatherElements GatherND Expand Tile Pad Identity"
+    " Cast CastLike Shape Size DepthToSpace SpaceToDepth ScatterElements ScatterND Constant ConstantOfShape".split()
+)
+"""Operators that compute nothing: they only move or rename data."""
+VIEWS = frozenset("Reshape Flatten Squeeze Unsqueeze Identity Shape Size".split())
+"""Operators that need not even move data."""
+
+
+def _shape(operator: Operator, index: int) -> tuple[int, ...]:
+    value = operator.node.inputs[index] if index < len(operator.node.inputs) else None
+    info = describe(value) if value is not None else None
+    return info.sizes if info is not None and info.static else ()
+
+
+def _outputs(operator: Operator) -> int:
+    infos = [describe(value) for value in operator.outputs]
+    return sum(info.elements for info in infos if info.static)
+
+
+def _inputs(operator: Operator) -> int:
+    infos = [describe(value) for value in operator.inputs]
+    return sum(info.elements for info in infos if info.static)
+
+
+def _convolution(operator: Operator) -> int:
+    weight = _shape(operator, 1)  # output channels × input channels of a group × kernel
+    return 2 * _outputs(operator) * math.prod(weight[1:])
+
+
+def _transposed_convolution(operator: Operator) -> int:
+    weight = _shape(operator, 1)  # input channels × output channels of a group × kernel
+    return 2 * math.prod(_shape(operator, 0)) * math.prod(weight[1:])
+
+
+def _matmul(operator: Operator) -> int:
+    left = _shape(operator, 0)
+    return 2 * _outputs(operator) * (left[-1] if left else 1)
+
+
+def _gemm(operator: Operator) -> int:
+    left = _shape(operator, 0)
+    inner = left[0 if operator.attribute("transA", 0) else -1] if left else 1
+    return 2 * _outputs(operator) * inner
+
+
+def _recurrent(gates: int) -> Callable[[Operator], int]:
+    def flops(operator: Operator) -> int:
+        steps, weight, recurrence = _shape(operator, 0), _shape(operator, 1), _shape(operator, 2)
+        if len(steps) < 2 or len(weight) < 3 or len(recurrence) < 3:
+            return _outputs(operator) * gates
+        return 2 * steps[0] * steps[1] * weight[0] * weight[1] * (weight[2] + recurrence[2])
+
+    return flops
+
+
+def _attention(operator: Operator) -> int:
+    query, key = _shape(operator, 0), _shape(operator, 1)
+    if len(query) < 3 or len(key) < 3:
+        return _outputs(operator)
+    return 4 * math.prod(query) * key[-2]
+
+
+def _pool(operator: Operator) -> int:
+    kernel = operator.attribute("kernel_shape", ())
+    return _outputs(operator) * math.prod(kernel)  # type: ignore[call-overload]
+
+
+_FLOPS: dict[str, Callable[[Operator], int]] = {
+    "Conv": _convolution,
+    "ConvInteger": _convolution,
+    "QLinearConv": _convolution,
+    "ConvTranspose": _transposed_convolution,
+    "MatMul": _matmul,
+    "MatMulInteger": _matmul,
+    "QLinearMatMul": _matmul,
+    "FusedMatMul": _matmul,
+    "Gemm": _gemm,
+    "FusedGemm": _gemm,
+    "LSTM": _recurrent(4),
+    "GRU": _recurrent(3),
+    "RNN": _recurrent(1),
+    "Attention": _attention,
+    "MaxPool": _pool,
+    "AveragePool": _pool,
+    "LpPool": _pool,
+    "Softmax": lambda operator: 5 * _outputs(operator),
+    "LogSoftmax": lambda operator: 5 * _outputs(operator),
+    "LayerNormalization": lambda operator: 8 * _outputs(operator),
+    "InstanceNormalization": lambda operator: 8 * _outputs(operator),
+    "GroupNormalization": lambda operator: 8 * _outputs(operator),
+    "RMSNormalization": lambda operator: 5 * _outputs(operator),
+    "BatchNormalization": lambda operator: 2 * _outputs(operator),
+}
+ANCHORS = frozenset(
+    "Conv ConvInteger QLinearConv ConvTranspose MatMul MatMulInteger QLinearMatMul FusedMatMul Gemm FusedGemm LSTM GRU RNN"
+    " Attention".split()
+)
+"""Operators that carry nearly all the work of a model; patterns grow from them."""
+
+
+def flops(operator: Operator) -> int:
+    """Floating-point operations of one operator; 0 for pure data movement."""
+    if operator.op_type in MOVEMENT:
+        return 0
+    special = _FLOPS.get(operator.op_type)
+    if special is not None:
+        return special(operator)
+    if operator.op_type.startswith(("Reduce", "Global", "Arg", "CumSum", "TopK")):
+        return _inputs(operator)
+    return _outputs(operator)
+
+
+def moved(operator: Operator) -> int:
+    """Bytes of one operator on its own: everything read once and written once; 0 for views."""
+    if operator.op_type in VIEWS:
+        return 0
+    return sum(describe(value).bytes for value in (*operator.inputs, *operator.outputs))
+
+
+def work(region: Region) -> Work:
+    """Work of a region: the operations of its operators, and the bytes that enter and leave it (constants included)."""
+    ends = (*region.inputs, *region.constants, *region.outputs)
+    return Work(sum(map(flops, region.operators)), sum(describe(value).bytes for value in ends))

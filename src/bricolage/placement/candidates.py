@@ -1,0 +1,134 @@
+"""Candidates: which regions are worth measuring on which backend, in which order.
+
+Regions come from the backends' claims (single operators, patterns, grown prefixes up to the claim's limit), from the
+segments of the graph, and, per engine, from the maximal regions. Equal regions are measured once, and those that can save
+the most are measured first.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bricolage.backends.interface import Backend
+from bricolage.backends.matching import Matcher
+from bricolage.graph import bits as bitset
+from bricolage.graph.graph import Graph, describe
+from bricolage.graph.identity import Identities
+from bricolage.graph.region import Region
+from bricolage.graph.segments import segments
+from bricolage.graph.work import ANCHORS, VIEWS, Work, work
+from bricolage.options import Precision
+from bricolage.placement.workgraph import GRAPH_INPUT, WorkGraph, WorkOperator, WorkTensor
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to run a region."""
+
+    backend: str
+    variant: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """Regions of one graph with the same identity, and the ways to run them. They share their measurements."""
+
+    key: str
+    regions: tuple[int, ...]
+    """Bit-sets, disjoint or not; the first one stands for all when measuring."""
+    ways: tuple[Way, ...]
+    work: Work
+    level: str
+    """"operator", "prefix" or "segment"."""
+
+    @property
+    def weight(self) -> float:
+        """Estimated share of the model's time that the group stands for (arbitrary unit): work at typical speeds."""
+        return len(self.regions) * (self.work.flops / 1e11 + self.work.bytes / 1e10 + 5e-6)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Everything that could be measured for a graph, most promising first; and what each backend could run as a whole."""
+
+    groups: tuple[Group, ...]
+    whole: tuple[Way, ...]
+    """Ways that cover the whole graph with one region."""
+    claimed: dict[str, int] = field(default_factory=dict)
+    """Per backend the operators that it accepts, as a bit-set."""
+
+
+def work_graph(graph: Graph) -> WorkGraph:
+    """What the searches see of a graph: numbered work and bytes, nothing of `onnx_ir`."""
+    operators = []
+    for operator in graph.operators:
+        amount = work(Region(graph, 1 << operator.number))
+        operators.append(WorkOperator(operator.name, amount.flops, amount.bytes, operator.op_type))
+    tensors = [
+        WorkTensor(value.name or "", operator.number, graph.readers(value), describe(value).bytes, graph.is_output(value))
+        for operator in graph.operators
+        for value in operator.outputs
+    ]
+    entering = {value: None for operator in graph.operators for value in operator.inputs if graph.producer(value) is None}
+    tensors.extend(
+        WorkTensor(value.name or "", GRAPH_INPUT, graph.readers(value), describe(value).bytes)
+        for value in entering
+        if not graph.is_constant(value)
+    )
+    return WorkGraph(tuple(operators), tuple(tensors))
+
+
+def find(graph: Graph, backends: Sequence[Backend], precision: Precision, *, slow_per_region: bool) -> Candidates:
+    """All candidates of `graph` on `backends`. With `slow_per_region` false, backends that compile slowly are candidates
+    for the whole graph only."""
+    matcher, identities = Matcher(graph), Identities(graph)
+    claimed: dict[str, int] = {}
+    offers: dict[int, list[Way]] = defaultdict(list)
+    whole: list[Way] = []
+    everything = graph.everything.bits
+    cuts = segments(graph)
+    for backend in backends:
+        claims = tuple(backend.claims())
+        ways = [Way(backend.name, variant) for variant in backend.variants(precision)]
+        found = matcher.regions(claims)
+        accepted = matcher.accepted(claims)
+        singles = bitset.of(bitset.lowest(region) for region in found if region.bit_count() == 1)
+        claimed[backend.name] = accepted | singles
+        if accepted == everything or everything in found:
+            whole.extend(ways)
+        if backend.compiles_slowly and not slow_per_region:
+            continue
+        found |= {cut for cut in cuts if cut & accepted == cut}
+        for region in found:
+            if region != everything and _worth_measuring(graph, region):
+                offers[region].extend(ways)
+    return Candidates(_group(graph, identities, offers, set(cuts)), tuple(whole), claimed)
+
+
+def _worth_measuring(graph: Graph, region: int) -> bool:
+    """Views alone cost nothing anywhere; regions of several operators must do work to differ from their parts."""
+    operators = Region(graph, region).operators
+    if len(operators) == 1:
+        return True
+    return any(operator.op_type in ANCHORS for operator in operators) or not all(
+        operator.op_type in VIEWS for operator in operators
+    )
+
+
+def _group(graph: Graph, identities: Identities, offers: dict[int, list[Way]], cuts: set[int]) -> tuple[Group, ...]:
+    regions: dict[str, list[int]] = defaultdict(list)
+    ways: dict[str, dict[Way, None]] = defaultdict(dict)
+    for region in sorted(offers):
+        key = identities.key(Region(graph, region))
+        regions[key].append(region)
+        for way in offers[region]:
+            ways[key].setdefault(way)
+    groups = []
+    for key, members in regions.items():
+        first = members[0]
+        level = "operator" if first.bit_count() == 1 else "segment" if first in cuts else "prefix"
+        groups.append(Group(key, tuple(members), tuple(ways[key]), work(Region(graph, first)), level))
+    order = {"segment": 0, "operator": 1, "prefix": 1}
+    return tuple(sorted(groups, key=lambda group: (order[group.level], -group.weight, group.key)))

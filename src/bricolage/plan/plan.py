@@ -1,0 +1,202 @@
+"""`Plan`: what was decided, why, and on what it rests. Frozen dataclasses that round-trip through readable JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+FORMAT = 1
+"""Version of the plan and artifact format. Readers refuse a higher one."""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A graph input or output: name, numpy type name, shape (a name where the dimension is symbolic)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...] | None
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """What a region costs on one backend and variant, or why it does not run there. Times in milliseconds."""
+
+    backend: str
+    variant: str
+    outcome: str
+    median_ms: float | None = None
+    ci_ms: tuple[float, float] | None = None
+    error: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class PlannedRegion:
+    """A region of the plan: operators by number (ranges such as "0-12,15"), who runs it, and the evidence."""
+
+    backend: str
+    variant: str
+    operators: str
+    count: int
+    title: str
+    """Operator types in short, for people."""
+    key: str
+    """Canonical identity: the key of its costs in the database."""
+    flops: int
+    bytes: int
+    cost_ms: float | None
+    """Measured, or predicted from the parts when `measured` is false."""
+    measured: bool
+    boundary_ms: float = 0.0
+    """Predicted cost of taking over the tensors that other regions computed."""
+    alternatives: tuple[Alternative, ...] = ()
+    """All measured ways to run the region, fastest first, the chosen one included."""
+
+    @property
+    def runner_up(self) -> Alternative | None:
+        """The fastest alternative on another backend or variant."""
+        return next(
+            (
+                a
+                for a in self.alternatives
+                if a.median_ms is not None and (a.backend, a.variant) != (self.backend, self.variant)
+            ),
+            None,
+        )
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One entry of the final race: a single backend alone, or a plan. Times in milliseconds."""
+
+    name: str
+    """Backend and variant ("openvino f32"), or the plan's name."""
+    kind: str
+    """"single" or "plan"."""
+    median_ms: float | None
+    ci_ms: tuple[float, float] | None
+    error: float | None
+    accepted: bool
+    reason: str = ""
+    """Why it was dropped or lost; empty for the winner."""
+    compile_s: float | None = None
+    first_run_ms: float | None = None
+    regions: int = 1
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """Measured cost of handing a tensor over, in milliseconds."""
+
+    producer: str
+    consumer: str
+    bytes: int
+    median_ms: float
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Collage's own measures (TVM RFC 0062). All are ratios minus one: 0.05 means five per cent.
+
+    additive_error: |predicted total - measured| / measured; optimality_loss: chosen over the best of everything measured
+    end to end; apparent_loss: chosen over the best single backend (negative when the chosen one is faster).
+    """
+
+    additive_error: float | None
+    optimality_loss: float
+    apparent_loss: float
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """The decision for one binding of the symbolic dimensions."""
+
+    sizes: Mapping[str, int]
+    graph: str
+    """File name of the prepared graph in the artifact."""
+    operators: int
+    chosen: str
+    """Name of the contestant that ships."""
+    regions: tuple[PlannedRegion, ...]
+    contestants: tuple[Contestant, ...]
+    best_single: str
+    speedup_vs_best_single: float
+    speedup_ci: tuple[float, float]
+    significant: bool
+    predicted_ms: float | None
+    original_error: float
+    bound: float
+    quality: Quality
+    boundaries: tuple[Boundary, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """Wall clock per phase."""
+    inputs_from: str = "generated"
+    """Where the inputs of the measurements came from: "generated" with a seed, or the user's file."""
+
+    @property
+    def winner(self) -> Contestant:
+        return next(c for c in self.contestants if c.name == self.chosen)
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """Backends that the regions use, in order of appearance."""
+        return tuple(dict.fromkeys(region.backend for region in self.regions))
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a plan comes from; what must agree for it to be used as it is."""
+
+    bricolage: str
+    versions: Mapping[str, str]
+    """Version of each backend that took part."""
+    fingerprint: str
+    """Short hash of the hardware."""
+    hardware: str
+    """The hardware in words."""
+    threads: int
+    effort: str
+    seed: int
+    created: str
+    """UTC, ISO 8601."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The decisions for all shape buckets of one model."""
+
+    model: str
+    digest: str
+    """Hash of the model's structure and weights."""
+    precision: str
+    tolerance: float | None
+    inputs: tuple[TensorSpec, ...]
+    """What the model takes; symbolic dimensions keep their names."""
+    outputs: tuple[TensorSpec, ...]
+    buckets: tuple[Bucket, ...]
+    provenance: Provenance
+    format: int = FORMAT
+
+
+def ranges(numbers: tuple[int, ...]) -> str:
+    """(0, 1, 2, 5) → "0-2,5". Numbers must ascend."""
+    parts: list[str] = []
+    start = previous = -2
+    for number in (*numbers, -9):
+        if number == previous + 1:
+            previous = number
+            continue
+        if start >= 0:
+            parts.append(f"{start}-{previous}" if previous > start else f"{start}")
+        start = previous = number
+    return ",".join(parts)
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Inverse of `ranges`."""
+    found: list[int] = []
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found.extend(range(int(first), int(last or first) + 1))
+    return tuple(found)

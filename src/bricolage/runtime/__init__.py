@@ -1,0 +1,1 @@
+"""What runs: kernels bound to buffers, programs of kernels, and who owns the cores."""

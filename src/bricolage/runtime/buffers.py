@@ -1,0 +1,56 @@
+"""Buffers: aligned arrays, and one arena for the tensors between regions, shared by tensors that never live together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+ALIGNMENT = 64
+
+
+def aligned(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> np.ndarray:
+    """An uninitialised C-contiguous array whose data starts at a multiple of 64 bytes (a cache line, a vector)."""
+    count = math.prod(shape) * dtype.itemsize
+    raw = np.empty(count + ALIGNMENT, dtype=np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + count].view(dtype).reshape(shape)
+
+
+def bindable(array: np.ndarray) -> bool:
+    """Whether a kernel can be bound to the array as it is."""
+    return array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0 and array.dtype.isnative
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """A tensor of `bytes` bytes that is written at step `first` and last read at step `last`."""
+
+    bytes: int
+    first: int
+    last: int
+
+    def overlaps(self, other: Lifetime) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+def assign_offsets(lifetimes: Mapping[str, Lifetime]) -> tuple[dict[str, int], int]:
+    """Offsets in one arena such that tensors that live at the same time never overlap, and the arena's size in bytes.
+
+    Greedy by size (Pisarchyk & Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020, section 5.2): the
+    largest tensor first, each at the lowest gap that fits.
+    """
+    placed: list[tuple[int, int, Lifetime]] = []  # offset, end, lifetime
+    offsets: dict[str, int] = {}
+    for name, lifetime in sorted(lifetimes.items(), key=lambda item: (-item[1].bytes, item[0])):
+        size = -(-max(lifetime.bytes, 1) // ALIGNMENT) * ALIGNMENT
+        offset = 0
+        for start, end, other in sorted((p for p in placed if p[2].overlaps(lifetime)), key=lambda p: p[:2]):
+            if start - offset >= size:
+                break
+            offset = max(offset, end)
+        offsets[name] = offset
+        placed.append((offset, offset + size, lifetime))
+    return offsets, max((end for _, end, _ in placed), default=0)

@@ -1,0 +1,128 @@
+"""`Program`: compiled regions in order, wired by tensor names, bound to buffers and run in one thread of control.
+
+One runtime owns the cores at a time: the regions run one after the other, each on all its backend's threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bricolage.errors import InvalidGraph
+from bricolage.graph.graph import TensorInfo
+from bricolage.runtime.buffers import Lifetime, aligned, assign_offsets
+from bricolage.runtime.kernel import Call, Kernel
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A kernel and the names of the tensors it reads and writes, in the kernel's order."""
+
+    kernel: Kernel
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+
+
+class BoundProgram:
+    """A program bound to buffers. Calling it reads `inputs` and overwrites `outputs`; nothing is allocated by us."""
+
+    def __init__(
+        self, calls: Sequence[Call], inputs: dict[str, np.ndarray], outputs: dict[str, np.ndarray], arena: np.ndarray
+    ) -> None:
+        self.calls = tuple(calls)
+        self.inputs = inputs
+        self.outputs = outputs
+        self._arena = arena  # the kernels hold addresses into it
+
+    def __call__(self) -> None:
+        for call in self.calls:
+            call()
+
+
+class Program:
+    """Stages in executable order; `inputs` and `outputs` name the tensors that enter and leave.
+
+    Raises:
+        InvalidGraph: a stage reads a tensor that nothing before it provides, or an output is never computed.
+    """
+
+    def __init__(self, stages: Sequence[Stage], inputs: Sequence[TensorInfo], outputs: Sequence[str]) -> None:
+        self.stages = tuple(stages)
+        self.inputs = tuple(inputs)
+        computed: dict[str, TensorInfo] = {}
+        known = {info.name for info in inputs}
+        for stage in self.stages:
+            for info in stage.inputs:
+                if info.name not in known:
+                    raise InvalidGraph(reason=f"region input '{info.name}' is not computed before it is read")
+            for info in stage.outputs:
+                computed[info.name] = info
+                known.add(info.name)
+        for name in outputs:
+            if name not in computed:
+                raise InvalidGraph(reason=f"output '{name}' is computed by no region")
+        self.outputs = tuple(computed[name] for name in outputs)
+        self._computed = computed
+
+    @property
+    def static(self) -> bool:
+        """Whether every tensor between regions has a size, so that the program can be bound."""
+        return all(info.static for info in (*self.inputs, *self._computed.values()))
+
+    def bind(
+        self, inputs: Mapping[str, np.ndarray] | None = None, outputs: Mapping[str, np.ndarray] | None = None
+    ) -> BoundProgram:
+        """Binds to the given arrays, and to fresh ones for the names not given.
+
+        Given arrays must be C-contiguous, aligned to 64 bytes and of the exact type and shape; they stay the caller's.
+        """
+        given = {**(inputs or {}), **(outputs or {})}
+        ends = {info.name for info in (*self.inputs, *self.outputs)}
+        tensors = {info.name: info for info in (*self.inputs, *self._computed.values())}
+        lifetimes = self._lifetimes(ends)
+        offsets, size = assign_offsets(lifetimes)
+        arena = aligned((size,), np.dtype(np.uint8))
+        buffers: dict[str, np.ndarray] = {}
+        for name, info in tensors.items():
+            if name in given:
+                buffers[name] = given[name]
+            elif name in ends:
+                buffers[name] = aligned(info.sizes, info.numpy)
+                buffers[name].fill(0)
+            else:
+                count = info.elements * info.numpy.itemsize
+                buffers[name] = arena[offsets[name] : offsets[name] + count].view(info.numpy).reshape(info.sizes)
+        calls = [
+            stage.kernel.bind([buffers[i.name] for i in stage.inputs], [buffers[o.name] for o in stage.outputs])
+            for stage in self.stages
+        ]
+        return BoundProgram(
+            calls,
+            {info.name: buffers[info.name] for info in self.inputs},
+            {info.name: buffers[info.name] for info in self.outputs},
+            arena,
+        )
+
+    def _lifetimes(self, ends: set[str]) -> dict[str, Lifetime]:
+        first: dict[str, int] = {}
+        last: dict[str, int] = {}
+        for step, stage in enumerate(self.stages):
+            for info in stage.outputs:
+                first[info.name] = last[info.name] = step
+            for info in stage.inputs:
+                last[info.name] = step
+        return {
+            name: Lifetime(self._computed[name].elements * self._computed[name].numpy.itemsize, step, last[name])
+            for name, step in first.items()
+            if name not in ends
+        }
+
+    def run(self, inputs: Mapping[str, object]) -> dict[str, object]:
+        """One run with fresh outputs, for shapes and types that are known only now."""
+        tensors: dict[str, object] = dict(inputs)
+        for stage in self.stages:
+            results = stage.kernel.run([tensors[info.name] for info in stage.inputs])
+            tensors.update(zip((info.name for info in stage.outputs), results, strict=True))
+        return {info.name: tensors[info.name] for info in self.outputs}

@@ -1,0 +1,75 @@
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from bricolage.errors import InvalidGraph, UnboundDimension, UnknownDimension
+from bricolage.graph.prepare import buckets, prepare, symbolic_dimensions
+from tests.graph.models import graph, parse
+
+SHAPED = """<ir_version: 8, opset_import: ["" : 18]> t (float[batch,n,8] x) => (float[a,b] y) {
+    s=Shape(x) b=Gather<axis=0>(s,zero) u=Unsqueeze(b,axes) r=Concat<axis=0>(u,rest) z=Reshape(x,r) y=Relu(z) }"""
+CONSTANTS = {"zero": np.array(0), "axes": np.array([0]), "rest": np.array([-1])}
+
+
+def test_shape_computations_fold_away() -> None:
+    g = prepare(parse(SHAPED, **CONSTANTS), {"batch": 2, "n": 3})
+    assert [operator.op_type for operator in g.operators] == ["Reshape", "Relu"]
+    assert g.static
+    assert g.outputs[0].sizes == (2, 24)
+
+
+def test_the_given_model_is_not_changed() -> None:
+    model = parse(SHAPED, **CONSTANTS)
+    before = ir.to_proto(model).SerializeToString(deterministic=True)
+    prepare(model, {"batch": 2, "n": 3})
+    assert ir.to_proto(model).SerializeToString(deterministic=True) == before
+
+
+def test_dimensions_have_names() -> None:
+    assert symbolic_dimensions(parse(SHAPED, **CONSTANTS)) == {"batch": ["x"], "n": ["x"]}
+
+
+def test_an_unbound_dimension_is_named() -> None:
+    with pytest.raises(UnboundDimension, match="'n'.*--shape n="):
+        prepare(parse(SHAPED, **CONSTANTS), {"batch": 2})
+
+
+def test_an_unknown_dimension_is_named() -> None:
+    with pytest.raises(UnknownDimension, match="'lenght'.*batch, n"):
+        prepare(parse(SHAPED, **CONSTANTS), {"batch": 2, "n": 3, "lenght": 4})
+
+
+def test_contradicting_shapes_are_refused() -> None:
+    model = parse('<ir_version: 8, opset_import: ["" : 18]> t (float[2,3] x, float[4,5] w) => (float[2,5] y) {y=MatMul(x,w)}')
+    with pytest.raises(InvalidGraph):
+        prepare(model, {})
+
+
+def test_random_operators_are_never_folded() -> None:
+    g = graph("r=RandomNormal<shape=[4]>() y=Add(x,r)")
+    assert len(g) == 2
+
+
+def test_constants_fold_through_arithmetic() -> None:
+    g = graph("a=Mul(w,w) b=Sqrt(a) y=Add(x,b)", w=np.array([1, 2, 3, 4], np.float32))
+    assert [operator.op_type for operator in g.operators] == ["Add"]
+    assert np.array_equal(next(iter(g.constants.values())).const_value.numpy(), [1, 2, 3, 4])
+
+
+def test_an_output_computed_from_constants_stays_an_output() -> None:
+    g = graph("y=Mul(w,w) z=Relu(x)", outputs="float[4] y, float[4] z", w=np.ones(4, np.float32))
+    assert {info.name for info in g.outputs} == {"y", "z"}
+    assert len(g) == 2
+
+
+def test_an_input_that_is_an_output_gets_an_operator() -> None:
+    g = graph("z=Relu(x)", outputs="float[4] x, float[4] z")
+    assert len(g.outputs) == 2
+    assert all(g.producer(value) is not None for value in g.model.graph.outputs)
+
+
+def test_buckets_pair_sizes_by_position() -> None:
+    assert buckets({"b": (1, 8), "n": (128,)}) == [{"b": 1, "n": 128}, {"b": 8, "n": 128}]
+    assert buckets({}) == [{}]
+    with pytest.raises(InvalidGraph):
+        buckets({"b": (1, 8), "n": (1, 2, 3)})

@@ -1,0 +1,112 @@
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bricolage.errors import BadArtifact, MissingFile, NewerArtifact, NotWritable
+from bricolage.graph.extract import graph_of, share_weights, write_model
+from bricolage.plan import artifact
+from bricolage.plan.plan import Bucket, Plan, PlannedRegion, Provenance, Quality
+from tests.graph.models import graph
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
+
+
+def a_plan() -> Plan:
+    region = PlannedRegion("onnxruntime", "f32", "0-1", 2, "MatMul+Relu", "k", 8, 8, 1.0, True)
+    bucket = Bucket(
+        {}, "graph-0.onnx", 2, "onnxruntime f32", (region,), (), "onnxruntime f32", 1.0, (1.0, 1.0), False, None, 0.0, 1e-6,
+        Quality(None, 0.0, 0.0),
+    )  # fmt: skip
+    provenance = Provenance("0", {}, "f", "h", 1, "quick", 0, "2026-01-01T00:00:00Z")
+    return Plan("m", "d", "highest", None, (), (), (bucket,), provenance)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    g = graph("a=MatMul(x,w) y=Relu(a)", "float[3,64] x", "float[3,64] y", w=np.ones((64, 64), np.float32))
+    share_weights([g.model], folder)
+    write_model(g.model, folder / artifact.MODEL)
+    write_model(g.model, folder / "graph-0.onnx")
+    path = tmp_path / "a.bricolage"
+    artifact.save(a_plan(), folder, path)
+    return path
+
+
+def test_an_artifact_round_trips(saved: Path) -> None:
+    plan, folder = artifact.load(saved)
+    assert plan == a_plan()
+    loaded = graph_of(folder / "graph-0.onnx")
+    assert len(loaded) == 2
+    assert np.array_equal(next(iter(loaded.constants.values())).const_value.numpy(), np.ones((64, 64)))
+
+
+def test_equal_plans_make_equal_bytes(saved: Path, tmp_path: Path) -> None:
+    artifact.save(a_plan(), tmp_path / "work", tmp_path / "b.bricolage")
+    assert saved.read_bytes() == (tmp_path / "b.bricolage").read_bytes()
+
+
+def test_it_holds_no_code(saved: Path) -> None:
+    with zipfile.ZipFile(saved) as archive:
+        assert sorted(archive.namelist()) == ["graph-0.onnx", "manifest.json", "model.onnx", "plan.json", "weights.data"]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
+def test_truncation_is_noticed(saved: Path, share: float) -> None:
+    data = saved.read_bytes()
+    saved.write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(BadArtifact):
+        artifact.load(saved)
+
+
+@pytest.mark.parametrize("name", ["plan.json", "weights.data", "graph-0.onnx"])
+def test_editing_is_noticed(saved: Path, name: str, tmp_path: Path) -> None:
+    edited = tmp_path / "edited.bricolage"
+    with zipfile.ZipFile(saved) as source, zipfile.ZipFile(edited, "w") as target:
+        for member in source.namelist():
+            data = bytearray(source.read(member))
+            if member == name:
+                data[len(data) // 2] ^= 1
+            target.writestr(member, bytes(data))
+    with pytest.raises(BadArtifact, match="changed"):
+        artifact.load(edited)
+
+
+def rewrite_manifest(saved: Path, **changes: object) -> Path:
+    edited = saved.with_name("manifest.bricolage")
+    with zipfile.ZipFile(saved) as source, zipfile.ZipFile(edited, "w") as target:
+        for member in source.namelist():
+            data = source.read(member)
+            if member == "manifest.json":
+                data = json.dumps({**json.loads(data), **changes}).encode()
+            target.writestr(member, data)
+    return edited
+
+
+def test_a_newer_format_is_refused(saved: Path) -> None:
+    with pytest.raises(NewerArtifact, match="format 999"):
+        artifact.load(rewrite_manifest(saved, format=999))
+
+
+def test_a_path_that_climbs_out_is_refused(saved: Path) -> None:
+    with pytest.raises(BadArtifact):
+        artifact.load(rewrite_manifest(saved, members={"plan.json": {}, "model.onnx": {}, "../evil": {"size": 1}}))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MissingFile, match="nothing.bricolage"):
+        artifact.load(tmp_path / "nothing.bricolage")
+
+
+def test_a_failed_save_leaves_nothing(saved: Path, tmp_path: Path) -> None:
+    target = tmp_path / "no" / "such" / "folder.bricolage"
+    with pytest.raises(NotWritable):
+        artifact.save(a_plan(), tmp_path / "work", target)
+    assert not target.parent.exists()

@@ -1,0 +1,49 @@
+import json
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bricolage.plan.codec import DecodeError, decode, encode
+from bricolage.plan.plan import Plan, numbers, ranges
+from tests.plan.plans import plans
+
+
+@given(st.sets(st.integers(0, 200)))
+def test_ranges_round_trip(wanted: set[int]) -> None:
+    ascending = tuple(sorted(wanted))
+    assert numbers(ranges(ascending)) == ascending
+
+
+def test_ranges_are_short() -> None:
+    assert ranges((0, 1, 2, 5, 7, 8)) == "0-2,5,7-8"
+
+
+@given(plans())
+def test_plans_round_trip_through_json(plan: Plan) -> None:
+    assert decode(Plan, json.loads(json.dumps(encode(plan)))) == plan
+
+
+@dataclass(frozen=True)
+class Small:
+    count: int
+    pair: tuple[float, float]
+    word: str | None = None
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"count": 1}, "lacks the field 'pair'"),
+        ({"count": "1", "pair": [1, 2]}, "plan.count is no int"),
+        ({"count": True, "pair": [1, 2]}, "plan.count is no int"),
+        ({"count": 1, "pair": [1]}, "1 items instead of 2"),
+        ({"count": 1, "pair": [1, 2], "more": 0}, "unknown field 'more'"),
+        ({"count": 1, "pair": [1, 2], "word": 3}, "plan.word is no"),
+        ([], "is no object"),
+    ],
+)
+def test_what_does_not_fit_is_refused(data: object, message: str) -> None:
+    with pytest.raises(DecodeError, match=message):
+        decode(Small, data)

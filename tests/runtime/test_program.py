@@ -1,0 +1,67 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bricolage.backends.compile import compile_program
+from bricolage.backends.interface import Resources
+from bricolage.errors import InvalidGraph
+from bricolage.graph.extract import region_file, share_weights
+from bricolage.plan.step import Step
+from tests.graph.models import graph
+
+BODY = "a=Relu(x) b=MatMul(a,w) c=Add(b,a) d=Tanh(c) y=Mul(d,b)"
+
+
+def steps(directory: Path, cuts: list[int], backends: list[str]) -> tuple[list[Step], np.ndarray]:
+    weight = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
+    g = graph(BODY, "float[3,64] x", "float[3,64] y", w=weight)
+    share_weights([g.model], directory)
+    return [
+        Step(backend, "f32", region_file(g.region(cut), directory, f"r{cut}"))
+        for cut, backend in zip(cuts, backends, strict=True)
+    ], weight
+
+
+def expected(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    a = np.maximum(x, 0)
+    b = a @ weight
+    return np.tanh(b + a) * b
+
+
+@pytest.mark.parametrize(
+    ("cuts", "backends"),
+    [
+        ([0b11111], ["onnxruntime"]),
+        ([0b00011, 0b11100], ["onnxruntime", "openvino"]),
+        ([0b1, 0b10, 0b100, 0b1000, 0b10000], ["openvino", "onnxruntime", "openvino", "onnxruntime", "openvino"]),
+    ],
+)
+def test_any_cut_gives_the_same_answer_again_and_again(tmp_path: Path, cuts: list[int], backends: list[str]) -> None:
+    chosen, weight = steps(tmp_path, cuts, backends)
+    bound = compile_program(chosen, ["x"], ["y"], Resources(threads=1)).bind()
+    rng = np.random.default_rng(1)
+    for _ in range(3):
+        x = rng.normal(size=(3, 64)).astype(np.float32)
+        np.copyto(bound.inputs["x"], x)
+        bound()
+        np.testing.assert_allclose(bound.outputs["y"], expected(x, weight), rtol=1e-4, atol=1e-5)
+
+
+def test_running_without_buffers_gives_the_same(tmp_path: Path) -> None:
+    chosen, weight = steps(tmp_path, [0b00011, 0b11100], ["onnxruntime", "openvino"])
+    x = np.random.default_rng(2).normal(size=(3, 64)).astype(np.float32)
+    results = compile_program(chosen, ["x"], ["y"], Resources(threads=1)).run({"x": x})
+    np.testing.assert_allclose(results["y"], expected(x, weight), rtol=1e-4, atol=1e-5)
+
+
+def test_steps_out_of_order_are_refused(tmp_path: Path) -> None:
+    chosen, _ = steps(tmp_path, [0b00011, 0b11100], ["onnxruntime", "onnxruntime"])
+    with pytest.raises(InvalidGraph, match="before it is read"):
+        compile_program(chosen[::-1], ["x"], ["y"], Resources(threads=1))
+
+
+def test_a_missing_region_is_refused(tmp_path: Path) -> None:
+    chosen, _ = steps(tmp_path, [0b00011], ["onnxruntime"])
+    with pytest.raises(InvalidGraph, match="computed by no region"):
+        compile_program(chosen, ["x"], ["y"], Resources(threads=1))
