@@ -1,3 +1,37 @@
-"""bricolage: the fastest verified way to run a deep-learning model on this machine."""
+"""bricolage: the fastest verified way to run a deep-learning model on this machine.
+
+    import bricolage
+    fast = bricolage.optimize("model.onnx")
+    y = fast(x)
+    fast.save("model.bricolage")
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bricolage.api.executable import Executable
+    from bricolage.api.load import load
+    from bricolage.api.optimize import optimize
+    from bricolage.errors import BricolageError
+    from bricolage.options import Options
 
 __version__ = "0.1.0"
+__all__ = ["BricolageError", "Executable", "Options", "__version__", "load", "optimize"]
+
+_HOMES = {
+    "BricolageError": "bricolage.errors",
+    "Executable": "bricolage.api.executable",
+    "Options": "bricolage.options",
+    "load": "bricolage.api.load",
+    "optimize": "bricolage.api.optimize",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name when it is first used: importing bricolage alone stays fast."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bricolage' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+import shutil
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ from bricolage.backends.interface import Resources
 from bricolage.cache import compiled_directory
 from bricolage.errors import BricolageError, NoBackend
 from bricolage.graph import bits as bitset
-from bricolage.graph.extract import extract, graph_of, write_model
+from bricolage.graph.extract import graph_of, region_file
 from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import prepare
@@ -55,9 +57,12 @@ class Executable:
         MissingInput, UnknownInput, WrongType, WrongShape: the inputs do not fit the model.
     """
 
-    def __init__(self, plan: Plan, directory: Path) -> None:
+    def __init__(self, plan: Plan, directory: Path, *, temporary: bool = False) -> None:
+        """`directory` holds the plan's graphs and weights; a `temporary` one is removed with the executable."""
         self.plan = plan
         self._directory = directory
+        if temporary:
+            weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
         self._lock = threading.RLock()
         self._ready: dict[int, _Ready] = {}
         self._others: OrderedDict[tuple[tuple[str, int], ...], _Ready] = OrderedDict()
@@ -184,11 +189,7 @@ class Executable:
         steps = []
         for backend, variant, bits in chosen:
             region = Region(graph, bits)
-            # Equal regions of one model differ in weights and tensor names, so the file is named by both.
-            first = graph.operators[bitset.lowest(bits)].number
-            path = self._directory / f"region-{identities.key(region)[:16]}-{first}.onnx"
-            if not path.exists():
-                write_model(extract(region), path)
+            path = region_file(region, identities.key(region), self._directory)
             steps.append(Step(backend, variant, path))
         program = compile_program(
             steps, [info.name for info in graph.inputs], [info.name for info in graph.outputs], resources

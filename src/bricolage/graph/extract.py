@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -85,9 +86,15 @@ def share_weights(models: Sequence[ir.Model], directory: Path) -> None:
         )
 
 
-def region_file(region: Region, directory: Path, name: str) -> Path:
-    """Writes the region as `directory/name.onnx` and returns the path. Existing files are kept."""
-    path = directory / f"{name}.onnx"
+def region_path(region: Region, key: str, directory: Path) -> Path:
+    """Where the model of a region with identity `key` lies. Equal regions differ in weights and tensor names, so the
+    operators are part of the file's name."""
+    return directory / f"region-{key[:16]}-{zlib.crc32(f'{region.bits:x}'.encode()):08x}.onnx"
+
+
+def region_file(region: Region, key: str, directory: Path) -> Path:
+    """Writes the region's model unless it is there, and returns its path."""
+    path = region_path(region, key, directory)
     if not path.exists():
         write_model(extract(region), path)
     return path

@@ -97,15 +97,16 @@ class Boundary:
 
 @dataclass(frozen=True)
 class Quality:
-    """Collage's own measures (TVM RFC 0062). All are ratios minus one: 0.05 means five per cent.
+    """Collage's own measures (TVM RFC 0062), as signed ratios minus one: 0.05 means five per cent.
 
-    additive_error: |predicted total - measured| / measured; optimality_loss: chosen over the best of everything measured
-    end to end; apparent_loss: chosen over the best single backend (negative when the chosen one is faster).
+    `additive_error` = predicted / measured - 1 of the best plan found: below zero, the additive model promised more than
+    it kept; None when no plan was predicted. `apparent_loss` = chosen / best single backend - 1: below zero, the plan
+    gains. `optimality_loss` = chosen / best of everything measured end to end - 1: at least zero.
     """
 
     additive_error: float | None
+    apparent_loss: float | None
     optimality_loss: float
-    apparent_loss: float
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> np.ndarray:
     count = math.prod(shape) * dtype.itemsize
     raw = np.empty(count + ALIGNMENT, dtype=np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + count].view(dtype).reshape(shape)
+    return np.ndarray(shape, dtype, buffer=raw, offset=start)
 
 
 def bindable(array: np.ndarray) -> bool:

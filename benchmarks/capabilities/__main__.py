@@ -1,0 +1,153 @@
+"""`python -m benchmarks.capabilities --backend NAME`: makes the capability table of a backend.
+
+Finished results are kept in the user's cache directory, so an interrupted run goes on where it stopped; `--fresh` begins
+again. `--docs` writes `docs/capabilities.md` from all tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+import onnx
+import platformdirs
+
+from benchmarks.capabilities.attempt import Result
+from benchmarks.capabilities.child import run_all
+from benchmarks.capabilities.document import document
+from benchmarks.capabilities.suite import Case, cases
+from benchmarks.capabilities.tabulate import make_table, to_json
+from benchmarks.capabilities.trials import OLDEST_OPSET, Trial, thin, trials
+from bricolage.backends import registry
+from bricolage.backends.capabilities import FOLDER
+
+_DOCS = Path(__file__).parents[2] / "docs" / "capabilities.md"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.capabilities", description=__doc__)
+    parser.add_argument("--backend", choices=registry.names(), help="make the table of this backend")
+    parser.add_argument("--docs", action="store_true", help="write docs/capabilities.md from all tables")
+    parser.add_argument("--jobs", type=int, default=1, help="child processes at a time")
+    parser.add_argument("--time-limit", type=float, default=60.0, help="seconds for one case")
+    parser.add_argument("--fresh", action="store_true", help="forget the results of earlier runs")
+    parser.add_argument("--limit", type=int, help="only the first N trials; the table is printed, not written")
+    parser.add_argument("--match", help="only trials whose name contains this; every result is printed, no table")
+    restrict = parser.add_argument_group("restrictions for backends that compile slowly (recorded in the table)")
+    restrict.add_argument("--single-only", action="store_true", help="skip the models of several operators")
+    restrict.add_argument("--newest", action="store_true", help="only the newest version of each operator")
+    restrict.add_argument("--types", help="only these main element types, for example float32,int64,bool")
+    restrict.add_argument("--per-kind", type=int, help="at most N cases for an operator, version and type")
+    options = parser.parse_args()
+    if not options.backend and not options.docs:
+        parser.error("give --backend, --docs or both")
+    if options.backend:
+        _make(options)
+    if options.docs:
+        _DOCS.parent.mkdir(exist_ok=True)
+        _DOCS.write_text(document())
+        print(f"wrote {_DOCS}", file=sys.stderr)
+
+
+def _make(options: argparse.Namespace) -> None:
+    version = registry.version(options.backend)
+    restriction: dict[str, Any] = {
+        key: value
+        for key in ("single_only", "newest", "types", "per_kind")
+        if (value := getattr(options, key)) not in (None, False)
+    }
+    print("reading the suite …", file=sys.stderr)
+    types = frozenset(options.types.split(",")) if options.types else None
+    made = trials(cases(), newest_only=options.newest, types=types)
+    if options.per_kind:
+        made = thin(made, options.per_kind)
+    if options.single_only:
+        made = [trial for trial in made if trial.operator]
+    if options.match:
+        made = [trial for trial in made if options.match in trial.name]
+    results = _results(options, version, [*_probes(), *made[: options.limit]])
+    loaded = [opset for opset, probe in enumerate(_probes(), OLDEST_OPSET) if results[probe.name].outcome == "passes"]
+    pairs = [(trial, results[trial.name]) for trial in made[: options.limit]]
+    if options.match:
+        for trial, result in pairs:
+            print(f"{result.outcome:9} {trial.name}  {result.reason}")
+        return
+    text = to_json(
+        make_table(options.backend, version, onnx.__version__, max(loaded, default=0), restriction, pairs)
+    )
+    if options.limit is not None:
+        print(text, end="")
+        return
+    FOLDER.mkdir(exist_ok=True)
+    target = FOLDER / f"{options.backend}.json"
+    target.write_text(text)
+    print(f"wrote {target}", file=sys.stderr)
+
+
+def _probes() -> list[Trial]:
+    """Relu at every opset: which of them the backend loads at all."""
+    import numpy as np
+
+    found: list[Trial] = []
+    x = np.asarray([-1, 2], dtype=np.float32)
+    for opset in range(OLDEST_OPSET, onnx.defs.onnx_opset_version() + 1):
+        ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2]) for name in "xy"]
+        graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "probe", ends[:1], ends[1:])
+        imports = [onnx.helper.make_opsetid("", opset)]
+        ir_version = max(10, onnx.helper.find_min_ir_version_for(imports))
+        model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=ir_version)
+        case = Case(f"opset {opset}", model, (x,), (np.maximum(x, 0),), 0.0, 0.0)
+        nothing: frozenset[str] = frozenset()
+        found.append(
+            Trial(case.name, "", "", "", nothing, case.model, case.inputs, case.outputs, case.rtol, case.atol, False)
+        )
+    return found
+
+
+def _results(options: argparse.Namespace, version: str, made: list[Trial]) -> dict[str, Result]:
+    """Outcome of every trial, from the cache or from a run now."""
+    folder = platformdirs.user_cache_path("bricolage") / "capabilities"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{options.backend}-{version}-onnx-{onnx.__version__}.jsonl"
+    if options.fresh:
+        path.unlink(missing_ok=True)
+    results: dict[str, Result] = {}
+    if path.exists():
+        for line in path.read_text().splitlines():
+            if line.endswith("]"):  # a line cut off by an interruption is not a result
+                name, outcome, reason = json.loads(line)
+                results[name] = Result(outcome, reason)
+    todo = [trial for trial in made if trial.name not in results]
+    print(f"{len(made)} trials, {len(todo)} to run on {options.backend} {version}", file=sys.stderr)
+    with path.open("a") as file:
+        progress = _Progress(len(todo), file, results)
+        run_all(options.backend, todo, options.jobs, options.time_limit, progress.report)
+    return results
+
+
+class _Progress:
+    """Keeps every result at once, and tells how far the run is every ten seconds."""
+
+    def __init__(self, total: int, file: TextIO, results: dict[str, Result]) -> None:
+        self._total, self._file, self._results = total, file, results
+        self._done, self._begin = 0, time.monotonic()
+        self._told = self._begin
+
+    def report(self, trial: Trial, result: Result) -> None:
+        self._results[trial.name] = result
+        self._file.write(json.dumps([trial.name, result.outcome, result.reason]) + "\n")
+        self._file.flush()
+        self._done += 1
+        now = time.monotonic()
+        if now - self._told > 10:
+            self._told = now
+            left = (now - self._begin) / self._done * (self._total - self._done)
+            print(f"{self._done} of {self._total}, {left:.0f} s left", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

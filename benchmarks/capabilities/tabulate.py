@@ -1,0 +1,97 @@
+"""From results to the committed table."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from benchmarks.capabilities.attempt import Result
+from benchmarks.capabilities.trials import Trial
+from bricolage.backends.capabilities import EVERYTHING, Table
+
+_ORDER = ("passes", "refuses", "wrong", "crashes", "times-out")
+_HARMFUL = frozenset({"wrong", "crashes", "times-out"})
+_REASONS = 4  # reasons kept for one operator
+Pair = tuple[Trial, Result]
+
+
+def make_table(
+    backend: str, version: str, onnx_version: str, opset: int, restriction: Mapping[str, Any], pairs: Sequence[Pair]
+) -> Table:
+    """The table of one backend. The same results give the same table."""
+    told = [(trial, result) for trial, result in pairs if result.outcome != "void"]
+    outcomes: dict[str, dict[str, dict[str, str]]] = defaultdict(lambda: defaultdict(dict))
+    avoid: dict[str, dict[str, dict[str, list[str]]]] = defaultdict(lambda: defaultdict(dict))
+    groups: dict[tuple[str, str, str], list[Pair]] = defaultdict(list)
+    reasons: dict[str, Counter[str]] = defaultdict(Counter)
+    for trial, result in told:
+        if not trial.operator:
+            continue
+        groups[trial.operator, trial.version, trial.kind].append((trial, result))
+        if result.outcome != "passes":
+            reasons[trial.operator][f"{result.outcome}: {_generic(result.reason)}"] += 1
+    for (operator, version, kind), members in sorted(groups.items()):
+        outcomes[operator][version][kind] = _counts(result for _, result in members)
+        wrong = _telling(members)
+        if wrong:
+            avoid[operator][version][kind] = wrong
+    return Table(
+        backend=backend,
+        version=version,
+        onnx=onnx_version,
+        opset=opset,
+        counts=_tally(result for trial, result in told if trial.operator),
+        models=_tally(result for trial, result in told if not trial.operator),
+        restriction=dict(restriction),
+        outcomes=outcomes,
+        avoid=avoid,
+        reasons={
+            operator: [reason for reason, _ in sorted(found.items(), key=lambda item: (-item[1], item[0]))[:_REASONS]]
+            for operator, found in sorted(reasons.items())
+        },
+    )
+
+
+def _tally(results: Iterable[Result]) -> dict[str, int]:
+    found = Counter(result.outcome for result in results)
+    return {outcome: found[outcome] for outcome in _ORDER}
+
+
+def _counts(results: Iterable[Result]) -> str:
+    return ", ".join(f"{outcome} {count}" for outcome, count in _tally(results).items() if count)
+
+
+def _telling(members: Sequence[Pair]) -> list[str]:
+    """Features that only harmful cases have. When one of those has none of its own, or nothing passed: everything."""
+    passed = [trial.traits for trial, result in members if result.outcome == "passes"]
+    harmful = [trial.traits for trial, result in members if result.outcome in _HARMFUL]
+    if not harmful:
+        return []
+    harmless = frozenset().union(*passed)
+    telling = [traits - harmless for traits in harmful]
+    if not passed or not all(telling):
+        return [EVERYTHING]
+    return sorted(frozenset().union(*telling))
+
+
+def _generic(reason: str) -> str:
+    """The reason without names and paths that differ from run to run."""
+    reason = re.sub(r"/\S*/", "", reason)
+    return re.sub(r"0x[0-9a-f]+", "0x…", reason)
+
+
+def to_json(table: Table) -> str:
+    """Sorted, and one line for each operator, so that changes can be read."""
+    facts = vars(table)
+    lines = ["{"]
+    for key, value in facts.items():
+        last = "" if key == "reasons" else ","
+        if key in ("outcomes", "avoid", "reasons") and value:
+            rows = [f"  {json.dumps(name)}: {json.dumps(value[name], sort_keys=True)}" for name in sorted(value)]
+            lines.append(f' "{key}": {{\n' + ",\n".join(rows) + f"\n }}{last}")
+        else:
+            lines.append(f' "{key}": {json.dumps(value)}{last}')
+    return "\n".join([*lines, "}"]) + "\n"

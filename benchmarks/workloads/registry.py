@@ -1,0 +1,208 @@
+"""The table of workloads. Building one imports PyTorch; listing them does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.workloads import inputs
+
+if TYPE_CHECKING:
+    import torch
+
+Family = Literal["six", "collage", "light", "demo"]
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A network with seeded weights and seeded inputs, batch 1 unless its dimensions are symbolic.
+
+    build           the network as a PyTorch module in eval mode; its positional arguments are `input_names`
+    example_inputs  seed -> one set of inputs by name; equal seeds give equal arrays
+    gflops          floating-point operations of one run on the example inputs, in 10^9 (a multiply-add counts as two;
+                    convolutions and matrix products only)
+    write           how to write the ONNX file, where it is not exported from `build`
+    """
+
+    name: str
+    family: Family
+    build: Callable[[], torch.nn.Module]
+    example_inputs: Callable[[int], Arrays]
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+    gflops: float
+    write: Callable[[Path], None] | None = None
+
+
+@cache
+def workloads() -> Mapping[str, Workload]:
+    """Every workload by name: the six, the paper's five, the nine light networks, the demo."""
+    table = [*_six(), *_collage(), *_light(), _demo()]
+    return MappingProxyType({workload.name: workload for workload in table})
+
+
+def _built_by(module: str, function: str, *arguments: str) -> Callable[[], torch.nn.Module]:
+    """A builder that imports its module, and with it PyTorch, when it is called."""
+    return lambda: getattr(import_module(f"benchmarks.workloads.{module}"), function)(*arguments)
+
+
+def _smooth(name: str, *shape: int) -> Callable[[int], Arrays]:
+    return lambda seed: {name: inputs.smooth_noise(shape, seed)}
+
+
+def _normal(name: str, *shape: int) -> Callable[[int], Arrays]:
+    return lambda seed: {name: inputs.normal(shape, seed)}
+
+
+def _sentence(seed: int) -> Arrays:
+    """128 tokens with the last 28 masked out, as a padded sentence has."""
+    mask = (np.arange(128) < 100).astype(np.int64)[None]
+    return {"input_ids": inputs.tokens((1, 128), seed, vocabulary=30522), "attention_mask": mask}
+
+
+def _six() -> list[Workload]:
+    image, logits = ("image",), ("logits",)
+    return [
+        Workload(
+            "bert-base",
+            "six",
+            _built_by("bert", "bert_base"),
+            _sentence,
+            ("input_ids", "attention_mask"),
+            ("last_hidden_state", "pooler_output"),
+            22.35,
+        ),
+        Workload(
+            "dcgan", "six", _built_by("dcgan", "dcgan"), _normal("latent", 1, 100, 1, 1), ("latent",), image, 0.21
+        ),
+        Workload(
+            "nasnet-a-large",
+            "six",
+            _built_by("nasnet", "nasnet_a_large"),
+            _smooth("image", 1, 3, 331, 331),
+            image,
+            logits,
+            47.57,
+        ),
+        Workload(
+            "resnet3d-50",
+            "six",
+            _built_by("resnet", "resnet3d50"),
+            _smooth("clip", 1, 3, 3, 224, 224),
+            ("clip",),
+            logits,
+            30.06,
+        ),
+        Workload(
+            "resnext-50",
+            "six",
+            _built_by("resnet", "resnext50"),
+            _smooth("image", 1, 3, 224, 224),
+            image,
+            logits,
+            8.46,
+        ),
+        Workload(
+            "resnet-50",
+            "six",
+            _built_by("resnet", "resnet50"),
+            _smooth("image", 1, 3, 224, 224),
+            image,
+            logits,
+            8.18,
+        ),
+    ]
+
+
+def _collage() -> list[Workload]:
+    x, y = ("x",), ("y",)
+    return [
+        Workload("collage-bert", "collage", _built_by("collage", "bert"), _normal("x", 1, 64, 256), x, y, 0.84),
+        Workload(
+            "collage-dcgan",
+            "collage",
+            _built_by("collage", "dcgan"),
+            _normal("latent", 1, 100),
+            ("latent",),
+            ("image", "validity"),
+            14.95,
+        ),
+        Workload("collage-nasnet", "collage", _built_by("collage", "nasnet"), _smooth("x", 1, 64, 56, 56), x, y, 6.96),
+        Workload(
+            "collage-resnet3d",
+            "collage",
+            _built_by("collage", "resnet3d"),
+            _smooth("x", 1, 64, 3, 56, 56),
+            x,
+            y,
+            25.1,
+        ),
+        Workload(
+            "collage-resnext", "collage", _built_by("collage", "resnext"), _smooth("x", 1, 64, 56, 56), x, y, 8.22
+        ),
+    ]
+
+
+def _light() -> list[Workload]:
+    def entry(short: str, input_name: str, output_name: str, gflops: float) -> Workload:
+        def write(path: Path) -> None:
+            from benchmarks.workloads.light import write_light
+
+            write_light(short, path)
+
+        return Workload(
+            f"light-{short}",
+            "light",
+            _built_by("light", "light_module", short),
+            _smooth(input_name, 1, 3, 224, 224),
+            (input_name,),
+            (output_name,),
+            gflops,
+            write=write,
+        )
+
+    return [
+        entry("alexnet", "data_0", "prob_1", 1.31),
+        entry("densenet121", "data_0", "fc6_1", 5.67),
+        entry("inception-v1", "data_0", "prob_1", 2.86),
+        entry("inception-v2", "data_0", "prob_1", 4.04),
+        entry("resnet50", "gpu_0/data_0", "gpu_0/softmax_1", 8.18),
+        entry("shufflenet", "gpu_0/data_0", "gpu_0/softmax_1", 0.249),
+        entry("squeezenet", "data_0", "softmaxout_1", 0.698),
+        entry("vgg19", "data_0", "prob_1", 39.26),
+        entry("zfnet512", "gpu_0/data_0", "gpu_0/softmax_1", 2.96),
+    ]
+
+
+def _demo() -> Workload:
+    def sentences(seed: int) -> Arrays:
+        from benchmarks.workloads.minilm import tokenize
+        from benchmarks.workloads.sentences import SENTENCES
+
+        count = len(SENTENCES)
+        return tokenize([SENTENCES[(seed * 8 + offset) % count] for offset in range(8)])
+
+    def write(path: Path) -> None:
+        from benchmarks.workloads.minilm import export_minilm
+
+        export_minilm(path)
+
+    return Workload(
+        "minilm-l6",
+        "demo",
+        _built_by("minilm", "sentence_embedder"),
+        sentences,
+        ("input_ids", "attention_mask"),
+        ("sentence_embedding",),
+        1.0,
+        write=write,
+    )

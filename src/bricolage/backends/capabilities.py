@@ -1,0 +1,250 @@
+"""What each built-in engine may claim, from its committed capability table.
+
+`capabilities/<backend>.json` holds the outcome of the ONNX backend test suite on one version of the backend (made by
+`python -m benchmarks.capabilities`). An outcome belongs to an operator type, a version class (all opsets with the same
+definition of the operator), a type key and a form; see `type_key` and `is_runtime`. An operator is accepted when cases like
+it passed and it has none of the features that told the wrong cases from the right ones; see `features`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from bricolage.backends.interface import Claim, Growth, any_operator, op
+from bricolage.graph.graph import Graph, Operator
+
+FOLDER = Path(__file__).parent / "capabilities"
+EVERYTHING = "*"
+"""In `Table.avoid`: no feature tells wrong cases from right ones, so nothing of that kind is claimed."""
+CONTRIB = "com.microsoft"
+RUNTIME = " runtime"
+"""Suffix of a type key: parameters (see `PARAMETERS`) are values of the run, not constants."""
+
+PARAMETERS: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(("Reshape", "Expand", "Tile", "Squeeze", "Unsqueeze", "Split", "TopK", "CumSum", "Trilu"), (1,)),
+    **dict.fromkeys(("OneHot", "CenterCropPad", "SplitToSequence", "AffineGrid", "PRelu", "IsInf"), (1,)),
+    **dict.fromkeys(("Clip", "Dropout", "Col2Im", "DFT", "GroupNormalization", "InstanceNormalization"), (1, 2)),
+    **dict.fromkeys(("LayerNormalization", "Conv", "ConvTranspose", "Gemm", "QuantizeLinear", "DequantizeLinear"), (1, 2)),
+    **dict.fromkeys(("RNN", "GRU", "LSTM"), (1, 2, 3)),
+    **dict.fromkeys(("ConstantOfShape", "HannWindow", "HammingWindow", "BlackmanWindow"), (0,)),
+    "RMSNormalization": (1,),
+    "Slice": (1, 2, 3, 4),
+    "Pad": (1, 2, 3),
+    "Resize": (1, 2, 3),
+    "Upsample": (1,),
+    "Range": (0, 1, 2),
+    "BatchNormalization": (1, 2, 3, 4),
+    "NonMaxSuppression": (2, 3, 4),
+    "STFT": (1, 2, 3),
+    "MelWeightMatrix": (0, 1, 2, 3, 4),
+    "ConvInteger": (1, 2, 3),
+    "MatMulInteger": (1, 2, 3),
+    "QLinearConv": (1, 2, 3, 4, 5, 6, 7, 8),
+    "QLinearMatMul": (1, 2, 4, 5, 6, 7),
+    "DeformConv": (1, 3),
+    **dict.fromkeys(
+        ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2"),
+        (1,),
+    ),
+    **dict.fromkeys(("ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"), (1,)),
+}
+"""Positions of the inputs that models almost always give as constants: shapes, axes, bounds, weights. Many engines need
+them at compile time, so a case is tried with constants and with run-time values, and the two are told apart."""
+
+_ANCHORS = "Conv|ConvTranspose|MatMul|Gemm|Attention|LSTM|GRU|RNN|QLinearConv|QLinearMatMul|MatMulInteger|ConvInteger"
+_EPILOGUE = frozenset(
+    "Abs Add BatchNormalization Cast Ceil Celu Clip Div Elu Erf Exp Floor Gelu GroupNormalization HardSigmoid HardSwish "
+    "InstanceNormalization LayerNormalization LeakyRelu Log LogSoftmax Max Min Mish Mul Neg PRelu Pow QuantizeLinear "
+    "DequantizeLinear Reciprocal Relu RMSNormalization Round Selu Sigmoid Sign Softmax Softplus Softsign Sqrt Sub Sum Swish "
+    "Tanh ThresholdedRelu Where".split()
+)
+_PREFIX_LIMIT = 12
+
+
+@dataclass(frozen=True)
+class Table:
+    """One backend's capability table. Operators of other domains than ONNX's are keyed `domain::type`."""
+
+    backend: str
+    version: str
+    onnx: str
+    opset: int
+    """Highest opset that the backend loads."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Single-operator cases by outcome: passes, refuses, wrong, crashes, times-out."""
+    models: Mapping[str, int] = field(default_factory=dict)
+    """Cases of several operators by outcome; they decide nothing."""
+    restriction: Mapping[str, Any] = field(default_factory=dict)
+    """What was left out when the table was made."""
+    outcomes: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
+    """Operator → version class → type key → counts, for example `passes 5, refuses 1`."""
+    avoid: Mapping[str, Mapping[str, Mapping[str, list[str]]]] = field(default_factory=dict)
+    """Operator → version class → type key → features that only wrong cases had."""
+    reasons: Mapping[str, list[str]] = field(default_factory=dict)
+    """Operator → short reasons of what did not pass."""
+
+
+@cache
+def table(backend: str) -> Table | None:
+    """The committed table of a backend; None when there is none."""
+    path = FOLDER / f"{backend}.json"
+    return Table(**json.loads(path.read_text())) if path.exists() else None
+
+
+@cache
+def version_class(domain: str, op_type: str, opset: int) -> int | None:
+    """The opset that introduced the definition of an operator in force at `opset`; None for unknown operators."""
+    try:
+        return int(onnx.defs.get_schema(op_type, opset, domain).since_version)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def operator_key(node: ir.Node) -> str:
+    """Name of an operator type in the table."""
+    return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+
+
+def type_key(node: ir.Node) -> str:
+    """Element type of the main (first) input, followed by `>` and that of the first output where it is another."""
+    first = next((_type_name(value) for value in node.inputs if value is not None), None)
+    result = next((_type_name(value) for value in node.outputs if value.name), "none")
+    return result if first is None or first == result else f"{first}>{result}"
+
+
+def _type_name(value: ir.Value) -> str:
+    if isinstance(value.type, ir.SequenceType):
+        return "sequence"
+    if isinstance(value.type, ir.OptionalType):
+        return "optional"
+    dtype = value.dtype or (value.const_value.dtype if value.const_value is not None else None)
+    if dtype is None:
+        return "unknown"
+    return "string" if dtype == ir.DataType.STRING else str(dtype.numpy().name)
+
+
+def is_runtime(node: ir.Node) -> bool:
+    """Whether a parameter of the operator (see `PARAMETERS`) is not a constant."""
+    positions = PARAMETERS.get(node.op_type, ()) if not node.domain else ()
+    given = [node.inputs[i] for i in positions if i < len(node.inputs)]
+    return any(value is not None and value.const_value is None for value in given)
+
+
+def features(node: ir.Node, opset: int) -> frozenset[str]:
+    """What tells two uses of one operator apart, coarsely: attributes (with their defaults), which inputs and outputs are
+    there, rank and emptiness of the main input. Lists count as zeros, ones or other."""
+    found = {
+        "inputs=" + "".join("0" if value is None else "1" for value in node.inputs).rstrip("0"),
+        "outputs=" + "".join("1" if value.name else "0" for value in node.outputs).rstrip("0"),
+    }
+    first = next((value for value in node.inputs if value is not None), None)
+    if first is not None and first.shape is not None:
+        found.add(f"rank={len(first.shape)}")
+        if any(dimension == 0 for dimension in first.shape):
+            found.add("empty")
+    values = {**_defaults(node.domain, node.op_type, opset)}
+    values.update((name, attribute.value) for name, attribute in node.attributes.items())
+    found.update(f"{name}={_short(value)}" for name, value in values.items())
+    return frozenset(found)
+
+
+@cache
+def _defaults(domain: str, op_type: str, opset: int) -> Mapping[str, object]:
+    try:
+        schema = onnx.defs.get_schema(op_type, opset, domain)
+    except onnx.defs.SchemaError:
+        return {}
+    return {
+        name: onnx.helper.get_attribute_value(attribute.default_value)
+        for name, attribute in schema.attributes.items()
+        if attribute.default_value.type
+    }
+
+
+def _short(value: object) -> str:
+    match value:
+        case bytes():
+            return value.decode(errors="replace")
+        case str() | int():
+            return str(value)
+        case float():
+            return "number"
+        case list() | tuple() if value and all(isinstance(item, int) for item in value):
+            return "zeros" if not any(value) else "ones" if all(item == 1 for item in value) else "other"
+        case _:
+            return "given"
+
+
+def accepts(backend: str) -> Callable[[Graph, Operator], str | None]:
+    """The constraint of a built-in engine: None for an operator that the table vouches for, or the reason against it."""
+
+    def check(_graph: Graph, operator: Operator) -> str | None:
+        return _check(backend, operator.node, operator.version)
+
+    return check
+
+
+def _check(backend: str, node: ir.Node, opset: int) -> str | None:
+    found = table(backend)
+    if found is None:
+        return f"{backend} has no capability table"
+    if node.domain == CONTRIB:
+        return None if backend == "onnxruntime" else f"{node.op_type} belongs to {CONTRIB}"
+    version = version_class(node.domain, node.op_type, opset)
+    if version is None:
+        return f"{operator_key(node)} is a custom operator"
+    if not node.domain and opset > found.opset:
+        return f"{backend} {found.version} reads opsets up to {found.opset}"
+    name = operator_key(node)
+    kind = type_key(node) + (RUNTIME if is_runtime(node) else "")
+    outcome = found.outcomes.get(name, {}).get(str(version), {}).get(kind)
+    if outcome is None:
+        return f"{name}-{version} was not tested at {kind}"
+    if not outcome.startswith("passes"):
+        return f"{name}-{version} at {kind}: {outcome}"
+    wrong = found.avoid.get(name, {}).get(str(version), {}).get(kind)
+    if wrong:
+        met = features(node, opset) & set(wrong)
+        if met or EVERYTHING in wrong:
+            return f"{name}-{version} at {kind} is wrong or crashes where {', '.join(sorted(met)) or 'it likes'}"
+    return _check_bodies(backend, node, opset)
+
+
+def _check_bodies(backend: str, node: ir.Node, opset: int) -> str | None:
+    for attribute in node.attributes.values():
+        if attribute.type != ir.AttributeType.GRAPH:
+            continue
+        for inner in attribute.value:
+            if inner.op_type == "Constant" and not inner.domain:
+                continue
+            reason = _check(backend, inner, opset if inner.domain == node.domain else 1)
+            if reason is not None:
+                return f"in its body, {reason}"
+    return None
+
+
+def engine_claims(backend: str) -> list[Claim]:
+    """What an engine claims: every accepted operator; anchors grown by the element-wise and normalising operators behind
+    them; and the largest regions in which every operator is accepted."""
+    check = accepts(backend)
+
+    def constraint(graph: Graph, operators: tuple[Operator, ...]) -> str | None:
+        return next((reason for operator in operators if (reason := check(graph, operator)) is not None), None)
+
+    def epilogue(graph: Graph, operator: Operator) -> str | None:
+        if operator.domain or operator.op_type not in _EPILOGUE:
+            return f"{operator.op_type} is not fused behind an anchor"
+        return check(graph, operator)
+
+    return [
+        Claim("operator", any_operator(), constraint, Growth(check, limit=1, maximal=True)),
+        Claim("anchor", op(_ANCHORS), constraint, Growth(epilogue, limit=_PREFIX_LIMIT)),
+    ]

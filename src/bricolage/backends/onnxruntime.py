@@ -1,0 +1,133 @@
+"""ONNX Runtime on the processor: the default engine, and the one that runs every type and every dynamic shape.
+
+Optimised models are not kept on disk, although the runtime could write them: the file would have to be keyed by the
+content of the weights, and hashing them takes as long as the optimisation that it would save.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from bricolage.backends.capabilities import engine_claims
+from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed
+from bricolage.errors import BackendFailed, Refused
+from bricolage.graph.graph import TensorInfo
+from bricolage.runtime.kernel import Array, Call, Kernel
+
+_ERRORS_ONLY = 3
+_FATAL_ONLY = 4
+
+
+class OnnxRuntime(Backend):
+    """Sequential execution at the highest optimisation level, with outputs written straight into the bound buffers."""
+
+    name: ClassVar[str] = "onnxruntime"
+    title: ClassVar[str] = "ONNX Runtime"
+    kind: ClassVar[Kind] = "engine"
+    dynamic: ClassVar[bool] = True
+
+    def status(self) -> Status:
+        return installed("onnxruntime", "onnxruntime", "onnxruntime")
+
+    def claims(self) -> Iterable[Claim]:
+        return engine_claims(self.name)
+
+    def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
+        del variant  # there is one
+        for info in (*region.inputs, *region.outputs):
+            if info.dtype is not None and info.dtype.bitwidth < 8:
+                raise Refused(backend=self.title, reason=f"'{info.name}' packs several elements into a byte")
+        return _Kernel(region, _session(region, resources))
+
+
+def _session(region: RegionModel, resources: Resources) -> Any:
+    import onnxruntime as ort
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    options.intra_op_num_threads = resources.threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = _ERRORS_ONLY
+    # Waiting threads that spin are faster, but they steal the cores from the next runtime.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if resources.alone else "0")
+    declined = (
+        state.EPFail,
+        state.Fail,
+        state.InvalidArgument,
+        state.InvalidGraph,
+        state.InvalidProtobuf,
+        state.NotImplemented,
+        state.RuntimeException,
+    )
+    ort.set_default_logger_severity(_FATAL_ONLY)  # what fails is raised as well, so it need not be printed
+    try:
+        return ort.InferenceSession(str(region.path), options, providers=["CPUExecutionProvider"])
+    except declined as error:
+        raise Refused(backend=OnnxRuntime.title, reason=str(error).splitlines()[0]) from error
+    finally:
+        ort.set_default_logger_severity(_ERRORS_ONLY)
+
+
+class _Kernel(Kernel):
+    def __init__(self, region: RegionModel, session: Any) -> None:
+        import onnxruntime as ort
+
+        self._session = session
+        self._inputs = region.inputs
+        self._outputs = region.outputs
+        self._run_options = ort.RunOptions()  # made once: making one at each call costs a third of the call
+        self._run_options.log_severity_level = _FATAL_ONLY
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
+        binding = self._session.io_binding()
+        for info, array in zip(self._inputs, inputs, strict=True):
+            binding.bind_input(info.name, "cpu", 0, _element_type(info), array.shape, array.ctypes.data)
+        for info, array in zip(self._outputs, outputs, strict=True):
+            binding.bind_output(info.name, "cpu", 0, _element_type(info), array.shape, array.ctypes.data)
+        return partial(self._session.run_with_iobinding, binding, self._run_options)
+
+    def run(self, inputs: Sequence[object]) -> list[object]:
+        feeds = {info.name: _to_value(info, value) for info, value in zip(self._inputs, inputs, strict=True)}
+        names = [info.name for info in self._outputs]
+        if any(_foreign(info.dtype) for info in (*self._inputs, *self._outputs)):
+            results = self._session.run_with_ort_values(names, feeds, self._run_options)
+            return [_from_value(info, value) for info, value in zip(self._outputs, results, strict=True)]
+        return list(self._session.run(names, feeds, self._run_options))
+
+
+def _element_type(info: TensorInfo) -> int:
+    if info.dtype is None:
+        raise BackendFailed(backend=OnnxRuntime.title, stage="to bind", reason=f"'{info.name}' is not a tensor")
+    return int(info.dtype)
+
+
+def _foreign(dtype: ir.DataType | None) -> bool:
+    """Whether numpy itself lacks the type (bfloat16 and the 8-bit floats)."""
+    return dtype is not None and dtype != ir.DataType.STRING and np.dtype(dtype.numpy()).kind == "V"
+
+
+def _to_value(info: TensorInfo, value: object) -> object:
+    import onnxruntime as ort
+
+    if info.dtype is None or not _foreign(info.dtype):
+        return value
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(np.ascontiguousarray(value), int(info.dtype))
+
+
+def _from_value(info: TensorInfo, value: Any) -> object:
+    if not value.has_value():
+        return None
+    if info.dtype is None or not _foreign(info.dtype):
+        return value.numpy()
+    shape = tuple(value.shape())
+    size = int(np.prod(shape)) * info.numpy.itemsize
+    raw = (ctypes.c_uint8 * size).from_address(value.data_ptr()) if size else b""
+    return np.frombuffer(raw, dtype=info.numpy).reshape(shape).copy()

@@ -1,0 +1,147 @@
+"""OpenVINO on the processor: an engine with blocked layouts, generated element-wise kernels and bfloat16."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from bricolage.backends.capabilities import engine_claims
+from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed
+from bricolage.errors import Refused
+from bricolage.graph.graph import TensorInfo
+from bricolage.options import Precision
+from bricolage.runtime.kernel import Array, Call, Kernel
+
+_TYPES = {
+    ir.DataType.FLOAT: "f32",
+    ir.DataType.DOUBLE: "f64",
+    ir.DataType.FLOAT16: "f16",
+    ir.DataType.BFLOAT16: "bf16",
+    ir.DataType.INT8: "i8",
+    ir.DataType.INT16: "i16",
+    ir.DataType.INT32: "i32",
+    ir.DataType.INT64: "i64",
+    ir.DataType.UINT8: "u8",
+    ir.DataType.UINT16: "u16",
+    ir.DataType.UINT32: "u32",
+    ir.DataType.UINT64: "u64",
+    ir.DataType.BOOL: "boolean",
+    ir.DataType.FLOAT8E4M3FN: "f8e4m3",
+    ir.DataType.FLOAT8E5M2: "f8e5m2",
+    ir.DataType.FLOAT8E8M0: "f8e8m0",
+}
+_CPUINFO = Path("/proc/cpuinfo")
+_REASON_LENGTH = 300
+
+
+class OpenVino(Backend):
+    """Latency hint, one stream on all threads given, inputs and outputs shared with the bound buffers."""
+
+    name: ClassVar[str] = "openvino"
+    title: ClassVar[str] = "OpenVINO"
+    kind: ClassVar[Kind] = "engine"
+    dynamic: ClassVar[bool] = True
+
+    def status(self) -> Status:
+        return installed("openvino", "openvino", "openvino")
+
+    def claims(self) -> Iterable[Claim]:
+        return engine_claims(self.name)
+
+    def variants(self, precision: Precision) -> Sequence[str]:
+        return ("f32", "bf16") if precision == "medium" and _has_bfloat16() else ("f32",)
+
+    def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
+        for info in (*region.inputs, *region.outputs):
+            if info.dtype not in _TYPES:
+                kind = info.dtype.name if info.dtype else "non-tensor"
+                raise Refused(backend=self.title, reason=f"'{info.name}' has the type {kind}")
+        config = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "NUM_STREAMS": "1",
+            "INFERENCE_NUM_THREADS": str(resources.threads),
+            "INFERENCE_PRECISION_HINT": variant,
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",  # else activations before compressed weights become int8
+            # Pinned threads keep their caches, but where runtimes take turns the pins would outlive the turn.
+            "ENABLE_CPU_PINNING": "YES" if resources.alone else "NO",
+        }
+        if resources.cache is not None:
+            config["CACHE_DIR"] = str(resources.cache)
+        core = _core()
+        try:
+            compiled = core.compile_model(core.read_model(str(region.path)), "CPU", config)
+        except RuntimeError as error:
+            raise Refused(backend=self.title, reason=_reason(error)) from error
+        if len(compiled.inputs) != len(region.inputs) or len(compiled.outputs) != len(region.outputs):
+            raise Refused(backend=self.title, reason="compilation changed the number of inputs or outputs")
+        return _Kernel(region, compiled)
+
+
+@cache
+def _core() -> Any:
+    """One per process: plugins and thread pools are loaded once."""
+    import openvino
+
+    return openvino.Core()
+
+
+@cache
+def _has_bfloat16() -> bool:
+    """Whether the processor multiplies bfloat16 natively; emulated, it is slower than float32."""
+    if not _CPUINFO.exists():
+        return False
+    flags = next((line.split() for line in _CPUINFO.read_text().splitlines() if line.startswith("flags")), [])
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
+def _reason(error: RuntimeError) -> str:
+    """The message without the runtime's own source lines, as one line."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    told = [line for line in lines if line and not line.startswith(("Exception from", "Check '", "While validating"))]
+    return " ".join(told or lines)[:_REASON_LENGTH]
+
+
+class _Kernel(Kernel):
+    def __init__(self, region: RegionModel, compiled: Any) -> None:
+        self._compiled = compiled
+        self._inputs = region.inputs
+        self._outputs = region.outputs
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
+        request = self._request(inputs)
+        for position, (info, array) in enumerate(zip(self._outputs, outputs, strict=True)):
+            request.set_output_tensor(position, _tensor(info, array))
+        # Without `share_outputs` every call copies the outputs once more into arrays that nobody reads.
+        return partial(request.infer, None, False, True)
+
+    def run(self, inputs: Sequence[object]) -> list[object]:
+        request = self._request([np.ascontiguousarray(value) for value in inputs])
+        request.infer(None, False, True)
+        return [_array(info, request.get_output_tensor(i)) for i, info in enumerate(self._outputs)]
+
+    def _request(self, inputs: Sequence[Array]) -> Any:
+        request = self._compiled.create_infer_request()
+        for position, (info, array) in enumerate(zip(self._inputs, inputs, strict=True)):
+            request.set_input_tensor(position, _tensor(info, array))
+        return request
+
+
+def _tensor(info: TensorInfo, array: Array) -> Any:
+    """An OpenVINO tensor over the array's own memory."""
+    import openvino
+
+    assert info.dtype is not None
+    if array.dtype.kind == "V":  # a type that numpy itself lacks: hand over the bits
+        array = array.view(np.dtype(f"u{array.itemsize}"))
+    return openvino.Tensor(array, list(array.shape), getattr(openvino.Type, _TYPES[info.dtype]))
+
+
+def _array(info: TensorInfo, tensor: Any) -> Array:
+    """A copy of an OpenVINO tensor."""
+    data = np.array(tensor.data)
+    return data if data.dtype == info.numpy else data.view(info.numpy)

@@ -1,0 +1,237 @@
+"""Untuned processor schedules for TVM's tensor programs.
+
+TVM 0.27 leaves the loops of a program as they are unless a tuner or a rule rearranges them, and its own processor rules
+know only matrix-vector products and softmax-like chains. The rules here cover the rest:
+
+*tile*   one reduction whose results are contiguous (convolution with channels last, matrix product, pooling): a block of
+         results stays in vector registers while the reduction runs (Goto & van de Geijn, "Anatomy of High-Performance
+         Matrix Multiplication", 2008, section 4), and element-wise operators behind it run on the block.
+*chain*  TVM's rule for softmax and normalisations: everything under one parallel loop.
+*spread* anything else: each loop nest in parallel over its outer loops, contiguous inner loops in vectors.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+_VECTOR_BITS = 512
+_REGISTERS = 24  # of the 32 vector registers; the rest hold operands
+_WIDTHS = (1, 2, 4)  # vectors side by side in a block of results; LLVM takes other numbers apart
+_PARALLEL_FROM = 1 << 14  # iterations below which waking other threads costs more than it gains
+
+
+def schedule(module: Any, target: Any, threads: int) -> Any:
+    """The module with every tensor program scheduled by the first rule that applies. Meaning is never changed: each step
+    is one of TVM's checked schedule primitives, and a rule that one of them declines leaves the program as it was."""
+    import tvm
+
+    changed = {}
+    for variable, function in module.functions_items():
+        if not isinstance(function, tvm.tirx.PrimFunc):
+            continue
+        for rule in (_tile, _chain, _spread):
+            try:
+                scheduled = rule(function, target, threads)
+            except (tvm.s_tir.schedule.ScheduleError, tvm.error.InternalError, ValueError, TypeError):
+                continue  # the primitives' way of saying that the rule does not fit
+            if scheduled is not None:
+                changed[variable] = scheduled.mod["main"].with_attr("tirx.is_scheduled", True)
+                break
+    for variable, function in changed.items():
+        module[variable] = function
+    return module
+
+
+def _blocks(sch: Any) -> list[Any]:
+    return list(sch.get_child_blocks(sch.get_sblock("root")))
+
+
+def _reduces(sch: Any, block: Any) -> bool:
+    return any(variable.iter_type == 2 for variable in sch.get(block).iter_vars)
+
+
+def _extent(sch: Any, loop: Any) -> int:
+    return int(sch.get(loop).extent)
+
+
+def _divisor(number: int, limit: int) -> int:
+    """The largest divisor that is no larger than `limit`."""
+    return next(d for d in range(min(number, max(limit, 1)), 0, -1) if number % d == 0)
+
+
+def _block_size(rows: int, columns: int, lanes: int, cap: int) -> tuple[int, int]:
+    """Rows and columns of results held in registers: the block with the most work per operand loaded."""
+    best, score = (1, 1), 0.0
+    for vectors in _WIDTHS:
+        width = _divisor(columns, min(vectors * lanes, cap))
+        used = math.ceil(width / lanes)
+        height = _divisor(rows, _REGISTERS // used)
+        work = height * width / (height + used)
+        if work > score:
+            best, score = (height, width), work
+    return best
+
+
+def _tile(function: Any, target: Any, threads: int) -> Any:
+    import tvm
+
+    del target
+    sch = tvm.s_tir.Schedule(function)
+    blocks = _blocks(sch)
+    reductions = [block for block in blocks if _reduces(sch, block)]
+    if len(reductions) != 1:
+        return None
+    main = reductions[0]
+    if not _contiguous(sch.get(main)):
+        return None
+    position = next(i for i, block in enumerate(blocks) if sch.get(block).same_as(sch.get(main)))
+    padding = []
+    for block in blocks[:position]:
+        if "pad" in sch.get(block).name_hint:  # inlined, it would put a branch into the innermost loop
+            padding.append(block)
+        else:
+            sch.compute_inline(block)
+    for block in blocks[position + 1 : -1]:
+        sch.compute_inline(block)
+    behind = blocks[-1] if position + 1 < len(blocks) else sch.cache_write(main, 0, "local")
+    if behind is blocks[-1]:
+        sch.set_scope(main, 0, "local")
+    lanes = _VECTOR_BITS // sch.get(main).writes[0].source.dtype.bits
+    kinds = [variable.iter_type for variable in sch.get(main).iter_vars]
+    loops = sch.get_loops(main)
+    spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == 0]
+    inner = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == 2]
+    if len(spatial) < 2 or not inner:
+        return None
+    column = spatial[-1]
+    row = next((loop for loop in reversed(spatial[:-1]) if _extent(sch, loop) > 1), spatial[-2])
+    others = [loop for loop in spatial[:-1] if loop is not row]
+    cap = _group_width(sch.get(main))
+    height, width = _block_size(_extent(sch, row), _extent(sch, column), lanes, cap)
+    row_outer, row_inner = sch.split(row, factors=[None, height])
+    column_outer, column_inner = sch.split(column, factors=[None, width])
+    # One panel of the second operand serves all rows before the next panel is read; batches keep their own.
+    batch = others[: _shared(sch.get(main))]
+    rest = others[len(batch) :]
+    sch.reorder(*batch, column_outer, *rest, row_outer, *inner, row_inner, column_inner)
+    outer = sch.fuse(*batch, column_outer, *rest, row_outer)
+    sch.reverse_compute_at(behind, outer)
+    *steps, final = sch.get_loops(behind)[1:]
+    for loop in steps:  # results leave the registers only if every index into them is a constant
+        sch.unroll(loop)
+    sch.vectorize(final)
+    sch.vectorize(column_inner)
+    sch.unroll(row_inner)
+    sch.decompose_reduction(main, inner[0])
+    if threads > 1:
+        sch.parallel(outer)
+    for block in padding:
+        _spread_block(sch, block, threads)
+    return sch
+
+
+def _contiguous(block: Any) -> bool:
+    """Whether the last axis of the results also walks contiguously through an operand, and no reduction axis has to."""
+    import tvm
+
+    spatial = [variable.var for variable in block.iter_vars if variable.iter_type == 0]
+    if not spatial or not block.writes[0].region[-1].min.same_as(spatial[-1]):
+        return False
+    last = spatial[-1]
+    walks = False
+    for read in block.reads:
+        if not read.region:
+            continue
+        uses = tvm.tirx.analysis.undefined_vars(read.region[-1].min, [])
+        walks = walks or any(variable.same_as(last) for variable in uses)
+        earlier = [v for axis in list(read.region)[:-1] for v in tvm.tirx.analysis.undefined_vars(axis.min, [])]
+        if any(variable.same_as(last) for variable in earlier):
+            return False
+    return walks
+
+
+def _shared(block: Any) -> int:
+    """Number of leading result axes that index every operand: batches of a batched product."""
+    import tvm
+
+    count = 0
+    for variable in [v.var for v in block.iter_vars if v.iter_type == 0][:-2]:
+        used = [
+            any(
+                variable.same_as(found)
+                for axis in read.region
+                for found in tvm.tirx.analysis.undefined_vars(axis.min, [])
+            )
+            for read in block.reads
+        ]
+        if not all(used):
+            break
+        count += 1
+    return count
+
+
+def _group_width(block: Any) -> int:
+    """Largest width of a block of results whose columns share their inputs: a group's channels in grouped convolution."""
+    if not block.name_hint.startswith("group_conv") or len(block.reads) != 2:
+        return 1 << 30
+    inputs, weights = (read.source.shape for read in block.reads)
+    groups = int(inputs[-1]) // int(weights[-2])
+    per_group = int(weights[-1]) // groups
+    return per_group if per_group > 1 else 1 << 30
+
+
+def _chain(function: Any, target: Any, threads: int) -> Any:
+    from tvm.s_tir.dlight.cpu import Reduction
+
+    del threads
+    return Reduction().apply(function, target, False)
+
+
+def _spread(function: Any, target: Any, threads: int) -> Any:
+    import tvm
+
+    del target
+    sch = tvm.s_tir.Schedule(function)
+    blocks = _blocks(sch)
+    for block in blocks[:-1]:
+        if not _reduces(sch, block) and len(sch.get_consumers(block)) == 1:
+            try:
+                sch.compute_inline(block)
+            except tvm.s_tir.schedule.ScheduleError:
+                continue  # it stays a loop nest of its own
+    for block in _blocks(sch):
+        _spread_block(sch, block, threads)
+    return sch
+
+
+def _spread_block(sch: Any, block: Any, threads: int) -> None:
+    """Parallel outer result loops and a vector innermost, where that is contiguous."""
+    loops = sch.get_loops(block)
+    kinds = [variable.iter_type for variable in sch.get(block).iter_vars]
+    if len(loops) != len(kinds) or not loops:
+        return
+    total = math.prod(_extent(sch, loop) for loop in loops)
+    spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == 0]
+    if spatial and 2 not in kinds and len(spatial) > 1:
+        _vector(sch, spatial[-1])
+        spatial = spatial[:-1]
+    leading = []
+    for loop, kind in zip(loops, kinds, strict=True):
+        if kind != 0 or loop not in spatial:
+            break
+        leading.append(loop)
+    if threads > 1 and total >= _PARALLEL_FROM and leading:
+        sch.parallel(sch.fuse(*leading))
+
+
+def _vector(sch: Any, loop: Any) -> None:
+    """Vectors in a loop whose length allows whole ones; LLVM's own vectoriser gets the others."""
+    extent = _extent(sch, loop)
+    width = _divisor(extent, 64)
+    if width < 4:
+        return
+    if width == extent:
+        sch.vectorize(loop)
+    else:
+        sch.vectorize(sch.split(loop, factors=[None, width])[1])

@@ -1,0 +1,66 @@
+"""`bricolage backends`: what is here, what is missing, and the command that adds it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bricolage.cli import arguments as a
+from bricolage.cli.guard import guarded
+
+
+@guarded
+def backends(as_json: a.Json = False) -> None:
+    """List the backends: version, or why one is missing and the command that adds it. Installs nothing."""
+    from bricolage.backends import registry
+    from bricolage.cli import output
+
+    found = [_facts(name) for name in registry.names()]
+    if as_json:
+        output.show_json({"backends": found})
+        return
+    _show(found)
+
+
+def _facts(name: str) -> dict[str, Any]:
+    from bricolage.backends import registry
+    from bricolage.backends.capabilities import table
+    from bricolage.backends.interface import Missing
+    from bricolage.errors import BricolageError
+    from bricolage.options import PRECISIONS
+
+    facts: dict[str, Any] = {"name": name, "source": registry.source(name)}
+    try:
+        backend = registry.get(name)
+    except BricolageError as error:  # a broken plug-in must not hide the others
+        return facts | {"kind": None, "version": None, "reason": error.sentence, "cure": error.next_step}
+    status = backend.status()
+    facts["kind"] = backend.kind
+    if isinstance(status, Missing):
+        return facts | {"version": None, "reason": status.reason, "cure": status.cure}
+    facts["version"] = status.version
+    facts["variants"] = {precision: list(backend.variants(precision)) for precision in PRECISIONS}
+    tested = table(name)
+    if tested is not None:
+        facts["capabilities"] = {"version": tested.version, "opset": tested.opset, "cases": dict(tested.counts)}
+    return facts
+
+
+def _show(found: list[dict[str, Any]]) -> None:
+    from rich.text import Text
+
+    from bricolage.cli import output
+    from bricolage.report.tables import plain_table
+
+    rows: list[list[str | Text]] = []
+    for facts in (f for f in found if f["version"] is not None):
+        cases = facts.get("capabilities", {}).get("cases", {})
+        passed = f"{cases.get('passes', 0)} of {sum(cases.values())}" if cases else "-"
+        variants = dict.fromkeys(v for names in facts["variants"].values() for v in names)
+        rows.append([Text(facts["name"], "bold"), facts["kind"], facts["version"], ", ".join(variants), passed])
+    heads = [("Backend", "left"), ("Kind", "left"), ("Version", "left"), ("Variants", "fold"), ("ONNX test cases", "right")]
+    if rows:
+        output.show(plain_table(heads, rows))
+    missing = [[Text(f["name"], "bold"), f["reason"], f["cure"]] for f in found if f["version"] is None]
+    if missing:
+        output.show("")
+        output.show(plain_table([("Missing", "left"), ("Why", "fold"), ("What adds it", "fold")], missing))

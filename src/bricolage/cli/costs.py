@@ -1,0 +1,148 @@
+"""`bricolage costs`: the database of measurements."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bricolage import errors
+from bricolage.cli import arguments as a
+from bricolage.cli.guard import guarded
+
+if TYPE_CHECKING:
+    from bricolage.cost.database import Entry
+
+app = typer.Typer(no_args_is_help=True, help="List, exchange and prune the measurements that plans rest on.", rich_markup_mode=None)
+_DAY = 86400.0
+
+
+@app.command("list")
+@guarded
+def list_costs(
+    backend: Annotated[str | None, typer.Option("--backend", metavar="NAME", help="Only this backend.")] = None,
+    region: Annotated[str | None, typer.Option("--region", metavar="KEY", help="Only this region.")] = None,
+    failures: Annotated[bool, typer.Option("--failures", help="Only what failed, with the reason.")] = False,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many, newest first.")] = 50,
+    as_json: a.Json = False,
+) -> None:
+    """List measurements, newest first."""
+    from bricolage.cli import output
+    from bricolage.cost.database import Database
+
+    with Database() as database:
+        entries = list(itertools.islice(database.entries(backend, region, failures), limit + 1))
+    more, entries = len(entries) > limit, entries[:limit]
+    if as_json:
+        from bricolage.plan.codec import encode
+
+        output.show_json({"costs": [encode(entry) for entry in entries], "more": more})
+        return
+    _show(entries, failures)
+    if more:
+        output.note(f"there are more; --limit {limit * 10} shows them")
+
+
+@app.command("export")
+@guarded
+def export_costs(
+    out: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="A file instead of stdout.")] = None,
+    as_json: a.Json = False,
+) -> None:
+    """Write every measurement as one line of JSON, for another machine of the same make."""
+    del as_json  # lines of JSON are what it prints anyway
+    from bricolage.cli import output
+    from bricolage.cost.database import Database
+
+    output.check_writable(out)
+    with Database() as database:
+        if out is None:
+            for line in database.export_lines():
+                print(line)
+            return
+        lines = list(database.export_lines())
+    output.write_text(out, "".join(f"{line}\n" for line in lines))
+    output.note(f"wrote {out}: {len(lines)} measurements")
+
+
+@app.command("import")
+@guarded
+def import_costs(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote.", show_default=False)],
+    as_json: a.Json = False,
+) -> None:
+    """Take measurements over; where one is known already, the better-sampled stays."""
+    from bricolage.cli import output
+    from bricolage.cost.database import Database
+
+    if not file.is_file():
+        raise errors.MissingFile(path=file)
+    with file.open(errors="replace") as lines, Database() as database:
+        done = database.import_lines(lines)
+    for number, reason in done.bad[:10]:
+        output.note(f"line {number} was left out: {reason}")
+    if done.bad and not (done.added or done.improved or done.kept):
+        raise errors.BadOption(option="FILE", value=file, advice="Give a file that `bricolage costs export` wrote")
+    if as_json:
+        output.show_json({"added": done.added, "improved": done.improved, "kept": done.kept, "bad": len(done.bad)})
+        return
+    print(f"{done.added} added, {done.improved} improved, {done.kept} known already, {len(done.bad)} left out")
+
+
+@app.command("prune")
+@guarded
+def prune_costs(
+    older_than: Annotated[float | None, typer.Option("--older-than", metavar="DAYS", min=0, help="Also what is older.")] = None,
+    other_versions: Annotated[
+        bool, typer.Option("--other-versions", help="Also what was measured on versions that are not installed.")
+    ] = False,
+    other_hardware: Annotated[bool, typer.Option("--other-hardware", help="Also what was measured on other machines.")] = False,
+    failures: Annotated[bool, typer.Option("--failures", help="Also every failure, so that it is tried again.")] = False,
+    as_json: a.Json = False,
+) -> None:
+    """Remove expired failures and measurements of older formats, and what the options name."""
+    from bricolage.cli import output
+    from bricolage.cost.database import Database
+    from bricolage.cost.hardware import this_machine
+
+    with Database() as database:
+        removed = database.prune(
+            older_than_s=None if older_than is None else older_than * _DAY,
+            versions=_installed() if other_versions else None,
+            hardware=this_machine().fingerprint() if other_hardware else None,
+            failures=failures,
+        )
+    if as_json:
+        output.show_json({"removed": removed})
+        return
+    print(f"{removed} removed")
+
+
+def _installed() -> dict[str, str]:
+    from bricolage.backends import registry
+    from bricolage.backends.interface import Available
+
+    statuses = {name: registry.get(name).status() for name in registry.names()}
+    return {name: status.version for name, status in statuses.items() if isinstance(status, Available)}
+
+
+def _show(entries: list[Entry], failures: bool) -> None:
+    from bricolage.cli import output
+    from bricolage.report import words
+    from bricolage.report.tables import plain_table
+
+    last = ("Reason", "fold") if failures else ("95 % interval", "right")
+    heads = [("Region", "left"), ("Backend", "left"), ("Version", "left"), ("Variant", "left"), ("Outcome", "left")]
+    heads += [("When", "left"), last] if failures else [("Median", "right"), last, ("Error", "right"), ("When", "left")]
+    rows: list[list[Any]] = []
+    for entry in entries:
+        key, cost = entry.key, entry.cost
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(cost.date))
+        row = [key.region[:12], key.backend, key.version, key.variant, cost.outcome]
+        bounds = (cost.latency.low_ms, cost.latency.high_ms) if cost.latency else None
+        rest = [when, cost.reason] if failures else [words.milliseconds(cost.ms), words.interval(bounds), words.error(cost.error), when]
+        rows.append(row + rest)
+    output.show(plain_table(heads, rows) if rows else "no measurements")

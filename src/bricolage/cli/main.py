@@ -1,0 +1,56 @@
+"""The console entry. Commands import what they need when they run, so that `--help` is quick."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Annotated
+
+import typer
+
+from bricolage import __version__
+from bricolage.cli import costs
+from bricolage.cli.backends import backends
+from bricolage.cli.explain import explain, report
+from bricolage.cli.optimize import optimize
+from bricolage.cli.run import bench, run
+
+app = typer.Typer(
+    name="bricolage",
+    help="The fastest verified way to run a deep-learning model on this machine.",
+    epilog="Results go to stdout, everything else to stderr. Nothing is installed, downloaded or sent anywhere.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (optimize, run, bench, explain, report, backends):
+    app.command()(command)
+app.add_typer(costs.app, name="costs")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"bricolage {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def prepare(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say more on stderr.")] = False,
+) -> None:
+    """Options before the command."""
+    del version
+    logger = logging.getLogger("bricolage")
+    logger.setLevel(logging.INFO if verbose else logging.WARNING)
+    if not logger.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        logger.addHandler(handler)
+
+
+def main() -> None:
+    """Runs the command line and exits."""
+    app()

@@ -1,0 +1,112 @@
+"""Results on stdout, everything else on stderr; files whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from rich.console import Console, RenderableType
+
+from bricolage.errors import NotWritable
+
+
+def console() -> Console:
+    """For results. Colours only on a terminal and never with NO_COLOR."""
+    return Console(file=sys.stdout, highlight=False, soft_wrap=False)
+
+
+def logs() -> Console:
+    """For everything that is not a result."""
+    return Console(file=sys.stderr, highlight=False)
+
+
+def show(renderable: RenderableType) -> None:
+    """Prints a result."""
+    console().print(renderable, markup=False)
+
+
+def show_json(value: Any) -> None:
+    """Prints a result as JSON. Infinite and undefined numbers become null: JSON has none."""
+    print(json.dumps(_finite(value), indent=1))
+
+
+def note(text: str) -> None:
+    """A line for people, on stderr."""
+    print(text, file=sys.stderr)
+
+
+@contextlib.contextmanager
+def stdout_kept() -> Iterator[None]:
+    """Whatever libraries print goes to stderr meanwhile, from Python and from native code alike."""
+    sys.stdout.flush()
+    try:
+        saved = os.dup(1)
+        os.dup2(2, 1)
+    except OSError:  # started without stdout or stderr
+        saved = -1
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        if saved >= 0:
+            os.dup2(saved, 1)
+            os.close(saved)
+
+
+def check_writable(*paths: Path | None) -> None:
+    """Makes sure, before long work, that its results can be written.
+
+    Raises:
+        NotWritable: the folder does not exist or cannot be written, or the path is a folder.
+    """
+    for path in paths:
+        if path is None:
+            continue
+        if path.is_dir():
+            raise NotWritable(path=path, reason="it is a folder")
+        try:
+            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}."):
+                pass
+        except FileNotFoundError:
+            raise NotWritable(path=path, reason=f"there is no folder '{path.parent}'") from None
+        except OSError as error:
+            raise NotWritable(path=path, reason=error.strerror or error) from error
+
+
+def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
+    """Writes a file through a temporary one beside it, so that it is there whole or not at all.
+
+    Raises:
+        NotWritable: the disk is full or the folder is not writable.
+    """
+    check_writable(path)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            fill(file)
+        partial.replace(path)
+    except OSError as error:
+        raise NotWritable(path=path, reason=error.strerror or error) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """`write` for text."""
+    write(path, lambda file: file.write(text.encode()))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    return value

@@ -1,0 +1,1 @@
+"""Measuring in worker processes, the cost database, boundary costs, statistics."""

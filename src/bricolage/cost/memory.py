@@ -1,0 +1,52 @@
+"""How much memory is left, and how much a process with its children holds."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def available_bytes() -> int:
+    """Memory that can still be used: what the machine has left, or what the container's limit leaves (control groups,
+    version 2)."""
+    free = int(psutil.virtual_memory().available)
+    try:
+        limit = (_CGROUP / "memory.max").read_text().strip()
+        if limit == "max":
+            return free
+        used = int((_CGROUP / "memory.current").read_text())
+        facts = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):
+        return free
+    return max(0, min(free, int(limit) - used + int(facts.get("inactive_file", 0))))
+
+
+def resident_bytes(pid: int, children: bool = True) -> int:
+    """Resident memory of a process, with its descendants unless told otherwise; 0 when it has ended."""
+    try:
+        process = psutil.Process(pid)
+        total = int(process.memory_info().rss)
+        family = process.children(recursive=True) if children else []
+    except psutil.Error:
+        return 0
+    for child in family:
+        try:
+            total += int(child.memory_info().rss)
+        except psutil.Error:  # ended between the listing and the look: it holds nothing any more
+            continue
+    return total
+
+
+def default_limit() -> int:
+    """Memory one worker may hold when the user set no limit: 80 % of what is free now."""
+    return int(available_bytes() * 0.8)
+
+
+def reserve_bytes() -> int:
+    """Free memory below which the largest worker is ended, so that the machine does not start to swap or kill."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(256 << 20, total // 50)

@@ -1,0 +1,80 @@
+"""Named values in an .npz file, between the parent and its workers: without pickle, and with what numpy's own format
+forgets (bfloat16, 8-bit floats, strings, sequences of tensors, empty optionals)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+_INDEX = "__tensors__"
+
+
+def save_tensors(path: Path, values: Mapping[str, object]) -> None:
+    """Writes arrays, lists of arrays or None under any names. Types that numpy does not know are stored as raw
+    bytes."""
+    members: dict[str, np.ndarray] = {}
+    index = {name: _packed(value, members) for name, value in values.items()}
+    members[_INDEX] = np.array(json.dumps(index))
+    np.savez(path, **members)  # type: ignore[arg-type]
+
+
+def load_values(path: Path, names: Iterable[str] | None = None) -> dict[str, object]:
+    """Reads the values asked for (all when None) from a file of `save_tensors` or a plain .npz.
+
+    Raises:
+        KeyError: the file has no value of that name.
+    """
+    with np.load(path, allow_pickle=False) as file:
+        if _INDEX not in file.files:
+            return {name: file[name] for name in (file.files if names is None else names)}
+        index: dict[str, object] = json.loads(str(file[_INDEX]))
+        return {name: _unpacked(index[name], file) for name in (index if names is None else names)}
+
+
+def load_tensors(path: Path, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
+    """Like `load_values` where all values are arrays.
+
+    Raises:
+        KeyError: the file has no value of that name.
+        TypeError: a value is not an array.
+    """
+    tensors: dict[str, np.ndarray] = {}
+    for name, value in load_values(path, names).items():
+        if not isinstance(value, np.ndarray):
+            raise TypeError(f"'{name}' is not a tensor")
+        tensors[name] = value
+    return tensors
+
+
+def _packed(value: object, members: dict[str, np.ndarray]) -> object:
+    """Puts the arrays of a value among the members and returns how to find them again."""
+    if value is None:
+        return None
+    if isinstance(value, list | tuple):
+        return [_packed(item, members) for item in value]
+    array = np.asarray(value)
+    member, kind = f"t{len(members)}", array.dtype.name
+    if array.dtype.kind == "O":
+        array = array.astype(np.str_)
+    elif array.dtype.kind == "V":
+        array = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(*array.shape, array.dtype.itemsize)
+    members[member] = array
+    return {"member": member, "type": kind}
+
+
+def _unpacked(packed: Any, file: Mapping[str, np.ndarray]) -> object:
+    if packed is None:
+        return None
+    if isinstance(packed, list):
+        return [_unpacked(item, file) for item in packed]
+    array, kind = file[packed["member"]], packed["type"]
+    if array.dtype.name == kind:
+        return array
+    if kind == "object":
+        return array.astype(object)
+    return array.view(np.dtype(getattr(ml_dtypes, kind))).reshape(array.shape[:-1])

@@ -1,0 +1,45 @@
+"""ONNX files and objects, and PyTorch modules, as checked `onnx_ir` models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from bricolage.errors import BadOption
+from bricolage.frontends.objects import from_ir, from_proto
+from bricolage.frontends.onnx_file import load
+from bricolage.frontends.torch_module import from_torch, is_torch
+
+__all__ = ["load", "to_model"]
+
+
+def to_model(
+    source: object, *, example_inputs: object = None, dynamic: object = None, base_dir: str | Path | None = None
+) -> ir.Model:
+    """A checked model from whatever the user has. `source` itself is not changed.
+
+    Args:
+        source: a path to an ONNX file, an `onnx.ModelProto`, an `onnx_ir.Model`, a `torch.nn.Module` or a
+            `torch.export.ExportedProgram`.
+        example_inputs: for a module: a tensor, a tuple of positional arguments or a dict of keyword arguments.
+        dynamic: for a module: its `dynamic_shapes`, for example `{"x": {0: "batch"}}`.
+        base_dir: for a `ModelProto`: the folder of its external data (default: the working directory).
+
+    Raises:
+        UsageError: one of the catalogue's errors about models, naming the file, node or tensor at fault.
+    """
+    if isinstance(source, str | Path):
+        return load(source)
+    if isinstance(source, onnx.ModelProto):
+        return from_proto(source, Path(base_dir) if base_dir is not None else None)
+    if isinstance(source, ir.Model):
+        return from_ir(source)
+    if is_torch(source):
+        return from_torch(source, example_inputs, dynamic)
+    raise BadOption(
+        option="model",
+        value=type(source).__name__,
+        advice="Give a path, an onnx.ModelProto, an onnx_ir.Model, a torch.nn.Module or a torch.export.ExportedProgram",
+    )

@@ -1,0 +1,214 @@
+"""What a model must fulfil before anything is planned for it. Each refusal names the node or tensor that causes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+import onnx_ir as ir
+
+from bricolage.errors import InvalidGraph, TrainingOperator, UnknownOperator, UnsupportedOpset, UnsupportedType
+
+OLDEST_OPSET = 7
+"""The first opset with today's broadcasting; older models mean something else by the same operators."""
+
+STANDARD = frozenset({"", "ai.onnx.ml", "ai.onnx.preview"})
+"""Domains whose operators the onnx package defines."""
+CONTRIBUTED = frozenset({"com.microsoft"})
+"""Domains that a backend may know although the onnx package does not; placement refuses what no backend runs."""
+TRAINING = frozenset({"ai.onnx.training", "ai.onnx.preview.training", "com.microsoft.training"})
+
+_BIG = 1024  # bytes of a tensor that the checker need not see
+
+
+def newest_opset() -> int:
+    """Newest opset of the default domain that is understood."""
+    return int(onnx.defs.onnx_opset_version())
+
+
+def check_strings(model: ir.Model) -> None:
+    """Names, types and domains are text: protobuf hands damaged text over as bytes.
+
+    Raises:
+        InvalidGraph
+    """
+    texts: list[object] = [*model.graph.opset_imports, *model.functions]
+    for node, _ in nodes_of(model):
+        texts += [node.name or "", node.op_type, node.domain, *node.attributes, *(v.name or "" for v in node.outputs)]
+        texts += [value.name or "" for value in node.inputs if value is not None]
+    for graph in model.graphs():
+        texts += [value.name or "" for value in (*graph.inputs, *graph.outputs, *graph.initializers.values())]
+    for text in texts:
+        if isinstance(text, bytes):
+            raise InvalidGraph(reason=f"the name {text!r} is not valid text")
+
+
+def check_opsets(model: ir.Model) -> None:
+    """Opsets imported by the graph and by the functions that it calls.
+
+    Raises:
+        UnsupportedOpset: the default domain's opset is too old or too new, or another standard domain's is too new.
+    """
+    low, high = OLDEST_OPSET, newest_opset()
+    newest = {"ai.onnx.ml": _newest("ai.onnx.ml"), "ai.onnx.preview": _newest("ai.onnx.preview")}
+    for imports in (model.graph.opset_imports, *(function.opset_imports for function in model.functions.values())):
+        for domain, version in imports.items():
+            if domain == "" and not low <= version <= high:
+                raise UnsupportedOpset(opset=version, domain="ai.onnx", low=low, high=high)
+            if domain in newest and not 1 <= version <= newest[domain]:
+                raise UnsupportedOpset(opset=version, domain=domain, low=1, high=newest[domain])
+
+
+def check_operators(model: ir.Model) -> None:
+    """Every operator, also in control-flow bodies and functions, is of a known domain and type.
+
+    Raises:
+        UnknownOperator, TrainingOperator: with the name of the node.
+    """
+    for node, imports in nodes_of(model):
+        if node.op_identifier() in model.functions:
+            continue
+        if node.domain in TRAINING:
+            raise TrainingOperator(name=node.name or node.op_type, domain=node.domain, op_type=node.op_type)
+        if node.domain in CONTRIBUTED:
+            continue
+        opset = imports.get(node.domain)
+        if node.domain not in STANDARD or opset is None or not _defined(node, opset):
+            raise UnknownOperator(
+                name=node.name or node.op_type,
+                domain=node.domain or "ai.onnx",
+                op_type=node.op_type,
+                opset="?" if opset is None else opset,
+            )
+
+
+def check_structure(model: ir.Model) -> None:
+    """Interfaces have names and types, and every value that is read comes from somewhere.
+
+    Raises:
+        InvalidGraph, UnsupportedType
+    """
+    if not model.graph.outputs:
+        raise InvalidGraph(reason="the graph has no outputs")
+    _check_interface(model.graph)
+    _check_scope(model.graph, set())
+
+
+def check_with_onnx(model: ir.Model) -> None:
+    """The checker of the onnx package, on the model without its large weights.
+
+    Raises:
+        InvalidGraph: with the checker's first line.
+    """
+    bare = without_weights(model)
+    for graph in bare.graphs():
+        for value in (*graph.inputs, *graph.outputs):
+            if value.type is None:  # only of outputs, and only behind operators that ONNX does not define
+                value.type = ir.TensorType(ir.DataType.FLOAT)
+            if value.shape is None and isinstance(value.type, ir.TensorType):
+                value.shape = ir.Shape(())  # an unknown rank is fine; the checker only wants the field
+    try:
+        onnx.checker.check_model(to_proto(bare))
+    except onnx.checker.ValidationError as error:
+        raise InvalidGraph(reason=first_line(error)) from error
+
+
+def without_weights(model: ir.Model) -> ir.Model:
+    """A copy in which large constants became inputs: its proto is small however large the weights are."""
+    bare = model.clone()
+    for graph in bare.graphs():
+        for value in list(graph.initializers.values()):
+            tensor = value.const_value
+            if tensor is None or (tensor.nbytes <= _BIG and not isinstance(tensor, ir.ExternalTensor)):
+                continue
+            value.shape, value.dtype = ir.Shape(tensor.shape.numpy()), tensor.dtype
+            del graph.initializers[value.name or ""]
+            value.const_value = None
+            if graph is bare.graph:
+                graph.inputs.append(value)
+            else:
+                bare.graph.inputs.append(ir.Value(name=value.name, shape=value.shape, type=value.type))
+    return bare
+
+
+def to_proto(model: ir.Model) -> onnx.ModelProto:
+    """The model as a proto.
+
+    Raises:
+        InvalidGraph: some part of it cannot be written.
+    """
+    try:
+        proto: onnx.ModelProto = ir.to_proto(model)
+    except ir.serde.SerdeError as error:
+        raise InvalidGraph(reason=first_line(innermost(error))) from error
+    return proto
+
+
+def innermost(error: BaseException) -> BaseException:
+    """The end of a chain of causes: onnx_ir wraps what it meets once for each level of the model."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an exception that says something, without a final full stop."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__).rstrip(".")
+
+
+def nodes_of(model: ir.Model) -> Iterator[tuple[ir.Node, dict[str, int]]]:
+    """Every node with the opset imports that hold for it."""
+    for node in ir.traversal.RecursiveGraphIterator(model.graph):
+        yield node, model.graph.opset_imports
+    for function in model.functions.values():
+        for node in ir.traversal.RecursiveGraphIterator(function):
+            yield node, function.opset_imports
+
+
+def _newest(domain: str) -> int:
+    return max(int(s.since_version) for s in onnx.defs.get_all_schemas() if s.domain == domain)
+
+
+def _defined(node: ir.Node, opset: int) -> bool:
+    try:
+        return not onnx.defs.get_schema(node.op_type, opset, node.domain).deprecated
+    except onnx.defs.SchemaError:
+        return False
+
+
+def _check_interface(graph: ir.Graph) -> None:
+    for kind, values in (("input", graph.inputs), ("output", graph.outputs)):
+        names = [value.name for value in values]
+        if not all(names):
+            raise InvalidGraph(reason=f"a graph {kind} has no name")
+        twice = sorted({name for name in names if name and names.count(name) > 1})
+        if twice:
+            raise InvalidGraph(reason=f"two graph {kind}s have the name '{twice[0]}'")
+    for value in graph.inputs:
+        if value.type is None or value.dtype == ir.DataType.UNDEFINED:
+            raise InvalidGraph(reason=f"graph input '{value.name}' has no type")
+    for value in (*graph.inputs, *graph.outputs):
+        if isinstance(value.type, ir.SparseTensorType):
+            raise UnsupportedType(
+                name=value.name, type="sparse tensor", who="bricolage", advice="Use a dense tensor at the interface"
+            )
+
+
+def _check_scope(graph: ir.Graph, outer: set[ir.Value]) -> None:
+    known = outer | set(graph.inputs) | set(graph.initializers.values())
+    for node in graph:
+        for value in node.inputs:
+            if value is not None and value not in known:
+                reader = node.name or node.op_type
+                raise InvalidGraph(reason=f"node '{reader}' reads '{value.name}', which nothing computes before it")
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH:
+                _check_scope(attribute.as_graph(), known)
+            elif attribute.type == ir.AttributeType.GRAPHS:
+                for body in attribute.as_graphs():
+                    _check_scope(body, known)
+        known.update(node.outputs)
+    for value in graph.outputs:
+        if value not in known:
+            raise InvalidGraph(reason=f"the output '{value.name}' is computed by nothing")

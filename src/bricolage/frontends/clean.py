@@ -1,0 +1,190 @@
+"""Putting a model into the one form that the rest of the house works on."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+from onnx_ir.passes.common import (
+    InlinePass,
+    LiftConstantsToInitializersPass,
+    TopologicalSortPass,
+)
+
+from bricolage.errors import InvalidGraph
+from bricolage.frontends import checks
+from bricolage.frontends.upgrade import TARGET, NotUpgradable, upgrade, upgrade_nodes
+
+_OLDEST_IR = 8  # initializers need not be inputs, and functions are known
+_BIG = 256  # elements of a Constant node's tensor from which on it is an initializer, like every weight
+
+
+def clean(model: ir.Model) -> ir.Model:
+    """Checks `model` and brings it, in place, into the form that bricolage works on: functions inlined, nodes sorted,
+    names unique and never empty, initializers that are not inputs, opset 18 or later where the operators allow it.
+    Names of graph inputs and outputs stay.
+
+    Raises:
+        UnsupportedOpset, UnknownOperator, TrainingOperator, UnsupportedType, InvalidGraph
+    """
+    checks.check_strings(model)
+    _normalise_domains(model)
+    checks.check_opsets(model)
+    checks.check_operators(model)
+    _sort(model)
+    checks.check_structure(model)
+    _inline(model)
+    _drop_initializer_inputs(model)
+    unique_names(model)
+    LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=_BIG)(model)
+    model.ir_version = _ir_version(model)
+    infer(model)
+    checks.check_with_onnx(model)
+    if upgrade(model):
+        unique_names(model)
+        infer(model)
+        model.ir_version = _ir_version(model)
+        checks.check_with_onnx(model)
+    _prune_imports(model)
+    return model
+
+
+def infer(model: ir.Model) -> None:
+    """Type and shape inference in place; what cannot be inferred stays open. Names must be unique.
+
+    Raises:
+        InvalidGraph: inference finds a contradiction.
+    """
+    proto = checks.to_proto(checks.without_weights(model))
+    try:
+        inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=False, data_prop=True)
+    except onnx.shape_inference.InferenceError as error:
+        raise InvalidGraph(reason=checks.first_line(error)) from error
+    known = {
+        value.name: value
+        for graph in ir.from_proto(inferred).graphs()
+        for value in (*graph.inputs, *graph.outputs, *(value for node in graph for value in node.outputs))
+    }
+    for graph in model.graphs():
+        for value in (*graph.outputs, *(value for node in graph for value in node.outputs)):
+            found = known.get(value.name) if value.name else None
+            if found is not None:
+                value.type = found.type or value.type
+                value.shape = found.shape if found.shape is not None else value.shape
+
+
+def unique_names(model: ir.Model) -> None:
+    """Gives every value and node a name that no other one of the whole model has, bodies of control flow included.
+    The main graph's inputs and outputs keep theirs. An omitted optional output stays nameless."""
+    values: set[str] = set()
+    nodes: set[str] = set()
+    seen: set[ir.Value] = set()
+
+    def name_value(value: ir.Value, fallback: str) -> None:
+        if value not in seen:
+            seen.add(value)
+            fresh = _fresh(value.name or fallback, values)
+            if value.name != fresh:
+                value.name = fresh
+
+    for value in (*model.graph.inputs, *model.graph.outputs):
+        name_value(value, "value")
+    for graph in model.graphs():
+        for value in (*graph.inputs, *graph.initializers.values()):
+            name_value(value, "value")
+        for node in graph:
+            fresh = _fresh(node.name or node.op_type, nodes)
+            if node.name != fresh:
+                node.name = fresh
+            for value in node.outputs:
+                if value.name or value.uses() or value.is_graph_output():
+                    name_value(value, node.name or node.op_type)
+
+
+def _fresh(wanted: str, used: set[str]) -> str:
+    name, count = wanted, 1
+    while name in used:
+        count += 1
+        name = f"{wanted}_{count}"
+    used.add(name)
+    return name
+
+
+def _normalise_domains(model: ir.Model) -> None:
+    """`ai.onnx` is another spelling of the default domain. A model without imports speaks opset 1."""
+    for imports in (model.graph.opset_imports, *(function.opset_imports for function in model.functions.values())):
+        if "ai.onnx" in imports:
+            imports[""] = imports.pop("ai.onnx")
+    if not model.graph.opset_imports:
+        model.graph.opset_imports[""] = 1
+    for node, _ in checks.nodes_of(model):
+        if node.domain == "ai.onnx":
+            node.domain = ""
+
+
+def _sort(model: ir.Model) -> None:
+    try:
+        TopologicalSortPass()(model)
+    except (ValueError, ir.passes.PassError) as error:
+        raise InvalidGraph(reason="its nodes form a cycle") from error
+
+
+def _inline(model: ir.Model) -> None:
+    """Inlines every call of a function of the model. Functions written for another opset are brought to the model's.
+
+    Raises:
+        InvalidGraph: functions call each other in a circle, or their opset cannot be reconciled with the model's.
+    """
+    if not model.functions:
+        return
+    try:
+        _align_opsets(model)
+        InlinePass()(model)
+    except (NotUpgradable, ValueError, ir.passes.PassError, ir.passes.InvariantError) as error:
+        reason = checks.first_line(error.__cause__ or error)
+        raise InvalidGraph(reason=f"its functions cannot be inlined: {reason}") from error
+    model.functions.clear()
+
+
+def _align_opsets(model: ir.Model) -> None:
+    everywhere: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    for domain in {domain for graph in everywhere for domain in graph.opset_imports}:
+        versions = {graph.opset_imports[domain] for graph in everywhere if domain in graph.opset_imports}
+        if len(versions) == 1:
+            continue
+        newest = max(versions)
+        for graph in everywhere:
+            version = graph.opset_imports.get(domain, newest)
+            if version != newest and domain == "":
+                nodes = list(ir.traversal.RecursiveGraphIterator(graph))
+                if version < TARGET and any(a.is_ref() for node in nodes for a in node.attributes.values()):
+                    raise NotUpgradable(f"one of opset {version} has attribute parameters; the model uses {newest}")
+                upgrade_nodes(nodes, version, newest)
+            if domain in graph.opset_imports:
+                graph.opset_imports[domain] = newest
+
+
+def _drop_initializer_inputs(model: ir.Model) -> None:
+    """Defaults that a caller may override become plain constants."""
+    for graph in model.graphs():
+        constants = set(graph.initializers.values())
+        kept = [value for value in graph.inputs if value not in constants]
+        if len(kept) != len(graph.inputs):
+            graph.inputs.clear()
+            graph.inputs.extend(kept)
+
+
+def _prune_imports(model: ir.Model) -> None:
+    used = {node.domain for node in ir.traversal.RecursiveGraphIterator(model.graph)} | {""}
+    for domain in set(model.graph.opset_imports) - used:
+        del model.graph.opset_imports[domain]
+
+
+def _ir_version(model: ir.Model) -> int:
+    """The oldest IR version that the opsets allow, so that every runtime reads what is written."""
+    known = {"": "ai.onnx"}
+    imports = [
+        onnx.helper.make_opsetid(known.get(domain, domain), version)
+        for domain, version in model.graph.opset_imports.items()
+        if domain in ("", "ai.onnx.ml")
+    ]
+    return max(_OLDEST_IR, int(onnx.helper.find_min_ir_version_for(imports, ignore_unknown=True)))

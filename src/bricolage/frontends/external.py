@@ -1,0 +1,62 @@
+"""External data: weights in files beside the model. Checked once when a model is loaded, then memory-mapped."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx_ir as ir
+
+from bricolage.errors import ExternalDataOutside, MissingExternalData
+
+_INLINE_BYTES = 1024  # smaller tensors (shapes, axes, scalars) are read at once, so that passes can see them
+
+
+def adopt(model: ir.Model, folders: tuple[Path, ...]) -> None:
+    """Checks every external tensor of `model` and fixes where it is read from, in place. Nothing large is read.
+
+    `folders` are the folders that data may come from: that of the model's path, and that of the file which the path
+    links to (download caches keep a folder of links to a folder of data). Empty for a model made in memory: then the
+    tensors' own base directories count.
+
+    Raises:
+        ExternalDataOutside: a location is absolute, or leads outside these folders, directly or by a link.
+        MissingExternalData: a data file is missing or ends before the tensor does.
+    """
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                value.const_value = _checked(value.const_value, folders)
+    for node, name, tensor in _attributes(model):
+        node.attributes[name] = ir.AttrTensor(name, _checked(tensor, folders))
+
+
+def _attributes(model: ir.Model) -> Iterator[tuple[ir.Node, str, ir.ExternalTensor]]:
+    for graph in model.graphs():
+        for node in graph:
+            for attribute in list(node.attributes.values()):
+                if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
+                    yield node, attribute.name, attribute.value
+
+
+def _checked(tensor: ir.ExternalTensor, folders: tuple[Path, ...]) -> ir.TensorProtocol:
+    name, location = tensor.name or "", os.fspath(tensor.location)
+    bases = folders or ((Path(tensor.base_dir),) if os.fspath(tensor.base_dir) else ())
+    if bases and (os.path.isabs(location) or not location):
+        raise ExternalDataOutside(tensor=name, path=location)
+    file = Path(bases[0] if bases else "", location)
+    real = file.resolve()
+    if bases and not any(real.is_relative_to(base.resolve()) for base in bases):
+        raise ExternalDataOutside(tensor=name, path=location)
+    begin, length = tensor.offset or 0, tensor.nbytes
+    declared = length if tensor.length is None else tensor.length
+    if not real.is_file() or begin < 0 or declared < length or real.stat().st_size < begin + length:
+        raise MissingExternalData(tensor=name, path=str(file))
+    # The real file is named, so that the tensor is read from what was checked. onnx_ir declines files with several hard
+    # links (package managers make them) when it is given a base directory, so those are named by their full path.
+    base, path = ("", str(real)) if real.stat().st_nlink > 1 else (str(real.parent), real.name)
+    mapped = ir.ExternalTensor(path, begin, length, tensor.dtype, shape=tensor.shape, name=name, base_dir=base)
+    if length > _INLINE_BYTES:
+        return mapped
+    return ir.Tensor(mapped.numpy().copy(), dtype=tensor.dtype, shape=tensor.shape, name=name)

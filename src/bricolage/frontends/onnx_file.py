@@ -1,0 +1,71 @@
+"""ONNX files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from bricolage.errors import MissingFile, NotAModel
+from bricolage.frontends import external
+from bricolage.frontends.checks import first_line
+from bricolage.frontends.clean import clean
+from bricolage.frontends.objects import deserialise
+
+_SIGNATURES = {
+    b"\x89PNG": "it is a PNG image",
+    b"PK\x03\x04": "it is a zip archive (a PyTorch checkpoint or a bricolage artifact, perhaps)",
+    b"\xff\xd8\xff": "it is a JPEG image",
+    b"GIF8": "it is a GIF image",
+    b"%PDF": "it is a PDF document",
+    b"\x1f\x8b": "it is gzip-compressed; unpack it first",
+    b"\x89HDF": "it is an HDF5 file (a Keras model, perhaps)",
+    b"version https://git-lfs": "it is a Git LFS pointer; run `git lfs pull`",
+    b"<!DOCTYPE": "it is an HTML page; the download was answered by a web page",
+    b"<html": "it is an HTML page; the download was answered by a web page",
+}
+
+
+def load(path: str | Path) -> ir.Model:
+    """Reads an ONNX file (binary; text and JSON by their suffix) as a checked model. External data is memory-mapped.
+
+    Raises:
+        MissingFile, NotAModel: there is no such file, or it is not an ONNX model.
+        MissingExternalData, ExternalDataOutside: its weights are not where they should be.
+        UnsupportedOpset, UnknownOperator, TrainingOperator, UnsupportedType, InvalidGraph: see `clean`.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise MissingFile(path=path)
+    model = deserialise(_read(path), str(path))
+    external.adopt(model, (path.parent, path.resolve().parent))
+    return clean(model)
+
+
+def _read(path: Path) -> onnx.ModelProto:
+    if path.is_dir():
+        raise NotAModel(path=path, reason="it is a folder")
+    try:
+        with path.open("rb") as file:
+            head = file.read(64)
+    except OSError as error:
+        raise NotAModel(path=path, reason=error.strerror or error) from error
+    if not head:
+        raise NotAModel(path=path, reason="it is empty")
+    for signature, meaning in _SIGNATURES.items():
+        if head.startswith(signature):
+            raise NotAModel(path=path, reason=meaning)
+    if path.stat().st_size >= onnx.checker.MAXIMUM_PROTOBUF:
+        raise NotAModel(path=path, reason="a single file of 2 GB or more cannot be read; save it with external data")
+    try:
+        # Parser errors have no common base: protobuf's, the text parser's, json's, and UnicodeDecodeError.
+        return onnx.load(str(path), load_external_data=False)
+    except Exception as error:
+        raise NotAModel(path=path, reason=_why_unreadable(head, error)) from error
+
+
+def _why_unreadable(head: bytes, error: Exception) -> str:
+    if all(byte in b"\t\n\r" or 32 <= byte < 127 for byte in head):
+        return "it is a text file"
+    return f"the protobuf is damaged or cut short ({first_line(error)})"

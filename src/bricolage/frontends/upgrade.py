@@ -1,0 +1,337 @@
+"""Upgrading operators of the default domain to opset 18, on `onnx_ir` itself.
+
+Working on the IR rather than through a serialised model means that weights are never copied, control-flow bodies are
+upgraded like everything else, and names stay. An operator whose definition changed without a rule here changed
+compatibly: new attributes with the old behaviour as default, or more types. A test reads this off the schemas.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+TARGET = 18
+"""The opset that older models are brought to: axes are inputs everywhere from here on."""
+
+_LOG = logging.getLogger(__name__)
+
+
+class NotUpgradable(Exception):
+    """No faithful translation; the model keeps its opset."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Rewrites one operator from the opset before `to` to opset `to`, in place."""
+
+    to: int
+    apply: Callable[[ir.Node], None]
+
+
+RULES: dict[str, list[Rule]] = {}
+"""Rules by operator type, in ascending order of opset."""
+
+
+def upgrade(model: ir.Model, target: int = TARGET) -> bool:
+    """Brings the default domain of `model` to at least `target`, in place. False if the model keeps its opset, because
+    one of its operators has no faithful translation."""
+    version = model.graph.opset_imports.get("")
+    if version is None or version >= target:
+        return False
+    trial = model.clone()  # shares the weights
+    try:
+        upgrade_nodes(list(_all_nodes(trial.graph)), version, target)
+    except NotUpgradable as reason:
+        _LOG.info("the model stays at opset %d: %s", version, reason)
+        return False
+    upgrade_nodes(list(_all_nodes(model.graph)), version, target)
+    model.graph.opset_imports[""] = target
+    return True
+
+
+def upgrade_nodes(nodes: Iterable[ir.Node], version: int, target: int) -> None:
+    """Upgrades nodes from opset `version` to `target`, in place.
+
+    Raises:
+        NotUpgradable: some node has no faithful translation.
+    """
+    for node in nodes:
+        if node.domain:
+            continue
+        at = version
+        while True:  # a rule may change the type (Upsample becomes Resize), so its later rules are looked up anew
+            rule = next((r for r in RULES.get(node.op_type, ()) if at < r.to <= target), None)
+            if rule is None:
+                break
+            rule.apply(node)
+            at = rule.to
+        if target > TARGET and _since(node, max(at, TARGET)) != _since(node, target):
+            raise NotUpgradable(f"{node.op_type} '{node.name}' changed after opset {max(at, TARGET)}")
+
+
+def _since(node: ir.Node, opset: int) -> int:
+    try:
+        return int(onnx.defs.get_schema(node.op_type, opset, "").since_version)
+    except onnx.defs.SchemaError:
+        return 0
+
+
+def _all_nodes(graph: ir.Graph) -> Iterator[ir.Node]:
+    yield from ir.traversal.RecursiveGraphIterator(graph)
+
+
+def _rule(to: int, *types: str) -> Callable[[Callable[[ir.Node], None]], Callable[[ir.Node], None]]:
+    def register(apply: Callable[[ir.Node], None]) -> Callable[[ir.Node], None]:
+        for op_type in types:
+            RULES.setdefault(op_type, []).append(Rule(to, apply))
+            RULES[op_type].sort(key=lambda rule: rule.to)
+        return apply
+
+    return register
+
+
+# --- small edits ------------------------------------------------------------------------------------------------
+
+
+def _pop(node: ir.Node, name: str) -> object:
+    attribute = node.attributes.pop(name, None)
+    return None if attribute is None else attribute.value
+
+
+def _before(node: ir.Node, new: ir.Node) -> ir.Value:
+    assert node.graph is not None
+    node.graph.insert_before(node, new)
+    return new.outputs[0]
+
+
+def _constant(node: ir.Node, suffix: str, array: np.ndarray) -> ir.Value:
+    """A Constant in front of `node` (not an initializer: a control-flow body keeps its own)."""
+    name = f"{node.outputs[0].name}.{suffix}"
+    tensor = ir.tensor(array, name=name)
+    value = _before(node, ir.node("Constant", [], {"value": tensor}))
+    value.name, value.shape, value.dtype = name, ir.Shape(array.shape), tensor.dtype
+    return value
+
+
+def _set_input(node: ir.Node, index: int, value: ir.Value | None) -> None:
+    while len(node.inputs) <= index:
+        node.resize_inputs(len(node.inputs) + 1)
+    node.replace_input_with(index, value)
+
+
+def _integers(node: ir.Node, attribute: str, index: int, *, name: str = "") -> None:
+    """Moves an integer-list attribute to input `index`, as int64."""
+    listed = _pop(node, attribute)
+    if listed is not None:
+        _set_input(node, index, _constant(node, name or attribute, np.atleast_1d(np.asarray(listed, np.int64))))
+
+
+def _known(value: ir.Value | None) -> np.ndarray | None:
+    """The value of an initializer or of a Constant node."""
+    if value is None:
+        return None
+    if value.const_value is not None:
+        return value.const_value.numpy()
+    producer = value.producer()
+    if producer is not None and producer.op_type == "Constant" and "value" in producer.attributes:
+        return producer.attributes["value"].as_tensor().numpy()
+    return None
+
+
+def _numpy_type(node: ir.Node) -> np.dtype:
+    first = node.inputs[0]
+    dtype = first.dtype if first is not None else None
+    dtype = dtype or (node.outputs[0].dtype if node.outputs else None)
+    if dtype is None:
+        raise NotUpgradable(f"the element type of {node.op_type} '{node.name}' is unknown")
+    return np.dtype(dtype.numpy())
+
+
+def _used(node: ir.Node, index: int) -> bool:
+    if index >= len(node.outputs):
+        return False
+    value = node.outputs[index]
+    return bool(value.uses()) or value.is_graph_output()
+
+
+# --- opset 9 and 10 ---------------------------------------------------------------------------------------------
+
+
+@_rule(9, "BatchNormalization")
+def _batch_normalization_9(node: ir.Node) -> None:
+    if _pop(node, "spatial") == 0:
+        raise NotUpgradable("BatchNormalization with spatial=0 has no successor")
+
+
+@_rule(9, "Scan")
+def _scan_9(node: ir.Node) -> None:
+    raise NotUpgradable(f"Scan '{node.name}' of opset 8 has a batch dimension that later versions lack")
+
+
+@_rule(9, "Upsample")
+def _upsample_9(node: ir.Node) -> None:
+    scales = _pop(node, "scales")
+    _set_input(node, 1, _constant(node, "scales", np.asarray(scales, np.float32)))
+
+
+@_rule(10, "Upsample")
+def _upsample_10(node: ir.Node) -> None:
+    node.op_type = "Resize"
+
+
+@_rule(10, "Slice")
+def _slice_10(node: ir.Node) -> None:
+    for index, attribute in enumerate(("starts", "ends", "axes"), start=1):
+        _integers(node, attribute, index)
+
+
+@_rule(10, "TopK")
+def _topk_10(node: ir.Node) -> None:
+    _integers(node, "k", 1)
+
+
+@_rule(10, "Dropout")
+def _dropout_10(node: ir.Node) -> None:
+    if _used(node, 1):
+        raise NotUpgradable(f"Dropout '{node.name}' gives a mask of floats, which later versions do not")
+    node.resize_outputs(1)
+
+
+# --- opset 11 and 12 --------------------------------------------------------------------------------------------
+
+
+@_rule(11, "Clip")
+def _clip_11(node: ir.Node) -> None:
+    for index, attribute in enumerate(("min", "max"), start=1):
+        limit = _pop(node, attribute)
+        if limit is not None:
+            _set_input(node, index, _constant(node, attribute, np.asarray(limit, _numpy_type(node))))
+
+
+@_rule(11, "Pad")
+def _pad_11(node: ir.Node) -> None:
+    _integers(node, "pads", 1)
+    value = _pop(node, "value")
+    if value is not None:
+        _set_input(node, 2, _constant(node, "value", np.asarray(value, _numpy_type(node))))
+
+
+@_rule(11, "Resize")
+def _resize_11(node: ir.Node) -> None:
+    """Before opset 11, pixels are asymmetric; nearest rounds down when enlarging and up when reducing."""
+    scales = _known(node.inputs[1])
+    mode = node.attributes.get_string("mode", "nearest")
+    if mode == "nearest":
+        if scales is None or (scales.min() < 1 < scales.max()):
+            raise NotUpgradable(f"the rounding of Resize '{node.name}' depends on scales that are not known")
+        node.attributes["nearest_mode"] = ir.AttrString("nearest_mode", "ceil" if scales.min() < 1 else "floor")
+    node.attributes["coordinate_transformation_mode"] = ir.AttrString("coordinate_transformation_mode", "asymmetric")
+    _set_input(node, 2, node.inputs[1])
+    node.replace_input_with(1, None)
+
+
+@_rule(11, "Scatter")
+def _scatter_11(node: ir.Node) -> None:
+    node.op_type = "ScatterElements"
+
+
+@_rule(12, "Dropout")
+def _dropout_12(node: ir.Node) -> None:
+    ratio = _pop(node, "ratio")
+    if ratio is not None:
+        _set_input(node, 1, _constant(node, "ratio", np.asarray(ratio, np.float32)))
+
+
+# --- opset 13 ---------------------------------------------------------------------------------------------------
+
+
+@_rule(13, "Resize")
+def _resize_13(node: ir.Node) -> None:
+    """Empty tensors stood for absent inputs; later versions want exactly one of scales and sizes."""
+    if len(node.inputs) > 3 and node.inputs[3] is not None:
+        node.replace_input_with(2, None)
+    if node.attributes.get_string("coordinate_transformation_mode", "") != "tf_crop_and_resize":
+        node.replace_input_with(1, None)
+
+
+@_rule(13, "Squeeze", "Unsqueeze", "ReduceSum")
+def _axes_13(node: ir.Node) -> None:
+    _integers(node, "axes", 1)
+
+
+@_rule(13, "Split")
+def _split_13(node: ir.Node) -> None:
+    _integers(node, "split", 1)
+
+
+@_rule(13, "Softmax", "LogSoftmax", "Hardmax")
+def _softmax_13(node: ir.Node) -> None:
+    """Before opset 13 the input was taken as a matrix, split at `axis`; all later dimensions were normalised as one."""
+    axis = node.attributes.get_int("axis", 1)
+    node.attributes["axis"] = ir.AttrInt64("axis", -1)
+    source, result = node.inputs[0], node.outputs[0]
+    assert source is not None and node.graph is not None
+    if source.shape is not None:
+        rank = len(source.shape)
+        axis += rank if axis < 0 else 0
+        if axis == rank - 1:
+            return
+        if all(size == 1 for size in source.shape[axis + 1 :]):
+            node.attributes["axis"] = ir.AttrInt64("axis", axis)
+            return
+    shape = _before(node, ir.node("Shape", [source]))
+    flat = _before(node, ir.node("Flatten", [source], {"axis": axis}))
+    shape.name, flat.name = f"{result.name}.shape", f"{result.name}.flat"
+    node.replace_input_with(0, flat)
+    back = ir.node("Reshape", [result, shape])
+    # `result` keeps its name and its readers: the Reshape takes over its place.
+    restored = back.outputs[0]
+    restored.type, restored.shape = result.type, result.shape
+    node.graph.insert_after(node, back)
+    ir.convenience.replace_all_uses_with([result], [restored], replace_graph_outputs=True)
+    back.replace_input_with(0, result)
+    restored.name, result.name, result.shape = result.name, f"{result.name}.matrix", None
+
+
+# --- opset 14 to 18 ---------------------------------------------------------------------------------------------
+
+
+@_rule(14, "BatchNormalization")
+def _batch_normalization_14(node: ir.Node) -> None:
+    if any(_used(node, index) for index in range(1, len(node.outputs))):
+        raise NotUpgradable(f"BatchNormalization '{node.name}' is in training mode")
+    node.resize_outputs(1)
+
+
+@_rule(16, "RoiAlign")
+def _roi_align_16(node: ir.Node) -> None:
+    node.attributes["coordinate_transformation_mode"] = ir.AttrString(
+        "coordinate_transformation_mode", "output_half_pixel"
+    )
+
+
+@_rule(
+    18,
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSumSquare",
+)
+def _axes_18(node: ir.Node) -> None:
+    _integers(node, "axes", 1)
+
+
+@_rule(18, "Split")
+def _split_18(node: ir.Node) -> None:
+    if len(node.inputs) < 2 or node.inputs[1] is None:
+        node.attributes["num_outputs"] = ir.AttrInt64("num_outputs", len(node.outputs))

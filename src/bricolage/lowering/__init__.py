@@ -1,0 +1,7 @@
+"""ONNX operators as functions of an array library.
+
+`lowering.operators` states each operator once, over the small vocabulary of `lowering.arrays`; `lowering.torch` and
+`lowering.jax` supply that vocabulary, replace operators by the library's own fused calls where it has them, and build a
+module or a function from a whole model. Neither library is imported before `bricolage.lowering.torch` or
+`bricolage.lowering.jax` is.
+"""

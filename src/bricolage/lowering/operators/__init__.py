@@ -1,0 +1,37 @@
+"""Every operator stated once over the vocabulary of `lowering.arrays`; importing this package fills the registry."""
+
+from bricolage.lowering.operators import (
+    attention,
+    convolution,
+    elementwise,
+    indexing,
+    losses,
+    matmul,
+    movement,
+    normalization,
+    pooling,
+    quantization,
+    recurrent,
+    reduction,
+    resize,
+    sampling,
+    signal,
+)
+
+__all__ = [
+    "attention",
+    "convolution",
+    "elementwise",
+    "indexing",
+    "losses",
+    "matmul",
+    "movement",
+    "normalization",
+    "pooling",
+    "quantization",
+    "recurrent",
+    "reduction",
+    "resize",
+    "sampling",
+    "signal",
+]

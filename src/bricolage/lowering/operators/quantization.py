@@ -1,0 +1,164 @@
+# ruff: noqa: ARG001 -- the signature is the operator's schema: attributes that change nothing are named all the same
+"""Quantisation to integers and back, and integer products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bricolage.lowering.arrays import Arrays
+from bricolage.lowering.common import Array, check_finite_rank, operator
+from bricolage.lowering.operators.convolution import conv
+
+Ints = tuple[int, ...]
+
+
+def spread(xp: Arrays, v: Array, x: Array, axis: int, block_size: int) -> Array:
+    """A scale or zero point laid out to broadcast against `x`: per tensor, per axis, or per block along `axis`."""
+    if v.ndim == 0 or (v.ndim == 1 and v.shape[0] == 1 and block_size == 0):
+        return v.reshape(())
+    axis = check_finite_rank(x.ndim, axis)
+    if block_size == 0:
+        view = [1] * x.ndim
+        view[axis] = v.shape[0]
+        return v.reshape(tuple(view))
+    before, after = v.shape[: axis + 1], v.shape[axis + 1 :]
+    repeated = xp.broadcast_to(v.reshape((*before, 1, *after)), (*before, block_size, *after))
+    full = repeated.reshape((*v.shape[:axis], v.shape[axis] * block_size, *after))
+    return xp.slice_axis(full, axis, 0, x.shape[axis], 1)
+
+
+def round_to(xp: Arrays, x: Array, zero: Array | None, dtype: Any) -> Array:
+    """round(x) + zero, saturated to the integer type."""
+    low, high = xp.int_range(dtype)
+    y = xp.lib.round(x)
+    if zero is not None:
+        y = y + xp.astype(zero, y.dtype)
+    return xp.astype(xp.minimum(xp.maximum(y, low), high), dtype)
+
+
+@operator("QuantizeLinear", since=10)
+def quantize_linear(
+    xp: Arrays,
+    x: Array,
+    scale: Array,
+    zero: Array = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+    saturate: int = 1,
+) -> Array:
+    dtype = zero.dtype if zero is not None else xp.dtype(output_dtype or 2)
+    kind = xp.dtype(precision) if precision else scale.dtype
+    ratio = xp.astype(x, kind) / xp.astype(spread(xp, scale, x, axis, block_size), kind)
+    offset = None if zero is None else spread(xp, zero, x, axis, block_size)
+    return round_to(xp, xp.widen(ratio), offset, dtype)
+
+
+@operator("DequantizeLinear", since=10)
+def dequantize_linear(
+    xp: Arrays,
+    x: Array,
+    scale: Array,
+    zero: Array = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+) -> Array:
+    kind = xp.dtype(output_dtype) if output_dtype else scale.dtype
+    y = xp.astype(x, xp.dtype(1))
+    if zero is not None:
+        y = y - xp.astype(spread(xp, zero, x, axis, block_size), y.dtype)
+    return xp.astype(y * xp.astype(spread(xp, scale, x, axis, block_size), y.dtype), kind)
+
+
+@operator("DynamicQuantizeLinear", since=11)
+def dynamic_quantize_linear(xp: Arrays, x: Array) -> Any:
+    axes = tuple(range(x.ndim))
+    low, high = xp.minimum(xp.min(x, axes), 0), xp.maximum(xp.max(x, axes), 0)
+    scale = xp.where(high == low, 1.0, high - low) / 255
+    zero = xp.lib.round(xp.minimum(xp.maximum(-low / scale, 0), 255))
+    byte = xp.dtype(2)
+    return round_to(xp, x / scale, zero, byte), scale, xp.astype(zero, byte)
+
+
+def _centred(xp: Arrays, x: Array, zero: Array | None, axis: int) -> Array:
+    wide = xp.astype(x, xp.dtype(6))
+    return wide if zero is None else wide - xp.astype(spread(xp, zero, x, axis, 0), wide.dtype)
+
+
+@operator("MatMulInteger", since=10)
+def matmul_integer(xp: Arrays, a: Array, b: Array, a_zero: Array = None, b_zero: Array = None) -> Array:
+    return xp.matmul(_centred(xp, a, a_zero, -2 if a.ndim > 1 else 0), _centred(xp, b, b_zero, -1))
+
+
+def _exact_conv(xp: Arrays, x: Array, w: Array, bias: Array | None, **geometry: Any) -> Array:
+    """Integer convolution through float64, which holds every int32 sum exactly."""
+    double = xp.dtype(11)
+    y = conv(xp, xp.astype(x, double), xp.astype(w, double), None, **geometry)
+    y = xp.astype(y, xp.dtype(6))
+    return y if bias is None else y + bias.reshape((1, -1) + (1,) * (y.ndim - 2))
+
+
+@operator("ConvInteger", since=10)
+def conv_integer(
+    xp: Arrays,
+    x: Array,
+    w: Array,
+    x_zero: Array = None,
+    w_zero: Array = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Array:
+    geometry = {"auto_pad": auto_pad, "dilations": dilations, "group": group, "pads": pads, "strides": strides}
+    return _exact_conv(xp, _centred(xp, x, x_zero, 1), _centred(xp, w, w_zero, 0), None, **geometry)
+
+
+@operator("QLinearMatMul", since=10)
+def qlinear_matmul(
+    xp: Arrays,
+    a: Array,
+    a_scale: Array,
+    a_zero: Array,
+    b: Array,
+    b_scale: Array,
+    b_zero: Array,
+    y_scale: Array,
+    y_zero: Array,
+) -> Array:
+    total = xp.matmul(_centred(xp, a, a_zero, -2 if a.ndim > 1 else 0), _centred(xp, b, b_zero, -1))
+    factor = xp.widen(a_scale) * xp.widen(b_scale) / xp.widen(y_scale)
+    return round_to(xp, xp.astype(total, factor.dtype) * factor, y_zero, y_zero.dtype)
+
+
+@operator("QLinearConv", since=10)
+def qlinear_conv(
+    xp: Arrays,
+    x: Array,
+    x_scale: Array,
+    x_zero: Array,
+    w: Array,
+    w_scale: Array,
+    w_zero: Array,
+    y_scale: Array,
+    y_zero: Array,
+    bias: Array = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Array:
+    geometry = {"auto_pad": auto_pad, "dilations": dilations, "group": group, "pads": pads, "strides": strides}
+    total = _exact_conv(xp, _centred(xp, x, x_zero, 1), _centred(xp, w, w_zero, 0), bias, **geometry)
+    factor = x_scale * spread(xp, w_scale, total, 1, 0) / y_scale
+    return round_to(xp, xp.astype(total, factor.dtype) * factor, y_zero, y_zero.dtype)

@@ -1,0 +1,148 @@
+"""If, Loop and Scan: subgraphs become modules of their own, run by small Python functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+import torch
+
+from bricolage.lowering.common import subgraphs_of
+from bricolage.lowering.torch.values import Const, Device, Known, Missing, Sizes
+
+if TYPE_CHECKING:
+    from bricolage.lowering.torch.builder import Builder
+
+
+def run_if(condition: Any, yes: Any, no: Any, captured_yes: Any, captured_no: Any) -> Any:
+    return yes(*captured_yes) if bool(condition) else no(*captured_no)
+
+
+def run_loop(trips: Any, condition: Any, body: Any, state: Any, captured: Any, scanned: int) -> Any:
+    """ONNX Loop: `body(i, condition, *state)` while the condition holds and fewer than `trips` rounds have run."""
+    limit = None if trips is None else int(trips)
+    going = True if condition is None else bool(condition)
+    values = list(state)
+    collected: list[list[Any]] = [[] for _ in range(scanned)]
+    i = 0
+    while going and (limit is None or i < limit):
+        results = body(torch.tensor(i, dtype=torch.int64), torch.tensor(going), *values, *captured)
+        going = bool(results[0])
+        values = list(results[1 : 1 + len(values)])
+        for store, item in zip(collected, results[1 + len(values) :], strict=True):
+            store.append(item)
+        i += 1
+    return (*values, *[torch.stack(items) if items else torch.empty(0) for items in collected])
+
+
+def run_scan(body: Any, state: Any, inputs: Any, captured: Any, options: dict[str, tuple[int, ...]]) -> Any:
+    """ONNX Scan (opset 9 on): `body(*state, *slices)` for each position of the scanned axes."""
+    axes = options["input_axes"]
+    columns = [
+        x.flip(axis).unbind(axis) if backwards else x.unbind(axis)
+        for x, axis, backwards in zip(inputs, axes, options["input_directions"], strict=True)
+    ]
+    values = list(state)
+    collected: list[list[Any]] = [[] for _ in options["output_axes"]]
+    for slices in zip(*columns, strict=True):
+        results = body(*values, *slices, *captured)
+        values = list(results[: len(values)])
+        for store, item in zip(collected, results[len(values) :], strict=True):
+            store.append(item)
+    stacked = [
+        torch.stack(items[::-1] if backwards else items, axis)
+        for items, axis, backwards in zip(collected, options["output_axes"], options["output_directions"], strict=True)
+    ]
+    return (*values, *stacked)
+
+
+def captured_values(graph: ir.Graph) -> list[ir.Value]:
+    """Values of enclosing graphs that this graph or its subgraphs use, in the order of first use."""
+    inside: set[ir.Value] = set(graph.inputs) | set(graph.initializers.values())
+    found: dict[ir.Value, None] = {}
+
+    def use(value: ir.Value | None) -> None:
+        if value is not None and value not in inside:
+            found[value] = None
+
+    for node in graph:
+        for value in node.inputs:
+            use(value)
+        for inner in subgraphs_of(node).values():
+            for value in captured_values(inner):
+                use(value)
+        inside.update(node.outputs)
+    for value in graph.outputs:
+        use(value)
+    return list(found)
+
+
+def _submodule(builder: Builder, graph: ir.Graph) -> tuple[Any, tuple[Any, ...]]:
+    """The subgraph as a module in the graph, and the nodes of the values that it captures."""
+    from bricolage.lowering.torch.builder import Builder as Inner
+
+    captured = [v for v in captured_values(graph) if not _constant(builder, v)]
+    constants: dict[ir.Value, Known] = {v: builder.known(v) for v in captured_values(graph) if _constant(builder, v)}
+    root = torch.nn.Module()
+    inner = Inner(builder.imports, builder.xp, root, outer=constants)
+    for i, value in enumerate([*graph.inputs, *captured]):
+        inner.env[value] = Device(inner.graph.placeholder(f"x{i}"))
+    for node in graph:
+        inner.node(node)
+    inner.output(graph.outputs)
+    module = torch.fx.GraphModule(root, inner.graph)
+    name = f"body{len(list(builder.root.children()))}"
+    builder.root.add_module(name, module)
+    return builder.graph.get_attr(name), tuple(builder.tensor(builder.known(v)) for v in captured)
+
+
+def _constant(builder: Builder, value: ir.Value) -> bool:
+    return isinstance(builder.known(value), (Const, Sizes)) and not isinstance(builder.known(value), Sizes)
+
+
+def lower_control(builder: Builder, node: ir.Node, inputs: list[Known], attributes: dict[str, Any]) -> Any:
+    bodies = subgraphs_of(node)
+    if node.op_type == "If":
+        return _lower_if(builder, node, inputs[0], bodies)
+    if node.op_type == "Loop":
+        body, captured = _submodule(builder, bodies["body"])
+        tensors = [builder.tensor(k) for k in inputs]
+        trips, condition, state = tensors[0], tensors[1], tensors[2:]
+        scanned = len(node.outputs) - len(state)
+        arguments = (trips, condition, body, tuple(state), captured, scanned)
+        return builder.unpacked(builder.call(run_loop, arguments), node)
+    if node.op_type == "Scan":
+        return _lower_scan(builder, node, inputs, bodies["body"], attributes)
+    raise builder.refuse(node, "its subgraph has no lowering")
+
+
+def _lower_if(builder: Builder, node: ir.Node, condition: Known, bodies: dict[str, ir.Graph]) -> Any:
+    if isinstance(condition, Const):
+        graph = bodies["then_branch" if bool(condition.tensor) else "else_branch"]
+        for inner in graph:
+            builder.node(inner)
+        return tuple(builder.known(v) for v in graph.outputs)
+    yes, captured_yes = _submodule(builder, bodies["then_branch"])
+    no, captured_no = _submodule(builder, bodies["else_branch"])
+    arguments = (builder.tensor(condition), yes, no, captured_yes, captured_no)
+    return builder.unpacked(builder.call(run_if, arguments), node)
+
+
+def _lower_scan(
+    builder: Builder, node: ir.Node, inputs: list[Known], graph: ir.Graph, attributes: dict[str, Any]
+) -> Any:
+    count = attributes["num_scan_inputs"]
+    if any(isinstance(k, Missing) for k in inputs):
+        raise builder.refuse(node, "Scan of opset 8 (with sequence lengths) has no lowering")
+    body, captured = _submodule(builder, graph)
+    tensors = [builder.tensor(k) for k in inputs]
+    state, scanned = tensors[: len(tensors) - count], tensors[len(tensors) - count :]
+    produced = len(node.outputs) - len(state)
+    options = {
+        "input_axes": attributes.get("scan_input_axes", (0,) * count),
+        "input_directions": attributes.get("scan_input_directions", (0,) * count),
+        "output_axes": attributes.get("scan_output_axes", (0,) * produced),
+        "output_directions": attributes.get("scan_output_directions", (0,) * produced),
+    }
+    arguments = (body, tuple(state), tuple(scanned), captured, options)
+    return builder.unpacked(builder.call(run_scan, arguments), node)

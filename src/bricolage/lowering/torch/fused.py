@@ -1,0 +1,113 @@
+"""PyTorch's own calls for operators: what an emitter writes replaces the portable definition.
+
+An emitter returns graph nodes (or known values), or None to decline, in which case the portable definition runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+import torch
+
+from bricolage.lowering.common import rank_of, static_shape
+from bricolage.lowering.torch.arrays import DTYPES
+from bricolage.lowering.torch.values import Const, Device, Known, Missing, Sizes
+
+if TYPE_CHECKING:
+    from bricolage.lowering.torch.builder import Builder
+
+
+@dataclass(frozen=True)
+class View:
+    """One node as an emitter sees it."""
+
+    builder: Builder
+    node: ir.Node
+    inputs: list[Known]
+    attributes: dict[str, Any]
+    opset: int
+
+    def tensor(self, index: int) -> Any:
+        """Input `index` as a graph node; None when it is not given."""
+        return self.builder.tensor(self.inputs[index]) if index < len(self.inputs) else None
+
+    def const(self, index: int) -> Any:
+        """Input `index` as a tensor known now, else None."""
+        known = self.inputs[index] if index < len(self.inputs) else None
+        return known.tensor if isinstance(known, Const) else None
+
+    def sizes(self, index: int) -> tuple[Any, ...] | None:
+        """Input `index` as numbers and size nodes, None when it is not made of them."""
+        known = self.inputs[index] if index < len(self.inputs) else None
+        if isinstance(known, Sizes):
+            return known.elements
+        if isinstance(known, Const):
+            return tuple(known.tensor.reshape(-1).tolist())
+        return None
+
+    def given(self, index: int) -> bool:
+        return index < len(self.inputs) and not isinstance(self.inputs[index], Missing)
+
+    def shape(self, index: int) -> tuple[int, ...] | None:
+        const = self.const(index)
+        return tuple(const.shape) if const is not None else static_shape(self.node.inputs[index])
+
+    def rank(self, index: int) -> int | None:
+        const = self.const(index)
+        return const.ndim if const is not None else rank_of(self.node.inputs[index])
+
+    def dtype(self, index: int) -> Any:
+        """The type in which input `index` is computed, None when unknown."""
+        known = self.inputs[index]
+        if isinstance(known, Const):
+            return known.tensor.dtype
+        value = self.node.inputs[index]
+        if value is None or value.dtype is None or int(value.dtype) not in DTYPES:
+            return None
+        return self.builder.xp.dtype(int(value.dtype))
+
+    def is_float(self, index: int) -> bool:
+        dtype = self.dtype(index)
+        return dtype is not None and bool(dtype.is_floating_point)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.attributes.get(name, default)
+
+    def axis(self, default: int, rank: int | None) -> int | None:
+        """The `axis` attribute counted from the front; None when the rank is unknown and it is negative."""
+        axis = self.get("axis", default)
+        if axis >= 0:
+            return int(axis)
+        return None if rank is None else int(axis) + rank
+
+    def scalar(self, index: int) -> Any:
+        """A constant of one element that broadcasts like a number, as a number."""
+        const = self.const(index)
+        if const is None or const.numel() != 1 or const.dtype is torch.bool or const.is_complex():
+            return None
+        others = [self.rank(i) for i in range(len(self.inputs)) if i != index]
+        if const.ndim and any(r is None or r < const.ndim for r in others):
+            return None
+        return const.reshape(()).item()
+
+    def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return self.builder.call(function, args, kwargs)
+
+
+Emitter = Callable[[View], Any]
+EMITTERS: dict[str, Emitter] = {}
+
+
+def emitter(*names: str) -> Callable[[Emitter], Emitter]:
+    def register(function: Emitter) -> Emitter:
+        for name in names:
+            EMITTERS[name] = function
+        return function
+
+    return register
+
+
+__all__ = ["EMITTERS", "Device", "View", "emitter"]

@@ -1,0 +1,150 @@
+"""Movement operators as single ATen calls with static arguments, or as views."""
+
+from __future__ import annotations
+
+import operator as py
+from typing import Any
+
+import torch
+
+from bricolage.lowering.common import normalise_axes
+from bricolage.lowering.operators.movement import even_split
+from bricolage.lowering.torch.fused import View, emitter
+
+
+@emitter("Reshape")
+def reshape(v: View) -> Any:
+    shape = v.sizes(1)
+    if shape is None:
+        return None
+    x = v.tensor(0)
+    if not v.get("allowzero", 0):
+        known = v.shape(0)
+        shape = tuple(
+            (known[i] if known else v.builder.size(x, i)) if isinstance(d, int) and d == 0 else d
+            for i, d in enumerate(shape)
+        )
+    return v.call(torch.reshape, x, shape)
+
+
+@emitter("Flatten")
+def flatten(v: View) -> Any:
+    rank = v.rank(0)
+    axis = v.axis(1, rank)
+    if rank is None or axis is None or not 0 < axis < rank:
+        return None
+    x = v.tensor(0)
+    if axis > 1:
+        x = v.call(torch.flatten, x, 0, axis - 1)
+    return v.call(torch.flatten, x, 1, -1)
+
+
+@emitter("Transpose")
+def transpose(v: View) -> Any:
+    perm, rank = v.get("perm"), v.rank(0)
+    if perm is None:
+        if rank is None:
+            return None
+        perm = tuple(reversed(range(rank)))
+    return v.call(torch.permute, v.tensor(0), tuple(perm))
+
+
+def _axes(v: View) -> tuple[int, ...] | None:
+    return v.get("axes") if v.opset < 13 else v.sizes(1)
+
+
+@emitter("Squeeze")
+def squeeze(v: View) -> Any:
+    axes = _axes(v)
+    return None if axes is None else v.call(torch.squeeze, v.tensor(0), tuple(axes))
+
+
+@emitter("Unsqueeze")
+def unsqueeze(v: View) -> Any:
+    axes, rank = _axes(v), v.rank(0)
+    if axes is None or (rank is None and (len(axes) > 1 or axes[0] < 0)):
+        return None
+    x = v.tensor(0)
+    for axis in sorted(normalise_axes(axes, (rank or 0) + len(axes))) if rank is not None else axes:
+        x = v.call(torch.unsqueeze, x, axis)
+    return x
+
+
+@emitter("Concat")
+def concat(v: View) -> Any:
+    return v.call(torch.cat, [v.tensor(i) for i in range(len(v.inputs))], v.get("axis"))
+
+
+@emitter("Split")
+def split(v: View) -> Any:
+    axis, shape = v.get("axis", 0), v.shape(0)
+    sizes = v.get("split") if v.opset < 13 else v.sizes(1)
+    if sizes is None:
+        if shape is None or v.given(1):
+            return None
+        sizes = even_split(shape[axis], v.get("num_outputs") or len(v.node.outputs))
+    parts = v.call(torch.split, v.tensor(0), list(sizes), axis)
+    return tuple(v.call(py.getitem, parts, i) for i in range(len(v.node.outputs)))
+
+
+@emitter("Slice")
+def slice_(v: View) -> Any:
+    if v.opset < 10:
+        starts, ends, axes = v.get("starts"), v.get("ends"), v.get("axes")
+        steps: Any = None
+    else:
+        starts, ends = v.sizes(1), v.sizes(2)
+        axes = v.sizes(3) if v.given(3) else None
+        steps = v.sizes(4) if v.given(4) else None
+        if starts is None or ends is None or (v.given(3) and axes is None) or (v.given(4) and steps is None):
+            return None
+    steps = steps or (1,) * len(starts)
+    if any(not isinstance(s, int) or s <= 0 for s in steps):
+        return None
+    if axes is not None and any(not isinstance(a, int) for a in axes):
+        return None
+    x = v.tensor(0)
+    for start, stop, axis, step in zip(starts, ends, axes or range(len(starts)), steps, strict=True):
+        x = v.call(torch.ops.aten.slice.Tensor, x, axis, start, stop, step)
+    return x
+
+
+@emitter("Gather")
+def gather(v: View) -> Any:
+    index, axis = v.const(1), v.axis(0, v.rank(0))
+    if axis is None:
+        return None
+    if index is not None and index.ndim == 0:
+        return v.call(torch.select, v.tensor(0), axis, int(index))
+    # Indexing counts negative indices from the end, as Gather does.
+    picked = (slice(None),) * axis + (v.tensor(1),)
+    return v.call(py.getitem, v.tensor(0), picked)
+
+
+@emitter("Expand")
+def expand(v: View) -> Any:
+    """A view when the target's rank covers the input's; -1 keeps the input's size."""
+    target, have = v.sizes(1), v.shape(0)
+    if target is None or have is None or len(target) < len(have):
+        return None
+    offset = len(target) - len(have)
+    sizes = tuple(
+        -1 if i >= offset and (have[i - offset] != 1 or (isinstance(d, int) and d == 1)) else d
+        for i, d in enumerate(target)
+    )
+    return v.builder.method("expand", v.tensor(0), sizes)
+
+
+@emitter("Pad")
+def pad(v: View) -> Any:
+    if v.opset < 11 or v.get("mode", "constant") != "constant" or v.given(3):
+        return None
+    pads = v.sizes(1)
+    if pads is None or not all(isinstance(p, int) for p in pads):
+        return None
+    value = v.const(2)
+    if v.given(2) and value is None:
+        return None
+    half = len(pads) // 2
+    flat = [n for i in reversed(range(half)) for n in (pads[i], pads[i + half])]
+    return v.call(torch.constant_pad_nd, v.tensor(0), flat, 0 if value is None else value.reshape(()).item())

@@ -1,0 +1,275 @@
+"""The pipeline: survey → exact op-level optimum → evolutionary refinement → final race → the decision for one bucket."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from bricolage.backends.interface import Backend
+from bricolage.cost.boundary import Boundaries, BoundaryCosts, adjacent_pairs
+from bricolage.cost.engine_model import EngineModel, fit, fixed_costs
+from bricolage.cost.measure import Measurer
+from bricolage.errors import NoBackend, NoPlacement, NotAccurate
+from bricolage.graph.graph import Graph
+from bricolage.options import Options
+from bricolage.placement import contest
+from bricolage.placement.candidates import Way, find, work_graph
+from bricolage.placement.contest import Challenger, Division, Verdict
+from bricolage.placement.describe import planned_regions
+from bricolage.placement.evidence import Evidence
+from bricolage.placement.evolve import EvolutionOptions, Individual, MergedPlacement, evolve
+from bricolage.placement.exact import solve
+from bricolage.placement.prediction import Predictor
+from bricolage.placement.quality import assess
+from bricolage.placement.stopping import Stopper
+from bricolage.placement.survey import Survey
+from bricolage.placement.workgraph import Candidate, WorkGraph
+from bricolage.plan.plan import Boundary, Bucket
+from bricolage.progress import Progress
+
+_LOG = logging.getLogger(__name__)
+_NEAR = 1.25
+"""Backends within this factor of the best on the whole model, or best on some region, take part in mixing."""
+_CHALLENGERS = 2
+_SEARCH_SECONDS = 10.0
+
+
+@dataclass
+class _Clock:
+    """Wall clock per phase."""
+
+    seconds: dict[str, float]
+    _began: float = 0.0
+
+    def lap(self, phase: str) -> None:
+        now = time.monotonic()
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + now - self._began
+        self._began = now
+
+
+def place(
+    graph: Graph,
+    inputs: Mapping[str, np.ndarray],
+    backends: Sequence[Backend],
+    options: Options,
+    measurer: Measurer,
+    directory: Path,
+    progress: Progress,
+    *,
+    sizes: Mapping[str, int],
+    graph_file: str,
+    inputs_from: str,
+) -> Bucket:
+    """Decides how to run `graph`. `directory` holds its weights file and takes the region models.
+
+    Raises:
+        NoBackend: no backend can run the whole graph.
+        NotAccurate: none that can is accurate enough.
+    """
+    clock = _Clock({}, time.monotonic())
+    stop = Stopper(options.budget)
+    evidence = Evidence(graph, inputs, directory, options.bound)
+    progress.start("float64 reference")
+    _ = evidence.original_error
+    progress.finish()
+    clock.lap("reference")
+    candidates = find(
+        graph, backends, options.precision, slow_per_region=options.profile.slow_compilers_per_region
+    )
+    clock.lap("candidates")
+    survey = Survey(evidence, candidates, backends, options, measurer, progress)
+    race_reserve = options.profile.race_seconds
+    with stop.catching_interrupts():
+        survey.measure_singles(stop.reserve(race_reserve))
+    clock.lap("whole models")
+    _check_singles(survey)
+    challengers: list[Challenger] = []
+    boundaries: tuple[Boundary, ...] = ()
+    predictor: Predictor | None = None
+    measured: list[float] = []
+    if graph.static and len(graph) > 1 and len(backends) > 1:
+        with stop.catching_interrupts():
+            survey.measure_regions(stop.reserve(race_reserve + 0.25 * options.budget))
+        clock.lap("regions")
+        with stop.catching_interrupts():
+            mixing = _Mixing(survey, stop)
+            predictor, boundaries = mixing.predictor, mixing.boundary_table()
+            challengers, measured = mixing.search(stop.reserve(race_reserve), clock)
+    verdict = contest.hold(survey, challengers, stop)
+    clock.lap("race")
+    if verdict is None:
+        raise NotAccurate(error=float("inf"), bound=evidence.bound)
+    return _bucket(
+        survey, verdict, challengers, predictor, boundaries, measured, clock,
+        sizes=sizes, graph_file=graph_file, inputs_from=inputs_from,
+    )  # fmt: skip
+
+
+def _check_singles(survey: Survey) -> None:
+    if not survey.candidates.whole:
+        graph = survey.evidence.graph
+        for operator in graph.operators:
+            if not any(bits >> operator.number & 1 for bits in survey.candidates.claimed.values()):
+                raise NoPlacement(name=operator.name, op_type=operator.op_type)
+        raise NoBackend(why=" for the whole model")
+    if not any(cost.ms is not None for cost in survey.singles.values()):
+        wrong = [cost.error for cost in survey.singles.values() if cost.outcome == "wrong" and cost.error is not None]
+        if wrong:
+            raise NotAccurate(error=min(wrong), bound=survey.evidence.bound)
+        reasons = "; ".join(f"{way.backend}: {cost.reason}" for way, cost in survey.singles.items())
+        raise NoBackend(why=f" for this model ({reasons})" if reasons else " in the time given")
+
+
+class _Mixing:
+    """Everything that lies between measured regions and challengers for the race."""
+
+    def __init__(self, survey: Survey, stop: Stopper) -> None:
+        self.survey = survey
+        self.graph: WorkGraph = work_graph(survey.evidence.graph)
+        self.kinds = {backend.name: backend.kind for backend in survey.backends}
+        self.candidates = survey.priced()
+        self.names = self._contenders()
+        self.candidates = [c for c in self.candidates if c.backend in self.names]
+        self.boundary = self._boundary_costs(stop)
+        self.predictor = Predictor(self.graph, self.candidates, self._engine_model(stop), self.boundary)
+
+    def _contenders(self) -> list[str]:
+        """Backends that could be part of a winning mix: near the best as a whole, or the best somewhere."""
+        times = {way.backend: cost.ms for way, cost in self.survey.singles.items() if cost.ms is not None}
+        limit = _NEAR * min(times.values()) if times else float("inf")
+        names = {name for name, ms in times.items() if ms <= limit}
+        best: dict[int, Candidate] = {}
+        for candidate in self.candidates:
+            known = best.get(candidate.region)
+            if known is None or candidate.cost_ms < known.cost_ms:
+                best[candidate.region] = candidate
+        total = sum(candidate.cost_ms for candidate in best.values()) or 1.0
+        for name in self.kinds:
+            share = sum(c.cost_ms for c in best.values() if c.backend == name)
+            if share > 0.02 * total:
+                names.add(name)
+        return [name for name in self.kinds if name in names]
+
+    def _boundary_costs(self, stop: Stopper) -> BoundaryCosts:
+        pairs = adjacent_pairs(self.names)
+        self.survey.progress.start("boundary costs", len(pairs))
+        costs = Boundaries(self.survey.measurer, self.survey.options.threads).costs(pairs, stop)
+        self.survey.progress.finish()
+        return costs
+
+    def _engine_model(self, stop: Stopper) -> EngineModel:
+        engines = sorted({(c.backend, c.variant) for c in self.candidates})
+        fixed = fixed_costs(self.survey.measurer, engines, self.survey.options.threads, should_stop=stop)
+        return fit(fixed, Predictor.merged_samples(self.candidates))
+
+    def boundary_table(self) -> tuple[Boundary, ...]:
+        return tuple(
+            Boundary(producer, consumer, size, ms)
+            for (producer, consumer), points in self.boundary.table.items()
+            for size, ms in points
+        )
+
+    def search(self, stop: Stopper, clock: _Clock) -> tuple[list[Challenger], list[float]]:
+        """The best plans found end to end, fastest first, and all times measured on the way."""
+        optimum = solve(self.graph, self.candidates, self.boundary, _SEARCH_SECONDS)
+        clock.lap("op-level search")
+        profile = self.survey.options.profile
+        options = EvolutionOptions(
+            population=profile.population,
+            offspring=profile.population,
+            generations=profile.generations,
+            seed=self.survey.options.seed,
+        )
+        self.survey.progress.start("plans end to end", None)
+        result = evolve(
+            self.graph,
+            optimum.choices,
+            allowed=self._allowed,
+            measure=lambda placements: self._measure(placements, stop),
+            predict=self.predictor.merged,
+            mergeable=lambda candidate: self.kinds[candidate.backend] == "engine",
+            options=options,
+            should_stop=stop,
+        )
+        self.survey.progress.finish()
+        clock.lap("refinement")
+        timed = [individual for individual in result.measured if individual.measured_ms is not None]
+        return self._challengers(timed), [individual.measured_ms or 0.0 for individual in timed]
+
+    def _allowed(self, region: int) -> list[tuple[str, str]]:
+        claimed = self.survey.candidates.claimed
+        engines = dict.fromkeys((c.backend, c.variant) for c in self.candidates)
+        return [
+            (backend, variant)
+            for backend, variant in engines
+            if self.kinds[backend] == "engine" and claimed.get(backend, 0) & region == region
+        ]
+
+    def _measure(self, placements: list[MergedPlacement], stop: Stopper) -> list[float | None]:
+        survey = self.survey
+        specs = [survey.plan_spec(as_division(placement)) for placement in placements]
+        costs = survey.measurer.measure([survey.whole_task(specs)], survey.note, stop)
+        return [cost.ms if (cost := costs.get(spec)) is not None else None for spec in specs]
+
+    def _challengers(self, timed: Sequence[Individual]) -> list[Challenger]:
+        mixed = [one for one in timed if len({backend for _, backend, _ in one.placement}) > 1 or len(one.placement) > 1]
+        mixed.sort(key=lambda one: one.measured_ms or float("inf"))
+        return [
+            Challenger(
+                contest.division_name(as_division(one.placement)),
+                as_division(one.placement),
+                self.predictor.merged(one.placement),
+            )
+            for one in mixed[:_CHALLENGERS]
+        ]
+
+
+def as_division(placement: MergedPlacement) -> Division:
+    return tuple((region, Way(backend, variant)) for region, backend, variant in placement)
+
+
+def _bucket(
+    survey: Survey,
+    verdict: Verdict,
+    challengers: Sequence[Challenger],
+    predictor: Predictor | None,
+    boundaries: tuple[Boundary, ...],
+    measured: Sequence[float],
+    clock: _Clock,
+    *,
+    sizes: Mapping[str, int],
+    graph_file: str,
+    inputs_from: str,
+) -> Bucket:
+    times = {c.name: c.median_ms for c in verdict.contestants if c.median_ms is not None}
+    best = next((c for c in challengers if c.name in times), None)
+    shown = next((c for c in challengers if c.name == verdict.chosen), best)
+    predicted = shown.predicted_ms if shown is not None else None
+    # The model is judged on the plan it proposed, also where another contestant ships.
+    model = assess(times[shown.name], predicted_ms=predicted) if shown is not None else None
+    singles = [c.median_ms for c in verdict.contestants if c.kind == "single" and c.median_ms is not None]
+    losses = assess(times[verdict.chosen], singles_ms=singles, everything_ms=[*times.values(), *measured])
+    return Bucket(
+        sizes=dict(sizes),
+        graph=graph_file,
+        operators=len(survey.evidence.graph),
+        chosen=verdict.chosen,
+        regions=planned_regions(survey, verdict.division, predictor),
+        contestants=verdict.contestants,
+        best_single=verdict.best_single,
+        speedup_vs_best_single=verdict.speedup.value,
+        speedup_ci=(verdict.speedup.low, verdict.speedup.high),
+        significant=verdict.significant,
+        predicted_ms=predicted,
+        original_error=survey.evidence.original_error,
+        bound=survey.evidence.bound,
+        quality=replace(losses, additive_error=model.additive_error if model is not None else None),
+        boundaries=boundaries,
+        seconds={phase: round(seconds, 3) for phase, seconds in clock.seconds.items()},
+        inputs_from=inputs_from,
+    )

@@ -1,0 +1,156 @@
+"""The survey: costs of every candidate, as far as the budget reaches. Whole backends first, then regions by weight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bricolage.backends.interface import Backend, Kind
+from bricolage.cost.database import Cost
+from bricolage.cost.loading import CandidateSpec
+from bricolage.cost.measure import Event, Measurer, RegionTask
+from bricolage.graph import bits as bitset
+from bricolage.graph.extract import region_file, region_path
+from bricolage.graph.identity import Identities
+from bricolage.graph.region import Region
+from bricolage.graph.work import flops, moved
+from bricolage.options import Options
+from bricolage.plan.step import Step
+from bricolage.placement.candidates import Candidates, Group, Way
+from bricolage.placement.evidence import Evidence
+from bricolage.placement.workgraph import Candidate
+from bricolage.progress import Progress
+
+Stop = Callable[[], bool]
+_BATCH = 12
+"""Groups measured together: few enough to stop in time, enough to keep the compiling workers busy."""
+
+
+@dataclass
+class Survey:
+    """Measured costs of one graph: of whole backends by way, of region groups by (key, way)."""
+
+    evidence: Evidence
+    candidates: Candidates
+    backends: Sequence[Backend]
+    options: Options
+    measurer: Measurer
+    progress: Progress
+    singles: dict[Way, Cost] = field(default_factory=dict)
+    regions: dict[tuple[str, Way], Cost] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._whole = self.evidence.graph.everything
+        self._identities = Identities(self.evidence.graph)
+        self.whole_key = self._identities.key(self._whole)
+        self._outputs = tuple(info.name for info in self.evidence.graph.outputs)
+
+    def whole_spec(self, way: Way) -> CandidateSpec:
+        """The whole graph on one backend, alone in its process."""
+        step = Step(way.backend, way.variant, region_path(self._whole, self.whole_key, self.evidence.directory))
+        return CandidateSpec(self.whole_key, (step,), self._outputs, self.options.threads, alone=True)
+
+    def plan_spec(self, regions: Sequence[tuple[int, Way]]) -> CandidateSpec:
+        """A placement end to end. Its identity says how the graph is divided."""
+        graph = self.evidence.graph
+        steps: list[Step] = []
+        for bits, way in regions:
+            region = Region(graph, bits)
+            path = region_file(region, self._identities.key(region), self.evidence.directory)
+            steps.append(Step(way.backend, way.variant, path))
+        division = ";".join(f"{bits:x}" for bits, _ in regions)
+        alone = len({way.backend for _, way in regions}) == 1
+        return CandidateSpec(f"{self.whole_key}|{division}", tuple(steps), self._outputs, self.options.threads, alone)
+
+    def region_key(self, region: Region) -> str:
+        """Canonical identity of a region of this graph."""
+        return self._identities.key(region)
+
+    def whole_task(self, specs: Sequence[CandidateSpec]) -> RegionTask:
+        inputs, expected, bound = self.evidence.files(self._whole)
+        return RegionTask(inputs, expected, bound, tuple(specs))
+
+    def measure_singles(self, stop: Stop) -> None:
+        """Times the whole graph on every backend that takes it, interleaved."""
+        region_file(self._whole, self.whole_key, self.evidence.directory)
+        ways = {self.whole_spec(way): way for way in self.candidates.whole}
+        self.progress.start("whole model on each backend", len(ways))
+        costs = self.measurer.measure([self.whole_task(list(ways))], self.note, stop)
+        self.singles.update({ways[spec]: cost for spec, cost in costs.items()})
+        self.progress.finish()
+
+    def measure_regions(self, stop: Stop) -> None:
+        """Times region groups in their order until `stop` says so."""
+        groups = self.candidates.groups
+        self.progress.start("regions on each backend", sum(len(group.ways) for group in groups))
+        for start in range(0, len(groups), _BATCH):
+            if stop():
+                break
+            self._measure_groups(groups[start : start + _BATCH], stop)
+        self.progress.finish()
+
+    def _measure_groups(self, groups: Sequence[Group], stop: Stop) -> None:
+        graph = self.evidence.graph
+        tasks: list[RegionTask] = []
+        origin: dict[CandidateSpec, tuple[str, Way]] = {}
+        unknown: list[tuple[Group, list[CandidateSpec]]] = []
+        for group in groups:
+            region = Region(graph, group.regions[0])
+            outputs = tuple(value.name or "" for value in region.outputs)
+            missing: list[CandidateSpec] = []
+            for way in group.ways:
+                step = Step(way.backend, way.variant, region_path(region, group.key, self.evidence.directory))
+                spec = CandidateSpec(group.key, (step,), outputs, self.options.threads, alone=False)
+                known = self.measurer.known(spec, self.options.bound)
+                if known is not None and known.outcome != "wrong":
+                    self.regions[group.key, way] = known
+                    self.progress.advance()
+                else:
+                    origin[spec] = (group.key, way)
+                    missing.append(spec)
+            if missing:
+                unknown.append((group, missing))
+        self.evidence.remember(Region(graph, group.regions[0]) for group, _ in unknown)
+        for group, missing in unknown:
+            region = Region(graph, group.regions[0])
+            region_file(region, group.key, self.evidence.directory)
+            inputs, expected, bound = self.evidence.files(region)
+            tasks.append(RegionTask(inputs, expected, bound, tuple(missing)))
+        costs = self.measurer.measure(tasks, self.note, stop)
+        self.regions.update({origin[spec]: cost for spec, cost in costs.items()})
+
+    def note(self, event: Event) -> None:
+        self.progress.advance(1, f"{event.spec.title}: {event.cost}" if event.kind == "failed" else event.spec.title)
+
+    # --- what the searches get --------------------------------------------------------------------------------------
+
+    def priced(self) -> list[Candidate]:
+        """All candidates with a cost. Operators that no measured region covers get one predicted from the whole model's
+        time on each backend, in proportion to their work."""
+        kinds = {backend.name: backend.kind for backend in self.backends}
+        found: list[Candidate] = []
+        covered = 0
+        for group in self.candidates.groups:
+            for way in group.ways:
+                cost = self.regions.get((group.key, way))
+                if cost is None or cost.ms is None:
+                    continue
+                for region in group.regions:
+                    covered |= region if region.bit_count() == 1 else 0
+                    found.append(
+                        Candidate(region, way.backend, way.variant, cost.ms, group.key, kinds[way.backend])
+                    )
+        found.extend(self._predicted(covered, kinds))
+        return found
+
+    def _predicted(self, covered: int, kinds: Mapping[str, Kind]) -> list[Candidate]:
+        graph = self.evidence.graph
+        weights = [flops(o) / 1e11 + moved(o) / 1e10 + 1e-6 for o in graph.operators]
+        total = sum(weights)
+        found: list[Candidate] = []
+        for number in bitset.members(graph.everything.bits & ~covered):
+            for way, cost in self.singles.items():
+                if cost.ms is not None and self.candidates.claimed.get(way.backend, 0) >> number & 1:
+                    share = cost.ms * weights[number] / total
+                    found.append(Candidate(1 << number, way.backend, way.variant, share, "", kinds[way.backend]))
+        return found

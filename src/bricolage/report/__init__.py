@@ -1,0 +1,1 @@
+"""Tables, explanations and self-contained HTML."""

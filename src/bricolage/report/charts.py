@@ -1,0 +1,156 @@
+"""Figures of the page as SVG text: contestants, errors, and the timeline. Coordinates are pixels; colours are classes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from bricolage.plan.plan import Bucket, Contestant
+from bricolage.report import words
+from bricolage.report.facts import RegionFacts
+
+_CLIP = 4.0
+"""Bars longer than this many times the fastest are cut off, so that one slow contestant does not flatten the rest."""
+_LABEL = 190
+_PLOT = 760
+_ROW = 30
+
+
+def backend_class(contestant: Contestant, slots: Mapping[str, int]) -> str:
+    """The colour class of a contestant: its backend's; plans mix backends and have their own."""
+    return f"c{slots.get(contestant.name.partition(' ')[0], 8)}" if contestant.kind == "single" else "mix"
+
+
+def contestants(bucket: Bucket, slots: Mapping[str, int]) -> str:
+    """Horizontal bars of the medians with their 95 % intervals, fastest first."""
+    timed = [c for c in words.ranked(bucket) if c.median_ms is not None]
+    if not timed:
+        return ""
+    fastest = min(c.median_ms or math.inf for c in timed)
+    longest = max((c.ci_ms[1] if c.ci_ms else c.median_ms or 0.0) for c in timed)
+    axis = min(longest * 1.02, fastest * _CLIP) or 1.0
+    height = len(timed) * _ROW + 26
+    parts = [_open(_LABEL + _PLOT + 150, height, "Median time of each contestant")]
+    step = _step(axis)
+    for i in range(int(axis / step) + 1):
+        x = _LABEL + i * step / axis * _PLOT
+        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height - 24}"/>')
+        parts.append(f'<text class="tick" x="{x:.1f}" y="{height - 8}">{words.tick(i * step)}</text>')
+    for row, contestant in enumerate(timed):
+        parts.append(_bar(contestant, row * _ROW, axis, contestant.name == bucket.chosen, backend_class(contestant, slots)))
+    return "".join((*parts, "</svg>"))
+
+
+def _bar(contestant: Contestant, y: float, axis: float, ships: bool, colour: str) -> str:
+    median, middle = contestant.median_ms or 0.0, y + _ROW / 2
+    cut = median > axis
+    end = _LABEL + min(median / axis, 1.0) * _PLOT
+    classes = f"bar {colour}" + ("" if contestant.accepted else " refused")
+    parts = [f'<text class="name{" ships" if ships else ""}" x="{_LABEL - 10}" y="{middle + 4}">{escape(_short(contestant.name, 26))}</text>']
+    parts.append(
+        f'<path class="{classes}" d="M{_LABEL} {y + 6}H{end - 3:.1f}q3 0 3 3V{y + _ROW - 9}q0 3 -3 3H{_LABEL}z"/>'
+        if end - _LABEL > 4
+        else f'<rect class="{classes}" x="{_LABEL}" y="{y + 6}" width="{max(end - _LABEL, 1):.1f}" height="{_ROW - 12}"/>'
+    )
+    right = end
+    if contestant.ci_ms is not None and not cut:
+        low, high = (_LABEL + min(value / axis, 1.0) * _PLOT for value in contestant.ci_ms)
+        right = max(right, high)
+        parts.append(
+            f'<path class="whisker" d="M{low:.1f} {middle}H{high:.1f}M{low:.1f} {middle - 4}v8M{high:.1f} {middle - 4}v8"/>'
+        )
+    if cut:
+        parts.append(f'<path class="cut" d="M{end - 16} {y + 4}l-5 {_ROW - 8}M{end - 10} {y + 4}l-5 {_ROW - 8}"/>')
+    note = "  ships" if ships else "" if contestant.accepted else "  not accepted"
+    parts.append(
+        f'<text class="value" x="{right + 9:.1f}" y="{middle + 4}">{words.milliseconds(median)}'
+        f'<tspan class="{"ships" if ships else "faint"}">{note}</tspan></text>'
+    )
+    return f"<g><title>{escape(_hover(contestant))}</title>{''.join(parts)}</g>"
+
+
+def _hover(contestant: Contestant) -> str:
+    text = f"{contestant.name}: {words.milliseconds(contestant.median_ms)}, 95 % CI {words.interval(contestant.ci_ms)}"
+    return text + (f"; {contestant.reason}" if contestant.reason else "")
+
+
+def errors(bucket: Bucket, limit: float, slots: Mapping[str, int]) -> str:
+    """Relative errors on a logarithmic axis, with the limit and the original model's own error as lines."""
+    known = [c for c in words.ranked(bucket) if c.error is not None and math.isfinite(c.error)]
+    values = [c.error for c in known if c.error] + [limit] + ([bucket.original_error] if bucket.original_error > 0 else [])
+    if not known:
+        return ""
+    low, high = math.floor(math.log10(min(values)) - 0.2), math.ceil(math.log10(max(values)) + 0.2)
+    height = len(known) * 24 + 48
+
+    def place(value: float) -> float:
+        return _LABEL + (math.log10(value) - low) / (high - low) * _PLOT if value > 0 else _LABEL
+
+    parts = [_open(_LABEL + _PLOT + 150, height, "Relative error of each contestant")]
+    for power in range(low, high + 1, max(1, (high - low) // 8)):
+        x = place(10.0**power)
+        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="18" y2="{height - 24}"/>')
+        parts.append(f'<text class="tick" x="{x:.1f}" y="{height - 8}">1e{power}</text>')
+    parts.append(f'<rect class="beyond" x="{place(limit):.1f}" y="18" width="{_LABEL + _PLOT - place(limit):.1f}" height="{height - 42}"/>')
+    parts.append(_marker(place(limit), height, "limit", "limit", 4, "start"))
+    if bucket.original_error > 0:
+        parts.append(_marker(place(bucket.original_error), height, "original float32", "original", -4, "end"))
+    for row, contestant in enumerate(known):
+        y, x = 18 + row * 24 + 12, place(contestant.error or 0.0)
+        ships = " ships" if contestant.name == bucket.chosen else ""
+        parts.append(
+            f'<g><title>{escape(contestant.name)}: {words.error(contestant.error)}</title>'
+            f'<text class="name{ships}" x="{_LABEL - 10}" y="{y + 4}">{escape(_short(contestant.name, 26))}</text>'
+            f'<line class="grid" x1="{_LABEL}" x2="{_LABEL + _PLOT}" y1="{y}" y2="{y}"/>'
+            f'<circle class="dot {backend_class(contestant, slots)}" cx="{x:.1f}" cy="{y}" r="5"/>'
+            f'<text class="value" x="{_LABEL + _PLOT + 14}" y="{y + 4}">{words.error(contestant.error)}</text></g>'
+        )
+    return "".join((*parts, "</svg>"))
+
+
+def _marker(x: float, height: float, text: str, kind: str, shift: float, anchor: str) -> str:
+    return (
+        f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="18" y2="{height - 24}"/>'
+        f'<text class="tick" style="text-anchor:{anchor}" x="{x + shift:.1f}" y="13">{text}</text>'
+    )
+
+
+def timeline(facts: Sequence[RegionFacts], slots: Mapping[str, int]) -> str:
+    """The regions in the order in which they run, as wide as their time; boundary costs in grey before them."""
+    width, height = 1100.0, 34
+    total = sum((f.planned.cost_ms or 0.0) + f.planned.boundary_ms for f in facts)
+    if not total:
+        return ""
+    parts = [f'<svg class="timeline" viewBox="0 0 {width:.0f} {height}" preserveAspectRatio="none" role="img" aria-label="Timeline">']
+    x = 0.0
+    for index, f in enumerate(facts):
+        edge = f.planned.boundary_ms / total * width
+        if edge > 0.05:
+            parts.append(f'<rect class="edge" x="{x:.2f}" y="6" width="{edge:.2f}" height="{height - 12}"/>')
+        x += edge
+        span = (f.planned.cost_ms or 0.0) / total * width
+        gap = 1.0 if span > 4 else 0.0
+        parts.append(
+            f'<rect class="bar c{slots[f.planned.backend]}" data-region="{index}" x="{x:.2f}" y="0" width="{max(span - gap, 0.05):.2f}" height="{height}"/>'
+        )
+        x += span
+    return "".join((*parts, "</svg>"))
+
+
+def _open(width: float, height: float, label: str) -> str:
+    return (
+        f'<svg class="chart" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" '
+        f'role="img" aria-label="{escape(label)}">'
+    )
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _step(axis: float) -> float:
+    """A round distance between ticks: about six of them."""
+    raw = axis / 6
+    power = 10.0 ** math.floor(math.log10(raw))
+    return next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw)

@@ -1,0 +1,161 @@
+"""Why each region is where it is, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from bricolage.errors import BadOption
+from bricolage.graph.graph import Graph
+from bricolage.plan.codec import encode
+from bricolage.plan.plan import Alternative, Bucket
+from bricolage.report import words
+from bricolage.report.facts import RegionFacts, regions
+from bricolage.report.tables import plain, plain_table, verdict
+
+SHOWN = 25
+"""Regions listed unless all are asked for: those that take the most time."""
+_NAMES = 40
+
+
+def find(facts: Sequence[RegionFacts], name: str) -> list[RegionFacts]:
+    """Regions that hold an operator of that name; without such an operator, of a name that contains it, or of that type.
+
+    Raises:
+        BadOption: there is none.
+    """
+    tests = (
+        lambda f: name in f.operators,
+        lambda f: any(name in operator for operator in f.operators),
+        lambda f: any(name == kind for kind, _ in f.types),
+    )
+    for test in tests:
+        found = [f for f in facts if test(f)]
+        if found:
+            return found
+    some = ", ".join(f"'{f.operators[0]}'" for f in facts[:3] if f.operators)
+    raise BadOption(option="--op", value=name, advice=f"No operator has such a name or type; there are for example {some}")
+
+
+def overview(bucket: Bucket, graph: Graph | None, everything: bool = False) -> RenderableType:
+    """The verdict and a table of the regions, in the order of the plan."""
+    facts = regions(bucket, graph)
+    by_time = sorted(facts, key=lambda f: -(f.planned.cost_ms or 0.0))
+    shown = {f.number for f in (facts if everything else by_time[:SHOWN])}
+    heads = [("#", "right"), ("Region", "fold"), ("Backend", "left"), ("Time", "right"), ("Share", "right")]
+    heads += [("Runner-up", "left"), ("Margin", "right"), ("Clear", "left")]
+    rows: list[list[str]] = []
+    for f in facts:
+        if f.number not in shown:
+            continue
+        other, p = f.runner_up, f.planned
+        rows.append(
+            [
+                str(f.number),
+                p.title,
+                p.backend,
+                words.milliseconds(p.cost_ms) + ("" if p.measured or p.cost_ms is None else "*"),
+                words.percent(f.share),
+                other.backend if other else words.MISSING,
+                words.percent(f.margin, sign=True),
+                {True: "yes", False: "no", None: words.MISSING}[f.clear],
+            ]
+        )
+    parts: list[RenderableType] = [verdict(bucket), Text(quality(bucket)), Text(""), plain_table(heads, rows)]
+    hidden = len(facts) - len(rows)
+    if hidden:
+        parts.append(Text(f"and {words.count(hidden, 'region')} that take less time; --all lists every one", style="dim"))
+    if any(not f.planned.measured and f.planned.cost_ms is not None for f in facts if f.number in shown):
+        parts.append(Text("* predicted from its parts, not measured as a whole", style="dim"))
+    return Group(*parts)
+
+
+def quality(bucket: Bucket) -> str:
+    """Prediction against measurement, and Collage's measures."""
+    measured = bucket.winner.median_ms if any(c.name == bucket.chosen for c in bucket.contestants) else None
+    predicted = f"predicted {words.milliseconds(bucket.predicted_ms)}, " if bucket.predicted_ms is not None else ""
+    q = bucket.quality
+    additive = f"additive error {words.percent(q.additive_error)}, " if q.additive_error is not None else ""
+    return (
+        f"{words.count(len(bucket.regions), 'region')} of {words.count(bucket.operators, 'operator')}: {predicted}"
+        f"measured {words.milliseconds(measured)}; {additive}optimality loss {words.percent(q.optimality_loss)}, "
+        f"apparent loss {words.percent(q.apparent_loss, sign=True)}"
+    )
+
+
+def details(facts: RegionFacts, total: int) -> RenderableType:
+    """Everything known about one region."""
+    p = facts.planned
+    place = f"Region {facts.number} of {total}: {p.title} ({words.count(p.count, 'operator')}) on {p.backend} ({p.variant})"
+    lines = [(place, "bold"), (f"  why: {why(facts)}", ""), (f"  {cost(facts)}", "")]
+    if p.flops or p.bytes:
+        work = f"{p.flops / 1e6:,.1f} MFLOP, {words.size(p.bytes)}; {words.rate(p.flops, p.cost_ms)}"
+        lines.append((f"  work: {work}", ""))
+    lines += [(f"  tried: {tried(other)}", "") for other in p.alternatives]
+    if facts.before or facts.after:
+        reads = ", ".join(str(i + 1) for i in facts.before) or "the model's inputs only"
+        feeds = ", ".join(str(i + 1) for i in facts.after) or "the model's outputs only"
+        lines.append((f"  reads from: {reads}; feeds: {feeds}", "dim"))
+    if facts.operators:
+        more = len(facts.operators) - _NAMES
+        names = ", ".join(facts.operators[:_NAMES]) + (f" and {more} more" if more > 0 else "")
+        lines.append((f"  operators: {names}", "dim"))
+    return Group(*(plain(text, style) for text, style in lines))
+
+
+def why(facts: RegionFacts) -> str:
+    """The reason for the choice in one sentence."""
+    p, other = facts.planned, facts.runner_up
+    timed = sum(1 for a in p.alternatives if a.median_ms is not None and a.outcome == "ok")
+    if other is None:
+        if timed:
+            return "the only way that was measured and right"
+        return "part of a whole that won the race; it was not measured by itself"
+    name, margin = f"{other.backend} ({other.variant})", facts.margin
+    if margin is None:
+        return f"no cost of its own is known; {name} takes {words.milliseconds(other.median_ms)}"
+    sure = {True: "the intervals do not overlap", False: "the intervals overlap, so either would do", None: "no intervals"}
+    if margin >= 0:
+        return f"the fastest of {timed} measured; {name} is {words.percent(margin)} slower ({sure[facts.clear]})"
+    return (
+        f"{name} is {words.percent(-margin)} faster by itself, but handing tensors over, or merging with its neighbours, "
+        f"costs more than that ({sure[facts.clear]})"
+    )
+
+
+def cost(facts: RegionFacts) -> str:
+    """Time, interval, share and boundary."""
+    p, own = facts.planned, facts.chosen
+    how = "measured" if p.measured else "predicted from its parts"
+    bounds = f", 95 % CI {words.interval(own.ci_ms)}" if own is not None and own.ci_ms is not None else ""
+    share = f"; {words.percent(facts.share)} of the plan" if facts.share is not None else ""
+    time = f"{words.milliseconds(p.cost_ms)} {how}{bounds}" if p.cost_ms is not None else "time not known"
+    return f"time: {time}{share}; taking over tensors: {words.milliseconds(p.boundary_ms)}"
+
+
+def tried(other: Alternative) -> str:
+    """One alternative: its time and error, or why there is none."""
+    name = f"{other.backend} ({other.variant})"
+    if other.median_ms is None:
+        return f"{name}: {other.outcome}" + (f", {other.reason}" if other.reason else "")
+    bounds = f", 95 % CI {words.interval(other.ci_ms)}" if other.ci_ms is not None else ""
+    wrong = f"; {other.outcome}: {other.reason}" if other.reason else ""
+    return f"{name}: {words.milliseconds(other.median_ms)}{bounds}, error {words.error(other.error)}{wrong}"
+
+
+def as_json(facts: RegionFacts) -> dict[str, Any]:
+    """One region for `--json`."""
+    return {
+        "number": facts.number,
+        **encode(facts.planned),
+        "operator_names": list(facts.operators),
+        "reads_from": [i + 1 for i in facts.before],
+        "feeds": [i + 1 for i in facts.after],
+        "share": facts.share,
+        "margin": facts.margin,
+        "clear": facts.clear,
+        "why": why(facts),
+    }

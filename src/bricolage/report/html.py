@@ -1,0 +1,128 @@
+"""The report page: one self-contained file. Nothing is loaded from outside, and everything of the model is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from bricolage import __version__
+from bricolage.graph.graph import Graph
+from bricolage.plan.plan import Boundary, Bucket, Plan
+from bricolage.report import charts, words
+from bricolage.report.drawing import region_graph
+from bricolage.report.explain import cost, why
+from bricolage.report.facts import RegionFacts, regions
+from bricolage.report.palette import COLOURS, slots
+
+_ACCEPTED_FACTOR = 4.0
+"""An error up to this many times the original model's own is accepted (see `bricolage.verify`)."""
+
+
+def render(plan: Plan, graphs: Sequence[Graph | None], command: str = "") -> str:
+    """The page. `graphs` are the buckets' graphs in order (None where one is not at hand: then regions have no operator
+    names and no neighbours); `command` is what made the page."""
+    environment = Environment(
+        loader=PackageLoader("bricolage.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {
+        "ms": words.milliseconds, "ci": words.interval, "percent": words.percent, "err": words.error, "secs": words.seconds,
+        "bytes": words.size, "match": words.match,
+    }  # fmt: skip
+    colours = slots(name for bucket in plan.buckets for name in _backends(bucket))
+    buckets = [_bucket(bucket, graph, colours) for bucket, graph in zip(plan.buckets, graphs, strict=True)]
+    return environment.get_template("report.html.j2").render(
+        plan=plan,
+        buckets=buckets,
+        colours=COLOURS,
+        command=command,
+        remake=remake(plan),
+        version=__version__,
+    )
+
+
+def remake(plan: Plan) -> str:
+    """The command that makes the plan again."""
+    origin = plan.provenance
+    parts = ["bricolage", "optimize", plan.model, "--precision", plan.precision, "--effort", origin.effort]
+    parts += ["--threads", str(origin.threads), "--seed", str(origin.seed)]
+    if plan.tolerance is not None:
+        parts += ["--tolerance", f"{plan.tolerance:g}"]
+    names = dict.fromkeys(name for bucket in plan.buckets for name in bucket.sizes)
+    for name in names:
+        sizes = ",".join(str(bucket.sizes[name]) for bucket in plan.buckets if name in bucket.sizes)
+        parts += ["--shape", f"{name}={sizes}"]
+    return " ".join(parts)
+
+
+def _backends(bucket: Bucket) -> list[str]:
+    found = [name for b in bucket.boundaries for name in (b.producer, b.consumer)]
+    singles = [c.name.partition(" ")[0] for c in bucket.contestants if c.kind == "single"]
+    return [*singles, *bucket.backends, *found]
+
+
+def _bucket(bucket: Bucket, graph: Graph | None, colours: Mapping[str, int]) -> dict[str, Any]:
+    facts = regions(bucket, graph)
+    limit = max(bucket.bound, _ACCEPTED_FACTOR * bucket.original_error)
+    used = {name: 0.0 for name in bucket.backends}
+    for region in bucket.regions:
+        used[region.backend] += region.cost_ms or 0.0
+    total = sum(used.values()) + sum(region.boundary_ms for region in bucket.regions)
+    return {
+        "plan": bucket,
+        "title": words.shape(bucket.sizes) or "all shapes fixed",
+        "verdict": words.verdict(bucket).replace("x faster", "× faster"),
+        "gain": bucket.significant and bucket.chosen != bucket.best_single,
+        "winner": next((c for c in bucket.contestants if c.name == bucket.chosen), None),
+        "ranked": words.ranked(bucket),
+        "speedups": {c.name: words.speedup(bucket, c) for c in bucket.contestants},
+        "classes": {c.name: charts.backend_class(c, colours) for c in bucket.contestants},
+        "race": Markup(charts.contestants(bucket, colours)),
+        "errors": Markup(charts.errors(bucket, limit, colours)),
+        "limit": limit,
+        "timeline": Markup(charts.timeline(facts, colours)),
+        "graph": Markup(region_graph(facts, colours)),
+        "linked": graph is not None,
+        "facts": facts,
+        "rates": [words.rate(f.planned.flops, f.planned.cost_ms) for f in facts],
+        "legend": [
+            {"name": name, "slot": colours[name], "ms": ms, "share": ms / total if total else None,
+             "regions": sum(1 for r in bucket.regions if r.backend == name)}
+            for name, ms in sorted(used.items(), key=lambda item: -item[1])
+        ],
+        "boundary_total": sum(region.boundary_ms for region in bucket.regions),
+        "slots": colours,
+        "matrices": _matrices(bucket.boundaries),
+        "data": [_hover(f) for f in facts],
+    }  # fmt: skip
+
+
+def _hover(f: RegionFacts) -> dict[str, Any]:
+    """What the pointer shows, and what the search box searches."""
+    p = f.planned
+    types = ", ".join(kind if n == 1 else f"{kind} ×{n}" for kind, n in f.types[:6])
+    return {
+        "title": f"{f.number} · {p.title}",
+        "backend": f"{p.backend} ({p.variant})",
+        "lines": [line for line in (cost(f), why(f), f"{words.count(p.count, 'operator')}" + (f": {types}" if types else "")) if line],
+        "operators": list(f.operators),
+        "before": list(f.before),
+        "after": list(f.after),
+    }
+
+
+def _matrices(boundaries: Sequence[Boundary]) -> list[dict[str, Any]]:
+    """One matrix of boundary costs for each size: rows hand over, columns take over."""
+    found: list[dict[str, Any]] = []
+    for size in sorted({b.bytes for b in boundaries}):
+        cells = {(b.producer, b.consumer): b.median_ms for b in boundaries if b.bytes == size}
+        names = list(dict.fromkeys(name for pair in cells for name in pair))
+        longest = max(cells.values()) or 1.0
+        rows = [
+            {"name": row, "cells": [(cells.get((row, column)), cells.get((row, column), 0.0) / longest) for column in names]}
+            for row in names
+        ]
+        found.append({"bytes": size, "names": names, "rows": rows})
+    return found

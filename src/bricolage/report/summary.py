@@ -1,0 +1,46 @@
+"""Results as JSON, for `--json`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bricolage.plan.codec import encode
+from bricolage.plan.plan import Bucket, Plan
+
+
+def summary(plan: Plan) -> dict[str, Any]:
+    """The first bucket's result at the top level, the whole plan under "plan", and all results under "buckets" where there
+    are several."""
+    whole: dict[str, Any] = {"model": plan.model, "precision": plan.precision}
+    whole |= bucket_summary(plan.buckets[0])
+    whole["plan"] = encode(plan)
+    if len(plan.buckets) > 1:
+        whole["buckets"] = [{"sizes": dict(bucket.sizes)} | bucket_summary(bucket) for bucket in plan.buckets]
+    return whole
+
+
+def bucket_summary(bucket: Bucket) -> dict[str, Any]:
+    """One bucket's result. Times in milliseconds, phases in seconds."""
+    return {
+        "chosen": bucket.chosen,
+        "best_single": bucket.best_single,
+        "speedup_vs_best_single": bucket.speedup_vs_best_single,
+        "speedup_ci": list(bucket.speedup_ci),
+        "significant": bucket.significant,
+        "contestants": [
+            {
+                "name": c.name,
+                "kind": c.kind,
+                "median_ms": c.median_ms,
+                "ci_ms": None if c.ci_ms is None else list(c.ci_ms),
+                "error": c.error,
+                "accepted": c.accepted,
+                "reason": c.reason,
+                "compile_s": c.compile_s,
+                "first_run_ms": c.first_run_ms,
+                "regions": c.regions,
+            }
+            for c in bucket.contestants
+        ],
+        "seconds": dict(bucket.seconds),
+    }

@@ -1,0 +1,104 @@
+"""Results as plain text tables. They fit 80 columns; colour only on a terminal, and never where NO_COLOR is set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from bricolage.plan.plan import Bucket, Contestant, Plan
+from bricolage.report import words
+
+WIDE = 110
+"""From this many columns on, reasons stand in the table; below, under it."""
+
+
+def plain_table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str | Text]], title: str = "") -> Table:
+    """A table without vertical lines. `columns` are (heading, "left" | "right" | "fold"); "fold" may wrap."""
+    table = Table(box=None, title=title or None, title_justify="left", title_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for heading, kind in columns:
+        fold = kind == "fold"
+        table.add_column(heading, justify="right" if kind == "right" else "left", no_wrap=not fold, overflow="fold")
+    for row in rows:
+        table.add_row(*(plain(cell) if isinstance(cell, str) else cell for cell in row))
+    return table
+
+
+def plain(text: str, style: str = "") -> Text:
+    """Text of the model's or the user's as it is: no markup, no control characters that a terminal would obey."""
+    return Text("".join(letter if letter.isprintable() else "?" for letter in text), style)
+
+
+def result(plan: Plan, width: int) -> RenderableType:
+    """Header, then contestants and verdict of every bucket."""
+    parts: list[RenderableType] = [header(plan)]
+    for bucket in plan.buckets:
+        parts += [Text(""), contestants(bucket, width), Text(""), verdict(bucket)]
+    return Group(*parts)
+
+
+def header(plan: Plan) -> RenderableType:
+    """What was measured, and on what."""
+    origin = plan.provenance
+    versions = ", ".join(f"{name} {version}" for name, version in origin.versions.items())
+    tolerance = "" if plan.tolerance is None else f", tolerance {plan.tolerance:g}"
+    lines = (
+        ("model", plan.model),
+        ("hardware", f"{origin.hardware}; {words.count(origin.threads, 'thread')} used"),
+        ("versions", f"bricolage {origin.bricolage}, {versions}" if versions else f"bricolage {origin.bricolage}"),
+        ("precision", f"{plan.precision}{tolerance}; effort {origin.effort}, seed {origin.seed}"),
+    )
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in lines:
+        grid.add_row(name, plain(value))
+    return grid
+
+
+def contestants(bucket: Bucket, width: int) -> RenderableType:
+    """Every contestant with its time, interval, speed-up, error, match and reason."""
+    wide = width >= WIDE
+    heads = [("Contestant", "fold"), ("Median", "right"), ("95 % interval", "right"), ("Speed-up", "right")]
+    heads += [("Error", "right"), ("Match", "left")] + ([("Reason", "fold")] if wide else [])
+    ranked = words.ranked(bucket)
+    rows = [_row(bucket, contestant, wide) for contestant in ranked]
+    table = plain_table(heads, rows, title=words.shape(bucket.sizes))
+    notes = [c for c in ranked if c.reason] if not wide else []
+    if not notes:
+        return table
+    lines = [plain(f"{c.name}: ", "bold").append_text(plain(c.reason)) for c in notes]
+    return Group(table, Text(""), *(Padding(line, (0, 0, 0, 2)) for line in lines))
+
+
+def _row(bucket: Bucket, contestant: Contestant, wide: bool) -> list[str | Text]:
+    ships = contestant.name == bucket.chosen
+    style = "bold green" if ships else "" if contestant.accepted else "dim"
+    ratio = words.speedup(bucket, contestant)
+    match = words.match(contestant)
+    cells: list[str | Text] = [
+        plain(("> " if ships else "  ") + contestant.name, style),
+        Text(words.milliseconds(contestant.median_ms), style),
+        words.interval(contestant.ci_ms),
+        words.MISSING if ratio is None else f"{ratio:.2f}x",
+        words.error(contestant.error),
+        Text(match, {"yes": "green", "no": "red"}.get(match, "")),
+    ]
+    return [*cells, contestant.reason] if wide else cells
+
+
+def verdict(bucket: Bucket) -> Text:
+    """The result in one line."""
+    gain = bucket.significant and bucket.chosen != bucket.best_single
+    return plain(words.verdict(bucket), style="bold green" if gain else "bold")
+
+
+def text(renderable: RenderableType, width: int = 100) -> str:
+    """As plain text without colours."""
+    console = Console(width=width, color_system=None, force_terminal=False, highlight=False)
+    with console.capture() as captured:
+        console.print(renderable)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"

@@ -1,0 +1,134 @@
+"""Numbers and decisions in words, the same in tables, explanations and pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bricolage.plan.plan import Bucket, Contestant
+
+MISSING = "-"
+
+
+def milliseconds(value: float | None) -> str:
+    """A time given in milliseconds with three significant digits, in the unit that suits it."""
+    if value is None:
+        return MISSING
+    scale, unit = _unit(value)
+    return f"{_three(value * scale)} {unit}"
+
+
+def interval(bounds: tuple[float, float] | None) -> str:
+    """An interval given in milliseconds: "12.1-12.5 ms"."""
+    if bounds is None:
+        return MISSING
+    scale, unit = _unit(bounds[1])
+    return f"{_three(bounds[0] * scale)}-{_three(bounds[1] * scale)} {unit}"
+
+
+def seconds(value: float) -> str:
+    """A duration given in seconds: "0.4 s", "12 s", "3 min 5 s"."""
+    if value < 9.95:
+        return f"{value:.1f} s"
+    whole = round(value)
+    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"
+
+
+def percent(ratio: float | None, sign: bool = False) -> str:
+    """0.053 → "5.3 %"."""
+    if ratio is None:
+        return MISSING
+    value = ratio * 100
+    digits = 0 if abs(value) >= 99.5 else 1
+    return f"{value:+.{digits}f} %" if sign else f"{value:.{digits}f} %"
+
+
+def size(count: float) -> str:
+    """Bytes with a binary unit."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{_round(count)} {unit}"
+        count /= 1024
+    return f"{_round(count)} GiB"
+
+
+def error(value: float | None) -> str:
+    """A relative error."""
+    return MISSING if value is None else f"{value:.1e}"
+
+
+def rate(flops: int, ms: float | None) -> str:
+    """Floating-point operations a second."""
+    if not ms or not flops:
+        return MISSING
+    billions = flops / ms / 1e6
+    return f"{_three(billions)} GFLOP/s" if billions < 1000 else f"{_three(billions / 1000)} TFLOP/s"
+
+
+def shape(sizes: Mapping[str, int]) -> str:
+    """The binding of a bucket: "batch=1, sequence=128"."""
+    return ", ".join(f"{name}={value}" for name, value in sizes.items())
+
+
+def count(number: int, noun: str) -> str:
+    """"1 region", "3 regions"."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def match(contestant: Contestant) -> str:
+    """Whether the answer is right: yes, no, or nothing where none was given."""
+    if contestant.accepted:
+        return "yes"
+    return MISSING if contestant.error is None else "no"
+
+
+def verdict(bucket: Bucket) -> str:
+    """The result in one line."""
+    if not any(c.name == bucket.chosen for c in bucket.contestants):
+        return f"shipping {bucket.chosen}"
+    low, high = bucket.speedup_ci
+    if bucket.significant and bucket.chosen != bucket.best_single:
+        return (
+            f"{bucket.speedup_vs_best_single:.2f}x faster than {bucket.best_single}, "
+            f"95 % CI {low:.2f}-{high:.2f}, significant"
+        )
+    return f"no significant gain: shipping {bucket.chosen} ({milliseconds(bucket.winner.median_ms)})"
+
+
+def speedup(bucket: Bucket, contestant: Contestant) -> float | None:
+    """Speed-up of a contestant against the best single backend; None without a time."""
+    base = next((c.median_ms for c in bucket.contestants if c.name == bucket.best_single), None)
+    if not contestant.median_ms or not base:
+        return None
+    return base / contestant.median_ms
+
+
+def ranked(bucket: Bucket) -> list[Contestant]:
+    """Contestants, fastest accepted first; then those that were refused, failed or wrong."""
+    return sorted(
+        bucket.contestants,
+        key=lambda c: (c.median_ms is None, not c.accepted, c.median_ms or 0.0, c.name != bucket.chosen, c.name),
+    )
+
+
+def tick(ms: float) -> str:
+    """A round time on an axis: "5 ms"."""
+    scale, unit = _unit(ms)
+    return f"{_round(ms * scale)} {unit}" if ms else "0"
+
+
+def _unit(ms: float) -> tuple[float, str]:
+    if ms >= 1000:
+        return 1e-3, "s"
+    return (1.0, "ms") if ms >= 0.0995 or ms == 0 else (1e3, "µs")
+
+
+def _three(value: float) -> str:
+    magnitude = abs(value)
+    if magnitude >= 99.95 or value == 0:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if magnitude >= 9.995 else f"{value:.2f}"
+
+
+def _round(value: float) -> str:
+    text = _three(value)
+    return text.rstrip("0").rstrip(".") if "." in text else text

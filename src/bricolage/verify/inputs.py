@@ -1,0 +1,309 @@
+"""Inputs that make a comparison meaningful, without gradients, and the user's own.
+
+Random values are drawn by role, several times if need be; the float64 reference judges them. Inputs under which the
+model answers NaN, or the same number everywhere, would let a wrong kernel pass.
+"""
+
+from __future__ import annotations
+
+import logging
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx_ir as ir
+
+from bricolage.errors import (
+    BadOption,
+    BricolageError,
+    MissingFile,
+    MissingInput,
+    NoReference,
+    NotFinite,
+    UnboundDimension,
+    UnknownInput,
+    UnsupportedType,
+    WrongShape,
+    WrongType,
+)
+from bricolage.graph.graph import TensorInfo, describe
+from bricolage.verify.reference import Evaluator
+from bricolage.verify.roles import Role, role
+
+_LOG = logging.getLogger(__name__)
+_WORDS = ("the", "model", "answers", "a", "question", "of", "seven", "words", "")
+_CANDIDATES = 6
+
+Inputs = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Inputs with the float64 outputs that they give."""
+
+    inputs: Inputs
+    reference: dict[str, Any]
+    quality: Quality
+
+
+@dataclass(frozen=True, order=True)
+class Quality:
+    """How telling outputs are; compared field by field, larger is better."""
+
+    finite: float
+    """Fraction of outputs without NaN or infinity."""
+    varied: float
+    """Fraction of outputs (of more than one element) whose elements are not all equal."""
+    filled: float
+    """Fraction of outputs that are not zero everywhere."""
+
+    @property
+    def good(self) -> bool:
+        return self.finite == self.varied == self.filled == 1.0
+
+
+# --- drawing ----------------------------------------------------------------------------------------------------
+
+
+def generate(model: ir.Model, seed: int = 0, attempt: int = 0) -> Inputs:
+    """One draw of inputs for a model of fixed input shapes. The same arguments give the same values.
+
+    Floats are normal; later attempts try other scales, positive and small numbers, for models that take logarithms or
+    saturate. Indices lie within the table that they index; masks are ones with zeros at the end of rows.
+
+    Raises:
+        UnboundDimension: an input has a symbolic dimension.
+        UnsupportedType: an input is a map, an optional or a sparse tensor.
+    """
+    rng = np.random.default_rng([seed, attempt])
+    graph = model.graph
+    return {
+        value.name or "": _draw(value, rng, attempt) for value in graph.inputs if value.name not in graph.initializers
+    }
+
+
+def choose(model: ir.Model, seed: int = 0, candidates: int = _CANDIDATES, evaluator: Evaluator | None = None) -> Sample:
+    """The first draw whose float64 outputs are finite, not constant and not zero; else the best of all.
+
+    `evaluator` is used for the reference where one exists already; it must be a float64 one of the same model.
+
+    Raises:
+        NoReference: no draw can be evaluated, or none gives a finite number.
+        UnboundDimension, UnsupportedType: as `generate`.
+    """
+    evaluator = evaluator or Evaluator(model)
+    best: Sample | None = None
+    failure: BricolageError | None = None
+    for attempt in range(candidates):
+        inputs = generate(model, seed, attempt)
+        try:
+            reference = evaluator(inputs)
+        except NoReference as error:
+            _LOG.debug("draw %d cannot be evaluated: %s", attempt, error)
+            failure = error
+            continue
+        sample = Sample(inputs, reference, judge([reference[value.name or ""] for value in model.graph.outputs]))
+        if best is None or sample.quality > best.quality:
+            best = sample
+        if best.quality.good:
+            break
+    if best is None:
+        raise failure or NoReference(reason="no candidates were asked for")
+    if best.quality.finite == 0.0:
+        raise NoReference(reason=f"every output holds NaN or infinity under {candidates} different random inputs")
+    return best
+
+
+def judge(outputs: Sequence[Any]) -> Quality:
+    """Quality of a set of outputs. Empty ones and strings count as good."""
+    arrays = [array for output in outputs for array in _arrays(output) if array.size and array.dtype.kind in "biufcV"]
+    if not arrays:
+        return Quality(1.0, 1.0, 1.0)
+    finite = [bool(np.isfinite(array).all()) for array in arrays]
+    varied = [array.size == 1 or bool((array != array.reshape(-1)[0]).any()) for array in arrays]
+    filled = [array.size == 1 or bool(array.any()) for array in arrays]
+    return Quality(float(np.mean(finite)), float(np.mean(varied)), float(np.mean(filled)))
+
+
+def _arrays(output: Any) -> Iterator[np.ndarray]:
+    if isinstance(output, list | tuple):
+        for member in output:
+            yield from _arrays(member)
+    elif output is not None:
+        yield np.asarray(output)
+
+
+def _draw(value: ir.Value, rng: np.random.Generator, attempt: int) -> Any:
+    if isinstance(value.type, ir.SequenceType) and isinstance(value.type.elem_type, ir.TensorType):
+        member = ir.Value(name=value.name, shape=ir.Shape([2, 3]), type=value.type.elem_type)
+        return [_draw(member, rng, attempt) for _ in range(3)]
+    if not isinstance(value.type, ir.TensorType):
+        raise UnsupportedType(
+            name=value.name,
+            type=type(value.type).__name__,
+            who="the generator of random inputs",
+            advice="Only tensors and sequences of tensors can be drawn; rewrite the input of the model",
+        )
+    info = describe(value)
+    shape = _sizes(info)
+    purpose = role(value)
+    if purpose.kind == "string":
+        return rng.choice(np.array(_WORDS, dtype=object), shape)
+    return _DRAWS[purpose.kind](rng, shape, purpose, attempt).astype(info.numpy)
+
+
+def _sizes(info: TensorInfo) -> tuple[int, ...]:
+    if info.shape is None:
+        raise UnboundDimension(input=info.name, dimension=f"{info.name}.rank")
+    for axis, dimension in enumerate(info.shape):
+        if not isinstance(dimension, int):
+            raise UnboundDimension(input=info.name, dimension=dimension if dimension != "?" else f"{info.name}.{axis}")
+    return tuple(int(dimension) for dimension in info.shape)
+
+
+Shape = tuple[int, ...]
+
+
+def _floats(rng: np.random.Generator, shape: Shape, _: Role, attempt: int) -> np.ndarray:
+    normal = rng.standard_normal(shape)
+    match attempt % 6:
+        case 1:
+            return rng.uniform(0.0, 1.0, shape)
+        case 2:
+            return 0.1 * normal
+        case 3:
+            return rng.uniform(0.05, 0.95, shape) * 2.0 + 0.5
+        case 4:
+            return 4.0 * normal
+        case 5:
+            return rng.uniform(0.0, 255.0, shape)
+        case _:
+            return normal
+
+
+def _indices(rng: np.random.Generator, shape: Shape, purpose: Role, _: int) -> np.ndarray:
+    return rng.integers(0, purpose.bound or 2, shape)
+
+
+def _mask(rng: np.random.Generator, shape: Shape, _: Role, attempt: int) -> np.ndarray:
+    """Rows (last axis) of ones; each but the longest ends in zeros. Later attempts mask nothing, should zeros harm."""
+    if not shape or attempt % 3 == 2:
+        return np.ones(shape)
+    length = shape[-1]
+    kept = rng.integers((length + 1) // 2, length + 1, shape[:-1])
+    if length > 1 and kept.size and (kept == length).all():
+        kept.reshape(-1)[-1] = length - max(length // 4, 1)
+    return (np.arange(length) < kept[..., None]).astype(np.float64)
+
+
+def _booleans(rng: np.random.Generator, shape: Shape, _: Role, attempt: int) -> np.ndarray:
+    """A single condition is true in even attempts: a branch taken at random would hide the other forever."""
+    return rng.integers(0, 2, shape) > 0 if shape else np.asarray(attempt % 2 == 0)
+
+
+def _sizes_drawn(rng: np.random.Generator, shape: Shape, purpose: Role, _: int) -> np.ndarray:
+    return rng.integers(1, max(purpose.bound or 4, 2), shape)
+
+
+def _integers(rng: np.random.Generator, shape: Shape, _: Role, __: int) -> np.ndarray:
+    return rng.integers(0, 8, shape)
+
+
+def _pixels(rng: np.random.Generator, shape: Shape, _: Role, __: int) -> np.ndarray:
+    return rng.integers(0, 256, shape)
+
+
+_DRAWS: Mapping[str, Callable[[np.random.Generator, Shape, Role, int], np.ndarray]] = {
+    "float": _floats,
+    "index": _indices,
+    "mask": _mask,
+    "bool": _booleans,
+    "size": _sizes_drawn,
+    "integer": _integers,
+    "pixel": _pixels,
+}
+
+
+# --- the user's own ---------------------------------------------------------------------------------------------
+
+
+def load(path: str | Path, model: ir.Model) -> Inputs:
+    """Inputs from an .npz file, checked against the model.
+
+    Raises:
+        MissingFile, BadOption: there is no such file, or it is no .npz file of plain arrays.
+        MissingInput, UnknownInput, WrongType, WrongShape, NotFinite: see `check`.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise MissingFile(path=path)
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise ValueError("a single array")
+            arrays = {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise BadOption(
+            option="--input", value=path, advice="Write it with numpy.savez(path, name=array, ...), without objects"
+        ) from error
+    return check(model, arrays)
+
+
+def check(model: ir.Model, arrays: Mapping[str, Any]) -> Inputs:
+    """The arrays by input name, if they fit the model's inputs in name, type and shape and hold finite numbers.
+
+    Symbolic dimensions take any size, the same one wherever their name appears.
+
+    Raises:
+        MissingInput, UnknownInput, WrongType, WrongShape, NotFinite
+    """
+    values = {value.name or "": value for value in model.graph.inputs if value.name not in model.graph.initializers}
+    expected = ", ".join(str(describe(value)) for value in values.values()) or "no inputs"
+    for name in arrays:
+        if name not in values:
+            raise UnknownInput(name=name, expected=expected)
+    bound: dict[str, int] = {}
+    checked: Inputs = {}
+    for name, value in values.items():
+        if name not in arrays:
+            raise MissingInput(name=name, expected=expected)
+        if isinstance(value.type, ir.TensorType):
+            checked[name] = _check(describe(value), np.asarray(arrays[name]), bound)
+        else:
+            checked[name] = arrays[name]
+    return checked
+
+
+def _check(info: TensorInfo, array: np.ndarray, bound: dict[str, int]) -> np.ndarray:
+    if info.dtype == ir.DataType.STRING:
+        if array.dtype.kind not in "OUST":
+            raise WrongType(name=info.name, actual=array.dtype, expected="str")
+        array = array.astype(object)
+    else:
+        wanted = info.numpy
+        if array.dtype.kind == "V" and array.dtype != wanted and array.dtype.itemsize == wanted.itemsize:
+            array = array.view(wanted)  # numpy's files know bfloat16 and the 8-bit floats only as raw bytes
+        if array.dtype != wanted:
+            raise WrongType(name=info.name, actual=array.dtype, expected=wanted)
+    if info.shape is not None:
+        trial = dict(bound)
+        fits = array.ndim == len(info.shape) and all(
+            size == (dimension if isinstance(dimension, int) else _bind(trial, dimension, size))
+            for dimension, size in zip(info.shape, array.shape, strict=True)
+        )
+        if not fits:
+            known = [bound.get(d, d) if isinstance(d, str) else d for d in info.shape]
+            raise WrongShape(name=info.name, actual=list(array.shape), expected=f"[{', '.join(map(str, known))}]")
+        bound.update(trial)
+    if array.dtype.kind in "fc" or array.dtype == ml_dtypes.bfloat16:
+        if not np.isfinite(array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)).all():
+            raise NotFinite(name=info.name)
+    return array
+
+
+def _bind(bound: dict[str, int], dimension: str, size: int) -> int:
+    return size if dimension == "?" else bound.setdefault(dimension, size)

@@ -1,0 +1,252 @@
+"""The float64 reference: what the model would answer if rounding hardly existed.
+
+Stretches of operators that the PyTorch lowering knows run as one float64 module; a single operator that it does not
+know runs by the ONNX reference implementation. Without torch, everything does.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import onnx_ir as ir
+
+from bricolage.errors import NoReference
+from bricolage.graph.graph import captured
+from bricolage.verify.compare import relative_error
+from bricolage.verify.operators import run_operator, widen
+
+_LOG = logging.getLogger(__name__)
+
+Library = Literal["torch", "onnx"]
+Values = dict[str, Any]
+
+
+def evaluate(
+    model: ir.Model,
+    inputs: Mapping[str, Any],
+    *,
+    dtype: type[np.floating[Any]] = np.float64,
+    keep: Collection[str] = (),
+    library: Library | None = None,
+) -> Values:
+    """Outputs of the model by name, and the intermediate values named in `keep`: `Evaluator` used once.
+
+    Raises:
+        NoReference: an operator can be evaluated by no library, an input is missing, or `keep` names no value.
+    """
+    return Evaluator(model, dtype=dtype, keep=keep, library=library)(inputs)
+
+
+def original_error(
+    model: ir.Model, inputs: Mapping[str, Any], reference: Mapping[str, Any], *, library: Library | None = None
+) -> float:
+    """Error of the original model, computed in its own types by the same evaluator, against its float64 `reference`.
+
+    Raises:
+        NoReference: as `evaluate`.
+    """
+    found = evaluate(model, inputs, dtype=np.float32, library=library)
+    return relative_error(list(found.values()), [reference[name] for name in found])
+
+
+class Evaluator:
+    """Evaluates one model on any number of inputs; what was prepared for the first is used for the next.
+
+    Args:
+        model: with unique value names (see `bricolage.frontends`); symbolic dimensions are allowed.
+        dtype: np.float64 computes everything in float64, also what the model casts to float16, bfloat16 or float32;
+            np.float32 computes in the types that the model states.
+        keep: names of intermediate values to return as well; all others are freed as soon as nothing needs them.
+        library: "onnx" forces the ONNX reference implementation; by default torch is used where it is installed.
+
+    Raises:
+        NoReference: `keep` names a value that the model does not have.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        *,
+        dtype: type[np.floating[Any]] = np.float64,
+        keep: Collection[str] = (),
+        library: Library | None = None,
+    ) -> None:
+        self._model = model
+        self._wide = np.dtype(dtype) == np.float64
+        self._order = list(dict.fromkeys([*(value.name or "" for value in model.graph.outputs), *keep]))
+        unknown = sorted(set(keep) - _names(model.graph))
+        if unknown:
+            raise NoReference(reason=f"the model has no value '{unknown[0]}'")
+        self._stretches = _stretches(model, library or ("torch" if importlib.util.find_spec("torch") else "onnx"))
+
+    def __call__(self, inputs: Mapping[str, Any]) -> Values:
+        """Outputs, then kept values, by name. `inputs` are arrays, or lists of arrays for sequences, by name.
+
+        Raises:
+            NoReference: an operator can be evaluated by no library, or an input is missing.
+        """
+        values = self._entered(inputs)
+        wanted = set(self._order)
+        readers = Counter(name for stretch in self._stretches for name in stretch.reads)
+        todo, done = self._stretches[::-1], list[_Stretch]()
+        while todo:
+            stretch = todo.pop()
+            needed = {name for name in stretch.writes if name in wanted or readers[name]}
+            try:
+                results = self._run(stretch, values, needed)
+            except _Halve:
+                first, second = stretch.halves()
+                readers.subtract(list(stretch.reads))
+                readers.update([*first.reads, *second.reads])
+                todo += [second, first]
+                continue
+            values.update(results)
+            readers.subtract(list(stretch.reads))
+            for name in stretch.reads:
+                if not readers[name] and name not in wanted:
+                    values.pop(name, None)
+            done.append(stretch)
+        self._stretches = done
+        return {name: values[name] if name in values else self._constant(name) for name in self._order}
+
+    def _entered(self, inputs: Mapping[str, Any]) -> Values:
+        values: Values = {}
+        for value in self._model.graph.inputs:
+            name = value.name or ""
+            if name in inputs:
+                values[name] = widen(inputs[name]) if self._wide else inputs[name]
+            elif name not in self._model.graph.initializers:
+                raise NoReference(reason=f"input '{name}' is missing")
+        return values
+
+    def _constant(self, name: str) -> Any:
+        tensor = self._model.graph.initializers[name].const_value
+        if tensor is None:
+            raise NoReference(reason=f"constant '{name}' has no value")
+        return widen(tensor.numpy()) if self._wide else tensor.numpy()
+
+    def _run(self, stretch: _Stretch, values: Values, needed: set[str]) -> Values:
+        if not stretch.together:
+            return self._run_onnx(stretch.nodes[0], values, needed)
+        try:
+            return self._run_torch(stretch, values, needed)
+        except Exception as error:  # whatever torch raises, only the operator at fault goes to the ONNX reference
+            _LOG.debug("torch could not evaluate %d operators: %s", len(stretch.nodes), error)
+            if len(stretch.nodes) > 1:
+                raise _Halve from error
+        stretch.together = False
+        return self._run_onnx(stretch.nodes[0], values, needed)
+
+    def _run_torch(self, stretch: _Stretch, values: Values, needed: set[str]) -> Values:
+        import torch
+
+        from bricolage.lowering.torch.arrays import from_numpy, to_numpy
+
+        constants = self._model.graph.initializers
+        names = [name for name in stretch.reads if name not in constants]
+        results = [name for name in stretch.writes if name in needed]
+        if not results:
+            return {}
+        if stretch.module is None:
+            stretch.module = self._lowered(stretch, names, results)
+        with torch.no_grad():
+            outputs = stretch.module(*(from_numpy(values[name]) for name in names))
+        return {name: to_numpy(output) for name, output in zip(results, outputs, strict=True)}
+
+    def _lowered(self, stretch: _Stretch, names: list[str], results: list[str]) -> Callable[..., Any]:
+        import torch
+
+        from bricolage.lowering.torch import lower
+
+        graph = self._model.graph
+        view = ir.GraphView(
+            [stretch.reads[name] for name in names],
+            [stretch.writes[name] for name in results],
+            nodes=stretch.nodes,
+            initializers=[value for name, value in stretch.reads.items() if name in graph.initializers],
+            opset_imports=dict(graph.opset_imports),
+            name="stretch",
+        )
+        part = ir.Model(view.clone(), ir_version=self._model.ir_version)
+        module: Callable[..., Any] = lower(part, float_dtype=torch.float64 if self._wide else None)
+        return module
+
+    def _run_onnx(self, node: ir.Node, values: Values, needed: set[str]) -> Values:
+        constants = self._model.graph.initializers
+        read = {name: self._constant(name) if name in constants else values[name] for name in _reads([node])}
+        try:
+            results = run_operator(node, self._model.graph.opset_imports, read, wide=self._wide)
+        except Exception as error:  # the ONNX reference implementation has no common exception
+            reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+            raise NoReference(reason=f"operator '{node.name}' ({node.op_type}) cannot be run: {reason}") from error
+        return {name: value for name, value in results.items() if name in needed}
+
+
+class _Halve(Exception):
+    """A stretch failed as a whole; its halves are tried."""
+
+
+@dataclass(eq=False)
+class _Stretch:
+    """Consecutive operators that are evaluated by one torch module, or one operator where `together` is False."""
+
+    nodes: tuple[ir.Node, ...]
+    together: bool
+    reads: dict[str, ir.Value] = field(init=False)
+    writes: dict[str, ir.Value] = field(init=False)
+    module: Callable[..., Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.reads = _reads(self.nodes)
+        self.writes = {value.name: value for node in self.nodes for value in node.outputs if value.name}
+
+    def halves(self) -> tuple[_Stretch, _Stretch]:
+        middle = len(self.nodes) // 2
+        return _Stretch(self.nodes[:middle], True), _Stretch(self.nodes[middle:], True)
+
+
+def _stretches(model: ir.Model, library: Library) -> list[_Stretch]:
+    """The nodes in their order, cut where the lowering must hand over to the ONNX reference."""
+    if library == "onnx":
+        return [_Stretch((node,), False) for node in model.graph]
+    from bricolage.lowering.common import opset_for
+    from bricolage.lowering.torch import supported
+
+    imports = {str(domain): int(version) for domain, version in model.graph.opset_imports.items()}
+    found: list[_Stretch] = []
+    together: list[ir.Node] = []
+    for node in model.graph:
+        reason = supported(node, opset_for(node, imports))
+        if reason is None:
+            together.append(node)
+            continue
+        _LOG.debug("by the ONNX reference: %s (%s)", node.name, reason)
+        if together:
+            found.append(_Stretch(tuple(together), True))
+            together = []
+        found.append(_Stretch((node,), False))
+    if together:
+        found.append(_Stretch(tuple(together), True))
+    return found
+
+
+def _reads(nodes: Sequence[ir.Node]) -> dict[str, ir.Value]:
+    """Values that the nodes read from outside, by name, in order."""
+    own = {value for node in nodes for value in node.outputs}
+    read: dict[str, ir.Value] = {}
+    for node in nodes:
+        for value in (*node.inputs, *captured(node)):
+            if value is not None and value.name and value not in own:
+                read.setdefault(value.name, value)
+    return read
+
+
+def _names(graph: ir.Graph) -> set[str]:
+    computed = {value.name for node in graph for value in node.outputs if value.name}
+    return computed | {value.name or "" for value in graph.inputs} | set(graph.initializers)

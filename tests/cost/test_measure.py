@@ -1,0 +1,220 @@
+"""The measurer, on honest backends, on misbehaving ones, and on the real ones that are installed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import psutil
+import pytest
+
+from bricolage.backends import registry
+from bricolage.backends.interface import Available
+from bricolage.cost.database import Cost, Database
+from bricolage.cost.loading import CandidateSpec, Limits
+from bricolage.cost.measure import Event, Measurer, RegionTask
+from bricolage.cost.pool import Pool
+from bricolage.cost.probes import relu_region, vector
+from bricolage.cost.rounds import Schedule
+from bricolage.cost.tensors import save_tensors
+from bricolage.graph.extract import write_model
+from bricolage.plan.step import Step
+
+SCHEDULE = Schedule(rounds=7, most_rounds=14, seconds=5.0)
+
+
+@pytest.fixture
+def measurer(pool: Pool, tmp_path: Path) -> Iterator[Measurer]:
+    with Database() as database:
+        yield Measurer(database, pool, tmp_path, schedule=SCHEDULE, limits=Limits(10, 10), cores=2)
+
+
+def task(directory: Path, *candidates: tuple[str, str], bound: float = 1e-6, elements: int = 1024) -> RegionTask:
+    region = relu_region(directory, "x", "y", elements)
+    return RegionTask(
+        vector(directory, ("x",), elements),
+        vector(directory, ("y",), elements, rectified=True),
+        bound,
+        tuple(
+            CandidateSpec(f"relu {elements}", (Step(backend, variant, region),), ("y",), 1, False)
+            for backend, variant in candidates
+        ),
+    )
+
+
+def named(costs: dict[CandidateSpec, Cost]) -> dict[str, Cost]:
+    return {f"{spec.steps[0].backend} {spec.steps[0].variant}".strip(): cost for spec, cost in costs.items()}
+
+
+def test_times_are_right_and_order_the_candidates(measurer: Measurer, tmp_path: Path) -> None:
+    costs = named(measurer.measure([task(tmp_path, ("honest", "0.2"), ("twin", "0.4"), ("honest", "2"))]))
+    for name, truth in (("honest 0.2", 0.2), ("twin 0.4", 0.4), ("honest 2", 2.0)):
+        latency = costs[name].latency
+        assert latency is not None and latency.low_ms >= truth
+        assert latency.low_ms < truth * 1.5
+        assert costs[name].error == 0.0
+    assert costs["honest 0.2"].latency.samples >= 7  # type: ignore[union-attr]
+    assert costs["honest 2"].latency.samples == SCHEDULE.probe  # type: ignore[union-attr]
+
+
+def test_what_is_known_is_not_measured_again(measurer: Measurer, tmp_path: Path) -> None:
+    work = task(tmp_path, ("honest", "0.1"), ("raises", ""), ("refuses", ""))
+    first = measurer.measure([work])
+    events: list[Event] = []
+    started = measurer.pool.worker
+    measurer.pool.worker = None  # type: ignore[assignment, method-assign]
+    assert measurer.measure([work, work], events.append) == first
+    measurer.pool.worker = started  # type: ignore[method-assign]
+    assert [(event.kind, event.done, event.total) for event in events] == [("known", n, 3) for n in (1, 2, 3)]
+
+
+def test_every_rogue_gets_its_outcome_and_harms_nobody(
+    measurer: Measurer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bricolage.cost.pool._START_GRACE_S", 0.0)
+    measurer.loader.limits = measurer.limits = Limits(compile_s=3.0, run_s=3.0)
+    measurer.pool.memory_limit = 400 << 20
+    rogues = {
+        "segfaults": "crashed",
+        "segfaults-later": "crashed",
+        "hangs": "timed-out",
+        "leaks": "out-of-memory",
+        "raises": "failed",
+        "refuses": "refused",
+        "wrong": "wrong",
+        "silent": "wrong",
+        "exits": "crashed",
+        "chatters": "ok",
+        "honest": "ok",
+    }
+    costs = named(measurer.measure([task(tmp_path, *((name, "") for name in rogues))]))
+    assert {name: cost.outcome for name, cost in costs.items()} == rogues
+    for name, cost in costs.items():
+        assert (cost.latency is None) == (cost.outcome != "ok")
+        assert bool(cost.reason) == (cost.outcome != "ok")
+        stored = measurer.database.get(measurer.key(task(tmp_path, (name, "")).candidates[0]))
+        assert stored == cost
+    assert costs["wrong"].error == pytest.approx(0.01, rel=1e-3)
+    assert "SIGSEGV" in costs["segfaults-later"].reason
+
+
+def test_the_innocent_in_a_worker_that_crashes_are_measured_all_the_same(measurer: Measurer, tmp_path: Path) -> None:
+    region = relu_region(tmp_path, "x", "y", 1024)
+    both = (Step("honest", "", region), Step("segfaults", "", relu_region(tmp_path, "y", "z", 1024)))
+    work = task(tmp_path, ("honest", "0.1"), ("honest", "0.2"))
+    crash = CandidateSpec("two relus", both, ("z",), 1, False)
+    jobs = [measurer.job(spec, work.inputs, None, 1e-6) for spec in (*work.candidates, crash)]
+    for job in jobs:
+        job.regime = crash.regime  # one worker for all
+    measurer.loader.load(jobs)
+    assert [job.ready for job in jobs] == [True, True, False]
+    assert jobs[2].outcome == "crashed" and jobs[2].attempts == 2
+
+
+def test_a_wrong_answer_is_judged_by_the_bound_of_the_day(measurer: Measurer, tmp_path: Path) -> None:
+    (strict,) = measurer.measure([task(tmp_path, ("wrong", ""))]).values()
+    assert strict.outcome == "wrong" and strict.error == pytest.approx(0.01, rel=1e-3)
+    (loose,) = measurer.measure([task(tmp_path, ("wrong", ""), bound=2e-2)]).values()
+    assert loose.outcome == "ok" and loose.latency is not None
+    (strict_again,) = measurer.measure([task(tmp_path, ("wrong", ""))]).values()
+    assert strict_again.outcome == "wrong" and "1e-06" in strict_again.reason.replace("1.00e-06", "1e-06")
+
+
+def test_a_new_version_and_a_longer_limit_try_again(measurer: Measurer, tmp_path: Path) -> None:
+    (spec,) = task(tmp_path, ("honest", "")).candidates
+    measurer.database.put(measurer.key(spec), Cost("timed-out", compile_s=5.0, reason="slow"))
+    assert measurer.known(spec, 1e-6) is None  # the limit is 10 s now
+    measurer.database.put(measurer.key(spec), Cost("timed-out", compile_s=10.0, reason="slow"))
+    assert measurer.known(spec, 1e-6) is not None
+    measurer._versions["honest"] = "2.0"
+    assert measurer.known(spec, 1e-6) is None
+
+
+def test_stopping_keeps_what_is_finished(measurer: Measurer, tmp_path: Path) -> None:
+    tasks = [task(tmp_path, ("honest", "0.1"), ("twin", "0.1"), elements=1024 + n) for n in range(60)]
+    events: list[Event] = []
+    costs = measurer.measure(tasks, events.append, should_stop=lambda: len(events) >= 10)
+    assert 10 <= len(costs) < 120 and len(costs) == len(events)
+    assert len(list(measurer.database.entries())) == len(costs)
+    assert all(cost.outcome == "ok" for cost in costs.values())
+
+
+def test_a_keyboard_interrupt_keeps_what_is_finished_and_ends_the_workers(tmp_path: Path) -> None:
+    def interrupt(event: Event) -> None:
+        if event.done == 3:
+            raise KeyboardInterrupt
+
+    with Database() as database, pytest.raises(KeyboardInterrupt), Pool() as pool:
+        measurer = Measurer(database, pool, tmp_path, schedule=SCHEDULE)
+        measurer.measure([task(tmp_path, ("honest", f"0.{n}")) for n in range(1, 9)], interrupt)
+    assert not [child for child in psutil.Process().children() if "bricolage.cost.worker" in " ".join(child.cmdline())]
+    with Database() as database:
+        assert len(list(database.entries())) == 3
+
+
+def test_a_hang_is_left_behind_when_time_is_up(measurer: Measurer, tmp_path: Path) -> None:
+    start = time.monotonic()
+    costs = measurer.measure([task(tmp_path, ("hangs", ""))], should_stop=lambda: time.monotonic() - start > 1.5)
+    assert costs == {} and time.monotonic() - start < 4
+
+
+def test_near_ties_get_more_rounds_and_others_do_not(measurer: Measurer, tmp_path: Path) -> None:
+    measurer.schedule = replace(SCHEDULE, rounds=6, most_rounds=24, hopeless=100.0)
+    costs = named(measurer.measure([task(tmp_path, ("honest", "0.3"), ("twin", "0.3"), ("honest", "0.9"))]))
+    rounds = {name: cost.latency.samples for name, cost in costs.items() if cost.latency}
+    assert rounds["honest 0.9"] == 6
+    tied = [costs["honest 0.3"], costs["twin 0.3"]]
+    assert rounds["honest 0.3"] == rounds["twin 0.3"]
+    closed = [cost for cost in tied if cost.latency and cost.latency.width <= 0.02]
+    assert rounds["twin 0.3"] > 6 or len(closed) == 2 or not tied[0].latency.overlaps(tied[1].latency)  # type: ignore[union-attr, arg-type]
+    assert all(not cost.noisy or rounds["twin 0.3"] == 24 for cost in tied)
+
+
+# --- real backends --------------------------------------------------------------------------------------------------
+
+
+def installed() -> list[str]:
+    return [name for name in ("onnxruntime", "openvino") if isinstance(registry.get(name).status(), Available)]
+
+
+def matmul_relu(directory: Path, size: int) -> RegionTask:
+    """MatMul with a constant, then Relu, as one region."""
+    path = directory / f"matmul-{size}.onnx"
+    generator = np.random.default_rng(size)
+    weight = generator.standard_normal((size, size)).astype(np.float32)
+    x = generator.standard_normal((4, size)).astype(np.float32)
+    kind = ir.TensorType(ir.DataType.FLOAT)
+    value = ir.Value(name="x", shape=ir.Shape([4, size]), type=kind)
+    constant = ir.Value(name="w", shape=ir.Shape([size, size]), type=kind, const_value=ir.tensor(weight, name="w"))
+    middle = ir.Value(name="m", shape=ir.Shape([4, size]), type=kind)
+    product = ir.node("MatMul", [value, constant], outputs=[middle])
+    result = ir.node("Relu", [middle], outputs=[ir.Value(name="y", shape=ir.Shape([4, size]), type=kind)])
+    graph = ir.Graph([value], result.outputs, nodes=[product, result], initializers=[constant], opset_imports={"": 18})
+    write_model(ir.Model(graph, ir_version=10), path)
+    save_tensors(directory / f"in-{size}.npz", {"x": x})
+    save_tensors(directory / f"out-{size}.npz", {"y": np.maximum(x.astype(np.float64) @ weight.astype(np.float64), 0)})
+    candidates = tuple(
+        CandidateSpec(
+            f"matmul {size}", (Step(name, registry.get(name).variants("highest")[0], path),), ("y",), 1, False
+        )
+        for name in installed()
+    )
+    return RegionTask(directory / f"in-{size}.npz", directory / f"out-{size}.npz", 1e-6, candidates)
+
+
+@pytest.mark.skipif(not installed(), reason="no engine is installed")
+def test_real_engines_are_measured(pool: Pool, tmp_path: Path) -> None:
+    with Database() as database:
+        measurer = Measurer(database, pool, tmp_path, schedule=SCHEDULE)
+        tasks = [matmul_relu(tmp_path, 32), matmul_relu(tmp_path, 512)]
+        costs = measurer.measure(tasks)
+        assert len(costs) == 2 * len(installed())
+        for small, large in zip(tasks[0].candidates, tasks[1].candidates, strict=True):
+            assert costs[small].outcome == costs[large].outcome == "ok", costs[small].reason
+            assert (costs[large].error or 1) < 1e-6
+            assert (costs[small].ms or 0) < (costs[large].ms or 0)
+        assert measurer.measure(tasks) == costs

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bricolage.cost import memory
+from bricolage.cost.database import Database
+from bricolage.cost.loading import CandidateSpec, Limits
+from bricolage.cost.measure import Measurer
+from bricolage.cost.pool import Pool
+from bricolage.cost.probes import relu_region, vector
+from bricolage.cost.race import Race, race
+from bricolage.cost.statistics import significant
+from bricolage.plan.step import Step
+
+
+def run(pool: Pool, directory: Path, **contestants: str) -> Race:
+    """Races name="backend variant" on a Relu of 1024 elements."""
+    region = relu_region(directory, "x", "y", 1024)
+    specs = {
+        name: CandidateSpec("relu", (Step(*words.partition(" ")[::2], region),), ("y",), 1, True)
+        for name, words in contestants.items()
+    }
+    expected = vector(directory, ("y",), 1024, rectified=True)
+    with Database() as database:
+        measurer = Measurer(database, pool, directory, limits=Limits(10, 10), cores=2)
+        return race(
+            measurer, specs, vector(directory, ("x",), 1024), expected, 1e-6, rounds=12, seconds=10, warm_s=0.01
+        )
+
+
+def test_the_fastest_wins_and_ratios_are_paired(pool: Pool, tmp_path: Path) -> None:
+    result = run(pool, tmp_path, slow="honest 1.0", fast="twin 0.5", hopeless="honest 4")
+    assert result.fastest == "fast"
+    ratio = result.ratio("fast", "slow")
+    assert ratio is not None and significant(ratio) and 1.6 < ratio.value < 2.4
+    assert ratio.inverse.value == pytest.approx(1 / ratio.value)
+    assert len(result.samples("fast")) == len(result.samples("slow")) == 12
+    assert len(result.samples("hopeless")) == 7
+    assert set(result.first_ms) == {"slow", "fast", "hopeless"}
+    assert not pool._workers  # all have been sent home
+
+
+def test_rogues_drop_out_with_their_reason(pool: Pool, tmp_path: Path) -> None:
+    result = run(pool, tmp_path, good="honest 0.3", wrong="wrong", crash="segfaults", later="segfaults-later")
+    outcomes = {name: cost.outcome for name, cost in result.costs.items()}
+    assert outcomes == {"good": "ok", "wrong": "wrong", "crash": "crashed", "later": "crashed"}
+    assert not result.samples("wrong") and result.fastest == "good"
+    assert result.costs["wrong"].reason and result.ratio("wrong", "good") is None
+
+
+def test_when_memory_is_short_heats_share_the_incumbent(
+    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "available_bytes", lambda: memory.reserve_bytes() + 1000)
+    monkeypatch.setattr("bricolage.cost.pool.memory.available_bytes", lambda: 1 << 40, raising=False)
+    monkeypatch.setattr("bricolage.cost.race.memory.available_bytes", lambda: 0)
+    monkeypatch.setattr(pool, "_reserve", -1)
+    result = run(pool, tmp_path, incumbent="honest 1.0", one="twin 0.5", two="twin 0.8")
+    together = {frozenset(round_) for round_ in result.rounds}
+    assert together == {frozenset({"incumbent", "one"}), frozenset({"incumbent", "two"})}
+    assert result.ratio("one", "two") is None
+    ratio = result.ratio("one", "two", through="incumbent")
+    assert ratio is not None and 1.2 < ratio.value < 2.2
+
+
+def test_nobody_arrives(pool: Pool, tmp_path: Path) -> None:
+    result = run(pool, tmp_path, crash="segfaults")
+    assert result.fastest is None and result.rounds == () and result.costs["crash"].outcome == "crashed"

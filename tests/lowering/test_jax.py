@@ -1,0 +1,67 @@
+"""The JAX lowering against the ONNX backend test suite and ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from bricolage.errors import UnsupportedOperator
+from tests.lowering import models, suite
+
+jax = pytest.importorskip("jax")
+
+from bricolage.lowering import jax as lowering  # noqa: E402
+
+MODELS = {"convolutional": models.convolutional, "transformer": models.transformer}
+PASSED_AT_LEAST = 1500
+
+
+def run(model: ir.Model, inputs: suite.Arrays) -> suite.Arrays:
+    fn, constants = lowering.lower(model)
+    with jax.enable_x64(True):
+        return [np.asarray(y) for y in jax.jit(fn)(constants, *inputs)]
+
+
+def test_sampled_suite_has_no_wrong_answer() -> None:
+    outcomes = [suite.check(c, run, known_shapes=True) for c in suite.sample(16)]
+    assert [o for o in outcomes if o.verdict == "wrong"] == []
+
+
+@pytest.mark.slow
+def test_whole_suite() -> None:
+    outcomes = [suite.check(c, run, known_shapes=True) for c in suite.cases()]
+    assert [o for o in outcomes if o.verdict == "wrong"] == []
+    assert sum(o.verdict == "passed" for o in outcomes) >= PASSED_AT_LEAST
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_agree_with_onnxruntime(name: str) -> None:
+    proto, feeds = MODELS[name]()
+    expected = models.onnxruntime_outputs(proto, feeds)
+    for actual, wanted in zip(run(models.as_ir(proto), list(feeds.values())), expected, strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_weights_are_arguments_and_small_constants_are_not() -> None:
+    x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([2, 100]))
+    weight = ir.Value(name="w", const_value=ir.tensor(np.eye(100, dtype=np.float32), name="w"))
+    shape = ir.Value(name="s", const_value=ir.tensor(np.array([4, -1]), name="s"))
+    product = ir.Node("", "MatMul", inputs=[x, weight])
+    folded = ir.Node("", "Reshape", inputs=[product.outputs[0], shape])
+    graph = ir.Graph([x], folded.outputs, nodes=[product, folded], initializers=[weight, shape], opset_imports={"": 20})
+    fn, constants = lowering.lower(ir.Model(graph, ir_version=10))
+    assert set(constants) == {"w"}
+    values = np.arange(200, dtype=np.float32).reshape(2, 100)
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(jax.jit(fn)(constants, values)[0], values.reshape(4, 50))
+
+
+def test_shape_that_depends_on_data_is_refused_by_name() -> None:
+    x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([4]))
+    shape = ir.Value(name="shape", type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([2]))
+    node = ir.Node("", "Reshape", inputs=[x, shape])
+    assert "'shape'" in (lowering.supported(node, 20) or "")
+    model = ir.Model(ir.Graph([x, shape], node.outputs, nodes=[node], opset_imports={"": 20}), ir_version=10)
+    with pytest.raises(UnsupportedOperator, match="Reshape"):
+        lowering.lower(model)
