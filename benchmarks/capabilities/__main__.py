@@ -76,9 +76,7 @@ def _make(options: argparse.Namespace) -> None:
         for trial, result in pairs:
             print(f"{result.outcome:9} {trial.name}  {result.reason}")
         return
-    text = to_json(
-        make_table(options.backend, version, onnx.__version__, max(loaded, default=0), restriction, pairs)
-    )
+    text = to_json(make_table(options.backend, version, onnx.__version__, max(loaded, default=0), restriction, pairs))
     if options.limit is not None:
         print(text, end="")
         return

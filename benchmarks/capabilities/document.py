@@ -36,7 +36,9 @@ def _summary(tables: list[Table]) -> list[str]:
     ]
     for found in tables:
         cells = [f"{found.counts.get(o, 0)} ({found.models.get(o, 0)})" for o in _OUTCOMES]
-        left_out = ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in found.restriction.items()) or "nothing"
+        left_out = (
+            ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in found.restriction.items()) or "nothing"
+        )
         lines.append(
             f"| {found.backend} | {found.version} | {found.onnx} | {found.opset} | {' | '.join(cells)} | {left_out} |"
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -85,7 +84,7 @@ def _retype(case: Case, schema: onnx.defs.OpSchema, variable: str, target: int, 
     for info in model.graph.output:
         if info.name in tied_out and result is None:
             info.type.tensor_type.elem_type = target
-    outputs = _expected(model, inputs, None if node.op_type in _RESULT else _HALF.get(target) and target)
+    outputs = _expected(model, inputs, None if node.op_type in _RESULT else target if target in _HALF else None)
     if outputs is None:
         return None
     rtol, atol = case.rtol, case.atol
@@ -105,8 +104,11 @@ def _tied(names: object, formals: object, variable: str) -> set[str]:
     """Names of the actual parameters whose type is the variable; the last formal parameter may repeat."""
     formal = list(formals)  # type: ignore[call-overload]
     actual = list(names)  # type: ignore[call-overload]
-    padded = itertools.chain(formal, itertools.repeat(formal[-1])) if formal else iter(())
-    return {name for name, parameter in zip(actual, padded, strict=False) if name and parameter.type_str == variable}
+    return {
+        name
+        for position, name in enumerate(actual)
+        if name and formal and formal[min(position, len(formal) - 1)].type_str == variable
+    }
 
 
 def _convert(value: np.ndarray, target: int, op_type: str) -> np.ndarray:
@@ -160,4 +162,3 @@ def _expected(model: onnx.ModelProto, inputs: list[np.ndarray], half: int | None
             ]
     ok = all(value.dtype == want for value, want in zip(results, wanted, strict=True))
     return tuple(results) if ok else None
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import Counter, defaultdict
@@ -10,11 +11,12 @@ from typing import Any
 
 from benchmarks.capabilities.attempt import Result
 from benchmarks.capabilities.trials import Trial
-from bricolage.backends.capabilities import EVERYTHING, Table
+from bricolage.backends.capabilities import BOTH, EVERYTHING, Table
 
 _ORDER = ("passes", "refuses", "wrong", "crashes", "times-out")
 _HARMFUL = frozenset({"wrong", "crashes", "times-out"})
 _REASONS = 4  # reasons kept for one operator
+_LONGEST = 40  # combinations that are still evidence of something
 Pair = tuple[Trial, Result]
 
 
@@ -33,11 +35,11 @@ def make_table(
         groups[trial.operator, trial.version, trial.kind].append((trial, result))
         if result.outcome != "passes":
             reasons[trial.operator][f"{result.outcome}: {_generic(result.reason)}"] += 1
-    for (operator, version, kind), members in sorted(groups.items()):
-        outcomes[operator][version][kind] = _counts(result for _, result in members)
+    for (operator, first, kind), members in sorted(groups.items()):
+        outcomes[operator][first][kind] = _counts(result for _, result in members)
         wrong = _telling(members)
         if wrong:
-            avoid[operator][version][kind] = wrong
+            avoid[operator][first][kind] = wrong
     return Table(
         backend=backend,
         version=version,
@@ -56,7 +58,7 @@ def make_table(
 
 
 def _tally(results: Iterable[Result]) -> dict[str, int]:
-    found = Counter(result.outcome for result in results)
+    found: Counter[str] = Counter(result.outcome for result in results)
     return {outcome: found[outcome] for outcome in _ORDER}
 
 
@@ -65,16 +67,26 @@ def _counts(results: Iterable[Result]) -> str:
 
 
 def _telling(members: Sequence[Pair]) -> list[str]:
-    """Features that only harmful cases have. When one of those has none of its own, or nothing passed: everything."""
+    """What only harmful cases have: single features, else pairs, else triples of them, joined by ` & `. A harmful case
+    that cannot be told from those that passed makes it everything."""
     passed = [trial.traits for trial, result in members if result.outcome == "passes"]
     harmful = [trial.traits for trial, result in members if result.outcome in _HARMFUL]
-    if not harmful:
-        return []
-    harmless = frozenset().union(*passed)
-    telling = [traits - harmless for traits in harmful]
-    if not passed or not all(telling):
+    if harmful and not passed:
         return [EVERYTHING]
-    return sorted(frozenset().union(*telling))
+    told: set[str] = set()
+    for traits in harmful:
+        for size in (1, 2, 3):
+            found = [
+                set(group)
+                for group in itertools.combinations(sorted(traits), size)
+                if not any(traits_passed.issuperset(group) for traits_passed in passed)
+            ]
+            if found:
+                told.update(BOTH.join(sorted(group)) for group in found)
+                break
+        else:
+            return [EVERYTHING]
+    return [EVERYTHING] if len(told) > _LONGEST else sorted(told)
 
 
 def _generic(reason: str) -> str:

@@ -27,7 +27,9 @@ from bricolage.backends.capabilities import PARAMETERS, RUNTIME, features, opera
 OLDEST_OPSET = 18
 """Prepared models have at least this opset."""
 _OLDEST_IR = 10
-_RANDOM = frozenset(["Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"])
+_RANDOM = frozenset(
+    ["Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"]
+)
 _BASES = 4  # cases that are re-typed for one operator and type
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ def test_an_unknown_pair_costs_as_much_as_the_worst() -> None:
 def test_costs_never_fall_with_size(points: list[tuple[int, float]], sizes: list[int]) -> None:
     costs = BoundaryCosts({("a", "b"): points})
     seen = [costs("a", "b", size) for size in sorted(sizes)]
-    assert all(0 <= low <= high * (1 + 1e-9) for low, high in zip(seen, seen[1:], strict=False))
+    assert all(0 <= low <= high * (1 + 1e-9) for low, high in pairwise(seen))
 
 
 def test_pairs_that_share_a_process_follow_each_other() -> None:

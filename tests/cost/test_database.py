@@ -148,7 +148,7 @@ def test_import_keeps_the_better_sampled_and_reports_bad_lines() -> None:
         broken[0]["cost"] = dict(broken[0]["cost"], outcome="splendid")
         broken[1]["key"] = dict(broken[1]["key"], threads=-1)
         del broken[2]["key"]["region"]
-        broken[3]["cost"] = dict(broken[3]["cost"], latency=dict(median_ms=1.0, low_ms=2.0, high_ms=3.0, samples=9))
+        broken[3]["cost"] = dict(broken[3]["cost"], latency={**better["cost"]["latency"], "low_ms": 2.0})
         lines = [json.dumps(worse), json.dumps(better), "", "not json", "[]", "{}", *map(json.dumps, broken)]
         done = database.import_lines(lines)
         assert (done.added, done.improved, done.kept) == (0, 1, 1)

@@ -32,7 +32,9 @@ def test_every_field_changes_the_fingerprint() -> None:
 
 
 def test_cpuinfo_of_an_unnamed_virtual_processor_is_told_apart_by_family(tmp_path: Path) -> None:
-    text = "processor\t: 0\nmodel name\t: Brand\ncpu family\t: 26\nmodel\t\t: 2\nflags\t\t: avx2 avx512f\n\nprocessor\t: 1\n"
+    text = (
+        "processor\t: 0\nmodel name\t: Brand\ncpu family\t: 26\nmodel\t\t: 2\nflags\t: avx2 avx512f\n\nprocessor: 1\n"
+    )
     (tmp_path / "cpuinfo").write_text(text)
     facts = hardware._cpuinfo(tmp_path / "cpuinfo")
     assert hardware._processor_name(facts) == "Brand (family 26/2)"

@@ -51,14 +51,14 @@ def named(costs: dict[CandidateSpec, Cost]) -> dict[str, Cost]:
 
 
 def test_times_are_right_and_order_the_candidates(measurer: Measurer, tmp_path: Path) -> None:
-    costs = named(measurer.measure([task(tmp_path, ("honest", "0.2"), ("twin", "0.4"), ("honest", "2"))]))
-    for name, truth in (("honest 0.2", 0.2), ("twin 0.4", 0.4), ("honest 2", 2.0)):
+    costs = named(measurer.measure([task(tmp_path, ("honest", "0.2"), ("twin", "0.4"), ("honest", "8"))]))
+    for name, truth in (("honest 0.2", 0.2), ("twin 0.4", 0.4), ("honest 8", 8.0)):
         latency = costs[name].latency
         assert latency is not None and latency.low_ms >= truth
-        assert latency.low_ms < truth * 1.5
+        assert latency.low_ms < truth * 4 + 1
         assert costs[name].error == 0.0
     assert costs["honest 0.2"].latency.samples >= 7  # type: ignore[union-attr]
-    assert costs["honest 2"].latency.samples == SCHEDULE.probe  # type: ignore[union-attr]
+    assert costs["honest 8"].latency.samples == SCHEDULE.probe  # type: ignore[union-attr]
 
 
 def test_what_is_known_is_not_measured_again(measurer: Measurer, tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_every_rogue_gets_its_outcome_and_harms_nobody(
     measurer: Measurer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bricolage.cost.pool._START_GRACE_S", 0.0)
-    measurer.loader.limits = measurer.limits = Limits(compile_s=3.0, run_s=3.0)
+    measurer.loader.limits = measurer.limits = Limits(compile_s=4.0, run_s=4.0)
     measurer.pool.memory_limit = 400 << 20
     rogues = {
         "segfaults": "crashed",
@@ -135,10 +135,10 @@ def test_a_new_version_and_a_longer_limit_try_again(measurer: Measurer, tmp_path
 
 
 def test_stopping_keeps_what_is_finished(measurer: Measurer, tmp_path: Path) -> None:
-    tasks = [task(tmp_path, ("honest", "0.1"), ("twin", "0.1"), elements=1024 + n) for n in range(60)]
+    tasks = [task(tmp_path, ("honest", "0.1"), ("twin", "0.1"), elements=1024 + n) for n in range(30)]
     events: list[Event] = []
     costs = measurer.measure(tasks, events.append, should_stop=lambda: len(events) >= 10)
-    assert 10 <= len(costs) < 120 and len(costs) == len(events)
+    assert 10 <= len(costs) < 60 and len(costs) == len(events)
     assert len(list(measurer.database.entries())) == len(costs)
     assert all(cost.outcome == "ok" for cost in costs.values())
 
@@ -218,3 +218,20 @@ def test_real_engines_are_measured(pool: Pool, tmp_path: Path) -> None:
             assert (costs[large].error or 1) < 1e-6
             assert (costs[small].ms or 0) < (costs[large].ms or 0)
         assert measurer.measure(tasks) == costs
+
+
+@pytest.mark.skipif("onnxruntime" not in installed(), reason="needs ONNX Runtime")
+def test_shapes_that_are_open_until_the_run_are_measured_too(pool: Pool, tmp_path: Path) -> None:
+    kind = ir.TensorType(ir.DataType.FLOAT)
+    value = ir.Value(name="x", shape=ir.Shape(["n", 4]), type=kind)
+    node = ir.node("Relu", [value], outputs=[ir.Value(name="y", shape=ir.Shape(["n", 4]), type=kind)])
+    path = tmp_path / "open.onnx"
+    write_model(ir.Model(ir.Graph([value], node.outputs, nodes=[node], opset_imports={"": 18}), ir_version=10), path)
+    x = np.linspace(-1, 1, 24, dtype=np.float32).reshape(6, 4)
+    save_tensors(tmp_path / "in.npz", {"x": x})
+    save_tensors(tmp_path / "out.npz", {"y": np.maximum(x, 0).astype(np.float64)})
+    spec = CandidateSpec("open relu", (Step("onnxruntime", "f32", path),), ("y",), 1, True)
+    with Database() as database:
+        measurer = Measurer(database, pool, tmp_path, schedule=SCHEDULE)
+        (cost,) = measurer.measure([RegionTask(tmp_path / "in.npz", tmp_path / "out.npz", 1e-6, (spec,))]).values()
+    assert cost.outcome == "ok" and cost.error == 0.0 and (cost.ms or 0) > 0, cost.reason

@@ -70,7 +70,7 @@ def test_the_bootstrap_is_seeded(pairs: list[tuple[float, float]], seed: int) ->
 
 
 def test_a_race_against_itself_is_rarely_significant() -> None:
-    """A/A test: one end of a 95 % interval is missed 25 times in 1000, so one of two equals may win so often, no more."""
+    """A/A test: one end of a 95 % interval is missed 25 times in 1000, so one of two equals may win so often."""
     generator = np.random.default_rng(7)
     false_alarms = 0
     for _ in range(1000):

@@ -75,10 +75,12 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
 
 
 def test_unknown_operators() -> None:
-    with pytest.raises(errors.UnknownOperator, match="'odd'.*ai.onnx::Frobnicate"):
+    with pytest.raises(errors.UnknownOperator, match=r"'odd'.*ai.onnx::Frobnicate"):
         to_model(model([helper.make_node("Frobnicate", ["x"], ["y"], name="odd")]))
-    with pytest.raises(errors.UnknownOperator, match="'odd'.*my.company::Relu"):
-        to_model(model([helper.make_node("Relu", ["x"], ["y"], name="odd", domain="my.company")], domains=("my.company",)))
+    with pytest.raises(errors.UnknownOperator, match=r"'odd'.*my.company::Relu"):
+        to_model(
+            model([helper.make_node("Relu", ["x"], ["y"], name="odd", domain="my.company")], domains=("my.company",))
+        )
     with pytest.raises(errors.UnknownOperator, match="Upsample"):  # deprecated since opset 10
         to_model(model([helper.make_node("Upsample", ["x", "x"], ["y"])]))
     with pytest.raises(errors.UnknownOperator, match="Gelu"):  # newer than the opset of the model
@@ -102,7 +104,7 @@ def test_contributed_operators_are_left_to_the_backends() -> None:
 def test_training_operators() -> None:
     domain = "ai.onnx.preview.training"
     node = helper.make_node("Momentum", ["x", "x", "x", "x", "x"], ["y", "z"], name="step", domain=domain)
-    with pytest.raises(errors.TrainingOperator, match="'step'.*Momentum"):
+    with pytest.raises(errors.TrainingOperator, match=r"'step'.*Momentum"):
         to_model(model([node], domains=(domain,)))
 
 
@@ -147,7 +149,7 @@ def test_functions_that_call_each_other() -> None:
     for name, other in (("A", "B"), ("B", "A")):
         call = helper.make_node(other, ["a"], ["b"], domain="f")
         bad.functions.append(helper.make_function("f", name, ["a"], ["b"], [call], imports))
-    with pytest.raises(errors.InvalidGraph, match="[Cc]ycl"):
+    with pytest.raises(errors.InvalidGraph, match=r"[Cc]ycl"):
         to_model(bad)
 
 
@@ -206,7 +208,7 @@ def test_a_relative_path_from_the_working_directory(tmp_path: Path, monkeypatch:
 
 def test_external_data_missing_or_short(tmp_path: Path) -> None:
     path = external(tmp_path, "w.bin")
-    with pytest.raises(errors.MissingExternalData, match="'w'.*w.bin"):
+    with pytest.raises(errors.MissingExternalData, match=r"'w'.*w.bin"):
         to_model(path)
     data(tmp_path / "w.bin", SIZE - 1)
     with pytest.raises(errors.MissingExternalData, match="too short"):

@@ -123,7 +123,10 @@ def test_functions_are_inlined_even_with_another_opset() -> None:
         [helper.make_opsetid("", 11)],
     )
     graph = helper.make_graph(
-        [helper.make_node("Twice", ["x"], ["h"], domain="mine"), helper.make_node("Twice", ["h"], ["y"], domain="mine")],
+        [
+            helper.make_node("Twice", ["x"], ["h"], domain="mine"),
+            helper.make_node("Twice", ["h"], ["y"], domain="mine"),
+        ],
         "g",
         [helper.make_tensor_value_info("x", F, [2, 3])],
         [helper.make_tensor_value_info("y", F, [2, 3])],
@@ -156,7 +159,10 @@ def test_loop_and_sequence_models() -> None:
     s, t = helper.make_tensor_value_info("s", F, [2]), helper.make_tensor_value_info("t", F, [2])
     c2 = helper.make_tensor_value_info("c2", 9, [])
     body = helper.make_graph(
-        [helper.make_node("Add", ["s", "x"], ["t"]), helper.make_node("Identity", ["c"], ["c2"])], "b", [i, c, s], [c2, t]
+        [helper.make_node("Add", ["s", "x"], ["t"]), helper.make_node("Identity", ["c"], ["c2"])],
+        "b",
+        [i, c, s],
+        [c2, t],
     )
     graph = helper.make_graph(
         [helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)],
@@ -226,9 +232,7 @@ class TestTorch:
         module.train()
         module.frozen.eval()
         example = {"tokens": torch.randn(2, 3), "mask": torch.ones(2, 1)}
-        model = to_model(
-            module, example_inputs=example, dynamic={"tokens": {0: "batch"}, "mask": {0: "batch"}}
-        )
+        model = to_model(module, example_inputs=example, dynamic={"tokens": {0: "batch"}, "mask": {0: "batch"}})
         assert module.training and module.dropout.training and not module.frozen.training
         assert capfd.readouterr() == ("", "")
         assert [v.name for v in model.graph.inputs] == ["tokens", "mask"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 
 import numpy as np
@@ -21,7 +22,7 @@ X4 = (1, 2, 6, 6)
 
 def build(opset: int, nodes: list, inputs: dict, initializers: dict | None = None, outputs: int = 1) -> onnx.ModelProto:
     """A model whose last node gives `y`; `inputs` maps names to shapes."""
-    names = [name for name in nodes[-1].output[:outputs]]
+    names = list(nodes[-1].output[:outputs])
     constants = [onnx.numpy_helper.from_array(np.asarray(v), k) for k, v in (initializers or {}).items()]
     graph = helper.make_graph(
         nodes,
@@ -162,9 +163,7 @@ def test_a_graph_output_in_the_middle_of_a_rewritten_softmax_keeps_its_name() ->
 def test_control_flow_bodies_are_upgraded_too() -> None:
     y = helper.make_tensor_value_info("s", F, [2, 3, 4])
     then = helper.make_graph([helper.make_node("Softmax", ["x"], ["s"], axis=1)], "then", [], [y])
-    other = helper.make_graph(
-        [helper.make_node("Clip", ["x"], ["s"], min=0.0, max=0.5)], "else", [], [y]
-    )
+    other = helper.make_graph([helper.make_node("Clip", ["x"], ["s"], min=0.0, max=0.5)], "else", [], [y])
     for opset in (10, 11):
         if opset == 11:
             other = helper.make_graph([helper.make_node("Relu", ["x"], ["s"])], "else", [], [y])
@@ -206,7 +205,7 @@ def test_every_incompatible_change_of_a_definition_has_a_rule() -> None:
     unruled = []
     for name, versions in history.items():
         ordered = sorted(versions)
-        for before, after in zip(ordered, ordered[1:], strict=False):
+        for before, after in itertools.pairwise(ordered):
             if not 7 < after <= TARGET or any(rule.to == after for rule in RULES.get(name, ())):
                 continue
             old, new = versions[before], versions[after]
@@ -216,7 +215,10 @@ def test_every_incompatible_change_of_a_definition_has_a_rule() -> None:
                 k
                 for k, a in new.attributes.items()
                 if k in old.attributes
-                and (a.default_value != old.attributes[k].default_value or a.required and not old.attributes[k].required)
+                and (
+                    a.default_value != old.attributes[k].default_value
+                    or (a.required and not old.attributes[k].required)
+                )
             }
             fewer = len(new.inputs) < len(old.inputs) or len(new.outputs) < len(old.outputs)
             if lost or required or changed or fewer or (new.deprecated and not old.deprecated):

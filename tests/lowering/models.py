@@ -10,6 +10,8 @@ import onnxscript
 from onnxscript import FLOAT, INT64
 from onnxscript import opset20 as op
 
+IDS = INT64["batch", "length"]
+STATES = FLOAT["batch", "length", 16]
 Feeds = dict[str, np.ndarray[Any, Any]]
 
 
@@ -55,7 +57,7 @@ def transformer() -> tuple[Any, Feeds]:
     root = np.array(float(width // heads) ** -0.5, np.float32)
 
     @onnxscript.script()
-    def graph(ids: INT64[batch, length]) -> FLOAT[batch, length, 16]:
+    def graph(ids: IDS) -> STATES:
         x = op.Gather(op.Constant(value=table), ids)
         shape = op.Shape(x)
         lead = op.Slice(shape, [0], [2], [0])

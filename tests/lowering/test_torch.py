@@ -106,6 +106,24 @@ def test_generated_code_calls_aten_alone() -> None:
         assert foreign == []
 
 
+def test_batch_normalisation_is_folded_but_not_in_the_reference() -> None:
+    def normalisations(**options: Any) -> int:
+        module = lowering.lower(models.as_ir(models.convolutional()[0]), **options)
+        return sum(n.target is torch.batch_norm for n in module.graph.nodes)
+
+    assert normalisations() == 0
+    assert normalisations(float_dtype=torch.float64) == 1
+
+
+def test_types_are_inferred_when_the_model_has_none() -> None:
+    proto, feeds = models.convolutional()
+    del proto.graph.value_info[:]
+    module = lowering.lower(models.as_ir(proto))
+    assert any(n.target is torch.max_pool2d for n in module.graph.nodes)
+    expected = models.onnxruntime_outputs(proto, feeds)[0]
+    np.testing.assert_allclose(module(from_numpy(feeds["x"]))[0].numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_unknown_operator_is_refused_by_name() -> None:
     node = ir.Node("", "RandomNormal", inputs=[], attributes=[ir.AttrInt64s("shape", [2])])
     assert "RandomNormal" in (lowering.supported(node, 20) or "")

@@ -1,4 +1,4 @@
-"""Plans as `optimize` makes them, built by hand: a small one, one of NASNet's size, and one with several shape buckets."""
+"""Plans as `optimize` makes them, built by hand: a small one, one of NASNet's size, one with several shape buckets."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ VERSIONS = {"onnxruntime": "1.23.0", "openvino": "2025.4.0", "torch": "2.8.0", "
 SHAPE = ir.Shape([1, 64, 56, 56])
 
 
-def graph_of_regions(sources: Sequence[Sequence[int]], kinds: Sequence[Sequence[str]]) -> tuple[Graph, list[tuple[int, ...]]]:
-    """A graph in which region i is the chain of operators `kinds[i]`, fed by the last operators of the regions `sources[i]`
-    (by the graph's input where there are none). Also the operators' numbers, region by region."""
+def graph_of_regions(
+    sources: Sequence[Sequence[int]], kinds: Sequence[Sequence[str]]
+) -> tuple[Graph, list[tuple[int, ...]]]:
+    """A graph in which region i is the chain of operators `kinds[i]`, fed by the last operators of the regions
+    `sources[i]` (by the graph's input where there are none). Also the operators' numbers, region by region."""
     kind = ir.TensorType(ir.DataType.FLOAT)
     start = ir.Value(name="x", shape=SHAPE, type=kind)
     nodes: list[ir.Node] = []
@@ -78,13 +80,21 @@ def planned(rng: random.Random, members: tuple[int, ...], kinds: Sequence[str], 
     )
 
 
-def bucket_of(sources: Sequence[Sequence[int]], kinds: Sequence[Sequence[str]], seed: int, gain: bool = True) -> tuple[Bucket, Graph]:
+def bucket_of(
+    sources: Sequence[Sequence[int]], kinds: Sequence[Sequence[str]], seed: int, gain: bool = True
+) -> tuple[Bucket, Graph]:
     rng = random.Random(seed)
     graph, members = graph_of_regions(sources, kinds)
     regions = tuple(planned(rng, m, k, bool(s)) for m, k, s in zip(members, kinds, sources, strict=True))
     if not gain:
-        whole = dataclasses.replace(regions[0], operators=f"0-{len(graph) - 1}", count=len(graph), title="whole model", boundary_ms=0.0)
-        regions = (dataclasses.replace(whole, backend="openvino", cost_ms=sum(r.cost_ms or 0.0 for r in regions), alternatives=()),)
+        whole = dataclasses.replace(
+            regions[0], operators=f"0-{len(graph) - 1}", count=len(graph), title="whole model", boundary_ms=0.0
+        )
+        regions = (
+            dataclasses.replace(
+                whole, backend="openvino", cost_ms=sum(r.cost_ms or 0.0 for r in regions), alternatives=()
+            ),
+        )
     predicted = sum((r.cost_ms or 0) + r.boundary_ms for r in regions)
     measured = predicted * 1.03
     single = measured * (1.14 if gain else 0.99)
@@ -92,7 +102,9 @@ def bucket_of(sources: Sequence[Sequence[int]], kinds: Sequence[Sequence[str]], 
     def entry(name: str, ms: float | None, error: float | None, **more: object) -> Contestant:
         ci = None if ms is None else (ms * 0.985, ms * 1.02)
         kind = "plan" if name.startswith("plan") else "single"
-        return Contestant(name, kind, ms, ci, error, **{"accepted": True, "compile_s": 1.3, "first_run_ms": 30.0, **more})  # type: ignore[arg-type]
+        return Contestant(
+            name, kind, ms, ci, error, **{"accepted": True, "compile_s": 1.3, "first_run_ms": 30.0, **more}
+        )  # type: ignore[arg-type]
 
     reason = "" if gain else "not faster than openvino f32 by more than the noise"
     contestants = (
@@ -103,7 +115,15 @@ def bucket_of(sources: Sequence[Sequence[int]], kinds: Sequence[Sequence[str]], 
         entry("torch f32", single * 2.6, 2.4e-7, reason="slower"),
         entry("tvm f32", single * 14, 2.4e-7, reason="slower"),
         entry("inductor bf16", single * 0.8, 8.0e-3, accepted=False, reason="error 8.0e-03 exceeds the limit 1.2e-06"),
-        entry("iree f32", None, None, accepted=False, reason="failed to compile: <unsupported> operator Foo", compile_s=None, first_run_ms=None),
+        entry(
+            "iree f32",
+            None,
+            None,
+            accepted=False,
+            reason="failed to compile: <unsupported> operator Foo",
+            compile_s=None,
+            first_run_ms=None,
+        ),
     )
     names = ("onnxruntime", "openvino", "torch")
     boundaries = tuple(
@@ -144,8 +164,8 @@ def plan_of(*buckets: Bucket, model: str = "sample.onnx") -> Plan:
 
 SMALL_SOURCES: list[list[int]] = [[], [0], [1], [1], [2, 3], [4], [4, 5], [6], [7, 1], [8]]
 SMALL_KINDS = [
-    ["Conv", "Relu"], ["MaxPool"], ["Conv", "BatchNormalization", "Relu"], ["Conv"], ["Add", "Relu"], ["Conv", "Relu"], ["Add", "Relu"],
-    ["GlobalAveragePool", "Flatten"], ["Gemm"], ["Softmax"],
+    ["Conv", "Relu"], ["MaxPool"], ["Conv", "BatchNormalization", "Relu"], ["Conv"], ["Add", "Relu"], ["Conv", "Relu"],
+    ["Add", "Relu"], ["GlobalAveragePool", "Flatten"], ["Gemm"], ["Softmax"],
 ]  # fmt: skip
 
 
@@ -184,7 +204,12 @@ def random_dag(count: int, seed: int) -> list[list[int]]:
     """Sources of each node: mostly near ones, sometimes far back."""
     rng = random.Random(seed)
     return [
-        sorted({max(0, i - 1 - int(rng.expovariate(0.3))) if rng.random() < 0.9 else rng.randrange(i) for _ in range(rng.randint(1, 3))})
+        sorted(
+            {
+                max(0, i - 1 - int(rng.expovariate(0.3))) if rng.random() < 0.9 else rng.randrange(i)
+                for _ in range(rng.randint(1, 3))
+            }
+        )
         if i
         else []
         for i in range(count)

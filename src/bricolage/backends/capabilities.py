@@ -24,6 +24,8 @@ from bricolage.graph.graph import Graph, Operator
 FOLDER = Path(__file__).parent / "capabilities"
 EVERYTHING = "*"
 """In `Table.avoid`: no feature tells wrong cases from right ones, so nothing of that kind is claimed."""
+BOTH = " & "
+"""In `Table.avoid`: joins features that are harmful together only."""
 CONTRIB = "com.microsoft"
 RUNTIME = " runtime"
 """Suffix of a type key: parameters (see `PARAMETERS`) are values of the run, not constants."""
@@ -32,7 +34,9 @@ PARAMETERS: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(("Reshape", "Expand", "Tile", "Squeeze", "Unsqueeze", "Split", "TopK", "CumSum", "Trilu"), (1,)),
     **dict.fromkeys(("OneHot", "CenterCropPad", "SplitToSequence", "AffineGrid", "PRelu", "IsInf"), (1,)),
     **dict.fromkeys(("Clip", "Dropout", "Col2Im", "DFT", "GroupNormalization", "InstanceNormalization"), (1, 2)),
-    **dict.fromkeys(("LayerNormalization", "Conv", "ConvTranspose", "Gemm", "QuantizeLinear", "DequantizeLinear"), (1, 2)),
+    **dict.fromkeys(
+        ("LayerNormalization", "Conv", "ConvTranspose", "Gemm", "QuantizeLinear", "DequantizeLinear"), (1, 2)
+    ),
     **dict.fromkeys(("RNN", "GRU", "LSTM"), (1, 2, 3)),
     **dict.fromkeys(("ConstantOfShape", "HannWindow", "HammingWindow", "BlackmanWindow"), (0,)),
     "RMSNormalization": (1,),
@@ -87,7 +91,7 @@ class Table:
     outcomes: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
     """Operator → version class → type key → counts, for example `passes 5, refuses 1`."""
     avoid: Mapping[str, Mapping[str, Mapping[str, list[str]]]] = field(default_factory=dict)
-    """Operator → version class → type key → features that only wrong cases had."""
+    """Operator → version class → type key → features, or combinations of features, that only harmful cases had."""
     reasons: Mapping[str, list[str]] = field(default_factory=dict)
     """Operator → short reasons of what did not pass."""
 
@@ -140,7 +144,8 @@ def is_runtime(node: ir.Node) -> bool:
 
 def features(node: ir.Node, opset: int) -> frozenset[str]:
     """What tells two uses of one operator apart, coarsely: attributes (with their defaults), which inputs and outputs are
-    there, rank and emptiness of the main input. Lists count as zeros, ones or other."""
+    there, rank and emptiness of the main input, whether dimensions shrink or grow, whether constant scalars are zero. Lists
+    count as zeros, ones or other."""
     found = {
         "inputs=" + "".join("0" if value is None else "1" for value in node.inputs).rstrip("0"),
         "outputs=" + "".join("1" if value.name else "0" for value in node.outputs).rstrip("0"),
@@ -150,10 +155,24 @@ def features(node: ir.Node, opset: int) -> frozenset[str]:
         found.add(f"rank={len(first.shape)}")
         if any(dimension == 0 for dimension in first.shape):
             found.add("empty")
+        found.update(_growth(first, node.outputs[0]))
+    for position, value in enumerate(node.inputs):
+        constant = value.const_value if value is not None else None
+        if constant is not None and constant.size == 1 and constant.dtype != ir.DataType.STRING:
+            found.add(f"input{position}={'nonzero' if constant.numpy().item() else 'zero'}")
     values = {**_defaults(node.domain, node.op_type, opset)}
     values.update((name, attribute.value) for name, attribute in node.attributes.items())
     found.update(f"{name}={_short(value)}" for name, value in values.items())
     return frozenset(found)
+
+
+def _growth(before: ir.Value, after: ir.Value) -> set[str]:
+    if before.shape is None or after.shape is None or len(before.shape) != len(after.shape):
+        return set()
+    pairs = [
+        (b, a) for b, a in zip(before.shape, after.shape, strict=True) if isinstance(b, int) and isinstance(a, int)
+    ]
+    return {"shrinks" if a < b else "grows" for b, a in pairs if a != b}
 
 
 @cache
@@ -186,13 +205,14 @@ def _short(value: object) -> str:
 def accepts(backend: str) -> Callable[[Graph, Operator], str | None]:
     """The constraint of a built-in engine: None for an operator that the table vouches for, or the reason against it."""
 
-    def check(_graph: Graph, operator: Operator) -> str | None:
-        return _check(backend, operator.node, operator.version)
+    def check(graph: Graph, operator: Operator) -> str | None:
+        return _check(backend, operator.node, graph.opsets)
 
     return check
 
 
-def _check(backend: str, node: ir.Node, opset: int) -> str | None:
+def _check(backend: str, node: ir.Node, opsets: Mapping[str, int]) -> str | None:
+    opset = opsets.get(node.domain, 1)
     found = table(backend)
     if found is None:
         return f"{backend} has no capability table"
@@ -212,20 +232,21 @@ def _check(backend: str, node: ir.Node, opset: int) -> str | None:
         return f"{name}-{version} at {kind}: {outcome}"
     wrong = found.avoid.get(name, {}).get(str(version), {}).get(kind)
     if wrong:
-        met = features(node, opset) & set(wrong)
-        if met or EVERYTHING in wrong:
-            return f"{name}-{version} at {kind} is wrong or crashes where {', '.join(sorted(met)) or 'it likes'}"
-    return _check_bodies(backend, node, opset)
+        own = features(node, opset)
+        met = next((group for group in wrong if group == EVERYTHING or own.issuperset(group.split(BOTH))), None)
+        if met is not None:
+            return f"{name}-{version} at {kind} was wrong or crashed" + ("" if met == EVERYTHING else f" where {met}")
+    return _check_bodies(backend, node, opsets)
 
 
-def _check_bodies(backend: str, node: ir.Node, opset: int) -> str | None:
+def _check_bodies(backend: str, node: ir.Node, opsets: Mapping[str, int]) -> str | None:
     for attribute in node.attributes.values():
         if attribute.type != ir.AttributeType.GRAPH:
             continue
         for inner in attribute.value:
             if inner.op_type == "Constant" and not inner.domain:
                 continue
-            reason = _check(backend, inner, opset if inner.domain == node.domain else 1)
+            reason = _check(backend, inner, opsets)
             if reason is not None:
                 return f"in its body, {reason}"
     return None

@@ -129,5 +129,5 @@ def _from_value(info: TensorInfo, value: Any) -> object:
         return value.numpy()
     shape = tuple(value.shape())
     size = int(np.prod(shape)) * info.numpy.itemsize
-    raw = (ctypes.c_uint8 * size).from_address(value.data_ptr()) if size else b""
-    return np.frombuffer(raw, dtype=info.numpy).reshape(shape).copy()
+    raw = ctypes.string_at(value.data_ptr(), size) if size else b""
+    return np.frombuffer(bytearray(raw), dtype=info.numpy).reshape(shape)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache, partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
 from bricolage.backends.capabilities import engine_claims
+from bricolage.backends.features import has_bfloat16
 from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed
 from bricolage.errors import Refused
 from bricolage.graph.graph import TensorInfo
@@ -35,7 +35,6 @@ _TYPES = {
     ir.DataType.FLOAT8E5M2: "f8e5m2",
     ir.DataType.FLOAT8E8M0: "f8e8m0",
 }
-_CPUINFO = Path("/proc/cpuinfo")
 _REASON_LENGTH = 300
 
 
@@ -54,7 +53,7 @@ class OpenVino(Backend):
         return engine_claims(self.name)
 
     def variants(self, precision: Precision) -> Sequence[str]:
-        return ("f32", "bf16") if precision == "medium" and _has_bfloat16() else ("f32",)
+        return ("f32", "bf16") if precision == "medium" and has_bfloat16() else ("f32",)
 
     def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
         for info in (*region.inputs, *region.outputs):
@@ -79,6 +78,10 @@ class OpenVino(Backend):
             raise Refused(backend=self.title, reason=_reason(error)) from error
         if len(compiled.inputs) != len(region.inputs) or len(compiled.outputs) != len(region.outputs):
             raise Refused(backend=self.title, reason="compilation changed the number of inputs or outputs")
+        for result in compiled.get_runtime_model().get_results():
+            if result.input_value(0).get_node().get_type_name() == "Parameter":
+                # OpenVINO never writes such a result into the output tensor given to it.
+                raise Refused(backend=self.title, reason="an output is an input unchanged")
         return _Kernel(region, compiled)
 
 
@@ -88,15 +91,6 @@ def _core() -> Any:
     import openvino
 
     return openvino.Core()
-
-
-@cache
-def _has_bfloat16() -> bool:
-    """Whether the processor multiplies bfloat16 natively; emulated, it is slower than float32."""
-    if not _CPUINFO.exists():
-        return False
-    flags = next((line.split() for line in _CPUINFO.read_text().splitlines() if line.startswith("flags")), [])
-    return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
 def _reason(error: RuntimeError) -> str:

@@ -6,6 +6,7 @@ operator, while the rules of `tvm_schedule` come within a few per cent of a libr
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 from collections.abc import Iterable, Sequence
@@ -109,4 +110,178 @@ def _build(region: RegionModel, threads: int) -> Any:
             passes.DeadCodeElimination(),
         ]
         module = schedule(tvm.ir.transform.Sequential(lower)(module), target, threads)
-        return relax.build(module, target)
+        explicit = [
+            relax.backend.DispatchSampling(),
+            relax.backend.DispatchSortScan(),
+            passes.LegalizeOps(),
+            passes.RewriteDataflowReshape(),
+            passes.ToNonDataflow(),
+            passes.RemovePurityChecking(),
+            passes.CallTIRRewrite(),
+        ]
+        module = _outputs_given(tvm.ir.transform.Sequential(explicit)(module))
+        allocate = [
+            passes.StaticPlanBlockMemory(),
+            passes.LowerAllocTensor(),
+            passes.KillAfterLastUse(),
+            passes.LowerRuntimeBuiltin(),
+            passes.ComputePrimValue(),
+            passes.VMShapeLower(),
+            passes.AttachGlobalSymbol(),
+        ]
+        return relax.build(tvm.ir.transform.Sequential(allocate)(module), target, relax_pipeline=None)
+
+
+def _reason(error: Exception) -> str:
+    """The first line of TVM's message that says something."""
+    lines = (" ".join(line.split()) for line in str(error).splitlines())
+    return next((line for line in lines if line), type(error).__name__)[:300]
+
+
+def _target(threads: int) -> Any:
+    import tvm
+    from tvm.target import codegen
+
+    return tvm.target.Target({"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu(), "num-cores": threads})
+
+
+def _channels_last(module: Any) -> Any:
+    """Convolutions with channels last, which is the order in which their results fill vectors; weights are turned when
+    constants are folded. The pass fails on some models; these keep ONNX's order."""
+    import tvm
+    from tvm import relax
+
+    if not _calls(module, "relax.nn.conv2d"):
+        return module
+    try:
+        return tvm.ir.transform.Sequential(
+            [relax.transform.ConvertLayout(_CHANNELS_LAST), relax.transform.Normalize()]
+        )(module)
+    except tvm.error.InternalError as error:
+        _LOG.debug("the layout stays as it is: %s", _reason(error))
+        return module
+
+
+def _calls(module: Any, operator: str) -> bool:
+    """Whether the main function calls an operator."""
+    import tvm
+    from tvm import relax
+
+    found: list[str] = []
+
+    def visit(node: Any) -> None:
+        if isinstance(node, relax.Call) and isinstance(node.op, tvm.ir.Op):
+            found.append(node.op.name)
+
+    relax.analysis.post_order_visit(module["main"], visit)
+    return operator in found
+
+
+def _erf(module: Any) -> Any:
+    """Float32 erf as a rational function, at 3.3e-7 of relative error: the C library's runs one element at a time."""
+    from tvm import relax, topi
+
+    @relax.expr_functor.mutator
+    class Mutator(relax.PyExprMutator):  # type: ignore[misc]
+        def visit_call_(self, call: Any) -> Any:
+            if getattr(call.op, "name", "") == "relax.erf" and str(call.args[0].ty.dtype) == "float32":
+                return self.builder_.call_te(topi.fast_erf, self.visit_expr(call.args[0]))
+            return super().visit_call_(call)
+
+    if _calls(module, "relax.erf"):
+        mutator = Mutator(module)
+        for variable, function in module.functions_items():
+            if isinstance(function, relax.Function):
+                mutator.builder_.update_func(variable, mutator.visit_expr(function))
+        return mutator.builder_.get()
+    return module
+
+
+def _outputs_given(module: Any) -> Any:
+    """Makes the results of `main` arguments that it fills, where each result is a tensor that `main` allocates.
+
+    Runs between `CallTIRRewrite`, which makes allocations explicit, and memory planning: the variable of an allocation
+    becomes a parameter.
+    """
+    from tvm import relax
+
+    main = module["main"]
+    bindings = {binding.var: binding for block in main.body.blocks for binding in block.bindings}
+
+    def source(expression: Any) -> Any:
+        while isinstance(expression, relax.Var) and isinstance(getattr(bindings.get(expression), "value", None), relax.Var):
+            expression = bindings[expression].value
+        return expression
+
+    result = source(main.body.body)
+    if result in bindings and isinstance(bindings[result].value, relax.Tuple):
+        result = bindings[result].value
+    fields = [source(field) for field in (result.fields if isinstance(result, relax.Tuple) else [result])]
+    for field in fields:
+        call = getattr(bindings.get(field), "value", None)
+        if getattr(getattr(call, "op", None), "name", "") != "relax.builtin.alloc_tensor":
+            return module
+    if len(set(fields)) != len(fields):
+        return module
+    blocks = [
+        relax.BindingBlock([binding for binding in block.bindings if binding.var not in fields])
+        for block in main.body.blocks
+    ]
+    body = relax.SeqExpr(blocks, main.body.body)
+    module["main"] = relax.Function([*main.params, *fields], body, main.ret_ty, main.is_pure, main.attrs)
+    return module
+
+
+class _TvmKernel(Kernel):
+    def __init__(self, region: RegionModel, executable: Any) -> None:
+        import tvm
+        from tvm import relax
+
+        self._machine = relax.VirtualMachine(executable, tvm.cpu())
+        self._inputs = [(info.sizes, info.numpy) for info in region.inputs]
+        self._outputs = [(info.sizes, info.numpy) for info in region.outputs]
+        arity = int(self._machine.module["get_function_arity"]("main"))
+        self._filled = arity == len(self._inputs) + len(self._outputs)
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
+        main = self._machine["main"]
+        arguments = [_tensor(array) for array in inputs]
+        if self._filled:
+            return partial(main, *arguments, *(_tensor(array) for array in outputs))
+
+        def call() -> None:
+            results = main(*arguments)
+            for target, result in zip(outputs, [results] if len(outputs) == 1 else results, strict=True):
+                np.copyto(target, _array(result, target))
+
+        return call
+
+    def run(self, inputs: Sequence[object]) -> list[object]:
+        given = [aligned(sizes, kind) for sizes, kind in self._inputs]
+        for target, value in zip(given, inputs, strict=True):
+            if np.shape(value) != target.shape:
+                raise Refused(backend=Tvm.title, reason=f"compiled for the shape {target.shape}, got {np.shape(value)}")
+            target[...] = value
+        results = [aligned(sizes, kind) for sizes, kind in self._outputs]
+        self.bind(given, results)()
+        return list(results)
+
+
+def _tensor(array: Array) -> Any:
+    """The array's memory as a TVM tensor."""
+    import tvm
+
+    if not array.flags.writeable:  # DLPack hands out nothing read-only
+        raw = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
+        array = np.frombuffer(raw, np.uint8).view(array.dtype).reshape(array.shape)
+    if array.dtype.kind == "V":  # bfloat16 is unknown to numpy's own DLPack
+        words = tvm.runtime.from_dlpack(array.view(np.uint16))
+        return words._create_view(array.shape, array.dtype.name)
+    return tvm.runtime.from_dlpack(array)
+
+
+def _array(tensor: Any, like: Array) -> Array:
+    """A TVM tensor's memory as an array of the type of `like`."""
+    if like.dtype.kind == "V":
+        return np.from_dlpack(tensor._create_view(like.shape, "uint16")).view(like.dtype)
+    return np.from_dlpack(tensor)

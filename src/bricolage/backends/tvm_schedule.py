@@ -12,12 +12,15 @@ know only matrix-vector products and softmax-like chains. The rules here cover t
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
 _VECTOR_BITS = 512
 _REGISTERS = 24  # of the 32 vector registers; the rest hold operands
 _WIDTHS = (1, 2, 4)  # vectors side by side in a block of results; LLVM takes other numbers apart
+_NARROWEST = 4  # elements of a vector that is still worth it
+_SPATIAL, _REDUCTION = 0, 2  # TVM's numbers for axes of results and axes summed over
 _PARALLEL_FROM = 1 << 14  # iterations below which waking other threads costs more than it gains
 
 
@@ -48,7 +51,7 @@ def _blocks(sch: Any) -> list[Any]:
 
 
 def _reduces(sch: Any, block: Any) -> bool:
-    return any(variable.iter_type == 2 for variable in sch.get(block).iter_vars)
+    return any(variable.iter_type == _REDUCTION for variable in sch.get(block).iter_vars)
 
 
 def _extent(sch: Any, loop: Any) -> int:
@@ -100,8 +103,8 @@ def _tile(function: Any, target: Any, threads: int) -> Any:
     lanes = _VECTOR_BITS // sch.get(main).writes[0].source.dtype.bits
     kinds = [variable.iter_type for variable in sch.get(main).iter_vars]
     loops = sch.get_loops(main)
-    spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == 0]
-    inner = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == 2]
+    spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _SPATIAL]
+    inner = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == _REDUCTION]
     if len(spatial) < 2 or not inner:
         return None
     column = spatial[-1]
@@ -135,7 +138,7 @@ def _contiguous(block: Any) -> bool:
     """Whether the last axis of the results also walks contiguously through an operand, and no reduction axis has to."""
     import tvm
 
-    spatial = [variable.var for variable in block.iter_vars if variable.iter_type == 0]
+    spatial = [variable.var for variable in block.iter_vars if variable.iter_type == _SPATIAL]
     if not spatial or not block.writes[0].region[-1].min.same_as(spatial[-1]):
         return False
     last = spatial[-1]
@@ -156,7 +159,7 @@ def _shared(block: Any) -> int:
     import tvm
 
     count = 0
-    for variable in [v.var for v in block.iter_vars if v.iter_type == 0][:-2]:
+    for variable in [v.var for v in block.iter_vars if v.iter_type == _SPATIAL][:-2]:
         used = [
             any(
                 variable.same_as(found)
@@ -212,24 +215,47 @@ def _spread_block(sch: Any, block: Any, threads: int) -> None:
     if len(loops) != len(kinds) or not loops:
         return
     total = math.prod(_extent(sch, loop) for loop in loops)
-    spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == 0]
-    if spatial and 2 not in kinds and len(spatial) > 1:
-        _vector(sch, spatial[-1])
-        spatial = spatial[:-1]
-    leading = []
-    for loop, kind in zip(loops, kinds, strict=True):
-        if kind != 0 or loop not in spatial:
-            break
-        leading.append(loop)
-    if threads > 1 and total >= _PARALLEL_FROM and leading:
-        sch.parallel(sch.fuse(*leading))
+    leading = list(itertools.takewhile(lambda pair: pair[1] == _SPATIAL, zip(loops, kinds, strict=True)))
+    outer = [loop for loop, _ in leading]
+    if len(outer) == len(loops) > 1:
+        other = _turned(sch.get(block))
+        if other is None:
+            _vector(sch, outer.pop())
+        else:
+            outer = _transpose(sch, outer, other)
+    if threads > 1 and total >= _PARALLEL_FROM and outer:
+        sch.parallel(sch.fuse(*outer))
+
+
+def _turned(block: Any) -> int | None:
+    """Which result axis runs along the memory of an operand that the last result axis jumps through."""
+    variables = [variable.var for variable in block.iter_vars]
+    for read in block.reads:
+        along = read.region[-1].min if read.region else None
+        for number, variable in enumerate(variables[:-1]):
+            if variable.same_as(along) and any(variables[-1].same_as(axis.min) for axis in read.region):
+                return number
+    return None
+
+
+def _transpose(sch: Any, loops: list[Any], other: int) -> list[Any]:
+    """Small squares, so that every cache line that is touched is used up; returns the loops around them."""
+    row, column = loops[other], loops[-1]
+    sides = _divisor(_extent(sch, row), 16), _divisor(_extent(sch, column), 16)
+    row_outer, row_inner = sch.split(row, factors=[None, sides[0]])
+    column_outer, column_inner = sch.split(column, factors=[None, sides[1]])
+    outer = [*loops[:other], row_outer, *loops[other + 1 : -1], column_outer]
+    sch.reorder(*outer, row_inner, column_inner)
+    if sides[1] >= _NARROWEST:
+        sch.vectorize(column_inner)
+    return outer
 
 
 def _vector(sch: Any, loop: Any) -> None:
     """Vectors in a loop whose length allows whole ones; LLVM's own vectoriser gets the others."""
     extent = _extent(sch, loop)
     width = _divisor(extent, 64)
-    if width < 4:
+    if width < _NARROWEST:
         return
     if width == extent:
         sch.vectorize(loop)

@@ -57,7 +57,13 @@ def _show(found: list[dict[str, Any]]) -> None:
         passed = f"{cases.get('passes', 0)} of {sum(cases.values())}" if cases else "-"
         variants = dict.fromkeys(v for names in facts["variants"].values() for v in names)
         rows.append([Text(facts["name"], "bold"), facts["kind"], facts["version"], ", ".join(variants), passed])
-    heads = [("Backend", "left"), ("Kind", "left"), ("Version", "left"), ("Variants", "fold"), ("ONNX test cases", "right")]
+    heads = [
+        ("Backend", "left"),
+        ("Kind", "left"),
+        ("Version", "left"),
+        ("Variants", "fold"),
+        ("ONNX test cases", "right"),
+    ]
     if rows:
         output.show(plain_table(heads, rows))
     missing = [[Text(f["name"], "bold"), f["reason"], f["cure"]] for f in found if f["version"] is None]

@@ -16,7 +16,9 @@ from bricolage.cli.guard import guarded
 if TYPE_CHECKING:
     from bricolage.cost.database import Entry
 
-app = typer.Typer(no_args_is_help=True, help="List, exchange and prune the measurements that plans rest on.", rich_markup_mode=None)
+app = typer.Typer(
+    no_args_is_help=True, help="List, exchange and prune the measurements that plans rest on.", rich_markup_mode=None
+)
 _DAY = 86400.0
 
 
@@ -49,7 +51,9 @@ def list_costs(
 @app.command("export")
 @guarded
 def export_costs(
-    out: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="A file instead of stdout.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="A file instead of stdout.")
+    ] = None,
     as_json: a.Json = False,
 ) -> None:
     """Write every measurement as one line of JSON, for another machine of the same make."""
@@ -95,12 +99,18 @@ def import_costs(
 @app.command("prune")
 @guarded
 def prune_costs(
-    older_than: Annotated[float | None, typer.Option("--older-than", metavar="DAYS", min=0, help="Also what is older.")] = None,
+    older_than: Annotated[
+        float | None, typer.Option("--older-than", metavar="DAYS", min=0, help="Also what is older.")
+    ] = None,
     other_versions: Annotated[
         bool, typer.Option("--other-versions", help="Also what was measured on versions that are not installed.")
     ] = False,
-    other_hardware: Annotated[bool, typer.Option("--other-hardware", help="Also what was measured on other machines.")] = False,
-    failures: Annotated[bool, typer.Option("--failures", help="Also every failure, so that it is tried again.")] = False,
+    other_hardware: Annotated[
+        bool, typer.Option("--other-hardware", help="Also what was measured on other machines.")
+    ] = False,
+    failures: Annotated[
+        bool, typer.Option("--failures", help="Also every failure, so that it is tried again.")
+    ] = False,
     as_json: a.Json = False,
 ) -> None:
     """Remove expired failures and measurements of older formats, and what the options name."""
@@ -143,6 +153,10 @@ def _show(entries: list[Entry], failures: bool) -> None:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(cost.date))
         row = [key.region[:12], key.backend, key.version, key.variant, cost.outcome]
         bounds = (cost.latency.low_ms, cost.latency.high_ms) if cost.latency else None
-        rest = [when, cost.reason] if failures else [words.milliseconds(cost.ms), words.interval(bounds), words.error(cost.error), when]
+        rest = (
+            [when, cost.reason]
+            if failures
+            else [words.milliseconds(cost.ms), words.interval(bounds), words.error(cost.error), when]
+        )
         rows.append(row + rest)
     output.show(plain_table(heads, rows) if rows else "no measurements")

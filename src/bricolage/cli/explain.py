@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 @guarded
 def explain(
     artifact: a.Artifact,
-    op: Annotated[str | None, typer.Option("--op", metavar="NAME", help="Only the region with this operator, in full.")] = None,
+    op: Annotated[
+        str | None, typer.Option("--op", metavar="NAME", help="Only the region with this operator, in full.")
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="List every region, not only the slowest.")] = False,
     as_json: a.Json = False,
 ) -> None:

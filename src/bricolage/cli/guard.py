@@ -41,7 +41,11 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
 
             folder = crash.record(error)
             what = f"bricolage itself failed ({type(error).__name__}: {crash.first_line(error)})"
-            step = f"What is needed to look into it is in {folder}" if folder else "Its trace could not be written anywhere"
+            step = (
+                f"What is needed to look into it is in {folder}"
+                if folder
+                else "Its trace could not be written anywhere"
+            )
             _leave(type(error).__name__, what, step, errors.INTERNAL, as_json)
         raise typer.Exit(code)
 

@@ -38,7 +38,9 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def prepare(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say more on stderr.")] = False,
 ) -> None:
     """Options before the command."""

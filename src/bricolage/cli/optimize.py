@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ import typer
 from bricolage import errors
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
+from bricolage.cli.values import is_artifact
 
 if TYPE_CHECKING:
     from bricolage.options import Options
@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
 @guarded
 def optimize(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or an artifact with --replan.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or an artifact to plan again.")],
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="The artifact; the model's name with .bricolage by default."),
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="The artifact; the model's name with .bricolage by default."
+        ),
     ] = None,
     precision: a.Precision = "highest",
     tolerance: a.Tolerance = None,
@@ -35,14 +37,14 @@ def optimize(
     data: a.Inputs = None,
     report: Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write the HTML report too.")] = None,
     seed: a.Seed = 0,
-    replan: Annotated[bool, typer.Option("--replan", help="MODEL is an artifact: plan it again, for this machine.")] = False,
+    replan: Annotated[bool, typer.Option("--replan", help="Decide afresh even where a decision is known.")] = False,
     as_json: a.Json = False,
 ) -> int:
     """Find the fastest verified way to run MODEL on this machine.
 
     Measures its parts on every installed backend, places them, races the best plans against every backend alone, and
-    writes the winner as an artifact. Exit codes: 0 faster than the best single backend, 3 no significant gain (that backend
-    ships), 4 accuracy not reached, 5 no backend, 2 wrong usage or a bad model, 1 a fault of bricolage.
+    writes the winner as an artifact. Exit codes: 0 faster than the best single backend, 3 no significant gain (that
+    backend ships), 4 accuracy not reached, 5 no backend, 2 wrong usage or a bad model, 1 a fault of bricolage.
     """
     from bricolage.cli import crash, output, progress, values
 
@@ -50,19 +52,18 @@ def optimize(
     options = a.options(precision, tolerance, effort, budget, threads, backend, shape, seed)
     if not model.exists():
         raise errors.MissingFile(path=model)
-    source, before = model, None
-    if replan or zipfile.is_zipfile(model):
-        source, before, options = _planned(model, replan, options)
-    elif target.resolve() == model.resolve() or (report is not None and report.resolve() == model.resolve()):
+    if is_artifact(model):
+        options = _shapes_of(model, options)
+    elif target.resolve() == model.resolve():
         raise errors.BadOption(option="--output", value=target, advice="It would overwrite the model")
+    if report is not None and report.resolve() in (model.resolve(), target.resolve()):
+        raise errors.BadOption(option="--report", value=report, advice="It would overwrite the model or the artifact")
     inputs = None if data is None else values.read_arrays(data)
     output.check_writable(target, report)
     with output.stdout_kept(), progress.shown() as shown:
         from bricolage.api.optimize import optimize as run
 
-        executable = run(source, options, inputs=inputs, progress=shown)
-        if before is not None:
-            executable.plan = dataclasses.replace(executable.plan, model=before.model)
+        executable = run(model, options, inputs=inputs, replan=replan, progress=shown)
         plan = executable.plan
         crash.remember(plan)
         executable.save(target)
@@ -86,15 +87,13 @@ def _gains(plan: Plan) -> list[bool]:
     return [bucket.significant and bucket.chosen != bucket.best_single for bucket in plan.buckets]
 
 
-def _planned(path: Path, replan: bool, options: Options) -> tuple[Path, Plan, Options]:
-    """The model inside an artifact, its old plan, and the options with the artifact's shapes unless others are given."""
-    if not replan:
-        raise errors.BadOption(option="MODEL", value=path, advice="It is an artifact; add --replan to plan it again")
+def _shapes_of(path: Path, options: Options) -> Options:
+    """The options with an artifact's shapes, unless others are given."""
     from bricolage.plan import artifact
 
-    plan, directory = artifact.load(path)
-    if not options.shapes:
-        names = dict.fromkeys(name for bucket in plan.buckets for name in bucket.sizes)
-        shapes = {name: tuple(bucket.sizes[name] for bucket in plan.buckets) for name in names}
-        options = dataclasses.replace(options, shapes=shapes)
-    return directory / artifact.MODEL, plan, options
+    if options.shapes:
+        return options
+    plan, _ = artifact.load(path)
+    names = dict.fromkeys(name for bucket in plan.buckets for name in bucket.sizes)
+    shapes = {name: tuple(bucket.sizes[name] for bucket in plan.buckets) for name in names}
+    return dataclasses.replace(options, shapes=shapes)

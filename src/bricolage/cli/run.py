@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,8 +18,12 @@ if TYPE_CHECKING:
 @guarded
 def run(
     artifact: a.Artifact,
-    data: Annotated[Path, typer.Option("--input", metavar="FILE", help="Inputs (.npz), by input name.", show_default=False)],
-    out: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Outputs (.npz), by output name.")] = None,
+    data: Annotated[
+        Path, typer.Option("--input", metavar="FILE", help="Inputs (.npz), by input name.", show_default=False)
+    ],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Outputs (.npz), by output name.")
+    ] = None,
     any_machine: Annotated[
         bool, typer.Option("--any-machine", help="Run an artifact from other hardware or versions all the same.")
     ] = False,
@@ -78,11 +81,6 @@ def bench(
         output.show(result(plan, output.console().width))
 
 
-def is_artifact(path: Path) -> bool:
-    """Whether a file looks like an artifact rather than a model."""
-    return zipfile.is_zipfile(path)
-
-
 def _describe(array: Any) -> dict[str, Any]:
     """Type, shape and, for numbers, range and mean."""
     import numpy as np
@@ -100,10 +98,19 @@ def _table(results: Mapping[str, Any]) -> None:
     from bricolage.cli import output
     from bricolage.report.tables import plain_table
 
-    heads = [("Output", "fold"), ("Type", "left"), ("Shape", "left"), ("Min", "right"), ("Max", "right"), ("Mean", "right")]
+    heads = [
+        ("Output", "fold"),
+        ("Type", "left"),
+        ("Shape", "left"),
+        ("Min", "right"),
+        ("Max", "right"),
+        ("Mean", "right"),
+    ]
     rows = []
     for name, array in results.items():
         facts = _describe(array)
         shape = "x".join(map(str, facts["shape"])) or "scalar" if "shape" in facts else str(facts["length"])
-        rows.append([name, facts["type"], shape, *(f"{facts[k]:.6g}" if k in facts else "-" for k in ("min", "max", "mean"))])
+        rows.append(
+            [name, facts["type"], shape, *(f"{facts[k]:.6g}" if k in facts else "-" for k in ("min", "max", "mean"))]
+        )
     output.show(plain_table(heads, rows))

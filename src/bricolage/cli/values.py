@@ -1,4 +1,4 @@
-"""Arrays from and to `.npz` files."""
+"""Files that users give: artifacts by their name, arrays in `.npz` files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+ARTIFACT_SUFFIX = ".bricolage"
 _ADVICE = "Give a file that numpy.savez wrote, with one array for each input and the input's name as its name"
+
+
+def is_artifact(path: Path) -> bool:
+    """Whether a path names an artifact rather than a model."""
+    return path.suffix == ARTIFACT_SUFFIX
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

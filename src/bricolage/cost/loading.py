@@ -106,7 +106,7 @@ class Loader:
         self._cache = cache
         self.cores = max(1, cores)
         self._ids = itertools.count()
-        self._expected: dict[Path, dict[str, object]] = {}
+        self._expected: dict[tuple[Path, tuple[str, ...]], dict[str, object]] = {}
 
     def load(
         self, jobs: Sequence[Job], should_stop: Stop = never, finished: Callable[[Job], None] | None = None
@@ -204,10 +204,10 @@ class Loader:
         path = self._outputs(job)
         try:
             if job.expected is not None:
-                if job.expected not in self._expected:
-                    self._expected[job.expected] = load_values(job.expected, job.spec.outputs)
-                reference = self._expected[job.expected]
                 names = job.spec.outputs
+                if (job.expected, names) not in self._expected:
+                    self._expected[job.expected, names] = load_values(job.expected, names)
+                reference = self._expected[job.expected, names]
                 actual = load_values(path, names)
                 error = relative_error([actual[name] for name in names], [reference[name] for name in names])
                 job.error = float(error) if math.isfinite(error) else math.inf

@@ -22,6 +22,7 @@ from bricolage.options import available_cores
 _LOG = logging.getLogger(__name__)
 _CHUNK = 48
 """Candidates compiled together before they are timed; more would hold more memory."""
+_PASSES = 4
 _PATIENCE = 1.5
 """A time-out is tried again when the limit has grown by this factor."""
 
@@ -168,12 +169,12 @@ class Measurer:
         should_stop: Stop,
     ) -> None:
         """Compiles all candidates of some regions, then times region by region. A candidate whose worker died through
-        another one while being timed is compiled once more."""
+        another one while being timed is compiled again."""
 
         def failed(job: Job) -> None:
             finish("failed", job.spec, cost_of(job))
 
-        for _ in range(2):
+        for _ in range(_PASSES):
             waiting = [job for jobs in regions for job in jobs if job.outcome is None and not job.rounds]
             if not waiting or should_stop():
                 break

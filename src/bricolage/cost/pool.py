@@ -1,7 +1,6 @@
 """The parent's side of the workers: starts them, speaks with them, and ends them when they hang or grow too large.
 
-A pool belongs to one thread (Linux ties a worker's life to the thread that started it) and never blocks for longer than
-a tick.
+A pool belongs to one thread: Linux ties a worker's life to the thread that started it.
 """
 
 from __future__ import annotations

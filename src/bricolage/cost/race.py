@@ -120,7 +120,8 @@ def race(
 
 
 def _fill(measurer: Measurer, heat: Sequence[_Runner], waiting: list[_Runner], should_stop: Stop) -> list[_Runner]:
-    """Loads contestants as long as memory lasts, some at a time; at least one, or the race would never end."""
+    """Loads contestants as long as memory lasts, some at a time; the incumbent and one
+    more in any case, or the race would never end."""
     loaded: list[_Runner] = []
     together = measurer.loader.cores
     while waiting and not should_stop():
@@ -128,7 +129,7 @@ def _fill(measurer: Measurer, heat: Sequence[_Runner], waiting: list[_Runner], s
         held = [r.job.worker.resident() for r in living if r.job.worker is not None]
         need = int(max(held) * _GROWTH) if held else _FIRST_NEED
         room = max(0, memory.available_bytes() - memory.reserve_bytes()) // need
-        if room < 1 and len(living) > (1 if heat else 0):
+        if room < 1 and len(living) > 1:
             _LOG.info("memory is short: %d contestants wait for the next heat", len(waiting))
             break
         batch = [waiting.pop(0) for _ in range(max(1, min(together, room, len(waiting))))]

@@ -112,8 +112,7 @@ class Worker:
         """
         loaded = self._loaded[id]
         call = loaded.call
-        gc.collect()
-        gc.disable()
+        gc.disable()  # and no collection before: beside a framework it takes longer than a turn
         try:
             end = perf_counter() + warm_s
             while warm_s > 0:

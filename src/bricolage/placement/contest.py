@@ -121,10 +121,10 @@ def _contestant(
     name: str, cost: Cost, kind: str, regions: int, ran: Race | None, chosen: str, best_single: str
 ) -> Contestant:
     latency = cost.latency
+    ratio = ran.ratio(name, best_single) if ran is not None and latency is not None and name in ran.costs else None
     reason = cost.reason
     if not reason and name != chosen:
         if kind == "plan":
-            ratio = ran.ratio(name, best_single) if ran is not None else None
             reason = f"{ratio} of {best_single}: not a significant gain" if ratio is not None else "not raced"
         elif ran is not None and name not in ran.costs:
             reason = "out of reach in the survey"
@@ -139,4 +139,6 @@ def _contestant(
         compile_s=cost.compile_s,
         first_run_ms=ran.first_ms.get(name) if ran is not None else None,
         regions=regions,
+        speedup=ratio.value if ratio is not None else None,
+        speedup_ci=(ratio.low, ratio.high) if ratio is not None else None,
     )

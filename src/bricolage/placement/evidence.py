@@ -31,6 +31,10 @@ class Evidence:
         self._whole: tuple[float, dict[str, np.ndarray]] | None = None
         self._files: dict[int, tuple[Path, Path, float]] = {}
 
+    def compute(self) -> None:
+        """Computes the whole model's reference now."""
+        self._reference()
+
     @property
     def original_error(self) -> float:
         """Relative error of the original model, evaluated as it stands, against float64."""

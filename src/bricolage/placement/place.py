@@ -37,6 +37,19 @@ _NEAR = 1.25
 """Backends within this factor of the best on the whole model, or best on some region, take part in mixing."""
 _CHALLENGERS = 2
 _SEARCH_SECONDS = 10.0
+_REFINEMENT_SHARE = 0.25
+"""Part of the budget that measuring regions leaves to the refinement."""
+
+
+@dataclass(frozen=True)
+class _Mix:
+    """What the search for mixtures found: plans for the race, and the evidence behind them."""
+
+    challengers: tuple[Challenger, ...] = ()
+    measured_ms: tuple[float, ...] = ()
+    """End-to-end times of everything tried."""
+    boundaries: tuple[Boundary, ...] = ()
+    predictor: Predictor | None = None
 
 
 @dataclass
@@ -71,43 +84,83 @@ def place(
         NoBackend: no backend can run the whole graph.
         NotAccurate: none that can is accurate enough.
     """
-    clock = _Clock({}, time.monotonic())
-    stop = Stopper(options.budget)
-    evidence = Evidence(graph, inputs, directory, options.bound)
-    progress.start("float64 reference")
-    _ = evidence.original_error
-    progress.finish()
-    clock.lap("reference")
-    candidates = find(
-        graph, backends, options.precision, slow_per_region=options.profile.slow_compilers_per_region
-    )
-    clock.lap("candidates")
-    survey = Survey(evidence, candidates, backends, options, measurer, progress)
+    clock, stop, survey = _begin(graph, inputs, backends, options, measurer, directory, progress)
     race_reserve = options.profile.race_seconds
     with stop.catching_interrupts():
         survey.measure_singles(stop.reserve(race_reserve))
     clock.lap("whole models")
     _check_singles(survey)
-    challengers: list[Challenger] = []
-    boundaries: tuple[Boundary, ...] = ()
-    predictor: Predictor | None = None
-    measured: list[float] = []
+    mix = _Mix()
     if graph.static and len(graph) > 1 and len(backends) > 1:
         with stop.catching_interrupts():
-            survey.measure_regions(stop.reserve(race_reserve + 0.25 * options.budget))
+            survey.measure_regions(stop.reserve(race_reserve + _REFINEMENT_SHARE * options.budget))
         clock.lap("regions")
         with stop.catching_interrupts():
-            mixing = _Mixing(survey, stop)
-            predictor, boundaries = mixing.predictor, mixing.boundary_table()
-            challengers, measured = mixing.search(stop.reserve(race_reserve), clock)
-    verdict = contest.hold(survey, challengers, stop)
+            mix = _Mixing(survey, stop).search(stop.reserve(race_reserve), clock)
+    return _conclude(survey, mix, stop, clock, sizes=sizes, graph_file=graph_file, inputs_from=inputs_from)
+
+
+def compete(
+    graph: Graph,
+    inputs: Mapping[str, np.ndarray],
+    backends: Sequence[Backend],
+    options: Options,
+    measurer: Measurer,
+    directory: Path,
+    progress: Progress,
+    *,
+    challengers: Sequence[Challenger],
+    sizes: Mapping[str, int],
+    graph_file: str,
+    inputs_from: str,
+) -> Bucket:
+    """Only the race: every single backend and the given challengers. Arguments and errors as `place`."""
+    clock, stop, survey = _begin(graph, inputs, backends, options, measurer, directory, progress)
+    with stop.catching_interrupts():
+        survey.measure_singles(stop)
+    clock.lap("whole models")
+    _check_singles(survey)
+    mix = _Mix(challengers=tuple(challengers))
+    return _conclude(survey, mix, stop, clock, sizes=sizes, graph_file=graph_file, inputs_from=inputs_from)
+
+
+def _begin(
+    graph: Graph,
+    inputs: Mapping[str, np.ndarray],
+    backends: Sequence[Backend],
+    options: Options,
+    measurer: Measurer,
+    directory: Path,
+    progress: Progress,
+) -> tuple[_Clock, Stopper, Survey]:
+    clock = _Clock({}, time.monotonic())
+    stop = Stopper(options.budget)
+    evidence = Evidence(graph, inputs, directory, options.bound)
+    progress.start("float64 reference")
+    evidence.compute()
+    progress.finish()
+    clock.lap("reference")
+    candidates = find(graph, backends, options.precision, slow_per_region=options.profile.slow_compilers_per_region)
+    clock.lap("candidates")
+    return clock, stop, Survey(evidence, candidates, backends, options, measurer, progress)
+
+
+def _conclude(
+    survey: Survey,
+    mix: _Mix,
+    stop: Stopper,
+    clock: _Clock,
+    *,
+    sizes: Mapping[str, int],
+    graph_file: str,
+    inputs_from: str,
+) -> Bucket:
+    verdict = contest.hold(survey, mix.challengers, stop)
     clock.lap("race")
     if verdict is None:
-        raise NotAccurate(error=float("inf"), bound=evidence.bound)
-    return _bucket(
-        survey, verdict, challengers, predictor, boundaries, measured, clock,
-        sizes=sizes, graph_file=graph_file, inputs_from=inputs_from,
-    )  # fmt: skip
+        raise NotAccurate(error=float("inf"), bound=survey.evidence.bound)
+    bucket = _bucket(survey, verdict, mix, clock, sizes=sizes, graph_file=graph_file, inputs_from=inputs_from)
+    return replace(bucket, interrupted=stop.interrupted)
 
 
 def _check_singles(survey: Survey) -> None:
@@ -167,15 +220,15 @@ class _Mixing:
         fixed = fixed_costs(self.survey.measurer, engines, self.survey.options.threads, should_stop=stop)
         return fit(fixed, Predictor.merged_samples(self.candidates))
 
-    def boundary_table(self) -> tuple[Boundary, ...]:
+    def _boundary_table(self) -> tuple[Boundary, ...]:
         return tuple(
             Boundary(producer, consumer, size, ms)
             for (producer, consumer), points in self.boundary.table.items()
             for size, ms in points
         )
 
-    def search(self, stop: Stopper, clock: _Clock) -> tuple[list[Challenger], list[float]]:
-        """The best plans found end to end, fastest first, and all times measured on the way."""
+    def search(self, stop: Stopper, clock: _Clock) -> _Mix:
+        """The exact op-level optimum, refined end to end."""
         optimum = solve(self.graph, self.candidates, self.boundary, _SEARCH_SECONDS)
         clock.lap("op-level search")
         profile = self.survey.options.profile
@@ -199,7 +252,12 @@ class _Mixing:
         self.survey.progress.finish()
         clock.lap("refinement")
         timed = [individual for individual in result.measured if individual.measured_ms is not None]
-        return self._challengers(timed), [individual.measured_ms or 0.0 for individual in timed]
+        return _Mix(
+            challengers=tuple(self._challengers(timed)),
+            measured_ms=tuple(individual.measured_ms or 0.0 for individual in timed),
+            boundaries=self._boundary_table(),
+            predictor=self.predictor,
+        )
 
     def _allowed(self, region: int) -> list[tuple[str, str]]:
         claimed = self.survey.candidates.claimed
@@ -236,10 +294,7 @@ def as_division(placement: MergedPlacement) -> Division:
 def _bucket(
     survey: Survey,
     verdict: Verdict,
-    challengers: Sequence[Challenger],
-    predictor: Predictor | None,
-    boundaries: tuple[Boundary, ...],
-    measured: Sequence[float],
+    mix: _Mix,
     clock: _Clock,
     *,
     sizes: Mapping[str, int],
@@ -247,19 +302,19 @@ def _bucket(
     inputs_from: str,
 ) -> Bucket:
     times = {c.name: c.median_ms for c in verdict.contestants if c.median_ms is not None}
-    best = next((c for c in challengers if c.name in times), None)
-    shown = next((c for c in challengers if c.name == verdict.chosen), best)
+    best = next((c for c in mix.challengers if c.name in times), None)
+    shown = next((c for c in mix.challengers if c.name == verdict.chosen), best)
     predicted = shown.predicted_ms if shown is not None else None
     # The model is judged on the plan it proposed, also where another contestant ships.
-    model = assess(times[shown.name], predicted_ms=predicted) if shown is not None else None
+    model = assess(times[shown.name], predicted_ms=predicted) if shown is not None and predicted else None
     singles = [c.median_ms for c in verdict.contestants if c.kind == "single" and c.median_ms is not None]
-    losses = assess(times[verdict.chosen], singles_ms=singles, everything_ms=[*times.values(), *measured])
+    losses = assess(times[verdict.chosen], singles_ms=singles, everything_ms=[*times.values(), *mix.measured_ms])
     return Bucket(
         sizes=dict(sizes),
         graph=graph_file,
         operators=len(survey.evidence.graph),
         chosen=verdict.chosen,
-        regions=planned_regions(survey, verdict.division, predictor),
+        regions=planned_regions(survey, verdict.division, mix.predictor),
         contestants=verdict.contestants,
         best_single=verdict.best_single,
         speedup_vs_best_single=verdict.speedup.value,
@@ -269,7 +324,7 @@ def _bucket(
         original_error=survey.evidence.original_error,
         bound=survey.evidence.bound,
         quality=replace(losses, additive_error=model.additive_error if model is not None else None),
-        boundaries=boundaries,
+        boundaries=mix.boundaries,
         seconds={phase: round(seconds, 3) for phase, seconds in clock.seconds.items()},
         inputs_from=inputs_from,
     )

@@ -83,6 +83,9 @@ class Contestant:
     compile_s: float | None = None
     first_run_ms: float | None = None
     regions: int = 1
+    speedup: float | None = None
+    """Over the best single backend, from paired rounds; None where the two never met."""
+    speedup_ci: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,8 @@ class Bucket:
     """Wall clock per phase."""
     inputs_from: str = "generated"
     """Where the inputs of the measurements came from: "generated" with a seed, or the user's file."""
+    interrupted: bool = False
+    """Whether the user cut the search short: the plan is the best found until then."""
 
     @property
     def winner(self) -> Contestant:

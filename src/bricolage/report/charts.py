@@ -1,4 +1,4 @@
-"""Figures of the page as SVG text: contestants, errors, and the timeline. Coordinates are pixels; colours are classes."""
+"""Figures of the page as SVG text: contestants, errors, timeline. Coordinates are pixels; colours are classes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def contestants(bucket: Bucket, slots: Mapping[str, int]) -> str:
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height - 24}"/>')
         parts.append(f'<text class="tick" x="{x:.1f}" y="{height - 8}">{words.tick(i * step)}</text>')
     for row, contestant in enumerate(timed):
-        parts.append(_bar(contestant, row * _ROW, axis, contestant.name == bucket.chosen, backend_class(contestant, slots)))
+        parts.append(
+            _bar(contestant, row * _ROW, axis, contestant.name == bucket.chosen, backend_class(contestant, slots))
+        )
     return "".join((*parts, "</svg>"))
 
 
@@ -47,19 +49,16 @@ def _bar(contestant: Contestant, y: float, axis: float, ships: bool, colour: str
     cut = median > axis
     end = _LABEL + min(median / axis, 1.0) * _PLOT
     classes = f"bar {colour}" + ("" if contestant.accepted else " refused")
-    parts = [f'<text class="name{" ships" if ships else ""}" x="{_LABEL - 10}" y="{middle + 4}">{escape(_short(contestant.name, 26))}</text>']
-    parts.append(
-        f'<path class="{classes}" d="M{_LABEL} {y + 6}H{end - 3:.1f}q3 0 3 3V{y + _ROW - 9}q0 3 -3 3H{_LABEL}z"/>'
-        if end - _LABEL > 4
-        else f'<rect class="{classes}" x="{_LABEL}" y="{y + 6}" width="{max(end - _LABEL, 1):.1f}" height="{_ROW - 12}"/>'
-    )
+    round_ = min(3.0, (end - _LABEL) / 2)
+    outline = f"M{_LABEL} {y + 6}H{end - round_:.1f}q{round_:.1f} 0 {round_:.1f} 3V{y + _ROW - 9}"
+    outline += f"q0 3 {-round_:.1f} 3H{_LABEL}z"
+    parts = [_name(contestant, middle, ships), f'<path class="{classes}" d="{outline}"/>']
     right = end
     if contestant.ci_ms is not None and not cut:
         low, high = (_LABEL + min(value / axis, 1.0) * _PLOT for value in contestant.ci_ms)
         right = max(right, high)
-        parts.append(
-            f'<path class="whisker" d="M{low:.1f} {middle}H{high:.1f}M{low:.1f} {middle - 4}v8M{high:.1f} {middle - 4}v8"/>'
-        )
+        ends = f"M{low:.1f} {middle - 4}v8M{high:.1f} {middle - 4}v8"
+        parts.append(f'<path class="whisker" d="M{low:.1f} {middle}H{high:.1f}{ends}"/>')
     if cut:
         parts.append(f'<path class="cut" d="M{end - 16} {y + 4}l-5 {_ROW - 8}M{end - 10} {y + 4}l-5 {_ROW - 8}"/>')
     note = "  ships" if ships else "" if contestant.accepted else "  not accepted"
@@ -70,6 +69,11 @@ def _bar(contestant: Contestant, y: float, axis: float, ships: bool, colour: str
     return f"<g><title>{escape(_hover(contestant))}</title>{''.join(parts)}</g>"
 
 
+def _name(contestant: Contestant, y: float, ships: bool) -> str:
+    kind = "name ships" if ships else "name"
+    return f'<text class="{kind}" x="{_LABEL - 10}" y="{y + 4}">{escape(_short(contestant.name, 26))}</text>'
+
+
 def _hover(contestant: Contestant) -> str:
     text = f"{contestant.name}: {words.milliseconds(contestant.median_ms)}, 95 % CI {words.interval(contestant.ci_ms)}"
     return text + (f"; {contestant.reason}" if contestant.reason else "")
@@ -78,7 +82,9 @@ def _hover(contestant: Contestant) -> str:
 def errors(bucket: Bucket, limit: float, slots: Mapping[str, int]) -> str:
     """Relative errors on a logarithmic axis, with the limit and the original model's own error as lines."""
     known = [c for c in words.ranked(bucket) if c.error is not None and math.isfinite(c.error)]
-    values = [c.error for c in known if c.error] + [limit] + ([bucket.original_error] if bucket.original_error > 0 else [])
+    values = (
+        [c.error for c in known if c.error] + [limit] + ([bucket.original_error] if bucket.original_error > 0 else [])
+    )
     if not known:
         return ""
     low, high = math.floor(math.log10(min(values)) - 0.2), math.ceil(math.log10(max(values)) + 0.2)
@@ -92,16 +98,16 @@ def errors(bucket: Bucket, limit: float, slots: Mapping[str, int]) -> str:
         x = place(10.0**power)
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="18" y2="{height - 24}"/>')
         parts.append(f'<text class="tick" x="{x:.1f}" y="{height - 8}">1e{power}</text>')
-    parts.append(f'<rect class="beyond" x="{place(limit):.1f}" y="18" width="{_LABEL + _PLOT - place(limit):.1f}" height="{height - 42}"/>')
+    beyond = _LABEL + _PLOT - place(limit)
+    parts.append(f'<rect class="beyond" x="{place(limit):.1f}" y="18" width="{beyond:.1f}" height="{height - 42}"/>')
     parts.append(_marker(place(limit), height, "limit", "limit", 4, "start"))
     if bucket.original_error > 0:
         parts.append(_marker(place(bucket.original_error), height, "original float32", "original", -4, "end"))
     for row, contestant in enumerate(known):
         y, x = 18 + row * 24 + 12, place(contestant.error or 0.0)
-        ships = " ships" if contestant.name == bucket.chosen else ""
         parts.append(
-            f'<g><title>{escape(contestant.name)}: {words.error(contestant.error)}</title>'
-            f'<text class="name{ships}" x="{_LABEL - 10}" y="{y + 4}">{escape(_short(contestant.name, 26))}</text>'
+            f"<g><title>{escape(contestant.name)}: {words.error(contestant.error)}</title>"
+            f"{_name(contestant, y, contestant.name == bucket.chosen)}"
             f'<line class="grid" x1="{_LABEL}" x2="{_LABEL + _PLOT}" y1="{y}" y2="{y}"/>'
             f'<circle class="dot {backend_class(contestant, slots)}" cx="{x:.1f}" cy="{y}" r="5"/>'
             f'<text class="value" x="{_LABEL + _PLOT + 14}" y="{y + 4}">{words.error(contestant.error)}</text></g>'
@@ -122,7 +128,8 @@ def timeline(facts: Sequence[RegionFacts], slots: Mapping[str, int]) -> str:
     total = sum((f.planned.cost_ms or 0.0) + f.planned.boundary_ms for f in facts)
     if not total:
         return ""
-    parts = [f'<svg class="timeline" viewBox="0 0 {width:.0f} {height}" preserveAspectRatio="none" role="img" aria-label="Timeline">']
+    box = f'viewBox="0 0 {width:.0f} {height}" preserveAspectRatio="none"'
+    parts = [f'<svg class="timeline" {box} role="img" aria-label="Timeline">']
     x = 0.0
     for index, f in enumerate(facts):
         edge = f.planned.boundary_ms / total * width
@@ -131,9 +138,8 @@ def timeline(facts: Sequence[RegionFacts], slots: Mapping[str, int]) -> str:
         x += edge
         span = (f.planned.cost_ms or 0.0) / total * width
         gap = 1.0 if span > 4 else 0.0
-        parts.append(
-            f'<rect class="bar c{slots[f.planned.backend]}" data-region="{index}" x="{x:.2f}" y="0" width="{max(span - gap, 0.05):.2f}" height="{height}"/>'
-        )
+        place = f'x="{x:.2f}" y="0" width="{max(span - gap, 0.05):.2f}" height="{height}"'
+        parts.append(f'<rect class="bar c{slots[f.planned.backend]}" data-region="{index}" {place}/>')
         x += span
     return "".join((*parts, "</svg>"))
 

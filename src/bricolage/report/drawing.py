@@ -24,8 +24,9 @@ def region_graph(facts: Sequence[RegionFacts], slots: Mapping[str, int]) -> str:
     lines = "".join(f'<path data-from="{e.source}" data-to="{e.target}" d="{e.path}"/>' for e in drawing.edges)
     boxes = "".join(_box(f, box, style, slots, longest) for f, box in zip(facts, drawing.boxes, strict=True))
     width, height = drawing.width, drawing.height
+    size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
     return (
-        f'<svg class="graph" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" role="img" '
+        f'<svg class="graph" {size} role="img" '
         f'aria-label="Graph of {len(facts)} regions"><g class="edges">{lines}</g><g class="boxes">{boxes}</g></svg>'
     )
 
@@ -42,9 +43,9 @@ def _box(f: RegionFacts, box: Box, style: Style, slots: Mapping[str, int], longe
     if style is _COMPACT:
         parts.append(f'<text class="small" x="{style.width / 2}" y="15">{time}</text></g>')
         return "".join(parts)
-    letters = int((style.width - 14) / 6.4)
+    letters = int((style.width - 14) / 7.1)
     parts.append(f'<text class="head" x="7" y="15">{escape(_fit(f"{f.number} {p.title}", letters))}</text>')
-    second = f"{p.backend} {time}" if len(p.backend) + len(time) + 1 <= letters + 2 else time
+    second = f"{p.backend} {time}" if len(p.backend) + len(time) + 1 <= letters + 1 else time
     parts.append(f'<text class="foot" x="7" y="{style.height - 10}">{escape(second)}</text></g>')
     return "".join(parts)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from bricolage.errors import BadOption
@@ -22,22 +23,20 @@ _NAMES = 40
 
 
 def find(facts: Sequence[RegionFacts], name: str) -> list[RegionFacts]:
-    """Regions that hold an operator of that name; without such an operator, of a name that contains it, or of that type.
+    """Regions that hold an operator of that name; without one, of a name that contains it; without one, of that type.
 
     Raises:
         BadOption: there is none.
     """
-    tests = (
-        lambda f: name in f.operators,
-        lambda f: any(name in operator for operator in f.operators),
-        lambda f: any(name == kind for kind, _ in f.types),
-    )
-    for test in tests:
-        found = [f for f in facts if test(f)]
-        if found:
-            return found
+    exact = [f for f in facts if name in f.operators]
+    partly = [f for f in facts if any(name in operator for operator in f.operators)]
+    typed = [f for f in facts if any(name == kind for kind, _ in f.types)]
+    if exact or partly or typed:
+        return exact or partly or typed
     some = ", ".join(f"'{f.operators[0]}'" for f in facts[:3] if f.operators)
-    raise BadOption(option="--op", value=name, advice=f"No operator has such a name or type; there are for example {some}")
+    raise BadOption(
+        option="--op", value=name, advice=f"No operator has such a name or type; there are for example {some}"
+    )
 
 
 def overview(bucket: Bucket, graph: Graph | None, everything: bool = False) -> RenderableType:
@@ -67,7 +66,9 @@ def overview(bucket: Bucket, graph: Graph | None, everything: bool = False) -> R
     parts: list[RenderableType] = [verdict(bucket), Text(quality(bucket)), Text(""), plain_table(heads, rows)]
     hidden = len(facts) - len(rows)
     if hidden:
-        parts.append(Text(f"and {words.count(hidden, 'region')} that take less time; --all lists every one", style="dim"))
+        parts.append(
+            Text(f"and {words.count(hidden, 'region')} that take less time; --all lists every one", style="dim")
+        )
     if any(not f.planned.measured and f.planned.cost_ms is not None for f in facts if f.number in shown):
         parts.append(Text("* predicted from its parts, not measured as a whole", style="dim"))
     return Group(*parts)
@@ -89,21 +90,31 @@ def quality(bucket: Bucket) -> str:
 def details(facts: RegionFacts, total: int) -> RenderableType:
     """Everything known about one region."""
     p = facts.planned
-    place = f"Region {facts.number} of {total}: {p.title} ({words.count(p.count, 'operator')}) on {p.backend} ({p.variant})"
-    lines = [(place, "bold"), (f"  why: {why(facts)}", ""), (f"  {cost(facts)}", "")]
+    head = (
+        f"Region {facts.number} of {total}: {p.title} ({words.count(p.count, 'operator')}) on {p.backend} ({p.variant})"
+    )
+    lines = [("why", why(facts)), ("cost", cost(facts))]
     if p.flops or p.bytes:
         work = f"{p.flops / 1e6:,.1f} MFLOP, {words.size(p.bytes)}; {words.rate(p.flops, p.cost_ms)}"
-        lines.append((f"  work: {work}", ""))
-    lines += [(f"  tried: {tried(other)}", "") for other in p.alternatives]
+        lines.append(("work", work))
+    lines += [("tried" if i == 0 else "", tried(other)) for i, other in enumerate(p.alternatives)]
     if facts.before or facts.after:
-        reads = ", ".join(str(i + 1) for i in facts.before) or "the model's inputs only"
-        feeds = ", ".join(str(i + 1) for i in facts.after) or "the model's outputs only"
-        lines.append((f"  reads from: {reads}; feeds: {feeds}", "dim"))
+        lines.append(("reads", _regions(facts.before) or "the model's inputs only"))
+        lines.append(("feeds", _regions(facts.after) or "the model's outputs only"))
     if facts.operators:
         more = len(facts.operators) - _NAMES
         names = ", ".join(facts.operators[:_NAMES]) + (f" and {more} more" if more > 0 else "")
-        lines.append((f"  operators: {names}", "dim"))
-    return Group(*(plain(text, style) for text, style in lines))
+        lines.append(("operators", names))
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, text in lines:
+        grid.add_row(plain(f"  {name}"), plain(text))
+    return Group(plain(head, "bold"), grid)
+
+
+def _regions(indices: Sequence[int]) -> str:
+    return ("region " if len(indices) == 1 else "regions ") + ", ".join(str(i + 1) for i in indices) if indices else ""
 
 
 def why(facts: RegionFacts) -> str:
@@ -117,12 +128,16 @@ def why(facts: RegionFacts) -> str:
     name, margin = f"{other.backend} ({other.variant})", facts.margin
     if margin is None:
         return f"no cost of its own is known; {name} takes {words.milliseconds(other.median_ms)}"
-    sure = {True: "the intervals do not overlap", False: "the intervals overlap, so either would do", None: "no intervals"}
+    sure = {
+        True: "the intervals do not overlap",
+        False: "the intervals overlap, so either would do",
+        None: "no intervals",
+    }
     if margin >= 0:
         return f"the fastest of {timed} measured; {name} is {words.percent(margin)} slower ({sure[facts.clear]})"
     return (
-        f"{name} is {words.percent(-margin)} faster by itself, but handing tensors over, or merging with its neighbours, "
-        f"costs more than that ({sure[facts.clear]})"
+        f"{name} is {words.percent(-margin)} faster by itself, but not in this place: handing tensors over, or parting "
+        f"from its neighbours, costs more than that ({sure[facts.clear]})"
     )
 
 
@@ -133,7 +148,7 @@ def cost(facts: RegionFacts) -> str:
     bounds = f", 95 % CI {words.interval(own.ci_ms)}" if own is not None and own.ci_ms is not None else ""
     share = f"; {words.percent(facts.share)} of the plan" if facts.share is not None else ""
     time = f"{words.milliseconds(p.cost_ms)} {how}{bounds}" if p.cost_ms is not None else "time not known"
-    return f"time: {time}{share}; taking over tensors: {words.milliseconds(p.boundary_ms)}"
+    return f"{time}{share}; taking over tensors: {words.milliseconds(p.boundary_ms)}"
 
 
 def tried(other: Alternative) -> str:

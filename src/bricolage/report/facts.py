@@ -1,4 +1,4 @@
-"""Regions of a plan as a reader meets them: with the names of their operators, their neighbours, and how sure the choice is."""
+"""Regions of a plan as a reader meets them: their operators by name, their neighbours, and how sure the choice is."""
 
 from __future__ import annotations
 
@@ -88,9 +88,7 @@ def regions(bucket: Bucket, graph: Graph | None = None) -> tuple[RegionFacts, ..
     return tuple(found)
 
 
-def _neighbours(
-    members: list[tuple[int, ...]], graph: Graph
-) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+def _neighbours(members: list[tuple[int, ...]], graph: Graph) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
     """Regions read and regions that read, by index."""
     home: dict[int, int] = {}
     for index, inside in enumerate(members):

@@ -25,12 +25,21 @@ def render(plan: Plan, graphs: Sequence[Graph | None], command: str = "") -> str
     """The page. `graphs` are the buckets' graphs in order (None where one is not at hand: then regions have no operator
     names and no neighbours); `command` is what made the page."""
     environment = Environment(
-        loader=PackageLoader("bricolage.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader("bricolage.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters |= {
-        "ms": words.milliseconds, "ci": words.interval, "percent": words.percent, "err": words.error, "secs": words.seconds,
-        "bytes": words.size, "match": words.match,
-    }  # fmt: skip
+        "ms": words.milliseconds,
+        "ci": words.interval,
+        "percent": words.percent,
+        "err": words.error,
+        "secs": words.seconds,
+        "bytes": words.size,
+        "match": words.match,
+    }
     colours = slots(name for bucket in plan.buckets for name in _backends(bucket))
     buckets = [_bucket(bucket, graph, colours) for bucket, graph in zip(plan.buckets, graphs, strict=True)]
     return environment.get_template("report.html.j2").render(
@@ -66,7 +75,7 @@ def _backends(bucket: Bucket) -> list[str]:
 def _bucket(bucket: Bucket, graph: Graph | None, colours: Mapping[str, int]) -> dict[str, Any]:
     facts = regions(bucket, graph)
     limit = max(bucket.bound, _ACCEPTED_FACTOR * bucket.original_error)
-    used = {name: 0.0 for name in bucket.backends}
+    used = dict.fromkeys(bucket.backends, 0.0)
     for region in bucket.regions:
         used[region.backend] += region.cost_ms or 0.0
     total = sum(used.values()) + sum(region.boundary_ms for region in bucket.regions)
@@ -106,7 +115,11 @@ def _hover(f: RegionFacts) -> dict[str, Any]:
     return {
         "title": f"{f.number} · {p.title}",
         "backend": f"{p.backend} ({p.variant})",
-        "lines": [line for line in (cost(f), why(f), f"{words.count(p.count, 'operator')}" + (f": {types}" if types else "")) if line],
+        "lines": [
+            line
+            for line in (cost(f), why(f), f"{words.count(p.count, 'operator')}" + (f": {types}" if types else ""))
+            if line
+        ],
         "operators": list(f.operators),
         "before": list(f.before),
         "after": list(f.after),
@@ -121,7 +134,10 @@ def _matrices(boundaries: Sequence[Boundary]) -> list[dict[str, Any]]:
         names = list(dict.fromkeys(name for pair in cells for name in pair))
         longest = max(cells.values()) or 1.0
         rows = [
-            {"name": row, "cells": [(cells.get((row, column)), cells.get((row, column), 0.0) / longest) for column in names]}
+            {
+                "name": row,
+                "cells": [(cells.get((row, column)), cells.get((row, column), 0.0) / longest) for column in names],
+            }
             for row in names
         ]
         found.append({"bytes": size, "names": names, "rows": rows})

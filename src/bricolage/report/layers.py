@@ -42,7 +42,7 @@ class Rows:
 
 
 def arrange(successors: Sequence[Sequence[int]], columns: int, stack: int, box: float, track: float) -> Rows:
-    """Layers, rows, order and positions of nodes 0…n-1. `box` and `track` are the heights that items take, gaps included."""
+    """Layers, rows, order and positions of nodes 0…n-1. `box` and `track` are heights of items, gaps included."""
     order, edges = _acyclic(successors)
     layer = _layers(len(successors), order, edges, stack)
     builder = _Builder(layer, edges, columns, box, track)
@@ -220,8 +220,8 @@ def _number(column: list[Item]) -> None:
 
 
 def _settle(column: list[Item]) -> None:
-    """Moves the items towards the mean of their neighbours, as near as order and sizes allow: isotonic regression of the wishes
-    less the offsets, by pooling adjacent violators."""
+    """Moves items towards the mean of their neighbours, as near as order and sizes allow: isotonic regression of the
+    wishes less the offsets, by pooling adjacent violators."""
     offset = 0.0
     offsets: list[float] = []
     pools: list[tuple[float, float, int]] = []  # sum of weighted wishes, weight, items

@@ -1,15 +1,16 @@
 """Layered drawing of a directed acyclic graph, wrapped into rows like text: near-linear, without dependencies.
 
-The classical steps (Sugiyama, Tagawa, Toda 1981): layers by longest path with a bound on their height, order within a layer by
-barycentres, positions by least squares that keep the order (pool adjacent violators). Layers run from left to right; after
-`columns` of them the drawing goes on in the next row. An edge over several layers gets a track between the boxes; an edge
-into a later row leaves at the right margin and comes back at the left one, so no line crosses a box.
+The classical steps (Sugiyama, Tagawa, Toda 1981): layers by longest path with a bound on their height, order within a
+layer by barycentres, positions by least squares that keep the order (pool adjacent violators). Layers run from left to
+right; after `columns` of them the drawing goes on in the next row. An edge over several layers gets a track between the
+boxes; an edge into a later row leaves at the right margin and comes back at the left one, so no line crosses a box.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from bricolage.report.layers import Item, Rows, arrange
 from bricolage.report.tracks import Lanes, lanes_of
@@ -116,15 +117,17 @@ class _Pen:
             path.line((x + self.style.width, y))
 
     def _wrap(self, path: Path, source: int, end: Item) -> None:
-        """Around the right margin, back between the rows, and in at the left margin: to the track, or straight to a box in the
-        first column."""
+        """Around the right margin, back between the rows, and in at the left margin: to the track, or straight to a box
+        in the first column."""
         row = end.row
         lane, gutter, left = self.lanes.of[source], self.lanes.gutter[source, row], self.lanes.entry[source, row]
         x_right = self.right + 8 + lane * self.style.lane
         y_gutter = self.tops[row] - 10 - (self.lanes.gutters[row] - 1 - gutter) * self.style.lane
         x_left = self.left - 8 - left * self.style.lane
         entry = self._y(end if end.column == 0 else self.rows.tracks[source, row, 0])
-        path.corners([(x_right, path.at[1]), (x_right, y_gutter), (x_left, y_gutter), (x_left, entry), (self.left, entry)])
+        path.corners(
+            [(x_right, path.at[1]), (x_right, y_gutter), (x_left, y_gutter), (x_left, entry), (self.left, entry)]
+        )
 
 
 class Path:
@@ -149,7 +152,7 @@ class Path:
 
     def corners(self, points: Sequence[Point], radius: float = 4) -> None:
         """Horizontal and vertical lines with rounded corners."""
-        for corner, after in zip(points[:-1], points[1:], strict=True):
+        for corner, after in pairwise(points):
             self.line(_towards(corner, self.at, radius))
             end = _towards(corner, after, radius)
             self.text += f"Q{_n(corner[0])} {_n(corner[1])} {_n(end[0])} {_n(end[1])}"

@@ -1,7 +1,7 @@
 """One colour for each backend, the same in every figure, for light and for dark pages.
 
-The eight hues are told apart by people with the common colour deficiencies when neighbours in this order meet; names stand
-beside the colours everywhere, so none is needed to read a figure.
+The hues are chosen to be told apart by people with the common colour deficiencies too; and names stand beside the
+colours everywhere, so none is needed to read a figure.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from bricolage.plan.plan import Bucket, Plan
 
 
 def summary(plan: Plan) -> dict[str, Any]:
-    """The first bucket's result at the top level, the whole plan under "plan", and all results under "buckets" where there
-    are several."""
+    """The first bucket's result at the top level, the whole plan under "plan", and all results under "buckets" where
+    there are several."""
     whole: dict[str, Any] = {"model": plan.model, "precision": plan.precision}
     whole |= bucket_summary(plan.buckets[0])
     whole["plan"] = encode(plan)

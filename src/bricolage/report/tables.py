@@ -18,7 +18,9 @@ WIDE = 110
 
 def plain_table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str | Text]], title: str = "") -> Table:
     """A table without vertical lines. `columns` are (heading, "left" | "right" | "fold"); "fold" may wrap."""
-    table = Table(box=None, title=title or None, title_justify="left", title_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(
+        box=None, title=title or None, title_justify="left", title_style="bold", pad_edge=False, padding=(0, 2, 0, 0)
+    )
     for heading, kind in columns:
         fold = kind == "fold"
         table.add_column(heading, justify="right" if kind == "right" else "left", no_wrap=not fold, overflow="fold")

@@ -1,7 +1,7 @@
-"""Second half of the layered drawing: lanes for the edges that leave a row at the right and enter a later one at the left.
+"""Second half of the layered drawing: lanes for edges that leave a row at the right and enter a later one at the left.
 
-Lanes are nested so that edges between two neighbouring rows do not cross: the lowest exit takes the innermost lane at the
-right, the topmost line between the rows and the outermost lane at the left, and so enters lowest.
+Lanes are nested so that edges between two neighbouring rows do not cross: the lowest exit takes the innermost lane at
+the right, the topmost line between the rows and the outermost lane at the left, and so enters lowest.
 """
 
 from __future__ import annotations

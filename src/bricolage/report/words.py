@@ -70,7 +70,7 @@ def shape(sizes: Mapping[str, int]) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """"1 region", "3 regions"."""
+    """ "1 region", "3 regions"."""
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 

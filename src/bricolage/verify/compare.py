@@ -140,11 +140,12 @@ def _pair(y: Array, r: Array) -> tuple[Array, Array, float] | float | None:
         return None
     if r.size == 0:
         return 0.0
-    scale = float(max(np.abs(r).max(), np.finfo(np.float64).tiny))
-    if not r.any():
-        scale = float(np.abs(y).max()) or 1.0
+    largest = float(np.abs(r).max()) or float(np.abs(y).max()) or 1.0
+    scale = math.ldexp(
+        1.0, min(max(math.frexp(largest)[1], -1000), 1000)
+    )  # a power of two: dividing by it rounds nothing
     with np.errstate(over="ignore"):
-        return (y - r) / scale, r / scale, scale
+        return y / scale - r / scale, r / scale, scale
 
 
 def _widen(x: Array) -> Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -242,11 +243,12 @@ def load(path: str | Path, model: ir.Model) -> Inputs:
     if not path.exists():
         raise MissingFile(path=path)
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("a single array")
+        archive = np.load(path, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ValueError("a single array has no name")
+        with archive:
             arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise BadOption(
             option="--input", value=path, advice="Write it with numpy.savez(path, name=array, ...), without objects"
         ) from error
@@ -299,10 +301,17 @@ def _check(info: TensorInfo, array: np.ndarray, bound: dict[str, int]) -> np.nda
             known = [bound.get(d, d) if isinstance(d, str) else d for d in info.shape]
             raise WrongShape(name=info.name, actual=list(array.shape), expected=f"[{', '.join(map(str, known))}]")
         bound.update(trial)
-    if array.dtype.kind in "fc" or array.dtype == ml_dtypes.bfloat16:
-        if not np.isfinite(array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)).all():
-            raise NotFinite(name=info.name)
+    if not _finite(array):
+        raise NotFinite(name=info.name)
     return array
+
+
+def _finite(array: np.ndarray) -> bool:
+    if array.dtype.kind == "c":
+        return bool(np.isfinite(array).all())
+    if array.dtype.kind == "f" or array.dtype == ml_dtypes.bfloat16:
+        return bool(np.isfinite(array.astype(np.float64)).all())
+    return True
 
 
 def _bind(bound: dict[str, int], dimension: str, size: int) -> int:

@@ -42,6 +42,8 @@ def run_operator(node: ir.Node, opsets: Mapping[str, int], values: Mapping[str, 
     names = _read_by(node)
     feeds = {name: values[name] for name in names}
     proto = ir.to_proto(node)
+    if proto.op_type == "Loop" and not proto.domain:
+        feeds |= _complete_loop(proto)
     if wide:
         exact = onnx.NodeProto()
         exact.CopyFrom(proto)
@@ -50,9 +52,22 @@ def run_operator(node: ir.Node, opsets: Mapping[str, int], values: Mapping[str, 
             return {name: widen(value) for name, value in _run(exact, opsets, feeds).items()}
         except Exception as error:  # the reference has gaps in float64, each with its own kind of exception
             _LOG.debug("%s has no float64 reference (%s)", node.name, error)
-        feeds = {name: _narrow(value, names[name]) for name, value in feeds.items()}
+        feeds = {name: _narrow(value, names[name]) if name in names else value for name, value in feeds.items()}
     results = _run(proto, opsets, feeds)
     return {name: widen(value) for name, value in results.items()} if wide else results
+
+
+def _complete_loop(node: onnx.NodeProto) -> dict[str, Any]:
+    """An omitted trip count means forever and an omitted condition true; the reference implementation runs neither."""
+    absent: tuple[tuple[str, np.ndarray], ...] = (
+        (f"{node.name}.trips", np.asarray(np.iinfo(np.int64).max)),
+        (f"{node.name}.condition", np.asarray(True)),
+    )
+    node.input.extend([""] * (2 - len(node.input)))
+    given = {name: value for i, (name, value) in enumerate(absent) if not node.input[i]}
+    for i, (name, _) in enumerate(absent):
+        node.input[i] = node.input[i] or name
+    return given
 
 
 def _read_by(node: ir.Node) -> dict[str, ir.Value]:

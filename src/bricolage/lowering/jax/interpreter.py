@@ -6,7 +6,7 @@ and traced arrays. An operator whose inputs are all numpy is computed at once, s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -25,6 +25,7 @@ from bricolage.lowering.common import (
     subgraphs_of,
     to_host,
 )
+from bricolage.lowering.jax import static
 from bricolage.lowering.jax.arrays import JaxArrays
 from bricolage.lowering.jax.pooling import REGISTRY
 
@@ -35,12 +36,17 @@ def is_static_array(value: Any) -> bool:
     return value is None or isinstance(value, np.ndarray)
 
 
+def as_tuple(result: Any, convert: Callable[[Any], Any] = lambda r: r) -> tuple[Any, ...]:
+    return tuple(convert(r) for r in (result if isinstance(result, (tuple, list)) else (result,)))
+
+
 class Interpreter:
     """One model's interpreter; it holds no values, so that one instance serves every trace."""
 
     def __init__(self, imports: dict[str, int]) -> None:
         self.imports = imports
         self.xp = JaxArrays()
+        self.static = static.StaticArrays()
 
     def refuse(self, node: ir.Node, reason: str) -> UnsupportedOperator:
         return UnsupportedOperator(
@@ -81,6 +87,9 @@ class Interpreter:
         if "_types" in entry.internal:
             words["_types"] = tuple(int(v.dtype) if v is not None and v.dtype else None for v in node.inputs)
         if all(is_static_array(x) for x in inputs) and not self.is_large(node, inputs):
+            if not domain and node.op_type in static.OPERATORS:
+                known = [None if x is None else to_host(x) if entry.is_host(i) else x for i, x in enumerate(inputs)]
+                return as_tuple(entry.function(self.static, *known, **words), np.asarray)
             with jax.ensure_compile_time_eval():
                 return tuple(np.asarray(r) for r in self.apply(entry, node, inputs, words))
         return self.apply(entry, node, inputs, words)
@@ -103,8 +112,7 @@ class Interpreter:
 
     def apply(self, entry: Operator, node: ir.Node, inputs: list[Any], words: dict[str, Any]) -> tuple[Any, ...]:
         arguments = [self.argument(entry, node, i, x) for i, x in enumerate(inputs)]
-        result = entry.function(self.xp, *arguments, **words)
-        return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+        return as_tuple(entry.function(self.xp, *arguments, **words))
 
     # --- control flow
 

@@ -236,7 +236,7 @@ def range_(xp: Arrays, start: Any, limit: Any, delta: Any, *, _types: tuple[int 
     start, limit, delta = (v[0] if isinstance(v, tuple) else v for v in (start, limit, delta))
     kind = next((t for t in _types if t is not None), 7 if isinstance(start, int) else 1)
     count = max(math.ceil((limit - start) / delta), 0)
-    return xp.arange(0, count, 1, xp.dtype(kind)) * delta + start
+    return xp.astype(xp.arange(0, count, 1, xp.dtype(kind)) * delta + start, xp.dtype(kind))
 
 
 @operator("EyeLike", since=9)

@@ -9,11 +9,11 @@ traces it in one graph unless an operator's shape depends on data (`untraceable`
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import onnx_ir as ir
 import torch
+from onnx_ir.passes.common import ShapeInferencePass
 
 from bricolage.errors import UnsupportedOperator
 from bricolage.lowering import operators
@@ -21,6 +21,7 @@ from bricolage.lowering.common import PORTABLE, is_static, opset_for, refusal, s
 from bricolage.lowering.torch import convolution, elementwise, matmul, movement, normalization
 from bricolage.lowering.torch.arrays import DTYPES, TorchArrays
 from bricolage.lowering.torch.builder import Builder, input_dtype
+from bricolage.lowering.torch.convolution import CONVOLUTIONS
 from bricolage.lowering.torch.support import type_refusal
 from bricolage.lowering.torch.values import Device
 
@@ -71,6 +72,7 @@ def lower(model: ir.Model, *, float_dtype: Any = None, channels_last: bool = Fal
 
     Raises UnsupportedOperator at the first node that `supported` refuses.
     """
+    model = _typed(model)
     imports = {str(k): int(v) for k, v in model.graph.opset_imports.items()}
     xp = TorchArrays(float_dtype)
     for node in model.graph:
@@ -87,10 +89,9 @@ def lower(model: ir.Model, *, float_dtype: Any = None, channels_last: bool = Fal
     for node in model.graph:
         builder.node(node)
     builder.output(model.graph.outputs, torch.Tensor.contiguous if channels_last else None)
-    builder.graph.eliminate_dead_code()
+    module = builder.finish()
     if channels_last:
-        _lay_out(root, builder)
-    module = torch.fx.GraphModule(root, builder.graph)
+        _lay_out(module)
     module.eval()
     return module.requires_grad_(False)
 
@@ -107,15 +108,24 @@ def _entered(builder: Builder, value: ir.Value, node: Any, channels_last: bool) 
     return node
 
 
-def _lay_out(root: Any, builder: Builder) -> None:
+def _lay_out(module: Any) -> None:
     """Store convolution weights channels-last, once."""
-    convolutions: set[Callable[..., Any]] = {torch.conv2d, torch.conv3d}
-    for node in builder.graph.nodes:
-        if node.op == "call_function" and node.target in convolutions and node.args[1].op == "get_attr":
-            name = node.args[1].target
-            weight = getattr(root, name)
-            layout = torch.channels_last if weight.ndim == 4 else torch.channels_last_3d
-            setattr(root, name, weight.contiguous(memory_format=layout))
+    for node in module.graph.nodes:
+        if node.op == "call_function" and node.target in CONVOLUTIONS and node.args[1].op == "get_attr":
+            weight = module.get_buffer(node.args[1].target)
+            if weight.ndim > 3:
+                layout = torch.channels_last if weight.ndim == 4 else torch.channels_last_3d
+                setattr(module, node.args[1].target, weight.contiguous(memory_format=layout))
+
+
+def _typed(model: ir.Model) -> ir.Model:
+    """The model with the types and shapes of intermediate values filled in, itself when it has them.
+
+    Without them many operators would take their portable definition instead of one fused call.
+    """
+    if all(v.dtype is not None and v.shape is not None for node in model.graph for v in node.outputs):
+        return model
+    return ShapeInferencePass()(model.clone()).model
 
 
 def _needs_storage_type(node: ir.Node) -> str | None:

@@ -85,6 +85,18 @@ class Builder:
             self._attributes[id(tensor)] = self.graph.get_attr(name)
         return self._attributes[id(tensor)]
 
+    def stored(self, node: Any) -> Any:
+        """The constant that such a node reads."""
+        return self.root.get_buffer(node.target)
+
+    def finish(self) -> Any:
+        """The module: calls and constants that nothing reads are dropped."""
+        self.graph.eliminate_dead_code()
+        read = {node.target for node in self.graph.nodes if node.op == "get_attr"}
+        for name in [n for n, _ in self.root.named_buffers(recurse=False) if n not in read]:
+            delattr(self.root, name)
+        return torch.fx.GraphModule(self.root, self.graph)
+
     def tensor(self, known: Known) -> Any:
         """The value as a tensor argument."""
         if isinstance(known, Missing):

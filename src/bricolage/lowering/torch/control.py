@@ -8,7 +8,7 @@ import onnx_ir as ir
 import torch
 
 from bricolage.lowering.common import subgraphs_of
-from bricolage.lowering.torch.values import Const, Device, Known, Missing, Sizes
+from bricolage.lowering.torch.values import Const, Device, Known, Missing
 
 if TYPE_CHECKING:
     from bricolage.lowering.torch.builder import Builder
@@ -90,14 +90,14 @@ def _submodule(builder: Builder, graph: ir.Graph) -> tuple[Any, tuple[Any, ...]]
     for node in graph:
         inner.node(node)
     inner.output(graph.outputs)
-    module = torch.fx.GraphModule(root, inner.graph)
+    module = inner.finish()
     name = f"body{len(list(builder.root.children()))}"
     builder.root.add_module(name, module)
     return builder.graph.get_attr(name), tuple(builder.tensor(builder.known(v)) for v in captured)
 
 
 def _constant(builder: Builder, value: ir.Value) -> bool:
-    return isinstance(builder.known(value), (Const, Sizes)) and not isinstance(builder.known(value), Sizes)
+    return isinstance(builder.known(value), Const)
 
 
 def lower_control(builder: Builder, node: ir.Node, inputs: list[Known], attributes: dict[str, Any]) -> Any:

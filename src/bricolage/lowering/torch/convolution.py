@@ -12,6 +12,7 @@ from bricolage.lowering.torch.fused import View, emitter
 from bricolage.lowering.windows import Pairs, input_pads, is_explicit
 
 _CONV = {3: torch.conv1d, 4: torch.conv2d, 5: torch.conv3d}
+CONVOLUTIONS = frozenset(_CONV.values())
 _CONV_TRANSPOSE = {3: F.conv_transpose1d, 4: F.conv_transpose2d, 5: F.conv_transpose3d}
 _MAX_POOL = {3: torch.max_pool1d, 4: torch.max_pool2d, 5: torch.max_pool3d}
 _AVERAGE_POOL = {3: F.avg_pool1d, 4: F.avg_pool2d, 5: F.avg_pool3d}
@@ -76,7 +77,7 @@ def conv_transpose(v: View) -> Any:
 def max_pool(v: View) -> Any:
     kernel = tuple(v.get("kernel_shape"))
     geometry = _geometry(v, kernel)
-    if geometry is None or len(v.node.outputs) > 1 or len(kernel) + 2 not in _MAX_POOL or not v.is_float(0):
+    if geometry is None or v.outputs > 1 or len(kernel) + 2 not in _MAX_POOL or not v.is_float(0):
         return None
     strides, pads, dilations = geometry
     if any(2 * low > k for (low, _), k in zip(pads, kernel, strict=True)):

@@ -113,7 +113,7 @@ def identity(v: View) -> Any:
 @emitter("Dropout")
 def dropout(v: View) -> Any:
     training = v.const(2)
-    if len(v.node.outputs) > 1 or (v.given(2) and (training is None or bool(training))):
+    if v.outputs > 1 or (v.given(2) and (training is None or bool(training))):
         return None
     return v.inputs[0]
 
@@ -162,9 +162,12 @@ def softplus(v: View) -> Any:
     return v.call(F.softplus, v.tensor(0)) if v.dtype(0) is DTYPES[1] else None
 
 
-@emitter("Max", "Min")
-def extremum(v: View) -> Any:
-    function = torch.maximum if v.node.op_type == "Max" else torch.minimum
+_VARIADIC = {"Max": torch.maximum, "Min": torch.minimum, "Sum": torch.add}
+
+
+@emitter(*_VARIADIC)
+def variadic(v: View) -> Any:
+    function = _VARIADIC[v.node.op_type]
     total = v.tensor(0)
     for i in range(1, len(v.inputs)):
         total = v.call(function, total, v.tensor(i))

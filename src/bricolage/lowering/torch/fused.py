@@ -48,6 +48,12 @@ class View:
             return tuple(known.tensor.reshape(-1).tolist())
         return None
 
+    @property
+    def outputs(self) -> int:
+        """How many outputs are asked for: trailing ones that nobody reads do not count."""
+        used = [i for i, value in enumerate(self.node.outputs) if value.uses() or value.is_graph_output()]
+        return max(used, default=0) + 1
+
     def given(self, index: int) -> bool:
         return index < len(self.inputs) and not isinstance(self.inputs[index], Missing)
 

@@ -42,7 +42,7 @@ def einsum(v: View) -> Any:
 def attention(v: View) -> Any:
     """The fused kernel for plain attention over [batch, heads, time, size]; masks and caches take the long way."""
     simple = (
-        len(v.node.outputs) == 1
+        v.outputs == 1
         and all(v.rank(i) == 4 for i in range(3))
         and not any(v.given(i) for i in range(3, 7))
         and not v.get("softcap", 0.0)

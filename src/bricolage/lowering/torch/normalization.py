@@ -12,12 +12,40 @@ from bricolage.lowering.torch.fused import View, emitter
 
 @emitter("BatchNormalization")
 def batch_normalization(v: View) -> Any:
-    if v.get("training_mode", 0) or not v.get("spatial", 1) or len(v.node.outputs) > 1:
+    if v.get("training_mode", 0) or not v.get("spatial", 1) or v.outputs > 1:
         return None
-    scale, bias, mean, var = (v.tensor(i) for i in range(1, 5))
     if len({v.dtype(i) for i in range(5)}) != 1:
         return None
+    folded = fold_into_convolution(v)
+    if folded is not None:
+        return folded
+    scale, bias, mean, var = (v.tensor(i) for i in range(1, 5))
     return v.call(torch.batch_norm, v.tensor(0), scale, bias, mean, var, False, 0.0, v.get("epsilon", 1e-5), False)
+
+
+def fold_into_convolution(v: View) -> Any:
+    """A convolution whose only reader is this normalisation takes over its scale and shift.
+
+    Not in the float64 reference, which computes what the model says. The factors are computed in float64.
+    """
+    value, known = v.node.inputs[0], v.inputs[0]
+    scale, shift, mean, var = (v.const(i) for i in range(1, 5))
+    if v.builder.xp.float_dtype is not None or not isinstance(known, Device):
+        return None
+    if scale is None or shift is None or mean is None or var is None:
+        return None
+    node = known.node
+    if value is None or len(value.uses()) != 1 or value.is_graph_output() or node.target not in CONVOLUTIONS:
+        return None
+    x, weight_node, bias_node, *rest = node.args
+    if weight_node.op != "get_attr" or (bias_node is not None and bias_node.op != "get_attr"):
+        return None
+    weight = v.builder.stored(weight_node)
+    factor = scale.double() / torch.sqrt(var.double() + v.get("epsilon", 1e-5))
+    before = -mean.double() if bias_node is None else v.builder.stored(bias_node).double() - mean.double()
+    scaled = (weight.double() * factor.reshape((-1,) + (1,) * (weight.ndim - 1))).to(weight.dtype)
+    offset = (before * factor + shift.double()).to(weight.dtype)
+    return v.call(node.target, x, v.builder.attribute(scaled), v.builder.attribute(offset), *rest)
 
 
 def _trailing_shape(v: View) -> tuple[int, ...] | None:
@@ -37,7 +65,7 @@ def _trailing_shape(v: View) -> tuple[int, ...] | None:
 def layer_normalization(v: View) -> Any:
     shape = _trailing_shape(v)
     bias = v.shape(2) if v.given(2) else shape
-    if shape is None or bias != shape or len(v.node.outputs) > 1 or v.get("stash_type", 1) != 1:
+    if shape is None or bias != shape or v.outputs > 1 or v.get("stash_type", 1) != 1:
         return None
     return v.call(F.layer_norm, v.tensor(0), shape, v.tensor(1), v.tensor(2), v.get("epsilon", 1e-5))
 
@@ -65,10 +93,22 @@ def group_normalization(v: View) -> Any:
     return v.call(F.group_norm, v.tensor(0), v.get("num_groups"), v.tensor(1), v.tensor(2), v.get("epsilon", 1e-5))
 
 
+@emitter("LRN")
+def lrn(v: View) -> Any:
+    rank, size = v.rank(0), v.get("size")
+    if rank is None or rank < 3 or size % 2 == 0:
+        return None
+    alpha, beta, bias = v.get("alpha", 1e-4), v.get("beta", 0.75), v.get("bias", 1.0)
+    return v.call(F.local_response_norm, v.tensor(0), size, alpha, beta, bias)
+
+
 @emitter("Softmax", "LogSoftmax")
 def softmax(v: View) -> Any:
+    rank = v.rank(0)
+    if v.opset < 13 and (rank is None or v.axis(1, rank) != rank - 1):
+        return None  # over several axes at once
     if v.opset < 13:
-        return None
+        return v.call(torch.softmax if v.node.op_type == "Softmax" else torch.log_softmax, v.tensor(0), -1)
     function = torch.softmax if v.node.op_type == "Softmax" else torch.log_softmax
     return v.call(function, v.tensor(0), v.get("axis", -1))
 

@@ -1,0 +1,97 @@
+"""TorchInductor: the lowered graph as generated C++ with frozen, packed weights, in a library compiled ahead of time.
+
+The package that the compiler makes is kept in the cache under a hash of the region and its weights, so an executable that
+is loaded again does not compile again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from bricolage.backends.capabilities import engine_claims
+from bricolage.backends.content import content_key
+from bricolage.backends.features import has_bfloat16
+from bricolage.backends.interface import Backend, Claim, Kind, Missing, RegionModel, Resources, Status, installed
+from bricolage.backends.torch import TorchKernel, lowered, openmp, tensor_of
+from bricolage.errors import Refused
+from bricolage.options import Precision
+from bricolage.runtime.kernel import Kernel
+
+_CONFIG: dict[str, Any] = {
+    "freezing": True,
+    "cpp.enable_kernel_profile": False,
+    "aot_inductor.use_runtime_constant_folding": False,
+}
+
+
+class Inductor(Backend):
+    """Ahead-of-time compilation by Inductor's C++ code generator, oneDNN for convolutions and matrix products."""
+
+    name: ClassVar[str] = "inductor"
+    title: ClassVar[str] = "TorchInductor"
+    kind: ClassVar[Kind] = "engine"
+    compiles_slowly: ClassVar[bool] = True
+
+    def status(self) -> Status:
+        found = installed("torch", "torch", "inductor")
+        if not isinstance(found, Missing) and not any(shutil.which(name) for name in ("c++", "g++", "clang++")):
+            return Missing("it needs a C++ compiler and finds none", "apt-get install g++")
+        return found
+
+    def claims(self) -> Iterable[Claim]:
+        return engine_claims(self.name)
+
+    def variants(self, precision: Precision) -> Sequence[str]:
+        return ("f32", "bf16") if precision == "medium" and has_bfloat16() else ("f32",)
+
+    def environment(self, resources: Resources) -> dict[str, str]:
+        return {**openmp(resources), "TORCHINDUCTOR_COMPILE_THREADS": str(resources.threads)}
+
+    def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
+        import torch
+
+        if any(not info.static for info in (*region.inputs, *region.outputs)):
+            raise Refused(backend=self.title, reason="shapes must be known when it compiles")
+        torch.set_num_threads(resources.threads)
+        if resources.cache is None:
+            with tempfile.TemporaryDirectory(prefix="bricolage-inductor-") as folder:
+                return _load(_package(region, variant, Path(folder) / "region.pt2"), resources)
+        folder = resources.cache / self.name
+        folder.mkdir(parents=True, exist_ok=True)
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder / "generated"))
+        path = folder / f"{content_key(region, str(resources.threads))}-{variant}.pt2"
+        if not path.exists():
+            partial = path.with_name(f"{path.stem}.{os.getpid()}.partial.pt2")
+            _package(region, variant, partial)
+            partial.replace(path)
+        return _load(path, resources)
+
+
+def _package(region: RegionModel, variant: str, path: Path) -> Path:
+    import torch
+    from torch._inductor import aoti_compile_and_package
+
+    module = lowered(region, Inductor.title, variant)
+    examples = tuple(torch.zeros(info.sizes, dtype=tensor_of(_empty(info)).dtype) for info in region.inputs)
+    with torch.no_grad():
+        program = torch.export.export(module, examples, strict=False)
+        aoti_compile_and_package(program, package_path=str(path), inductor_configs=_CONFIG)
+    return path
+
+
+def _load(path: Path, resources: Resources) -> Kernel:
+    import torch
+
+    del resources
+    return TorchKernel(torch._inductor.aoti_load_package(str(path)))
+
+
+def _empty(info: Any) -> Any:
+    import numpy as np
+
+    return np.empty(0, dtype=info.numpy)

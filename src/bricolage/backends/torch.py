@@ -1,0 +1,128 @@
+"""PyTorch eager on oneDNN: one library call for each operator, with nothing decided at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bricolage.backends.capabilities import engine_claims
+from bricolage.backends.features import has_bfloat16
+from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed
+from bricolage.errors import Refused, UnsupportedOperator
+from bricolage.options import Precision
+from bricolage.runtime.kernel import Array, Call, Kernel
+
+_SPINS = 2000
+"""How long an idle OpenMP thread of ours watches for work, in loop turns (some 10 µs), where other runtimes wait for cores."""
+
+
+class Torch(Backend):
+    """Eager execution of the lowered graph, in the layout as exported or channels-last."""
+
+    name: ClassVar[str] = "torch"
+    title: ClassVar[str] = "PyTorch eager"
+    kind: ClassVar[Kind] = "kernels"
+    dynamic: ClassVar[bool] = True
+
+    def status(self) -> Status:
+        return installed("torch", "torch", "torch")
+
+    def claims(self) -> Iterable[Claim]:
+        return engine_claims(self.name)
+
+    def variants(self, precision: Precision) -> Sequence[str]:
+        return ("f32", "f32-nhwc", "bf16") if precision == "medium" and has_bfloat16() else ("f32", "f32-nhwc")
+
+    def environment(self, resources: Resources) -> dict[str, str]:
+        return openmp(resources)
+
+    def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
+        import torch
+
+        if variant == "f32-nhwc" and not any(len(i.shape or ()) in (4, 5) for i in (*region.inputs, *region.outputs)):
+            raise Refused(backend=self.title, reason="no image-like tensors, so there is no other layout")
+        torch.set_num_threads(resources.threads)
+        return TorchKernel(lowered(region, self.title, variant))
+
+
+def openmp(resources: Resources) -> dict[str, str]:
+    """Settings of the OpenMP runtime, which it reads once, when it is loaded."""
+    settings = {"OMP_NUM_THREADS": str(resources.threads)}
+    if not resources.alone:
+        settings["GOMP_SPINCOUNT"] = str(_SPINS)
+    return settings
+
+
+def lowered(region: RegionModel, title: str, variant: str) -> Any:
+    """The region as a torch module in the variant asked for.
+
+    Raises:
+        Refused: an operator has no lowering.
+    """
+    import torch
+
+    from bricolage.lowering.torch import lower
+
+    try:
+        return lower(
+            region.model,
+            float_dtype=torch.bfloat16 if variant == "bf16" else None,
+            channels_last=variant == "f32-nhwc",
+        )
+    except UnsupportedOperator as error:
+        raise Refused(backend=title, reason=error.sentence) from error
+
+
+class TorchKernel(Kernel):
+    """A callable on torch tensors that returns a tuple of tensors."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
+        import torch
+
+        function = self._function
+        arguments = [tensor_of(array) for array in inputs]
+        targets = [tensor_of(array) for array in outputs]
+        inference = torch.inference_mode
+
+        def call() -> None:
+            with inference():
+                for target, result in zip(targets, function(*arguments), strict=True):
+                    target.copy_(result)
+
+        return call
+
+    def run(self, inputs: Sequence[object]) -> list[object]:
+        import torch
+
+        with torch.inference_mode():
+            results = self._function(*[tensor_of(np.asarray(value)) for value in inputs])
+        return [array_of(result) for result in results]
+
+
+def tensor_of(array: Array) -> Any:
+    """A tensor over the array's own memory (bfloat16 and the 8-bit floats by their bits)."""
+    import torch
+
+    if array.dtype.kind != "V":
+        return torch.from_numpy(array)
+    bits = array.view(np.uint8 if array.dtype.itemsize == 1 else np.int16)
+    return torch.from_numpy(bits).view(getattr(torch, array.dtype.name))
+
+
+def array_of(tensor: Any) -> Array:
+    """A contiguous array with the tensor's values."""
+    import ml_dtypes
+    import torch
+
+    tensor = tensor.contiguous()
+    try:
+        array: Array = tensor.numpy()
+    except TypeError:
+        bits = tensor.view(torch.uint8 if tensor.element_size() == 1 else torch.int16).numpy()
+        array = bits.view(getattr(ml_dtypes, str(tensor.dtype).removeprefix("torch.")))
+    return array

@@ -1,0 +1,86 @@
+"""XLA on the processor, reached through JAX."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bricolage.backends.capabilities import engine_claims
+from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed
+from bricolage.errors import Refused, UnsupportedOperator
+from bricolage.runtime.kernel import Array, Call, Kernel
+
+
+class Xla(Backend):
+    """One compiled program for each region; weights are arguments that stay on the device."""
+
+    name: ClassVar[str] = "xla"
+    title: ClassVar[str] = "XLA"
+    kind: ClassVar[Kind] = "engine"
+    compiles_slowly: ClassVar[bool] = True
+
+    def status(self) -> Status:
+        return installed("jax", "jax", "xla")
+
+    def claims(self) -> Iterable[Claim]:
+        return engine_claims(self.name)
+
+    def environment(self, resources: Resources) -> dict[str, str]:
+        # The thread pool takes its size from NPROC when the client is made.
+        return {"JAX_PLATFORMS": "cpu", "NPROC": str(resources.threads), "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+    def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
+        del variant  # there is one
+        for name, value in self.environment(resources).items():
+            os.environ.setdefault(name, value)
+        import jax
+
+        from bricolage.lowering.jax import lower
+
+        if any(not info.static for info in (*region.inputs, *region.outputs)):
+            raise Refused(backend=self.title, reason="shapes must be known when it compiles")
+        try:
+            function, constants = lower(region.model)
+        except UnsupportedOperator as error:
+            raise Refused(backend=self.title, reason=error.sentence) from error
+        with jax.enable_x64(True):
+            weights = {name: jax.device_put(array) for name, array in constants.items()}
+            examples = [jax.ShapeDtypeStruct(info.sizes, info.numpy) for info in region.inputs]
+            compiled = jax.jit(function).lower(weights, *examples).compile()
+        return _Kernel(compiled, weights)
+
+
+class _Kernel(Kernel):
+    def __init__(self, compiled: Callable[..., Any], weights: dict[str, Any]) -> None:
+        self._compiled = compiled
+        self._weights = weights
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
+        import jax
+
+        compiled, weights = self._compiled, self._weights
+        with jax.enable_x64(True):
+            arguments = [_shared(array) for array in inputs]
+
+        def call() -> None:
+            for target, result in zip(outputs, compiled(weights, *arguments), strict=True):
+                np.copyto(target, np.asarray(result))
+
+        return call
+
+    def run(self, inputs: Sequence[object]) -> list[object]:
+        import jax
+
+        with jax.enable_x64(True):
+            results = self._compiled(self._weights, *[np.asarray(value) for value in inputs])
+        return [np.array(result) for result in results]
+
+
+def _shared(array: Array) -> Any:
+    """A JAX array over the buffer's own memory. JAX takes arrays to be immutable, which holds during each call."""
+    import jax
+
+    return jax.device_put(array, may_alias=True)

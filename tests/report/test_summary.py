@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import json
+
+import report_samples as samples
+
+from bricolage.plan.codec import decode
+from bricolage.plan.plan import Plan
+from bricolage.report.summary import summary
+
+
+def test_summary_has_what_scripts_rely_on() -> None:
+    plan, _ = samples.small()
+    loaded = json.loads(json.dumps(summary(plan)))
+    assert {
+        "model",
+        "precision",
+        "chosen",
+        "speedup_vs_best_single",
+        "speedup_ci",
+        "significant",
+        "plan",
+        "seconds",
+    } <= set(loaded)
+    assert {"name", "median_ms", "ci_ms", "error", "accepted", "reason"} <= set(loaded["contestants"][0])
+    assert decode(Plan, loaded["plan"]) == plan
+    assert "buckets" not in loaded
+
+
+def test_several_buckets_are_listed_and_the_first_is_on_top() -> None:
+    plan, _ = samples.several()
+    result = summary(plan)
+    assert [b["sizes"]["batch"] for b in result["buckets"]] == [1, 8]
+    assert result["chosen"] == result["buckets"][0]["chosen"] != result["buckets"][1]["chosen"]

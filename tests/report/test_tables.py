@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import dataclasses
+import io
+
+import pytest
+import report_samples as samples
+from rich.console import Console
+
+from bricolage.report import tables
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_result_fits_the_width_and_says_everything(width: int) -> None:
+    plan, _ = samples.small()
+    text = tables.text(tables.result(plan, width), width)
+    assert max(map(len, text.splitlines())) <= width
+    for wanted in (
+        "plan exact",
+        "4.83 ms",
+        "4.76-4.93 ms",
+        "1.14x",
+        "3.1e-07",
+        "yes",
+        "no",
+        "Sample CPU",
+        "openvino 2025.4.0",
+    ):
+        assert wanted in text
+    assert "error 8.0e-03 exceeds the limit 1.2e-06" in text
+    assert text.rstrip().endswith("1.14x faster than openvino f32, 95 % CI 1.12-1.16, significant")
+
+
+def test_reasons_stand_under_the_table_where_it_is_narrow() -> None:
+    plan, _ = samples.small()
+    assert "Reason" not in tables.text(tables.contestants(plan.buckets[0], 80), 80)
+    assert "Reason" in tables.text(tables.contestants(plan.buckets[0], 120), 120)
+
+
+def test_every_bucket_is_shown() -> None:
+    plan, _ = samples.several()
+    text = tables.text(tables.result(plan, 100))
+    assert "batch=1, sequence=128" in text and "batch=8, sequence=128" in text
+    assert "significant\n" in text and "no significant gain" in text
+
+
+def colours(monkeypatch: pytest.MonkeyPatch, no_color: bool) -> str:
+    if no_color:
+        monkeypatch.setenv("NO_COLOR", "1")
+    else:
+        monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    plan, _ = samples.small()
+    stream = io.StringIO()
+    Console(file=stream, width=100, force_terminal=True).print(tables.result(plan, 100))
+    return stream.getvalue()
+
+
+def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "\x1b[1;32m" in colours(monkeypatch, no_color=False)
+    assert "32m" not in colours(monkeypatch, no_color=True)
+
+
+def test_names_are_neither_markup_nor_terminal_commands() -> None:
+    plan, _ = samples.small()
+    bucket = plan.buckets[0]
+    odd = dataclasses.replace(bucket.contestants[-1], name="[bold]x\x1b[2J", reason="[/nothing] \x1b]0;t\x07")
+    bucket = dataclasses.replace(bucket, contestants=(*bucket.contestants[:-1], odd))
+    text = tables.text(tables.contestants(bucket, 120), 120)
+    assert "[bold]x?[2J" in text and "[/nothing] ?]0;t?" in text and "\x1b" not in text

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import report_samples as samples
+
+from bricolage.report import words
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (0.0, "0 ms"), (0.00123, "1.23 µs"), (0.0999, "0.10 ms"), (4.827, "4.83 ms"), (12.34, "12.3 ms"),
+     (99.97, "100 ms"), (456.7, "457 ms"), (1234.0, "1.23 s")],
+)  # fmt: skip
+def test_milliseconds(value: float | None, text: str) -> None:
+    assert words.milliseconds(value) == text
+
+
+def test_interval_has_one_unit() -> None:
+    assert words.interval((0.98, 1.02)) == "0.98-1.02 ms"
+    assert words.interval((0.08, 0.12)) == "0.08-0.12 ms"
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.04, "0.0 s"), (12.4, "12 s"), (59.7, "1 min 0 s"), (185, "3 min 5 s")])
+def test_seconds(value: float, text: str) -> None:
+    assert words.seconds(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(512, "512 B"), (4096, "4 KiB"), (1536, "1.5 KiB"), (3 << 30, "3 GiB")])
+def test_size(value: int, text: str) -> None:
+    assert words.size(value) == text
+
+
+def test_verdict_of_a_gain() -> None:
+    plan, _ = samples.small()
+    assert words.verdict(plan.buckets[0]) == "1.14x faster than openvino f32, 95 % CI 1.12-1.16, significant"
+
+
+def test_verdict_without_gain() -> None:
+    plan, _ = samples.small(gain=False)
+    assert words.verdict(plan.buckets[0]).startswith("no significant gain: shipping openvino f32 (")
+
+
+def test_verdict_of_a_bucket_whose_winner_did_not_race() -> None:
+    plan, _ = samples.small()
+    bucket = dataclasses.replace(plan.buckets[0], chosen="torch f64")
+    assert words.verdict(bucket) == "shipping torch f64"
+
+
+def test_ranked_puts_wrong_and_failed_ones_last() -> None:
+    plan, _ = samples.small()
+    names = [c.name for c in words.ranked(plan.buckets[0])]
+    assert names[0] == "plan exact"
+    assert names[-2:] == ["inductor bf16", "iree f32"]
+
+
+def test_match() -> None:
+    plan, _ = samples.small()
+    marks = {c.name: words.match(c) for c in plan.buckets[0].contestants}
+    assert (marks["plan exact"], marks["inductor bf16"], marks["iree f32"]) == ("yes", "no", "-")

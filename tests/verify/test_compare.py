@@ -1,0 +1,129 @@
+"""Error metrics: what they are on known cases, and what holds for any arrays."""
+
+from __future__ import annotations
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from bricolage.verify.compare import acceptance_bound, compare, relative_error
+
+finite = st.floats(-1e6, 1e6, allow_nan=False, width=32)
+pairs = hnp.array_shapes(max_dims=3, max_side=5).flatmap(
+    lambda shape: st.tuples(
+        hnp.arrays(np.float64, shape, elements=finite), hnp.arrays(np.float64, shape, elements=finite)
+    )
+)
+
+
+def test_known_values() -> None:
+    r = np.array([3.0, 4.0])
+    assert relative_error([np.array([3.0, 4.0])], [r]) == 0.0
+    assert relative_error([np.array([3.0, 9.0])], [r]) == pytest.approx(1.0)
+    assert relative_error([r, r * 1.5], [r, r]) == pytest.approx(0.5)
+    (metrics,) = compare([np.array([3.0, 4.5])], [r], bound=0.01, names=["y"]).outputs
+    assert metrics.name == "y"
+    assert metrics.l0 == 0.5
+    assert metrics.l1 == pytest.approx(0.5 / 7)
+    assert metrics.l2 == pytest.approx(0.1)
+    assert metrics.linf == pytest.approx(0.125)
+    assert metrics.minimum_tolerance == pytest.approx(0.5 / (4 + math.sqrt(12.5)))
+
+
+def test_special_numbers() -> None:
+    inf, nan = math.inf, math.nan
+    r = np.array([1.0, inf, -inf, nan])
+    assert relative_error([r.copy()], [r]) == 0.0
+    assert relative_error([np.array([1.5, inf, -inf, nan])], [r]) == pytest.approx(0.5)
+    for wrong in (
+        [1, -inf, -inf, nan],
+        [1, inf, -inf, 0],
+        [nan, inf, -inf, nan],
+        [inf, inf, -inf, nan],
+        [1, nan, -inf, nan],
+    ):
+        assert relative_error([np.array(wrong, float)], [r]) == inf
+    assert relative_error([np.array([nan])], [np.array([nan])]) == 0.0
+
+
+def test_zero_reference_is_judged_in_absolute_terms() -> None:
+    zero = np.zeros(4)
+    assert relative_error([zero], [zero]) == 0.0
+    assert relative_error([np.full(4, 1e-7)], [zero]) == pytest.approx(1e-7)
+    (metrics,) = compare([np.full(4, 1e-7)], [zero], bound=1e-6).outputs
+    assert metrics.l0 == 0.0 and metrics.linf == pytest.approx(1e-7) and metrics.cosine == 0.0
+
+
+def test_very_large_and_very_small_numbers() -> None:
+    for size in (1e300, 1e-300):
+        r = np.array([size, 2 * size])
+        assert relative_error([r * 1.01], [r]) == pytest.approx(0.01)
+    assert relative_error([np.array([1e308])], [np.array([-1e308])]) == pytest.approx(2.0)
+
+
+def test_discrete_types() -> None:
+    ids = np.array([1, 2, 3, 4])
+    assert relative_error([np.array([1, 2, 3, 5])], [ids]) == 0.25
+    assert relative_error([ids.astype(np.int32)], [ids]) == 0.0
+    assert relative_error([np.array([True, False])], [np.array([True, True])]) == 0.5
+    words = np.array(["a", "b"], dtype=object)
+    assert relative_error([np.array(["a", "c"], dtype=object)], [words]) == 0.5
+
+
+def test_shapes_counts_and_empties() -> None:
+    assert relative_error([np.zeros((0, 3))], [np.zeros((0, 3))]) == 0.0
+    assert relative_error([np.zeros((3, 0))], [np.zeros((0, 3))]) == math.inf
+    assert relative_error([np.zeros((1, 3))], [np.zeros(3)]) == math.inf
+    assert relative_error([], [np.zeros(3)]) == math.inf
+    assert relative_error([], []) == 0.0
+    assert compare([], [np.zeros(3)], bound=1.0).error == math.inf
+
+
+def test_sequences_and_optionals() -> None:
+    r = [np.array([3.0, 4.0]), np.array([1])]
+    assert relative_error([r], [r]) == 0.0
+    assert relative_error([[r[0]]], [r]) == math.inf
+    assert relative_error([None], [None]) == 0.0 and relative_error([None], [r]) == math.inf
+    assert [m.name for m in compare([r], [r], bound=0, names=["y"]).outputs] == ["y[0]", "y[1]"]
+
+
+def test_low_precision_and_complex_outputs() -> None:
+    r = np.array([1.0, 2.0])
+    assert relative_error([r.astype(ml_dtypes.bfloat16)], [r]) == 0.0
+    assert relative_error([np.array([1 + 1j])], [np.array([1 + 0j])]) == pytest.approx(1.0)
+
+
+@given(pairs, st.floats(1e-8, 1e-1))
+def test_metrics_are_consistent(pair: tuple[np.ndarray, np.ndarray], tolerance: float) -> None:
+    y, r = pair
+    comparison = compare([y], [r], bound=tolerance)
+    (metrics,) = comparison.outputs
+    assert comparison.error == pytest.approx(relative_error([y], [r]))
+    assert (metrics.l0 == 0.0) == (metrics.minimum_tolerance <= tolerance)
+    assert (metrics.l2 == 0.0) == np.array_equal(y, r)
+    assert 0.0 <= metrics.l0 <= 1.0 and -1.0 <= metrics.cosine <= 1.0
+    assert comparison.accepted == (metrics.l2 <= tolerance)
+
+
+@given(pairs, st.floats(0.1, 1e3))
+def test_scaling_both_changes_nothing(pair: tuple[np.ndarray, np.ndarray], factor: float) -> None:
+    y, r = pair
+    assume(r.any())
+    assert relative_error([y * factor], [r * factor]) == pytest.approx(relative_error([y], [r]), rel=1e-9, abs=1e-12)
+
+
+@given(pairs)
+def test_agrees_with_the_definition(pair: tuple[np.ndarray, np.ndarray]) -> None:
+    y, r = pair
+    assume(np.linalg.norm(r) > 1e-3)
+    assert relative_error([y], [r]) == pytest.approx(np.linalg.norm(y - r) / np.linalg.norm(r), rel=1e-9)
+
+
+def test_acceptance_bound() -> None:
+    assert acceptance_bound(1e-6, 1e-8) == 1e-6
+    assert acceptance_bound(1e-6, 1e-6) == 4e-6

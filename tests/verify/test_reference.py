@@ -1,0 +1,200 @@
+"""The float64 reference against other evaluators, with and without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+
+from bricolage.errors import NoReference
+from bricolage.verify.compare import relative_error
+from bricolage.verify.inputs import generate
+from bricolage.verify.reference import Evaluator, Library, evaluate, original_error
+from tests.verify.models import BOOL, I64, F, bert_like, convolutional, looping, make
+
+LIBRARIES: tuple[Library, ...] = ("torch", "onnx")
+MODELS: dict[str, Callable[[], ir.Model]] = {"conv": convolutional, "bert": bert_like, "loop": looping}
+
+
+def float32(model: ir.Model, inputs: dict) -> list:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    return ort.InferenceSession(ir.to_proto(model).SerializeToString(), options).run(None, inputs)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("name", MODELS)
+def test_close_to_float32_runtimes_but_not_equal(name: str, library: Library) -> None:
+    model = MODELS[name]()
+    inputs = generate(model)
+    found = evaluate(model, inputs, library=library)
+    assert list(found) == ["y"] and found["y"].dtype == np.float64
+    for other in (float32(model, inputs), ReferenceEvaluator(ir.to_proto(model)).run(None, inputs)):
+        assert 0 < relative_error(other, [found["y"]]) < 1e-5
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_both_libraries_agree_to_float64(name: str) -> None:
+    model = MODELS[name]()
+    inputs = generate(model)
+    one, two = (evaluate(model, inputs, library=library)["y"] for library in LIBRARIES)
+    assert relative_error([one], [two]) < 1e-12  # epsilon of BatchNormalization is a float32 number in one of them
+
+
+def test_the_convolutional_model_by_hand() -> None:
+    """An independent float64 computation of one output pixel before pooling."""
+    model = convolutional()
+    x = generate(model)["x"]
+    kept = evaluate(model, {"x": x}, keep=["c"])["c"]
+    w = model.graph.initializers["w"].const_value.numpy().astype(np.float64)
+    expected = np.einsum("nchw,ochw->no", x[:, :, 2:5, 3:6].astype(np.float64), w)
+    np.testing.assert_allclose(kept[:, :, 3, 4], expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_intermediates_are_kept(library: Library) -> None:
+    model = convolutional()
+    inputs = generate(model)
+    found = evaluate(model, inputs, keep=["r", "logits", "x"], library=library)
+    assert list(found) == ["y", "r", "logits", "x"]
+    softmax = np.exp(found["logits"] - found["logits"].max(-1, keepdims=True))
+    np.testing.assert_allclose(found["y"], softmax / softmax.sum(-1, keepdims=True), rtol=1e-12)
+    assert (found["r"] >= 0).all() and found["r"].shape == (2, 4, 8, 8)
+    with pytest.raises(NoReference, match="nothing_of_that_name"):
+        evaluate(model, inputs, keep=["nothing_of_that_name"])
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_original_error_is_that_of_float32(library: Library) -> None:
+    model = convolutional()
+    inputs = generate(model)
+    error = original_error(model, inputs, evaluate(model, inputs), library=library)
+    assert 1e-9 < error < 1e-5
+
+
+def test_original_error_of_a_float16_model_is_that_of_float16() -> None:
+    half = TensorProto.FLOAT16
+    w = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float16)
+    model = make(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": (half, [4, 64])}, {"y": (half, [4, 64])}, {"w": w}
+    )
+    inputs = generate(model)
+    reference = evaluate(model, inputs)
+    np.testing.assert_allclose(reference["y"], inputs["x"].astype(np.float64) @ w.astype(np.float64), rtol=1e-12)
+    assert 1e-5 < original_error(model, inputs, reference) < 1e-2
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_casts_and_constants_are_widened(library: Library) -> None:
+    """1 + 1e-12 is 1 in float32: it survives only if nothing on the way is narrowed."""
+    nodes = [
+        helper.make_node("Constant", [], ["tiny"], value_float=1e-12),
+        helper.make_node("ConstantOfShape", ["shape"], ["ones"], value=helper.make_tensor("one", F, [1], [1.0])),
+        helper.make_node("Cast", ["n"], ["zeros"], to=F),
+        helper.make_node("Sum", ["ones", "tiny", "zeros"], ["sum"]),
+        helper.make_node("Cast", ["sum"], ["y"], to=TensorProto.FLOAT16),
+    ]
+    model = make(nodes, {"n": (I64, [3])}, {"y": (TensorProto.FLOAT16, [3])}, {"shape": np.int64([3])})
+    found = evaluate(model, {"n": np.zeros(3, np.int64)}, library=library)["y"]
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found - 1.0, 1e-12, rtol=1e-3)
+
+
+def test_operators_that_torch_does_not_know_run_between_stretches() -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("SequenceConstruct", ["h", "x"], ["q"]),
+        helper.make_node("ConcatFromSequence", ["q"], ["c"], axis=1),
+        helper.make_node("Relu", ["c"], ["y"]),
+    ]
+    w = np.random.default_rng(0).standard_normal((3, 3)).astype(np.float32)
+    model = make(nodes, {"x": (F, [2, 3])}, {"y": (F, [2, 6])}, {"w": w})
+    evaluator = Evaluator(model)
+    inputs = generate(model)
+    x = inputs["x"].astype(np.float64)
+    for _ in range(2):  # the second call uses what the first prepared
+        found = evaluator(inputs)["y"]
+        np.testing.assert_allclose(found, np.maximum(np.concatenate([x @ w.astype(np.float64), x], 1), 0), rtol=1e-13)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_inputs_and_constants_may_be_outputs(library: Library) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Identity", ["k"], ["z"])]
+    model = make(nodes, {"x": (F, [2])}, {"y": (F, [2]), "z": (F, [2])}, {"k": np.float32([1, 2])})
+    found = evaluate(model, {"x": np.float32([-1, 3])}, library=library)
+    np.testing.assert_array_equal(found["y"], [0, 3])
+    np.testing.assert_array_equal(found["z"], [1, 2])
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_omitted_outputs_and_several_types(library: Library) -> None:
+    nodes = [
+        helper.make_node("TopK", ["x", "k"], ["values", "indices"]),
+        helper.make_node("MaxPool", ["image"], ["pooled", ""], kernel_shape=[2]),
+        helper.make_node("Greater", ["x", "zero"], ["positive"]),
+        helper.make_node("Gather", ["table", "indices"], ["picked"]),
+    ]
+    outputs = {"indices": (I64, [2]), "positive": (BOOL, [4]), "picked": (F, [2]), "pooled": (F, [1, 1, 3])}
+    constants = {"k": np.int64([2]), "zero": np.float32(0), "table": np.arange(4, dtype=np.float32)}
+    model = make(nodes, {"x": (F, [4]), "image": (F, [1, 1, 4])}, outputs, constants)
+    x = np.float32([0.5, -1, 3, 2])
+    found = evaluate(model, {"x": x, "image": x.reshape(1, 1, 4)}, library=library)
+    assert found["indices"].tolist() == [2, 3] and found["positive"].tolist() == [True, False, True, True]
+    assert found["picked"].tolist() == [2, 3] and found["pooled"].tolist() == [[[0.5, 3, 3]]]
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("inputs", [["n", "", "x"], ["", "go", "x"]])
+def test_loops_without_condition_or_count(library: Library, inputs: list[str]) -> None:
+    """The body doubles while the sum is below 20."""
+    info = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["h", "h"], ["h2"]),
+            helper.make_node("ReduceSum", ["h2"], ["s"], keepdims=0),
+            helper.make_node("Less", ["s", "limit"], ["go2"]),
+        ],
+        "body",
+        [info("i", I64, []), info("go1", BOOL, []), info("h", F, [2])],
+        [info("go2", BOOL, []), info("h2", F, [2])],
+    )
+    constants = {"n": np.int64(50), "go": np.asarray(True), "limit": np.float32(20)}
+    used = {name: value for name, value in constants.items() if name in (*inputs, "limit")}
+    model = make([helper.make_node("Loop", inputs, ["y"], body=body)], {"x": (F, [2])}, {"y": (F, [2])}, used)
+    feeds = {"x": np.float32([1, 2])}
+    np.testing.assert_array_equal(evaluate(model, feeds, library=library)["y"], [8, 16])
+    np.testing.assert_array_equal(float32(model, feeds)[0], [8, 16])
+
+
+def test_a_value_that_torch_cannot_compute_sends_only_its_operator_to_onnx() -> None:
+    """A failing stretch is halved until the operator at fault stands alone."""
+    model = bert_like()
+    inputs = generate(model)
+    evaluator = Evaluator(model)
+    expected = evaluator(inputs)["y"]
+    stretches = evaluator._stretches
+    first = stretches[0]
+    assert len(first.nodes) == len(model.graph)
+
+    def broken(*_: object) -> object:
+        raise RuntimeError("no kernel")
+
+    first.module = broken
+    np.testing.assert_allclose(evaluator(inputs)["y"], expected, rtol=1e-13)
+    assert [len(stretch.nodes) for stretch in evaluator._stretches] == [7, 7]
+
+
+def test_no_reference() -> None:
+    model = convolutional()
+    with pytest.raises(NoReference, match="input 'x' is missing"):
+        evaluate(model, {})
+    node = helper.make_node("NhwcConv", ["x", "x"], ["y"], domain="com.microsoft", name="the_node")
+    unknown = make([node], {"x": (F, [1, 2, 2, 1])}, {"y": (F, None)})
+    for library in LIBRARIES:
+        with pytest.raises(NoReference, match="the_node"):
+            evaluate(unknown, generate(unknown), library=library)
