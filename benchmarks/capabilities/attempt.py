@@ -15,11 +15,10 @@ from benchmarks.capabilities.trials import Trial
 from bricolage.backends.interface import Backend, RegionModel, Resources
 from bricolage.errors import BricolageError, Refused, UnsupportedOperator
 from bricolage.graph.extract import share_weights, write_model
-from bricolage.graph.graph import TensorInfo
+from bricolage.runtime.buffers import aligned
 
 Outcome = Literal["passes", "refuses", "wrong", "crashes", "times-out", "void"]
 """`void`: the expected outputs do not hold for the version tried, so the trial says nothing."""
-_ALIGNMENT = 64
 _REASON_LENGTH = 160
 
 
@@ -56,8 +55,8 @@ def attempt(backend: Backend, trial: Trial, resources: Resources) -> Result:
 
 
 def _bound(kernel: object, region: RegionModel, trial: Trial) -> list[list[object]]:
-    inputs = [_buffer(info) for info in region.inputs]
-    outputs = [_buffer(info) for info in region.outputs]
+    inputs = [aligned(info.sizes, info.numpy) for info in region.inputs]
+    outputs = [aligned(info.sizes, info.numpy) for info in region.outputs]
     for buffer, value in zip(inputs, trial.inputs, strict=True):
         np.copyto(buffer, np.asarray(value).reshape(buffer.shape), casting="no")
     call = kernel.bind(inputs, outputs)  # type: ignore[attr-defined]
@@ -68,13 +67,6 @@ def _bound(kernel: object, region: RegionModel, trial: Trial) -> list[list[objec
         call()
         runs.append([buffer.copy() for buffer in outputs])
     return runs
-
-
-def _buffer(info: TensorInfo) -> np.ndarray:
-    """A C-contiguous array at an address divisible by 64."""
-    raw = np.zeros(info.elements * info.numpy.itemsize + _ALIGNMENT, dtype=np.uint8)
-    start = -raw.ctypes.data % _ALIGNMENT
-    return raw[start : start + info.elements * info.numpy.itemsize].view(info.numpy).reshape(info.sizes)
 
 
 def _short(reason: object) -> str:

@@ -56,7 +56,7 @@ def small(tmp_path: Path) -> Path:
 def several(tmp_path: Path) -> Path:
     """An artifact with two shape buckets."""
     plan, graphs = samples.several()
-    return save(plan, graphs, tmp_path / "parts", tmp_path / "several.bricolage")
+    return save(plan, graphs, tmp_path / "several-parts", tmp_path / "several.bricolage")
 
 
 def model_proto() -> onnx.ModelProto:

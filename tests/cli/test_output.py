@@ -13,7 +13,9 @@ from bricolage.errors import NotWritable
 
 
 def test_write_is_whole_or_not_at_all(tmp_path: Path) -> None:
-    target = tmp_path / "result"
+    folder = tmp_path / "results"
+    folder.mkdir()
+    target = folder / "result"
     output.write_text(target, "old")
 
     def full(file: IO[bytes]) -> None:
@@ -22,7 +24,7 @@ def test_write_is_whole_or_not_at_all(tmp_path: Path) -> None:
 
     with pytest.raises(NotWritable, match="No space left on device"):
         output.write(target, full)
-    assert target.read_text() == "old" and list(tmp_path.iterdir()) == [target]
+    assert target.read_text() == "old" and list(folder.iterdir()) == [target]
 
 
 def test_full_disk_is_reported() -> None:
@@ -39,9 +41,9 @@ def test_unwritable_places_are_found_before_the_work(path: str) -> None:
         output.check_writable(Path(path))
 
 
-def test_check_leaves_nothing_behind(tmp_path: Path) -> None:
-    output.check_writable(tmp_path / "a", None, tmp_path / "b")
-    assert list(tmp_path.iterdir()) == []
+def test_check_leaves_nothing_behind() -> None:
+    output.check_writable(Path("a"), None, Path("b"))
+    assert list(Path().iterdir()) == []
 
 
 def test_libraries_cannot_write_on_stdout(capfd: pytest.CaptureFixture[str]) -> None:

@@ -110,8 +110,7 @@ class Leaks(Honest):
     name: ClassVar[str] = "leaks"
 
     def when_compiled(self) -> None:
-        for _ in range(100):
-            _hoard.append(np.ones(16 << 20, dtype=np.uint8))
+        _hoard.extend(np.ones(16 << 20, dtype=np.uint8) for _ in range(100))
         time.sleep(30)
 
 

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bricolage.cost.database import EXPIRY_S, FILE, OUTCOMES, Cost, CostKey, Database
+from bricolage.cost.database import FILE, Database
+from bricolage.cost.entries import EXPIRY_S, OUTCOMES, Cost, CostKey
 from bricolage.cost.statistics import Latency
 
 KEY = CostKey("region", "backend", "1.0", "f32", "machine", 2, False)

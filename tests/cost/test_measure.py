@@ -14,7 +14,8 @@ import pytest
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
-from bricolage.cost.database import Cost, Database
+from bricolage.cost.database import Database
+from bricolage.cost.entries import Cost
 from bricolage.cost.loading import CandidateSpec, Limits
 from bricolage.cost.measure import Event, Measurer, RegionTask
 from bricolage.cost.pool import Pool
@@ -164,9 +165,9 @@ def test_a_hang_is_left_behind_when_time_is_up(measurer: Measurer, tmp_path: Pat
 
 def test_near_ties_get_more_rounds_and_others_do_not(measurer: Measurer, tmp_path: Path) -> None:
     measurer.schedule = replace(SCHEDULE, rounds=6, most_rounds=24, hopeless=100.0)
-    costs = named(measurer.measure([task(tmp_path, ("honest", "0.3"), ("twin", "0.3"), ("honest", "0.9"))]))
+    costs = named(measurer.measure([task(tmp_path, ("honest", "0.3"), ("twin", "0.3"), ("honest", "15"))]))
     rounds = {name: cost.latency.samples for name, cost in costs.items() if cost.latency}
-    assert rounds["honest 0.9"] == 6
+    assert rounds["honest 15"] == 6
     tied = [costs["honest 0.3"], costs["twin 0.3"]]
     assert rounds["honest 0.3"] == rounds["twin 0.3"]
     closed = [cost for cost in tied if cost.latency and cost.latency.width <= 0.02]

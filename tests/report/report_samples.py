@@ -146,7 +146,9 @@ def bucket_of(
         predicted_ms=predicted,
         original_error=3.0e-7,
         bound=1e-6,
-        quality=Quality(abs(predicted - measured) / measured, 0.0, -0.123 if gain else 0.0),
+        quality=Quality(
+            additive_error=predicted / measured - 1, apparent_loss=-0.123 if gain else 0.0, optimality_loss=0.0
+        ),
         boundaries=boundaries,
         seconds={"read": 0.4, "reference": 2.2, "measure": 41.5, "place": 0.7, "refine": 22.0, "race": 24.8},
     )

@@ -51,7 +51,10 @@ def test_clear_needs_intervals_apart() -> None:
     region = dataclasses.replace(
         plan.buckets[0].regions[0],
         backend="a", variant="f32", cost_ms=1.0,
-        alternatives=(Alternative("a", "f32", "ok", 1.0, (0.9, 1.1), 0.0), Alternative("b", "f32", "ok", 1.2, (1.05, 1.3), 0.0)),
+        alternatives=(
+            Alternative("a", "f32", "ok", 1.0, (0.9, 1.1), 0.0),
+            Alternative("b", "f32", "ok", 1.2, (1.05, 1.3), 0.0),
+        ),
     )  # fmt: skip
     close = regions(dataclasses.replace(plan.buckets[0], regions=(region,)))[0]
     assert close.clear is False

@@ -68,3 +68,19 @@ def test_names_are_neither_markup_nor_terminal_commands() -> None:
     bucket = dataclasses.replace(bucket, contestants=(*bucket.contestants[:-1], odd))
     text = tables.text(tables.contestants(bucket, 120), 120)
     assert "[bold]x?[2J" in text and "[/nothing] ?]0;t?" in text and "\x1b" not in text
+
+
+def test_a_mere_comparison_ships_nothing() -> None:
+    plan, _ = samples.small(gain=False)
+    text = tables.text(tables.result(plan, 100, ships=False), 100)
+    assert "shipping" not in text
+    assert text.rstrip().endswith("plan exact is 0.99x openvino f32: no significant difference")
+
+
+def test_interrupted_search_says_so() -> None:
+    plan, _ = samples.small()
+    assert "interrupted" not in tables.text(tables.result(plan, 100))
+    bucket = dataclasses.replace(plan.buckets[0], interrupted=True)
+    assert "interrupted: this is the best plan" in tables.text(
+        tables.result(dataclasses.replace(plan, buckets=(bucket,)), 100)
+    )

@@ -141,7 +141,9 @@ def _decide(
     known = None if replan else _known_decision(database, key)
     if known is not None:
         return replace(known, graph=bucket.file)
-    arrays, origin = measuring_inputs(bucket.graph, options, inputs)
+    arrays, origin = measuring_inputs(
+        bucket.graph, options, inputs, alone=len(opened.buckets) == 1
+    )
     with open_pool(options) as pool:
         decision = place(
             bucket.graph,

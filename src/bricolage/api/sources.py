@@ -113,16 +113,21 @@ def _sizes_of(model: ir.Model, given: Mapping[str, np.ndarray]) -> dict[str, int
 
 
 def measuring_inputs(
-    graph: Graph, options: Options, given: Mapping[str, np.ndarray] | None
+    graph: Graph, options: Options, given: Mapping[str, np.ndarray] | None, *, alone: bool
 ) -> tuple[dict[str, np.ndarray], str]:
-    """Inputs for measuring and verifying one graph, and where they come from.
+    """Inputs for measuring and verifying one bucket's graph, and where they come from: the given ones for the bucket of
+    their shape (and where there is no other), generated ones for the rest.
 
     Raises:
         MissingInput, UnknownInput, WrongType, WrongShape, NotFinite: the given ones do not fit.
     """
-    if given is not None:
+    if given is not None and (alone or _of_this_shape(graph, given)):
         return dict(inputs.check(graph.model, given)), "given"
     return dict(inputs.choose(graph.model, options.seed).inputs), f"generated with seed {options.seed}"
+
+
+def _of_this_shape(graph: Graph, given: Mapping[str, np.ndarray]) -> bool:
+    return all(np.shape(given[info.name]) == info.shape for info in graph.inputs if info.name in given)
 
 
 def tensor_specs(values: Sequence[ir.Value], model: ir.Model) -> tuple[TensorSpec, ...]:

@@ -78,11 +78,19 @@ class OpenVino(Backend):
             raise Refused(backend=self.title, reason=_reason(error)) from error
         if len(compiled.inputs) != len(region.inputs) or len(compiled.outputs) != len(region.outputs):
             raise Refused(backend=self.title, reason="compilation changed the number of inputs or outputs")
-        for result in compiled.get_runtime_model().get_results():
-            if result.input_value(0).get_node().get_type_name() == "Parameter":
-                # OpenVINO never writes such a result into the output tensor given to it.
-                raise Refused(backend=self.title, reason="an output is an input unchanged")
-        return _Kernel(region, compiled)
+        copied = _unwritten(compiled)
+        if not copied:
+            return _Kernel(region, compiled)
+        if len(region.outputs) > 1:
+            raise Refused(backend=self.title, reason="one of several outputs is an input unchanged")
+        return _Copy(copied[0])
+
+
+def _unwritten(compiled: Any) -> list[int]:
+    """Positions of inputs that are results unchanged. OpenVINO never writes those into the output tensor given to it."""
+    inputs = [port.get_node().get_friendly_name() for port in compiled.inputs]
+    sources = [result.input_value(0).get_node() for result in compiled.get_runtime_model().get_results()]
+    return [inputs.index(node.get_friendly_name()) for node in sources if node.get_type_name() == "Parameter"]
 
 
 @cache
@@ -123,6 +131,19 @@ class _Kernel(Kernel):
         for position, (info, array) in enumerate(zip(self._inputs, inputs, strict=True)):
             request.set_input_tensor(position, _tensor(info, array))
         return request
+
+
+class _Copy(Kernel):
+    """A region that OpenVINO found to compute nothing: its output is one of its inputs."""
+
+    def __init__(self, position: int) -> None:
+        self._position = position
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
+        return partial(np.copyto, outputs[0], inputs[self._position])
+
+    def run(self, inputs: Sequence[object]) -> list[object]:
+        return [np.array(inputs[self._position])]
 
 
 def _tensor(info: TensorInfo, array: Array) -> Any:

@@ -62,3 +62,17 @@ def options(
         shapes=parse_shapes(shapes or []),
         seed=seed,
     )
+
+
+def with_shapes_of(path: Path, options: Options) -> Options:
+    """The options with an artifact's shapes, unless others are given."""
+    import dataclasses
+
+    from bricolage.plan import artifact
+
+    if options.shapes:
+        return options
+    plan, _ = artifact.load(path)
+    names = dict.fromkeys(name for bucket in plan.buckets for name in bucket.sizes)
+    shapes = {name: tuple(bucket.sizes[name] for bucket in plan.buckets) for name in names}
+    return dataclasses.replace(options, shapes=shapes)

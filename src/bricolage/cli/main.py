@@ -56,3 +56,7 @@ def prepare(
 def main() -> None:
     """Runs the command line and exits."""
     app()
+
+
+if __name__ == "__main__":
+    main()

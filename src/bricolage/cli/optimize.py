@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +13,6 @@ from bricolage.cli.guard import guarded
 from bricolage.cli.values import is_artifact
 
 if TYPE_CHECKING:
-    from bricolage.options import Options
     from bricolage.plan.plan import Plan
 
 
@@ -53,7 +51,7 @@ def optimize(
     if not model.exists():
         raise errors.MissingFile(path=model)
     if is_artifact(model):
-        options = _shapes_of(model, options)
+        options = a.with_shapes_of(model, options)
     elif target.resolve() == model.resolve():
         raise errors.BadOption(option="--output", value=target, advice="It would overwrite the model")
     if report is not None and report.resolve() in (model.resolve(), target.resolve()):
@@ -85,15 +83,3 @@ def optimize(
 
 def _gains(plan: Plan) -> list[bool]:
     return [bucket.significant and bucket.chosen != bucket.best_single for bucket in plan.buckets]
-
-
-def _shapes_of(path: Path, options: Options) -> Options:
-    """The options with an artifact's shapes, unless others are given."""
-    from bricolage.plan import artifact
-
-    if options.shapes:
-        return options
-    plan, _ = artifact.load(path)
-    names = dict.fromkeys(name for bucket in plan.buckets for name in bucket.sizes)
-    shapes = {name: tuple(bucket.sizes[name] for bucket in plan.buckets) for name in names}
-    return dataclasses.replace(options, shapes=shapes)

@@ -27,8 +27,14 @@ def logs() -> Console:
 
 
 def show(renderable: RenderableType) -> None:
-    """Prints a result."""
-    console().print(renderable, markup=False)
+    """Prints a result; without a terminal, lines end where their text ends."""
+    target = console()
+    if target.is_terminal:
+        target.print(renderable, markup=False)
+    else:
+        with target.capture() as captured:
+            target.print(renderable, markup=False)
+        print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def show_json(value: Any) -> None:

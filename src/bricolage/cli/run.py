@@ -57,19 +57,23 @@ def bench(
     threads: a.Threads = None,
     backend: a.Backends = None,
     shape: a.Shapes = None,
+    data: a.Inputs = None,
     seed: a.Seed = 0,
     as_json: a.Json = False,
 ) -> None:
     """Race every backend on MODEL side by side, with intervals and a Match column; an artifact's plan takes part."""
-    from bricolage.cli import crash, output, progress
+    from bricolage.cli import crash, output, progress, values
 
     options = a.options(precision, tolerance, effort, budget, threads, backend, shape, seed)
     if not model.exists():
         raise errors.MissingFile(path=model)
+    if values.is_artifact(model):
+        options = a.with_shapes_of(model, options)
+    inputs = None if data is None else values.read_arrays(data)
     with output.stdout_kept(), progress.shown() as shown:
         from bricolage.api.bench import bench as race
 
-        plan = race(model, options, shown)
+        plan = race(model, options, inputs=inputs, progress=shown)
         crash.remember(plan)
     if as_json:
         from bricolage.report.summary import summary
@@ -78,7 +82,7 @@ def bench(
     else:
         from bricolage.report.tables import result
 
-        output.show(result(plan, output.console().width))
+        output.show(result(plan, output.console().width, ships=False))
 
 
 def _describe(array: Any) -> dict[str, Any]:

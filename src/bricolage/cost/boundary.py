@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from bricolage.backends import registry
-from bricolage.cost.database import SCHEMA
+from bricolage.cost.entries import SCHEMA
 from bricolage.cost.loading import CandidateSpec, Job, Stop, never
 from bricolage.cost.measure import Measurer, registry_versions
 from bricolage.cost.probes import relu_region, vector

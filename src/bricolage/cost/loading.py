@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bricolage.cost.database import Outcome
+from bricolage.cost.entries import Outcome
 from bricolage.cost.pool import Answer, Pool, Regime, WorkerProcess
 from bricolage.cost.tensors import load_values
 from bricolage.plan.step import Step

@@ -11,7 +11,8 @@ from typing import Literal
 
 from bricolage.backends import registry
 from bricolage.cache import compiled_directory
-from bricolage.cost.database import Cost, CostKey, Database
+from bricolage.cost.database import Database
+from bricolage.cost.entries import Cost, CostKey
 from bricolage.cost.hardware import Hardware, this_machine
 from bricolage.cost.loading import CandidateSpec, Job, Limits, Loader, Stop, never
 from bricolage.cost.pool import Pool

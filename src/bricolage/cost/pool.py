@@ -28,7 +28,7 @@ from typing import IO
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources
 from bricolage.cost import memory
-from bricolage.cost.database import OUTCOMES, Outcome
+from bricolage.cost.entries import OUTCOMES, Outcome
 
 _LOG = logging.getLogger(__name__)
 _TICK_S = 0.1

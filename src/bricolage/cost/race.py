@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bricolage.cost import memory
-from bricolage.cost.database import Cost
+from bricolage.cost.entries import Cost
 from bricolage.cost.loading import CandidateSpec, Job, Stop, never
 from bricolage.cost.measure import Measurer, cost_of
 from bricolage.cost.rounds import Schedule, latency, one_round

@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from bricolage.errors import BadTorchModel
 from bricolage.frontends.clean import clean
+from bricolage.frontends.upgrade import TARGET
 
 if TYPE_CHECKING:
     import torch
@@ -64,6 +65,7 @@ def from_torch(source: object, example_inputs: object = None, dynamic: object = 
                 dynamic_shapes=dynamic,
                 verbose=False,
                 external_data=False,
+                opset_version=TARGET,  # later opsets hide GELU and attention in operators that few backends know
             )
     except Exception as error:  # user code runs inside the export and may raise anything
         raise BadTorchModel(reason=_reason(error)) from error

@@ -79,7 +79,7 @@ def quality(bucket: Bucket) -> str:
     measured = bucket.winner.median_ms if any(c.name == bucket.chosen for c in bucket.contestants) else None
     predicted = f"predicted {words.milliseconds(bucket.predicted_ms)}, " if bucket.predicted_ms is not None else ""
     q = bucket.quality
-    additive = f"additive error {words.percent(q.additive_error)}, " if q.additive_error is not None else ""
+    additive = f"additive error {words.percent(q.additive_error, sign=True)}, " if q.additive_error is not None else ""
     return (
         f"{words.count(len(bucket.regions), 'region')} of {words.count(bucket.operators, 'operator')}: {predicted}"
         f"measured {words.milliseconds(measured)}; {additive}optimality loss {words.percent(q.optimality_loss)}, "

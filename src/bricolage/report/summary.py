@@ -27,6 +27,7 @@ def bucket_summary(bucket: Bucket) -> dict[str, Any]:
         "speedup_vs_best_single": bucket.speedup_vs_best_single,
         "speedup_ci": list(bucket.speedup_ci),
         "significant": bucket.significant,
+        "interrupted": bucket.interrupted,
         "contestants": [
             {
                 "name": c.name,

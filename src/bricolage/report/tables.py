@@ -34,11 +34,11 @@ def plain(text: str, style: str = "") -> Text:
     return Text("".join(letter if letter.isprintable() else "?" for letter in text), style)
 
 
-def result(plan: Plan, width: int) -> RenderableType:
-    """Header, then contestants and verdict of every bucket."""
+def result(plan: Plan, width: int, ships: bool = True) -> RenderableType:
+    """Header, then contestants and verdict of every bucket. Without `ships` it is a mere comparison."""
     parts: list[RenderableType] = [header(plan)]
     for bucket in plan.buckets:
-        parts += [Text(""), contestants(bucket, width), Text(""), verdict(bucket)]
+        parts += [Text(""), contestants(bucket, width), Text(""), verdict(bucket, ships)]
     return Group(*parts)
 
 
@@ -92,10 +92,15 @@ def _row(bucket: Bucket, contestant: Contestant, wide: bool) -> list[str | Text]
     return [*cells, contestant.reason] if wide else cells
 
 
-def verdict(bucket: Bucket) -> Text:
+def verdict(bucket: Bucket, ships: bool = True) -> Text:
     """The result in one line."""
     gain = bucket.significant and bucket.chosen != bucket.best_single
-    return plain(words.verdict(bucket), style="bold green" if gain else "bold")
+    line = plain(words.verdict(bucket) if ships else words.standing(bucket), style="bold green" if gain else "bold")
+    if bucket.interrupted:
+        line.append(
+            "\ninterrupted: this is the best plan found until then; the same command goes on from there", "bold"
+        )
+    return line
 
 
 def text(renderable: RenderableType, width: int = 100) -> str:

@@ -94,6 +94,17 @@ def verdict(bucket: Bucket) -> str:
     return f"no significant gain: shipping {bucket.chosen} ({milliseconds(bucket.winner.median_ms)})"
 
 
+def standing(bucket: Bucket) -> str:
+    """`verdict` for a race in which nothing ships: who is fastest, and by how much a plan beats the best single backend."""
+    plans = [c for c in bucket.contestants if c.kind == "plan" and c.accepted and c.median_ms]
+    if not plans:
+        return f"fastest: {bucket.best_single}"
+    if bucket.significant and bucket.chosen != bucket.best_single:
+        return verdict(bucket)
+    best = min(plans, key=lambda c: c.median_ms or 0.0)
+    return f"{best.name} is {speedup(bucket, best) or 0.0:.2f}x {bucket.best_single}: no significant difference"
+
+
 def speedup(bucket: Bucket, contestant: Contestant) -> float | None:
     """Speed-up of a contestant against the best single backend; None without a time."""
     base = next((c.median_ms for c in bucket.contestants if c.name == bucket.best_single), None)

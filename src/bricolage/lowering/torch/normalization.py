@@ -7,7 +7,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from bricolage.lowering.torch.convolution import CONVOLUTIONS
 from bricolage.lowering.torch.fused import View, emitter
+from bricolage.lowering.torch.values import Device
 
 
 @emitter("BatchNormalization")

@@ -1,0 +1,189 @@
+"""Latency of what bricolage ships against every single backend, each at its own best settings.
+
+    python -m benchmarks.latency --workload resnet-50 --precision highest
+    python -m benchmarks.latency --workload six,collage --precision all --output out/latency.json
+
+For each workload and precision: `optimize` decides (its time is recorded), the artifact is written, and an *independent*
+race follows in which the artifact's plan and every single backend run interleaved, each in a process of its own, all
+checked against float64 in the same run. The figures are those of this second race.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.machine import Machine, measure
+from benchmarks.workloads import export, workloads
+from bricolage.api.bench import CHALLENGER, bench
+from bricolage.api.optimize import optimize
+from bricolage.cost.hardware import this_machine
+from bricolage.errors import BricolageError
+from bricolage.graph.work import work
+from bricolage.options import PRECISIONS, Options, Precision
+from bricolage.plan.plan import Contestant, Plan
+
+
+@dataclass(frozen=True)
+class Result:
+    """One row: times in milliseconds, ratios above 1 mean that bricolage is faster."""
+
+    workload: str
+    precision: str
+    shipped: str
+    regions: int
+    bricolage_ms: float
+    best_single: str
+    best_single_ms: float
+    ratio: float
+    ratio_ci: tuple[float, float]
+    decided_ratio: float
+    """What `optimize` itself measured."""
+    significant: bool
+    error: float
+    bound: float
+    floor_ms: float
+    """Operations over float32 peak or bytes over bandwidth, whichever is larger."""
+    optimize_s: float
+    singles: tuple[Contestant, ...]
+
+
+def run(name: str, precision: Precision, options: Options, machine: Machine) -> Result:
+    """Optimises one workload and races the outcome.
+
+    Raises:
+        BricolageError: the workload cannot be optimised.
+    """
+    workload = workloads()[name]
+    path, inputs = export(workload), workload.example_inputs(options.seed)
+    start = time.monotonic()
+    fast = optimize(path, options, inputs=inputs)
+    seconds = time.monotonic() - start
+    bucket = fast.plan.buckets[0]
+    amount = work(fast.graph().everything)
+    with tempfile.TemporaryDirectory() as folder:
+        raced = bench(fast.save(Path(folder) / f"{name}.bricolage"), options, inputs=inputs).buckets[0]
+    ours = next(c for c in raced.contestants if c.name == CHALLENGER)
+    singles = [c for c in raced.contestants if c.kind == "single"]
+    best = next(c for c in singles if c.name == raced.best_single)
+    if ours.median_ms is None or best.median_ms is None or ours.speedup is None or ours.speedup_ci is None:
+        raise BricolageError(message=f"the plan did not finish the race: {ours.reason}")
+    return Result(
+        workload=name,
+        precision=precision,
+        shipped=bucket.chosen if not bucket.significant else "+".join(bucket.backends),
+        regions=len(bucket.regions),
+        bricolage_ms=ours.median_ms,
+        best_single=best.name,
+        best_single_ms=best.median_ms,
+        ratio=ours.speedup,
+        ratio_ci=ours.speedup_ci,
+        decided_ratio=bucket.speedup_vs_best_single,
+        significant=bucket.significant,
+        error=ours.error if ours.error is not None else float("nan"),
+        bound=raced.bound,
+        floor_ms=machine.floor_ms(amount.flops, amount.bytes),
+        optimize_s=seconds,
+        singles=tuple(singles),
+    )
+
+
+def select(words: Sequence[str]) -> list[str]:
+    """Workload names from names and families ("six", "collage", "light", "all" for the eleven).
+
+    Raises:
+        SystemExit: a word is neither.
+    """
+    known = workloads()
+    names: list[str] = []
+    for word in words:
+        families = ("six", "collage") if word == "all" else (word,)
+        found = [n for n, w in known.items() if w.family in families] or ([word] if word in known else [])
+        if not found:
+            raise SystemExit(f"there is no workload '{word}'; there are: {', '.join(known)}, six, collage, light, all")
+        names.extend(n for n in found if n not in names)
+    return names
+
+
+def table(results: Sequence[Result]) -> str:
+    """The results as a Markdown table."""
+    lines = [
+        "| workload | precision | bricolage ships | ms | best single | ms | ratio [95 % CI] | error | floor ms | optimize s |",
+        "|---|---|---|---:|---|---:|---|---:|---:|---:|",
+    ]
+    lines.extend(
+        f"| {r.workload} | {r.precision} | {r.shipped}{f' ({r.regions} regions)' if r.regions > 1 else ''} "
+        f"| {r.bricolage_ms:.3g} | {r.best_single} | {r.best_single_ms:.3g} "
+        f"| {r.ratio:.3f} [{r.ratio_ci[0]:.3f}, {r.ratio_ci[1]:.3f}] | {r.error:.1e} | {r.floor_ms:.3g} "
+        f"| {r.optimize_s:.0f} |"
+        for r in results
+    )
+    return "\n".join(lines)
+
+
+def singles_table(results: Sequence[Result]) -> str:
+    """All single backends of all rows as a Markdown table of milliseconds."""
+    names = list(dict.fromkeys(c.name for r in results for c in sorted(r.singles, key=lambda c: c.name)))
+    lines = ["| workload | precision | " + " | ".join(names) + " |", "|---|---|" + "---:|" * len(names)]
+    for r in results:
+        by_name = {c.name: c for c in r.singles}
+        cells = [
+            "" if n not in by_name else f"{ms:.3g}" if (ms := by_name[n].median_ms) is not None else
+            by_name[n].reason.partition(":")[0]
+            for n in names
+        ]  # fmt: skip
+        lines.append(f"| {r.workload} | {r.precision} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """The command line; see the module's docstring."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.latency", description=__doc__.partition("\n")[0])
+    parser.add_argument("--workload", default="all", help="names or families, separated by commas (all = the eleven)")
+    parser.add_argument("--precision", default="highest", help=f"{', '.join(PRECISIONS)} or all")
+    parser.add_argument("--effort", default="quick", choices=["quick", "full"])
+    parser.add_argument("--budget", type=float, help="seconds for each decision")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    parser.add_argument("--output", type=Path, help="also write the JSON here, after each row")
+    given = parser.parse_args()
+    precisions = PRECISIONS if given.precision == "all" else tuple(given.precision.split(","))
+    machine = measure()
+    results: list[Result] = []
+    failures: list[str] = []
+    for name in select(given.workload.split(",")):
+        for precision in precisions:
+            extra = {"threads": given.threads} if given.threads else {}
+            options = Options(precision=precision, effort=given.effort, budget_s=given.budget, **extra)
+            try:
+                results.append(run(name, precision, options, machine))
+                print(table(results[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
+            except BricolageError as error:
+                failures.append(f"{name} {precision}: {error}")
+                print(failures[-1], file=sys.stderr, flush=True)
+            document = {
+                "hardware": str(this_machine()),
+                "machine": dataclasses.asdict(machine),
+                "results": [dataclasses.asdict(r) for r in results],
+                "failures": failures,
+            }
+            if given.output:
+                given.output.parent.mkdir(parents=True, exist_ok=True)
+                given.output.write_text(json.dumps(document, indent=1))
+    if given.json:
+        print(json.dumps(document, indent=1))
+    else:
+        print(f"{this_machine()}; float32 peak {machine.gflops:.0f} GFLOP/s, memory {machine.gbytes:.0f} GB/s\n")
+        print(table(results), "", singles_table(results), *failures, sep="\n")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

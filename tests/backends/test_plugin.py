@@ -1,0 +1,90 @@
+"""The example plugin, installed as a stranger would and used through the product."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bricolage.graph.extract import write_model
+from tests.graph.models import parse
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    target = tmp_path_factory.mktemp("site")
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*install, "--target", str(target), str(ROOT / "examples/plugin")], check=True)
+    cache = tmp_path_factory.mktemp("cache")
+    return {**os.environ, "PYTHONPATH": str(target), "BRICOLAGE_CACHE": str(cache)}
+
+
+def bricolage(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bricolage.cli.main", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    weights = {
+        f"w{i}": rng.normal(0, 0.1, shape).astype(np.float32) for i, shape in enumerate([(64, 96), (96, 32)])
+    } | {f"b{i}": rng.normal(size=size).astype(np.float32) for i, size in enumerate([96, 32])}
+    text = """<ir_version: 8, opset_import: ["" : 18]> dense (float[16,64] x) => (float[16,32] y) {
+        m0 = MatMul(x, w0) a0 = Add(m0, b0) r0 = Relu(a0) m1 = MatMul(r0, w1) y = Add(b1, m1) }"""
+    path = tmp_path / "dense.onnx"
+    write_model(parse(text, **weights), path)
+    return path
+
+
+def test_the_example_is_short() -> None:
+    files = [path for path in (ROOT / "examples/plugin").iterdir() if path.suffix in (".py", ".toml")]
+    assert sum(len(path.read_text().splitlines()) for path in files) <= 80
+
+
+def test_it_is_listed(environment: dict[str, str]) -> None:
+    shown = bricolage(environment, "backends", "--json")
+    assert shown.returncode == 0, shown.stderr
+    assert "blas" in {entry["name"] for entry in json.loads(shown.stdout)["backends"]}
+
+
+def test_it_competes_and_is_right(environment: dict[str, str], model: Path, tmp_path: Path) -> None:
+    artifact = tmp_path / "dense.bricolage"
+    done = bricolage(
+        environment, "optimize", str(model), "-o", str(artifact), "--backend", "onnxruntime", "--backend", "blas",
+        "--budget", "40s", "--json",
+    )  # fmt: skip
+    assert done.returncode in (0, 3), done.stderr
+    script = """
+from bricolage.cost.database import Database
+with Database() as database:
+    for entry in database.entries():
+        if entry.key.backend == "blas": print(entry.cost.outcome, entry.cost.error)
+"""
+    listed = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    outcomes = [line.split() for line in listed.stdout.splitlines()]
+    right = [error for outcome, error in outcomes if outcome == "ok"]
+    assert len(right) >= 3, f"matmul, matmul+add and matmul+add+relu should be measured: {outcomes}"
+
+
+def test_its_fused_pattern_is_a_candidate(environment: dict[str, str]) -> None:
+    script = """
+import numpy as np
+from tests.graph.models import graph
+from bricolage.backends import registry
+from bricolage.backends.matching import Matcher
+g = graph("m=MatMul(x,w) a=Add(m,b) y=Relu(a)", "float[4,8] x", "float[4,8] y",
+          w=np.ones((8,8),np.float32), b=np.ones(8,np.float32))
+print(sorted(Matcher(g).regions(registry.get("blas").claims())))
+"""
+    shown = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert shown.stdout.strip() == "[1, 3, 7]"

@@ -1,0 +1,100 @@
+"""`optimize` and `bench` on a tiny model with one real backend."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from typer.testing import CliRunner
+
+from bricolage import errors
+from bricolage.cli.main import app
+from bricolage.plan.codec import decode
+from bricolage.plan.plan import Plan
+
+run = CliRunner()
+QUICK = ["--backend", "onnxruntime", "--threads", "1", "--budget", "40s"]
+
+
+def optimize(*words: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own: measuring starts worker processes."""
+    command = [sys.executable, "-m", "bricolage.cli.main", "optimize", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_optimize_then_run_explain_report_and_bench(model: Path) -> None:
+    found = optimize(str(model), "-o", "out.bricolage", "--report", "out.html", "--json", *QUICK)
+    assert found.returncode in (errors.OK, errors.NO_GAIN), found.stderr
+    result = json.loads(found.stdout)
+    assert {"model", "precision", "chosen", "speedup_vs_best_single", "speedup_ci", "significant", "seconds"} <= set(
+        result
+    )
+    assert (found.returncode == errors.OK) == (result["significant"] and result["chosen"] != result["best_single"])
+    plan = decode(Plan, result["plan"])
+    assert plan.buckets[0].chosen == result["chosen"] and plan.provenance.threads == 1
+    assert sorted(path.name for path in Path().iterdir()) == ["out.bricolage", "out.html"]
+    assert "wrote out.bricolage and out.html" in found.stderr
+
+    again = optimize(str(model), *QUICK)
+    assert again.returncode == found.returncode, again.stderr
+    assert "Contestant" in again.stdout and "hardware" in again.stdout and "\x1b" not in again.stdout
+    assert Path("tiny.bricolage").exists()
+
+    x = np.array([[-1, 2, -3], [4, -5, 6]], np.float32)
+    np.savez("x.npz", x=x)
+    assert run.invoke(app, ["run", "out.bricolage", "--input", "x.npz", "-o", "y.npz"]).exit_code == 0
+    with np.load("y.npz") as y:
+        np.testing.assert_allclose(y["y"], np.maximum(x, 0) + x)
+    assert run.invoke(app, ["explain", "out.bricolage", "--op", "relu"]).exit_code == 0
+    assert run.invoke(app, ["report", "out.bricolage", "-o", "again.html"]).exit_code == 0
+
+    raced = run.invoke(app, ["bench", "out.bricolage", "--json", *QUICK])
+    assert raced.exit_code == 0, raced.stderr
+    assert any(c["name"].startswith("onnxruntime") for c in json.loads(raced.stdout)["contestants"])
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["-o", "absent/out.bricolage"], "cannot be written: there is no folder 'absent'"),
+        (["-o", "."], "cannot be written"),
+        (["--report", "absent/out.html"], "cannot be written"),
+        (["--backend", "nothing"], "there is no backend 'nothing'"),
+        (["--shape", "batch=2"], "the model has no symbolic dimension 'batch'"),
+        (["--input", "absent.npz"], "there is no file 'absent.npz'"),
+        (["--report", "tiny.bricolage"], "--report cannot be 'tiny.bricolage'"),
+    ],
+)
+def test_bad_input_writes_nothing(model: Path, words: list[str], what: str) -> None:
+    found = run.invoke(app, ["optimize", str(model), *words])
+    assert found.exit_code == errors.USAGE and what in found.stderr, found.stderr
+    assert found.stdout == "" and not list(Path().iterdir())
+
+
+def test_model_is_never_overwritten(model: Path) -> None:
+    before = model.read_bytes()
+    for option in ("-o", "--report"):
+        found = run.invoke(app, ["optimize", str(model), option, str(model)])
+        assert found.exit_code == errors.USAGE and "overwrite" in found.stderr
+    assert model.read_bytes() == before
+
+
+def test_files_that_are_no_models() -> None:
+    Path("text.onnx").write_text("hello")
+    found = run.invoke(app, ["optimize", "text.onnx"])
+    assert found.exit_code == errors.USAGE and "is not a readable ONNX model" in found.stderr
+
+
+def test_unbound_dimension_names_the_option(tmp_path: Path) -> None:
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "free", ends[:1], ends[1:])
+    opsets = [helper.make_opsetid("", 20)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), str(tmp_path / "free.onnx"))
+    found = run.invoke(app, ["optimize", str(tmp_path / "free.onnx")])
+    assert found.exit_code == errors.USAGE and "--shape batch=1,128" in found.stderr
