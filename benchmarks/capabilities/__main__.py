@@ -1,7 +1,7 @@
 """`python -m benchmarks.capabilities --backend NAME`: makes the capability table of a backend.
 
-Finished results are kept in the user's cache directory, so an interrupted run goes on where it stopped; `--fresh` begins
-again. `--docs` writes `docs/capabilities.md` from all tables.
+Finished results are kept in the user's cache directory, so an interrupted run goes on where it stopped; `--fresh`
+begins again. `--docs` writes `docs/capabilities.md` from all tables.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import onnx
-import platformdirs
 
 from benchmarks.capabilities.attempt import Result
 from benchmarks.capabilities.child import run_all
@@ -24,6 +23,7 @@ from benchmarks.capabilities.tabulate import make_table, to_json
 from benchmarks.capabilities.trials import OLDEST_OPSET, Trial, thin, trials
 from bricolage.backends import registry
 from bricolage.backends.capabilities import FOLDER
+from bricolage.cache import cache_directory
 
 _DOCS = Path(__file__).parents[2] / "docs" / "capabilities.md"
 
@@ -108,7 +108,7 @@ def _probes() -> list[Trial]:
 
 def _results(options: argparse.Namespace, version: str, made: list[Trial]) -> dict[str, Result]:
     """Outcome of every trial, from the cache or from a run now."""
-    folder = platformdirs.user_cache_path("bricolage") / "capabilities"
+    folder = cache_directory() / "capabilities"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{options.backend}-{version}-onnx-{onnx.__version__}.jsonl"
     if options.fresh:

@@ -13,8 +13,8 @@ _EPSILON = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 def difference(expected: Sequence[object], actual: Sequence[object], rtol: float, atol: float) -> str | None:
     """None when all values agree, or the first difference in a few words.
 
-    Element-wise |a - e| ≤ atol + rtol·|e|, where atol is at least four units in the last place of the largest element: a
-    sum that cancels is not wrong because its terms were rounded.
+    Element-wise |a - e| ≤ atol + rtol·|e|, where atol is at least four units in the last place of the largest element:
+    a sum that cancels is not wrong because its terms were rounded.
     """
     if len(expected) != len(actual):
         return f"{len(actual)} values instead of {len(expected)}"

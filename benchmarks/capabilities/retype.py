@@ -32,8 +32,8 @@ _RESULT = {"Cast": "to", "CastLike": "", "EyeLike": "dtype"}
 
 
 def retyped(case: Case, target: int) -> Iterator[Case]:
-    """The case with its main type replaced by `target` wherever the operator's schema ties it; for Cast one case for each
-    result type. Nothing when the schema or the reference implementation does not know the type."""
+    """The case with its main type replaced by `target` wherever the operator's schema ties it; for Cast one case for
+    each result type. Nothing when the schema or the reference implementation does not know the type."""
     node = case.model.graph.node[0]
     opset = max((o.version for o in case.model.opset_import if not o.domain), default=1)
     try:

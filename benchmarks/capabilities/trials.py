@@ -1,9 +1,9 @@
 """Trials: the cases of the suite, varied so that the table covers the models that people have.
 
-The suite tries an operator at its newest version, mostly in float32 and with every input given at run time. A trial is a
-case at one *version class* in force from the oldest opset of a prepared model to the newest, in one *form* (parameters as
-constants, or as run-time values), and for types that the suite leaves out, re-typed with the reference implementation's
-results.
+The suite tries an operator at its newest version, mostly in float32 and with every input given at run time. A trial is
+a case at one *version class* in force from the oldest opset of a prepared model to the newest, in one *form*
+(parameters as constants, or as run-time values), and for types that the suite leaves out, re-typed with the reference
+implementation's results.
 """
 
 from __future__ import annotations

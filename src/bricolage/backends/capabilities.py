@@ -2,8 +2,8 @@
 
 `capabilities/<backend>.json` holds the outcome of the ONNX backend test suite on one version of the backend (made by
 `python -m benchmarks.capabilities`). An outcome belongs to an operator type, a version class (all opsets with the same
-definition of the operator), a type key and a form; see `type_key` and `is_runtime`. An operator is accepted when cases like
-it passed and it has none of the features that told the wrong cases from the right ones; see `features`.
+definition of the operator), a type key and a form; see `type_key` and `is_runtime`. An operator is accepted when cases
+like it passed and it has none of the features that told the wrong cases from the right ones; see `features`.
 """
 
 from __future__ import annotations
@@ -64,12 +64,13 @@ PARAMETERS: Mapping[str, tuple[int, ...]] = {
 them at compile time, so a case is tried with constants and with run-time values, and the two are told apart."""
 
 _ANCHORS = "Conv|ConvTranspose|MatMul|Gemm|Attention|LSTM|GRU|RNN|QLinearConv|QLinearMatMul|MatMulInteger|ConvInteger"
-_EPILOGUE = frozenset(
-    "Abs Add BatchNormalization Cast Ceil Celu Clip Div Elu Erf Exp Floor Gelu GroupNormalization HardSigmoid HardSwish "
-    "InstanceNormalization LayerNormalization LeakyRelu Log LogSoftmax Max Min Mish Mul Neg PRelu Pow QuantizeLinear "
-    "DequantizeLinear Reciprocal Relu RMSNormalization Round Selu Sigmoid Sign Softmax Softplus Softsign Sqrt Sub Sum Swish "
-    "Tanh ThresholdedRelu Where".split()
+_EPILOGUE_WORDS = (
+    "Abs Add BatchNormalization Cast Ceil Celu Clip DequantizeLinear Div Elu Erf Exp Floor Gelu "
+    "GroupNormalization HardSigmoid HardSwish InstanceNormalization LayerNormalization LeakyRelu Log "
+    "LogSoftmax Max Min Mish Mul Neg PRelu Pow QuantizeLinear RMSNormalization Reciprocal Relu Round Selu "
+    "Sigmoid Sign Softmax Softplus Softsign Sqrt Sub Sum Swish Tanh ThresholdedRelu Where"
 )
+_EPILOGUE = frozenset(_EPILOGUE_WORDS.split())
 _PREFIX_LIMIT = 12
 
 
@@ -143,9 +144,9 @@ def is_runtime(node: ir.Node) -> bool:
 
 
 def features(node: ir.Node, opset: int) -> frozenset[str]:
-    """What tells two uses of one operator apart, coarsely: attributes (with their defaults), which inputs and outputs are
-    there, rank and emptiness of the main input, whether dimensions shrink or grow, whether constant scalars are zero. Lists
-    count as zeros, ones or other."""
+    """What tells two uses of one operator apart, coarsely: attributes (with their defaults), which inputs and outputs
+    are there, rank and emptiness of the main input, whether dimensions shrink or grow, whether constant scalars are
+    zero. Lists count as zeros, ones or other."""
     found = {
         "inputs=" + "".join("0" if value is None else "1" for value in node.inputs).rstrip("0"),
         "outputs=" + "".join("1" if value.name else "0" for value in node.outputs).rstrip("0"),
@@ -203,7 +204,7 @@ def _short(value: object) -> str:
 
 
 def accepts(backend: str) -> Callable[[Graph, Operator], str | None]:
-    """The constraint of a built-in engine: None for an operator that the table vouches for, or the reason against it."""
+    """The rule of a built-in engine: None for an operator that the table vouches for, or the reason against it."""
 
     def check(graph: Graph, operator: Operator) -> str | None:
         return _check(backend, operator.node, graph.opsets)
@@ -253,8 +254,8 @@ def _check_bodies(backend: str, node: ir.Node, opsets: Mapping[str, int]) -> str
 
 
 def engine_claims(backend: str) -> list[Claim]:
-    """What an engine claims: every accepted operator; anchors grown by the element-wise and normalising operators behind
-    them; and the largest regions in which every operator is accepted."""
+    """What an engine claims: every accepted operator; anchors grown by the element-wise and normalising operators
+    behind them; and the largest regions in which every operator is accepted."""
     check = accepts(backend)
 
     def constraint(graph: Graph, operators: tuple[Operator, ...]) -> str | None:

@@ -87,7 +87,7 @@ class OpenVino(Backend):
 
 
 def _unwritten(compiled: Any) -> list[int]:
-    """Positions of inputs that are results unchanged. OpenVINO never writes those into the output tensor given to it."""
+    """Positions of inputs that are results unchanged. OpenVINO never writes those into the output tensors given."""
     inputs = [port.get_node().get_friendly_name() for port in compiled.inputs]
     sources = [result.input_value(0).get_node() for result in compiled.get_runtime_model().get_results()]
     return [inputs.index(node.get_friendly_name()) for node in sources if node.get_type_name() == "Parameter"]

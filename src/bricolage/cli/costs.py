@@ -14,7 +14,7 @@ from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
 
 if TYPE_CHECKING:
-    from bricolage.cost.database import Entry
+    from bricolage.cost.entries import Entry
 
 app = typer.Typer(
     no_args_is_help=True, help="List, exchange and prune the measurements that plans rest on.", rich_markup_mode=None

@@ -30,6 +30,8 @@ from bricolage.cost.entries import (
     row_values,
 )
 
+__all__ = ["FILE", "Cost", "CostKey", "Database", "Entry", "Imported"]
+
 _LOG = logging.getLogger(__name__)
 
 FILE = "costs.sqlite"

@@ -12,8 +12,9 @@ from bricolage.report.facts import RegionFacts
 
 _CLIP = 4.0
 """Bars longer than this many times the fastest are cut off, so that one slow contestant does not flatten the rest."""
-_LABEL = 190
-_PLOT = 760
+_LABEL = 250
+_LETTERS = 32
+_PLOT = 710
 _ROW = 30
 
 
@@ -71,7 +72,7 @@ def _bar(contestant: Contestant, y: float, axis: float, ships: bool, colour: str
 
 def _name(contestant: Contestant, y: float, ships: bool) -> str:
     kind = "name ships" if ships else "name"
-    return f'<text class="{kind}" x="{_LABEL - 10}" y="{y + 4}">{escape(_short(contestant.name, 26))}</text>'
+    return f'<text class="{kind}" x="{_LABEL - 10}" y="{y + 4}">{escape(_short(contestant.name))}</text>'
 
 
 def _hover(contestant: Contestant) -> str:
@@ -151,8 +152,9 @@ def _open(width: float, height: float, label: str) -> str:
     )
 
 
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+def _short(text: str) -> str:
+    """Long names lose their middle: plans are told apart by their ends."""
+    return text if len(text) <= _LETTERS else f"{text[: _LETTERS - 11]}…{text[-10:]}"
 
 
 def _step(axis: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -55,7 +56,8 @@ def render(plan: Plan, graphs: Sequence[Graph | None], command: str = "") -> str
 def remake(plan: Plan) -> str:
     """The command that makes the plan again."""
     origin = plan.provenance
-    parts = ["bricolage", "optimize", plan.model, "--precision", plan.precision, "--effort", origin.effort]
+    model = plan.model if "." in plan.model else f"{plan.model}.onnx"
+    parts = ["bricolage", "optimize", model, "--precision", plan.precision, "--effort", origin.effort]
     parts += ["--threads", str(origin.threads), "--seed", str(origin.seed)]
     if plan.tolerance is not None:
         parts += ["--tolerance", f"{plan.tolerance:g}"]
@@ -63,7 +65,9 @@ def remake(plan: Plan) -> str:
     for name in names:
         sizes = ",".join(str(bucket.sizes[name]) for bucket in plan.buckets if name in bucket.sizes)
         parts += ["--shape", f"{name}={sizes}"]
-    return " ".join(parts)
+    for name in origin.versions:
+        parts += ["--backend", name]
+    return shlex.join(parts)
 
 
 def _backends(bucket: Bucket) -> list[str]:

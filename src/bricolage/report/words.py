@@ -95,7 +95,7 @@ def verdict(bucket: Bucket) -> str:
 
 
 def standing(bucket: Bucket) -> str:
-    """`verdict` for a race in which nothing ships: who is fastest, and by how much a plan beats the best single backend."""
+    """`verdict` for a race in which nothing ships: how a plan stands against the best single backend."""
     plans = [c for c in bucket.contestants if c.kind == "plan" and c.accepted and c.median_ms]
     if not plans:
         return f"fastest: {bucket.best_single}"
