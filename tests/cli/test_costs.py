@@ -34,8 +34,9 @@ def test_list_is_empty_at_first() -> None:
 
 def test_list_and_failures() -> None:
     fill()
-    everything = run.invoke(app, ["costs", "list"]).stdout
-    assert "1.00 ms" in everything and "0.90-1.10 ms" in everything and "tvm" in everything
+    narrow = run.invoke(app, ["costs", "list"], env={"COLUMNS": "80"}).stdout
+    assert "onnxruntime 1.0" in narrow and "1.00 ms" in narrow and "1.0e-07" in narrow and "tvm 1.0" in narrow
+    assert "0.90-1.10 ms" in run.invoke(app, ["costs", "list"], env={"COLUMNS": "120"}).stdout
     failures = run.invoke(app, ["costs", "list", "--failures"]).stdout
     assert "signal 11 [in a worker]" in failures and "onnxruntime" not in failures
     one = run.invoke(app, ["costs", "list", "--backend", "openvino", "--json"])

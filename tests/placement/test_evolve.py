@@ -3,12 +3,12 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from search_problems import graph_of
 
 from bricolage.errors import BadOption
 from bricolage.placement.evolve import EvolutionOptions, MergedPlacement, evolve
 from bricolage.placement.merge import merge_regions
 from bricolage.placement.workgraph import Candidate
+from tests.placement.search_problems import graph_of
 
 SIZE = 7
 GRAPH = graph_of([[1, 2], [3], [4], [5], [5], [6], []])

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
-from search_problems import (
+
+from bricolage.errors import NoCover, NoPlacement
+from bricolage.placement.boundaries import NoBoundaryCosts
+from bricolage.placement.exact import additive_optimum, solve, solve_additive, solve_with_boundaries
+from bricolage.placement.workgraph import Candidate, Placement, WorkGraph
+from tests.placement.search_problems import (
     PairCosts,
     brute_force,
     chain_candidates,
@@ -15,11 +20,6 @@ from search_problems import (
     problems,
     total_cost,
 )
-
-from bricolage.errors import NoCover, NoPlacement
-from bricolage.placement.boundaries import NoBoundaryCosts
-from bricolage.placement.exact import additive_optimum, solve, solve_additive, solve_with_boundaries
-from bricolage.placement.workgraph import Candidate, Placement, WorkGraph
 
 UNIT = PairCosts(((0.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, 0.0)))
 

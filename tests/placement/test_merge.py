@@ -5,10 +5,10 @@ import time
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from search_problems import crossing, executable, graph_of, problems
 
 from bricolage.placement.merge import merge_regions
 from bricolage.placement.workgraph import Candidate, WorkGraph
+from tests.placement.search_problems import crossing, executable, graph_of, problems
 
 CHAIN = graph_of([[1], [2], [3], []])
 

@@ -2,7 +2,11 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
-from search_problems import (
+
+from bricolage.errors import NoCover, NoPlacement
+from bricolage.placement.exact import solve
+from bricolage.placement.milp import solve_with_milp
+from tests.placement.search_problems import (
     PairCosts,
     brute_force,
     chain_candidates,
@@ -12,10 +16,6 @@ from search_problems import (
     problems,
     total_cost,
 )
-
-from bricolage.errors import NoCover, NoPlacement
-from bricolage.placement.exact import solve
-from bricolage.placement.milp import solve_with_milp
 
 UNIT = PairCosts(((0.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, 0.0)))
 

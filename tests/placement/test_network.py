@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
-from search_problems import PairCosts, covers, crossing, graph_of, problems, total_cost
 
 from bricolage.placement.network import Network
 from bricolage.placement.pruning import usable
 from bricolage.placement.workgraph import Candidate
+from tests.placement.search_problems import PairCosts, covers, crossing, graph_of, problems, total_cost
 
 FREE = PairCosts(((0.0,) * 3,) * 3)
 

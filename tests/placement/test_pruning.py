@@ -4,12 +4,12 @@ import math
 
 import pytest
 from hypothesis import given, settings
-from search_problems import PairCosts, brute_force, graph_of, problems
 
 from bricolage.errors import NoPlacement
 from bricolage.placement.boundaries import NoBoundaryCosts
 from bricolage.placement.pruning import cheapest, prune_dominated, usable
 from bricolage.placement.workgraph import Candidate
+from tests.placement.search_problems import PairCosts, brute_force, graph_of, problems
 
 CHAIN = graph_of([[1], [2], []], [2, 2, 2])
 UNIT = PairCosts(((0.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, 0.0)))

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 from hypothesis import given, settings
-from search_problems import brute_force, chain_candidates, chains, executable, problems, total_cost
 
 from bricolage.placement.pruning import usable
 from bricolage.placement.quick import quick_covers
+from tests.placement.search_problems import brute_force, chain_candidates, chains, executable, problems, total_cost
 
 
 @given(problems())

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from search_problems import PairCosts, covers, crossing, executable, graph_of, problems, total_cost
 
 from bricolage.placement.boundaries import NoBoundaryCosts
 from bricolage.placement.workgraph import (
@@ -15,6 +14,7 @@ from bricolage.placement.workgraph import (
     find_cycles,
     price,
 )
+from tests.placement.search_problems import PairCosts, covers, crossing, executable, graph_of, problems, total_cost
 
 DIAMOND = graph_of([[1, 2], [3], [3], []])
 

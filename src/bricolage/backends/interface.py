@@ -22,7 +22,6 @@ from typing import ClassVar, Literal
 
 import onnx_ir as ir
 
-from bricolage.errors import Refused
 from bricolage.graph.graph import Graph, Operator, TensorInfo, describe
 from bricolage.options import Precision
 from bricolage.runtime.kernel import Kernel

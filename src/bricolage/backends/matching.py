@@ -14,7 +14,7 @@ from bricolage.graph import bits as bitset
 from bricolage.graph.graph import Graph, Operator
 from bricolage.graph.region import Region
 
-_COMMUTATIVE = frozenset("Add Mul Max Min Sum Mean And Or Xor Equal".split())
+_COMMUTATIVE = frozenset(["Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal"])
 
 
 class Matcher:

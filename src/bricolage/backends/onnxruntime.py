@@ -41,7 +41,7 @@ class OnnxRuntime(Backend):
     def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
         del variant  # there is one
         for info in (*region.inputs, *region.outputs):
-            if info.dtype is not None and info.dtype.bitwidth < 8:
+            if info.dtype not in (None, ir.DataType.STRING) and info.dtype.bitwidth < 8:
                 raise Refused(backend=self.title, reason=f"'{info.name}' packs several elements into a byte")
         return _Kernel(region, _session(region, resources))
 
@@ -95,12 +95,14 @@ class _Kernel(Kernel):
         return partial(self._session.run_with_iobinding, binding, self._run_options)
 
     def run(self, inputs: Sequence[object]) -> list[object]:
-        feeds = {info.name: _to_value(info, value) for info, value in zip(self._inputs, inputs, strict=True)}
+        given = list(zip(self._inputs, inputs, strict=True))
         names = [info.name for info in self._outputs]
-        if any(_foreign(info.dtype) for info in (*self._inputs, *self._outputs)):
-            results = self._session.run_with_ort_values(names, feeds, self._run_options)
-            return [_from_value(info, value) for info, value in zip(self._outputs, results, strict=True)]
-        return list(self._session.run(names, feeds, self._run_options))
+        if not any(_foreign(info.dtype) for info in (*self._inputs, *self._outputs)):
+            feeds = {info.name: value if info.dtype is None else np.asarray(value) for info, value in given}
+            return list(self._session.run(names, feeds, self._run_options))
+        values = {info.name: _to_value(info, value) for info, value in given}
+        results = self._session.run_with_ort_values(names, values, self._run_options)
+        return [_from_value(info, value) for info, value in zip(self._outputs, results, strict=True)]
 
 
 def _element_type(info: TensorInfo) -> int:
@@ -117,15 +119,13 @@ def _foreign(dtype: ir.DataType | None) -> bool:
 def _to_value(info: TensorInfo, value: object) -> object:
     import onnxruntime as ort
 
-    if info.dtype is None or not _foreign(info.dtype):
-        return value
-    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(np.ascontiguousarray(value), int(info.dtype))
+    if not _foreign(info.dtype):
+        return ort.OrtValue.ortvalue_from_numpy(np.asarray(value))
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(np.ascontiguousarray(value), _element_type(info))
 
 
 def _from_value(info: TensorInfo, value: Any) -> object:
-    if not value.has_value():
-        return None
-    if info.dtype is None or not _foreign(info.dtype):
+    if not _foreign(info.dtype):
         return value.numpy()
     shape = tuple(value.shape())
     size = int(np.prod(shape)) * info.numpy.itemsize

@@ -26,7 +26,7 @@ from bricolage.runtime.kernel import Array, Call, Kernel
 
 _LOG = logging.getLogger(__name__)
 _ELEMENTS = frozenset(
-    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64".split()
+    ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32", "float64"]
 )
 _CHANNELS_LAST = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
 

@@ -119,6 +119,8 @@ def _tile(function: Any, target: Any, threads: int) -> Any:
     rest = others[len(batch) :]
     sch.reorder(*batch, column_outer, *rest, row_outer, *inner, row_inner, column_inner)
     outer = sch.fuse(*batch, column_outer, *rest, row_outer)
+    if threads > 1:
+        sch.parallel(outer)  # before the block is taken apart: its halves alone no longer look independent
     sch.reverse_compute_at(behind, outer)
     *steps, final = sch.get_loops(behind)[1:]
     for loop in steps:  # results leave the registers only if every index into them is a constant
@@ -127,8 +129,6 @@ def _tile(function: Any, target: Any, threads: int) -> Any:
     sch.vectorize(column_inner)
     sch.unroll(row_inner)
     sch.decompose_reduction(main, inner[0])
-    if threads > 1:
-        sch.parallel(outer)
     for block in padding:
         _spread_block(sch, block, threads)
     return sch

@@ -142,21 +142,17 @@ def _installed() -> dict[str, str]:
 def _show(entries: list[Entry], failures: bool) -> None:
     from bricolage.cli import output
     from bricolage.report import words
-    from bricolage.report.tables import plain_table
+    from bricolage.report.tables import WIDE, plain_table
 
-    last = ("Reason", "fold") if failures else ("95 % interval", "right")
-    heads = [("Region", "left"), ("Backend", "left"), ("Version", "left"), ("Variant", "left"), ("Outcome", "left")]
-    heads += [("When", "left"), last] if failures else [("Median", "right"), last, ("Error", "right"), ("When", "left")]
+    wide = output.console().width >= WIDE
+    heads = [("Region", "left"), ("Backend", "fold"), ("Variant", "left"), ("Result", "right"), ("Measured", "left")]
+    heads += [("Reason", "fold")] if failures else [("Error", "right")] + [("95 % interval", "right")] * wide
     rows: list[list[Any]] = []
     for entry in entries:
         key, cost = entry.key, entry.cost
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(cost.date))
-        row = [key.region[:12], key.backend, key.version, key.variant, cost.outcome]
+        result = words.milliseconds(cost.ms) if cost.ms is not None else cost.outcome
+        when = time.strftime("%Y-%m-%d", time.localtime(cost.date))
+        row = [key.region[:8], f"{key.backend} {key.version}", key.variant, result, when]
         bounds = (cost.latency.low_ms, cost.latency.high_ms) if cost.latency else None
-        rest = (
-            [when, cost.reason]
-            if failures
-            else [words.milliseconds(cost.ms), words.interval(bounds), words.error(cost.error), when]
-        )
-        rows.append(row + rest)
+        rows.append(row + ([cost.reason] if failures else [words.error(cost.error)] + [words.interval(bounds)] * wide))
     output.show(plain_table(heads, rows) if rows else "no measurements")

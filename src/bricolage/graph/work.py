@@ -27,11 +27,10 @@ class Work:
 
 
 MOVEMENT = frozenset(
-    "Reshape Flatten Squeeze Unsqueeze Transpose Concat Split Slice Gather GatherElements GatherND Expand Tile Pad Identity"
-    " Cast CastLike Shape Size DepthToSpace SpaceToDepth ScatterElements ScatterND Constant ConstantOfShape".split()
+    ["Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Split", "Slice", "Gather", "GatherElements", "GatherND", "Expand", "Tile", "Pad", "Identity", "Cast", "CastLike", "Shape", "Size", "DepthToSpace", "SpaceToDepth", "ScatterElements", "ScatterND", "Constant", "ConstantOfShape"]
 )
 """Operators that compute nothing: they only move or rename data."""
-VIEWS = frozenset("Reshape Flatten Squeeze Unsqueeze Identity Shape Size".split())
+VIEWS = frozenset(["Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Shape", "Size"])
 """Operators that need not even move data."""
 
 
@@ -121,8 +120,7 @@ _FLOPS: dict[str, Callable[[Operator], int]] = {
     "BatchNormalization": lambda operator: 2 * _outputs(operator),
 }
 ANCHORS = frozenset(
-    "Conv ConvInteger QLinearConv ConvTranspose MatMul MatMulInteger QLinearMatMul FusedMatMul Gemm FusedGemm LSTM GRU RNN"
-    " Attention".split()
+    ["Conv", "ConvInteger", "QLinearConv", "ConvTranspose", "MatMul", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "Gemm", "FusedGemm", "LSTM", "GRU", "RNN", "Attention"]
 )
 """Operators that carry nearly all the work of a model; patterns grow from them."""
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.errors import BricolageError
+from bricolage.errors import InvalidGraph
 
 NEWEST_OPSET = 28
 """The last opset whose operators were read when these lowerings were written."""
@@ -261,18 +261,11 @@ def refusal(registry: Registry, node: ir.Node, opset: int) -> str | None:
     return entry.unless(node) if entry.unless else None
 
 
-def check_finite_rank(rank: int, axis: int, what: str = "axis") -> int:
-    """`axis` counted from the front. Raises BadAxis outside [-rank, rank)."""
+def front_axis(rank: int, axis: int) -> int:
+    """`axis` counted from the front. Raises InvalidGraph outside [-rank, rank)."""
     if not -rank <= axis < max(rank, 1):
-        raise BadAxis(what=what, axis=axis, rank=rank)
+        raise InvalidGraph(reason=f"axis {axis} lies outside a tensor of rank {rank}")
     return axis + rank if axis < 0 else axis
-
-
-class BadAxis(BricolageError):
-    """An axis outside the tensor's rank: the model is invalid."""
-
-    what = "{what} {axis} lies outside a tensor of rank {rank}"
-    exit_code = 2
 
 
 def normalise_axes(axes: Iterable[int] | int | None, rank: int) -> tuple[int, ...]:
@@ -280,7 +273,7 @@ def normalise_axes(axes: Iterable[int] | int | None, rank: int) -> tuple[int, ..
     if axes is None:
         return tuple(range(rank))
     listed = (axes,) if isinstance(axes, int) else tuple(axes)
-    return tuple(check_finite_rank(rank, int(a)) for a in listed)
+    return tuple(front_axis(rank, int(a)) for a in listed)
 
 
 def to_host(value: np.ndarray[Any, Any]) -> Any:

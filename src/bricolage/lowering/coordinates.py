@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from bricolage.errors import InvalidGraph
+
 Table = np.ndarray[Any, Any]
 
 
@@ -114,7 +116,7 @@ def output_sizes(
         outs = [int(np.floor(np.float32(s) * np.float32(d))) for s, d in zip(scales, sizes, strict=True)]
         return outs, [float(s) for s in scales]
     if wanted is None:
-        raise ValueError("Resize needs scales or sizes")
+        raise InvalidGraph(reason="Resize has neither scales nor sizes")
     ratios = [w / d for w, d in zip(wanted, sizes, strict=True)]
     if policy == "stretch":
         return list(wanted), ratios

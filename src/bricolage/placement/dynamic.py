@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bricolage.errors import NoCover
-from bricolage.placement.bitset import lowest
+from bricolage.graph.bits import lowest
 from bricolage.placement.workgraph import Candidate, SearchStatistics, WorkGraph
 
 MAX_STATES = 500_000

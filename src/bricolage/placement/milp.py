@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bricolage.errors import NoCover
-from bricolage.placement.bitset import members
+from bricolage.graph.bits import members
 from bricolage.placement.boundaries import BoundaryCosts
 from bricolage.placement.pruning import prune_dominated, usable
 from bricolage.placement.workgraph import (

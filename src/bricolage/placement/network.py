@@ -20,7 +20,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from bricolage.placement.bitset import lowest, members
+from bricolage.graph.bits import lowest, members
 from bricolage.placement.boundaries import BoundaryCosts
 from bricolage.placement.elimination import Factor, Order, elimination_order, minimise
 from bricolage.placement.pruning import BoundaryMatrix, by_region

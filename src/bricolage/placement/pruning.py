@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bricolage.errors import NoPlacement
-from bricolage.placement.bitset import lowest, members
+from bricolage.graph.bits import lowest, members
 from bricolage.placement.boundaries import BoundaryCosts
 from bricolage.placement.workgraph import GRAPH_INPUT, Candidate, WorkGraph, WorkTensor
 

@@ -15,10 +15,10 @@ from bricolage.graph.identity import Identities
 from bricolage.graph.region import Region
 from bricolage.graph.work import flops, moved
 from bricolage.options import Options
-from bricolage.plan.step import Step
 from bricolage.placement.candidates import Candidates, Group, Way
 from bricolage.placement.evidence import Evidence
 from bricolage.placement.workgraph import Candidate
+from bricolage.plan.step import Step
 from bricolage.progress import Progress
 
 Stop = Callable[[], bool]

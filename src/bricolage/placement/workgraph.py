@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from bricolage.placement.bitset import bitset, lowest, members
+from bricolage.graph.bits import lowest, members
+from bricolage.graph.bits import of as bitset
 from bricolage.placement.boundaries import BoundaryCosts
 
 GRAPH_INPUT = -1

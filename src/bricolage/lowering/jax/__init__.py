@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import onnx_ir as ir
@@ -115,8 +114,3 @@ def _host_initializers(graph: ir.Graph, imports: dict[str, int]) -> set[ir.Value
         for body in subgraphs_of(node).values():
             found |= _host_initializers(body, imports)
     return found
-
-
-def enable() -> Any:
-    """The context in which functions are traced and called."""
-    return jax.enable_x64(True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bricolage.lowering.arrays import Arrays
-from bricolage.lowering.common import Array, check_finite_rank, operator
+from bricolage.lowering.common import Array, front_axis, operator
 
 
 def wrap(xp: Arrays, indices: Array, size: Any) -> Array:
@@ -31,13 +31,13 @@ def grid_indices(xp: Arrays, shape: tuple[int, ...], like: Array) -> list[Array]
 
 @operator("Gather")
 def gather(xp: Arrays, x: Array, indices: Array, *, axis: int = 0) -> Array:
-    axis = check_finite_rank(x.ndim, axis)
+    axis = front_axis(x.ndim, axis)
     return xp.take(x, wrap(xp, indices, x.shape[axis]), axis)
 
 
 @operator("GatherElements", since=11)
 def gather_elements(xp: Arrays, x: Array, indices: Array, *, axis: int = 0) -> Array:
-    axis = check_finite_rank(x.ndim, axis)
+    axis = front_axis(x.ndim, axis)
     return xp.take_along(x, wrap(xp, indices, x.shape[axis]), axis)
 
 
@@ -52,7 +52,7 @@ def gather_nd(xp: Arrays, x: Array, indices: Array, *, batch_dims: int = 0) -> A
 
 
 def scatter_elements(xp: Arrays, x: Array, indices: Array, updates: Array, axis: int, reduction: str) -> Array:
-    axis = check_finite_rank(x.ndim, axis)
+    axis = front_axis(x.ndim, axis)
     coordinates = grid_indices(xp, tuple(indices.shape), indices)
     coordinates[axis] = wrap(xp, indices, x.shape[axis])
     return xp.scatter(x, tuple(xp.broadcast_to(c, indices.shape) for c in coordinates), updates, reduction)
@@ -81,7 +81,7 @@ def tensor_scatter(
     xp: Arrays, cache: Array, update: Array, starts: Array = None, *, mode: str = "linear", axis: int = -2
 ) -> Array:
     """Write `update` into `cache` along `axis`, batch entry b from position `starts[b]` on."""
-    axis = check_finite_rank(cache.ndim, axis)
+    axis = front_axis(cache.ndim, axis)
     if starts is None:
         starts = xp.constant(np.zeros(cache.shape[0], np.int64), cache)
     coordinates = grid_indices(xp, tuple(update.shape), starts)
@@ -95,7 +95,7 @@ def one_hot(xp: Arrays, indices: Array, depth: Any, values: Array, *, axis: int 
     """`values` holds (off, on); indices outside [-depth, depth) give an all-off row."""
     count = int(depth[0] if isinstance(depth, tuple) else depth)
     rank = indices.ndim + 1
-    axis = check_finite_rank(rank, axis)
+    axis = front_axis(rank, axis)
     view = [1] * rank
     view[axis] = count
     where = wrap(xp, indices, count).reshape((*indices.shape[:axis], 1, *indices.shape[axis:]))
@@ -105,12 +105,12 @@ def one_hot(xp: Arrays, indices: Array, depth: Any, values: Array, *, axis: int 
 
 @operator("TopK", since=10, host=("k",))
 def top_k(xp: Arrays, x: Array, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> Any:
-    return xp.topk(x, int(k[0] if isinstance(k, tuple) else k), check_finite_rank(x.ndim, axis), bool(largest))
+    return xp.topk(x, int(k[0] if isinstance(k, tuple) else k), front_axis(x.ndim, axis), bool(largest))
 
 
 @operator("TopK", until=9)
 def top_k_attribute(xp: Arrays, x: Array, *, k: int, axis: int = -1) -> Any:
-    return xp.topk(x, k, check_finite_rank(x.ndim, axis), True)
+    return xp.topk(x, k, front_axis(x.ndim, axis), True)
 
 
 @operator("NonZero", since=9, data_dependent="the number of non-zero elements depends on the data")
@@ -122,4 +122,4 @@ def non_zero(xp: Arrays, x: Array) -> Array:
 def compress(xp: Arrays, x: Array, condition: Array, *, axis: int | None = None) -> Array:
     if axis is None:
         x, axis = x.reshape((math.prod(x.shape),)), 0
-    return xp.take(x, xp.nonzero(condition)[0], check_finite_rank(x.ndim, axis))
+    return xp.take(x, xp.nonzero(condition)[0], front_axis(x.ndim, axis))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bricolage.lowering.arrays import Arrays
-from bricolage.lowering.common import Array, broadcast_shape, check_finite_rank, normalise_axes, operator
+from bricolage.lowering.common import Array, broadcast_shape, front_axis, normalise_axes, operator
 
 Ints = tuple[int, ...]
 
@@ -84,13 +84,13 @@ def even_split(total: int, parts: int) -> Ints:
 def split(
     xp: Arrays, x: Array, split: Ints | None = None, *, axis: int = 0, num_outputs: int | None = None, _outputs: int = 1
 ) -> Any:
-    axis = check_finite_rank(x.ndim, axis)
+    axis = front_axis(x.ndim, axis)
     return _split(xp, x, split or even_split(x.shape[axis], num_outputs or _outputs), axis)
 
 
 @operator("Split", since=2, until=12)
 def split_attribute(xp: Arrays, x: Array, *, axis: int = 0, split: Ints | None = None, _outputs: int = 1) -> Any:
-    axis = check_finite_rank(x.ndim, axis)
+    axis = front_axis(x.ndim, axis)
     return _split(xp, x, split or even_split(x.shape[axis], _outputs), axis)
 
 

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from bricolage.lowering.arrays import Arrays
-from bricolage.lowering.common import Array, check_finite_rank, normalise_axes, operator
+from bricolage.lowering.common import Array, front_axis, normalise_axes, operator
 
 Ints = tuple[int, ...]
 
@@ -79,7 +79,7 @@ def layer_normalization(
     stash_type: int = 1,
     _outputs: int = 1,
 ) -> Any:
-    axis = check_finite_rank(x.ndim, axis)
+    axis = front_axis(x.ndim, axis)
     wide = xp.widen(x)
     mean, centred, var = moments(xp, wide, tuple(range(axis, x.ndim)))
     inverse = 1 / xp.lib.sqrt(var + epsilon)
@@ -92,7 +92,7 @@ def layer_normalization(
 def rms_normalization(
     xp: Arrays, x: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Array:
-    axes = tuple(range(check_finite_rank(x.ndim, axis), x.ndim))
+    axes = tuple(range(front_axis(x.ndim, axis), x.ndim))
     wide = xp.widen(x)
     y = wide / xp.lib.sqrt(xp.mean(wide * wide, axes, True) + epsilon)
     return xp.astype(y, x.dtype) * scale
@@ -139,7 +139,7 @@ def mean_variance_normalization(xp: Arrays, x: Array, *, axes: Ints = (0, 2, 3))
 @operator("LpNormalization")
 def lp_normalization(xp: Arrays, x: Array, *, axis: int = -1, p: int = 2) -> Array:
     """x / ||x||_p; where the norm is 0 the result is 0."""
-    axes = (check_finite_rank(x.ndim, axis),)
+    axes = (front_axis(x.ndim, axis),)
     norm = xp.sum(abs(x), axes, True) if p == 1 else xp.lib.sqrt(xp.sum(x * x, axes, True))
     return xp.where(norm == 0, 0, x / xp.where(norm == 0, 1, norm))
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from bricolage.lowering.arrays import Arrays
-from bricolage.lowering.common import Array, check_finite_rank, operator
+from bricolage.lowering.common import Array, front_axis, operator
 from bricolage.lowering.operators.convolution import conv
 
 Ints = tuple[int, ...]
@@ -16,7 +16,7 @@ def spread(xp: Arrays, v: Array, x: Array, axis: int, block_size: int) -> Array:
     """A scale or zero point laid out to broadcast against `x`: per tensor, per axis, or per block along `axis`."""
     if v.ndim == 0 or (v.ndim == 1 and v.shape[0] == 1 and block_size == 0):
         return v.reshape(())
-    axis = check_finite_rank(x.ndim, axis)
+    axis = front_axis(x.ndim, axis)
     if block_size == 0:
         view = [1] * x.ndim
         view[axis] = v.shape[0]

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from bricolage.errors import InvalidGraph
 from bricolage.lowering.arrays import Arrays
 from bricolage.lowering.common import Array, operator
 
@@ -48,7 +49,7 @@ def _activation(xp: Arrays, name: str, alpha: float, beta: float, x: Array) -> A
         return xp.lib.tanh(x * beta) * alpha
     if name == "thresholdedrelu":
         return xp.where(x > alpha, x, 0)
-    raise ValueError(f"unknown recurrent activation {name!r}")
+    raise InvalidGraph(reason=f"unknown recurrent activation {name!r}")
 
 
 def activations_of(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bricolage.lowering.arrays import Arrays
-from bricolage.lowering.common import Array, check_finite_rank, normalise_axes, operator
+from bricolage.lowering.common import Array, front_axis, normalise_axes, operator
 
 Ints = tuple[int, ...]
 Reducer = Callable[[Arrays, Array, Ints, bool], Array]
@@ -62,7 +62,7 @@ _register()
 
 @operator("ArgMax")
 def arg_max(xp: Arrays, x: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Array:
-    axis = check_finite_rank(x.ndim, axis)
+    axis = front_axis(x.ndim, axis)
     if not select_last_index:
         return xp.argmax(x, axis, bool(keepdims))
     return x.shape[axis] - 1 - xp.argmax(xp.flip(x, (axis,)), axis, bool(keepdims))
@@ -76,7 +76,7 @@ def arg_min(xp: Arrays, x: Array, *, axis: int = 0, keepdims: int = 1, select_la
 
 
 def _running(xp: Arrays, x: Array, axis: Any, exclusive: int, reverse: int, neutral: int) -> Array:
-    axis = check_finite_rank(x.ndim, int(axis[0] if isinstance(axis, tuple) else axis))
+    axis = front_axis(x.ndim, int(axis[0] if isinstance(axis, tuple) else axis))
     if reverse:
         x = xp.flip(x, (axis,))
     y = xp.cumprod(x, axis) if neutral else xp.cumsum(x, axis)
@@ -98,17 +98,17 @@ def cum_prod(xp: Arrays, x: Array, axis: Any, *, exclusive: int = 0, reverse: in
 
 @operator("Softmax", since=13)
 def softmax(xp: Arrays, x: Array, *, axis: int = -1) -> Array:
-    return xp.softmax(x, check_finite_rank(x.ndim, axis))
+    return xp.softmax(x, front_axis(x.ndim, axis))
 
 
 @operator("LogSoftmax", since=13)
 def log_softmax(xp: Arrays, x: Array, *, axis: int = -1) -> Array:
-    return xp.log_softmax(x, check_finite_rank(x.ndim, axis))
+    return xp.log_softmax(x, front_axis(x.ndim, axis))
 
 
 @operator("Hardmax", since=13)
 def hardmax(xp: Arrays, x: Array, *, axis: int = -1) -> Array:
-    axis = check_finite_rank(x.ndim, axis)
+    axis = front_axis(x.ndim, axis)
     view = [1] * x.ndim
     view[axis] = x.shape[axis]
     first = xp.argmax(x, axis, True)
@@ -121,7 +121,7 @@ def _register_flattened() -> None:
 
     def flattened(function: Callable[..., Array]) -> Callable[..., Array]:
         def run(xp: Arrays, x: Array, *, axis: int = 1) -> Array:
-            axis = check_finite_rank(x.ndim, axis)
+            axis = front_axis(x.ndim, axis)
             matrix = x.reshape((math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
             return function(xp, matrix, axis=-1).reshape(tuple(x.shape))
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bricolage.lowering.arrays import Arrays
-from bricolage.lowering.common import Array, check_finite_rank, operator
+from bricolage.lowering.common import Array, front_axis, operator
 
 
 def _as_complex(xp: Arrays, x: Array) -> Array:
@@ -21,7 +21,7 @@ def _as_pairs(xp: Arrays, x: Array) -> Array:
 
 def _transform(xp: Arrays, x: Array, length: int | None, axis: int, inverse: int, onesided: int) -> Array:
     """x: [..., 1 or 2], transformed in double precision. One-sided inverse takes the half spectrum to a real signal."""
-    axis = check_finite_rank(x.ndim, axis)
+    axis = front_axis(x.ndim, axis)
     signal = _as_complex(xp, xp.astype(x, xp.dtype(11)))
     size = x.shape[axis]
     if inverse and onesided:

@@ -7,7 +7,7 @@ import operator as py
 from collections.abc import Callable
 from typing import Any
 
-from bricolage.lowering.common import check_finite_rank, to_host
+from bricolage.lowering.common import front_axis, to_host
 from bricolage.lowering.operators.movement import slice_bounds
 from bricolage.lowering.torch.values import Const, Known, Sizes
 
@@ -109,7 +109,7 @@ def _unsqueeze(call: Call, inputs: list[Sizes], attributes: dict[str, Any]) -> S
     axes = attributes.get("axes") or inputs[1].elements
     if inputs[0].rank or len(axes) != 1:
         return None
-    check_finite_rank(1, axes[0])
+    front_axis(1, axes[0])
     return Sizes(inputs[0].elements, 1)
 
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.placement.bitset import bitset, lowest, members
+from bricolage.graph.bits import lowest, members
+from bricolage.graph.bits import of as bitset
 
 
 @given(st.sets(st.integers(0, 2000)))
