@@ -46,7 +46,7 @@ def retyped(case: Case, target: int) -> Iterator[Case]:
     allowed = next((c.allowed_type_strs for c in schema.type_constraints if c.type_param_str == variable), ())
     if f"tensor({onnx.TensorProto.DataType.Name(target).lower()})" not in allowed:
         return
-    if not all(isinstance(value, np.ndarray) for value in (*case.inputs, *case.outputs)):
+    if not all(isinstance(value, np.ndarray) and value.dtype != object for value in (*case.inputs, *case.outputs)):
         return
     results = TYPES if node.op_type in _RESULT else (None,)
     for result in results:
@@ -78,7 +78,8 @@ def _retype(case: Case, schema: onnx.defs.OpSchema, variable: str, target: int, 
         if info.name in tied_in:
             info.type.tensor_type.elem_type = target
             value = _convert(value, target, node.op_type)
-        elif result is not None:
+        elif node.op_type == "CastLike" and info.name == node.input[1]:
+            assert result is not None
             value = value.astype(onnx.helper.tensor_dtype_to_np_dtype(result))
         inputs.append(value)
     for info in model.graph.output:

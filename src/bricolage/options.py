@@ -117,6 +117,11 @@ class Options:
         return self.budget_s if self.budget_s is not None else self.profile.budget_s
 
     @property
+    def race_seconds(self) -> float:
+        """Seconds for the final race: the profile's, but never more than a third of the budget."""
+        return min(self.profile.race_seconds, self.budget / 3)
+
+    @property
     def bound(self) -> float:
         """Relative error that is always accepted."""
         return self.tolerance if self.tolerance is not None else BOUNDS[self.precision]

@@ -21,7 +21,9 @@ def parse(text: str, **constants: np.ndarray) -> ir.Model:
 
 def graph(body: str, inputs: str = "float[4] x", outputs: str = "float[4] y", **constants: np.ndarray) -> Graph:
     """A prepared graph from the body of an ONNX text at opset 18."""
-    return simplify(parse(f'<ir_version: 8, opset_import: ["" : 18]> test ({inputs}) => ({outputs}) {{ {body} }}', **constants))
+    return simplify(
+        parse(f'<ir_version: 8, opset_import: ["" : 18]> test ({inputs}) => ({outputs}) {{ {body} }}', **constants)
+    )
 
 
 def random_graph(edges: list[list[int]]) -> Graph:

@@ -13,7 +13,9 @@ from tests.graph.models import graph, parse, random_graph
 @st.composite
 def dags(draw: st.DrawFn, largest: int = 8) -> Graph:
     count = draw(st.integers(2, largest))
-    return random_graph([draw(st.lists(st.integers(0, i - 1), max_size=3, unique=True)) if i else [] for i in range(count)])
+    return random_graph(
+        [draw(st.lists(st.integers(0, i - 1), max_size=3, unique=True)) if i else [] for i in range(count)]
+    )
 
 
 def reaches(g: Graph, source: int) -> set[int]:

@@ -61,9 +61,7 @@ def test_renumbering_keeps_the_key(count: int, rng: random.Random) -> None:
         used = {source for _, source in specs}
         sinks = sorted((i for i in range(count) if i not in used), key=lambda i: position[i])
         info = onnx.helper.make_tensor_value_info
-        proto = onnx.helper.make_graph(
-            nodes, "g", [info("x", 1, [4])], [info(f"{prefix}{i}", 1, [4]) for i in sinks]
-        )
+        proto = onnx.helper.make_graph(nodes, "g", [info("x", 1, [4])], [info(f"{prefix}{i}", 1, [4]) for i in sinks])
         model = ir.from_proto(onnx.helper.make_model(proto, opset_imports=[onnx.helper.make_opsetid("", 18)]))
         for node in model.graph:
             for value in node.outputs:

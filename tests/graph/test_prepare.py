@@ -40,7 +40,9 @@ def test_an_unknown_dimension_is_named() -> None:
 
 
 def test_contradicting_shapes_are_refused() -> None:
-    model = parse('<ir_version: 8, opset_import: ["" : 18]> t (float[2,3] x, float[4,5] w) => (float[2,5] y) {y=MatMul(x,w)}')
+    model = parse(
+        '<ir_version: 8, opset_import: ["" : 18]> t (float[2,3] x, float[4,5] w) => (float[2,5] y) {y=MatMul(x,w)}'
+    )
     with pytest.raises(InvalidGraph):
         prepare(model, {})
 

@@ -55,7 +55,13 @@ def test_equal_plans_make_equal_bytes(saved: Path, tmp_path: Path) -> None:
 
 def test_it_holds_no_code(saved: Path) -> None:
     with zipfile.ZipFile(saved) as archive:
-        assert sorted(archive.namelist()) == ["graph-0.onnx", "manifest.json", "model.onnx", "plan.json", "weights.data"]
+        assert sorted(archive.namelist()) == [
+            "graph-0.onnx",
+            "manifest.json",
+            "model.onnx",
+            "plan.json",
+            "weights.data",
+        ]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])

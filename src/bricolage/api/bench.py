@@ -55,9 +55,7 @@ def bench(
         with Database(directory / "costs.sqlite") as database, open_pool(options) as pool:
             measurer = make_measurer(options, database, pool, opened)
             for bucket in opened.buckets:
-                arrays, origin = measuring_inputs(
-        bucket.graph, options, inputs, alone=len(opened.buckets) == 1
-    )
+                arrays, origin = measuring_inputs(bucket.graph, options, inputs, alone=len(opened.buckets) == 1)
                 decided.append(
                     compete(
                         bucket.graph,

@@ -168,7 +168,10 @@ class Executable:
         if len(graph) != bucket.operators:
             return self._compile(graph, [(*quick, graph.everything.bits)])
         chosen = [
-            (*(quick if registry.get(r.backend).compiles_slowly else (r.backend, r.variant)), bitset.of(numbers(r.operators)))
+            (
+                *(quick if registry.get(r.backend).compiles_slowly else (r.backend, r.variant)),
+                bitset.of(numbers(r.operators)),
+            )
             for r in bucket.regions
         ]
         try:
@@ -221,4 +224,3 @@ def _quick_backend(bucket: Bucket) -> tuple[str, str]:
         if not backend.compiles_slowly:
             return backend.name, backend.variants("highest")[0]
     raise NoBackend(why=" that compiles quickly enough for a new shape")
-

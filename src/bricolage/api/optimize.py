@@ -67,9 +67,7 @@ def optimize(
     backends = registry.available(options.backends)
     directory = working_folder()
     try:
-        opened = open_source(
-            source, options, directory, example_inputs=example_inputs, dynamic=dynamic, given=inputs
-        )
+        opened = open_source(source, options, directory, example_inputs=example_inputs, dynamic=dynamic, given=inputs)
         with Database() as database:
             decided = [
                 _decide(opened, bucket, options, backends, inputs, replan, progress, database)
@@ -83,9 +81,7 @@ def optimize(
     return Executable(make_plan(opened, decided, options, backends), directory, temporary=True)
 
 
-def make_plan(
-    opened: Source, decided: Sequence[Bucket], options: Options, backends: Sequence[Backend]
-) -> Plan:
+def make_plan(opened: Source, decided: Sequence[Bucket], options: Options, backends: Sequence[Backend]) -> Plan:
     """The decisions for all buckets, with where they come from."""
     here = this_machine()
     return Plan(
@@ -141,9 +137,7 @@ def _decide(
     known = None if replan else _known_decision(database, key)
     if known is not None:
         return replace(known, graph=bucket.file)
-    arrays, origin = measuring_inputs(
-        bucket.graph, options, inputs, alone=len(opened.buckets) == 1
-    )
+    arrays, origin = measuring_inputs(bucket.graph, options, inputs, alone=len(opened.buckets) == 1)
     with open_pool(options) as pool:
         decision = place(
             bucket.graph,

@@ -50,9 +50,7 @@ def to_torch(value: Any) -> Any:
     return torch.from_numpy(value)
 
 
-def collect(
-    inputs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[str, Any]
-) -> dict[str, Any]:
+def collect(inputs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
     """Inputs by name as numpy arrays.
 
     Raises:
@@ -92,7 +90,8 @@ def _check(spec: TensorSpec, array: np.ndarray, sizes: dict[str, int]) -> None:
     for size, dimension in zip(array.shape, spec.shape, strict=True):
         wanted = dimension if isinstance(dimension, int) else sizes.setdefault(dimension, size)
         if size != wanted:
-            raise WrongShape(name=spec.name, actual=actual, expected=shape if isinstance(dimension, int) else f"{shape} with {dimension}={wanted}")
+            also = "" if isinstance(dimension, int) else f" with {dimension}={wanted}"
+            raise WrongShape(name=spec.name, actual=actual, expected=shape + also)
 
 
 def dimensions(inputs: Sequence[TensorSpec], arrays: Mapping[str, Any]) -> dict[str, int]:

@@ -56,7 +56,13 @@ def working_folder() -> Path:
 
 
 def open_source(
-    source: Any, options: Options, directory: Path, *, example_inputs: Any, dynamic: Any, given: Mapping[str, Any] | None
+    source: Any,
+    options: Options,
+    directory: Path,
+    *,
+    example_inputs: Any,
+    dynamic: Any,
+    given: Mapping[str, Any] | None,
 ) -> Source:
     """Loads, checks and prepares a model, and writes it with its weights to `directory`.
 
@@ -138,7 +144,9 @@ def tensor_specs(values: Sequence[ir.Value], model: ir.Model) -> tuple[TensorSpe
         info = describe(value)
         shape = None
         if value.shape is not None:
-            shape = tuple(d if isinstance(d, int) else dimension_name(value, axis) for axis, d in enumerate(value.shape))
+            shape = tuple(
+                d if isinstance(d, int) else dimension_name(value, axis) for axis, d in enumerate(value.shape)
+            )
         dtype = "str" if info.dtype == ir.DataType.STRING else info.numpy.name if info.dtype else str(value.type)
         specs.append(TensorSpec(info.name, dtype, shape))
     return tuple(specs)
@@ -152,5 +160,3 @@ def _digest(directory: Path) -> str:
             with path.open("rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()[:32]
-
-

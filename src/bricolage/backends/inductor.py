@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key
 from bricolage.backends.features import has_bfloat16
@@ -59,8 +61,8 @@ class Inductor(Backend):
             raise Refused(backend=self.title, reason="shapes must be known when it compiles")
         torch.set_num_threads(resources.threads)
         if resources.cache is None:
-            with tempfile.TemporaryDirectory(prefix="bricolage-inductor-") as folder:
-                return _load(_package(region, variant, Path(folder) / "region.pt2"), resources)
+            with tempfile.TemporaryDirectory(prefix="bricolage-inductor-") as temporary:
+                return _load(_package(region, variant, Path(temporary) / "region.pt2"))
         folder = resources.cache / self.name
         folder.mkdir(parents=True, exist_ok=True)
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder / "generated"))
@@ -69,7 +71,7 @@ class Inductor(Backend):
             partial = path.with_name(f"{path.stem}.{os.getpid()}.partial.pt2")
             _package(region, variant, partial)
             partial.replace(path)
-        return _load(path, resources)
+        return _load(path)
 
 
 def _package(region: RegionModel, variant: str, path: Path) -> Path:
@@ -77,21 +79,14 @@ def _package(region: RegionModel, variant: str, path: Path) -> Path:
     from torch._inductor import aoti_compile_and_package
 
     module = lowered(region, Inductor.title, variant)
-    examples = tuple(torch.zeros(info.sizes, dtype=tensor_of(_empty(info)).dtype) for info in region.inputs)
+    examples = tuple(tensor_of(np.zeros(info.sizes, info.numpy)) for info in region.inputs)
     with torch.no_grad():
         program = torch.export.export(module, examples, strict=False)
         aoti_compile_and_package(program, package_path=str(path), inductor_configs=_CONFIG)
     return path
 
 
-def _load(path: Path, resources: Resources) -> Kernel:
+def _load(path: Path) -> Kernel:
     import torch
 
-    del resources
     return TorchKernel(torch._inductor.aoti_load_package(str(path)))
-
-
-def _empty(info: Any) -> Any:
-    import numpy as np
-
-    return np.empty(0, dtype=info.numpy)

@@ -85,9 +85,7 @@ class Matcher:
             region |= between
             if region.bit_count() > growth.limit:
                 return
-            if any(
-                growth.accepts(self._graph, self._graph.operators[n]) is not None for n in bitset.members(between)
-            ):
+            if any(growth.accepts(self._graph, self._graph.operators[n]) is not None for n in bitset.members(between)):
                 return
             if Region(self._graph, region).convex:
                 yield region

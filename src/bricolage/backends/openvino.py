@@ -32,7 +32,6 @@ _TYPES = {
     ir.DataType.UINT64: "u64",
     ir.DataType.BOOL: "boolean",
     ir.DataType.FLOAT8E4M3FN: "f8e4m3",
-    ir.DataType.FLOAT8E5M2: "f8e5m2",
     ir.DataType.FLOAT8E8M0: "f8e8m0",
 }
 _REASON_LENGTH = 300
@@ -73,17 +72,21 @@ class OpenVino(Backend):
             config["CACHE_DIR"] = str(resources.cache)
         core = _core()
         try:
-            compiled = core.compile_model(core.read_model(str(region.path)), "CPU", config)
+            model = core.read_model(str(region.path))
+            compiled = core.compile_model(model, "CPU", config)
         except RuntimeError as error:
             raise Refused(backend=self.title, reason=_reason(error)) from error
-        if len(compiled.inputs) != len(region.inputs) or len(compiled.outputs) != len(region.outputs):
+        if len(compiled.outputs) != len(region.outputs) or len(compiled.inputs) != len(model.inputs):
             raise Refused(backend=self.title, reason="compilation changed the number of inputs or outputs")
+        # Inputs of which only the type matters are dropped, so positions are found by name; compilation loses names.
+        read = {name: position for position, port in enumerate(model.inputs) for name in port.get_names()}
+        places = [read.get(info.name) for info in region.inputs]
         copied = _unwritten(compiled)
         if not copied:
-            return _Kernel(region, compiled)
+            return _Kernel(region, compiled, places)
         if len(region.outputs) > 1:
             raise Refused(backend=self.title, reason="one of several outputs is an input unchanged")
-        return _Copy(copied[0])
+        return _Copy(places.index(copied[0]))
 
 
 def _unwritten(compiled: Any) -> list[int]:
@@ -109,8 +112,9 @@ def _reason(error: RuntimeError) -> str:
 
 
 class _Kernel(Kernel):
-    def __init__(self, region: RegionModel, compiled: Any) -> None:
+    def __init__(self, region: RegionModel, compiled: Any, places: Sequence[int | None]) -> None:
         self._compiled = compiled
+        self._places = places
         self._inputs = region.inputs
         self._outputs = region.outputs
 
@@ -128,8 +132,9 @@ class _Kernel(Kernel):
 
     def _request(self, inputs: Sequence[Array]) -> Any:
         request = self._compiled.create_infer_request()
-        for position, (info, array) in enumerate(zip(self._inputs, inputs, strict=True)):
-            request.set_input_tensor(position, _tensor(info, array))
+        for place, info, array in zip(self._places, self._inputs, inputs, strict=True):
+            if place is not None:
+                request.set_input_tensor(place, _tensor(info, array))
         return request
 
 

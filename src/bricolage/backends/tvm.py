@@ -20,6 +20,7 @@ import numpy as np
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key, load_proto
 from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed
+from bricolage.backends.tvm_schedule import block_size, schedule
 from bricolage.errors import Refused
 from bricolage.runtime.buffers import aligned
 from bricolage.runtime.kernel import Array, Call, Kernel
@@ -28,6 +29,8 @@ _LOG = logging.getLogger(__name__)
 _ELEMENTS = frozenset(
     ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32", "float64"]
 )
+_PACKED_FROM = 1 << 14  # elements of a matrix that no longer stays in the first-level cache
+_PANEL = 16  # narrowest panel, in elements
 _CHANNELS_LAST = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
 
 
@@ -89,8 +92,6 @@ def _build(region: RegionModel, threads: int) -> Any:
     from tvm import relax
     from tvm.relax.frontend.onnx import from_onnx
 
-    from bricolage.backends.tvm_schedule import schedule
-
     proto = load_proto(region)
     try:
         module = from_onnx(proto, keep_params_in_input=False)
@@ -100,7 +101,7 @@ def _build(region: RegionModel, threads: int) -> Any:
     passes = relax.transform
     with target:
         module = tvm.ir.transform.Sequential([passes.DecomposeOpsForInference(), passes.CanonicalizeBindings()])(module)
-        module = _erf(_channels_last(module))
+        module = _rewrite(_channels_last(module))
         lower = [
             passes.LegalizeOps(),
             passes.AnnotateTIROpPattern(),
@@ -177,24 +178,58 @@ def _calls(module: Any, operator: str) -> bool:
     return operator in found
 
 
-def _erf(module: Any) -> Any:
-    """Float32 erf as a rational function, at 3.3e-7 of relative error: the C library's runs one element at a time."""
+def _rewrite(module: Any) -> Any:
+    """Two operators in better forms (float32 only): erf as a rational function at 3.3e-7 of relative error, because the C
+    library's runs one element at a time; and constant right-hand matrices of products cut into panels (`_product`)."""
     from tvm import relax, topi
 
     @relax.expr_functor.mutator
     class Mutator(relax.PyExprMutator):  # type: ignore[misc]
         def visit_call_(self, call: Any) -> Any:
-            if getattr(call.op, "name", "") == "relax.erf" and str(call.args[0].ty.dtype) == "float32":
-                return self.builder_.call_te(topi.fast_erf, self.visit_expr(call.args[0]))
-            return super().visit_call_(call)
+            name = getattr(call.op, "name", "")
+            if name not in ("relax.erf", "relax.matmul") or any(str(x.ty.dtype) != "float32" for x in call.args):
+                return super().visit_call_(call)
+            first = self.visit_expr(call.args[0])
+            if name == "relax.erf":
+                return self.builder_.call_te(topi.fast_erf, first)
+            return _product(self.builder_, first, call) or super().visit_call_(call)
 
-    if _calls(module, "relax.erf"):
-        mutator = Mutator(module)
-        for variable, function in module.functions_items():
-            if isinstance(function, relax.Function):
-                mutator.builder_.update_func(variable, mutator.visit_expr(function))
-        return mutator.builder_.get()
-    return module
+    if not (_calls(module, "relax.erf") or _calls(module, "relax.matmul")):
+        return module
+    mutator = Mutator(module)
+    for variable, function in module.functions_items():
+        if isinstance(function, relax.Function):
+            mutator.builder_.update_func(variable, mutator.visit_expr(function))
+    return mutator.builder_.get()
+
+
+def _product(builder: Any, left: Any, call: Any) -> Any:
+    """A matrix product whose constant right-hand side lies in panels as wide as the blocks of results that `schedule`
+    keeps in registers, so that each panel is read front to back (Goto & van de Geijn 2008, section 4.2.3). None where the
+    matrix is small, no constant or has no good width."""
+    import tvm
+    from tvm import relax, te
+
+    matrix = call.args[1]
+    shape = [int(size) for size in left.ty.shape]
+    if not isinstance(matrix, tvm.ir.GenericConst) or len(matrix.value.shape) != 2 or len(shape) < 2:
+        return None
+    depth, columns = map(int, matrix.value.shape)
+    rows = next((size for size in reversed(shape[:-1]) if size > 1), 1)
+    width = block_size(rows, columns, lanes=16)[1]
+    if depth * columns < _PACKED_FROM or width < _PANEL:
+        return None
+    panels = matrix.value.numpy().reshape(depth, columns // width, width).transpose(1, 0, 2)
+
+    def compute(x: Any, packed: Any) -> Any:
+        k = te.reduce_axis((0, depth), "k")
+        return te.compute(
+            (*shape[:-1], columns),
+            lambda *at: te.sum(x[(*at[:-1], k)] * packed[at[-1] // width, k, at[-1] % width], axis=k),
+            name="matmul",
+        )
+
+    return builder.call_te(compute, left, relax.const(np.ascontiguousarray(panels)), primfunc_name_hint="matmul")
 
 
 def _outputs_given(module: Any) -> Any:

@@ -63,8 +63,9 @@ def _divisor(number: int, limit: int) -> int:
     return next(d for d in range(min(number, max(limit, 1)), 0, -1) if number % d == 0)
 
 
-def _block_size(rows: int, columns: int, lanes: int, cap: int) -> tuple[int, int]:
-    """Rows and columns of results held in registers: the block with the most work per operand loaded."""
+def block_size(rows: int, columns: int, lanes: int, cap: int = 1 << 30) -> tuple[int, int]:
+    """Rows and columns of results held in registers: the block with the most work per operand loaded. `lanes` is the
+    number of elements in a vector, `cap` the largest number of columns."""
     best, score = (1, 1), 0.0
     for vectors in _WIDTHS:
         width = _divisor(columns, min(vectors * lanes, cap))
@@ -111,7 +112,7 @@ def _tile(function: Any, target: Any, threads: int) -> Any:
     row = next((loop for loop in reversed(spatial[:-1]) if _extent(sch, loop) > 1), spatial[-2])
     others = [loop for loop in spatial[:-1] if loop is not row]
     cap = _group_width(sch.get(main))
-    height, width = _block_size(_extent(sch, row), _extent(sch, column), lanes, cap)
+    height, width = block_size(_extent(sch, row), _extent(sch, column), lanes, cap)
     row_outer, row_inner = sch.split(row, factors=[None, height])
     column_outer, column_inner = sch.split(column, factors=[None, width])
     # One panel of the second operand serves all rows before the next panel is read; batches keep their own.
@@ -148,9 +149,10 @@ def _contiguous(block: Any) -> bool:
             continue
         uses = tvm.tirx.analysis.undefined_vars(read.region[-1].min, [])
         walks = walks or any(variable.same_as(last) for variable in uses)
-        earlier = [v for axis in list(read.region)[:-1] for v in tvm.tirx.analysis.undefined_vars(axis.min, [])]
-        if any(variable.same_as(last) for variable in earlier):
-            return False
+        for axis in list(read.region)[:-1]:
+            panel = isinstance(axis.min, tvm.tirx.FloorDiv)  # of a packed operand: whole panels lie one after another
+            if not panel and any(found.same_as(last) for found in tvm.tirx.analysis.undefined_vars(axis.min, [])):
+                return False
     return walks
 
 

@@ -62,7 +62,9 @@ def share_weights(models: Sequence[ir.Model], directory: Path) -> None:
     keep: list[ir.TensorProtocol] = []  # ids in `written` stay unique only while the tensors live
     try:
         with partial.open("wb") as file:
-            for value in (value for model in models for graph in model.graphs() for value in graph.initializers.values()):
+            for value in (
+                value for model in models for graph in model.graphs() for value in graph.initializers.values()
+            ):
                 tensor = value.const_value
                 if tensor is None or tensor.nbytes <= _INLINE_BYTES or tensor.dtype == ir.DataType.STRING:
                     continue
@@ -82,7 +84,13 @@ def share_weights(models: Sequence[ir.Model], directory: Path) -> None:
         tensor = value.const_value
         assert tensor is not None
         value.const_value = ir.ExternalTensor(
-            WEIGHTS, offset, length, tensor.dtype, shape=tensor.shape, name=value.name or "", base_dir=directory
+            WEIGHTS,
+            offset,
+            length,
+            tensor.dtype,
+            shape=ir.Shape(tensor.shape.numpy()),
+            name=value.name or "",
+            base_dir=directory,
         )
 
 

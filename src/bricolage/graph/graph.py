@@ -157,7 +157,7 @@ class Graph:
         order = _depth_first(graph)
         self.operators = tuple(Operator(i, node, self.opsets.get(node.domain, 1)) for i, node in enumerate(order))
         number = {node: i for i, node in enumerate(order)}
-        self.constants: Mapping[str, ir.Value] = {name: value for name, value in graph.initializers.items()}
+        self.constants: Mapping[str, ir.Value] = dict(graph.initializers)
         constants = set(self.constants.values())
         self.inputs = tuple(describe(value) for value in graph.inputs if value not in constants)
         self.outputs = tuple(describe(value) for value in graph.outputs)

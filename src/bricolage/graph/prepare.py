@@ -26,7 +26,15 @@ from bricolage.graph.graph import Graph, describe
 
 _LOG = logging.getLogger(__name__)
 _FOLD_LIMIT = 64 << 20  # bytes of a folded constant; beyond it computing is cheaper than shipping
-_RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"}
+_RANDOM = {
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+    "Bernoulli",
+    "Multinomial",
+    "Dropout",
+}
 _ROUNDS = 8
 _INLINE_BYTES = 1024
 
@@ -162,7 +170,12 @@ def _fold(model: ir.Model) -> bool:
             if not value.name:
                 continue
             tensor = ir.tensor(np.ascontiguousarray(result) if np.ndim(result) else np.asarray(result), name=value.name)
-            constant = ir.Value(name=value.name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
+            constant = ir.Value(
+                name=value.name,
+                shape=ir.Shape(tensor.shape.numpy()),
+                type=ir.TensorType(tensor.dtype),
+                const_value=tensor,
+            )
             value.replace_all_uses_with(constant)
             value.name = f"{value.name}.folded"
             graph.register_initializer(constant)

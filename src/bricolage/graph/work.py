@@ -27,7 +27,33 @@ class Work:
 
 
 MOVEMENT = frozenset(
-    ["Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Split", "Slice", "Gather", "GatherElements", "GatherND", "Expand", "Tile", "Pad", "Identity", "Cast", "CastLike", "Shape", "Size", "DepthToSpace", "SpaceToDepth", "ScatterElements", "ScatterND", "Constant", "ConstantOfShape"]
+    [
+        "Reshape",
+        "Flatten",
+        "Squeeze",
+        "Unsqueeze",
+        "Transpose",
+        "Concat",
+        "Split",
+        "Slice",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "Expand",
+        "Tile",
+        "Pad",
+        "Identity",
+        "Cast",
+        "CastLike",
+        "Shape",
+        "Size",
+        "DepthToSpace",
+        "SpaceToDepth",
+        "ScatterElements",
+        "ScatterND",
+        "Constant",
+        "ConstantOfShape",
+    ]
 )
 """Operators that compute nothing: they only move or rename data."""
 VIEWS = frozenset(["Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Shape", "Size"])
@@ -89,8 +115,8 @@ def _attention(operator: Operator) -> int:
 
 
 def _pool(operator: Operator) -> int:
-    kernel = operator.attribute("kernel_shape", ())
-    return _outputs(operator) * math.prod(kernel)  # type: ignore[call-overload]
+    kernel = operator.node.attributes.get("kernel_shape")
+    return _outputs(operator) * (math.prod(kernel.as_ints()) if kernel is not None else 1)
 
 
 _FLOPS: dict[str, Callable[[Operator], int]] = {
@@ -120,7 +146,22 @@ _FLOPS: dict[str, Callable[[Operator], int]] = {
     "BatchNormalization": lambda operator: 2 * _outputs(operator),
 }
 ANCHORS = frozenset(
-    ["Conv", "ConvInteger", "QLinearConv", "ConvTranspose", "MatMul", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "Gemm", "FusedGemm", "LSTM", "GRU", "RNN", "Attention"]
+    [
+        "Conv",
+        "ConvInteger",
+        "QLinearConv",
+        "ConvTranspose",
+        "MatMul",
+        "MatMulInteger",
+        "QLinearMatMul",
+        "FusedMatMul",
+        "Gemm",
+        "FusedGemm",
+        "LSTM",
+        "GRU",
+        "RNN",
+        "Attention",
+    ]
 )
 """Operators that carry nearly all the work of a model; patterns grow from them."""
 

@@ -67,11 +67,15 @@ def work_graph(graph: Graph) -> WorkGraph:
         amount = work(Region(graph, 1 << operator.number))
         operators.append(WorkOperator(operator.name, amount.flops, amount.bytes, operator.op_type))
     tensors = [
-        WorkTensor(value.name or "", operator.number, graph.readers(value), describe(value).bytes, graph.is_output(value))
+        WorkTensor(
+            value.name or "", operator.number, graph.readers(value), describe(value).bytes, graph.is_output(value)
+        )
         for operator in graph.operators
         for value in operator.outputs
     ]
-    entering = {value: None for operator in graph.operators for value in operator.inputs if graph.producer(value) is None}
+    entering = {
+        value: None for operator in graph.operators for value in operator.inputs if graph.producer(value) is None
+    }
     tensors.extend(
         WorkTensor(value.name or "", GRAPH_INPUT, graph.readers(value), describe(value).bytes)
         for value in entering

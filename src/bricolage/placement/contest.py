@@ -67,7 +67,9 @@ def hold(survey: Survey, challengers: Sequence[Challenger], stop: Stopper) -> Ve
     if not alive:
         return None
     fastest = min(alive, key=lambda name: alive[name])
-    racing = [name for name in sorted(alive, key=lambda name: alive[name]) if alive[name] <= _OUT_OF_REACH * alive[fastest]]
+    racing = [
+        name for name in sorted(alive, key=lambda name: alive[name]) if alive[name] <= _OUT_OF_REACH * alive[fastest]
+    ]
     specs: dict[str, CandidateSpec] = {name: survey.whole_spec(surveyed[name][0]) for name in racing}
     specs.update({c.name: survey.plan_spec(c.division) for c in challengers})
     ran: Race | None = None
@@ -91,7 +93,15 @@ def hold(survey: Survey, challengers: Sequence[Challenger], stop: Stopper) -> Ve
     divisions = {c.name: c.division for c in challengers}
     division = divisions.get(chosen) or ((survey.evidence.graph.everything.bits, surveyed[chosen][0]),)
     table = [
-        _contestant(name, cost, "plan" if name in divisions else "single", len(divisions.get(name, (0,))), ran, chosen, best_single)
+        _contestant(
+            name,
+            cost,
+            "plan" if name in divisions else "single",
+            len(divisions.get(name, (0,))),
+            ran,
+            chosen,
+            best_single,
+        )
         for name, cost in costs.items()
     ]
     table.sort(key=lambda c: (c.median_ms is None, c.median_ms or 0.0, c.name))
@@ -109,7 +119,7 @@ def _race(survey: Survey, specs: Mapping[str, CandidateSpec], incumbent: str) ->
         expected,
         bound,
         rounds=profile.race_rounds,
-        seconds=profile.race_seconds,
+        seconds=survey.options.race_seconds,
         incumbent=incumbent,
         progress=lambda name, _: survey.progress.advance(1, name),
     )

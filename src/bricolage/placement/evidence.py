@@ -82,7 +82,9 @@ class Evidence:
             self._whole = (error, {name: expected[name] for name in names})
         return self._whole
 
-    def _write(self, name: str, inputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> tuple[Path, Path]:
+    def _write(
+        self, name: str, inputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
+    ) -> tuple[Path, Path]:
         paths = self.directory / f"{name}-inputs.npz", self.directory / f"{name}-expected.npz"
         for path, tensors in zip(paths, (inputs, expected), strict=True):
             save_tensors(path, tensors)
@@ -93,4 +95,3 @@ class Evidence:
             for value in operator.outputs:
                 if value.name in names:
                     yield describe(value)
-

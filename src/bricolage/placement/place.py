@@ -85,7 +85,7 @@ def place(
         NotAccurate: none that can is accurate enough.
     """
     clock, stop, survey = _begin(graph, inputs, backends, options, measurer, directory, progress)
-    race_reserve = options.profile.race_seconds
+    race_reserve = options.race_seconds
     with stop.catching_interrupts():
         survey.measure_singles(stop.reserve(race_reserve))
     clock.lap("whole models")
@@ -275,7 +275,9 @@ class _Mixing:
         return [cost.ms if (cost := costs.get(spec)) is not None else None for spec in specs]
 
     def _challengers(self, timed: Sequence[Individual]) -> list[Challenger]:
-        mixed = [one for one in timed if len({backend for _, backend, _ in one.placement}) > 1 or len(one.placement) > 1]
+        mixed = [
+            one for one in timed if len({backend for _, backend, _ in one.placement}) > 1 or len(one.placement) > 1
+        ]
         mixed.sort(key=lambda one: one.measured_ms or float("inf"))
         return [
             Challenger(

@@ -29,7 +29,9 @@ class Predictor:
             if candidate.region.bit_count() == 1:
                 number = bitset.lowest(candidate.region)
                 engine = (candidate.backend, candidate.variant)
-                self._singles[engine][number] = min(candidate.cost_ms, self._singles[engine].get(number, candidate.cost_ms))
+                self._singles[engine][number] = min(
+                    candidate.cost_ms, self._singles[engine].get(number, candidate.cost_ms)
+                )
         self._parts: dict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
         for (region, backend, variant), ms in self._exact.items():
             if region.bit_count() > 1:

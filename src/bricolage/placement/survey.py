@@ -137,9 +137,7 @@ class Survey:
                     continue
                 for region in group.regions:
                     covered |= region if region.bit_count() == 1 else 0
-                    found.append(
-                        Candidate(region, way.backend, way.variant, cost.ms, group.key, kinds[way.backend])
-                    )
+                    found.append(Candidate(region, way.backend, way.variant, cost.ms, group.key, kinds[way.backend]))
         found.extend(self._predicted(covered, kinds))
         return found
 

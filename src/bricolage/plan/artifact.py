@@ -116,9 +116,7 @@ def _check_manifest(path: Path, raw: bytes, archive: zipfile.ZipFile) -> dict[st
     return members
 
 
-def _unpack(
-    path: Path, archive: zipfile.ZipFile, members: dict[str, dict[str, object]], directory: Path
-) -> None:
+def _unpack(path: Path, archive: zipfile.ZipFile, members: dict[str, dict[str, object]], directory: Path) -> None:
     directory.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=".unpack-", dir=directory.parent))
     try:

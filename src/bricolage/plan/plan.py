@@ -60,7 +60,7 @@ class PlannedRegion:
             (
                 a
                 for a in self.alternatives
-                if a.median_ms is not None and (a.backend, a.variant) != (self.backend, self.variant)
+                if a.outcome in ("ok", "predicted") and (a.backend, a.variant) != (self.backend, self.variant)
             ),
             None,
         )

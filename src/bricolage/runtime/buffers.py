@@ -47,7 +47,7 @@ def assign_offsets(lifetimes: Mapping[str, Lifetime]) -> tuple[dict[str, int], i
     for name, lifetime in sorted(lifetimes.items(), key=lambda item: (-item[1].bytes, item[0])):
         size = -(-max(lifetime.bytes, 1) // ALIGNMENT) * ALIGNMENT
         offset = 0
-        for start, end, other in sorted((p for p in placed if p[2].overlaps(lifetime)), key=lambda p: p[:2]):
+        for start, end, _ in sorted((p for p in placed if p[2].overlaps(lifetime)), key=lambda p: p[:2]):
             if start - offset >= size:
                 break
             offset = max(offset, end)
