@@ -10,13 +10,13 @@ _HEAD = """# What each backend can run
 
 Made by `python -m benchmarks.capabilities --docs` from the tables in `src/bricolage/backends/capabilities`; do not edit.
 
-A table is the outcome of the
-[ONNX backend test suite](https://github.com/onnx/onnx/tree/main/onnx/backend/test) on one backend. The single-operator cases are tried at each version of the operator in force from opset 18 on, with
-shapes, axes and weights as constants and as run-time values, and in further element types with the reference
-implementation's results. Each case is compiled and run in a child process on one thread as a region would be, bound to
-buffers where its shapes are static, and compared at the suite's tolerance (or four units in the last place of the
-largest element). A backend claims an operator only where cases like it passed, and never where a feature (an
-attribute's value, a rank, an optional input), or a combination of features, occurred in wrong cases only.
+A table is the outcome of the ONNX backend test suite (package `onnx.backend.test`) on one backend. The single-operator
+cases are tried at each version of the operator in force from opset 18 on, with shapes, axes and weights as constants
+and as run-time values, and in further element types with the reference implementation's results. Each case is compiled
+and run in a child process on one thread as a region would be, bound to buffers where its shapes are static, and
+compared at the suite's tolerance (or four units in the last place of the largest element). A backend claims an operator
+only where cases like it passed, and never where a feature (an attribute's value, a rank, an optional input), or a
+combination of features, occurred in wrong cases only.
 """
 
 

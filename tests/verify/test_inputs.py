@@ -116,7 +116,7 @@ def test_a_draw_that_gives_nan_is_replaced() -> None:
     model = make([helper.make_node("Log", ["x"], ["y"])], {"x": (F, [64])}, {"y": (F, [64])})
     sample = choose(model)
     assert sample.quality.good and np.isfinite(sample.reference["y"]).all()
-    assert np.isnan(np.log(np.float64(generate(model, 0, 0)["x"]))).any()
+    assert (generate(model, 0, 0)["x"] < 0).any()
 
 
 def test_a_draw_that_gives_a_constant_is_replaced() -> None:

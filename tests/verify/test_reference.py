@@ -189,6 +189,19 @@ def test_a_value_that_torch_cannot_compute_sends_only_its_operator_to_onnx() -> 
     assert [len(stretch.nodes) for stretch in evaluator._stretches] == [7, 7]
 
 
+def test_the_thread_count_of_torch_is_restored() -> None:
+    import torch
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        model = convolutional()
+        evaluate(model, generate(model))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_no_reference() -> None:
     model = convolutional()
     with pytest.raises(NoReference, match="input 'x' is missing"):

@@ -29,6 +29,7 @@ _OPTIONS = (
     "--iree-hal-target-device=local",
     "--iree-hal-local-target-device-backends=llvm-cpu",
     "--iree-llvmcpu-target-cpu=host",
+    "--iree-input-demote-f64-to-f32=false",  # what is float64 in the model stays so
     "--iree-opt-level=O3",
     "--iree-opt-data-tiling",  # packs the constant side of matrix products: twice as fast as without
     # Convolutions vectorise over channels only when those come last: 2 to 4 times as fast as in ONNX's order.

@@ -76,17 +76,23 @@ class OpenVino(Backend):
             compiled = core.compile_model(model, "CPU", config)
         except RuntimeError as error:
             raise Refused(backend=self.title, reason=_reason(error)) from error
-        if len(compiled.outputs) != len(region.outputs) or len(compiled.inputs) != len(model.inputs):
+        places = _places(region, model)
+        if len(compiled.outputs) != len(region.outputs) or len(compiled.inputs) != len(places) - places.count(None):
             raise Refused(backend=self.title, reason="compilation changed the number of inputs or outputs")
-        # Inputs of which only the type matters are dropped, so positions are found by name; compilation loses names.
-        read = {name: position for position, port in enumerate(model.inputs) for name in port.get_names()}
-        places = [read.get(info.name) for info in region.inputs]
         copied = _unwritten(compiled)
         if not copied:
             return _Kernel(region, compiled, places)
         if len(region.outputs) > 1:
             raise Refused(backend=self.title, reason="one of several outputs is an input unchanged")
         return _Copy(places.index(copied[0]))
+
+
+def _places(region: RegionModel, model: Any) -> list[int | None]:
+    """Positions of the region's inputs in OpenVINO's model; None for those dropped, of which only the type mattered."""
+    if len(model.inputs) == len(region.inputs):  # by position, since an input that is also a result loses its name
+        return list(range(len(region.inputs)))
+    read = {name: position for position, port in enumerate(model.inputs) for name in port.get_names()}
+    return [read.get(info.name) for info in region.inputs]
 
 
 def _unwritten(compiled: Any) -> list[int]:

@@ -192,7 +192,8 @@ def _rewrite(module: Any) -> Any:
             first = self.visit_expr(call.args[0])
             if name == "relax.erf":
                 return self.builder_.call_te(topi.fast_erf, first)
-            return _product(self.builder_, first, call) or super().visit_call_(call)
+            product = _product(self.builder_, first, call)
+            return super().visit_call_(call) if product is None else product
 
     if not (_calls(module, "relax.erf") or _calls(module, "relax.matmul")):
         return module

@@ -64,6 +64,8 @@ class Evaluator:
             np.float32 computes in the types that the model states.
         keep: names of intermediate values to return as well; all others are freed as soon as nothing needs them.
         library: "onnx" forces the ONNX reference implementation; by default torch is used where it is installed.
+        threads: of torch. More than one helps large matrix products on an idle machine, and costs far more than it
+            brings where other processes want the same cores: float64 convolutions are thousands of small loops.
 
     Raises:
         NoReference: `keep` names a value that the model does not have.
@@ -76,8 +78,10 @@ class Evaluator:
         dtype: type[np.floating[Any]] = np.float64,
         keep: Collection[str] = (),
         library: Library | None = None,
+        threads: int = 1,
     ) -> None:
         self._model = model
+        self._threads = threads
         self._wide = np.dtype(dtype) == np.float64
         self._order = list(dict.fromkeys([*(value.name or "" for value in model.graph.outputs), *keep]))
         unknown = sorted(set(keep) - _names(model.graph))
@@ -153,10 +157,15 @@ class Evaluator:
         results = [name for name in stretch.writes if name in needed]
         if not results:
             return {}
-        if stretch.module is None:
-            stretch.module = self._lowered(stretch, names, results)
-        with torch.no_grad():
-            outputs = stretch.module(*(from_numpy(values[name]) for name in names))
+        threads = torch.get_num_threads()
+        torch.set_num_threads(self._threads)
+        try:
+            if stretch.module is None:
+                stretch.module = self._lowered(stretch, names, results)
+            with torch.no_grad():
+                outputs = stretch.module(*(from_numpy(values[name]) for name in names))
+        finally:
+            torch.set_num_threads(threads)
         return {name: to_numpy(output) for name, output in zip(results, outputs, strict=True)}
 
     def _lowered(self, stretch: _Stretch, names: list[str], results: list[str]) -> Callable[..., Any]:

@@ -1,0 +1,207 @@
+"""Capability tables: consistent in themselves, and true of the backends that are installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from benchmarks.capabilities.attempt import Result, attempt
+from benchmarks.capabilities.compare import difference
+from benchmarks.capabilities.suite import cases
+from benchmarks.capabilities.tabulate import make_table, to_json
+from benchmarks.capabilities.trials import Trial, trials
+from bricolage.backends import registry
+from bricolage.backends.capabilities import BOTH, EVERYTHING, FOLDER, accepts, engine_claims, features, table, type_key
+from bricolage.backends.interface import Available, Resources
+from bricolage.backends.matching import Matcher
+from bricolage.graph.graph import Graph
+from tests.graph.models import graph
+
+TABLES = sorted(path.stem for path in FOLDER.glob("*.json"))
+SAMPLES = (
+    "test_add test_conv_with_strides_padding test_cast_DOUBLE_to_FLOAT16 test_gather_0 test_reshape_reduced_dims "
+    "test_softmax_axis_1 test_layer_normalization_2d_axis0 test_matmul_3d test_reduce_mean_keepdims_random test_where_example "
+    "test_split_equal_parts_1d_opset18 test_resize_upsample_scales_linear test_concat_2d_axis_1 test_slice test_topk "
+    "test_maxpool_2d_pads test_averagepool_2d_ceil test_gelu_tanh_1 test_lstm_defaults test_if test_identity_sequence"
+)
+
+
+@cache
+def sampled() -> tuple[Trial, ...]:
+    names = set(SAMPLES.split())
+    return tuple(trials([case for case in cases() if case.name in names]))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_are_for_known_backends_and_add_up(name: str) -> None:
+    found = table(name)
+    assert found is not None
+    assert found.backend == name in registry.names()
+    counted: dict[str, int] = dict.fromkeys(found.counts, 0)
+    for versions in found.outcomes.values():
+        for kinds in versions.values():
+            for outcome in kinds.values():
+                for word in outcome.split(", "):
+                    kind, number = word.split()
+                    counted[kind] += int(number)
+    assert counted == dict(found.counts)
+    assert found.counts["passes"] > 500
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_what_was_wrong_is_avoided(name: str) -> None:
+    found = table(name)
+    assert found is not None
+    for operator, versions in found.outcomes.items():
+        for version, kinds in versions.items():
+            for kind, outcome in kinds.items():
+                harmful = any(word in outcome for word in ("wrong", "crashes", "times-out"))
+                assert harmful == bool(found.avoid.get(operator, {}).get(version, {}).get(kind)), (
+                    operator,
+                    version,
+                    kind,
+                )
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_case_that_came_out_wrong_is_never_claimed(name: str) -> None:
+    """Operators made to have the features that the table warns of are declined; without them they are accepted."""
+    found = table(name)
+    assert found is not None
+    check = accepts(name)
+    for trial in sampled():
+        kinds = found.avoid.get(trial.operator, {}).get(trial.version, {}).get(trial.kind)
+        warned = kinds is not None and any(
+            group == EVERYTHING or trial.traits.issuperset(group.split(BOTH)) for group in kinds
+        )
+        made = Graph(ir.from_proto(trial.model))
+        if warned and len(made):
+            assert check(made, made.operators[0]) is not None, trial.name
+
+
+@pytest.mark.parametrize("name", [name for name in ("onnxruntime", "openvino") if name in TABLES])
+def test_sampled_cases_still_come_out_as_in_the_table(name: str) -> None:
+    backend, found = registry.get(name), table(name)
+    assert found is not None
+    status = backend.status()
+    if not isinstance(status, Available) or status.version != found.version:
+        pytest.skip(f"the table was made with {name} {found.version}")
+    for trial in sampled():
+        outcome = attempt(backend, trial, Resources(threads=1)).outcome
+        assert outcome in found.outcomes[trial.operator][trial.version][trial.kind], trial.name
+
+
+def test_common_operators_are_accepted() -> None:
+    made = graph("a = MatMul (x, w) \n y = Relu (a)", "float[2, 4] x", "float[2, 4] y", w=np.eye(4, dtype=np.float32))
+    for name in ("onnxruntime", "openvino"):
+        assert [accepts(name)(made, operator) for operator in made.operators] == [None, None]
+
+
+def test_reasons_against() -> None:
+    def reason(made: Graph, name: str = "onnxruntime") -> str | None:
+        return accepts(name)(made, made.operators[0])
+
+    custom = ir.from_onnx_text(
+        '<ir_version: 10, opset_import: ["" : 18, "mine" : 1, "com.microsoft" : 1]> '
+        "g (float[4] x) => (float[4] y, float[4] z) { y = mine.Gizmo (x) \n z = com.microsoft.QuickGelu (x) }"
+    )
+    gizmo, gelu = sorted(Graph(custom).operators, key=lambda operator: operator.op_type)
+    assert accepts("onnxruntime")(Graph(custom), gizmo) == "mine::Gizmo is a custom operator"
+    assert accepts("onnxruntime")(Graph(custom), gelu) is None
+    assert accepts("openvino")(Graph(custom), gelu) == "QuickGelu belongs to com.microsoft"
+    assert reason(graph("y = Relu (x)"), "nobody") == "nobody has no capability table"
+    strings = graph("y = Identity (x)", "string[4] x", "string[4] y")
+    assert "string" in (accepts("openvino")(strings, strings.operators[0]) or "") if len(strings) else True
+
+
+def test_bodies_are_checked_too() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 18, "mine" : 1]> g (bool c, float[4] x) => (float[4] y) {{
+        y = If (c) <then_branch = t () => (float[4] p) {{ p = {operator} (x) }},
+                    else_branch = e () => (float[4] q) {{ q = Neg (x) }}> }}"""
+    for operator, accepted in (("Relu", True), ("mine.Gizmo", False)):
+        made = Graph(ir.from_onnx_text(text.format(operator=operator)))
+        reason = accepts("onnxruntime")(made, made.operators[0])
+        assert (reason is None) is accepted, reason
+
+
+def test_engines_claim_single_operators_grown_anchors_and_maximal_regions() -> None:
+    made = graph(
+        "a = MatMul (x, w) \n b = Add (a, v) \n y = Relu (b)",
+        "float[2, 4] x",
+        "float[2, 4] y",
+        w=np.eye(4, dtype=np.float32),
+        v=np.ones(4, dtype=np.float32),
+    )
+    matcher = Matcher(made)
+    claims = engine_claims("onnxruntime")
+    assert matcher.regions(claims) == {0b001, 0b010, 0b100, 0b011, 0b111}
+    assert matcher.accepted(claims) == 0b111
+
+
+def test_type_keys_and_features() -> None:
+    made = graph("y = Less (x, z)", "float[2, 3] x, float[2, 3] z", "bool[2, 3] y")
+    assert type_key(made.operators[0].node) == "float32>bool"
+    pooled = graph("y = AveragePool <kernel_shape = [2, 2]> (x)", "float[1, 1, 4, 4] x", "float[1, 1, 3, 3] y")
+    assert features(pooled.operators[0].node, 18) >= {
+        "ceil_mode=0",
+        "kernel_shape=other",
+        "rank=4",
+        "shrinks",
+        "inputs=1",
+    }
+
+
+def test_the_table_tells_wrong_cases_apart() -> None:
+    def trial(name: str, *traits: str) -> Trial:
+        return Trial(
+            name,
+            "Pool",
+            "11",
+            "float32",
+            frozenset(traits),
+            ir.to_proto(graph("y = Relu (x)").model),
+            (),
+            (),
+            0,
+            0,
+            False,
+        )
+
+    told = Result("wrong", "1 of 2 elements differ")
+    pairs = [
+        (trial("a", "mode=avg", "ceil=0"), Result("passes")),
+        (trial("b", "mode=avg", "ceil=1"), Result("passes")),
+        (trial("c", "mode=max", "ceil=0"), Result("passes")),
+    ]
+    made: Callable[..., object] = lambda *more: make_table("x", "1", "1", 18, {}, [*pairs, *more]).avoid.get("Pool")  # noqa: E731
+    assert made() is None
+    assert made((trial("d", "mode=lp", "ceil=0"), told)) == {"11": {"float32": ["mode=lp"]}}
+    assert made((trial("d", "mode=max", "ceil=1"), told)) == {"11": {"float32": ["ceil=1 & mode=max"]}}
+    assert made((trial("d", "mode=avg", "ceil=0"), told)) == {"11": {"float32": [EVERYTHING]}}
+    first, second = (to_json(make_table("x", "1", "1", 18, {}, order)) for order in (pairs, pairs[::-1]))
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "same"),
+    [
+        (np.float32([1, 2]), np.float32([1, 2.0001]), True),
+        (np.float32([1, 2]), np.float32([1, 2.1]), False),
+        (np.float32([1]), np.float64([1]), False),
+        (np.float32([1]), np.float32([[1]]), False),
+        (np.float32([np.nan, np.inf]), np.float32([np.nan, np.inf]), True),
+        (np.float32([100, 0]), np.float32([100, 1e-5]), True),
+        (np.float32([100, 0]), np.float32([100, 1e-3]), False),
+        (np.int16([-32768]), np.int16([-32768]), True),
+        (np.array(["a"], object), np.array(["b"], object), False),
+        ([np.float32(1)], [np.float32(1), np.float32(2)], False),
+        (None, None, True),
+        (None, np.float32(1), False),
+    ],
+)
+def test_comparison(expected: object, actual: object, same: bool) -> None:
+    assert (difference([expected], [actual], 1e-3, 1e-7) is None) is same
