@@ -32,6 +32,11 @@ class Size:
 BASE = Size(layers=12, hidden=768, heads=12, feed_forward=3072)
 
 
+def _gelu(x: Tensor) -> Tensor:
+    """GELU in the order of operations that the engines' fusions recognise; the exporter's own order they do not."""
+    return x * (1.0 + torch.erf(x / math.sqrt(2.0))) * 0.5
+
+
 class SelfAttention(Module):
     """Multi-head self-attention; `bias` is added to the scores (0 = attend, very negative = ignore)."""
 
@@ -69,7 +74,7 @@ class Layer(Module):
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
         x = self.attention_norm(x + self.attention(x, bias))
-        return self.output_norm(x + self.contract(functional.gelu(self.expand(x))))
+        return self.output_norm(x + self.contract(_gelu(self.expand(x))))
 
 
 class Encoder(Module):
@@ -86,7 +91,7 @@ class Encoder(Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         places = self.positions.weight[: input_ids.shape[1]] + self.segments.weight[0]
         x = self.norm(self.words(input_ids) + places)
-        bias = (1.0 - attention_mask.to(x.dtype))[:, None, None, :] * torch.finfo(x.dtype).min
+        bias = (1.0 - attention_mask[:, None, None, :].to(x.dtype)) * torch.finfo(x.dtype).min
         for layer in self.layers:
             x = layer(x, bias)
         return x

@@ -25,7 +25,7 @@ TABLES = sorted(path.stem for path in FOLDER.glob("*.json"))
 SAMPLES = (
     "test_add test_conv_with_strides_padding test_cast_DOUBLE_to_FLOAT16 test_gather_0 test_reshape_reduced_dims "
     "test_softmax_axis_1 test_layer_normalization_2d_axis0 test_matmul_3d test_reduce_mean_keepdims_random test_where_example "
-    "test_split_equal_parts_1d_opset18 test_resize_upsample_scales_linear test_concat_2d_axis_1 test_slice test_topk "
+    "test_split_equal_parts_1d_opset18 test_resize_upsample_scales_linear test_concat_2d_axis_1 test_slice test_top_k "
     "test_maxpool_2d_pads test_averagepool_2d_ceil test_gelu_tanh_1 test_lstm_defaults test_if test_identity_sequence"
 )
 
@@ -33,7 +33,8 @@ SAMPLES = (
 @cache
 def sampled() -> tuple[Trial, ...]:
     names = set(SAMPLES.split())
-    return tuple(trials([case for case in cases() if case.name in names]))
+    made = trials([case for case in cases() if case.name in names])
+    return tuple(trial for trial in made if "@" not in trial.name)  # which types are made up depends on the whole suite
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -91,8 +92,8 @@ def test_sampled_cases_still_come_out_as_in_the_table(name: str) -> None:
     if not isinstance(status, Available) or status.version != found.version:
         pytest.skip(f"the table was made with {name} {found.version}")
     for trial in sampled():
-        outcome = attempt(backend, trial, Resources(threads=1)).outcome
-        assert outcome in found.outcomes[trial.operator][trial.version][trial.kind], trial.name
+        expected = found.outcomes[trial.operator][trial.version][trial.kind]
+        assert attempt(backend, trial, Resources(threads=1)).outcome in expected, trial.name
 
 
 def test_common_operators_are_accepted() -> None:
@@ -114,8 +115,8 @@ def test_reasons_against() -> None:
     assert accepts("onnxruntime")(Graph(custom), gelu) is None
     assert accepts("openvino")(Graph(custom), gelu) == "QuickGelu belongs to com.microsoft"
     assert reason(graph("y = Relu (x)"), "nobody") == "nobody has no capability table"
-    strings = graph("y = Identity (x)", "string[4] x", "string[4] y")
-    assert "string" in (accepts("openvino")(strings, strings.operators[0]) or "") if len(strings) else True
+    strings = graph("y = StringNormalizer (x)", "string[4] x", "string[4] y")
+    assert "string" in (accepts("openvino")(strings, strings.operators[0]) or "")
 
 
 def test_bodies_are_checked_too() -> None:

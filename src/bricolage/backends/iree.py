@@ -7,8 +7,6 @@ inputs and outputs are the caller's own memory and a call makes no copy.
 from __future__ import annotations
 
 import os
-import re
-import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -18,24 +16,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bricolage.backends.capabilities import engine_claims
-from bricolage.backends.content import content_key, load_proto
+from bricolage.backends.content import content_key
 from bricolage.backends.interface import Backend, Claim, Kind, Missing, RegionModel, Resources, Status, installed
-from bricolage.errors import BackendFailed, Refused
+from bricolage.backends.iree_compile import ENTRY, OPTIONS, build
+from bricolage.errors import Refused
 from bricolage.runtime.buffers import aligned
 from bricolage.runtime.kernel import Array, Call, Kernel
 
-_OPTIONS = (
-    "--iree-input-type=onnx",
-    "--iree-hal-target-device=local",
-    "--iree-hal-local-target-device-backends=llvm-cpu",
-    "--iree-llvmcpu-target-cpu=host",
-    "--iree-input-demote-f64-to-f32=false",  # what is float64 in the model stays so
-    "--iree-opt-level=O3",
-    "--iree-opt-data-tiling",  # packs the constant side of matrix products: twice as fast as without
-    # Convolutions vectorise over channels only when those come last: 2 to 4 times as fast as in ONNX's order.
-    "--iree-preprocessing-pass-pipeline=builtin.module(util.func(iree-preprocessing-convert-conv-to-channels-last))",
-)
-_ENTRY = "region"
 _ELEMENTS = {
     "bool": "BOOL_8",
     "int8": "SINT_8",
@@ -70,99 +57,27 @@ class Iree(Backend):
         return engine_claims(self.name)
 
     def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
-        if not all(info.static for info in (*region.inputs, *region.outputs)):
-            raise Refused(backend=self.title, reason="shapes must be known before running")
         for info in (*region.inputs, *region.outputs):
+            if not info.static:
+                raise Refused(backend=self.title, reason="shapes must be known before running")
             if info.numpy.name not in _ELEMENTS:
-                raise Refused(backend=self.title, reason=f"element type of {info}")
-            if info.elements == 0:
-                raise Refused(backend=self.title, reason=f"{info.name} is empty")
-        options = (*_OPTIONS, f"--iree-llvmcpu-number-of-threads={resources.threads}")
+                raise Refused(backend=self.title, reason=f"element type of '{info}'")
+        options = (*OPTIONS, f"--iree-llvmcpu-number-of-threads={resources.threads}")
         if resources.cache is None:
             with tempfile.TemporaryDirectory() as folder:
                 program = Path(folder) / "region.vmfb"
-                _build(region, program, options)
+                build(region, program, options)
                 return _IreeKernel(region, program, resources)  # mapped: may be unlinked afterwards
         program = resources.cache / f"iree-{content_key(region, variant, *options)}.vmfb"
         if not program.exists():
             program.parent.mkdir(parents=True, exist_ok=True)
             partial = program.with_suffix(f".{os.getpid()}.partial")
             try:
-                _build(region, partial, options)
+                build(region, partial, options)
                 partial.replace(program)
             finally:
                 partial.unlink(missing_ok=True)
         return _IreeKernel(region, program, resources)
-
-
-def _build(region: RegionModel, program: Path, options: Sequence[str]) -> None:
-    """Compiles in a child process: the compiler's assertions then end the child, and its diagnostics can be read."""
-    from iree.compiler.tools.binaries import find_tool
-
-    source = program.with_suffix(".mlirbc")
-    try:
-        _import(region, source)
-        command = [find_tool("iree-compile"), str(source), "-o", str(program), *options]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    finally:
-        source.unlink(missing_ok=True)
-    if done.returncode < 0 or (done.returncode > 0 and "error:" not in done.stderr):
-        raise BackendFailed(backend=Iree.title, stage="compiling", reason=_reason(done.stderr) or f"signal {-done.returncode}")
-    if done.returncode:
-        raise Refused(backend=Iree.title, reason=_reason(done.stderr))
-
-
-def _reason(text: str) -> str:
-    """The first error of the compiler's diagnostics."""
-    found = re.search(r"error: (.+)", text)
-    lines = found.group(1) if found else next((line for line in text.splitlines() if line.strip()), "")
-    return " ".join(lines.split())[:300]
-
-
-def _import(region: RegionModel, target: Path) -> None:
-    """Writes the region as MLIR bytecode: a function of inputs and outputs that overwrites the outputs.
-
-    Raises:
-        Refused: the importer does not know something in the model.
-    """
-    from iree.compiler import ir
-    from iree.compiler.extras import onnx_importer
-
-    proto = load_proto(region)
-    proto.graph.name = _ENTRY
-    try:
-        information = onnx_importer.ModelInfo(proto)
-        with ir.Context() as context, ir.Location.unknown():
-            module = information.create_module(context=context)
-            onnx_importer.NodeImporter.define_function(information.main_graph, module.operation).import_all()
-            for operation in module.body.operations:
-                if operation.operation.name == "func.func" and operation.name.value == _ENTRY:
-                    _return_in_place(operation.operation)
-            module.operation.verify()
-            with target.open("wb") as file:
-                module.operation.write_bytecode(file)
-    except OSError:
-        raise
-    except Exception as error:
-        raise Refused(backend=Iree.title, reason=_reason(f"error: {error}") or type(error).__name__) from error
-
-
-def _return_in_place(function: Any) -> None:
-    """Turns results into trailing arguments whose contents are overwritten (torch-mlir's mutable tensors)."""
-    from iree.compiler import ir
-
-    block = function.regions[0].blocks[0]
-    *_, final = block.operations
-    for value in list(final.operation.operands):
-        mutable = ir.Type.parse(str(value.type).replace("!torch.vtensor", "!torch.tensor"))
-        target = block.add_argument(mutable, ir.Location.unknown())
-        with ir.InsertionPoint(final):
-            ir.Operation.create("torch.overwrite.tensor.contents", operands=[value, target])
-    with ir.InsertionPoint(final):
-        ir.Operation.create("func.return")
-    final.operation.erase()
-    kind = ir.FunctionType.get([argument.type for argument in block.arguments], [])
-    function.attributes["function_type"] = ir.TypeAttr.get(kind)
 
 
 @cache
@@ -184,7 +99,7 @@ class _IreeKernel(Kernel):
         instance = rt.VmInstance()
         module = rt.VmModule.mmap(instance, str(program))
         self._context = rt.VmContext(instance, [rt.create_hal_module(instance, self._device), module])
-        self._function = module.lookup_function(_ENTRY)
+        self._function = module.lookup_function(ENTRY)
         self._outputs = [(info.sizes, info.numpy) for info in region.outputs]
         self._inputs = [(info.sizes, info.numpy) for info in region.inputs]
 
@@ -204,9 +119,10 @@ class _IreeKernel(Kernel):
     def run(self, inputs: Sequence[object]) -> list[object]:
         given = [aligned(sizes, kind) for sizes, kind in self._inputs]
         for target, value in zip(given, inputs, strict=True):
-            if np.shape(value) != target.shape:
-                raise Refused(backend=Iree.title, reason=f"compiled for the shape {target.shape}, got {np.shape(value)}")
-            target[...] = value
+            array = np.asarray(value)
+            if array.shape != target.shape:
+                raise Refused(backend=Iree.title, reason=f"compiled for the shape {target.shape}, got {array.shape}")
+            target[...] = array
         results = [aligned(sizes, kind) for sizes, kind in self._outputs]
         self.bind(given, results)()
         return list(results)
@@ -216,9 +132,12 @@ class _IreeKernel(Kernel):
         import iree.runtime as rt
 
         kind = getattr(rt.HalElementType, _ELEMENTS[array.dtype.name])
+        shape = array.shape
+        if array.size == 0:  # an empty buffer cannot be imported; an empty view of one byte can be passed
+            array = np.zeros(1, np.uint8)
         buffer = self._device.allocator.import_host_allocation(
             array.reshape(-1).view(np.uint8),  # bfloat16 has no buffer protocol
             rt.MemoryType.DEVICE_LOCAL | rt.MemoryType.HOST_VISIBLE,
             rt.BufferUsage.DEFAULT | rt.BufferUsage.MAPPING,
         )
-        return rt.HalBufferView(buffer, array.shape, kind)
+        return rt.HalBufferView(buffer, shape, kind)

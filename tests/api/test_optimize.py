@@ -1,0 +1,245 @@
+"""The main job on small models with real backends."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bricolage
+from bricolage.api.executable import Executable
+from bricolage.errors import (
+    BadOption,
+    ForeignArtifact,
+    MissingInput,
+    NotFinite,
+    UnboundDimension,
+    UnknownBackend,
+    UnknownInput,
+    WrongShape,
+    WrongType,
+)
+from bricolage.options import Options
+from bricolage.plan.codec import encode
+from bricolage.runtime.buffers import aligned
+from tests.graph.models import parse
+
+QUICK = {"backends": ("onnxruntime", "openvino"), "budget_s": 30.0, "threads": 1}
+NET = """<ir_version: 8, opset_import: ["" : 18]> net (float[batch,16,16,16] x) => (float[batch,10] y, float[batch,32,16,16] r) {
+    c = Conv<pads=[1,1,1,1]>(x, w, b) r = Relu(c) p = GlobalAveragePool(r) f = Flatten(p) y = Gemm<transB=1>(f, v, u) }"""
+
+
+def weights() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    shapes = {"w": (32, 16, 3, 3), "b": (32,), "v": (10, 32), "u": (10,)}
+    return {name: rng.normal(0, 0.2, shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def expected(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    import torch
+
+    w, b, v, u = (torch.from_numpy(array) for array in weights().values())
+    r = torch.conv2d(torch.from_numpy(x), w, b, padding=1).relu()
+    return (r.mean((2, 3)) @ v.T + u).numpy(), r.numpy()
+
+
+def sample(batch: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(batch, 16, 16, 16)).astype(np.float32)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BRICOLAGE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def fast(cache: None) -> Executable:
+    return bricolage.optimize(parse(NET, **weights()), Options(shapes={"batch": (1, 4)}, **QUICK))
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_numpy_in_numpy_out(fast: Executable, batch: int) -> None:
+    for seed in range(3):
+        x = sample(batch, seed)
+        for actual, wanted in zip(fast(x), expected(x), strict=True):
+            assert isinstance(actual, np.ndarray)
+            np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_results_outlive_the_next_call(fast: Executable) -> None:
+    first = fast(sample(1, 1))[0]
+    kept = first.copy()
+    fast(sample(1, 2))
+    np.testing.assert_array_equal(first, kept)
+
+
+def test_torch_in_torch_out(fast: Executable) -> None:
+    import torch
+
+    y, r = fast(x=torch.from_numpy(sample(1)))
+    assert isinstance(y, torch.Tensor) and isinstance(r, torch.Tensor)
+    np.testing.assert_allclose(y.numpy(), expected(sample(1))[0], rtol=1e-4, atol=1e-5)
+
+
+def test_outputs_by_name(fast: Executable) -> None:
+    assert set(fast.run({"x": sample(1)})) == {"y", "r"}
+
+
+def test_a_shape_that_was_never_planned_runs(fast: Executable) -> None:
+    x = sample(3)
+    np.testing.assert_allclose(fast(x)[0], expected(x)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_bound_buffers_are_used_in_place(fast: Executable) -> None:
+    x = aligned((4, 16, 16, 16), np.dtype("float32"))
+    y = aligned((4, 10), np.dtype("float32"))
+    run = fast.bind({"x": x}, {"y": y})
+    for seed in range(2):
+        x[:] = sample(4, seed)
+        run()
+        np.testing.assert_allclose(y, expected(sample(4, seed))[0], rtol=1e-4, atol=1e-5)
+    assert run.outputs["y"] is y
+
+
+def test_threads_take_turns(fast: Executable) -> None:
+    wrong: list[int] = []
+
+    def work(seed: int) -> None:
+        x = sample(1, seed)
+        for _ in range(20):
+            if not np.allclose(fast(x)[0], expected(x)[0], rtol=1e-4, atol=1e-5):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named", "error"),
+    [
+        ((), {}, MissingInput),
+        ((sample(1), sample(1)), {}, UnknownInput),
+        ((), {"z": sample(1)}, UnknownInput),
+        ((sample(1).astype(np.float64),), {}, WrongType),
+        ((sample(1)[0],), {}, WrongShape),
+        ((sample(1)[:, :8],), {}, WrongShape),
+    ],
+)
+def test_inputs_that_do_not_fit(
+    fast: Executable, arguments: tuple[np.ndarray, ...], named: dict[str, np.ndarray], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        fast(*arguments, **named)
+
+
+def test_an_artifact_gives_the_same(fast: Executable, tmp_path: Path) -> None:
+    loaded = bricolage.load(fast.save(tmp_path / "net.bricolage"))
+    assert loaded.plan == fast.plan
+    for batch in (1, 2, 4):
+        np.testing.assert_array_equal(loaded(sample(batch))[0], fast(sample(batch))[0])
+
+
+def test_a_known_decision_is_the_same_plan(fast: Executable) -> None:
+    again = bricolage.optimize(parse(NET, **weights()), Options(shapes={"batch": (1, 4)}, **QUICK))
+    assert [encode(bucket) for bucket in again.plan.buckets] == [encode(bucket) for bucket in fast.plan.buckets]
+
+
+def test_replanning_reuses_costs_and_stays_right(fast: Executable, tmp_path: Path) -> None:
+    artifact = fast.save(tmp_path / "net.bricolage")
+    again = bricolage.optimize(artifact, Options(shapes={"batch": (1,)}, **QUICK), replan=True)
+    np.testing.assert_allclose(again(sample(1))[0], expected(sample(1))[0], rtol=1e-4, atol=1e-5)
+
+
+def test_an_artifact_from_elsewhere_is_refused_politely(fast: Executable, tmp_path: Path) -> None:
+    provenance = dataclasses.replace(fast.plan.provenance, fingerprint="another", hardware="another machine")
+    foreign = Executable(dataclasses.replace(fast.plan, provenance=provenance), fast._directory)
+    artifact = foreign.save(tmp_path / "foreign.bricolage")
+    with pytest.raises(ForeignArtifact, match="another machine"):
+        bricolage.load(artifact)
+    x = sample(1)
+    np.testing.assert_allclose(bricolage.load(artifact, any_machine=True)(x)[0], expected(x)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_plan_for_missing_backends_runs_on_what_is_there(fast: Executable, tmp_path: Path) -> None:
+    regions = tuple(dataclasses.replace(r, backend="gone") for r in fast.plan.buckets[0].regions)
+    buckets = tuple(dataclasses.replace(b, regions=regions) for b in fast.plan.buckets[:1])
+    foreign = Executable(dataclasses.replace(fast.plan, buckets=buckets), fast._directory)
+    artifact = foreign.save(tmp_path / "gone.bricolage")
+    with pytest.raises(ForeignArtifact, match="gone is not installed"):
+        bricolage.load(artifact)
+    x = sample(1)
+    np.testing.assert_allclose(bricolage.load(artifact, any_machine=True)(x)[0], expected(x)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_users_inputs_are_checked() -> None:
+    model = parse(NET, **weights())
+    with pytest.raises(NotFinite):
+        bricolage.optimize(model, Options(**QUICK), inputs={"x": np.full((1, 16, 16, 16), np.nan, np.float32)})
+    with pytest.raises(WrongType):
+        bricolage.optimize(model, Options(**QUICK), inputs={"x": sample(1).astype(np.float64)})
+
+
+def test_an_unbound_dimension_is_named() -> None:
+    with pytest.raises(UnboundDimension, match="batch"):
+        bricolage.optimize(parse(NET, **weights()), Options(**QUICK))
+
+
+def test_unknown_words_are_refused() -> None:
+    with pytest.raises(UnknownBackend, match="onnxruntime"):
+        bricolage.optimize(parse(NET, **weights()), Options(backends=("fastest",)))
+    with pytest.raises(BadOption):
+        bricolage.optimize(42)
+
+
+CONTROL = """<ir_version: 8, opset_import: ["" : 18]> control (float[4] x, bool c) => (float[4] y) {
+    a = Relu(x)
+    y = If(c) <then_branch = t () => (float[4] p) { p = Add(a, x) }, else_branch = e () => (float[4] q) { q = Neg(a) }> }"""
+DYNAMIC = """<ir_version: 8, opset_import: ["" : 18]> dynamic (float[6] x) => (int64[1,n] y) {
+    a = Relu(x) y = NonZero(a) }"""
+HALF = """<ir_version: 8, opset_import: ["" : 18]> half (float16[8,8] x) => (float16[8,8] y) { a = MatMul(x, x) y = Tanh(a) }"""
+
+
+def test_control_flow_runs() -> None:
+    fast = bricolage.optimize(parse(CONTROL), Options(**QUICK))
+    x = np.array([-1, 2, -3, 4], np.float32)
+    relu = np.maximum(x, 0)
+    np.testing.assert_allclose(fast(x, np.array(True)), relu + x)
+    np.testing.assert_allclose(fast(x, np.array(False)), -relu)
+
+
+def test_shapes_that_depend_on_values_run() -> None:
+    fast = bricolage.optimize(parse(DYNAMIC), Options(**QUICK))
+    np.testing.assert_array_equal(fast(np.array([0, 1, -1, 2, 0, 3], np.float32)), [[1, 3, 5]])
+    np.testing.assert_array_equal(fast(np.zeros(6, np.float32)), np.empty((1, 0)))
+
+
+def test_other_types_run() -> None:
+    fast = bricolage.optimize(parse(HALF), Options(precision="medium", **QUICK))
+    x = (np.eye(8) / 2).astype(np.float16)
+    np.testing.assert_allclose(fast(x), np.tanh(x @ x), rtol=2e-3)
+
+
+def test_strings_run_or_are_refused_by_name() -> None:
+    text = '<ir_version: 8, opset_import: ["" : 20]> words (string[2] x) => (string[2] y) { y = StringConcat(x, x) }'
+    fast = bricolage.optimize(parse(text), Options(**QUICK))
+    assert fast(np.array(["a", "b"], dtype=object)).tolist() == ["aa", "bb"]
+
+
+def test_a_torch_module_with_example_inputs() -> None:
+    import torch
+
+    module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4))
+    x = torch.randn(2, 8)
+    fast = bricolage.optimize(module, Options(**QUICK), example_inputs=(x,))
+    torch.testing.assert_close(fast(x), module(x).detach(), rtol=1e-4, atol=1e-5)
+    assert module.training, "the caller's module is left as it was"
