@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("--backend", choices=registry.names(), help="make the table of this backend")
     parser.add_argument("--docs", action="store_true", help="write docs/capabilities.md from all tables")
     parser.add_argument("--jobs", type=int, default=1, help="child processes at a time")
+    parser.add_argument("--batch", type=int, default=1, help="trials compiled together, for slow compilers")
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds for one case")
     parser.add_argument("--fresh", action="store_true", help="forget the results of earlier runs")
     parser.add_argument("--limit", type=int, help="only the first N trials; the table is printed, not written")
@@ -123,7 +124,7 @@ def _results(options: argparse.Namespace, version: str, made: list[Trial]) -> di
     print(f"{len(made)} trials, {len(todo)} to run on {options.backend} {version}", file=sys.stderr)
     with path.open("a") as file:
         progress = _Progress(len(todo), file, results)
-        run_all(options.backend, todo, options.jobs, options.time_limit, progress.report)
+        run_all(options.backend, todo, options.jobs, options.time_limit, progress.report, options.batch)
     return results
 
 

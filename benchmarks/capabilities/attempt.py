@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import onnx
+import onnx.compose
 import onnx_ir as ir
 
 from benchmarks.capabilities.compare import difference
@@ -15,6 +18,7 @@ from benchmarks.capabilities.trials import Trial
 from bricolage.backends.interface import Backend, RegionModel, Resources
 from bricolage.errors import BricolageError, Refused, UnsupportedOperator
 from bricolage.graph.extract import share_weights, write_model
+from bricolage.graph.graph import Graph
 from bricolage.runtime.buffers import aligned
 
 Outcome = Literal["passes", "refuses", "wrong", "crashes", "times-out", "void"]
@@ -52,6 +56,58 @@ def attempt(backend: Backend, trial: Trial, resources: Resources) -> Result:
             if wrong is not None:
                 return Result("void") if trial.doubtful() else Result("wrong", _short(wrong))
     return Result("passes")
+
+
+def attempt_together(backend: Backend, trials: Sequence[Trial], resources: Resources) -> list[Result]:
+    """As `attempt` for each trial, with static trials of one opset compiled as one model, for backends that take seconds to
+    compile anything. A batch that fails in any way is halved, down to trials that then fail by themselves."""
+    results: dict[str, Result] = {}
+    by_opset: dict[tuple[tuple[str, int], ...], list[Trial]] = {}
+    for trial in trials:
+        if trial.operator and _static(trial):
+            imports = tuple(sorted((o.domain, o.version) for o in trial.model.opset_import))
+            by_opset.setdefault(imports, []).append(trial)
+        else:
+            results[trial.name] = attempt(backend, trial, resources)
+    for group in by_opset.values():
+        results.update(_halving(backend, group, resources))
+    return [results[trial.name] for trial in trials]
+
+
+def _halving(backend: Backend, trials: Sequence[Trial], resources: Resources) -> dict[str, Result]:
+    if len(trials) > 1 and attempt(backend, _merged(trials), resources).outcome == "passes":
+        return {trial.name: Result("passes") for trial in trials}
+    if len(trials) == 1:
+        return {trials[0].name: attempt(backend, trials[0], resources)}
+    half = len(trials) // 2
+    return {**_halving(backend, trials[:half], resources), **_halving(backend, trials[half:], resources)}
+
+
+def _static(trial: Trial) -> bool:
+    graph = Graph(ir.from_proto(trial.model))
+    return graph.static and bool(trial.outputs)
+
+
+def _merged(trials: Sequence[Trial]) -> Trial:
+    """One trial of all: their graphs side by side. Its tolerances are the strictest, so what passes would pass alone."""
+    merged = onnx.ModelProto()
+    merged.CopyFrom(trials[0].model)
+    merged.ir_version = max(trial.model.ir_version for trial in trials)
+    for name in ("node", "input", "output", "initializer", "value_info", "sparse_initializer"):
+        merged.graph.ClearField(name)
+    for number, trial in enumerate(trials):
+        graph = onnx.compose.add_prefix(trial.model, f"t{number}_").graph
+        for name in ("node", "input", "output", "initializer", "value_info", "sparse_initializer"):
+            getattr(merged.graph, name).extend(getattr(graph, name))
+    return replace(
+        trials[0],
+        name="batch",
+        model=merged,
+        inputs=tuple(value for trial in trials for value in trial.inputs),
+        outputs=tuple(value for trial in trials for value in trial.outputs),
+        rtol=min(trial.rtol for trial in trials),
+        atol=min(trial.atol for trial in trials),
+    )
 
 
 def _bound(kernel: object, region: RegionModel, trial: Trial) -> list[list[object]]:

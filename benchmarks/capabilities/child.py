@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 
-from benchmarks.capabilities.attempt import Result, attempt
+from benchmarks.capabilities.attempt import Result, attempt_together
 from benchmarks.capabilities.trials import Trial
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources
@@ -21,14 +21,20 @@ _START_SECONDS = 120.0  # longest import of a framework
 
 
 def run_all(
-    backend: str, trials: Sequence[Trial], jobs: int, limit_s: float, report: Callable[[Trial, Result], None]
+    backend: str,
+    trials: Sequence[Trial],
+    jobs: int,
+    limit_s: float,
+    report: Callable[[Trial, Result], None],
+    batch: int = 1,
 ) -> None:
     """Runs all trials on a backend, `jobs` at a time, and reports each result as it comes.
 
     Args:
         limit_s: longest time of one trial in seconds; the first of a child may take two minutes more.
+        batch: trials that are compiled together.
     """
-    lanes = [_Lane(backend, deque(trials[i::jobs])) for i in range(jobs) if trials[i::jobs]]
+    lanes = [_Lane(backend, deque(trials[i::jobs]), batch) for i in range(jobs) if trials[i::jobs]]
     try:
         while lanes:
             wait([lane.connection for lane in lanes], timeout=1.0)
@@ -43,14 +49,17 @@ def run_all(
 class _Lane:
     """One child at a time, and the trials that it still has to run."""
 
-    def __init__(self, backend: str, pending: deque[Trial]) -> None:
+    def __init__(self, backend: str, pending: deque[Trial], batch: int) -> None:
         self._backend = backend
         self.pending = pending
-        self._start()
+        self._batch = batch
+        self._start(careful=batch == 1)
 
-    def _start(self) -> None:
+    def _start(self, careful: bool) -> None:
+        """`careful`: the next batch is run one by one, since somebody in it brought the last child down."""
+        self._careful_left = self._batch if careful else 0
         self.connection, theirs = _FORK.Pipe(duplex=False)
-        self._process = _FORK.Process(target=_child, args=(self._backend, list(self.pending), theirs), daemon=True)
+        self._process = _FORK.Process(target=_child, args=(self._backend, list(self.pending), theirs, self._batch, careful), daemon=True)
         self._process.start()
         theirs.close()
         self._since = time.monotonic() + _START_SECONDS
@@ -66,17 +75,26 @@ class _Lane:
                 self._give_up(Result("crashes", f"signal {-code}" if code < 0 else f"exit status {code}"), report)
                 return
             report(self.pending.popleft(), Result(outcome, reason))
+            self._careful_left -= 1
             self._since = time.monotonic()
         if not self.pending:
             self.stop()
-        elif time.monotonic() - self._since > limit_s:
+        elif time.monotonic() - self._since > limit_s * (1 if self._alone else self._batch):
             self._give_up(Result("times-out", f"over {limit_s:.0f} s"), report)
 
     def _give_up(self, result: Result, report: Callable[[Trial, Result], None]) -> None:
         self.stop()
+        if not self._alone:
+            self._start(careful=True)
+            return
         report(self.pending.popleft(), result)
         if self.pending:
-            self._start()
+            self._start(careful=self._careful_left > 1)
+
+    @property
+    def _alone(self) -> bool:
+        """Whether the trial in flight runs by itself, so that it alone is to blame."""
+        return self._batch == 1 or self._careful_left > 0
 
     def stop(self) -> None:
         self._process.kill()
@@ -84,15 +102,18 @@ class _Lane:
         self.connection.close()
 
 
-def _child(name: str, trials: list[Trial], connection: Connection) -> None:
+def _child(name: str, trials: list[Trial], connection: Connection, batch: int, careful: bool) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     backend, resources = registry.get(name), Resources(threads=1)
     os.environ.update(backend.environment(resources))
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, sys.stdout.fileno())
     os.dup2(quiet, sys.stderr.fileno())
-    for trial in trials:
-        result = attempt(backend, trial, resources)
-        connection.send((result.outcome, result.reason))
+    parts = [[trial] for trial in trials[:batch]] if careful else []
+    rest = trials[len(parts) :]
+    parts += [rest[i : i + batch] for i in range(0, len(rest), batch)]
+    for part in parts:
+        for result in attempt_together(backend, part, resources):
+            connection.send((result.outcome, result.reason))
     connection.close()
     os._exit(0)  # some frameworks crash while they are unloaded, which says nothing about the operators

@@ -140,6 +140,18 @@ def test_large_products_and_erf_are_exact_enough(tmp_path: Path) -> None:
     assert regions.error(regions.answer(BACKEND, model, x), regions.reference(model, x)) < 5e-7
 
 
+def test_layer_normalization_gives_its_statistics(tmp_path: Path) -> None:
+    model = regions.region(
+        tmp_path,
+        "y, m, d = LayerNormalization (x, s)",
+        "float[3, 8] x",
+        "float[3, 8] y, float[3, 1] m, float[3, 1] d",
+        s=regions.noise(8, seed=1),
+    )
+    x = regions.noise(3, 8)
+    assert regions.error(regions.answer(BACKEND, model, x), regions.reference(model, x)) < 1e-6
+
+
 def test_results_are_written_without_a_copy(tmp_path: Path) -> None:
     kernel = BACKEND.compile(regions.conv_net(tmp_path), "f32", regions.ONE_THREAD)
     assert kernel._filled  # type: ignore[attr-defined]

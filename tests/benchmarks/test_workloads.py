@@ -306,6 +306,9 @@ class TestMiniLM:
             assert [d.dim_param for d in entry.type.tensor_type.shape.dim] == ["batch", "sequence"]
         session = ort.InferenceSession(str(path))
         module = sentence_embedder()
+        with FlopCounterMode(display=False) as counter:
+            _run(module, workload, 0)
+        assert counter.get_total_flops() / 1e9 == pytest.approx(workload.gflops, rel=0.02)
         for chosen in (SENTENCES, SENTENCES[:1]):
             arrays = tokenize(chosen)
             (embeddings,) = session.run(list(workload.output_names), arrays)

@@ -59,6 +59,7 @@ class Inductor(Backend):
 
         if any(not info.static for info in (*region.inputs, *region.outputs)):
             raise Refused(backend=self.title, reason="shapes must be known when it compiles")
+        _check_traceable(region)
         torch.set_num_threads(resources.threads)
         if resources.cache is None:
             with tempfile.TemporaryDirectory(prefix="bricolage-inductor-") as temporary:
@@ -72,6 +73,17 @@ class Inductor(Backend):
             _package(region, variant, partial)
             partial.replace(path)
         return _load(path)
+
+
+def _check_traceable(region: RegionModel) -> None:
+    """Refuses what the exporter could not trace in one graph, before any time is spent on it."""
+    from bricolage.lowering.torch import untraceable
+
+    opsets = region.model.graph.opset_imports
+    for node in region.model.graph:
+        reason = untraceable(node, opsets.get(node.domain, 1))
+        if reason:
+            raise Refused(backend=Inductor.title, reason=f"{node.op_type}: {reason}")
 
 
 def _package(region: RegionModel, variant: str, path: Path) -> Path:

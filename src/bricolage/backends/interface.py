@@ -15,7 +15,7 @@ import importlib.metadata
 import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -198,12 +198,3 @@ class Backend(ABC):
         """Environment variables that must stand before the framework is imported in a fresh process."""
         del resources
         return {}
-
-
-@dataclass(frozen=True)
-class Capabilities:
-    """What a backend got right in the ONNX backend test suite: operator → version → element type → outcome."""
-
-    backend: str
-    version: str
-    outcomes: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)

@@ -19,7 +19,7 @@ import numpy as np
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key, load_proto
 from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed
-from bricolage.backends.tvm_rewrite import channels_last, outputs_given, rewrite
+from bricolage.backends.tvm_rewrite import channels_last, explicit_statistics, outputs_given, rewrite
 from bricolage.backends.tvm_schedule import schedule
 from bricolage.errors import Refused
 from bricolage.runtime.buffers import aligned
@@ -90,7 +90,7 @@ def _build(region: RegionModel, threads: int) -> Any:
     from tvm import relax
     from tvm.relax.frontend.onnx import from_onnx
 
-    proto = load_proto(region)
+    proto = explicit_statistics(load_proto(region))
     try:
         module = from_onnx(proto, keep_params_in_input=False)
     except Exception as error:

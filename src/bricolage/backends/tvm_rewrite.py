@@ -1,4 +1,4 @@
-"""Rewrites of Relax modules that TVM 0.27 lacks or leaves to its user, each a function from a module to a module."""
+"""Rewrites around faults of TVM 0.27, and those that it leaves to its user: before the import, and of Relax modules."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 import numpy as np
+import onnx
 
 from bricolage.backends.tvm_schedule import block_size
 
@@ -13,6 +14,41 @@ _LOG = logging.getLogger(__name__)
 _PACKED_FROM = 1 << 14  # elements of a matrix that no longer stays in the first-level cache
 _PANEL = 16  # narrowest panel, in elements
 _CHANNELS_LAST = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
+
+
+def explicit_statistics(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the mean and the inverse deviation of layer normalisations, which TVM's importer gets wrong, computed
+    by operators of their own. Changes the model in place."""
+    graph = proto.graph
+    types = {info.name: info.type.tensor_type for info in (*graph.input, *graph.value_info)}
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.node:
+        nodes.append(node)
+        if node.op_type != "LayerNormalization" or node.domain or not any(node.output[1:]):
+            continue
+        chosen = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+        axis, rank = int(chosen.get("axis", -1)), len(types[node.input[0]].shape.dim)
+        parts = ("axes", "epsilon", "mean", "centred", "square", "variance", "total", "root")
+        axes, epsilon, mean, centred, square, variance, total, root = (f"{node.output[0]}.{part}" for part in parts)
+        kind = types[node.input[0]].elem_type
+        graph.initializer.append(onnx.numpy_helper.from_array(np.arange(axis % rank, rank), axes))
+        graph.initializer.append(onnx.helper.make_tensor(epsilon, kind, [], [float(chosen.get("epsilon", 1e-5))]))
+        outputs = [*node.output[1:], ""][:2]
+        make = onnx.helper.make_node
+        nodes += [
+            make("ReduceMean", [node.input[0], axes], [mean]),
+            make("Sub", [node.input[0], mean], [centred]),
+            make("Mul", [centred, centred], [square]),
+            make("ReduceMean", [square, axes], [variance]),
+            make("Add", [variance, epsilon], [total]),
+            make("Sqrt", [total], [root]),
+            *([make("Identity", [mean], [outputs[0]])] if outputs[0] else []),
+            *([make("Reciprocal", [root], [outputs[1]])] if outputs[1] else []),
+        ]
+        del node.output[1:]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return proto
 
 
 def channels_last(module: Any) -> Any:
