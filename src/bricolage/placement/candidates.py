@@ -56,6 +56,8 @@ class Candidates:
     groups: tuple[Group, ...]
     whole: tuple[Way, ...]
     """Ways that cover the whole graph with one region."""
+    segments: tuple[int, ...] = ()
+    """The graph cut into blocks, in executable order."""
     claimed: dict[str, int] = field(default_factory=dict)
     """Per backend the operators that it accepts, as a bit-set."""
 
@@ -108,7 +110,7 @@ def find(graph: Graph, backends: Sequence[Backend], precision: Precision, *, slo
         for region in found:
             if region != everything and _worth_measuring(graph, region):
                 offers[region].extend(ways)
-    return Candidates(_group(graph, identities, offers, set(cuts)), tuple(whole), claimed)
+    return Candidates(_group(graph, identities, offers, set(cuts)), tuple(whole), tuple(cuts), claimed)
 
 
 def _worth_measuring(graph: Graph, region: int) -> bool:

@@ -16,14 +16,16 @@ from bricolage.cost.engine_model import EngineModel, fit, fixed_costs
 from bricolage.cost.measure import Measurer
 from bricolage.errors import NoBackend, NoPlacement, NotAccurate
 from bricolage.graph.graph import Graph
+from bricolage.graph.region import Region
 from bricolage.options import Options
 from bricolage.placement import contest
 from bricolage.placement.candidates import Way, find, work_graph
 from bricolage.placement.contest import Challenger, Division, Verdict
 from bricolage.placement.describe import planned_regions
 from bricolage.placement.evidence import Evidence
-from bricolage.placement.evolve import EvolutionOptions, Individual, MergedPlacement, evolve
+from bricolage.placement.evolve import EvolutionOptions, MergedPlacement, evolve
 from bricolage.placement.exact import solve
+from bricolage.placement.precision import proposals
 from bricolage.placement.prediction import Predictor
 from bricolage.placement.quality import assess
 from bricolage.placement.stopping import Stopper
@@ -249,12 +251,15 @@ class _Mixing:
             options=options,
             should_stop=stop,
         )
+        timed = [
+            (as_division(one.placement), one.measured_ms) for one in result.measured if one.measured_ms is not None
+        ]
+        timed += self._mixed_precisions(stop)
         self.survey.progress.finish()
         clock.lap("refinement")
-        timed = [individual for individual in result.measured if individual.measured_ms is not None]
         return _Mix(
             challengers=tuple(self._challengers(timed)),
-            measured_ms=tuple(individual.measured_ms or 0.0 for individual in timed),
+            measured_ms=tuple(ms for _, ms in timed),
             boundaries=self._boundary_table(),
             predictor=self.predictor,
         )
@@ -268,24 +273,34 @@ class _Mixing:
             if self.kinds[backend] == "engine" and claimed.get(backend, 0) & region == region
         ]
 
-    def _measure(self, placements: list[MergedPlacement], stop: Stopper) -> list[float | None]:
+    def _mixed_precisions(self, stop: Stopper) -> list[tuple[Division, float]]:
+        """Divisions in two precisions, with their times end to end."""
         survey = self.survey
-        specs = [survey.plan_spec(as_division(placement)) for placement in placements]
-        costs = survey.measurer.measure([survey.whole_task(specs)], survey.note, stop)
+        segments = survey.candidates.segments
+        keys = [survey.region_key(Region(survey.evidence.graph, bits)) for bits in segments]
+        divisions = proposals(segments, keys, survey.singles, survey.regions, survey.evidence.bound)
+        times = self._time(divisions, stop)
+        return [(division, ms) for division, ms in zip(divisions, times, strict=True) if ms is not None]
+
+    def _measure(self, placements: list[MergedPlacement], stop: Stopper) -> list[float | None]:
+        return self._time([as_division(placement) for placement in placements], stop)
+
+    def _time(self, divisions: Sequence[Division], stop: Stopper) -> list[float | None]:
+        """End-to-end times in ms; None for what failed or was not measured."""
+        survey = self.survey
+        specs = [survey.plan_spec(division) for division in divisions]
+        costs = survey.measurer.measure([survey.whole_task(specs)], survey.note, stop) if specs else {}
         return [cost.ms if (cost := costs.get(spec)) is not None else None for spec in specs]
 
-    def _challengers(self, timed: Sequence[Individual]) -> list[Challenger]:
-        mixed = [
-            one for one in timed if len({backend for _, backend, _ in one.placement}) > 1 or len(one.placement) > 1
-        ]
-        mixed.sort(key=lambda one: one.measured_ms or float("inf"))
+    def _challengers(self, timed: Sequence[tuple[Division, float]]) -> list[Challenger]:
+        mixed = sorted(((d, ms) for d, ms in timed if len(d) > 1), key=lambda item: item[1])
         return [
             Challenger(
-                contest.division_name(as_division(one.placement)),
-                as_division(one.placement),
-                self.predictor.merged(one.placement),
+                contest.division_name(division),
+                division,
+                self.predictor.merged(tuple((bits, way.backend, way.variant) for bits, way in division)),
             )
-            for one in mixed[:_CHALLENGERS]
+            for division, _ in mixed[:_CHALLENGERS]
         ]
 
 

@@ -1,0 +1,62 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bricolage.cost.database import Cost
+from bricolage.cost.statistics import Latency
+from bricolage.placement.candidates import Way
+from bricolage.placement.precision import proposals
+
+FULL, LOW = Way("engine", "f32"), Way("engine", "bf16")
+
+
+def timed(ms: float, error: float) -> Cost:
+    return Cost("ok", Latency(ms, ms, ms, 9), error)
+
+
+def propose(gains: list[float], errors: list[float], whole_error: float, bound: float) -> list[tuple[int, ...]]:
+    """Segments in low precision of each proposal; segment i is operator i, and costs 100 ms in full precision."""
+    singles = {FULL: timed(100.0 * len(gains), 1e-7), LOW: Cost("wrong", None, whole_error)}
+    costs = {}
+    for i, (gain, error) in enumerate(zip(gains, errors, strict=True)):
+        costs[str(i), FULL] = timed(100.0, 1e-7)
+        costs[str(i), LOW] = timed(100.0 - gain, error)
+    segments = [1 << i for i in range(len(gains))]
+    found = proposals(segments, [str(i) for i in range(len(gains))], singles, costs, bound)
+    for division in found:
+        covered = [bits for bits, _ in division]
+        assert sum(covered) == (1 << len(gains)) - 1 and all(a < b for a, b in zip(covered, covered[1:], strict=False))
+    return [tuple(i for i in range(len(gains)) for bits, way in d if bits >> i & 1 and way == LOW) for d in found]
+
+
+def test_the_most_gainful_stretch_that_fits() -> None:
+    found = propose([1, 50, 60, 1], [0.01] * 4, whole_error=0.02, bound=0.02 * 0.5**0.5 / 0.9)
+    assert (1, 2) in found, "two of four segments use half of the squared error"
+
+
+def test_nothing_to_gain_proposes_nothing() -> None:
+    assert propose([-5, -1, -3], [0.01] * 3, whole_error=0.03, bound=0.02) == []
+
+
+def test_an_accurate_backend_needs_no_mixing() -> None:
+    singles = {FULL: timed(1.0, 1e-7), LOW: timed(0.5, 1e-3)}
+    assert proposals([1], ["0"], singles, {("0", FULL): timed(1, 0), ("0", LOW): timed(0.5, 1e-3)}, 0.02) == []
+
+
+def test_unmeasured_segments_propose_nothing() -> None:
+    singles = {FULL: timed(1.0, 1e-7), LOW: Cost("wrong", None, 0.03)}
+    assert proposals([1, 2], ["0", "1"], singles, {("0", FULL): timed(1, 0), ("0", LOW): timed(0.5, 1e-3)}, 0.02) == []
+
+
+@given(
+    st.lists(st.tuples(st.floats(-10, 90), st.floats(1e-4, 1e-2)), min_size=1, max_size=10),
+    st.floats(1.01, 5.0),
+)
+def test_predicted_errors_stay_within_the_bound(segments: list[tuple[float, float]], excess: float) -> None:
+    gains, errors = [gain for gain, _ in segments], [error for _, error in segments]
+    whole, bound = 0.02 * excess, 0.02
+    total = sum(error**2 for error in errors)
+    for chosen in propose(gains, errors, whole, bound):
+        assert chosen == tuple(range(chosen[0], chosen[-1] + 1)), "one stretch"
+        predicted = whole * (sum(errors[i] ** 2 for i in chosen) / total) ** 0.5
+        assert predicted <= 0.9 * bound * (1 + 1e-9)
+        assert sum(gains[i] for i in chosen) > 0
