@@ -101,3 +101,16 @@ def test_the_cache_gives_the_same_answer_and_follows_the_weights(tmp_path: Path)
     assert len(list((tmp_path / "cache").iterdir())) == 1
     assert run(2.0) == 64.0
     assert len(list((tmp_path / "cache").iterdir())) == 2
+
+
+def test_both_ways_with_convolutions_compute_the_same(tmp_path: Path) -> None:
+    model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
+    expected = regions.reference(model, x)
+    for variant in BACKEND.variants("highest"):
+        assert regions.error(regions.answer(BACKEND, model, x, variant=variant), expected) < 1e-6
+
+
+def test_the_variant_for_convolutions_needs_one(tmp_path: Path) -> None:
+    model = regions.region(tmp_path, "y = Relu (x)")
+    with pytest.raises(Refused, match="without convolutions"):
+        BACKEND.compile(model, "f32-channels-last", regions.ONE_THREAD)

@@ -18,8 +18,9 @@ import numpy as np
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key
 from bricolage.backends.interface import Backend, Claim, Kind, Missing, RegionModel, Resources, Status, installed
-from bricolage.backends.iree_compile import ENTRY, OPTIONS, build
+from bricolage.backends.iree_compile import ENTRY, OPTIONS, VARIANTS, build
 from bricolage.errors import Refused
+from bricolage.options import Precision
 from bricolage.runtime.buffers import aligned
 from bricolage.runtime.kernel import Array, Call, Kernel
 
@@ -56,19 +57,25 @@ class Iree(Backend):
     def claims(self) -> Iterable[Claim]:
         return engine_claims(self.name)
 
+    def variants(self, precision: Precision) -> Sequence[str]:
+        del precision
+        return tuple(VARIANTS)
+
     def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
         for info in (*region.inputs, *region.outputs):
             if not info.static:
                 raise Refused(backend=self.title, reason="shapes must be known before running")
             if info.numpy.name not in _ELEMENTS:
                 raise Refused(backend=self.title, reason=f"element type of '{info}'")
-        options = (*OPTIONS, f"--iree-llvmcpu-number-of-threads={resources.threads}")
+        if variant != "f32" and not any(node.op_type == "Conv" for node in region.model.graph):
+            raise Refused(backend=self.title, reason=f"without convolutions, {variant} is the same as f32")
+        options = (*OPTIONS, *VARIANTS[variant], f"--iree-llvmcpu-number-of-threads={resources.threads}")
         if resources.cache is None:
             with tempfile.TemporaryDirectory() as folder:
                 program = Path(folder) / "region.vmfb"
                 build(region, program, options)
                 return _IreeKernel(region, program, resources)  # mapped: may be unlinked afterwards
-        program = resources.cache / f"iree-{content_key(region, variant, *options)}.vmfb"
+        program = resources.cache / f"iree-{content_key(region, *options)}.vmfb"
         if not program.exists():
             program.parent.mkdir(parents=True, exist_ok=True)
             partial = program.with_suffix(f".{os.getpid()}.partial")

@@ -88,7 +88,7 @@ def work_graph(graph: Graph) -> WorkGraph:
 
 def find(graph: Graph, backends: Sequence[Backend], precision: Precision, *, slow_per_region: bool) -> Candidates:
     """All candidates of `graph` on `backends`. With `slow_per_region` false, backends that compile slowly are candidates
-    for the whole graph only."""
+    for the whole graph and its segments only."""
     matcher, identities = Matcher(graph), Identities(graph)
     claimed: dict[str, int] = {}
     offers: dict[int, list[Way]] = defaultdict(list)
@@ -105,7 +105,7 @@ def find(graph: Graph, backends: Sequence[Backend], precision: Precision, *, slo
         if accepted == everything or everything in found:
             whole.extend(ways)
         if backend.compiles_slowly and not slow_per_region:
-            continue
+            found = set()
         found |= {cut for cut in cuts if cut & accepted == cut}
         for region in found:
             if region != everything and _worth_measuring(graph, region):

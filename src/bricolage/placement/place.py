@@ -29,14 +29,12 @@ from bricolage.placement.precision import proposals
 from bricolage.placement.prediction import Predictor
 from bricolage.placement.quality import assess
 from bricolage.placement.stopping import Stopper
-from bricolage.placement.survey import Survey
+from bricolage.placement.survey import NEAR, Survey
 from bricolage.placement.workgraph import Candidate, WorkGraph
 from bricolage.plan.plan import Boundary, Bucket
 from bricolage.progress import Progress
 
 _LOG = logging.getLogger(__name__)
-_NEAR = 1.25
-"""Backends within this factor of the best on the whole model, or best on some region, take part in mixing."""
 _CHALLENGERS = 2
 _SEARCH_SECONDS = 10.0
 _REFINEMENT_SHARE = 0.25
@@ -196,7 +194,7 @@ class _Mixing:
     def _contenders(self) -> list[str]:
         """Backends that could be part of a winning mix: near the best as a whole, or the best somewhere."""
         times = {way.backend: cost.ms for way, cost in self.survey.singles.items() if cost.ms is not None}
-        limit = _NEAR * min(times.values()) if times else float("inf")
+        limit = NEAR * min(times.values()) if times else float("inf")
         names = {name for name, ms in times.items() if ms <= limit}
         best: dict[int, Candidate] = {}
         for candidate in self.candidates:

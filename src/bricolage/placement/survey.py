@@ -22,6 +22,8 @@ from bricolage.plan.step import Step
 from bricolage.progress import Progress
 
 Stop = Callable[[], bool]
+NEAR = 1.25
+"""Backends within this factor of the best on the whole model are worth mixing, even if they compile slowly."""
 _BATCH = 12
 """Groups measured together: few enough to stop in time, enough to keep the compiling workers busy."""
 
@@ -89,6 +91,16 @@ class Survey:
             self._measure_groups(groups[start : start + _BATCH], stop)
         self.progress.finish()
 
+    def _promising(self, way: Way) -> bool:
+        """Whether compiling regions one by one is worth the time: quick compilers always, slow ones (at `quick` effort) if
+        they come near the best on the whole model."""
+        slow = {backend.name for backend in self.backends if backend.compiles_slowly}
+        if way.backend not in slow or self.options.profile.slow_compilers_per_region:
+            return True
+        times = [cost.ms for cost in self.singles.values() if cost.ms is not None]
+        own = self.singles.get(way)
+        return own is not None and own.ms is not None and own.ms <= NEAR * min(times)
+
     def _measure_groups(self, groups: Sequence[Group], stop: Stop) -> None:
         graph = self.evidence.graph
         tasks: list[RegionTask] = []
@@ -98,7 +110,7 @@ class Survey:
             region = Region(graph, group.regions[0])
             outputs = tuple(value.name or "" for value in region.outputs)
             missing: list[CandidateSpec] = []
-            for way in group.ways:
+            for way in filter(self._promising, group.ways):
                 step = Step(way.backend, way.variant, region_path(region, group.key, self.evidence.directory))
                 spec = CandidateSpec(group.key, (step,), outputs, self.options.threads, alone=False)
                 known = self.measurer.known(spec, self.options.bound)
