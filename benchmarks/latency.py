@@ -29,8 +29,7 @@ from bricolage.cost.hardware import this_machine
 from bricolage.errors import BricolageError
 from bricolage.graph.work import work
 from bricolage.options import PRECISIONS, Options, Precision
-from bricolage.plan.plan import Contestant
-
+from bricolage.plan.plan import Bucket, Contestant
 
 _REACH = 1.5
 

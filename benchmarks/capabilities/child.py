@@ -59,7 +59,10 @@ class _Lane:
         """`careful`: the next batch is run one by one, since somebody in it brought the last child down."""
         self._careful_left = self._batch if careful else 0
         self.connection, theirs = _FORK.Pipe(duplex=False)
-        self._process = _FORK.Process(target=_child, args=(self._backend, list(self.pending), theirs, self._batch, careful), daemon=True)
+        arguments = (self._backend, list(self.pending), theirs, self._batch, careful)
+        self._process = _FORK.Process(target=_child, args=arguments, daemon=True)
+            target=_child, args=(self._backend, list(self.pending), theirs, self._batch, careful), daemon=True
+        )
         self._process.start()
         theirs.close()
         self._since = time.monotonic() + _START_SECONDS
