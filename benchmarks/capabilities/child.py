@@ -61,8 +61,6 @@ class _Lane:
         self.connection, theirs = _FORK.Pipe(duplex=False)
         arguments = (self._backend, list(self.pending), theirs, self._batch, careful)
         self._process = _FORK.Process(target=_child, args=arguments, daemon=True)
-            target=_child, args=(self._backend, list(self.pending), theirs, self._batch, careful), daemon=True
-        )
         self._process.start()
         theirs.close()
         self._since = time.monotonic() + _START_SECONDS
