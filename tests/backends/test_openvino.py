@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -87,3 +89,12 @@ def test_the_cache_gives_the_same_answer_and_follows_the_weights(tmp_path: Path)
     assert run(1.0) == [10.0] * 4
     assert any((tmp_path / "cache").iterdir())
     assert run(2.0) == [20.0] * 4
+
+
+def test_nothing_is_reported_over_the_network() -> None:
+    script = (
+        "import sys; from bricolage.backends.openvino import _core; _core();"
+        "import openvino.tools.ovc.telemetry_utils as t; print(t.tm.__name__, sys.modules['openvino_telemetry'])"
+    )
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert shown.stdout.split() == ["openvino.tools.ovc.telemetry_stub", "None"]

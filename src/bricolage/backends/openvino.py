@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from typing import Any, ClassVar
@@ -104,7 +105,12 @@ def _unwritten(compiled: Any) -> list[int]:
 
 @cache
 def _core() -> Any:
-    """One per process: plugins and thread pools are loaded once."""
+    """One per process: plugins and thread pools are loaded once.
+
+    OpenVINO reports its use over the network when its telemetry package is there; without it, it does not. Nothing is sent
+    from here, so that package is out of reach when OpenVINO is loaded by us.
+    """
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     import openvino
 
     return openvino.Core()

@@ -1,7 +1,7 @@
 """TVM: Relax programs compiled for this processor with LLVM, scheduled without tuning (see `tvm_schedule`).
 
-Tuning with MetaSchedule is left out: this version still has it, but it needs a measuring server and minutes for every
-operator, while the rules of `tvm_schedule` come within a few per cent of a library on dense operators at once.
+Tuning with MetaSchedule is left out: in 0.27 `tune_relax` ends in a segmentation fault (`ToJSONGraph`, before the first
+measurement), and its default cost model needs xgboost, which TVM does not bring along.
 """
 
 from __future__ import annotations
