@@ -1,9 +1,9 @@
 """bricolage: the fastest verified way to run a deep-learning model on this machine.
 
-    import bricolage
-    fast = bricolage.optimize("model.onnx")
-    y = fast(x)
-    fast.save("model.bricolage")
+import bricolage
+fast = bricolage.optimize("model.onnx")
+y = fast(x)
+fast.save("model.bricolage")
 """
 
 from __future__ import annotations

@@ -112,9 +112,9 @@ def test_threads_take_turns(fast: Executable) -> None:
 
     def work(seed: int) -> None:
         x = sample(1, seed)
-        for _ in range(20):
-            if not np.allclose(fast(x)[0], expected(x)[0], rtol=1e-4, atol=1e-5):
-                wrong.append(seed)
+        wanted = expected(x)[0]
+        results = [fast(x)[0] for _ in range(20)]
+        wrong.extend(seed for result in results if not np.allclose(result, wanted, rtol=1e-4, atol=1e-5))
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
     for thread in threads:

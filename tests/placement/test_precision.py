@@ -24,7 +24,7 @@ def propose(gains: list[float], errors: list[float], whole_error: float, bound: 
     found = proposals(segments, [str(i) for i in range(len(gains))], singles, costs, bound)
     for division in found:
         covered = [bits for bits, _ in division]
-        assert sum(covered) == (1 << len(gains)) - 1 and all(a < b for a, b in zip(covered, covered[1:], strict=False))
+        assert sum(covered) == (1 << len(gains)) - 1 and covered == sorted(covered)
     return [tuple(i for i in range(len(gains)) for bits, way in d if bits >> i & 1 and way == LOW) for d in found]
 
 
