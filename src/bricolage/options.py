@@ -29,9 +29,11 @@ class EffortProfile:
     """What an effort word means: the single place where budgets and repeats are set. Seconds of wall clock."""
 
     budget_s: float
-    """Time for measuring and searching, the final race included; compiling whole-model contestants counts too."""
+    """Time for measuring and searching, compiling and the final race included ..."""
+    operator_s: float
+    """... and what each operator of the model adds to it: larger models compile longer and have more regions."""
     compile_limit_s: float
-    """Longest compilation of one candidate before it counts as a time-out."""
+    """Longest compilation of one candidate before it counts as a time-out (for long budgets half the budget)."""
     rounds: int
     """Interleaved rounds of the first measurement of a candidate."""
     race_rounds: int
@@ -47,7 +49,8 @@ class EffortProfile:
 
 PROFILES: Mapping[Effort, EffortProfile] = {
     "quick": EffortProfile(
-        budget_s=120.0,
+        budget_s=90.0,
+        operator_s=0.25,
         compile_limit_s=60.0,
         rounds=7,
         race_rounds=25,
@@ -57,7 +60,8 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         slow_compilers_per_region=False,
     ),
     "full": EffortProfile(
-        budget_s=1200.0,
+        budget_s=900.0,
+        operator_s=2.0,
         compile_limit_s=300.0,
         rounds=15,
         race_rounds=60,
@@ -82,7 +86,7 @@ class Options:
     """Relative error accepted; overrides the precision word's bound."""
     effort: Effort = "quick"
     budget_s: float | None = None
-    """Overrides the effort's budget."""
+    """Overrides the effort's budget, for a model of any size."""
     threads: int = field(default_factory=available_cores)
     backends: tuple[str, ...] | None = None
     """Names of the backends allowed; None means all that are installed."""
@@ -111,15 +115,19 @@ class Options:
     def profile(self) -> EffortProfile:
         return PROFILES[self.effort]
 
-    @property
-    def budget(self) -> float:
-        """Seconds for measuring and searching."""
-        return self.budget_s if self.budget_s is not None else self.profile.budget_s
+    def budget(self, operators: int) -> float:
+        """Seconds for measuring and searching a graph of that many operators, the final race included."""
+        return (
+            self.budget_s if self.budget_s is not None else self.profile.budget_s + operators * self.profile.operator_s
+        )
 
-    @property
-    def race_seconds(self) -> float:
+    def race_seconds(self, operators: int) -> float:
         """Seconds for the final race: the profile's, but never more than a third of the budget."""
-        return min(self.profile.race_seconds, self.budget / 3)
+        return min(self.profile.race_seconds, self.budget(operators) / 3)
+
+    def compile_limit(self, operators: int) -> float:
+        """Seconds that one candidate may compile."""
+        return max(min(self.profile.compile_limit_s, self.budget(operators)), self.budget(operators) / 2)
 
     @property
     def bound(self) -> float:

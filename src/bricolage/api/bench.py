@@ -53,7 +53,6 @@ def bench(
         opened = open_source(source, options, directory, example_inputs=example_inputs, dynamic=None, given=inputs)
         decided = []
         with Database(directory / "costs.sqlite") as database, open_pool(options) as pool:
-            measurer = make_measurer(options, database, pool, opened)
             for bucket in opened.buckets:
                 arrays, origin = measuring_inputs(bucket.graph, options, inputs, alone=len(opened.buckets) == 1)
                 decided.append(
@@ -62,7 +61,7 @@ def bench(
                         arrays,
                         backends,
                         options,
-                        measurer,
+                        make_measurer(options, database, pool, opened, len(bucket.graph)),
                         directory,
                         progress,
                         challengers=_challengers(planned, bucket.sizes, len(bucket.graph)),

@@ -110,14 +110,14 @@ def open_pool(options: Options) -> Pool:
     return Pool(options.memory_limit_mb << 20 if options.memory_limit_mb else None)
 
 
-def make_measurer(options: Options, database: Database, pool: Pool, opened: Source) -> Measurer:
+def make_measurer(options: Options, database: Database, pool: Pool, opened: Source, operators: int) -> Measurer:
     """A measurer with the limits and rounds of the effort."""
     profile = options.profile
     return Measurer(
         database,
         pool,
         opened.directory,
-        limits=Limits(compile_s=min(profile.compile_limit_s, options.budget)),
+        limits=Limits(compile_s=options.compile_limit(operators)),
         schedule=Schedule(rounds=profile.rounds),
         cores=options.threads,
     )
@@ -144,7 +144,7 @@ def _decide(
             arrays,
             backends,
             options,
-            make_measurer(options, database, pool, opened),
+            make_measurer(options, database, pool, opened, len(bucket.graph)),
             opened.directory,
             progress,
             sizes=bucket.sizes,
@@ -174,7 +174,7 @@ def _decision_key(
         "precision": options.precision,
         "tolerance": options.tolerance,
         "effort": options.effort,
-        "budget": options.budget,
+        "budget": options.budget_s,
         "threads": options.threads,
         "seed": options.seed,
         "inputs": given,

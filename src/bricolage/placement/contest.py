@@ -104,6 +104,11 @@ def hold(survey: Survey, challengers: Sequence[Challenger], stop: Stopper) -> Ve
         )
         for name, cost in costs.items()
     ]
+    table += [
+        Contestant(single_name(way), "single", None, None, None, False, "not measured: the time was up")
+        for way in survey.candidates.whole
+        if way not in survey.singles
+    ]
     table.sort(key=lambda c: (c.median_ms is None, c.median_ms or 0.0, c.name))
     return Verdict(chosen, division, best_single, speedup, chosen != best_single, tuple(table))
 
@@ -119,7 +124,7 @@ def _race(survey: Survey, specs: Mapping[str, CandidateSpec], incumbent: str) ->
         expected,
         bound,
         rounds=profile.race_rounds,
-        seconds=survey.options.race_seconds,
+        seconds=survey.options.race_seconds(len(survey.evidence.graph)),
         incumbent=incumbent,
         progress=lambda name, _: survey.progress.advance(1, name),
     )

@@ -37,8 +37,9 @@ from bricolage.progress import Progress
 _LOG = logging.getLogger(__name__)
 _CHALLENGERS = 2
 _SEARCH_SECONDS = 10.0
-_REFINEMENT_SHARE = 0.25
-"""Part of the budget that measuring regions leaves to the refinement."""
+_REGIONS_SHARE = 0.2
+_REFINEMENT_SHARE = 0.2
+"""Parts of the budget kept free for measuring regions and for refining plans, however long whole models compile."""
 
 
 @dataclass(frozen=True)
@@ -85,18 +86,19 @@ def place(
         NotAccurate: none that can is accurate enough.
     """
     clock, stop, survey = _begin(graph, inputs, backends, options, measurer, directory, progress)
-    race_reserve = options.race_seconds
+    budget, reserved = options.budget(len(graph)), options.race_seconds(len(graph))
+    mixing = graph.static and len(graph) > 1 and len(backends) > 1
     with stop.catching_interrupts():
-        survey.measure_singles(stop.reserve(race_reserve))
+        survey.measure_singles(stop.reserve(reserved + mixing * (_REGIONS_SHARE + _REFINEMENT_SHARE) * budget))
     clock.lap("whole models")
     _check_singles(survey)
     mix = _Mix()
-    if graph.static and len(graph) > 1 and len(backends) > 1:
+    if mixing:
         with stop.catching_interrupts():
-            survey.measure_regions(stop.reserve(race_reserve + _REFINEMENT_SHARE * options.budget))
+            survey.measure_regions(stop.reserve(reserved + _REFINEMENT_SHARE * budget))
         clock.lap("regions")
         with stop.catching_interrupts():
-            mix = _Mixing(survey, stop).search(stop.reserve(race_reserve), clock)
+            mix = _Mixing(survey, stop).search(stop.reserve(reserved), clock)
     return _conclude(survey, mix, stop, clock, sizes=sizes, graph_file=graph_file, inputs_from=inputs_from)
 
 
@@ -134,7 +136,7 @@ def _begin(
     progress: Progress,
 ) -> tuple[_Clock, Stopper, Survey]:
     clock = _Clock({}, time.monotonic())
-    stop = Stopper(options.budget)
+    stop = Stopper(options.budget(len(graph)))
     evidence = Evidence(graph, inputs, directory, options.bound)
     progress.start("float64 reference")
     evidence.compute()
