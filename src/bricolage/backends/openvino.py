@@ -103,9 +103,8 @@ def _unwritten(compiled: Any) -> list[int]:
     return [inputs.index(node.get_friendly_name()) for node in sources if node.get_type_name() == "Parameter"]
 
 
-@cache
-def _core() -> Any:
-    """One per process: plugins and thread pools are loaded once.
+def library() -> Any:
+    """The `openvino` module.
 
     OpenVINO reports its use over the network when its telemetry package is there; without it, it does not. Nothing is sent
     from here, so that package is out of reach when OpenVINO is loaded by us.
@@ -113,7 +112,13 @@ def _core() -> Any:
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     import openvino
 
-    return openvino.Core()
+    return openvino
+
+
+@cache
+def _core() -> Any:
+    """One per process: plugins and thread pools are loaded once."""
+    return library().Core()
 
 
 def _reason(error: RuntimeError) -> str:
@@ -165,8 +170,7 @@ class _Copy(Kernel):
 
 def _tensor(info: TensorInfo, array: Array) -> Any:
     """An OpenVINO tensor over the array's own memory."""
-    import openvino
-
+    openvino = library()
     assert info.dtype is not None
     if array.dtype.kind == "V":  # a type that numpy itself lacks: hand over the bits
         array = array.view(np.dtype(f"u{array.itemsize}"))

@@ -36,6 +36,9 @@ from bricolage.progress import Progress
 
 _LOG = logging.getLogger(__name__)
 _CHALLENGERS = 2
+_CONTENDERS = 4
+_NOTICEABLE = 0.05
+"""Share of the work that a backend must do best to take part in mixing, if it is slow on the whole model."""
 _SEARCH_SECONDS = 10.0
 _REGIONS_SHARE = 0.2
 _REFINEMENT_SHARE = 0.2
@@ -98,7 +101,9 @@ def place(
             survey.measure_regions(stop.reserve(reserved + _REFINEMENT_SHARE * budget))
         clock.lap("regions")
         with stop.catching_interrupts():
-            mix = _Mixing(survey, stop).search(stop.reserve(reserved), clock)
+            mixture = _Mixing(survey, stop.reserve(reserved))
+            clock.lap("boundary costs")
+            mix = mixture.search(stop.reserve(reserved), clock)
     return _conclude(survey, mix, stop, clock, sizes=sizes, graph_file=graph_file, inputs_from=inputs_from)
 
 
@@ -194,21 +199,24 @@ class _Mixing:
         self.predictor = Predictor(self.graph, self.candidates, self._engine_model(stop), self.boundary)
 
     def _contenders(self) -> list[str]:
-        """Backends that could be part of a winning mix: near the best as a whole, or the best somewhere."""
+        """Backends that could be part of a winning mix, the most promising `_CONTENDERS`: near the best as a whole, or best
+        on a noticeable share of the work. Boundaries are measured for every pair of them, so they are few."""
         times = {way.backend: cost.ms for way, cost in self.survey.singles.items() if cost.ms is not None}
-        limit = NEAR * min(times.values()) if times else float("inf")
-        names = {name for name, ms in times.items() if ms <= limit}
+        fastest = min(times.values()) if times else 0.0
         best: dict[int, Candidate] = {}
         for candidate in self.candidates:
             known = best.get(candidate.region)
             if known is None or candidate.cost_ms < known.cost_ms:
                 best[candidate.region] = candidate
         total = sum(candidate.cost_ms for candidate in best.values()) or 1.0
+        merit: dict[str, float] = {}
         for name in self.kinds:
-            share = sum(c.cost_ms for c in best.values() if c.backend == name)
-            if share > 0.02 * total:
-                names.add(name)
-        return [name for name in self.kinds if name in names]
+            share = sum(c.cost_ms for c in best.values() if c.backend == name) / total
+            near = fastest / times[name] if name in times and times[name] <= NEAR * fastest else 0.0
+            if near or share > _NOTICEABLE:
+                merit[name] = near + share
+        chosen = sorted(merit, key=lambda name: -merit[name])[:_CONTENDERS]
+        return [name for name in self.kinds if name in chosen]
 
     def _boundary_costs(self, stop: Stopper) -> BoundaryCosts:
         pairs = adjacent_pairs(self.names)

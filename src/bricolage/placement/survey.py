@@ -73,13 +73,26 @@ class Survey:
         return RegionTask(inputs, expected, bound, tuple(specs))
 
     def measure_singles(self, stop: Stop) -> None:
-        """Times the whole graph on every backend that takes it, interleaved."""
+        """Times the whole graph on every backend that takes it: first, interleaved, those that compile quickly, whatever
+        the clock says (without them there is nothing to ship); then the others, some at a time, until `stop` says so."""
         region_file(self._whole, self.whole_key, self.evidence.directory)
-        ways = {self.whole_spec(way): way for way in self.candidates.whole}
-        self.progress.start("whole model on each backend", len(ways))
-        costs = self.measurer.measure([self.whole_task(list(ways))], self.note, stop)
-        self.singles.update({ways[spec]: cost for spec, cost in costs.items()})
+        slow = {backend.name for backend in self.backends if backend.compiles_slowly}
+        first = [way for way in self.candidates.whole if way.backend not in slow]
+        others = [way for way in self.candidates.whole if way.backend in slow]
+        self.progress.start("whole model on each backend", len(first) + len(others))
+        if first:
+            self._time_whole(first, lambda: False)
+        step = max(1, self.options.threads)
+        for start in range(0, len(others), step):
+            if stop() and self.singles:
+                break
+            self._time_whole(others[start : start + step], stop if self.singles else lambda: False)
         self.progress.finish()
+
+    def _time_whole(self, ways: Sequence[Way], stop: Stop) -> None:
+        specs = {self.whole_spec(way): way for way in ways}
+        costs = self.measurer.measure([self.whole_task(list(specs))], self.note, stop)
+        self.singles.update({specs[spec]: cost for spec, cost in costs.items()})
 
     def measure_regions(self, stop: Stop) -> None:
         """Times region groups in their order until `stop` says so."""
