@@ -249,6 +249,7 @@ class _Mixing:
             seed=self.survey.options.seed,
         )
         self.survey.progress.start("plans end to end", None)
+        timed = self._mixed_precisions(stop)  # few and promising, so they come before the search takes the time
         result = evolve(
             self.graph,
             optimum.choices,
@@ -259,10 +260,9 @@ class _Mixing:
             options=options,
             should_stop=stop,
         )
-        timed = [
+        timed += [
             (as_division(one.placement), one.measured_ms) for one in result.measured if one.measured_ms is not None
         ]
-        timed += self._mixed_precisions(stop)
         self.survey.progress.finish()
         clock.lap("refinement")
         return _Mix(

@@ -1,22 +1,22 @@
 """Mixing precisions: as much of the model in low precision as the accuracy asked for allows.
 
-A backend that is fast in low precision but too inaccurate as a whole loses everything in an all-or-nothing choice. Here one
-contiguous stretch of segments runs in low precision and the rest in full, on the same backend. Errors of segments are taken
-to be independent, so their squares add up; how much the network amplifies them is calibrated on the error that the backend
-made in low precision on the whole model.
+A backend that is fast in low precision but too inaccurate as a whole loses everything in an all-or-nothing choice. Here some
+segments run in low precision and the rest in full, on the same backend. Errors of segments are taken to be independent, so
+their squares add up; a network that amplifies them shows that on the whole model, where the backend's error is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from bricolage.cost.database import Cost
 from bricolage.placement.candidates import Way
 from bricolage.placement.contest import Division
 
-_MARGINS = (0.9, 0.6)
-"""Parts of the bound that a proposal may use up by prediction: a bold one and a cautious one."""
+_MARGINS = (0.9, 0.6, 0.4)
+"""Parts of the bound that a proposal may use up by prediction, from bold to cautious."""
 
 
 @dataclass(frozen=True)
@@ -41,50 +41,49 @@ def proposals(
     for low, whole in singles.items():
         if whole.outcome != "wrong" or whole.error is None:
             continue
-        exact = [way for way, cost in singles.items() if way.backend == low.backend and cost.ms is not None]
-        for full in exact:
-            known = _known(segments, keys, low, full, costs)
-            total = sum(segment.error**2 for segment in known)
-            if len(known) < len(segments) or total <= 0.0:
+        for full, alone in singles.items():
+            if full.backend != low.backend or alone.ms is None:
                 continue
+            useful = _useful(segments, keys, low, full, costs)
+            total = sum(segment.error**2 for segment in useful) ** 0.5
+            covered = sum(segment.region for segment in useful) == sum(segments)
+            amplification = max(1.0, whole.error / total) if covered and total > 0 else 1.0
             for margin in _MARGINS:
-                allowance = (margin * bound / whole.error) ** 2 * total
-                found.extend(_divide(segments, start, end, low, full) for start, end in _stretches(known, allowance))
+                chosen = _choose(useful, margin * bound / amplification)
+                if chosen:
+                    found.append(_divide(segments, chosen, low, full))
     return list(dict.fromkeys(found))
 
 
-def _known(
+def _useful(
     segments: Sequence[int], keys: Sequence[str], low: Way, full: Way, costs: Mapping[tuple[str, Way], Cost]
 ) -> list[Segment]:
-    """Segments up to the first for which a cost is missing. One that is too inaccurate by itself may never be taken."""
-    known: list[Segment] = []
+    """Segments that low precision makes faster and that are accurate enough by themselves."""
+    useful: list[Segment] = []
     for region, key in zip(segments, keys, strict=True):
         fast, safe = costs.get((key, low)), costs.get((key, full))
-        if fast is None or safe is None or safe.ms is None or fast.error is None:
-            break
-        gain = safe.ms - fast.ms if fast.ms is not None else -float("inf")
-        known.append(Segment(region, gain, fast.error))
-    return known
+        if fast is None or safe is None or safe.ms is None or fast.ms is None or fast.error is None:
+            continue
+        if safe.ms > fast.ms:
+            useful.append(Segment(region, safe.ms - fast.ms, fast.error))
+    return useful
 
 
-def _stretches(segments: Sequence[Segment], allowance: float) -> Iterator[tuple[int, int]]:
-    """(start, end) of the most gainful stretch whose squared errors stay within `allowance`: anywhere, from the beginning, and
-    to the end."""
-    best: dict[str, tuple[float, int, int]] = {}
-    for start in range(len(segments)):
-        gain = error = 0.0
-        for end in range(start + 1, len(segments) + 1):
-            gain += segments[end - 1].gain_ms
-            error += segments[end - 1].error ** 2
-            if error > allowance:
-                break
-            kinds = ["anywhere"] + ["first"] * (start == 0) + ["last"] * (end == len(segments))
-            for kind in kinds:
-                if gain > best.get(kind, (0.0, 0, 0))[0]:
-                    best[kind] = (gain, start, end)
-    yield from dict.fromkeys((start, end) for _, start, end in best.values())
+def _choose(segments: Sequence[Segment], allowance: float) -> frozenset[int]:
+    """Regions whose errors together (root of the sum of squares) stay within `allowance`: greedily those with the largest
+    gain for their squared error, which is the best there is up to one segment (fractional knapsack)."""
+    chosen: list[int] = []
+    squares = 0.0
+    for segment in sorted(segments, key=lambda s: (-s.gain_ms / max(s.error**2, 1e-30), s.region)):
+        if squares + segment.error**2 <= allowance**2:
+            squares += segment.error**2
+            chosen.append(segment.region)
+    return frozenset(chosen)
 
 
-def _divide(segments: Sequence[int], start: int, end: int, low: Way, full: Way) -> Division:
-    parts = ((segments[:start], full), (segments[start:end], low), (segments[end:], full))
-    return tuple((sum(regions), way) for regions, way in parts if regions)
+def _divide(segments: Sequence[int], chosen: frozenset[int], low: Way, full: Way) -> Division:
+    """Neighbours of equal precision become one region."""
+    return tuple(
+        (sum(regions), low if fast else full)
+        for fast, regions in groupby(segments, key=lambda region: region in chosen)
+    )
