@@ -139,8 +139,11 @@ def _contestant(
     ratio = ran.ratio(name, best_single) if ran is not None and latency is not None and name in ran.costs else None
     reason = cost.reason
     if not reason and name != chosen:
-        if kind == "plan":
-            reason = f"{ratio} of {best_single}: not a significant gain" if ratio is not None else "not raced"
+        if kind == "plan" and ratio is None:
+            reason = "not raced"
+        elif kind == "plan" and ratio is not None:
+            found = "behind the winner" if significant(ratio) else "not a significant gain"
+            reason = f"{ratio} of {best_single}: {found}"
         elif ran is not None and name not in ran.costs:
             reason = "out of reach in the survey"
     return Contestant(
