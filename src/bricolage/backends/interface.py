@@ -22,9 +22,32 @@ from typing import ClassVar, Literal
 
 import onnx_ir as ir
 
+from bricolage.errors import Refused
 from bricolage.graph.graph import Graph, Operator, TensorInfo, describe
 from bricolage.options import Precision
 from bricolage.runtime.kernel import Kernel
+
+__all__ = [
+    "ANY",
+    "Available",
+    "Backend",
+    "Claim",
+    "Constraint",
+    "Growth",
+    "Kernel",
+    "Kind",
+    "Missing",
+    "Pattern",
+    "Refused",
+    "RegionModel",
+    "Resources",
+    "Status",
+    "accept",
+    "any_operator",
+    "installed",
+    "op",
+]
+"""All that a backend needs, `Kernel` and `Refused` included."""
 
 Kind = Literal["kernels", "engine"]
 

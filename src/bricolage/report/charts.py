@@ -12,7 +12,7 @@ from bricolage.report.facts import RegionFacts
 
 _CLIP = 4.0
 """Bars longer than this many times the fastest are cut off, so that one slow contestant does not flatten the rest."""
-_LABEL = 250
+_LABEL = 280
 _LETTERS = 32
 _PLOT = 710
 _ROW = 30
