@@ -1,7 +1,8 @@
 """Claims against a graph: which regions a backend offers to run.
 
 Three kinds of region come out of a claim: what its pattern matches; the nested prefixes that its growth rule adds along
-the chain of immediate post-dominators (Collage, section 3.2: pattern generator); and, for engines, maximal regions.
+the chain of immediate post-dominators (Collage, section 3.2: pattern generator); and, for engines, any stretch of accepted
+operators (of which the placement takes the graph's segments and the whole graph).
 """
 
 from __future__ import annotations

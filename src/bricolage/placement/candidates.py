@@ -1,8 +1,8 @@
 """Candidates: which regions are worth measuring on which backend, in which order.
 
 Regions come from the backends' claims (single operators, patterns, grown prefixes up to the claim's limit), from the
-segments of the graph, and, per engine, from the maximal regions. Equal regions are measured once, and those that can save
-the most are measured first.
+segments of the graph, and the whole graph where a backend accepts all of it. Equal regions are
+measured once, and those that can save the most are measured first.
 """
 
 from __future__ import annotations
