@@ -1,9 +1,14 @@
+import itertools
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bricolage.backends.interface import ANY, Claim, Growth, any_operator, op
 from bricolage.backends.matching import Matcher
 from bricolage.graph.graph import Graph, Operator
+from bricolage.graph.region import Region
 from tests.graph.models import graph
 
 W = np.ones((4, 4), np.float32)
@@ -81,6 +86,33 @@ def test_growth_stops_where_an_operator_is_not_accepted() -> None:
 def test_maximal_regions_are_of_accepted_operators(residual: Graph) -> None:
     claim = Claim("all", any_operator(), growth=Growth(elementwise, maximal=True))
     assert Matcher(residual).accepted([claim]) == 0b1110
+
+
+def test_maximal_regions_are_disjoint_and_convex_however_they_were_joined() -> None:
+    g = graph("a=Relu(x) b=MatMul(a,w) c=Abs(a) d=Add(b,c) y=Add(c,d)", "float[4,4] x", "float[4,4] y", w=W)
+    matcher = Matcher(g)
+    accepted = matcher.accepted([Claim("all", any_operator(), growth=Growth(elementwise, maximal=True))])
+    assert accepted == 0b11011
+    assert matcher.maximal(accepted) == [0b00011, 0b11000]
+    assert matcher.maximal(g.everything.bits) == [g.everything.bits]
+    assert matcher.maximal(0) == []
+
+
+@given(st.data())
+def test_maximal_regions_of_random_graphs(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 9))
+    lines = []
+    for n in range(count):
+        first, second = (data.draw(st.sampled_from(["x", *(f"t{i}" for i in range(n))])) for _ in range(2))
+        lines.append(f"t{n}=Add({first},{second})")
+    g = graph(" ".join(lines), outputs=", ".join(f"float[4] t{n}" for n in range(count)))
+    accepted = data.draw(st.integers(0, (1 << count) - 1))
+    found = Matcher(g).maximal(accepted)
+    assert sum(found) == accepted and all(a & b == 0 for a, b in itertools.combinations(found, 2))
+    assert all(Region(g, region).convex and Region(g, region).connected for region in found)
+    for a, b in itertools.combinations(found, 2):
+        joined = Region(g, a | b)
+        assert not (joined.connected and joined.convex)
 
 
 def test_post_dominators() -> None:

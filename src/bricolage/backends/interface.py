@@ -94,8 +94,8 @@ def accept(_graph: Graph, _operators: tuple[Operator, ...]) -> str | None:
 @dataclass(frozen=True)
 class Growth:
     """How a match grows. From the matched region, the immediate post-dominator is absorbed with everything between, as long
-    as `accepts` says None for each operator absorbed; every step is a candidate (nested prefixes). With `maximal`,
-    segments of the graph, and all of it, are candidates wherever every operator is accepted: this makes an engine.
+    as `accepts` says None for each operator absorbed; every step is a candidate (nested prefixes). With `maximal`, the
+    largest convex regions of accepted operators, and the graph's segments inside them, are candidates: this makes an engine.
     """
 
     accepts: Callable[[Graph, Operator], str | None]

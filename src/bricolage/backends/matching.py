@@ -1,8 +1,8 @@
 """Claims against a graph: which regions a backend offers to run.
 
 Three kinds of region come out of a claim: what its pattern matches; the nested prefixes that its growth rule adds along
-the chain of immediate post-dominators (Collage, section 3.2: pattern generator); and, for engines, any stretch of accepted
-operators (of which the placement takes the graph's segments and the whole graph).
+the chain of immediate post-dominators (Collage, section 3.2: pattern generator); and, for engines, the largest regions
+of accepted operators.
 """
 
 from __future__ import annotations
@@ -47,6 +47,51 @@ class Matcher:
             for operator in self._graph.operators
             if any(accepts(self._graph, operator) is None for accepts in rules)
         )
+
+    def maximal(self, accepted: int) -> list[int]:
+        """The largest connected, convex regions of `accepted` operators, disjoint, by their lowest operator.
+
+        Operators get a stage: how often the paths to them change between accepted and not, at most. Stages never fall
+        along a path and rise with each change, so the connected parts of one stage are convex. Neighbours are then
+        joined as long as they stay convex.
+        """
+        graph = self._graph
+        stage: list[int] = []
+        regions: dict[int, int] = {}
+        for operator in graph.operators:
+            number, inside = operator.number, accepted >> operator.number & 1
+            before = graph.predecessors[number]
+            stage.append(max((stage[p] + ((accepted >> p & 1) != inside) for p in before), default=0))
+            if inside:
+                region = 1 << number
+                for p in before:
+                    if stage[p] == stage[number] and p in regions:
+                        region |= regions[p]
+                regions.update(dict.fromkeys(bitset.members(region), region))
+        found = dict.fromkeys(regions.values())
+        return sorted(self._joined(list(found)), key=bitset.lowest)
+
+    def _joined(self, regions: list[int]) -> list[int]:
+        """Joins regions that an edge connects while their union is convex."""
+        owner = {number: index for index, region in enumerate(regions) for number in bitset.members(region)}
+        merged: dict[int, int] = dict(enumerate(regions))
+        changed = True
+        while changed:
+            changed = False
+            edges = {
+                (owner[p], owner[n])
+                for n in owner
+                for p in self._graph.predecessors[n]
+                if owner.get(p, owner[n]) != owner[n]
+            }
+            for first, second in sorted(edges):
+                if first in merged and second in merged:
+                    union = merged[first] | merged[second]
+                    if Region(self._graph, union).convex:
+                        merged[first] = union
+                        owner.update(dict.fromkeys(bitset.members(merged.pop(second)), first))
+                        changed = True
+        return list(merged.values())
 
     def _match(self, pattern: Pattern, operator: Operator) -> int | None:
         """Operators that the pattern covers when its root is `operator`; None when it does not match."""

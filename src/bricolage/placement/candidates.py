@@ -1,8 +1,8 @@
 """Candidates: which regions are worth measuring on which backend, in which order.
 
 Regions come from the backends' claims (single operators, patterns, grown prefixes up to the claim's limit), from the
-segments of the graph, and the whole graph where a backend accepts all of it. Equal regions are
-measured once, and those that can save the most are measured first.
+segments of the graph, and from each engine's maximal regions: the whole graph where it accepts all of it, otherwise the
+largest convex regions that it accepts. Equal regions are measured once, and those that can save the most first.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from bricolage.backends.interface import Backend
 from bricolage.backends.matching import Matcher
@@ -21,6 +22,8 @@ from bricolage.graph.segments import segments
 from bricolage.graph.work import ANCHORS, VIEWS, Work, work
 from bricolage.options import Precision
 from bricolage.placement.workgraph import GRAPH_INPUT, WorkGraph, WorkOperator, WorkTensor
+
+Level = Literal["operator", "prefix", "segment", "maximal"]
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,8 @@ class Group:
     """Bit-sets, disjoint or not; the first one stands for all when measuring."""
     ways: tuple[Way, ...]
     work: Work
-    level: str
-    """"operator", "prefix" or "segment"."""
+    level: Level
+    """The widest kind of region that it is."""
 
     @property
     def weight(self) -> float:
@@ -95,6 +98,7 @@ def find(graph: Graph, backends: Sequence[Backend], precision: Precision, *, slo
     whole: list[Way] = []
     everything = graph.everything.bits
     cuts = segments(graph)
+    largest: set[int] = set()
     for backend in backends:
         claims = tuple(backend.claims())
         ways = [Way(backend.name, variant) for variant in backend.variants(precision)]
@@ -104,13 +108,16 @@ def find(graph: Graph, backends: Sequence[Backend], precision: Precision, *, slo
         claimed[backend.name] = accepted | singles
         if accepted == everything or everything in found:
             whole.extend(ways)
+        parts = [] if accepted == everything else matcher.maximal(accepted)
         if backend.compiles_slowly and not slow_per_region:
             found = set()
         found |= {cut for cut in cuts if cut & accepted == cut}
+        found.update(parts)
+        largest.update(part for part in parts if part.bit_count() > 1)
         for region in found:
             if region != everything and _worth_measuring(graph, region):
                 offers[region].extend(ways)
-    return Candidates(_group(graph, identities, offers, set(cuts)), tuple(whole), tuple(cuts), claimed)
+    return Candidates(_group(graph, identities, offers, largest, set(cuts)), tuple(whole), tuple(cuts), claimed)
 
 
 def _worth_measuring(graph: Graph, region: int) -> bool:
@@ -123,7 +130,16 @@ def _worth_measuring(graph: Graph, region: int) -> bool:
     )
 
 
-def _group(graph: Graph, identities: Identities, offers: dict[int, list[Way]], cuts: set[int]) -> tuple[Group, ...]:
+def _group(
+    graph: Graph, identities: Identities, offers: dict[int, list[Way]], largest: set[int], cuts: set[int]
+) -> tuple[Group, ...]:
+    def level(region: int) -> Level:
+        if region in cuts and region.bit_count() > 1:
+            return "segment"
+        if region in largest:
+            return "maximal"
+        return "operator" if region.bit_count() == 1 else "prefix"
+
     regions: dict[str, list[int]] = defaultdict(list)
     ways: dict[str, dict[Way, None]] = defaultdict(dict)
     for region in sorted(offers):
@@ -134,7 +150,6 @@ def _group(graph: Graph, identities: Identities, offers: dict[int, list[Way]], c
     groups = []
     for key, members in regions.items():
         first = members[0]
-        level = "operator" if first.bit_count() == 1 else "segment" if first in cuts else "prefix"
-        groups.append(Group(key, tuple(members), tuple(ways[key]), work(Region(graph, first)), level))
-    order = {"segment": 0, "operator": 1, "prefix": 1}
+        groups.append(Group(key, tuple(members), tuple(ways[key]), work(Region(graph, first)), level(first)))
+    order: dict[Level, int] = {"segment": 0, "maximal": 0, "operator": 1, "prefix": 1}
     return tuple(sorted(groups, key=lambda group: (order[group.level], -group.weight, group.key)))

@@ -46,7 +46,11 @@ def transpose(v: View) -> Any:
         if rank is None:
             return None
         perm = tuple(reversed(range(rank)))
-    return v.call(torch.permute, v.tensor(0), tuple(perm))
+    x = v.tensor(0)
+    if len(perm) < 4 or perm[-2] < perm[-1]:
+        return v.call(torch.permute, x, tuple(perm))
+    # Inductor's attention patterns look for the transpose of a key alone and take any permutation of rank 4 for one.
+    return v.call(torch.transpose, v.call(torch.permute, x, (*perm[:-2], perm[-1], perm[-2])), -2, -1)
 
 
 def _axes(v: View) -> tuple[int, ...] | None:
