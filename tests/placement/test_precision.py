@@ -52,6 +52,14 @@ def test_unmeasured_segments_stay_in_full_precision() -> None:
     assert set(proposals([1, 2], ["0", "1"], singles, costs, 0.02)) == {((1, LOW), (2, FULL))}
 
 
+def test_full_precision_may_come_from_the_best_backend() -> None:
+    other = Way("other", "f32")
+    singles = {FULL: timed(3.0, 1e-7), other: timed(2.0, 1e-7), LOW: Cost("wrong", None, 0.03)}
+    costs = {("0", FULL): timed(1, 0), ("0", other): timed(0.9, 0), ("0", LOW): timed(0.5, 1e-3)}
+    found = proposals([1, 2], ["0", "1"], singles, costs, 0.02)
+    assert set(found) == {((1, LOW), (2, FULL)), ((1, LOW), (2, other))}
+
+
 @given(
     st.lists(st.tuples(st.integers(-10, 90), st.floats(1e-4, 1e-2)), min_size=1, max_size=10),
     st.floats(1.01, 5.0),

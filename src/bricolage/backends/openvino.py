@@ -74,6 +74,8 @@ class OpenVino(Backend):
         core = _core()
         try:
             model = core.read_model(str(region.path))
+            if variant == "bf16":
+                _round_masks(model)
             compiled = core.compile_model(model, "CPU", config)
         except RuntimeError as error:
             raise Refused(backend=self.title, reason=_reason(error)) from error
@@ -86,6 +88,47 @@ class OpenVino(Backend):
         if len(region.outputs) > 1:
             raise Refused(backend=self.title, reason="one of several outputs is an input unchanged")
         return _Copy(places.index(copied[0]))
+
+
+_ON_THE_WAY = frozenset(
+    [
+        "Add",
+        "Subtract",
+        "Multiply",
+        "Divide",
+        "Maximum",
+        "Minimum",
+        "Select",
+        "Reshape",
+        "Squeeze",
+        "Unsqueeze",
+        "Transpose",
+    ]
+)
+
+
+def _round_masks(model: Any) -> None:
+    """Rounds float32 inputs of the model that are added to attention scores.
+
+    OpenVINO's fused attention reads them as bfloat16 whatever they are (seen in 2026.4.1: errors of 50 to 100 %). Any
+    operator in between gives it the bfloat16 that it expects.
+    """
+    from openvino import opset13
+
+    for node in model.get_ordered_ops():
+        if node.get_type_name() != "Softmax":
+            continue
+        todo, seen = [node.input(0)], set()
+        while todo:
+            port = todo.pop()
+            source = port.get_source_output()
+            producer = source.get_node()
+            if producer.get_type_name() == "Parameter" and source.get_element_type().get_type_name() == "f32":
+                rounded = opset13.convert(opset13.convert(source, "bf16"), "f32")
+                port.replace_source_output(rounded.output(0))
+            elif producer.get_type_name() in _ON_THE_WAY and producer.get_friendly_name() not in seen:
+                seen.add(producer.get_friendly_name())
+                todo.extend(producer.inputs())
 
 
 def _places(region: RegionModel, model: Any) -> list[int | None]:

@@ -91,33 +91,30 @@ def work_graph(graph: Graph) -> WorkGraph:
 
 def find(graph: Graph, backends: Sequence[Backend], precision: Precision, *, slow_per_region: bool) -> Candidates:
     """All candidates of `graph` on `backends`. With `slow_per_region` false, backends that compile slowly are candidates
-    for the whole graph and its segments only."""
+    for large regions only: the whole graph, its segments and engines' maximal regions."""
     matcher, identities = Matcher(graph), Identities(graph)
+    claims = {backend.name: tuple(backend.claims()) for backend in backends}
+    accepted = {name: matcher.accepted(offered) for name, offered in claims.items()}
+    everything = graph.everything.bits
+    cuts = segments(graph)
+    maximal = {part for bits in accepted.values() for part in matcher.maximal(bits) if part.bit_count() > 1}
     claimed: dict[str, int] = {}
     offers: dict[int, list[Way]] = defaultdict(list)
     whole: list[Way] = []
-    everything = graph.everything.bits
-    cuts = segments(graph)
-    largest: set[int] = set()
     for backend in backends:
-        claims = tuple(backend.claims())
         ways = [Way(backend.name, variant) for variant in backend.variants(precision)]
-        found = matcher.regions(claims)
-        accepted = matcher.accepted(claims)
-        singles = bitset.of(bitset.lowest(region) for region in found if region.bit_count() == 1)
-        claimed[backend.name] = accepted | singles
-        if accepted == everything or everything in found:
+        found = matcher.regions(claims[backend.name])
+        taken = accepted[backend.name]
+        claimed[backend.name] = taken | bitset.of(bitset.lowest(region) for region in found if region.bit_count() == 1)
+        if taken == everything or everything in found:
             whole.extend(ways)
-        parts = [] if accepted == everything else matcher.maximal(accepted)
         if backend.compiles_slowly and not slow_per_region:
             found = set()
-        found |= {cut for cut in cuts if cut & accepted == cut}
-        found.update(parts)
-        largest.update(part for part in parts if part.bit_count() > 1)
+        found |= {large for large in (*cuts, *maximal) if large & taken == large}
         for region in found:
             if region != everything and _worth_measuring(graph, region):
                 offers[region].extend(ways)
-    return Candidates(_group(graph, identities, offers, largest, set(cuts)), tuple(whole), tuple(cuts), claimed)
+    return Candidates(_group(graph, identities, offers, set(cuts), maximal), tuple(whole), tuple(cuts), claimed)
 
 
 def _worth_measuring(graph: Graph, region: int) -> bool:
@@ -131,12 +128,12 @@ def _worth_measuring(graph: Graph, region: int) -> bool:
 
 
 def _group(
-    graph: Graph, identities: Identities, offers: dict[int, list[Way]], largest: set[int], cuts: set[int]
+    graph: Graph, identities: Identities, offers: dict[int, list[Way]], cuts: set[int], maximal: set[int]
 ) -> tuple[Group, ...]:
     def level(region: int) -> Level:
         if region in cuts and region.bit_count() > 1:
             return "segment"
-        if region in largest:
+        if region in maximal:
             return "maximal"
         return "operator" if region.bit_count() == 1 else "prefix"
 

@@ -1,7 +1,7 @@
 """Mixing precisions: as much of the model in low precision as the accuracy asked for allows.
 
 A backend that is fast in low precision but too inaccurate as a whole loses everything in an all-or-nothing choice. Here some
-segments run in low precision and the rest in full, on the same backend. Errors of segments are taken to be independent, so
+segments run in low precision, and the rest in full on the same backend or on the one that is best in full. Errors of segments are taken to be independent, so
 their squares add up; a network that amplifies them shows that on the whole model, where the backend's error is known.
 """
 
@@ -35,14 +35,15 @@ def proposals(
     costs: Mapping[tuple[str, Way], Cost],
     bound: float,
 ) -> list[Division]:
-    """Divisions to try, each in one backend's two precisions. `segments` cover the graph in executable order and `keys`
+    """Divisions to try, each in two precisions. `segments` cover the graph in executable order and `keys`
     are their identities; `singles` and `costs` are the survey's."""
     found: list[Division] = []
+    best = min((cost.ms for cost in singles.values() if cost.ms is not None), default=None)
     for low, whole in singles.items():
         if whole.outcome != "wrong" or whole.error is None:
             continue
         for full, alone in singles.items():
-            if full.backend != low.backend or alone.ms is None:
+            if alone.ms is None or (full.backend != low.backend and alone.ms != best):
                 continue
             useful = _useful(segments, keys, low, full, costs)
             total = sum(segment.error**2 for segment in useful) ** 0.5
