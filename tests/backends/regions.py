@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from bricolage.backends.interface import Backend, RegionModel, Resources
 from bricolage.graph.extract import share_weights, write_model
 from bricolage.runtime.buffers import aligned
-from bricolage.runtime.kernel import Kernel
+from bricolage.runtime.kernel import Call, Kernel
 from tests.graph.models import parse
 
 ONE_THREAD = Resources(threads=1)
@@ -107,7 +107,35 @@ def attention_block(folder: Path) -> RegionModel:
     )
 
 
-def bound(kernel: Kernel, model: RegionModel, *values: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray], object]:
+def attention_heads(folder: Path) -> RegionModel:
+    """Attention of two heads as exporters write it, where one Transpose both splits the heads of the key and turns it:
+    queries, keys and values 1×8×(2·4). Length and number of heads differ, so that no two axes can be taken for one another.
+    """
+    return region(
+        folder,
+        """
+        qs = Reshape (q, apart)
+        ks = Reshape (k, apart)
+        vs = Reshape (v, apart)
+        qh = Transpose <perm = [0, 2, 1, 3]> (qs)
+        kt = Transpose <perm = [0, 2, 3, 1]> (ks)
+        vh = Transpose <perm = [0, 2, 1, 3]> (vs)
+        r = MatMul (qh, kt)
+        s = Div (r, root)
+        p = Softmax <axis = -1> (s)
+        o = MatMul (p, vh)
+        t = Transpose <perm = [0, 2, 1, 3]> (o)
+        y = Reshape (t, together)
+        """,
+        "float[1, 8, 8] q, float[1, 8, 8] k, float[1, 8, 8] v",
+        "float[1, 8, 8] y",
+        apart=np.int64([1, 8, 2, 4]),
+        together=np.int64([1, 8, 8]),
+        root=np.float32(2),
+    )
+
+
+def bound(kernel: Kernel, model: RegionModel, *values: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray], Call]:
     """Input buffers holding `values`, output buffers full of rubbish, and the bound call."""
     inputs = [aligned(info.sizes, info.numpy) for info in model.inputs]
     outputs = [aligned(info.sizes, info.numpy) for info in model.outputs]
@@ -118,11 +146,17 @@ def bound(kernel: Kernel, model: RegionModel, *values: np.ndarray) -> tuple[list
     return inputs, outputs, kernel.bind(inputs, outputs)
 
 
-def answer(backend: Backend, model: RegionModel, *values: np.ndarray, variant: str = "f32") -> list[np.ndarray]:
+def answer(
+    backend: Backend,
+    model: RegionModel,
+    *values: np.ndarray,
+    variant: str = "f32",
+    resources: Resources = ONE_THREAD,
+) -> list[np.ndarray]:
     """Outputs of one bound call."""
-    kernel = backend.compile(model, variant, ONE_THREAD)
+    kernel = backend.compile(model, variant, resources)
     _, outputs, call = bound(kernel, model, *values)
-    call()  # type: ignore[operator]
+    call()
     return outputs
 
 
