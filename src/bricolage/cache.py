@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +12,11 @@ import platformdirs
 
 VARIABLE = "BRICOLAGE_CACHE"
 """Environment variable that names another cache folder."""
+
+
+LIMIT_VARIABLE = "BRICOLAGE_CACHE_LIMIT"
+"""Environment variable with the size in GiB that compiled code and unpacked artifacts may take up together."""
+_LIMIT_GIB = 10.0
 
 
 def cache_directory() -> Path:
@@ -24,3 +30,38 @@ def compiled_directory(fingerprint: str, versions: Mapping[str, str]) -> Path:
     text = "\n".join(f"{name} {version}" for name, version in sorted(versions.items()))
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     return cache_directory() / "compiled" / f"{fingerprint}-{digest}"
+
+
+def trim() -> None:
+    """Deletes compiled code and unpacked artifacts, those first that were used longest ago, until they fit the limit.
+
+    What another process has open stays readable to it; what it looks for later, it compiles again.
+    """
+    try:
+        limit = float(os.environ.get(LIMIT_VARIABLE, _LIMIT_GIB)) * 2**30
+    except ValueError:
+        limit = _LIMIT_GIB * 2**30
+    root = cache_directory()
+    found = [_used(entry) for entry in (*root.glob("compiled/*/*"), *root.glob("artifacts/*"))]
+    total = sum(size for _, size, _ in found)
+    for _, size, entry in sorted(found, key=lambda item: item[0]):
+        if total <= limit:
+            return
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+        total -= size
+
+
+def _used(entry: Path) -> tuple[float, int, Path]:
+    """When something was last used, its bytes, and its path. What vanishes meanwhile counts nothing."""
+    last, size = 0.0, 0
+    for path in (entry, *(entry.rglob("*") if entry.is_dir() else ())):
+        try:
+            facts = path.stat()
+        except OSError:
+            continue
+        last = max(last, facts.st_mtime, facts.st_atime if path.is_file() else 0.0)
+        size += facts.st_size if path.is_file() else 0
+    return last, size, entry

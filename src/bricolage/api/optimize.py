@@ -18,6 +18,7 @@ from bricolage.api.executable import Executable
 from bricolage.api.sources import Prepared, Source, measuring_inputs, open_source, tensor_specs, working_folder
 from bricolage.backends import registry
 from bricolage.backends.interface import Backend
+from bricolage.cache import trim
 from bricolage.cost.database import Database
 from bricolage.cost.hardware import this_machine
 from bricolage.cost.loading import Limits
@@ -78,6 +79,7 @@ def optimize(
         raise
     for path in directory.glob("*.npz"):
         path.unlink(missing_ok=True)  # only measuring needed them
+    trim()
     return Executable(make_plan(opened, decided, options, backends), directory, temporary=True)
 
 

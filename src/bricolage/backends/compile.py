@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
@@ -13,8 +14,9 @@ from bricolage.runtime.kernel import Kernel
 from bricolage.runtime.program import Program, Stage
 
 
-def compile_step(step: Step, resources: Resources) -> tuple[Kernel, RegionModel]:
-    """Compiles one region.
+def compile_step(step: Step, resources: Resources, *, passing: bool = False) -> tuple[Kernel, RegionModel]:
+    """Compiles one region. One that is only `passing` (it will hardly be asked for again) is kept in the cache only if
+    compiling it takes long.
 
     Raises:
         Refused: the backend declines the region.
@@ -22,6 +24,8 @@ def compile_step(step: Step, resources: Resources) -> tuple[Kernel, RegionModel]
     """
     region = RegionModel(step.path)
     backend = registry.get(step.backend)
+    if passing and not backend.compiles_slowly:
+        resources = replace(resources, cache=None)
     try:
         return backend.compile(region, step.variant, resources), region
     except BricolageError:
@@ -32,9 +36,15 @@ def compile_step(step: Step, resources: Resources) -> tuple[Kernel, RegionModel]
 
 
 def compile_program(
-    steps: Sequence[Step], inputs: Sequence[str], outputs: Sequence[str], resources: Resources
+    steps: Sequence[Step],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    resources: Resources,
+    *,
+    passing: bool = False,
 ) -> Program:
-    """Compiles all steps, in executable order. `inputs` and `outputs` are the names of the tensors at the ends.
+    """Compiles all steps, in executable order. `inputs` and `outputs` are the names of the tensors at the ends; for
+    `passing` see `compile_step`.
 
     Raises:
         Refused, BackendFailed: see `compile_step`.
@@ -43,7 +53,7 @@ def compile_program(
     stages: list[Stage] = []
     known: dict[str, TensorInfo] = {}
     for step in steps:
-        kernel, region = compile_step(step, resources)
+        kernel, region = compile_step(step, resources, passing=passing)
         stages.append(Stage(kernel, region.inputs, region.outputs))
         for info in region.inputs:
             known.setdefault(info.name, info)

@@ -6,8 +6,10 @@ Each measurement is its own transaction in a write-ahead log, so killing a proce
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
+import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +31,7 @@ from bricolage.cost.entries import (
     parse_line,
     row_values,
 )
+from bricolage.errors import NotWritable
 
 __all__ = ["FILE", "Cost", "CostKey", "Database", "Entry", "Imported"]
 
@@ -237,6 +240,8 @@ class Database:
         try:
             return self._connection.execute(query, values).fetchall()
         except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+                raise NotWritable(path=self.path, reason=os.strerror(errno.ENOSPC)) from error
             if not _is_corrupt(error):
                 raise
             self._connection.close()

@@ -3,7 +3,9 @@ once."""
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +19,7 @@ from bricolage.cost.hardware import Hardware, this_machine
 from bricolage.cost.loading import CandidateSpec, Job, Limits, Loader, Stop, never
 from bricolage.cost.pool import Pool
 from bricolage.cost.rounds import Schedule, compare, latency
-from bricolage.errors import BrokenPlugin, MissingBackend
+from bricolage.errors import BrokenPlugin, MissingBackend, NotWritable
 from bricolage.options import available_cores
 
 _LOG = logging.getLogger(__name__)
@@ -128,12 +130,18 @@ class Measurer:
 
         Candidates of one region are timed in interleaved rounds with nothing else running; near-ties get more rounds.
         Every finished measurement is in the database before the next begins.
+
+        Raises:
+            NotWritable: the disk is full.
         """
         results: dict[CandidateSpec, Cost] = {}
         total = len({spec for task in tasks for spec in task.candidates})
 
         def finish(kind: Literal["known", "measured", "failed"], spec: CandidateSpec, cost: Cost) -> None:
             results[spec] = cost
+            if kind == "failed" and os.strerror(errno.ENOSPC) in cost.reason:
+                # Nothing that is true of the candidate, so nothing to remember.
+                raise NotWritable(path=self.cache, reason=os.strerror(errno.ENOSPC))
             if kind != "known":
                 self.database.put(self.key(spec), cost)
             progress(Event(kind, spec, cost, len(results), total))

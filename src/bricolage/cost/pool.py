@@ -141,6 +141,8 @@ class Pool:
         self._workers: dict[Regime, WorkerProcess] = {}
         self._selector = selectors.DefaultSelector()
         self._logs = Path(tempfile.mkdtemp(prefix="bricolage-workers-"))
+        self._temporary = self._logs / "tmp"  # backends leave files behind there when their worker is ended
+        self._temporary.mkdir()
         self._numbers = itertools.count()
         self._exclusive = False
         self._reserve = memory.reserve_bytes()
@@ -194,7 +196,7 @@ class Pool:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=file,
-                env={**environment(regime), **self._variables},
+                env={**environment(regime), "TMPDIR": str(self._temporary), **self._variables},
                 start_new_session=True,  # Ctrl-C in the terminal is for us; it must not kill a worker half-way
                 bufsize=0,
             )

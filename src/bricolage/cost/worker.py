@@ -81,7 +81,7 @@ class Worker:
             resources.cache.mkdir(parents=True, exist_ok=True)
         values = load_values(Path(inputs), needed)
         start = perf_counter()
-        program = compile_program(made, needed, outputs, resources)
+        program = compile_program(made, needed, outputs, resources, passing=True)
         compiled = perf_counter()
         if program.static:
             bound = program.bind({name: _in_buffer(np.asarray(value)) for name, value in values.items()})
