@@ -13,7 +13,7 @@ from bricolage.backends.interface import Available, Backend, Missing, RegionMode
 from bricolage.errors import Refused
 from tests.backends import regions
 
-ENGINES = ("onnxruntime", "openvino", "torch", "inductor", "xla", "tvm", "iree")
+ENGINES = ("onnxruntime", "openvino", "torch", "inductor", "xla", "tvm", "iree", "native")
 
 
 def only(*names: str) -> pytest.MarkDecorator:
@@ -102,11 +102,20 @@ def unusual_sizes(folder: Path) -> RegionModel:
     )
 
 
+@but("native")
 def test_scalars_and_empty_tensors(backend: Backend, resources: Resources, tmp_path: Path) -> None:
     y, z, r = regions.answer(backend, unusual_sizes(tmp_path), *UNUSUAL, resources=resources)
     assert y.tolist() == 9
     assert z.tolist() == [[1, 2]]
     assert r.shape == (0, 2)
+
+
+@only("native")
+def test_empty_tensors_are_refused(backend: Backend, resources: Resources, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="'e' is empty"):
+        backend.compile(unusual_sizes(tmp_path), "f32", resources)
+    scalar = regions.region(tmp_path, "y = Mul (s, s)", "float s", "float y")
+    assert regions.answer(backend, scalar, np.float32(3), resources=resources)[0].tolist() == 9
 
 
 def test_outputs_that_nothing_computes(backend: Backend, resources: Resources, tmp_path: Path) -> None:
@@ -173,7 +182,6 @@ def test_runs_read_arrays_without_changing_them(backend: Backend, resources: Res
     assert regions.error(np.asarray(second), regions.reference(model, x + 1)) < 1e-6
 
 
-@but("inductor", "openvino")
 def test_runs_take_arrays_of_any_layout(backend: Backend, resources: Resources, tmp_path: Path) -> None:
     model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
     kernel = backend.compile(model, "f32", resources)
@@ -182,7 +190,6 @@ def test_runs_take_arrays_of_any_layout(backend: Backend, resources: Resources, 
         assert regions.error(np.asarray(kernel.run([given])), expected) < 1e-6
 
 
-@but("torch", "inductor")
 def test_runs_give_fresh_outputs(backend: Backend, resources: Resources, tmp_path: Path) -> None:
     kernel = backend.compile(regions.region(tmp_path, "y = Identity (x)"), "f32", resources)
     x = np.float32([1, 2, 3, 4])
@@ -191,13 +198,13 @@ def test_runs_give_fresh_outputs(backend: Backend, resources: Resources, tmp_pat
     assert np.asarray(y).tolist() == [1, 2, 3, 4]
 
 
-@but("openvino")
+@but("native")
 def test_runs_take_scalars_and_empty_tensors(backend: Backend, resources: Resources, tmp_path: Path) -> None:
     found = backend.compile(unusual_sizes(tmp_path), "f32", resources).run(UNUSUAL)
     assert [np.asarray(value).tolist() for value in found] == [9, [[1, 2]], []]
 
 
-@only("tvm", "iree")
+@only("inductor", "xla", "tvm", "iree")
 def test_other_shapes_than_the_compiled_one_are_refused(backend: Backend, tmp_path: Path) -> None:
     kernel = backend.compile(regions.region(tmp_path, "y = Relu (x)"), "f32", regions.ONE_THREAD)
     with pytest.raises(Refused, match=r"compiled for the shape \(4,\)"):
@@ -257,6 +264,22 @@ _TORCH = {
     "to float8": "does not compute with FLOAT8E4M3FN",
     "to int4": "does not compute with INT4",
 }
+_NATIVE = {
+    **{
+        name: f"has the type {name}"
+        for name in ("int8", "int16", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16")
+    },
+    "double": "has the type float64",
+    "exact double": "has the type float64",
+    "complex64": "has the type complex64",
+    "int8 that wraps": "has the type int8",
+    "uint8 that wraps": "has the type uint8",
+    "large uint64": "has the type uint64",
+    "to bfloat16": "has the type bfloat16",
+    "from bfloat16": "has the type bfloat16",
+    "to float8": "has the type float8",
+    "to int4": "has the type int4",
+}
 _BOUNDARY = {"complex64": "element type of 'x", "to float8": "element type of 'y", "to int4": "element type of 'y"}
 REFUSED_TYPES = {
     "onnxruntime": {
@@ -270,6 +293,7 @@ REFUSED_TYPES = {
     "xla": {"to float8": "not used with FLOAT8E4M3FN", "to int4": "not used with INT4"},
     "tvm": _BOUNDARY,
     "iree": _BOUNDARY,
+    "native": _NATIVE,
 }
 """Engine → type → reason."""
 
@@ -341,8 +365,8 @@ def test_branches_run_or_are_refused(backend: Backend, tmp_path: Path) -> None:
         """,
         "bool c, float[4] x",
     )
-    if backend.name == "inductor":
-        with pytest.raises(Refused, match="If decides at run time what is computed"):
+    if backend.name in ("inductor", "native"):
+        with pytest.raises(Refused, match="If decides at run time what is computed|no rule for If"):
             backend.compile(model, "f32", regions.ONE_THREAD)
         return
     x = np.float32([1, -2, 3, -4])
@@ -360,7 +384,13 @@ def test_variants_that_change_nothing_are_refused(backend: Backend, variant: str
         backend.compile(regions.region(tmp_path, "y = Relu (x)"), variant, regions.ONE_THREAD)
 
 
-KEPT = {"openvino": "*.blob", "inductor": "inductor/*.pt2", "tvm": "tvm-*.so", "iree": "iree-*.vmfb"}
+KEPT = {
+    "openvino": "*.blob",
+    "inductor": "inductor/*.pt2",
+    "tvm": "tvm-*.so",
+    "iree": "iree-*.vmfb",
+    "native": "native-*",
+}
 """Compiled code in the cache. The other engines keep none."""
 
 

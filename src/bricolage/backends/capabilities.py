@@ -203,7 +203,11 @@ def _short(value: object) -> str:
             return "given"
 
 
-def accepts(backend: str) -> Callable[[Graph, Operator], str | None]:
+Rule = Callable[[Graph, Operator], "str | None"]
+"""None to accept an operator, or the reason against it."""
+
+
+def accepts(backend: str) -> Rule:
     """The rule of a built-in engine: None for an operator that the table vouches for, or the reason against it."""
 
     def check(graph: Graph, operator: Operator) -> str | None:
@@ -253,10 +257,14 @@ def _check_bodies(backend: str, node: ir.Node, opsets: Mapping[str, int]) -> str
     return None
 
 
-def engine_claims(backend: str) -> list[Claim]:
+def engine_claims(backend: str, declines: Rule | None = None) -> list[Claim]:
     """What an engine claims: every accepted operator; anchors grown by the element-wise and normalising operators
-    behind them; and the largest regions in which every operator is accepted."""
-    check = accepts(backend)
+    behind them; and the largest regions in which every operator is accepted. `declines` gives a reason against an
+    operator that the table vouches for on the values it was tested with."""
+    vouched = accepts(backend)
+
+    def check(graph: Graph, operator: Operator) -> str | None:
+        return (declines(graph, operator) if declines else None) or vouched(graph, operator)
 
     def constraint(graph: Graph, operators: tuple[Operator, ...]) -> str | None:
         return next((reason for operator in operators if (reason := check(graph, operator)) is not None), None)

@@ -18,11 +18,21 @@ import numpy as np
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key
 from bricolage.backends.features import has_bfloat16
-from bricolage.backends.interface import Backend, Claim, Kind, Missing, RegionModel, Resources, Status, installed
-from bricolage.backends.torch import TorchKernel, lowered, openmp, tensor_of
+from bricolage.backends.interface import (
+    Backend,
+    Claim,
+    Kind,
+    Missing,
+    RegionModel,
+    Resources,
+    Status,
+    installed,
+    require_static,
+)
+from bricolage.backends.torch import bound, lowered, openmp, tensor_of
 from bricolage.errors import Refused
 from bricolage.options import Precision
-from bricolage.runtime.kernel import Kernel
+from bricolage.runtime.kernel import Array, Call, Kernel, StaticKernel
 
 _CONFIG: dict[str, Any] = {
     "freezing": True,
@@ -57,13 +67,12 @@ class Inductor(Backend):
     def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
         import torch
 
-        if any(not info.static for info in (*region.inputs, *region.outputs)):
-            raise Refused(backend=self.title, reason="shapes must be known when it compiles")
+        require_static(region, self.title)
         _check_traceable(region)
         torch.set_num_threads(resources.threads)
         if resources.cache is None:
             with tempfile.TemporaryDirectory(prefix="bricolage-inductor-") as temporary:
-                return _load(_package(region, variant, Path(temporary) / "region.pt2"))
+                return _InductorKernel(region, _package(region, variant, Path(temporary) / "region.pt2"))
         folder = resources.cache / self.name
         folder.mkdir(parents=True, exist_ok=True)
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder / "generated"))
@@ -72,7 +81,7 @@ class Inductor(Backend):
             partial = path.with_name(f"{path.stem}.{os.getpid()}.partial.pt2")
             _package(region, variant, partial)
             partial.replace(path)
-        return _load(path)
+        return _InductorKernel(region, path)
 
 
 def _check_traceable(region: RegionModel) -> None:
@@ -98,7 +107,14 @@ def _package(region: RegionModel, variant: str, path: Path) -> Path:
     return path
 
 
-def _load(path: Path) -> Kernel:
-    import torch
+class _InductorKernel(StaticKernel):
+    """A loaded package. It takes its arguments as they come, whatever their shapes and strides."""
 
-    return TorchKernel(torch._inductor.aoti_load_package(str(path)))
+    def __init__(self, region: RegionModel, package: Path) -> None:
+        import torch
+
+        super().__init__(Inductor.title, region.inputs, region.outputs)
+        self._function = torch._inductor.aoti_load_package(str(package))
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
+        return bound(self._function, inputs, outputs)

@@ -25,7 +25,7 @@ import onnx_ir as ir
 from bricolage.errors import Refused
 from bricolage.graph.graph import Graph, Operator, TensorInfo, describe
 from bricolage.options import Precision
-from bricolage.runtime.kernel import Kernel
+from bricolage.runtime.kernel import Kernel, StaticKernel
 
 __all__ = [
     "ANY",
@@ -41,13 +41,15 @@ __all__ = [
     "Refused",
     "RegionModel",
     "Resources",
+    "StaticKernel",
     "Status",
     "accept",
     "any_operator",
     "installed",
     "op",
+    "require_static",
 ]
-"""All that a backend needs, `Kernel` and `Refused` included."""
+"""All that a backend needs: `Kernel`, `StaticKernel` and `Refused` too."""
 
 Kind = Literal["kernels", "engine"]
 
@@ -136,6 +138,19 @@ class RegionModel:
     @cached_property
     def outputs(self) -> tuple[TensorInfo, ...]:
         return tuple(describe(value) for value in self.model.graph.outputs)
+
+
+def require_static(region: RegionModel, title: str) -> None:
+    """For backends that compile for one set of shapes; `title` is the backend's.
+
+    Raises:
+        Refused: an input or output has no buffer that could be allocated now.
+    """
+    for info in (*region.inputs, *region.outputs):
+        if info.dtype is None or info.dtype == ir.DataType.STRING:
+            raise Refused(backend=title, reason=f"'{info.name}' is not a tensor of numbers")
+        if not info.static:
+            raise Refused(backend=title, reason="shapes must be known when it compiles")
 
 
 @dataclass(frozen=True)

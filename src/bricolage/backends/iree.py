@@ -17,12 +17,21 @@ import numpy as np
 
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key
-from bricolage.backends.interface import Backend, Claim, Kind, Missing, RegionModel, Resources, Status, installed
+from bricolage.backends.interface import (
+    Backend,
+    Claim,
+    Kind,
+    Missing,
+    RegionModel,
+    Resources,
+    Status,
+    installed,
+    require_static,
+)
 from bricolage.backends.iree_compile import ENTRY, OPTIONS, VARIANTS, build
 from bricolage.errors import Refused
 from bricolage.options import Precision
-from bricolage.runtime.buffers import aligned
-from bricolage.runtime.kernel import Array, Call, Kernel
+from bricolage.runtime.kernel import Array, Call, Kernel, StaticKernel
 
 _ELEMENTS = {
     "bool": "BOOL_8",
@@ -62,9 +71,8 @@ class Iree(Backend):
         return tuple(VARIANTS)
 
     def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
+        require_static(region, self.title)
         for info in (*region.inputs, *region.outputs):
-            if not info.static:
-                raise Refused(backend=self.title, reason="shapes must be known before running")
             if info.numpy.name not in _ELEMENTS:
                 raise Refused(backend=self.title, reason=f"element type of '{info}'")
         if variant != "f32" and not any(node.op_type == "Conv" for node in region.model.graph):
@@ -98,17 +106,16 @@ def _device(threads: int, alone: bool) -> Any:
     return rt.get_driver("local-task").create_default_device()
 
 
-class _IreeKernel(Kernel):
+class _IreeKernel(StaticKernel):
     def __init__(self, region: RegionModel, program: Path, resources: Resources) -> None:
         import iree.runtime as rt
 
+        super().__init__(Iree.title, region.inputs, region.outputs)
         self._device = _device(resources.threads, resources.alone)
         instance = rt.VmInstance()
         module = rt.VmModule.mmap(instance, str(program))
         self._context = rt.VmContext(instance, [rt.create_hal_module(instance, self._device), module])
         self._function = module.lookup_function(ENTRY)
-        self._outputs = [(info.sizes, info.numpy) for info in region.outputs]
-        self._inputs = [(info.sizes, info.numpy) for info in region.inputs]
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
         import iree.runtime as rt
@@ -122,17 +129,6 @@ class _IreeKernel(Kernel):
             invoke(function, arguments, nothing)
 
         return call
-
-    def run(self, inputs: Sequence[object]) -> list[object]:
-        given = [aligned(sizes, kind) for sizes, kind in self._inputs]
-        for target, value in zip(given, inputs, strict=True):
-            array = np.asarray(value)
-            if array.shape != target.shape:
-                raise Refused(backend=Iree.title, reason=f"compiled for the shape {target.shape}, got {array.shape}")
-            target[...] = array
-        results = [aligned(sizes, kind) for sizes, kind in self._outputs]
-        self.bind(given, results)()
-        return list(results)
 
     def _view(self, array: Array) -> Any:
         """The caller's memory as a buffer of the device."""

@@ -14,7 +14,7 @@ from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.features import has_bfloat16
 from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed
 from bricolage.errors import Refused
-from bricolage.graph.graph import TensorInfo
+from bricolage.graph.graph import Graph, Operator, TensorInfo
 from bricolage.options import Precision
 from bricolage.runtime.kernel import Array, Call, Kernel
 
@@ -38,8 +38,32 @@ _TYPES = {
 _REASON_LENGTH = 300
 
 
+_ARITHMETIC = frozenset(
+    ["Add", "Sub", "Mul", "Div", "Neg", "Abs", "Pow", "Mod", "Sum", "Mean", "CumSum", "MatMul", "Gemm"]
+)
+_NARROWED = {
+    ir.DataType.DOUBLE: "is computed in float32",
+    ir.DataType.INT8: "saturates instead of wrapping around",
+    ir.DataType.UINT8: "saturates instead of wrapping around",
+}
+
+
+def _narrowed(_graph: Graph, operator: Operator) -> str | None:
+    """Arithmetic that OpenVINO does with fewer bits, or by other rules, than ONNX asks for."""
+    if operator.op_type not in _ARITHMETIC and not operator.op_type.startswith("Reduce"):
+        return None
+    for value in operator.inputs:
+        if value.dtype in _NARROWED:
+            return f"{operator.op_type} at {value.dtype.name} {_NARROWED[value.dtype]}"
+    return None
+
+
 class OpenVino(Backend):
-    """Latency hint, one stream on all threads given, inputs and outputs shared with the bound buffers."""
+    """Latency hint, one stream on all threads given, inputs and outputs shared with the bound buffers.
+
+    64-bit integers are computed in 32 bits, which indices and sizes survive; what does not is found when outputs are
+    verified. Arithmetic in float64 and in bytes is declined.
+    """
 
     name: ClassVar[str] = "openvino"
     title: ClassVar[str] = "OpenVINO"
@@ -50,7 +74,7 @@ class OpenVino(Backend):
         return installed("openvino", "openvino", "openvino")
 
     def claims(self) -> Iterable[Claim]:
-        return engine_claims(self.name)
+        return engine_claims(self.name, _narrowed)
 
     def variants(self, precision: Precision) -> Sequence[str]:
         return ("f32", "bf16") if precision == "medium" and has_bfloat16() else ("f32",)
@@ -186,7 +210,8 @@ class _Kernel(Kernel):
         return partial(request.infer, None, False, True)
 
     def run(self, inputs: Sequence[object]) -> list[object]:
-        request = self._request([np.ascontiguousarray(value) for value in inputs])
+        given = [np.asarray(value, order="C") for value in inputs]  # must outlive the request's use of their memory
+        request = self._request(given)
         request.infer(None, False, True)
         return [_array(info, request.get_output_tensor(i)) for i, info in enumerate(self._outputs)]
 

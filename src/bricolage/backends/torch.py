@@ -44,7 +44,7 @@ class Torch(Backend):
         if variant == "f32-nhwc" and not any(len(i.shape or ()) in (4, 5) for i in (*region.inputs, *region.outputs)):
             raise Refused(backend=self.title, reason="no image-like tensors, so there is no other layout")
         torch.set_num_threads(resources.threads)
-        return TorchKernel(lowered(region, self.title, variant))
+        return _TorchKernel(lowered(region, self.title, variant))
 
 
 def openmp(resources: Resources) -> dict[str, str]:
@@ -75,33 +75,38 @@ def lowered(region: RegionModel, title: str, variant: str) -> Any:
         raise Refused(backend=title, reason=error.sentence) from error
 
 
-class TorchKernel(Kernel):
+class _TorchKernel(Kernel):
     """A callable on torch tensors that returns a tuple of tensors."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
-        import torch
-
-        function = self._function
-        arguments = [tensor_of(array) for array in inputs]
-        targets = [tensor_of(array) for array in outputs]
-        inference = torch.inference_mode
-
-        def call() -> None:
-            with inference():
-                for target, result in zip(targets, function(*arguments), strict=True):
-                    target.copy_(result)
-
-        return call
+        return bound(self._function, inputs, outputs)
 
     def run(self, inputs: Sequence[object]) -> list[object]:
         import torch
 
+        # Copies, since a result may be a view of an input.
         with torch.inference_mode():
-            results = self._function(*[tensor_of(np.asarray(value)) for value in inputs])
+            results = self._function(*[tensor_of(np.array(value, order="C")) for value in inputs])
         return [array_of(result) for result in results]
+
+
+def bound(function: Callable[..., Any], inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
+    """A call of a function on torch tensors, on these buffers."""
+    import torch
+
+    arguments = [tensor_of(array) for array in inputs]
+    targets = [tensor_of(array) for array in outputs]
+    inference = torch.inference_mode
+
+    def call() -> None:
+        with inference():
+            for target, result in zip(targets, function(*arguments), strict=True):
+                target.copy_(result)
+
+    return call
 
 
 def tensor_of(array: Array) -> Any:

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bricolage.backends.capabilities import engine_claims
-from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed
+from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed, require_static
 from bricolage.errors import Refused, UnsupportedOperator
-from bricolage.runtime.kernel import Array, Call, Kernel
+from bricolage.runtime.kernel import Array, Call, Kernel, StaticKernel
 
 
 class Xla(Backend):
@@ -40,8 +40,7 @@ class Xla(Backend):
 
         from bricolage.lowering.jax import lower
 
-        if any(not info.static for info in (*region.inputs, *region.outputs)):
-            raise Refused(backend=self.title, reason="shapes must be known when it compiles")
+        require_static(region, self.title)
         try:
             function, constants = lower(region.model)
         except UnsupportedOperator as error:
@@ -50,11 +49,12 @@ class Xla(Backend):
             weights = {name: jax.device_put(array) for name, array in constants.items()}
             examples = [jax.ShapeDtypeStruct(info.sizes, info.numpy) for info in region.inputs]
             compiled = jax.jit(function).lower(weights, *examples).compile()
-        return _Kernel(compiled, weights)
+        return _Kernel(region, compiled, weights)
 
 
-class _Kernel(Kernel):
-    def __init__(self, compiled: Callable[..., Any], weights: dict[str, Any]) -> None:
+class _Kernel(StaticKernel):
+    def __init__(self, region: RegionModel, compiled: Callable[..., Any], weights: dict[str, Any]) -> None:
+        super().__init__(Xla.title, region.inputs, region.outputs)
         self._compiled = compiled
         self._weights = weights
 
@@ -70,13 +70,6 @@ class _Kernel(Kernel):
                 np.copyto(target, np.asarray(result))
 
         return call
-
-    def run(self, inputs: Sequence[object]) -> list[object]:
-        import jax
-
-        with jax.enable_x64(True):
-            results = self._compiled(self._weights, *[np.asarray(value) for value in inputs])
-        return [np.array(result) for result in results]
 
 
 def _shared(array: Array) -> Any:

@@ -1,8 +1,9 @@
 """Mixing precisions: as much of the model in low precision as the accuracy asked for allows.
 
 A backend that is fast in low precision but too inaccurate as a whole loses everything in an all-or-nothing choice. Here some
-segments run in low precision, and the rest in full on the same backend or on the one that is best in full. Errors of segments are taken to be independent, so
-their squares add up; a network that amplifies them shows that on the whole model, where the backend's error is known.
+segments run in low precision, and the rest in full on the same backend or on the one that is best in full. Errors of segments
+are taken to be independent, so their squares add up; a network that amplifies them shows that on the whole model, where the
+backend's error is known.
 """
 
 from __future__ import annotations

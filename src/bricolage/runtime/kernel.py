@@ -7,6 +7,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from bricolage.errors import Refused
+from bricolage.graph.graph import TensorInfo
+from bricolage.runtime.buffers import aligned
+
 Array = np.ndarray
 Call = Callable[[], None]
 
@@ -30,3 +34,31 @@ class Kernel(ABC):
     def run(self, inputs: Sequence[object]) -> list[object]:
         """One run on arrays of any shape that the region accepts, into fresh outputs. For models whose shapes are known
         only at run time, and for types that have no buffers (strings, sequences)."""
+
+
+class StaticKernel(Kernel):
+    """A kernel for one set of shapes: a run binds buffers of its own."""
+
+    def __init__(self, title: str, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> None:
+        """`title` is the backend's, for messages."""
+        self.title = title
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+
+    def run(self, inputs: Sequence[object]) -> list[object]:
+        """See `Kernel.run`.
+
+        Raises:
+            Refused: a shape or a type is not the one compiled for.
+        """
+        given = [aligned(info.sizes, info.numpy) for info in self.inputs]
+        for info, target, value in zip(self.inputs, given, inputs, strict=True):
+            array = np.asarray(value)
+            if array.shape != target.shape:
+                raise Refused(backend=self.title, reason=f"compiled for the shape {target.shape}, got {array.shape}")
+            if array.dtype != target.dtype:
+                raise Refused(backend=self.title, reason=f"'{info.name}' is {target.dtype}, got {array.dtype}")
+            target[...] = array
+        results = [aligned(info.sizes, info.numpy) for info in self.outputs]
+        self.bind(given, results)()
+        return list(results)
