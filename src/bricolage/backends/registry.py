@@ -20,6 +20,7 @@ _BUILT_IN: Mapping[str, str] = {
     "xla": "bricolage.backends.xla:Xla",
     "tvm": "bricolage.backends.tvm:Tvm",
     "iree": "bricolage.backends.iree:Iree",
+    "native": "bricolage.backends.native.engine:Native",
 }
 
 

@@ -1,0 +1,536 @@
+"""Matrix products and convolutions as products of panels.
+
+Both become C[m, n] = Σ A[m, k] · B[k, n]: for convolutions m counts output pixels, n output channels, and k kernel taps and
+input channels (channels last, so that a tap is a run of memory). B is cut into panels of one or two vectors; weights are packed
+when the region is compiled. Rows of A are read where they lie if they can be, otherwise a block of them is packed first, which
+is where padding, strides and foreign layouts are dealt with. A tile of the product stays in registers for all of k; then the
+kernel's epilogue computes on it and stores.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bricolage.backends.native.fusion import Kernel, Plan
+from bricolage.backends.native.indexing import ZERO, Index, Var, flatten, unflatten, variable
+from bricolage.backends.native.isa import Isa
+from bricolage.backends.native.loops import Body, Weights, address, indented, pointer, shares
+from bricolage.backends.native.tensors import Constant, Conv, MatMul, Node, Place, View
+
+_BLOCK_BYTES = 192 * 1024
+"""Packed rows that are multiplied before the next are packed: a part of the second-level cache."""
+
+
+@dataclass
+class Phase:
+    """Lines of a function `(io, arena, weights, own, shared, tid, threads)`; a barrier stands between phases."""
+
+    lines: list[str]
+    own: int = 0
+    """Bytes of scratch memory that each thread needs."""
+    shared: int = 0
+    """Bytes of scratch memory that the threads share."""
+    helpers: dict[str, str] = field(default_factory=dict)
+    """Functions that it calls, by name."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """A contraction in matrix form, `batch` times over."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    root_place: Callable[[Index, Index, Index], Place]
+    """Place in the root of (batch, m, n)."""
+    left: Callable[[Index, Index, Index], tuple[Node, Place, list[tuple[Index, int]]]]
+    """What A[m, k] of a batch is: a tensor, a place in it, and guards outside of which it is zero."""
+    runs: tuple[int, ...]
+    """Extents that k is made of; the last one is the longest run in which only the last dimension of A's place moves."""
+    right: Callable[[], np.ndarray] | tuple[Node, Callable[[Index, Index, Index], Place]]
+    """B as an array [batch, k, n], made when it is needed; or a tensor and the place of (batch, k, n) in it."""
+
+
+# --- the two contractions as products -------------------------------------------------------------------------------
+
+
+def product(root: MatMul | Conv, lanes: int) -> Product:
+    return _of_matmul(root) if isinstance(root, MatMul) else _of_conv(root, lanes)
+
+
+def _of_matmul(root: MatMul) -> Product:
+    *batch, m, n = root.shape
+    k = root.left.shape[-1]
+
+    def own(b: Index, operand: Node) -> Place:
+        places = unflatten(b, batch)
+        return tuple(ZERO if extent == 1 else index for index, extent in zip(places, operand.shape[:-2], strict=True))
+
+    right = root.right
+    made = (right, lambda b, kk, j: (*own(b, right), kk, j))
+    if isinstance(right, Constant):
+        array = right.array
+
+        def constant_right() -> np.ndarray:
+            return np.broadcast_to(array, (*batch, k, n)).reshape(-1, k, n)
+
+        return Product(
+            math.prod(batch),
+            m,
+            n,
+            k,
+            lambda b, i, j: (*unflatten(b, batch), i, j),
+            lambda b, i, kk: (root.left, (*own(b, root.left), i, kk), []),
+            (k,),
+            constant_right,
+        )
+    return Product(
+        math.prod(batch),
+        m,
+        n,
+        k,
+        lambda b, i, j: (*unflatten(b, batch), i, j),
+        lambda b, i, kk: (root.left, (*own(b, root.left), i, kk), []),
+        (k,),
+        made,
+    )
+
+
+def _of_conv(root: Conv, lanes: int) -> Product:
+    """Groups are joined, with zeros between them, until their channels fill a vector."""
+    images, channels, *sizes = root.shape
+    taps = root.weight.shape[2:]
+    groups = root.groups
+    joined = 1
+    while groups % (2 * joined) == 0 and joined * channels // groups < lanes:
+        joined *= 2
+    batch = groups // joined
+    c_in, c_out = root.source.shape[1] // batch, channels // batch
+
+    def left(b: Index, i: Index, kk: Index) -> tuple[Node, Place, list[tuple[Index, int]]]:
+        image, *spots = unflatten(i, (images, *sizes))
+        *tap, c = unflatten(kk, (*taps, c_in))
+        read: list[Index] = []
+        guards: list[tuple[Index, int]] = []
+        for axis, (spot, t) in enumerate(zip(spots, tap, strict=True)):
+            at = spot * root.strides[axis] + t * root.dilations[axis] + (-root.pads[axis])
+            extent = root.source.shape[2 + axis]
+            if at.range[0] < 0 or at.range[1] >= extent:
+                guards.append((at, extent))
+            read.append(at)
+        return root.source, (image, b * c_in + c, *read), guards
+
+    def right() -> np.ndarray:
+        assert isinstance(root.weight, Constant)
+        weight = root.weight.array.reshape(batch, joined, c_out // joined, c_in // joined, *taps)
+        full = np.zeros((batch, math.prod(taps), c_in, c_out), np.float32)
+        flat = weight.reshape(batch, joined, c_out // joined, c_in // joined, -1)
+        for j in range(joined):
+            rows = slice(j * (c_in // joined), (j + 1) * (c_in // joined))
+            columns = slice(j * (c_out // joined), (j + 1) * (c_out // joined))
+            full[:, :, rows, columns] = flat[:, j].transpose(0, 3, 2, 1)
+        return full.reshape(batch, -1, c_out)
+
+    def root_place(b: Index, i: Index, j: Index) -> Place:
+        image, *spots = unflatten(i, (images, *sizes))
+        return (image, b * c_out + j, *spots)
+
+    return Product(
+        batch, images * math.prod(sizes), c_out, c_in * math.prod(taps), root_place, left, (*taps, c_in), right
+    )
+
+
+# --- the product as C -----------------------------------------------------------------------------------------------
+
+
+def contraction(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, threads: int) -> list[Phase]:
+    """The phases of a matrix product or convolution with its epilogue."""
+    root = kernel.root
+    assert isinstance(root, (MatMul, Conv))
+    return _Writer(kernel, plan, weights, isa, threads, product(root, isa.lanes)).phases()
+
+
+@dataclass
+class _Writer:
+    kernel: Kernel
+    plan: Plan
+    weights: Weights
+    isa: Isa
+    threads: int
+    p: Product
+
+    def phases(self) -> list[Phase]:
+        p, lanes = self.p, self.isa.lanes
+        self.helpers: dict[str, str] = {}
+        b, i, kk = variable("b", p.batch), variable("m", p.m), variable("k", p.k)
+        direct = self._direct(b, i, kk)
+        constant_right = callable(p.right)
+        wide = 2 * lanes
+        columns = [(start, min(wide, p.n - start)) for start in range(0, p.n, wide)]
+        vectors = [2 if width > lanes else 1 for _, width in columns]
+        by_columns = constant_right and p.batch == 1 and p.n > p.m and len(columns) >= 2 * self.threads
+        tiles = -(-p.m // self.isa.rows)
+        rows_in_block = max(self.isa.rows, _BLOCK_BYTES // (4 * p.k)) if direct is None else p.m
+        phases: list[Phase] = []
+        own = 0
+        if constant_right:
+            key = ("panels", id(self.kernel.root))
+            offset = self.weights.add(key, lambda: _panels(p.right(), lanes))  # type: ignore[operator]
+            per_batch = p.k * (sum(vectors) * lanes) * 4
+            right = f"const float *restrict right = (const float *)(weights + {offset} + b * {per_batch}L);"
+        else:
+            own += sum(vectors) * lanes * p.k * 4
+            right = "float *restrict right = (float *)own;"
+        own = -(-own // 64) * 64
+        if by_columns:
+            if direct is None:
+                shared = p.m * p.k * 4
+                phases.append(
+                    Phase(
+                        [
+                            *shares(p.m),
+                            "const long b = 0;",
+                            "float *restrict block = (float *)shared;",
+                            *self._pack_rows("begin", "end", "0"),
+                        ],
+                        shared=shared,
+                    )
+                )
+            left, lda = direct if direct is not None else ("(const float *)shared", p.k)
+            body = [
+                "const long b = 0;",
+                right,
+                *shares(len(columns)),
+                "for (long panel = begin; panel < end; panel++) {",
+                *indented(self._columns(len(columns), vectors, self._tiles("0", str(tiles), tiles, left, lda, "0"))),
+                "}",
+            ]
+            phases.append(Phase(body, own=own, helpers=self.helpers))
+            return phases
+        blocks = -(-p.m // rows_in_block) if direct is None else 1
+        lines: list[str] = []
+        if direct is None:
+            left, lda = "block", p.k
+            block_tiles = -(-tiles // blocks)
+            lines.append(f"float *restrict block = (float *)(own + {own});")
+            own += (block_tiles + 1) * self.isa.rows * p.k * 4
+        else:
+            left, lda = direct
+            block_tiles = tiles
+        over_columns = [
+            f"for (long panel = 0; panel < {len(columns)}; panel++) {{",
+            *indented(
+                self._columns(
+                    len(columns),
+                    vectors,
+                    self._tiles("first", "last", tiles, left, lda, "start" if direct is None else "0"),
+                )
+            ),
+            "}",
+        ]
+        work = [
+            f"for (long first = low; first < high; first += {block_tiles}) {{",
+            f"  const long last = first + {block_tiles} < high ? first + {block_tiles} : high;",
+        ]
+        if direct is None:
+            work += [
+                f"  const long start = {p.m}L * first / {tiles}, stop = {p.m}L * last / {tiles};",
+                *indented(self._pack_rows("start", "stop", "start")),
+            ]
+        work += [*indented(over_columns), "}"]
+        pack_right = [] if constant_right else self._pack_right(columns, vectors)
+        if p.batch >= self.threads and p.batch > 1:
+            lines += [
+                *shares(p.batch),
+                "for (long b = begin; b < end; b++) {",
+                *indented([right, *pack_right, f"const long low = 0, high = {tiles};", *work]),
+                "}",
+            ]
+        else:
+            lines += [
+                f"for (long b = 0; b < {p.batch}; b++) {{",
+                *indented([right, *pack_right]),
+                f"  const long low = {tiles}L * tid / threads, high = {tiles}L * (tid + 1) / threads;",
+                *indented(work),
+                "}",
+            ]
+        phases.append(Phase(lines, own=own, helpers=self.helpers))
+        return phases
+
+    def _direct(self, b: Index, i: Index, kk: Index) -> tuple[str, int] | None:
+        """Pointer to row 0 of A as C, and the distance of its rows, if its elements lie in memory as rows."""
+        node, place, guards = self.p.left(b, i, kk)
+        if guards:
+            return None
+        found = trace(node, place, self.plan)
+        if found is None:
+            return None
+        base, index = found
+        m_step, k_step = (_step(index, v) for v in (i, kk))
+        if m_step is None or k_step != (1 if self.p.k > 1 else 0) or (self.p.m > 1 and m_step < 1):
+            return None
+        origin = index.substitute(dict.fromkeys((*i.variables, *kk.variables), ZERO))
+        return f"({base} + {origin.c()})", m_step
+
+    def _pack_rows(self, start: str, stop: str, origin: str) -> list[str]:
+        """Copies rows of A to `block`, row `origin` first."""
+        p = self.p
+        m = variable("m", p.m)
+        taps = [variable(f"t{n}", extent) for n, extent in enumerate(p.runs[:-1])]
+        c = variable("c", p.runs[-1])
+        node, place, guards = p.left(variable("b", p.batch), m, flatten((*taps, c), p.runs))
+        body = Body(self.plan, self.weights, None)
+        value = body.value(node, place)
+        run = f"block + (m - {origin}) * {p.k} + {flatten((*taps, ZERO), p.runs).c()}"
+        copy = [
+            "#pragma GCC ivdep",
+            f"for (long c = 0; c < {p.runs[-1]}; c++) {{",
+            *indented([*body.lines, f"to[c] = {value};"]),
+            "}",
+        ]
+        tests = [t for index, extent in guards for t in _tests(index, extent)]
+        inner = [f"float *restrict to = {run};"]
+        if tests:
+            zero = f"for (long c = 0; c < {p.runs[-1]}; c++) to[c] = 0.0f;"
+            inner += [f"if ({' && '.join(tests)}) {{", *indented(copy), f"}} else {zero}"]
+        else:
+            inner += copy
+        lines = inner
+        for n, extent in reversed(list(enumerate(p.runs[:-1]))):
+            if extent > 1:
+                lines = [f"for (long t{n} = 0; t{n} < {extent}; t{n}++) {{", *indented(lines), "}"]
+        zero_m = ["const long m = 0; (void)m;"] if p.m == 1 else []
+        if p.m == 1:
+            return ["{", *indented([*zero_m, *lines]), "}"]
+        return [f"for (long m = {start}; m < {stop}; m++) {{", *indented(lines), "}"]
+
+    def _pack_right(self, columns: Sequence[tuple[int, int]], vectors: Sequence[int]) -> list[str]:
+        """Copies B of one batch to panels, padded with zeros."""
+        p, lanes = self.p, self.isa.lanes
+        assert not callable(p.right)
+        node, place_of = p.right
+        lines: list[str] = []
+        full = [index for index, (_, width) in enumerate(columns) if width == 2 * lanes]
+        groups = [(len(full), 2 * lanes, 2 * lanes)] if full else []
+        groups += [(1, columns[i][1], vectors[i] * lanes) for i in range(len(columns)) if i not in full]
+        start, offset = 0, 0
+        for count, width, padded in groups:
+            body = Body(self.plan, self.weights, None)
+            panel, j, kk = variable("q", count), variable("j", width), variable("k", p.k)
+            value = body.value(node, place_of(variable("b", p.batch), kk, panel * (2 * lanes) + j + start))
+            at = f"right + {offset} + q * {p.k * padded} + k * {padded}"
+            inner = [
+                f"float *restrict to = {at};",
+                "#pragma GCC ivdep",
+                f"for (long j = 0; j < {width}; j++) {{",
+                *indented([*body.lines, f"to[j] = {value};"]),
+                "}",
+            ]
+            if width < padded:
+                inner.append(f"for (long j = {width}; j < {padded}; j++) to[j] = 0.0f;")
+            lines += [
+                f"for (long q = 0; q < {count}; q++)",
+                f"  for (long k = 0; k < {p.k}; k++) {{",
+                *indented(inner, 2),
+                "  }",
+            ]
+            start += count * width
+            offset += count * padded * p.k
+        return lines
+
+    def _columns(self, count: int, vectors: Sequence[int], tiles: Callable[[int, int], list[str]]) -> list[str]:
+        """The work on one panel: all but the last have the full width."""
+        p, lanes = self.p, self.isa.lanes
+        last = p.n - (count - 1) * 2 * lanes
+        narrow = last < 2 * lanes
+        full = count - 1 if narrow else count
+        lines = [f"const float *restrict columns = right + panel * {2 * lanes * p.k};"]
+        if full and narrow:
+            return [
+                *lines,
+                f"if (panel < {full}) {{",
+                *indented(tiles(2, 2 * lanes)),
+                "} else {",
+                *indented(tiles(vectors[-1], last)),
+                "}",
+            ]
+        return [*lines, *(tiles(2, 2 * lanes) if full else tiles(vectors[-1], last))]
+
+    def _tiles(
+        self, first: str, last: str, tiles: int, left: str, lda: int, origin: str
+    ) -> Callable[[int, int], list[str]]:
+        """Writes the loop over the tiles of a panel, given its vectors and the columns that count."""
+        p, lanes = self.p, self.isa.lanes
+
+        def write(vectors: int, width: int) -> list[str]:
+            small, large = p.m // tiles, -(-p.m // tiles)
+            names = {rows: self._micro(rows, vectors, lda) for rows in (small, large) if rows}
+            a = f"{left} + (row - {origin}) * {lda}" if origin != "0" else f"{left} + row * {lda}"
+            call = f"{names[large]}({p.k}, {a}, columns, tile);"
+            if small != large and small:
+                call = f"if (count == {large}) {call} else {names[small]}({p.k}, {a}, columns, tile);"
+            return [
+                f"for (long t = {first}; t < {last}; t++) {{",
+                f"  const long row = {p.m}L * t / {tiles}, count = {p.m}L * (t + 1) / {tiles} - row;",
+                f"  float tile[{large * vectors * lanes}] __attribute__((aligned(64)));",
+                f"  {call}",
+                "  for (long r = 0; r < count; r++) {",
+                *([] if p.m == 1 else ["    const long m = row + r;"]),
+                *indented(self._epilogue(vectors * lanes, width), 2),
+                "  }",
+                "}",
+            ]
+
+        return write
+
+    def _epilogue(self, padded: int, width: int) -> list[str]:
+        """From a row of the tile to the result in memory."""
+        p, kernel = self.p, self.kernel
+        wide = 2 * self.isa.lanes
+        j, panel = variable("j", width), variable("panel", -(-p.n // wide))
+        root = p.root_place(variable("b", p.batch), variable("m", p.m), panel * wide + j)
+        assert kernel.root is not None
+        place = kernel.place_of_result(root)
+        body = Body(self.plan, self.weights, kernel.target)
+        body.bind(kernel.root, f"tile[r * {padded} + j]")
+        value = body.value(kernel.result, place)
+        store = f"{pointer(kernel.target)}[{address(kernel.target, place).c()}] = {value};"
+        jay = [] if width > 1 else ["const long j = 0;"]
+        if width == 1:
+            return ["{", *indented([*jay, *body.lines, store]), "}"]
+        return ["#pragma GCC ivdep", f"for (long j = 0; j < {width}; j++) {{", *indented([*body.lines, store]), "}"]
+
+    def _micro(self, rows: int, vectors: int, lda: int) -> str:
+        name = f"product_{rows}x{vectors}_{lda}"
+        self.helpers[name] = micro_kernel(name, rows, vectors, lda, self.isa.lanes)
+        return name
+
+
+def micro_kernel(name: str, rows: int, vectors: int, lda: int, lanes: int) -> str:
+    """C of a tile of a matrix product: `rows` rows that lie `lda` apart, times a panel of `vectors` vectors."""
+    lines = [
+        f"static __attribute__((noinline)) void {name}(long depth, const float *a, const float *b, float *tile) {{"
+    ]
+    lines += [f"  vec c{r}_{v} = {{0}};" for r in range(rows) for v in range(vectors)]
+    lines += ["  for (long k = 0; k < depth; k++) {"]
+    lines += [f"    const vec b{v} = *(const vec *)(b + {v * lanes});" for v in range(vectors)]
+    for r in range(rows):
+        lines += [f"    {{ const vec x = a[{r * lda}] - (vec){{0}};"]
+        lines += [f"      c{r}_{v} += x * b{v};" for v in range(vectors)]
+        lines += ["    }"]
+    lines += [f"    a += 1; b += {vectors * lanes};", "  }"]
+    lines += [
+        f"  *(vec *)(tile + {(r * vectors + v) * lanes}) = c{r}_{v};" for r in range(rows) for v in range(vectors)
+    ]
+    return "\n".join([*lines, "}"])
+
+
+def _panels(right: np.ndarray, lanes: int) -> np.ndarray:
+    """[batch, k, n] as panels of two vectors, one after another, the last one of one or two."""
+    batch, k, n = right.shape
+    wide = 2 * lanes
+    full = n // wide
+    parts = [right[:, :, : full * wide].reshape(batch, k, full, wide).transpose(0, 2, 1, 3).reshape(batch, -1)]
+    rest = n - full * wide
+    if rest:
+        padded = lanes if rest <= lanes else wide
+        last = np.zeros((batch, k, padded), np.float32)
+        last[:, :, :rest] = right[:, :, full * wide :]
+        parts.append(last.reshape(batch, -1))
+    return np.ascontiguousarray(np.concatenate(parts, axis=1), dtype=np.float32)
+
+
+def trace(node: Node, place: Place, plan: Plan) -> tuple[str, Index] | None:
+    """Where in memory an element lies, as a pointer in C and an index; None if it is computed or guarded."""
+    while node not in plan.buffers:
+        if not isinstance(node, View) or node.guard is not None:
+            return None
+        place = node.mapping(place)
+        node = node.source
+    buffer = plan.buffers[node]
+    return pointer(buffer), address(buffer, place)
+
+
+def _step(index: Index, of: Index) -> int | None:
+    variables = [v for v in of.variables if isinstance(v, Var)]
+    return index.stride(variables[0]) if variables else 0
+
+
+def _tests(index: Index, extent: int) -> list[str]:
+    low, high = index.range
+    text = index.c()
+    return ([f"{text} >= 0"] if low < 0 else []) + ([f"{text} < {extent}"] if high >= extent else [])
+
+
+# --- depthwise ------------------------------------------------------------------------------------------------------
+
+
+def is_depthwise(root: Conv) -> bool:
+    return root.groups > 1 and root.groups == root.shape[1] == root.source.shape[1]
+
+
+def depthwise(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa) -> list[Phase]:
+    """A convolution of each channel by itself: vectors of channels, all taps of an output pixel at once."""
+    root = kernel.root
+    assert isinstance(root, Conv) and isinstance(root.weight, Constant)
+    weight = root.weight
+    images, channels, *sizes = root.shape
+    taps = weight.shape[2:]
+    offset = weights.add(
+        ("depthwise", id(root)), lambda: np.ascontiguousarray(weight.array.reshape(channels, -1).T, dtype=np.float32)
+    )
+    o = variable("o", images * math.prod(sizes))
+    image, *spots = unflatten(o, (images, *sizes))
+    tap = [variable(f"t{n}", extent) for n, extent in enumerate(taps)]
+    reads = [
+        spot * root.strides[n] + t * root.dilations[n] + (-root.pads[n])
+        for n, (spot, t) in enumerate(zip(spots, tap, strict=True))
+    ]
+    tests = [t for n, index in enumerate(reads) for t in _tests(index, root.source.shape[2 + n])]
+    lines = [f"const float *restrict taps = (const float *)(weights + {offset});", *shares(images * math.prod(sizes))]
+    inside: list[str] = []
+    done = 0
+    for count in (4 * isa.lanes, isa.lanes, 1):
+        blocks = (channels - done) // count
+        if not blocks:
+            continue
+        c = variable("q", blocks) * count + done
+        j = variable("j", count)
+        found = trace(root.source, (image, c + j, *reads), plan)
+        vectors = count // isa.lanes
+        contiguous = found is not None and _step(found[1], j) == 1
+        w = f"taps + {(flatten(tap, taps) * channels + c).c()}"
+        if vectors and contiguous:
+            assert found is not None
+            start = found[1].substitute(dict.fromkeys(j.variables, ZERO))
+            declared = [f"vec acc{v} = {{0}};" for v in range(vectors)]
+            step = [f"const float *x = {found[0]} + {start.c()}, *w = {w};"]
+            step += [f"acc{v} += load(x + {v * isa.lanes}) * load(w + {v * isa.lanes});" for v in range(vectors)]
+            finish = [f"*(vec *)(tile + {v * isa.lanes}) = acc{v};" for v in range(vectors)]
+        else:
+            body = Body(plan, weights, kernel.target)
+            value = body.value(root.source, (image, c + j, *reads))
+            declared = [f"for (long j = 0; j < {count}; j++) tile[j] = 0.0f;"]
+            step = [f"const float *w = {w};", f"for (long j = 0; j < {count}; j++) {{"]
+            step += [*indented([*body.lines, f"tile[j] += {value} * w[j];"]), "}"]
+            finish = []
+        over = [f"if ({' && '.join(tests)}) {{", *indented(step), "}"] if tests else ["{", *indented(step), "}"]
+        for n, extent in reversed(list(enumerate(taps))):
+            if extent > 1:
+                over = [f"for (long t{n} = 0; t{n} < {extent}; t{n}++) {{", *indented(over), "}"]
+        place = kernel.place_of_result((image, c + j, *spots))
+        body = Body(plan, weights, kernel.target)
+        body.bind(root, "tile[j]")
+        value = body.value(kernel.result, place)
+        store = f"{pointer(kernel.target)}[{address(kernel.target, place).c()}] = {value};"
+        block = [f"float tile[{count}] __attribute__((aligned(64)));", *declared, *over, *finish]
+        block += ["#pragma GCC ivdep", f"for (long j = 0; j < {count}; j++) {{", *indented([*body.lines, store]), "}"]
+        inside += [f"for (long q = 0; q < {blocks}; q++) {{", *indented(block), "}"]
+        done += blocks * count
+    lines += ["for (long o = begin; o < end; o++) {", *indented(inside), "}"]
+    return [Phase(lines)]

@@ -1,0 +1,174 @@
+"""The native engine as a backend: fused kernels, generated for exactly the region at hand and compiled on this machine."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+import bricolage
+from bricolage.backends.capabilities import engine_claims
+from bricolage.backends.content import content_key
+from bricolage.backends.interface import (
+    Available,
+    Backend,
+    Claim,
+    Kernel,
+    Kind,
+    Missing,
+    Refused,
+    RegionModel,
+    Resources,
+    StaticKernel,
+    Status,
+    require_static,
+)
+from bricolage.backends.native import toolchain
+from bricolage.backends.native.fusion import plan
+from bricolage.backends.native.isa import ISAS, Isa, available
+from bricolage.backends.native.library import generate
+from bricolage.backends.native.lowering import NoRule, lower, lower_operator
+from bricolage.graph.graph import Graph, Operator
+from bricolage.graph.prepare import infer
+from bricolage.runtime.buffers import aligned
+from bricolage.runtime.kernel import Array, Call
+
+ISA_VARIABLE = "BRICOLAGE_NATIVE_ISA"
+"""Environment variable that forces an instruction set, for tests and comparisons."""
+_SPINS_ALONE, _SPINS_SHARED = 200_000, 0
+
+
+def instruction_set() -> Isa:
+    """The best instruction set that runs here, or the one that is forced.
+
+    Raises:
+        Refused: the forced one is unknown or does not run here.
+    """
+    wanted = os.environ.get(ISA_VARIABLE)
+    if not wanted:
+        return available()[0]
+    found = next((isa for isa in available() if isa.name == wanted), None)
+    if found is None:
+        known = ", ".join(isa.name for isa in ISAS)
+        raise Refused(backend=Native.title, reason=f"{ISA_VARIABLE}={wanted} does not run here (there are: {known})")
+    return found
+
+
+class Native(Backend):
+    """bricolage's own engine."""
+
+    name: ClassVar[str] = "native"
+    title: ClassVar[str] = "bricolage native"
+    kind: ClassVar[Kind] = "engine"
+    compiles_slowly: ClassVar[bool] = True
+
+    def status(self) -> Status:
+        if toolchain.compiler() is None:
+            return Missing("it needs a C compiler and finds none", "pip install 'bricolage[cc]'")
+        if toolchain.version() is None:
+            return Missing(f"the C compiler '{' '.join(toolchain.compiler() or ())}' does not run", "reinstall it")
+        return Available(f"{bricolage.__version__}+{_generation()[:8]}")
+
+    def claims(self) -> Iterable[Claim]:
+        return engine_claims(self.name, _declines)
+
+    def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
+        require_static(region, self.title)
+        isa = instruction_set()
+        if resources.cache is None:
+            with tempfile.TemporaryDirectory(prefix="bricolage-native-") as folder:
+                _build(region, Path(folder), isa, resources.threads)
+                return _NativeKernel(region, Path(folder), resources)
+        key = content_key(region, variant, isa.name, str(resources.threads), _generation())
+        target = resources.cache / f"native-{key}"
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=f"native-{key}-", dir=target.parent) as folder:
+                made = Path(folder) / "made"
+                made.mkdir()
+                _build(region, made, isa, resources.threads)
+                try:
+                    made.replace(target)
+                except OSError:  # another process was faster
+                    if not target.exists():
+                        raise
+        return _NativeKernel(region, target, resources)
+
+
+def _declines(graph: Graph, operator: Operator) -> str | None:
+    return lower_operator(operator.node, graph.opsets.get(operator.node.domain, 1))
+
+
+@cache
+def _generation() -> str:
+    """Hash of the generator's own code and of the compiler: other code makes other libraries."""
+    digest = hashlib.sha256((toolchain.version() or "").encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _build(region: RegionModel, folder: Path, isa: Isa, threads: int) -> None:
+    """Writes the region's library, its constants and the sizes of its memory.
+
+    Raises:
+        Refused: something in the region has no rule, or the C does not compile.
+    """
+    try:
+        infer(region.model)
+        inputs, outputs = lower(region.model)
+    except NoRule as reason:
+        raise Refused(backend=Native.title, reason=str(reason)) from reason
+    source = generate(plan(inputs, outputs), isa, threads)
+    toolchain.build(source.text, isa.flags, folder / "region.so", Native.title)
+    source.weights.tofile(folder / "weights.bin")
+    sizes = {"arena": source.arena_bytes, "own": -(-source.own_bytes // 64) * 64, "shared": source.shared_bytes}
+    (folder / "sizes.json").write_text(json.dumps(sizes))
+
+
+class _NativeKernel(StaticKernel):
+    def __init__(self, region: RegionModel, folder: Path, resources: Resources) -> None:
+        super().__init__(Native.title, region.inputs, region.outputs)
+        sizes = json.loads((folder / "sizes.json").read_text())
+        self._library = ctypes.CDLL(str(folder / "region.so"))
+        self._library.region_team.restype = ctypes.c_void_p
+        self._library.region_team.argtypes = [ctypes.c_long, ctypes.c_long]
+        self._library.region_free.argtypes = [ctypes.c_void_p]
+        self._library.region_free.restype = None
+        self._library.region_run.restype = None
+        self._library.region_run.argtypes = [ctypes.c_void_p] * 5 + [ctypes.c_size_t]
+        raw = np.fromfile(folder / "weights.bin", np.uint8)
+        self._weights = aligned(raw.shape, raw.dtype)
+        self._weights[...] = raw
+        self._own = int(sizes["own"])
+        self._arena = aligned((int(sizes["arena"]) + 64,), np.dtype(np.uint8))
+        self._scratch = aligned((self._own * resources.threads + int(sizes["shared"]) + 64,), np.dtype(np.uint8))
+        self._team = self._library.region_team(resources.threads, _SPINS_ALONE if resources.alone else _SPINS_SHARED)
+
+    def __del__(self) -> None:
+        team = getattr(self, "_team", None)
+        if team:
+            self._library.region_free(team)
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
+        memory = (*inputs, *outputs)
+        places = (ctypes.c_void_p * max(1, len(memory)))(*(array.ctypes.data for array in memory))
+        call = partial(
+            self._library.region_run,
+            self._team,
+            ctypes.addressof(places),
+            self._arena.ctypes.data,
+            self._weights.ctypes.data,
+            self._scratch.ctypes.data,
+            self._own,
+        )
+        call.__dict__["keeps"] = (self, places, memory)  # whoever holds the call holds what it reads
+        return call

@@ -1,0 +1,181 @@
+"""Element-wise functions: their C, and the C library of vectorisable mathematics that it uses.
+
+The functions of `MATHS` have no branches and no calls, so that the C compiler vectorises the loops around them. Errors are
+stated in units in the last place (ulp) of float32, found by comparing with float64 over the whole range (see the tests).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+FUNCTIONS: Mapping[str, str] = {
+    "add": "({0} + {1})",
+    "sub": "({0} - {1})",
+    "mul": "({0} * {1})",
+    "div": "({0} / {1})",
+    "maximum": "({0} < {1} ? {1} : {0})",
+    "minimum": "({1} < {0} ? {1} : {0})",
+    "neg": "(-{0})",
+    "abs": "nat_abs({0})",
+    "square": "({0} * {0})",
+    "relu": "({0} < 0 ? 0 : {0})",
+    "leaky": "({0} < 0 ? {0} * {p0} : {0})",
+    "prelu": "({0} < 0 ? {0} * {1} : {0})",
+    "elu": "({0} < 0 ? {p0} * (nat_exp({0}) - 1.0f) : {0})",
+    "clip": "nat_clip({0}, {p0}, {p1})",
+    "hardsigmoid": "nat_clamp({p0} * {0} + {p1}, 0.0f, 1.0f)",
+    "hardswish": "({0} * nat_clamp({0} * 0.166666667f + 0.5f, 0.0f, 1.0f))",
+    "sqrt": "nat_sqrt({0})",
+    "reciprocal": "(1.0f / {0})",
+    "exp": "nat_exp({0})",
+    "log": "nat_log({0})",
+    "erf": "nat_erf({0})",
+    "tanh": "nat_tanh({0})",
+    "sigmoid": "nat_sigmoid({0})",
+    "silu": "({0} * nat_sigmoid({0}))",
+    "softplus": "nat_softplus({0})",
+    "gelu": "(0.5f * {0} * (1.0f + nat_erf({0} * 0.707106781f)))",
+    "gelu_tanh": "(0.5f * {0} * (1.0f + nat_tanh(0.797884561f * ({0} + 0.044715f * {0} * {0} * {0}))))",
+    "floor": "__builtin_floorf({0})",
+    "ceil": "__builtin_ceilf({0})",
+    "round": "__builtin_rintf({0})",
+    "where": "({0} ? {1} : {2})",
+    "equal": "({0} == {1})",
+    "less": "({0} < {1})",
+    "less_equal": "({0} <= {1})",
+    "greater": "({0} > {1})",
+    "greater_equal": "({0} >= {1})",
+    "and": "({0} & {1})",
+    "or": "({0} | {1})",
+    "not": "(!{0})",
+    "cast": "({type}){0}",
+    "to_bool": "({0} != 0)",
+    "identity": "{0}",
+}
+"""C of one element: `{0}`, `{1}` … are the inputs, `{p0}` … parameters, `{type}` is the type of the result."""
+
+EXPENSIVE = frozenset(
+    [
+        "exp",
+        "log",
+        "erf",
+        "tanh",
+        "sigmoid",
+        "silu",
+        "softplus",
+        "gelu",
+        "gelu_tanh",
+        "elu",
+        "div",
+        "sqrt",
+        "reciprocal",
+    ]
+)
+"""Not worth computing twice."""
+
+MATHS = r"""
+static inline float nat_bits(int32_t i) { union { int32_t i; float f; } u = { .i = i }; return u.f; }
+static inline int32_t nat_int(float f) { union { float f; int32_t i; } u = { .f = f }; return u.i; }
+static inline float nat_abs(float x) { return __builtin_fabsf(x); }
+static inline float nat_sqrt(float x) { return __builtin_sqrtf(x); }
+/* Where the bounds cross, the upper one counts. */
+static inline float nat_clip(float x, float low, float high) { x = x < low ? low : x; return x > high ? high : x; }
+static inline float nat_clamp(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
+
+/* exp: 2^n times a polynomial of degree 6 on [-ln2/2, ln2/2]; 1 ulp. The power of two is applied in two steps, so that
+   results may be subnormal; outside [-104, 89] it is 0 or infinity. NaN stays NaN. */
+static inline float nat_exp(float x) {
+  float c = x < -104.0f ? -104.0f : x > 89.0f ? 89.0f : x;
+  float n = __builtin_rintf(c * 1.44269504f);
+  float r = c - n * 0.693359375f;
+  r = r + n * 2.12194440e-4f;
+  float p = 1.393373254e-3f;
+  p = p * r + 8.363235385e-3f;
+  p = p * r + 4.166646418e-2f;
+  p = p * r + 1.666657664e-1f;
+  p = p * r + 5.000000014e-1f;
+  p = p * (r * r) + r + 1.0f;
+  int32_t i = (int32_t)n, half = i >> 1;
+  return p * nat_bits((half + 127) << 23) * nat_bits((i - half + 127) << 23);
+}
+
+/* log: exponent and a polynomial on [sqrt(1/2), sqrt(2)] (Cephes logf). Zero gives -infinity, negative NaN. */
+static inline float nat_log(float x) {
+  float tiny = x < 1.17549435e-38f ? 8388608.0f : 1.0f;
+  float y = x * tiny;
+  int32_t i = nat_int(y);
+  int32_t e = ((i >> 23) & 255) - 126;
+  float m = nat_bits((i & 0x007fffff) | 0x3f000000);
+  int32_t low = m < 0.707106781f;
+  float exponent = (float)(e - low) - (x < 1.17549435e-38f ? 23.0f : 0.0f);
+  m = low ? m + m - 1.0f : m - 1.0f;
+  float z = m * m;
+  float p = 7.0376836292e-2f;
+  p = p * m - 1.1514610310e-1f;
+  p = p * m + 1.1676998740e-1f;
+  p = p * m - 1.2420140846e-1f;
+  p = p * m + 1.4249322787e-1f;
+  p = p * m - 1.6668057665e-1f;
+  p = p * m + 2.0000714765e-1f;
+  p = p * m - 2.4999993993e-1f;
+  p = p * m + 3.3333331174e-1f;
+  p = p * m * z - 2.12194440e-4f * exponent - 0.5f * z;
+  float r = m + p + 0.693359375f * exponent;
+  r = x == 0.0f ? -__builtin_inff() : r;
+  r = x < 0.0f ? __builtin_nanf("") : r;
+  return x > 3.40282347e38f || x != x ? x : r;
+}
+
+static inline float nat_sigmoid(float x) { return 1.0f / (1.0f + nat_exp(-x)); }
+
+/* tanh: (e - 1) / (e + 1) with e = exp(2x), and an odd polynomial near zero where that would cancel (Cephes tanhf). */
+static inline float nat_tanh(float x) {
+  float a = nat_abs(x), z = x * x;
+  float e = nat_exp(2.0f * (a > 10.0f ? 10.0f : a));
+  float large = 1.0f - 2.0f / (e + 1.0f);
+  float p = -5.70498872745e-3f;
+  p = p * z + 2.06390887954e-2f;
+  p = p * z - 5.37397155531e-2f;
+  p = p * z + 1.33314422036e-1f;
+  p = p * z - 3.33332819422e-1f;
+  float small = x + x * z * p;
+  float r = a < 0.625f ? small : x < 0.0f ? -large : large;
+  return x != x ? x : r;
+}
+
+/* erf: an odd polynomial below 1; above, 1 - exp(-x^2) q(1 / (x + 2)), where q is fitted to exp(x^2) erfc(x) at Chebyshev
+   nodes. Beyond 4 it is 1. */
+static inline float nat_erf(float x) {
+  float a = nat_abs(x), z = x * x;
+  float p = 7.882497112e-5f;
+  p = p * z - 8.018854993e-4f;
+  p = p * z + 5.189311943e-3f;
+  p = p * z - 2.685432880e-2f;
+  p = p * z + 1.128359746e-1f;
+  p = p * z - 3.761262690e-1f;
+  p = p * z + 1.128379166e+0f;
+  float small = x * p;
+  float b = a < 1.0f ? 1.0f : a > 4.2f ? 4.2f : a;
+  float t = 1.0f / (b + 2.0f);
+  float q = 4.388265929e+0f;
+  q = q * t + 6.582997360e+0f;
+  q = q * t - 2.268617427e+1f;
+  q = q * t + 1.438791005e+1f;
+  q = q * t - 5.609105146e-1f;
+  q = q * t + 2.572514854e+0f;
+  q = q * t + 1.063642628e+0f;
+  q = q * t + 5.681524386e-1f;
+  q = q * t - 1.054160239e-4f;
+  float large = 1.0f - nat_exp(-b * b) * q;
+  float r = a < 1.0f ? small : x < 0.0f ? -large : large;
+  return x != x ? x : r;
+}
+
+/* log(1 + exp(x)) without overflow. */
+static inline float nat_softplus(float x) {
+  float e = nat_exp(-nat_abs(x));
+  float u = 1.0f + e;
+  float l = u == 1.0f ? e : nat_log(u) * (e / (u - 1.0f));
+  return (x < 0.0f ? 0.0f : x) + l;
+}
+"""

@@ -1,0 +1,349 @@
+"""Which tensors are computed together: the plan of fused kernels.
+
+Every kernel is built around one *root*: a contraction, a reduction, a row operation, or nothing but element-wise work. Views,
+gathers and element-wise functions in front of a root are computed where it reads (its prologue). Behind it, element-wise
+functions are absorbed as long as no other kernel needs what lies in between (its epilogue): a chain, or a diamond that comes
+together again. In DNNFusion's words (PLDI'21, table 3), all green cells and those yellow ones that move or compute nothing
+twice; Many-to-Many roots are never joined with each other.
+
+An assembly (a concatenation, say) is no kernel: its parts are stored where they belong in its buffer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, field
+
+from bricolage.backends.native.functions import EXPENSIVE
+from bricolage.backends.native.indexing import row_major
+from bricolage.backends.native.tensors import (
+    Assembly,
+    Constant,
+    Conv,
+    Gather,
+    Input,
+    MatMul,
+    Node,
+    Normalise,
+    Place,
+    Pointwise,
+    Reduce,
+    Shape,
+    Softmax,
+    View,
+    reachable,
+)
+from bricolage.runtime.buffers import Lifetime, assign_offsets
+
+ROOTS = (Conv, MatMul, Reduce, Softmax, Normalise)
+_LARGEST_DIAMOND = 16
+_CHEAP_ELEMENTS = 2048
+"""Tensors up to this size are computed again rather than stored, if nothing in them is expensive."""
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """Memory of a tensor: `strides` in elements, `offset` in elements from the start of `home`.
+
+    `home` is ("input", position), ("output", position), ("arena", number) or ("constant", number).
+    """
+
+    home: tuple[str, int]
+    shape: Shape
+    dtype: str
+    strides: tuple[int, ...]
+    offset: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """One fused kernel: `result` is stored in `target`; `root` lies in its expression, or is the result itself."""
+
+    result: Node
+    target: Buffer
+    root: Node | None
+    path: tuple[View, ...] = ()
+    """Views between the root and the result, the first behind the root first."""
+
+    @property
+    def kind(self) -> str:
+        return type(self.root).__name__.lower() if self.root is not None else "elementwise"
+
+    def place_of_result(self, place: Place) -> Place:
+        """Where the element of the root at `place` comes to lie in the result."""
+        for view in self.path:
+            assert view.inverse is not None
+            place = view.inverse(place)
+        return place
+
+
+@dataclass
+class Plan:
+    """Kernels in executable order, and where every stored tensor lies."""
+
+    inputs: Sequence[Node]
+    outputs: Sequence[Node]
+    kernels: list[Kernel] = field(default_factory=list)
+    buffers: dict[Node, Buffer] = field(default_factory=dict)
+    arena_bytes: int = 0
+    arena_offsets: dict[int, int] = field(default_factory=dict)
+    """Bytes from the start of the arena, by number of the home."""
+    arena_sizes: dict[int, int] = field(default_factory=dict)
+
+    def arena_span(self, number: int) -> tuple[int, int]:
+        """First byte of a home in the arena, and the first behind it."""
+        start = self.arena_offsets.get(number, 0)
+        return start, start + self.arena_sizes.get(number, 0)
+
+
+def plan(inputs: Sequence[Node], outputs: Sequence[Node]) -> Plan:
+    """The fused kernels that compute `outputs`."""
+    return _Planner(inputs, outputs).plan()
+
+
+class _Planner:
+    def __init__(self, inputs: Sequence[Node], outputs: Sequence[Node]) -> None:
+        self.result = Plan(inputs, outputs)
+        self.nodes = reachable(outputs)
+        self.users: dict[Node, list[Node]] = defaultdict(list)
+        for node in self.nodes:
+            for source in dict.fromkeys(node.sources):
+                self.users[source].append(node)
+        self.channels_last = {len(node.shape) for node in self.nodes if isinstance(node, Conv)}
+        self.number = {node: i for i, node in enumerate(self.nodes)}
+        self.homes = 0
+
+    def plan(self) -> Plan:
+        absorbed, ends = self._epilogues()
+        stored = self._stored(absorbed, ends)
+        self._place_buffers(stored)
+        for node in self.nodes:
+            if node in stored and not isinstance(node, Assembly):
+                root, path = ends.get(node, (None, ()))
+                self.result.kernels.append(Kernel(node, self.result.buffers[node], root, path))
+            if isinstance(node, Assembly) and node in stored:
+                self._copies(node)
+        self._outputs()
+        self._arena()
+        return self.result
+
+    # --- what is computed together
+
+    def _epilogues(self) -> tuple[set[Node], dict[Node, tuple[Node, tuple[View, ...]]]]:
+        """Nodes that live inside a kernel only, and for each kernel's result its root and the views in between."""
+        absorbed: set[Node] = set()
+        ends: dict[Node, tuple[Node, tuple[View, ...]]] = {}
+        for node in reversed(self.nodes):  # where two roots meet, the later one takes over
+            if not isinstance(node, ROOTS):
+                continue
+            end, path, inside = self._grow(node, absorbed | ends.keys())
+            absorbed |= inside
+            ends[end] = (node, path)
+        return absorbed, ends
+
+    def _grow(self, root: Node, taken: Set[Node]) -> tuple[Node, tuple[View, ...], set[Node]]:
+        end, path, inside = root, [], set[Node]()
+        while end not in self.result.outputs:
+            users = self.users[end]
+            only = users[0] if len(users) == 1 else None
+            if only in taken:
+                break
+            if isinstance(only, View) and only.inverse is not None and only.guard is None and self._leads_on(only):
+                inside.add(end)
+                path.append(only)
+                end = only
+                continue
+            diamond = self._diamond(end, taken)
+            if diamond is None:
+                break
+            inside |= diamond[1]
+            end = diamond[0]
+        return end, tuple(path), inside
+
+    def _leads_on(self, view: View) -> bool:
+        """Whether absorbing a view lets something behind it in: a stored result, or element-wise work."""
+        users = self.users[view]
+        return view in self.result.outputs or any(
+            isinstance(u, (Pointwise, Assembly, MatMul, Conv)) or (isinstance(u, View) and self._leads_on(u))
+            for u in users
+        )
+
+    def _diamond(self, start: Node, taken: Set[Node]) -> tuple[Node, set[Node]] | None:
+        """The nearest element-wise node at which everything computed from `start` comes together, and what lies before it."""
+        inside: dict[Node, None] = {start: None}
+        while len(inside) <= _LARGEST_DIAMOND:
+            open_users = [u for n in inside for u in self.users[n] if u not in inside]
+            if not open_users:
+                return None
+            following = min(open_users, key=lambda n: self.number[n])
+            if not isinstance(following, Pointwise) or following.shape != start.shape or following in taken:
+                return None
+            inside[following] = None
+            if any(n in self.result.outputs for n in inside if n is not following):
+                return None
+            if all(u in inside for n in inside if n is not following for u in self.users[n]):
+                return following, {n for n in inside if n is not following}
+        return None
+
+    def _stored(self, absorbed: set[Node], ends: dict[Node, tuple[Node, tuple[View, ...]]]) -> set[Node]:
+        stored: set[Node] = set()
+        for node in reversed(self.nodes):
+            if isinstance(node, (Input, Constant)):
+                continue
+            if node in ends or (isinstance(node, Assembly) and node not in absorbed):
+                stored.add(node)
+            elif node in absorbed or isinstance(node, ROOTS):
+                continue
+            elif node in self.result.outputs:
+                stored.add(node)
+            elif isinstance(node, (Pointwise, Gather)):
+                users = self.users[node]
+                wanted = any(isinstance(u, (Conv, MatMul, Assembly)) for u in users) or self._behind_view(node)
+                again = len(users) > 1 and not self._cheap(node)
+                if wanted or again:
+                    stored.add(node)
+        return stored
+
+    def _behind_view(self, node: Node) -> bool:
+        """Whether a contraction or a window reads the node through views: it would compute each element many times."""
+        todo = [u for u in self.users[node] if isinstance(u, View)]
+        while todo:
+            view = todo.pop()
+            if view.elements > view.source.elements:
+                return True
+            for user in self.users[view]:
+                if isinstance(user, (Conv, MatMul, Assembly)):
+                    return True
+                if isinstance(user, View):
+                    todo.append(user)
+        return False
+
+    def _cheap(self, node: Node) -> bool:
+        todo, seen = [node], 0
+        while todo:
+            current = todo.pop()
+            seen += 1
+            if seen > 4 or current.elements > _CHEAP_ELEMENTS:
+                return False
+            if isinstance(current, Pointwise) and current.function in EXPENSIVE:
+                return False
+            if isinstance(current, (*ROOTS, Assembly)):
+                continue
+            todo.extend(current.sources)
+        return True
+
+    # --- where it lies
+
+    def strides(self, shape: Shape) -> tuple[int, ...]:
+        """Channels last for images of the ranks that convolutions have here, otherwise row-major."""
+        if len(shape) < 3 or len(shape) not in self.channels_last:
+            return row_major(shape)
+        order = (0, *range(2, len(shape)), 1)
+        inner = row_major(tuple(shape[axis] for axis in order))
+        found = [0] * len(shape)
+        for axis, stride in zip(order, inner, strict=True):
+            found[axis] = stride
+        return tuple(found)
+
+    def _new(self, node: Node) -> Buffer:
+        self.homes += 1
+        return Buffer(("arena", self.homes - 1), node.shape, node.dtype, self.strides(node.shape))
+
+    def _place_buffers(self, stored: set[Node]) -> None:
+        buffers = self.result.buffers
+        for node in self.result.inputs:
+            assert isinstance(node, Input)
+            buffers[node] = Buffer(("input", node.position), node.shape, node.dtype, row_major(node.shape))
+        for position, node in enumerate(self.result.outputs):
+            if node in stored and node not in buffers:
+                buffers[node] = Buffer(("output", position), node.shape, node.dtype, row_major(node.shape))
+        for node in reversed(self.nodes):
+            if node not in stored:
+                continue
+            if node not in buffers:
+                buffers[node] = self._new(node)
+            if isinstance(node, Assembly):
+                for part, target in self._parts(node):
+                    if part in stored:
+                        buffers.setdefault(part, target)
+
+    def _parts(self, node: Assembly) -> Iterator[tuple[Node, Buffer]]:
+        """Parts with their places in the buffer of the whole."""
+        own = self.result.buffers[node]
+        strides = tuple(stride * step for stride, step in zip(own.strides, node.steps, strict=True))
+        for part, start in zip(node.parts, node.starts, strict=True):
+            offset = own.offset + sum(i * stride for i, stride in zip(start, own.strides, strict=True))
+            yield part, Buffer(own.home, part.shape, part.dtype, strides, offset)
+
+    def _copies(self, node: Assembly) -> None:
+        """Kernels for the parts that lie elsewhere."""
+        for part, target in self._parts(node):
+            found = self.result.buffers.get(part)
+            if found is None or (found.home, found.offset, found.strides) != (
+                target.home,
+                target.offset,
+                target.strides,
+            ):
+                self.result.kernels.append(Kernel(part, target, None))
+
+    def _outputs(self) -> None:
+        """Outputs that are inputs, constants, views, or repeat."""
+        seen: set[Node] = set()
+        for position, node in enumerate(self.result.outputs):
+            found = self.result.buffers.get(node)
+            if node in seen or found is None or found.home != ("output", position):
+                target = Buffer(("output", position), node.shape, node.dtype, row_major(node.shape))
+                self.result.kernels.append(Kernel(node, target, None))
+            seen.add(node)
+
+    def _arena(self) -> None:
+        reads = [kernel_reads(kernel, self.result) for kernel in self.result.kernels]
+        spans: dict[int, list[int]] = {}
+        sizes: dict[int, int] = {}
+        for step, kernel in enumerate(self.result.kernels):
+            for buffer in (kernel.target, *reads[step]):
+                home, number = buffer.home
+                if home == "arena":
+                    spans.setdefault(number, [step, step])[1] = step
+        for buffer in self.result.buffers.values():
+            home, number = buffer.home
+            if home == "arena" and buffer.offset == 0:
+                size = (sum((e - 1) * s for e, s in zip(buffer.shape, buffer.strides, strict=True)) + 1) * 8
+                sizes[number] = max(sizes.get(number, 0), size if buffer.dtype == "int64" else size // 2)
+        lifetimes = {str(n): Lifetime(sizes[n] + 64, first, last) for n, (first, last) in spans.items()}
+        offsets, total = assign_offsets(lifetimes)
+        self.result.arena_offsets = {int(name): offset for name, offset in offsets.items()}
+        self.result.arena_bytes = total
+        self.result.arena_sizes = sizes
+
+
+def kernel_reads(kernel: Kernel, plan: Plan) -> list[Buffer]:
+    """Buffers that a kernel reads."""
+    found: dict[Buffer, None] = {}
+    todo: list[Node] = [kernel.result]
+    seen: set[Node] = set()
+    while todo:
+        node = todo.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        own = plan.buffers.get(node)
+        if own is not None and own is not kernel.target:
+            found.setdefault(own)
+        elif node is kernel.result or own is None:
+            todo.extend(node.sources)
+    return list(found)
+
+
+def work(node: Node) -> int:
+    """Multiply-adds of a root."""
+    match node:
+        case Conv():
+            return node.elements * math.prod(node.weight.shape[1:])
+        case MatMul():
+            return node.elements * node.left.shape[-1]
+        case Reduce() | Softmax() | Normalise():
+            return node.sources[0].elements
+    return node.elements

@@ -1,0 +1,185 @@
+"""One C library for a region: the fused kernels, one after another on persistent threads, behind three functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bricolage.backends.native import contraction, loops
+from bricolage.backends.native.contraction import Phase
+from bricolage.backends.native.functions import MATHS
+from bricolage.backends.native.fusion import Kernel, Plan, kernel_reads
+from bricolage.backends.native.isa import Isa
+from bricolage.backends.native.loops import Weights, indented, pointer
+from bricolage.backends.native.tensors import C_TYPES, Conv, MatMul, Normalise, Reduce, Softmax
+from bricolage.backends.native.threads import THREADS
+
+
+@dataclass(frozen=True)
+class Source:
+    """The C of a region, and the constants that it reads."""
+
+    text: str
+    weights: np.ndarray
+    """Bytes; every tensor in them starts at a multiple of 64."""
+    arena_bytes: int
+    own_bytes: int
+    """Scratch memory of each thread."""
+    shared_bytes: int
+    kernels: tuple[Kernel, ...]
+
+
+def generate(plan: Plan, isa: Isa, threads: int) -> Source:
+    """The library of a plan, for one instruction set and a number of threads."""
+    weights = Weights()
+    helpers: dict[str, str] = {}
+    functions: list[str] = []
+    calls: list[str] = []
+    own = shared = 0
+    since = _Since(plan)
+    for number, kernel in enumerate(plan.kernels):
+        phases = _phases(kernel, plan, weights, isa, threads)
+        sharing = any(phase.shared for phase in phases)
+        for part, phase in enumerate(phases):
+            name = f"kernel_{number}" + (f"_{part}" if part else "")
+            helpers.update(phase.helpers)
+            functions.append(_function(name, kernel, plan, phase))
+            if part or since.conflicts(kernel, sharing):
+                calls.append("barrier(team);")
+                since.forget()
+            since.add(kernel, sharing)
+            calls.append(f"{name}(io, arena, weights, own, shared, tid, threads);")
+            own, shared = max(own, phase.own), max(shared, phase.shared)
+    text = "\n\n".join(
+        [
+            _HEAD.replace("@LANES@", str(isa.lanes)),
+            MATHS.strip(),
+            THREADS.strip(),
+            *helpers.values(),
+            *functions,
+            "\n".join(
+                [
+                    "static void region(char **io, char *arena, const char *weights, char *own, char *shared,"
+                    " long tid, long threads, struct team *team) {",
+                    *indented(calls),
+                    "}",
+                ]
+            ),
+            _ENTRY.strip(),
+        ]
+    )
+    block = np.zeros(max(weights.size, 64), np.uint8)
+    for offset, array in weights.arrays:
+        assert isinstance(array, np.ndarray)
+        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        block[offset : offset + raw.size] = raw
+    return Source(text, block, plan.arena_bytes, own, shared, tuple(plan.kernels))
+
+
+class _Since:
+    """What the kernels after the last barrier touch: a thread may run ahead of the others into a kernel that touches nothing
+    of it. Parts of one assembly do not overlap."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._written: set[tuple[str, int]] = set()
+        self._read: set[tuple[str, int]] = set()
+        self._sharing = False
+
+    def conflicts(self, kernel: Kernel, sharing: bool) -> bool:
+        target = kernel.target.home
+        reads = {buffer.home for buffer in kernel_reads(kernel, self._plan)}
+        if sharing and self._sharing:
+            return True
+        if any(self._overlap(a, b) for a in reads for b in self._written):
+            return True
+        return any(self._overlap(target, b) for b in self._read) or any(
+            target != b and self._overlap(target, b) for b in self._written
+        )
+
+    def add(self, kernel: Kernel, sharing: bool) -> None:
+        self._written.add(kernel.target.home)
+        self._read |= {buffer.home for buffer in kernel_reads(kernel, self._plan)}
+        self._sharing |= sharing
+
+    def forget(self) -> None:
+        self._written.clear()
+        self._read.clear()
+        self._sharing = False
+
+    def _overlap(self, one: tuple[str, int], other: tuple[str, int]) -> bool:
+        if one == other or one[0] != "arena" or other[0] != "arena":
+            return one == other
+        (a, b), (c, d) = (self._plan.arena_span(home[1]) for home in (one, other))
+        return a < d and c < b
+
+
+def _phases(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, threads: int) -> list[Phase]:
+    match kernel.root:
+        case Conv() if contraction.is_depthwise(kernel.root):
+            return contraction.depthwise(kernel, plan, weights, isa)
+        case Conv() | MatMul():
+            return contraction.contraction(kernel, plan, weights, isa, threads)
+        case Softmax() | Normalise():
+            return [Phase(loops.rows(kernel, plan, weights))]
+        case Reduce():
+            return [Phase(loops.reduction(kernel, plan, weights))]
+        case _:
+            return [Phase(loops.elementwise(kernel, plan, weights))]
+
+
+def _function(name: str, kernel: Kernel, plan: Plan, phase: Phase) -> str:
+    """A kernel's phase as a function; the memory that it touches gets names."""
+    named: dict[str, str] = {}
+    for buffer, qualifier in [(kernel.target, "")] + [(b, "const ") for b in kernel_reads(kernel, plan)]:
+        home, number = buffer.home
+        start = {
+            "input": f"io[{number}]",
+            "output": f"io[{len(plan.inputs) + number}]",
+            "arena": f"(arena + {plan.arena_offsets.get(number, 0)})",
+        }[home]
+        kind = C_TYPES[buffer.dtype]
+        named.setdefault(pointer(buffer), f"{qualifier}{kind} *{pointer(buffer)} = ({qualifier}{kind} *){start};")
+    return "\n".join(
+        [
+            f"/* {_described(kernel)} */",
+            f"static void {name}(char **io, char *arena, const char *weights, char *own, char *shared,"
+            " long tid, long threads) {",
+            *indented([*named.values(), *phase.lines]),
+            "}",
+        ]
+    )
+
+
+def _described(kernel: Kernel) -> str:
+    sizes = "x".join(str(extent) for extent in kernel.result.shape) or "scalar"
+    return f"{kernel.kind} to {sizes}"
+
+
+_HEAD = r"""
+#include <stdint.h>
+#include <stddef.h>
+#define LANES @LANES@
+typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+static inline vec load(const float *p) { return *(const vec *)p; }
+static inline int64_t nat_wrap(int64_t i, int64_t n) { i = i < 0 ? i + n : i; return i < 0 ? 0 : i >= n ? n - 1 : i; }
+"""
+
+_ENTRY = r"""
+struct work { char **io; char *arena; const char *weights; char *scratch; size_t own; };
+
+static void share(void *given, long tid, long threads, struct team *team) {
+  struct work *w = given;
+  region(w->io, w->arena, w->weights, w->scratch + tid * w->own, w->scratch + threads * w->own, tid, threads, team);
+}
+
+/* A team of threads that waits for work. */
+void *region_team(long threads, long spins) { return team_make(threads, spins); }
+void region_free(void *team) { team_free(team); }
+/* Runs the region once; `scratch` holds `own` bytes for each thread, then what they share. */
+void region_run(void *team, char **io, char *arena, const char *weights, char *scratch, size_t own) {
+  struct work w = { io, arena, weights, scratch, own };
+  team_run(team, share, &w);
+}
+"""

@@ -1,0 +1,194 @@
+"""The native engine's representation: tensors defined by what their elements are.
+
+Every node is a tensor of a fixed shape. Views, element-wise functions and gathers say how one element is found, so that any
+kernel can compute it where it is needed; reductions, contractions and row operations are what kernels are built around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from bricolage.backends.native.indexing import Index
+
+Shape = tuple[int, ...]
+Place = tuple[Index, ...]
+"""One index expression for each dimension."""
+
+C_TYPES = {"float32": "float", "int64": "int64_t", "int32": "int32_t", "bool": "uint8_t"}
+"""Element types that the engine computes with."""
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """A tensor. Nodes are equal only to themselves."""
+
+    shape: Shape
+    dtype: str
+
+    @property
+    def sources(self) -> tuple[Node, ...]:
+        return ()
+
+    @property
+    def elements(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class Input(Node):
+    """An input of the region, row-major."""
+
+    position: int
+
+
+@dataclass(frozen=True, eq=False)
+class Constant(Node):
+    array: np.ndarray = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Pointwise(Node):
+    """An element-wise function; inputs broadcast as in numpy. `function` names an entry of `functions.FUNCTIONS`."""
+
+    function: str
+    inputs: tuple[Node, ...]
+    parameters: tuple[float, ...] = ()
+
+    @property
+    def sources(self) -> tuple[Node, ...]:
+        return self.inputs
+
+
+@dataclass(frozen=True, eq=False)
+class View(Node):
+    """Elements of another tensor at other places. Where a guard does not hold, the element is `fill`.
+
+    `guard` gives index expressions with the extents that they must lie within.
+    """
+
+    source: Node
+    mapping: Callable[[Place], Place]
+    guard: Callable[[Place], Sequence[tuple[Index, int]]] | None = None
+    fill: float = 0.0
+    inverse: Callable[[Place], Place] | None = None
+    """Where each element of the source comes to lie, for views that hold all of them once."""
+
+    @property
+    def sources(self) -> tuple[Node, ...]:
+        return (self.source,)
+
+
+@dataclass(frozen=True, eq=False)
+class Gather(Node):
+    """Slices of `source` along `axis` that `indices` names; negative ones count from the end."""
+
+    source: Node
+    indices: Node
+    axis: int
+
+    @property
+    def sources(self) -> tuple[Node, ...]:
+        return self.source, self.indices
+
+
+@dataclass(frozen=True, eq=False)
+class Assembly(Node):
+    """Parts put together without overlap: part i lies at `starts[i]`, its elements `steps` apart in each dimension.
+
+    `split` says that the parts come from one operator, so that what follows is done to each part.
+    """
+
+    parts: tuple[Node, ...]
+    starts: tuple[tuple[int, ...], ...]
+    steps: tuple[int, ...]
+    split: bool = False
+
+    @property
+    def sources(self) -> tuple[Node, ...]:
+        return self.parts
+
+
+@dataclass(frozen=True, eq=False)
+class Reduce(Node):
+    """Elements along `axes` put together; these dimensions stay, with the extent 1. A "mean" divides by `divisor`."""
+
+    kind: Literal["sum", "mean", "max", "min", "product"]
+    source: Node
+    axes: tuple[int, ...]
+    divisor: float = 1.0
+
+    @property
+    def sources(self) -> tuple[Node, ...]:
+        return (self.source,)
+
+
+@dataclass(frozen=True, eq=False)
+class Softmax(Node):
+    """Along the last dimension."""
+
+    source: Node
+
+    @property
+    def sources(self) -> tuple[Node, ...]:
+        return (self.source,)
+
+
+@dataclass(frozen=True, eq=False)
+class Normalise(Node):
+    """(x - mean) / sqrt(variance + epsilon) over the last dimension."""
+
+    source: Node
+    epsilon: float
+
+    @property
+    def sources(self) -> tuple[Node, ...]:
+        return (self.source,)
+
+
+@dataclass(frozen=True, eq=False)
+class MatMul(Node):
+    """Matrix products over leading batch dimensions, all of the same rank; batch dimensions broadcast."""
+
+    left: Node
+    right: Node
+
+    @property
+    def sources(self) -> tuple[Node, ...]:
+        return self.left, self.right
+
+
+@dataclass(frozen=True, eq=False)
+class Conv(Node):
+    """A convolution of any number of spatial dimensions, without bias. `pads` are those before each dimension; the output
+    shape says what is read behind."""
+
+    source: Node
+    weight: Node
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...]
+    groups: int
+
+    @property
+    def sources(self) -> tuple[Node, ...]:
+        return self.source, self.weight
+
+
+def reachable(outputs: Sequence[Node]) -> list[Node]:
+    """All nodes that the outputs need, sources first."""
+    order: list[Node] = []
+    seen: set[int] = set()
+    todo: list[tuple[Node, bool]] = [(node, False) for node in reversed(outputs)]
+    while todo:
+        node, finished = todo.pop()
+        if finished:
+            order.append(node)
+        elif id(node) not in seen:
+            seen.add(id(node))
+            todo.append((node, True))
+            todo.extend((source, False) for source in reversed(node.sources))
+    return order

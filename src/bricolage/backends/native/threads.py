@@ -1,0 +1,131 @@
+"""C of the threads that run a region: a team that lives as long as its kernel, spins shortly for work, then sleeps."""
+
+THREADS = r"""
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct team;
+typedef void (*job)(void *, long tid, long threads, struct team *);
+
+struct team {
+  long threads, spins;
+  _Atomic long started;  /* number of the current run */
+  _Atomic long running;  /* helpers that have not finished it */
+  _Atomic long waiting;  /* threads at the barrier */
+  _Atomic long phase;    /* barriers passed */
+  job what;
+  void *with;
+  int stop;
+  pid_t owner;
+  pthread_mutex_t lock;
+  pthread_cond_t wake;
+  pthread_t *helpers;
+};
+
+struct seat { struct team *team; long tid; };
+
+static inline void pause_briefly(void) {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#else
+  atomic_signal_fence(memory_order_seq_cst);
+#endif
+}
+
+/* All threads of a run meet here. The waiting is short, but if a core has been taken away the thread gives way. */
+static void barrier(struct team *team) {
+  if (team->threads == 1) return;
+  long phase = atomic_load_explicit(&team->phase, memory_order_relaxed);
+  if (atomic_fetch_add_explicit(&team->waiting, 1, memory_order_acq_rel) == team->threads - 1) {
+    atomic_store_explicit(&team->waiting, 0, memory_order_relaxed);
+    atomic_store_explicit(&team->phase, phase + 1, memory_order_release);
+    return;
+  }
+  for (long n = 0; atomic_load_explicit(&team->phase, memory_order_acquire) == phase; n++) {
+    if (n < 20000) pause_briefly(); else sched_yield();
+  }
+}
+
+static void *helper(void *given) {
+  struct seat seat = *(struct seat *)given;
+  struct team *team = seat.team;
+  free(given);
+  long seen = 0;
+  for (;;) {
+    long n = 0;
+    while (atomic_load_explicit(&team->started, memory_order_acquire) == seen && n < team->spins) { pause_briefly(); n++; }
+    if (atomic_load_explicit(&team->started, memory_order_acquire) == seen) {
+      pthread_mutex_lock(&team->lock);
+      while (atomic_load_explicit(&team->started, memory_order_acquire) == seen) pthread_cond_wait(&team->wake, &team->lock);
+      pthread_mutex_unlock(&team->lock);
+    }
+    seen = atomic_load_explicit(&team->started, memory_order_acquire);
+    if (team->stop) return NULL;
+    team->what(team->with, seat.tid, team->threads, team);
+    atomic_fetch_sub_explicit(&team->running, 1, memory_order_release);
+  }
+}
+
+static void team_start(struct team *team) {
+  team->owner = getpid();
+  atomic_store(&team->started, 0);
+  atomic_store(&team->running, 0);
+  atomic_store(&team->waiting, 0);
+  pthread_mutex_init(&team->lock, NULL);
+  pthread_cond_init(&team->wake, NULL);
+  long made = 1;
+  for (; made < team->threads; made++) {
+    struct seat *seat = malloc(sizeof *seat);
+    if (!seat) break;
+    seat->team = team;
+    seat->tid = made;
+    if (pthread_create(&team->helpers[made], NULL, helper, seat)) { free(seat); break; }
+  }
+  team->threads = made;  /* fewer where the system gives no more: the work is shared by those there are */
+}
+
+static struct team *team_make(long threads, long spins) {
+  struct team *team = calloc(1, sizeof *team);
+  if (!team) return NULL;
+  team->helpers = calloc(threads, sizeof *team->helpers);
+  if (!team->helpers) { free(team); return NULL; }
+  team->threads = threads;
+  team->spins = spins;
+  team_start(team);
+  return team;
+}
+
+static void team_wake(struct team *team) {
+  pthread_mutex_lock(&team->lock);
+  atomic_fetch_add_explicit(&team->started, 1, memory_order_release);
+  pthread_cond_broadcast(&team->wake);
+  pthread_mutex_unlock(&team->lock);
+}
+
+static void team_run(struct team *team, job what, void *with) {
+  if (team->threads > 1 && team->owner != getpid()) team_start(team);  /* a fork leaves the helpers behind */
+  if (team->threads == 1) { what(with, 0, 1, team); return; }
+  team->what = what;
+  team->with = with;
+  atomic_store_explicit(&team->running, team->threads - 1, memory_order_relaxed);
+  team_wake(team);
+  what(with, 0, team->threads, team);
+  for (long n = 0; atomic_load_explicit(&team->running, memory_order_acquire); n++) {
+    if (n < 20000) pause_briefly(); else sched_yield();
+  }
+}
+
+static void team_free(struct team *team) {
+  if (!team) return;
+  if (team->threads > 1 && team->owner == getpid()) {
+    team->stop = 1;
+    team_wake(team);
+    for (long i = 1; i < team->threads; i++) pthread_join(team->helpers[i], NULL);
+  }
+  free(team->helpers);
+  free(team);
+}
+"""

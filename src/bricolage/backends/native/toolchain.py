@@ -1,0 +1,73 @@
+"""The C compiler: which one there is, and shared libraries made with it."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+from bricolage.errors import Refused
+
+_FLAGS = (
+    "-std=gnu11",
+    "-O3",
+    "-shared",
+    "-fPIC",
+    "-pthread",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-strict-aliasing",
+    "-ffp-contract=fast",
+    "-fopenmp-simd",
+    "-w",
+)
+_LONGEST_REASON = 300
+
+
+@cache
+def compiler() -> tuple[str, ...] | None:
+    """The command that compiles C: the system's compiler, or the one in the `ziglang` wheel."""
+    for name in ("cc", "gcc", "clang"):
+        if shutil.which(name):
+            return (name,)
+    if importlib.util.find_spec("ziglang"):
+        return (sys.executable, "-m", "ziglang", "cc")
+    return None
+
+
+@cache
+def version() -> str | None:
+    """First line of what the compiler says about itself; None when there is none or it is broken."""
+    command = compiler()
+    if command is None:
+        return None
+    try:
+        ran = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return ran.stdout.splitlines()[0] if ran.stdout else None
+
+
+def build(text: str, flags: tuple[str, ...], library: Path, title: str) -> None:
+    """Compiles `text` to a shared library. The C lies beside it.
+
+    Raises:
+        Refused: there is no compiler, or it does not take the text, which is then kept for a report.
+    """
+    command = compiler()
+    if command is None:
+        raise Refused(backend=title, reason="there is no C compiler")
+    source = library.with_suffix(".c")
+    source.write_text(text)
+    ran = subprocess.run(
+        [*command, *_FLAGS, *flags, "-o", str(library), str(source), "-lm"], capture_output=True, text=True, check=False
+    )
+    if ran.returncode != 0:
+        kept = source.with_suffix(".failed.c")
+        source.replace(kept)
+        told = next((line for line in ran.stderr.splitlines() if "error" in line), ran.stderr.strip())
+        reason = f"{command[0]} does not compile the generated C (kept in {kept}): {told}"
+        raise Refused(backend=title, reason=reason[:_LONGEST_REASON])

@@ -1,0 +1,331 @@
+"""Random regions over everything that the native engine lowers: all mapping types, odd shapes, broadcasts, rank 0 to 6."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import helper, numpy_helper
+
+from bricolage.backends.interface import RegionModel
+from bricolage.graph.extract import share_weights, write_model
+
+FLOAT = onnx.TensorProto.FLOAT
+UNARY = (
+    "Relu",
+    "Sigmoid",
+    "Tanh",
+    "Erf",
+    "Exp",
+    "Neg",
+    "Abs",
+    "Floor",
+    "Softplus",
+    "HardSwish",
+    "LeakyRelu",
+    "Elu",
+    "Gelu",
+)
+BINARY = ("Add", "Sub", "Mul", "Max", "Min")
+
+
+class Region:
+    """Grows one operator after another on tensors that it already has."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.numbers = np.random.default_rng(seed)
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self.inputs: list[onnx.ValueInfoProto] = []
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.tame: set[str] = set()
+        """Tensors whose values stay moderate."""
+
+    def fresh(self) -> str:
+        return f"t{len(self.shapes)}"
+
+    def input(self, shape: tuple[int, ...]) -> str:
+        name = self.fresh()
+        self.shapes[name] = shape
+        self.inputs.append(helper.make_tensor_value_info(name, FLOAT, shape))
+        return name
+
+    def constant(self, array: np.ndarray) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(array, name))
+        return name
+
+    def weights(self, *shape: int, fan: int = 1) -> str:
+        return self.constant((self.numbers.standard_normal(shape) / math.sqrt(fan)).astype(np.float32))
+
+    def ints(self, *values: int) -> str:
+        return self.constant(np.int64(values))
+
+    def add(self, op_type: str, inputs: list[str], shape: tuple[int, ...], **attributes: object) -> str:
+        name = self.fresh()
+        self.shapes[name] = shape
+        self.nodes.append(helper.make_node(op_type, inputs, [name], **attributes))
+        return name
+
+    def pick(self, ranks: range | None = None) -> str | None:
+        found = [
+            name
+            for name, shape in self.shapes.items()
+            if (ranks is None or len(shape) in ranks) and math.prod(shape) <= 20_000
+        ]
+        return self.random.choice(found[-6:] if self.random.random() < 0.8 else found) if found else None
+
+    # --- one operator each; None where nothing fits
+
+    def unary(self) -> str | None:
+        x = self.pick()
+        if x is None:
+            return None
+        op_type = self.random.choice(UNARY)
+        if op_type == "Exp":
+            x = self.add("Clip", [x, self.constant(np.float32(-3)), self.constant(np.float32(3))], self.shapes[x])
+        return self.add(op_type, [x], self.shapes[x])
+
+    def binary(self) -> str | None:
+        x, y = self.pick(), self.pick()
+        if x is None or y is None:
+            return None
+        try:
+            shape = np.broadcast_shapes(self.shapes[x], self.shapes[y])
+        except ValueError:
+            own = self.shapes[x]
+            kept = tuple(extent if self.random.random() < 0.5 else 1 for extent in own)
+            y, shape = self.weights(*kept[self.random.randrange(len(kept) + 1) :]), own
+        if math.prod(shape) > 20_000:
+            return None
+        return self.add(self.random.choice(BINARY), [x, y], tuple(shape))
+
+    def reshape(self) -> str | None:
+        x = self.pick()
+        if x is None:
+            return None
+        left, factors = math.prod(self.shapes[x]), []
+        while left > 1 and len(factors) < 5:
+            divisors = [d for d in range(2, left + 1) if left % d == 0][:8]
+            factors.append(self.random.choice(divisors))
+            left //= factors[-1]
+        factors.append(left)
+        self.random.shuffle(factors)
+        return self.add("Reshape", [x, self.ints(*factors)], tuple(factors))
+
+    def transpose(self) -> str | None:
+        x = self.pick(range(2, 7))
+        if x is None:
+            return None
+        perm = list(range(len(self.shapes[x])))
+        self.random.shuffle(perm)
+        return self.add("Transpose", [x], tuple(self.shapes[x][axis] for axis in perm), perm=perm)
+
+    def slice(self) -> str | None:
+        x = self.pick(range(1, 7))
+        if x is None:
+            return None
+        shape = self.shapes[x]
+        axis = self.random.randrange(len(shape))
+        if shape[axis] < 2:
+            return None
+        step = self.random.choice([1, 1, 2, -1])
+        start = self.random.randrange(shape[axis])
+        stop = shape[axis] if step > 0 else -shape[axis] - 1
+        extent = len(range(shape[axis])[slice(start, stop if step > 0 else None, step)])
+        parameters = [self.ints(start), self.ints(stop), self.ints(axis), self.ints(step)]
+        return self.add("Slice", [x, *parameters], (*shape[:axis], extent, *shape[axis + 1 :]))
+
+    def concat(self) -> str | None:
+        x = self.pick(range(1, 7))
+        if x is None:
+            return None
+        shape = self.shapes[x]
+        axis = self.random.randrange(len(shape))
+        alike = [
+            name
+            for name, own in self.shapes.items()
+            if len(own) == len(shape)
+            and all(a == b for i, (a, b) in enumerate(zip(own, shape, strict=True)) if i != axis)
+        ]
+        parts = [x, *self.random.choices(alike, k=self.random.randint(1, 3))]
+        extent = sum(self.shapes[part][axis] for part in parts)
+        return self.add("Concat", parts, (*shape[:axis], extent, *shape[axis + 1 :]), axis=axis)
+
+    def pad(self) -> str | None:
+        x = self.pick(range(1, 5))
+        if x is None:
+            return None
+        shape = self.shapes[x]
+        before = [self.random.randint(0, 2) for _ in shape]
+        behind = [self.random.randint(0, 2) for _ in shape]
+        found = tuple(a + b + c for a, b, c in zip(before, shape, behind, strict=True))
+        return self.add("Pad", [x, self.ints(*before, *behind), self.constant(np.float32(0.5))], found)
+
+    def gather(self) -> str | None:
+        x = self.pick(range(1, 5))
+        if x is None:
+            return None
+        shape = self.shapes[x]
+        axis = self.random.randrange(len(shape))
+        indices = self.numbers.integers(-shape[axis], shape[axis], self.random.choice([(3,), (2, 2), ()]))
+        found = (*shape[:axis], *indices.shape, *shape[axis + 1 :])
+        return self.add("Gather", [x, self.constant(np.asarray(indices, np.int64))], found, axis=axis)
+
+    def reduce(self) -> str | None:
+        x = self.pick(range(1, 7))
+        if x is None:
+            return None
+        shape = self.shapes[x]
+        axes = sorted(self.random.sample(range(len(shape)), self.random.randint(1, len(shape))))
+        keep = self.random.random() < 0.5
+        found = tuple(1 if i in axes else e for i, e in enumerate(shape) if keep or i not in axes)
+        op_type = self.random.choice(["ReduceMean", "ReduceMax", "ReduceMin", "ReduceMean"])
+        return self.add(op_type, [x, self.ints(*axes)], found, keepdims=int(keep))
+
+    def softmax(self) -> str | None:
+        x = self.pick(range(1, 6))
+        if x is None:
+            return None
+        return self.add("Softmax", [x], self.shapes[x], axis=self.random.randrange(len(self.shapes[x])))
+
+    def normalise(self) -> str | None:
+        x = self.pick(range(1, 6))
+        if x is None or self.shapes[x][-1] < 4:
+            return None
+        n = self.shapes[x][-1]
+        return self.add("LayerNormalization", [x, self.weights(n), self.weights(n)], self.shapes[x], epsilon=1e-2)
+
+    def matmul(self) -> str | None:
+        x = self.pick(range(2, 5))
+        if x is None:
+            return None
+        *lead, k = self.shapes[x]
+        if self.random.random() < 0.3:
+            turned = self.add(
+                "Transpose",
+                [x],
+                (*lead[:-1], k, lead[-1]),
+                perm=[*range(len(lead) - 1), len(lead), len(lead) - 1],
+            )
+            scaled = self.add("Mul", [turned, self.constant(np.float32(1 / k))], self.shapes[turned])
+            return self.add("MatMul", [x, scaled], (*lead, lead[-1]))
+        n = self.random.choice([1, 3, 16, 33, 70])
+        return self.add("MatMul", [x, self.weights(k, n, fan=k)], (*lead, n))
+
+    def image(self) -> str:
+        spatial = self.random.choice([1, 2, 2, 2, 3])
+        channels = self.random.choice([1, 3, 4, 8, 16, 20])
+        sizes = (self.random.randint(5, 9) for _ in range(spatial))
+        return self.input((self.random.choice([1, 1, 2]), channels, *sizes))
+
+    def conv(self) -> str | None:
+        x = self.pick(range(3, 6))
+        x = x if x is not None and self.random.random() < 0.7 else self.image()
+        n, c, *sizes = self.shapes[x]
+        groups = self.random.choice([g for g in (1, 1, 2, 4, c) if c % g == 0])
+        out = groups * self.random.choice([1, 2, 5, 16]) if groups < c or c == 1 else c
+        spatial = len(sizes)
+        kernel = [self.random.randint(1, min(3, size)) for size in sizes]
+        strides = [self.random.choice([1, 1, 2]) for _ in sizes]
+        dilations = [
+            self.random.choice([1, 1, 2]) if (k - 1) * 2 < size else 1 for k, size in zip(kernel, sizes, strict=True)
+        ]
+        pads = [self.random.randint(0, 1) for _ in range(2 * spatial)]
+        found = tuple(
+            (size + pads[i] + pads[spatial + i] - (kernel[i] - 1) * dilations[i] - 1) // strides[i] + 1
+            for i, size in enumerate(sizes)
+        )
+        if out > 64 or min(found) < 1:
+            return None
+        fan = c // groups * math.prod(kernel)
+        return self.add(
+            "Conv",
+            [x, self.weights(out, c // groups, *kernel, fan=fan), self.weights(out)],
+            (n, out, *found),
+            group=groups,
+            kernel_shape=kernel,
+            strides=strides,
+            dilations=dilations,
+            pads=pads,
+        )
+
+    def conv_transpose(self) -> str | None:
+        x = self.pick(range(4, 5))
+        if x is None or self.shapes[x][1] > 32:
+            return None
+        n, c, h, w = self.shapes[x]
+        stride, kernel, edge, out = self.random.choice([(2, 4, 1, 3), (1, 3, 1, 5), (2, 2, 0, 4), (3, 5, 1, 2)])
+        return self.add(
+            "ConvTranspose",
+            [x, self.weights(c, out, kernel, kernel, fan=c * kernel), self.weights(out)],
+            (n, out, *((size - 1) * stride + kernel - 2 * edge for size in (h, w))),
+            strides=[stride] * 2,
+            kernel_shape=[kernel] * 2,
+            pads=[edge] * 4,
+        )
+
+    def pool(self) -> str | None:
+        x = self.pick(range(3, 6))
+        if x is None or min(self.shapes[x][2:]) < 3:
+            return None
+        n, c, *sizes = self.shapes[x]
+        spatial = len(sizes)
+        kernel = [self.random.randint(1, 3) for _ in sizes]
+        strides = [self.random.randint(1, 2) for _ in sizes]
+        pads = [self.random.randint(0, k // 2) for k in (*kernel, *kernel)]
+        found = tuple(
+            (size + pads[i] + pads[spatial + i] - kernel[i]) // strides[i] + 1 for i, size in enumerate(sizes)
+        )
+        op_type = self.random.choice(["MaxPool", "AveragePool"])
+        return self.add(op_type, [x], (n, c, *found), kernel_shape=kernel, strides=strides, pads=pads)
+
+    def write(self, folder: Path) -> RegionModel:
+        """The region on disk. Outputs are all tensors that nothing reads, and one that something does."""
+        read = {name for node in self.nodes for name in node.input}
+        computed = [node.output[0] for node in self.nodes]
+        ends = [name for name in computed if name not in read]
+        inner = [name for name in computed if name in read]
+        if inner:
+            ends.append(self.random.choice(inner))
+        proto = helper.make_model(
+            helper.make_graph(
+                self.nodes,
+                "random",
+                self.inputs,
+                [helper.make_tensor_value_info(name, FLOAT, self.shapes[name]) for name in ends],
+                self.constants,
+            ),
+            opset_imports=[helper.make_opsetid("", 20)],
+            ir_version=10,
+        )
+        model = ir.from_proto(proto)
+        share_weights([model], folder)
+        write_model(model, folder / "region.onnx")
+        return RegionModel(folder / "region.onnx")
+
+
+STEPS = (
+    "unary", "unary", "binary", "binary", "binary", "reshape", "transpose", "slice", "concat", "pad", "gather", "reduce",
+    "softmax", "normalise", "matmul", "matmul", "conv", "conv", "conv", "conv_transpose", "pool",
+)  # fmt: skip
+
+
+def grow(seed: int) -> Region:
+    """A region of a few inputs and up to twelve operators."""
+    region = Region(seed)
+    for _ in range(region.random.randint(1, 3)):
+        rank = region.random.randint(0, 6)
+        region.input(tuple(region.random.choice([1, 2, 3, 4, 7]) for _ in range(rank)))
+    if region.random.random() < 0.5:
+        region.image()
+    for _ in range(region.random.randint(2, 12)):
+        getattr(region, region.random.choice(STEPS))()
+    if not region.nodes:
+        region.unary()
+    return region

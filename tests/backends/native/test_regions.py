@@ -1,0 +1,54 @@
+"""The native engine on random regions, against float64, on every instruction set that runs here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bricolage.backends.interface import Resources
+from bricolage.backends.native.engine import ISA_VARIABLE, Native
+from bricolage.backends.native.isa import available
+from bricolage.verify.reference import evaluate
+from tests.backends import regions
+from tests.backends.native.random_regions import grow
+
+BOUND = 2e-6
+"""Relative error of float32 over a dozen operators, or the same on values of size one where results cancel."""
+
+
+def check(seed: int, folder: Path, threads: int = 2) -> None:
+    region = grow(seed)
+    folder.mkdir()
+    model = region.write(folder)
+    given = [regions.noise(*info.sizes, seed=seed + i) for i, info in enumerate(model.inputs)]
+    feeds = {info.name: value for info, value in zip(model.inputs, given, strict=True)}
+    exact = evaluate(model.model, feeds, dtype=np.float64)
+    rounded = evaluate(model.model, feeds, dtype=np.float32)
+    kernel = Native().compile(model, "f32", Resources(threads=threads))
+    _, outputs, call = regions.bound(kernel, model, *given)
+    for _ in range(2):
+        call()
+        for info, found in zip(model.outputs, outputs, strict=True):
+            expected = exact[info.name]
+            # What single precision itself makes of it is the yardstick where steps (floor) amplify rounding.
+            own = float(np.linalg.norm(rounded[info.name].astype(np.float64) - expected))
+            error = float(np.linalg.norm(found.astype(np.float64) - expected))
+            scale = float(np.linalg.norm(expected)) + np.sqrt(found.size)
+            assert error <= max(BOUND * scale, 8 * own), f"seed {seed}, {info}: {error / scale:.1e}"
+
+
+@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
+@pytest.mark.parametrize("block", range(4))
+def test_random_regions(isa: object, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
+    for seed in range(10 * block, 10 * block + 10):
+        check(seed, tmp_path / str(seed), threads=1 + seed % 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(50))
+def test_many_random_regions(block: int, tmp_path: Path) -> None:
+    for seed in range(1000 + 100 * block, 1100 + 100 * block):
+        check(seed, tmp_path / str(seed))
