@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib.metadata
 import json
 import os
 import tempfile
@@ -14,7 +15,6 @@ from typing import ClassVar
 
 import numpy as np
 
-import bricolage
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key
 from bricolage.backends.interface import (
@@ -75,7 +75,7 @@ class Native(Backend):
             return Missing("it needs a C compiler and finds none", "pip install 'bricolage[cc]'")
         if toolchain.version() is None:
             return Missing(f"the C compiler '{' '.join(toolchain.compiler() or ())}' does not run", "reinstall it")
-        return Available(f"{bricolage.__version__}+{_generation()[:8]}")
+        return Available(f"{importlib.metadata.version('bricolage')}+{_generation()[:8]}")
 
     def claims(self) -> Iterable[Claim]:
         return engine_claims(self.name, _declines)
