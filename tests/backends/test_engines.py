@@ -58,7 +58,10 @@ def test_it_is_here_with_its_version(backend: Backend) -> None:
 def test_every_variant_of_a_convolutional_network(backend: Backend, resources: Resources, tmp_path: Path) -> None:
     model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
     expected = regions.reference(model, x)
-    for variant in backend.variants("medium"):
+    variants = [
+        variant for variant in backend.variants("medium") if "winograd" not in variant
+    ]  # see native/test_winograd
+    for variant in variants:
         error = regions.error(regions.answer(backend, model, x, variant=variant, resources=resources), expected)
         if variant == "bf16":
             assert 1e-6 < error < 2e-2

@@ -180,7 +180,7 @@ class _Writer:
         own = 0
         if constant_right:
             key = ("panels", id(self.kernel.root))
-            offset = self.weights.add(key, lambda: _panels(p.right(), lanes))  # type: ignore[operator]
+            offset = self.weights.add(key, lambda: panels(p.right(), lanes))  # type: ignore[operator]
             per_batch = p.k * (sum(vectors) * lanes) * 4
             right = f"const float *restrict right = (const float *)(weights + {offset} + b * {per_batch}L);"
         else:
@@ -293,7 +293,7 @@ class _Writer:
             *indented([*body.lines, f"to[c] = {value};"]),
             "}",
         ]
-        tests = [t for index, extent in guards for t in _tests(index, extent)]
+        tests = [t for index, extent in guards for t in tests_of(index, extent)]
         inner = [f"float *restrict to = {run};"]
         if tests:
             zero = f"for (long c = 0; c < {p.runs[-1]}; c++) to[c] = 0.0f;"
@@ -430,7 +430,7 @@ def micro_kernel(name: str, rows: int, vectors: int, lda: int, lanes: int) -> st
     return "\n".join([*lines, "}"])
 
 
-def _panels(right: np.ndarray, lanes: int) -> np.ndarray:
+def panels(right: np.ndarray, lanes: int) -> np.ndarray:
     """[batch, k, n] as panels of two vectors, one after another, the last one of one or two."""
     batch, k, n = right.shape
     wide = 2 * lanes
@@ -461,7 +461,7 @@ def _step(index: Index, of: Index) -> int | None:
     return index.stride(variables[0]) if variables else 0
 
 
-def _tests(index: Index, extent: int) -> list[str]:
+def tests_of(index: Index, extent: int) -> list[str]:
     low, high = index.range
     text = index.c()
     return ([f"{text} >= 0"] if low < 0 else []) + ([f"{text} < {extent}"] if high >= extent else [])
@@ -491,7 +491,7 @@ def depthwise(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa) -> list[Ph
         spot * root.strides[n] + t * root.dilations[n] + (-root.pads[n])
         for n, (spot, t) in enumerate(zip(spots, tap, strict=True))
     ]
-    tests = [t for n, index in enumerate(reads) for t in _tests(index, root.source.shape[2 + n])]
+    tests = [t for n, index in enumerate(reads) for t in tests_of(index, root.source.shape[2 + n])]
     lines = [f"const float *restrict taps = (const float *)(weights + {offset});", *shares(images * math.prod(sizes))]
     inside: list[str] = []
     done = 0

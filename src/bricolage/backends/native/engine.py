@@ -31,18 +31,23 @@ from bricolage.backends.interface import (
     Status,
     require_static,
 )
-from bricolage.backends.native import toolchain
+from bricolage.backends.native import toolchain, winograd
 from bricolage.backends.native.fusion import plan
 from bricolage.backends.native.isa import ISAS, Isa, available
 from bricolage.backends.native.library import generate
-from bricolage.backends.native.lowering import NoRule, lower, lower_operator
+from bricolage.backends.native.lowering import lower, lower_operator
+from bricolage.backends.native.rules import NoRule
+from bricolage.backends.native.tensors import Conv
 from bricolage.graph.graph import Graph, Operator
 from bricolage.graph.prepare import infer
+from bricolage.options import Precision
 from bricolage.runtime.buffers import aligned
 from bricolage.runtime.kernel import Array, Call
 
 ISA_VARIABLE = "BRICOLAGE_NATIVE_ISA"
 """Environment variable that forces an instruction set, for tests and comparisons."""
+_TILES = {"f32": 0, "f32-winograd2": 2, "f32-winograd4": 4}
+"""Largest tile of Winograd's transformation, by variant."""
 _SPINS_ALONE, _SPINS_SHARED = 200_000, 0
 
 
@@ -80,12 +85,16 @@ class Native(Backend):
     def claims(self) -> Iterable[Claim]:
         return engine_claims(self.name, _declines)
 
+    def variants(self, precision: Precision) -> Sequence[str]:
+        del precision  # whether the error of larger tiles is small enough shows when it is verified
+        return tuple(_TILES)
+
     def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
         require_static(region, self.title)
         isa = instruction_set()
         if resources.cache is None:
             with tempfile.TemporaryDirectory(prefix="bricolage-native-") as folder:
-                _build(region, Path(folder), isa, resources.threads)
+                _build(region, Path(folder), isa, resources.threads, _TILES[variant])
                 return _NativeKernel(region, Path(folder), resources)
         key = content_key(region, variant, isa.name, str(resources.threads), _generation())
         target = resources.cache / f"native-{key}"
@@ -94,7 +103,7 @@ class Native(Backend):
             with tempfile.TemporaryDirectory(prefix=f"native-{key}-", dir=target.parent) as folder:
                 made = Path(folder) / "made"
                 made.mkdir()
-                _build(region, made, isa, resources.threads)
+                _build(region, made, isa, resources.threads, _TILES[variant])
                 try:
                     made.replace(target)
                 except OSError:  # another process was faster
@@ -111,12 +120,12 @@ def _declines(graph: Graph, operator: Operator) -> str | None:
 def _generation() -> str:
     """Hash of the generator's own code and of the compiler: other code makes other libraries."""
     digest = hashlib.sha256((toolchain.version() or "").encode())
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def _build(region: RegionModel, folder: Path, isa: Isa, threads: int) -> None:
+def _build(region: RegionModel, folder: Path, isa: Isa, threads: int, tile: int) -> None:
     """Writes the region's library, its constants and the sizes of its memory.
 
     Raises:
@@ -127,7 +136,16 @@ def _build(region: RegionModel, folder: Path, isa: Isa, threads: int) -> None:
         inputs, outputs = lower(region.model)
     except NoRule as reason:
         raise Refused(backend=Native.title, reason=str(reason)) from reason
-    source = generate(plan(inputs, outputs), isa, threads)
+    planned = plan(inputs, outputs)
+    chosen = {
+        transform.m
+        for kernel in planned.kernels
+        if isinstance(kernel.root, Conv)
+        and (transform := winograd.choose(kernel.root, planned, isa, threads, tile)) is not None
+    }
+    if tile and tile not in chosen:
+        raise Refused(backend=Native.title, reason=f"no convolution gains from tiles of {tile}x{tile}")
+    source = generate(planned, isa, threads, tile)
     toolchain.build(source.text, isa.flags, folder / "region.so", Native.title)
     source.weights.tofile(folder / "weights.bin")
     sizes = {"arena": source.arena_bytes, "own": -(-source.own_bytes // 64) * 64, "shared": source.shared_bytes}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bricolage.backends.native import contraction, loops
+from bricolage.backends.native import contraction, loops, winograd
 from bricolage.backends.native.contraction import Phase
 from bricolage.backends.native.functions import MATHS
 from bricolage.backends.native.fusion import Kernel, Plan, kernel_reads
@@ -30,8 +30,9 @@ class Source:
     kernels: tuple[Kernel, ...]
 
 
-def generate(plan: Plan, isa: Isa, threads: int) -> Source:
-    """The library of a plan, for one instruction set and a number of threads."""
+def generate(plan: Plan, isa: Isa, threads: int, tile: int = 0) -> Source:
+    """The library of a plan, for one instruction set and a number of threads. 3×3 convolutions may be done by
+    Winograd's transformation with tiles of up to `tile` outputs a side."""
     weights = Weights()
     helpers: dict[str, str] = {}
     functions: list[str] = []
@@ -39,7 +40,7 @@ def generate(plan: Plan, isa: Isa, threads: int) -> Source:
     own = shared = 0
     since = _Since(plan)
     for number, kernel in enumerate(plan.kernels):
-        phases = _phases(kernel, plan, weights, isa, threads)
+        phases = _phases(kernel, plan, weights, isa, threads, tile)
         sharing = any(phase.shared for phase in phases)
         for part, phase in enumerate(phases):
             name = f"kernel_{number}" + (f"_{part}" if part else "")
@@ -115,8 +116,10 @@ class _Since:
         return a < d and c < b
 
 
-def _phases(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, threads: int) -> list[Phase]:
+def _phases(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, threads: int, tile: int) -> list[Phase]:
     match kernel.root:
+        case Conv() if (transform := winograd.choose(kernel.root, plan, isa, threads, tile)) is not None:
+            return winograd.winograd(kernel, plan, weights, isa, transform)
         case Conv() if contraction.is_depthwise(kernel.root):
             return contraction.depthwise(kernel, plan, weights, isa)
         case Conv() | MatMul():

@@ -1,0 +1,186 @@
+"""Rules of matrix products and convolutions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from bricolage.backends.native.rules.call import Call, NoRule, pads_of, rule
+from bricolage.backends.native.rules.views import pointwise, reshape, scalar, transpose
+from bricolage.backends.native.tensors import Assembly, Constant, Conv, MatMul, Node, Shape
+
+
+@rule("MatMul")
+def matmul(call: Call) -> Node:
+    left, right = call.tensor(0), call.tensor(1)
+    if left.dtype != "float32":
+        raise NoRule(f"MatMul of {left.dtype}")
+    if len(left.shape) == 1:
+        left = reshape(left, (1, *left.shape))
+    if len(right.shape) == 1:
+        right = reshape(right, (*right.shape, 1))
+    if len(right.shape) == 2 and isinstance(right, Constant):
+        rows = math.prod(left.shape[:-1])
+        flat = reshape(left, (rows, left.shape[-1]))
+        return reshape(MatMul((rows, right.shape[1]), "float32", flat, right), call.shape)
+    rank = max(len(left.shape), len(right.shape))
+    left = reshape(left, (1,) * (rank - len(left.shape)) + left.shape)
+    right = reshape(right, (1,) * (rank - len(right.shape)) + right.shape)
+    batch = tuple(np.broadcast_shapes(left.shape[:-2], right.shape[:-2]))
+    return reshape(MatMul((*batch, left.shape[-2], right.shape[-1]), "float32", left, right), call.shape)
+
+
+@rule("Gemm")
+def gemm(call: Call) -> Node:
+    left, right, bias = call.tensor(0), call.tensor(1), call.optional(2)
+    if left.dtype != "float32":
+        raise NoRule(f"Gemm of {left.dtype}")
+    left = transpose(left, (1, 0)) if call.get("transA", 0) else left
+    right = transpose(right, (1, 0)) if call.get("transB", 0) else right
+    alpha, beta = call.get("alpha", 1.0), call.get("beta", 1.0)
+    found: Node = MatMul(call.shape, "float32", left, right)
+    if alpha != 1.0:
+        found = pointwise("mul", found, scalar(alpha))
+    if bias is not None:
+        found = pointwise("add", found, bias if beta == 1.0 else pointwise("mul", bias, scalar(beta)))
+    return found
+
+
+@rule("Conv")
+def conv(call: Call) -> Node:
+    x, weight, bias = call.tensor(0), call.tensor(1), call.optional(2)
+    if x.dtype != "float32" or not isinstance(weight, Constant):
+        raise NoRule("Conv with computed weights" if x.dtype == "float32" else f"Conv of {x.dtype}")
+    kernel = weight.shape[2:]
+    spatial = len(kernel)
+    strides = tuple(call.get("strides") or [1] * spatial)
+    dilations = tuple(call.get("dilations") or [1] * spatial)
+    pads = pads_of(call, x.shape[2:], kernel, strides, dilations)
+    found: Node = _without_padding(
+        Conv(call.shape, "float32", x, weight, strides, tuple(pads[:spatial]), dilations, call.get("group", 1))
+    )
+    if bias is not None:
+        found = pointwise("add", found, reshape(bias, (weight.shape[0], *(1,) * spatial)))
+    return found
+
+
+_FEW = 4
+"""Output places along a dimension for which convolutions are written apart."""
+
+
+def _without_padding(conv: Conv) -> Node:
+    """Along dimensions with few output places, a convolution for each place, with only those kernel taps that do not fall
+    into the padding: in a deep network on short clips most of them do."""
+    assert isinstance(conv.weight, Constant)
+    for axis in range(len(conv.strides)):
+        extent, places, taps = conv.source.shape[2 + axis], conv.shape[2 + axis], conv.weight.shape[2 + axis]
+        if taps == 1 or places > _FEW:
+            continue
+        reads = [
+            [o * conv.strides[axis] + t * conv.dilations[axis] - conv.pads[axis] for t in range(taps)]
+            for o in range(places)
+        ]
+        inside = [[t for t, spot in enumerate(row) if 0 <= spot < extent] for row in reads]
+        if not all(inside) or sum(map(len, inside)) > 0.85 * places * taps:
+            continue
+        parts: list[Node] = []
+        for o, own in enumerate(inside):
+            array = np.ascontiguousarray(conv.weight.array.take(range(own[0], own[-1] + 1), axis=2 + axis))
+            pads = tuple(-reads[o][own[0]] if i == axis else pad for i, pad in enumerate(conv.pads))
+            shape = tuple(1 if i == 2 + axis else size for i, size in enumerate(conv.shape))
+            weight = Constant(array.shape, "float32", array)
+            part = Conv(shape, "float32", conv.source, weight, conv.strides, pads, conv.dilations, conv.groups)
+            parts.append(part if places > 1 else _without_padding(part))
+        if places == 1:
+            return parts[0]
+        starts = tuple(tuple(o if i == 2 + axis else 0 for i in range(len(conv.shape))) for o in range(places))
+        return Assembly(conv.shape, "float32", tuple(parts), starts, (1,) * len(conv.shape), split=True)
+    return conv
+
+
+@rule("ConvTranspose")
+def conv_transpose(call: Call) -> Node:
+    """By output phase: every place modulo the stride sees its own part of the kernel, as an ordinary convolution."""
+    x, weight, bias = call.tensor(0), call.tensor(1), call.optional(2)
+    if x.dtype != "float32" or not isinstance(weight, Constant):
+        raise NoRule("ConvTranspose with computed weights")
+    kernel = weight.shape[2:]
+    spatial = len(kernel)
+    strides = tuple(call.get("strides") or [1] * spatial)
+    if any(d != 1 for d in call.get("dilations") or [1] * spatial) or call.get("group", 1) != 1:
+        raise NoRule("ConvTranspose with dilations or groups")
+    if call.get("auto_pad", "NOTSET") not in ("NOTSET", ""):
+        raise NoRule("ConvTranspose with automatic padding")
+    before = list(call.get("pads") or [0] * (2 * spatial))[:spatial]
+    out = call.shape
+    if any(size % stride for size, stride in zip(out[2:], strides, strict=True)):
+        raise NoRule("ConvTranspose to a size that its stride does not divide")
+    # Output o = s * q + phase takes x[i] * w[k] for s * i - pad + k = o, so k = first + s * t and i = q + shift - t.
+    phases = list(np.ndindex(*strides))
+    taps = [[_phase(*facts) for facts in zip(phase, strides, kernel, before, strict=True)] for phase in phases]
+    columns = reshape(bias, (weight.shape[1], *(1,) * spatial)) if bias is not None else None
+    ones = (1,) * spatial
+    sizes = tuple(size // stride for size, stride in zip(out[2:], strides, strict=True))
+    if len(phases) > 1 and weight.shape[1] * len(phases) <= _NARROW:
+        return _interleaved(x, weight.array, columns, taps, sizes, call.shape)
+    parts: list[Node] = []
+    for own in taps:
+        index = [chosen for chosen, _ in own]
+        array = weight.array[np.ix_(np.arange(weight.shape[0]), np.arange(weight.shape[1]), *index)]
+        turned = np.ascontiguousarray(np.flip(array, tuple(range(2, 2 + spatial))).swapaxes(0, 1))
+        pads = tuple(len(chosen) - 1 - shift for chosen, shift in own)
+        shape = (out[0], out[1], *sizes)
+        part: Node = Conv(shape, "float32", x, Constant(turned.shape, "float32", turned), ones, pads, ones, 1)
+        parts.append(pointwise("add", part, columns) if columns is not None else part)
+    starts = tuple((0, 0, *phase) for phase in phases)
+    return parts[0] if len(parts) == 1 else Assembly(out, "float32", tuple(parts), starts, (1, 1, *strides), split=True)
+
+
+_NARROW = 16
+"""Output channels, all phases together, that one vector can hold."""
+
+
+def _phase(phase: int, stride: int, size: int, edge: int) -> tuple[np.ndarray, int]:
+    """Kernel taps that outputs of a phase see, and `shift`."""
+    first = (phase + edge) % stride
+    if first >= size:
+        raise NoRule("ConvTranspose with a kernel smaller than its stride")
+    return np.arange(first, size, stride), (phase + edge - first) // stride
+
+
+def _interleaved(
+    x: Node,
+    weight: np.ndarray,
+    bias: Node | None,
+    taps: Sequence[Sequence[tuple[np.ndarray, int]]],
+    sizes: Shape,
+    shape: Shape,
+) -> Node:
+    """All phases as the channels of one convolution, where few channels would leave vectors empty."""
+    spatial, c_in, c_out = len(sizes), weight.shape[0], weight.shape[1]
+    low = [min(shift - len(chosen) + 1 for chosen, shift in (own[axis] for own in taps)) for axis in range(spatial)]
+    high = [max(shift for _, shift in (own[axis] for own in taps)) for axis in range(spatial)]
+    span = [last - first + 1 for first, last in zip(low, high, strict=True)]
+    full = np.zeros((len(taps), c_out, c_in, *span), np.float32)
+    for number, own in enumerate(taps):
+        index = np.ix_(np.arange(c_in), np.arange(c_out), *(chosen for chosen, _ in own))
+        turned = np.flip(weight[index], tuple(range(2, 2 + spatial))).swapaxes(0, 1)
+        where = tuple(
+            slice(shift - len(chosen) + 1 - first, shift + 1 - first)
+            for (chosen, shift), first in zip(own, low, strict=True)
+        )
+        full[number][(slice(None), slice(None), *where)] = turned
+    ones = (1,) * spatial
+    array = np.ascontiguousarray(full.reshape(-1, *full.shape[2:]))
+    kernel = Constant(array.shape, "float32", array)
+    pads = tuple(-first for first in low)
+    made: Node = Conv((shape[0], len(array), *sizes), "float32", x, kernel, ones, pads, ones, 1)
+    strides = tuple(size // own for size, own in zip(shape[2:], sizes, strict=True))
+    apart = reshape(made, (shape[0], *strides, c_out, *sizes))
+    order = [0, spatial + 1]
+    for axis in range(spatial):
+        order += [spatial + 2 + axis, 1 + axis]
+    found = reshape(transpose(apart, order), shape)
+    return pointwise("add", found, bias) if bias is not None else found

@@ -1,0 +1,129 @@
+"""Rules of operators that only move data."""
+
+from __future__ import annotations
+
+from bricolage.backends.native.rules.call import Call, NoRule, axis_of, rule
+from bricolage.backends.native.rules.views import broadcast, pad, reshape, take, transpose
+from bricolage.backends.native.tensors import Assembly, Gather, Node, Place, View
+
+
+@rule("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+def reshaped(call: Call) -> Node:
+    return reshape(call.tensor(0), call.shape)
+
+
+@rule("Transpose")
+def transposed(call: Call) -> Node:
+    x = call.tensor(0)
+    return transpose(x, call.get("perm") or tuple(reversed(range(len(x.shape)))))
+
+
+@rule("Expand")
+def expand(call: Call) -> Node:
+    return broadcast(call.tensor(0), call.shape)
+
+
+@rule("Slice")
+def sliced(call: Call) -> Node:
+    x = call.tensor(0)
+    rank = len(x.shape)
+    if call.opset < 10:
+        starts, axes, steps = call.get("starts"), call.get("axes"), None
+    else:
+        starts, axes, steps = call.numbers(1), call.numbers(3), call.numbers(4)
+    if starts is None:
+        raise NoRule("Slice without starts")
+    axes = list(axes) if axes is not None else list(range(len(starts)))
+    steps = steps or [1] * len(starts)
+    begin, step = [0] * rank, [1] * rank
+    for start, axis, by in zip(starts, axes, steps, strict=True):
+        extent = x.shape[axis]
+        begin[axis] = slice(start, None, by).indices(extent)[0]
+        step[axis] = by
+    return take(x, begin, step, call.shape)
+
+
+@rule("Split")
+def split(call: Call) -> tuple[Node, ...]:
+    x = call.tensor(0)
+    axis = axis_of(call, len(x.shape), 0)
+    parts: list[Node] = []
+    start = 0
+    for shape in call.shapes:
+        begin = [start if i == axis else 0 for i in range(len(shape))]
+        parts.append(take(x, begin, [1] * len(shape), shape))
+        start += shape[axis]
+    return tuple(parts)
+
+
+@rule("Concat")
+def concat(call: Call) -> Node:
+    parts = tuple(call.tensor(i) for i in range(len(call.inputs)))
+    rank, axis = len(call.shape), axis_of(call, len(call.shape), 0)
+    starts: list[tuple[int, ...]] = []
+    start = 0
+    for part in parts:
+        starts.append(tuple(start if i == axis else 0 for i in range(rank)))
+        start += part.shape[axis]
+    return Assembly(call.shape, parts[0].dtype, parts, tuple(starts), (1,) * rank)
+
+
+@rule("Pad")
+def padded(call: Call) -> Node:
+    x = call.tensor(0)
+    if call.get("mode", b"constant") not in ("constant", b"constant"):
+        raise NoRule(f"Pad in the mode {call.get('mode')}")
+    pads = call.get("pads") if call.opset < 11 else call.numbers(1)
+    fill = call.get("value", 0.0) if call.opset < 11 else call.scalar(2, 0.0)
+    axes = call.numbers(3) if call.opset >= 18 else None
+    if pads is None or any(amount < 0 for amount in pads):
+        raise NoRule("Pad that cuts")
+    rank = len(x.shape)
+    before = [0] * rank
+    for place, axis in enumerate(axes if axes is not None else range(rank)):
+        before[axis] = pads[place]
+    return pad(x, before, call.shape, fill)
+
+
+@rule("Gather")
+def gathered(call: Call) -> Node:
+    x, indices = call.tensor(0), call.tensor(1)
+    return Gather(call.shape, x.dtype, x, indices, axis_of(call, len(x.shape), 0))
+
+
+@rule("DepthToSpace")
+def depth_to_space(call: Call) -> Node:
+    x, block = call.tensor(0), int(call.get("blocksize"))
+    n, c, h, w = x.shape
+    if call.get("mode", "DCR") == "DCR":
+        inner, perm = (n, block, block, c // block**2, h, w), (0, 3, 4, 1, 5, 2)
+    else:
+        inner, perm = (n, c // block**2, block, block, h, w), (0, 1, 4, 2, 5, 3)
+    return reshape(transpose(reshape(x, inner), perm), call.shape)
+
+
+@rule("Resize", "Upsample")
+def resize(call: Call) -> Node:
+    """Nearest neighbours, enlarged by whole factors: one way to place the samples is then as good as another."""
+    x = call.tensor(0)
+    if call.get("mode", "nearest") != "nearest" or any(b % a for a, b in zip(x.shape, call.shape, strict=True)):
+        raise NoRule("Resize other than to nearest neighbours by whole factors")
+    if call.get("coordinate_transformation_mode", "half_pixel") not in (
+        "half_pixel",
+        "asymmetric",
+        "pytorch_half_pixel",
+    ):
+        raise NoRule(f"Resize with {call.get('coordinate_transformation_mode')}")
+    asymmetric = call.get("coordinate_transformation_mode", "half_pixel") == "asymmetric" or call.op_type == "Upsample"
+    if asymmetric and call.op_type == "Resize" and call.get("nearest_mode", "round_prefer_floor") != "floor":
+        raise NoRule("asymmetric Resize that rounds")
+    if call.get("nearest_mode", "round_prefer_floor") not in ("round_prefer_floor", "round_prefer_ceil", "floor"):
+        raise NoRule(f"Resize with {call.get('nearest_mode')}")
+    factors = [b // a for a, b in zip(x.shape, call.shape, strict=True)]
+    if not asymmetric and call.get("nearest_mode", "round_prefer_floor") == "floor" and any(f > 1 for f in factors):
+        raise NoRule("Resize that rounds half pixels down")
+
+    def mapping(place: Place) -> Place:
+        return tuple(i.split(factor)[0] for i, factor in zip(place, factors, strict=True))
+
+    return View(call.shape, x.dtype, x, mapping)

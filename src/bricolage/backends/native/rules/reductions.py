@@ -1,0 +1,133 @@
+"""Rules of reductions, pooling, softmax and normalisation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bricolage.backends.native.indexing import Index
+from bricolage.backends.native.rules.call import Call, NoRule, axis_of, pads_of, rule
+from bricolage.backends.native.rules.views import pointwise, reshape, transpose
+from bricolage.backends.native.tensors import Constant, Node, Normalise, Place, Reduce, Softmax, View
+
+_REDUCE = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "product"}
+
+
+def reduce(kind: Any, x: Node, axes: Sequence[int]) -> Node:
+    shape = tuple(1 if axis in axes else extent for axis, extent in enumerate(x.shape))
+    divisor = float(math.prod(x.shape[axis] for axis in axes)) if kind == "mean" else 1.0
+    return Reduce(shape, x.dtype, kind, x, tuple(sorted(axes)), divisor)
+
+
+@rule(*_REDUCE, "ReduceL2", "ReduceSumSquare")
+def reduction(call: Call) -> Node:
+    x = call.tensor(0)
+    rank = len(x.shape)
+    axes = call.get("axes") if call.opset < (13 if call.op_type == "ReduceSum" else 18) else call.numbers(1)
+    if not axes:
+        if call.get("noop_with_empty_axes", 0):
+            raise NoRule(f"{call.op_type} over nothing")
+        axes = list(range(rank))
+    axes = [axis % rank for axis in axes]
+    if x.dtype != "float32":
+        raise NoRule(f"{call.op_type} of {x.dtype}")
+    if call.op_type in _REDUCE:
+        found = reduce(_REDUCE[call.op_type], x, axes)
+    else:
+        found = reduce("sum", pointwise("square", x), axes)
+        if call.op_type == "ReduceL2":
+            found = pointwise("sqrt", found)
+    return reshape(found, call.shape)
+
+
+@rule("GlobalAveragePool", "GlobalMaxPool")
+def global_pool(call: Call) -> Node:
+    x = call.tensor(0)
+    return reduce("max" if "Max" in call.op_type else "mean", x, range(2, len(x.shape)))
+
+
+@rule("MaxPool", "AveragePool")
+def pool(call: Call) -> Node:
+    x = call.tensor(0)
+    kernel = list(call.get("kernel_shape"))
+    spatial = len(kernel)
+    strides = list(call.get("strides") or [1] * spatial)
+    dilations = list(call.get("dilations") or [1] * spatial)
+    pads = pads_of(call, x.shape[2:], kernel, strides, dilations)
+    out = call.shape
+    largest = call.op_type == "MaxPool"
+    before = pads[:spatial]
+
+    def mapping(place: Place) -> Place:
+        n, c, rest = place[0], place[1], place[2:]
+        spots = tuple(
+            o * strides[i] + k * dilations[i] - before[i]
+            for i, (o, k) in enumerate(zip(rest[:spatial], rest[spatial:], strict=True))
+        )
+        return (n, c, *spots)
+
+    def guard(place: Place) -> list[tuple[Index, int]]:
+        return [
+            (spot, extent)
+            for spot, extent in zip(mapping(place)[2:], x.shape[2:], strict=True)
+            if spot.range[0] < 0 or spot.range[1] >= extent
+        ]
+
+    windows = View((*out, *kernel), x.dtype, x, mapping, guard, -math.inf if largest else 0.0)
+    axes = tuple(range(len(out), len(out) + spatial))
+    if largest:
+        return reshape(reduce("max", windows, axes), out)
+    if call.get("count_include_pad", 0):
+        if call.get("ceil_mode", 0):
+            raise NoRule("AveragePool that counts pads beyond the image")
+        return reshape(reduce("mean", windows, axes), out)
+    counts = np.ones((), np.float32)
+    for i in range(spatial):
+        spots = np.arange(out[2 + i])[:, None] * strides[i] + np.arange(kernel[i]) * dilations[i] - before[i]
+        counts = counts[..., None] * ((spots >= 0) & (spots < x.shape[2 + i])).sum(axis=1).astype(np.float32)
+    if np.all(counts == math.prod(kernel)):
+        return reshape(reduce("mean", windows, axes), out)
+    factor = Constant(counts.shape, "float32", (1 / counts).astype(np.float32))
+    return pointwise("mul", reshape(reduce("sum", windows, axes), out), factor)
+
+
+_LONGEST_ROW = 16384
+"""Elements of a row that a thread may keep on its stack."""
+
+
+@rule("Softmax")
+def softmax(call: Call) -> Node:
+    x = call.tensor(0)
+    rank = len(x.shape)
+    if max(x.shape, default=1) > _LONGEST_ROW or x.dtype != "float32":
+        raise NoRule("Softmax of rows this long, or of integers")
+    axis = axis_of(call, rank, -1 if call.opset >= 13 else 1)
+    if call.opset < 13 and axis != rank - 1:
+        if math.prod(x.shape[axis:]) > _LONGEST_ROW:
+            raise NoRule("Softmax of rows this long")
+        folded = reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
+        return reshape(Softmax(folded.shape, x.dtype, folded), x.shape)
+    if axis == rank - 1:
+        return Softmax(x.shape, x.dtype, x)
+    perm = [i for i in range(rank) if i != axis] + [axis]
+    turned = transpose(x, perm)
+    return transpose(Softmax(turned.shape, x.dtype, turned), [perm.index(i) for i in range(rank)])
+
+
+@rule("LayerNormalization")
+def layer_normalization(call: Call) -> Node:
+    x, scale, bias = call.tensor(0), call.tensor(1), call.optional(2)
+    axis = axis_of(call, len(x.shape), -1)
+    row = math.prod(x.shape[axis:])
+    if row > _LONGEST_ROW:
+        raise NoRule("LayerNormalization of rows this long")
+    folded = reshape(x, (math.prod(x.shape[:axis]), row))
+    found = pointwise(
+        "mul", Normalise(folded.shape, x.dtype, folded, call.get("epsilon", 1e-5)), reshape(scale, (row,))
+    )
+    if bias is not None:
+        found = pointwise("add", found, reshape(bias, (row,)))
+    return reshape(found, x.shape)

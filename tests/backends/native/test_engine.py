@@ -1,0 +1,120 @@
+"""The native engine as a backend: instruction sets, compilers, caches, forks."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bricolage.backends.interface import Missing, Resources
+from bricolage.backends.native import toolchain
+from bricolage.backends.native.engine import ISA_VARIABLE, Native, instruction_set
+from bricolage.backends.native.isa import available
+from bricolage.errors import Refused
+from tests.backends import regions
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> object:
+    """Forgets which compiler was found, before and after."""
+    toolchain.compiler.cache_clear()
+    toolchain.version.cache_clear()
+    yield
+    monkeypatch.undo()
+    toolchain.compiler.cache_clear()
+    toolchain.version.cache_clear()
+
+
+def test_the_best_instruction_set_is_taken_unless_another_is_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert instruction_set() == available()[0]
+    monkeypatch.setenv(ISA_VARIABLE, "generic")
+    assert instruction_set().name == "generic"
+    monkeypatch.setenv(ISA_VARIABLE, "sparc")
+    with pytest.raises(Refused, match="sparc does not run here"):
+        instruction_set()
+
+
+def test_without_a_compiler_it_is_missing_and_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, compiler: object
+) -> None:
+    monkeypatch.setattr(toolchain.shutil, "which", lambda _name: None)
+    monkeypatch.setattr(toolchain.importlib.util, "find_spec", lambda _name: None)
+    status = Native().status()
+    assert isinstance(status, Missing)
+    assert status.cure == "pip install 'bricolage[cc]'"
+
+
+def test_a_broken_compiler_is_missing_too(monkeypatch: pytest.MonkeyPatch, compiler: object, tmp_path: Path) -> None:
+    broken = tmp_path / "cc"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(broken.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    status = Native().status()
+    assert isinstance(status, Missing)
+    assert "does not run" in status.reason
+
+
+def test_c_that_does_not_compile_is_kept(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"does not compile the generated C \(kept in .*failed\.c\)"):
+        toolchain.build("int f(void) { return nothing; }", (), tmp_path / "region.so", "test")
+    assert "nothing" in (tmp_path / "region.failed.c").read_text()
+    assert not (tmp_path / "region.so").exists()
+
+
+def test_names_never_reach_the_code(tmp_path: Path) -> None:
+    """Tensor names are the model's; the C holds numbers and fixed words."""
+    evil = 'x"); gotcha("'
+    model = regions.region(
+        tmp_path, "a = Relu (x) \n y = MatMul (a, w)", "float[2, 4] x", "float[2, 4] y", w=np.eye(4, dtype=np.float32)
+    )
+    for value in model.model.graph.inputs:
+        value.name = evil
+    cache = tmp_path / "cache"
+    Native().compile(model, "f32", Resources(threads=1, cache=cache))
+    (source,) = cache.glob("native-*/region.c")
+    assert "gotcha" not in source.read_text()
+
+
+def test_a_fork_runs_on(tmp_path: Path) -> None:
+    """A fork has none of the threads; the first run there starts them again."""
+    model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
+    kernel = Native().compile(model, "f32", Resources(threads=2))
+    _, outputs, call = regions.bound(kernel, model, x)
+    call()
+    expected = outputs[0].copy()
+    child = os.fork()
+    if child == 0:
+        outputs[0].fill(0)
+        call()
+        os._exit(0 if np.array_equal(outputs[0], expected) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_several_kernels_live_side_by_side(tmp_path: Path) -> None:
+    model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
+    kernels = [Native().compile(model, "f32", Resources(threads=threads)) for threads in (1, 2, 3, 5)]
+    bound = [regions.bound(kernel, model, x) for kernel in kernels]
+    for _ in range(20):
+        for _, _, call in bound:
+            call()
+    for _, outputs, _ in bound:
+        assert regions.error(outputs, regions.reference(model, x)) < 1e-6
+    del kernels, bound
+
+
+def test_infinities_and_nan_pass_through(tmp_path: Path) -> None:
+    model = regions.region(
+        tmp_path,
+        "a = Relu (x) \n b = Exp (x) \n y = Add (a, b) \n z = Softmax (x)",
+        "float[4] x",
+        "float[4] y, float[4] z",
+    )
+    x = np.float32([1.0, -np.inf, 0.0, -200.0])
+    y, z = regions.answer(Native(), model, x)
+    assert np.allclose(y, [1 + np.e, 0, 1, 0], rtol=1e-6)
+    assert np.allclose(z, np.exp(x - 1) / np.exp(x - 1).sum(), rtol=1e-6)
+    (y, _) = regions.answer(Native(), model, np.float32([np.nan, np.inf, 0.0, 1.0]))
+    assert np.isnan(y[0]) and np.isinf(y[1])

@@ -1,0 +1,162 @@
+"""The plan of fused kernels: what becomes one kernel, and where tensors lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bricolage.backends.native.fusion import Plan, kernel_reads, plan
+from bricolage.backends.native.isa import available
+from bricolage.backends.native.library import generate
+from bricolage.backends.native.lowering import lower
+from bricolage.graph.prepare import infer
+from tests.backends import regions
+
+
+def planned(folder: Path, body: str, inputs: str, outputs: str, **constants: np.ndarray) -> Plan:
+    model = regions.region(folder, body, inputs, outputs, **constants).model
+    infer(model)
+    return plan(*lower(model))
+
+
+def kinds(found: Plan) -> list[str]:
+    return [kernel.kind for kernel in found.kernels]
+
+
+def weights(*shape: int) -> np.ndarray:
+    return np.ones(shape, np.float32)
+
+
+def test_a_convolution_absorbs_bias_residual_and_activation(tmp_path: Path) -> None:
+    found = planned(
+        tmp_path,
+        "a = Conv <pads = [1,1,1,1]> (x, w, b) \n c = Add (a, x) \n y = Relu (c)",
+        "float[1, 8, 6, 6] x",
+        "float[1, 8, 6, 6] y",
+        w=weights(8, 8, 3, 3),
+        b=weights(8),
+    )
+    assert kinds(found) == ["conv"]
+    assert found.arena_bytes == 0
+
+
+def test_two_roots_never_share_a_kernel_and_the_later_one_takes_the_sum(tmp_path: Path) -> None:
+    found = planned(
+        tmp_path,
+        "a = Conv (x, v) \n b = Conv (x, w) \n c = Add (a, b) \n y = Relu (c)",
+        "float[1, 8, 6, 6] x",
+        "float[1, 8, 6, 6] y",
+        v=weights(8, 8, 1, 1),
+        w=weights(8, 8, 1, 1),
+    )
+    assert kinds(found) == ["conv", "conv"]
+
+
+def test_a_diamond_comes_together_in_the_epilogue(tmp_path: Path) -> None:
+    found = planned(
+        tmp_path,
+        "a = MatMul (x, w) \n e = Erf (a) \n o = Add (e, one) \n y = Mul (a, o)",
+        "float[4, 16] x",
+        "float[4, 16] y",
+        w=weights(16, 16),
+        one=np.float32(1),
+    )
+    assert kinds(found) == ["matmul"]
+
+
+def test_a_tensor_that_leaves_is_stored_before_it_is_used_on(tmp_path: Path) -> None:
+    found = planned(
+        tmp_path,
+        "a = MatMul (x, w) \n y = Relu (a)",
+        "float[4, 16] x",
+        "float[4, 16] a, float[4, 16] y",
+        w=weights(16, 16),
+    )
+    assert kinds(found) == ["matmul", "elementwise"]
+
+
+def test_heads_are_split_by_the_store(tmp_path: Path) -> None:
+    """Projection, reshape and transposition are one kernel: the store takes the inverse of the views."""
+    found = planned(
+        tmp_path,
+        """
+        a = MatMul (x, w)
+        r = Reshape (a, s)
+        t = Transpose <perm = [0, 2, 1, 3]> (r)
+        y = MatMul (t, k)
+        """,
+        "float[1, 6, 16] x, float[1, 2, 8, 6] k",
+        "float[1, 2, 6, 6] y",
+        w=weights(16, 16),
+        s=np.int64([1, 6, 2, 8]),
+    )
+    assert kinds(found) == ["matmul", "matmul"]
+    assert found.kernels[0].result.shape == (1, 2, 6, 8)
+
+
+def test_parts_of_a_concatenation_are_stored_in_place(tmp_path: Path) -> None:
+    found = planned(
+        tmp_path,
+        "a = Conv (x, v) \n b = Conv (x, w) \n c = Concat <axis = 1> (a, b) \n y = Conv (c, u)",
+        "float[1, 8, 6, 6] x",
+        "float[1, 4, 6, 6] y",
+        v=weights(8, 8, 1, 1),
+        w=weights(16, 8, 1, 1),
+        u=weights(4, 24, 1, 1),
+    )
+    assert kinds(found) == ["conv", "conv", "conv"]
+    first, second, third = found.kernels
+    assert first.target.home == second.target.home
+    assert (first.target.offset, second.target.offset) == (0, 8), "channels last: eight channels further"
+    assert [buffer.home for buffer in kernel_reads(third, found)] == [first.target.home]
+
+
+def test_padding_along_short_dimensions_is_not_computed(tmp_path: Path) -> None:
+    """Of three taps in depth, the ends of a clip of two frames see two."""
+    found = planned(
+        tmp_path,
+        "a = Conv <pads = [1,1,1,1,1,1]> (x, w, b) \n y = Relu (a)",
+        "float[1, 4, 2, 6, 6] x",
+        "float[1, 4, 2, 6, 6] y",
+        w=weights(4, 4, 3, 3, 3),
+        b=weights(4),
+    )
+    assert kinds(found) == ["conv", "conv"]
+    assert [kernel.root.sources[1].shape for kernel in found.kernels if kernel.root] == [(4, 4, 2, 3, 3)] * 2
+
+
+def test_phases_of_a_transposed_convolution_are_stored_interleaved(tmp_path: Path) -> None:
+    found = planned(
+        tmp_path,
+        "a = ConvTranspose <strides = [2,2], pads = [1,1,1,1]> (x, w) \n y = Relu (a)",
+        "float[1, 8, 4, 4] x",
+        "float[1, 16, 8, 8] y",
+        w=weights(8, 16, 4, 4),
+    )
+    assert kinds(found) == ["conv"] * 4
+    assert sorted(kernel.target.offset for kernel in found.kernels) == [0, 1, 8, 9]
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_a_barrier_stands_only_where_something_depends(tmp_path: Path, parallel: bool) -> None:
+    source = "x" if parallel else "a"
+    found = planned(
+        tmp_path,
+        f"a = MatMul (x, v) \n b = MatMul ({source}, w)",
+        "float[4, 16] x",
+        "float[4, 16] a, float[4, 16] b",
+        v=weights(16, 16),
+        w=weights(16, 16),
+    )
+    text = generate(found, available()[0], 2).text
+    region = text[text.index("static void region(") :]
+    assert region[: region.index("\n}")].count("barrier(") == (0 if parallel else 1)
+
+
+def test_memory_is_used_again_when_nobody_reads_it_any_more(tmp_path: Path) -> None:
+    chain = ["a = MatMul (x, w)", *(f"{b} = MatMul ({a}, w)" for a, b in zip("abcdef", "bcdefg", strict=True))]
+    found = planned(tmp_path, " \n ".join(chain), "float[64, 64] x", "float[64, 64] g", w=weights(64, 64))
+    one = 64 * 64 * 4 + 64
+    assert one < found.arena_bytes <= 2 * one + 256, "two tensors live at a time, however long the chain"
