@@ -12,15 +12,16 @@ from bricolage.errors import BrokenPlugin, DuplicateBackend, MissingBackend, NoB
 
 GROUP = "bricolage.backends"
 
+# Those that compile slowly are tried in this order while there is time: quicker ones first.
 _BUILT_IN: Mapping[str, str] = {
     "onnxruntime": "bricolage.backends.onnxruntime:OnnxRuntime",
     "openvino": "bricolage.backends.openvino:OpenVino",
     "torch": "bricolage.backends.torch:Torch",
+    "native": "bricolage.backends.native.engine:Native",
     "inductor": "bricolage.backends.inductor:Inductor",
     "xla": "bricolage.backends.xla:Xla",
     "tvm": "bricolage.backends.tvm:Tvm",
     "iree": "bricolage.backends.iree:Iree",
-    "native": "bricolage.backends.native.engine:Native",
 }
 
 
