@@ -73,7 +73,6 @@ class Native(Backend):
     name: ClassVar[str] = "native"
     title: ClassVar[str] = "bricolage native"
     kind: ClassVar[Kind] = "engine"
-    compiles_slowly: ClassVar[bool] = True
 
     def status(self) -> Status:
         if toolchain.compiler() is None:

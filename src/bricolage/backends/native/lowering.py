@@ -49,7 +49,30 @@ def lower_operator(node: ir.Node, opset: int) -> str | None:
     return None
 
 
+_CONSTANTS = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
+
+
+def _constant(node: ir.Node) -> Constant:
+    """What a Constant operator holds.
+
+    Raises:
+        NoRule: it is sparse, or text.
+    """
+    for name, attribute in node.attributes.items():
+        if name == "value":
+            array = np.asarray(attribute.value.numpy())
+        elif name in _CONSTANTS:
+            array = np.asarray(attribute.value, _CONSTANTS[name])
+        else:
+            continue
+        if array.dtype.name in C_TYPES and array.size:
+            return Constant(array.shape, array.dtype.name, array)
+    raise NoRule("Constant that is sparse, empty, text or of a type not computed with")
+
+
 def _lower(node: ir.Node, values: Mapping[ir.Value, Node], opset: int) -> tuple[Node, ...]:
+    if node.op_type == "Constant" and not node.domain:
+        return (_constant(node),)
     if node.domain not in ("", "ai.onnx") or node.op_type not in RULES:
         raise NoRule(f"no rule for {node.op_type}")
     inputs = tuple(None if value is None else _known(value, values) for value in node.inputs)

@@ -10,7 +10,7 @@ import numpy as np
 
 from bricolage.backends.native.indexing import Index
 from bricolage.backends.native.rules.call import Call, NoRule, axis_of, pads_of, rule
-from bricolage.backends.native.rules.views import pointwise, reshape, transpose
+from bricolage.backends.native.rules.views import pointwise, reshape, scalar, transpose
 from bricolage.backends.native.tensors import Constant, Node, Normalise, Place, Reduce, Softmax, View
 
 _REDUCE = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "product"}
@@ -118,16 +118,20 @@ def softmax(call: Call) -> Node:
 
 
 @rule("LayerNormalization")
-def layer_normalization(call: Call) -> Node:
+def layer_normalization(call: Call) -> tuple[Node, ...]:
+    """Mean and reciprocal deviation are outputs too; nobody computes them twice who does not ask for them."""
     x, scale, bias = call.tensor(0), call.tensor(1), call.optional(2)
-    axis = axis_of(call, len(x.shape), -1)
+    rank, epsilon = len(x.shape), call.get("epsilon", 1e-5)
+    axis = axis_of(call, rank, -1)
     row = math.prod(x.shape[axis:])
     if row > _LONGEST_ROW:
         raise NoRule("LayerNormalization of rows this long")
     folded = reshape(x, (math.prod(x.shape[:axis]), row))
-    found = pointwise(
-        "mul", Normalise(folded.shape, x.dtype, folded, call.get("epsilon", 1e-5)), reshape(scale, (row,))
-    )
+    found = pointwise("mul", Normalise(folded.shape, x.dtype, folded, epsilon), reshape(scale, (row,)))
     if bias is not None:
         found = pointwise("add", found, reshape(bias, (row,)))
-    return reshape(found, x.shape)
+    axes = range(axis, rank)
+    mean = reduce("mean", x, axes)
+    variance = reduce("mean", pointwise("square", pointwise("sub", x, mean)), axes)
+    deviation = pointwise("sqrt", pointwise("add", variance, scalar(epsilon)))
+    return reshape(found, x.shape), mean, pointwise("reciprocal", deviation)
