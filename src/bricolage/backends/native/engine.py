@@ -48,7 +48,7 @@ ISA_VARIABLE = "BRICOLAGE_NATIVE_ISA"
 """Environment variable that forces an instruction set, for tests and comparisons."""
 _TILES = {"f32": 0, "f32-winograd2": 2, "f32-winograd4": 4}
 """Largest tile of Winograd's transformation, by variant."""
-_SPINS_ALONE, _SPINS_SHARED = 200_000, 0
+_SPINS_ALONE, _SPINS_SHARED = 12_000, 0  # some 0.3 ms, so that another kernel soon has the cores
 
 
 def instruction_set() -> Isa:
