@@ -72,8 +72,12 @@ class Result:
         """bricolage over the best other tool with its 95 % interval. Where the best single backend is our own engine, the
         intervals of both ratios to it are put together, which makes them wider than they are."""
         other = self.best_other
-        if other.name == self.best_single or other.speedup is None or other.speedup_ci is None:
+        if other.name == self.best_single:
             return self.ratio, *self.ratio_ci
+        if other.speedup is None or other.speedup_ci is None:  # out of reach, so not in the race: as `optimize` saw it
+            assert other.median_ms is not None and other.ci_ms is not None
+            low, high = (ms / self.bricolage_ms for ms in other.ci_ms)
+            return other.median_ms / self.bricolage_ms, low, high
         low, high = other.speedup_ci
         return self.ratio / other.speedup, self.ratio_ci[0] / high, self.ratio_ci[1] / low
 
