@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bricolage.backends.interface import Missing, Resources
-from bricolage.backends.native import toolchain
+from bricolage.backends.native import library, toolchain
 from bricolage.backends.native.engine import ISA_VARIABLE, Native, instruction_set
 from bricolage.backends.native.isa import available
 from bricolage.errors import Refused
@@ -57,11 +57,14 @@ def test_a_broken_compiler_is_missing_too(monkeypatch: pytest.MonkeyPatch, compi
     assert "does not run" in status.reason
 
 
-def test_c_that_does_not_compile_is_kept(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"does not compile the generated C \(kept in .*failed\.c\)"):
-        toolchain.build("int f(void) { return nothing; }", (), tmp_path / "region.so", "test")
-    assert "nothing" in (tmp_path / "region.failed.c").read_text()
-    assert not (tmp_path / "region.so").exists()
+def test_c_that_does_not_compile_is_kept_where_the_reason_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(library, "_HEAD", library._HEAD + "#error nothing\n")
+    with pytest.raises(Refused, match=r"does not compile the generated C \(kept in .*\)") as caught:
+        Native().compile(regions.conv_net(tmp_path), "f32", regions.ONE_THREAD)
+    (kept,) = (tmp_path / "cache" / "failed").glob("*.c")
+    assert str(kept) in str(caught.value)
+    assert "#error nothing" in kept.read_text()
 
 
 def test_names_never_reach_the_code(tmp_path: Path) -> None:

@@ -72,23 +72,11 @@ def _of_matmul(root: MatMul) -> Product:
         return tuple(ZERO if extent == 1 else index for index, extent in zip(places, operand.shape[:-2], strict=True))
 
     right = root.right
-    made = (right, lambda b, kk, j: (*own(b, right), kk, j))
-    if isinstance(right, Constant):
-        array = right.array
 
-        def constant_right() -> np.ndarray:
-            return np.broadcast_to(array, (*batch, k, n)).reshape(-1, k, n)
+    def constant_right() -> np.ndarray:
+        assert isinstance(right, Constant)
+        return np.broadcast_to(right.array, (*batch, k, n)).reshape(-1, k, n)
 
-        return Product(
-            math.prod(batch),
-            m,
-            n,
-            k,
-            lambda b, i, j: (*unflatten(b, batch), i, j),
-            lambda b, i, kk: (root.left, (*own(b, root.left), i, kk), []),
-            (k,),
-            constant_right,
-        )
     return Product(
         math.prod(batch),
         m,
@@ -97,7 +85,7 @@ def _of_matmul(root: MatMul) -> Product:
         lambda b, i, j: (*unflatten(b, batch), i, j),
         lambda b, i, kk: (root.left, (*own(b, root.left), i, kk), []),
         (k,),
-        made,
+        constant_right if isinstance(right, Constant) else (right, lambda b, kk, j: (*own(b, right), kk, j)),
     )
 
 

@@ -11,7 +11,6 @@ An assembly (a concatenation, say) is no kernel: its parts are stored where they
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
@@ -47,7 +46,7 @@ _CHEAP_ELEMENTS = 2048
 class Buffer:
     """Memory of a tensor: `strides` in elements, `offset` in elements from the start of `home`.
 
-    `home` is ("input", position), ("output", position), ("arena", number) or ("constant", number).
+    `home` is ("input", position), ("output", position) or ("arena", number).
     """
 
     home: tuple[str, int]
@@ -335,15 +334,3 @@ def kernel_reads(kernel: Kernel, plan: Plan) -> list[Buffer]:
         elif node is kernel.result or own is None:
             todo.extend(node.sources)
     return list(found)
-
-
-def work(node: Node) -> int:
-    """Multiply-adds of a root."""
-    match node:
-        case Conv():
-            return node.elements * math.prod(node.weight.shape[1:])
-        case MatMul():
-            return node.elements * node.left.shape[-1]
-        case Reduce() | Softmax() | Normalise():
-            return node.sources[0].elements
-    return node.elements

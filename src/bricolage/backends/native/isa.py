@@ -18,10 +18,7 @@ class Isa:
     """Processor flags (`/proc/cpuinfo`) without which it cannot run."""
     lanes: int
     rows: int
-    """Rows of a tile that is two vectors wide; one vector wide it has twice as many."""
-
-    def most_rows(self, vectors: int) -> int:
-        return self.rows if vectors == 2 else 2 * self.rows
+    """Rows of a tile, which is two vectors wide."""
 
 
 ISAS = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from bricolage.cache import cache_directory
 from bricolage.errors import Refused
 
 _FLAGS = (
@@ -55,7 +57,7 @@ def build(text: str, flags: tuple[str, ...], library: Path, title: str) -> None:
     """Compiles `text` to a shared library. The C lies beside it.
 
     Raises:
-        Refused: there is no compiler, or it does not take the text, which is then kept for a report.
+        Refused: there is no compiler, or it does not take the text, which is then kept in the cache folder for a report.
     """
     command = compiler()
     if command is None:
@@ -66,8 +68,10 @@ def build(text: str, flags: tuple[str, ...], library: Path, title: str) -> None:
         [*command, *_FLAGS, *flags, "-o", str(library), str(source), "-lm"], capture_output=True, text=True, check=False
     )
     if ran.returncode != 0:
-        kept = source.with_suffix(".failed.c")
-        source.replace(kept)
+        # Not beside the library: that folder goes when nothing came of it.
+        kept = cache_directory() / "failed" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.c"
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(text)
         told = next((line for line in ran.stderr.splitlines() if "error" in line), ran.stderr.strip())
-        reason = f"{command[0]} does not compile the generated C (kept in {kept}): {told}"
-        raise Refused(backend=title, reason=reason[:_LONGEST_REASON])
+        told = told[:_LONGEST_REASON]
+        raise Refused(backend=title, reason=f"{command[0]} does not compile the generated C (kept in {kept}): {told}")
