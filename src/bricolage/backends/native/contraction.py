@@ -9,131 +9,31 @@ kernel's epilogue computes on it and stores.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from bricolage.backends.native.fusion import Kernel, Plan
-from bricolage.backends.native.indexing import ZERO, Index, Var, flatten, unflatten, variable
+from bricolage.backends.native.indexing import ZERO, Index, flatten, variable
 from bricolage.backends.native.isa import Isa
-from bricolage.backends.native.loops import Body, Weights, address, indented, pointer, shares
-from bricolage.backends.native.tensors import Constant, Conv, MatMul, Node, Place, View
+from bricolage.backends.native.loops import (
+    Body,
+    Phase,
+    Weights,
+    address,
+    indented,
+    pointer,
+    shares,
+    step_of,
+    tests_of,
+    trace,
+)
+from bricolage.backends.native.products import Product, product
+from bricolage.backends.native.tensors import Conv, MatMul
 
 _BLOCK_BYTES = 192 * 1024
 """Packed rows that are multiplied before the next are packed: a part of the second-level cache."""
-
-
-@dataclass
-class Phase:
-    """Lines of a function `(io, arena, weights, own, shared, tid, threads)`; a barrier stands between phases."""
-
-    lines: list[str]
-    own: int = 0
-    """Bytes of scratch memory that each thread needs."""
-    shared: int = 0
-    """Bytes of scratch memory that the threads share."""
-    helpers: dict[str, str] = field(default_factory=dict)
-    """Functions that it calls, by name."""
-
-
-@dataclass(frozen=True)
-class Product:
-    """A contraction in matrix form, `batch` times over."""
-
-    batch: int
-    m: int
-    n: int
-    k: int
-    root_place: Callable[[Index, Index, Index], Place]
-    """Place in the root of (batch, m, n)."""
-    left: Callable[[Index, Index, Index], tuple[Node, Place, list[tuple[Index, int]]]]
-    """What A[m, k] of a batch is: a tensor, a place in it, and guards outside of which it is zero."""
-    runs: tuple[int, ...]
-    """Extents that k is made of; the last one is the longest run in which only the last dimension of A's place moves."""
-    right: Callable[[], np.ndarray] | tuple[Node, Callable[[Index, Index, Index], Place]]
-    """B as an array [batch, k, n], made when it is needed; or a tensor and the place of (batch, k, n) in it."""
-
-
-# --- the two contractions as products -------------------------------------------------------------------------------
-
-
-def product(root: MatMul | Conv, lanes: int) -> Product:
-    return _of_matmul(root) if isinstance(root, MatMul) else _of_conv(root, lanes)
-
-
-def _of_matmul(root: MatMul) -> Product:
-    *batch, m, n = root.shape
-    k = root.left.shape[-1]
-
-    def own(b: Index, operand: Node) -> Place:
-        places = unflatten(b, batch)
-        return tuple(ZERO if extent == 1 else index for index, extent in zip(places, operand.shape[:-2], strict=True))
-
-    right = root.right
-
-    def constant_right() -> np.ndarray:
-        assert isinstance(right, Constant)
-        return np.broadcast_to(right.array, (*batch, k, n)).reshape(-1, k, n)
-
-    return Product(
-        math.prod(batch),
-        m,
-        n,
-        k,
-        lambda b, i, j: (*unflatten(b, batch), i, j),
-        lambda b, i, kk: (root.left, (*own(b, root.left), i, kk), []),
-        (k,),
-        constant_right if isinstance(right, Constant) else (right, lambda b, kk, j: (*own(b, right), kk, j)),
-    )
-
-
-def _of_conv(root: Conv, lanes: int) -> Product:
-    """Groups are joined, with zeros between them, until their channels fill a vector."""
-    images, channels, *sizes = root.shape
-    taps = root.weight.shape[2:]
-    groups = root.groups
-    joined = 1
-    while groups % (2 * joined) == 0 and joined * channels // groups < lanes:
-        joined *= 2
-    batch = groups // joined
-    c_in, c_out = root.source.shape[1] // batch, channels // batch
-
-    def left(b: Index, i: Index, kk: Index) -> tuple[Node, Place, list[tuple[Index, int]]]:
-        image, *spots = unflatten(i, (images, *sizes))
-        *tap, c = unflatten(kk, (*taps, c_in))
-        read: list[Index] = []
-        guards: list[tuple[Index, int]] = []
-        for axis, (spot, t) in enumerate(zip(spots, tap, strict=True)):
-            at = spot * root.strides[axis] + t * root.dilations[axis] + (-root.pads[axis])
-            extent = root.source.shape[2 + axis]
-            if at.range[0] < 0 or at.range[1] >= extent:
-                guards.append((at, extent))
-            read.append(at)
-        return root.source, (image, b * c_in + c, *read), guards
-
-    def right() -> np.ndarray:
-        assert isinstance(root.weight, Constant)
-        weight = root.weight.array.reshape(batch, joined, c_out // joined, c_in // joined, *taps)
-        full = np.zeros((batch, math.prod(taps), c_in, c_out), np.float32)
-        flat = weight.reshape(batch, joined, c_out // joined, c_in // joined, -1)
-        for j in range(joined):
-            rows = slice(j * (c_in // joined), (j + 1) * (c_in // joined))
-            columns = slice(j * (c_out // joined), (j + 1) * (c_out // joined))
-            full[:, :, rows, columns] = flat[:, j].transpose(0, 3, 2, 1)
-        return full.reshape(batch, -1, c_out)
-
-    def root_place(b: Index, i: Index, j: Index) -> Place:
-        image, *spots = unflatten(i, (images, *sizes))
-        return (image, b * c_out + j, *spots)
-
-    return Product(
-        batch, images * math.prod(sizes), c_out, c_in * math.prod(taps), root_place, left, (*taps, c_in), right
-    )
-
-
-# --- the product as C -----------------------------------------------------------------------------------------------
 
 
 def contraction(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, threads: int) -> list[Phase]:
@@ -259,7 +159,7 @@ class _Writer:
         if found is None:
             return None
         base, index = found
-        m_step, k_step = (_step(index, v) for v in (i, kk))
+        m_step, k_step = (step_of(index, v) for v in (i, kk))
         if m_step is None or k_step != (1 if self.p.k > 1 else 0) or (self.p.m > 1 and m_step < 1):
             return None
         origin = index.substitute(dict.fromkeys((*i.variables, *kk.variables), ZERO))
@@ -431,94 +331,3 @@ def panels(right: np.ndarray, lanes: int) -> np.ndarray:
         last[:, :, :rest] = right[:, :, full * wide :]
         parts.append(last.reshape(batch, -1))
     return np.ascontiguousarray(np.concatenate(parts, axis=1), dtype=np.float32)
-
-
-def trace(node: Node, place: Place, plan: Plan) -> tuple[str, Index] | None:
-    """Where in memory an element lies, as a pointer in C and an index; None if it is computed or guarded."""
-    while node not in plan.buffers:
-        if not isinstance(node, View) or node.guard is not None:
-            return None
-        place = node.mapping(place)
-        node = node.source
-    buffer = plan.buffers[node]
-    return pointer(buffer), address(buffer, place)
-
-
-def _step(index: Index, of: Index) -> int | None:
-    variables = [v for v in of.variables if isinstance(v, Var)]
-    return index.stride(variables[0]) if variables else 0
-
-
-def tests_of(index: Index, extent: int) -> list[str]:
-    low, high = index.range
-    text = index.c()
-    return ([f"{text} >= 0"] if low < 0 else []) + ([f"{text} < {extent}"] if high >= extent else [])
-
-
-# --- depthwise ------------------------------------------------------------------------------------------------------
-
-
-def is_depthwise(root: Conv) -> bool:
-    return root.groups > 1 and root.groups == root.shape[1] == root.source.shape[1]
-
-
-def depthwise(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa) -> list[Phase]:
-    """A convolution of each channel by itself: vectors of channels, all taps of an output pixel at once."""
-    root = kernel.root
-    assert isinstance(root, Conv) and isinstance(root.weight, Constant)
-    weight = root.weight
-    images, channels, *sizes = root.shape
-    taps = weight.shape[2:]
-    offset = weights.add(
-        ("depthwise", id(root)), lambda: np.ascontiguousarray(weight.array.reshape(channels, -1).T, dtype=np.float32)
-    )
-    o = variable("o", images * math.prod(sizes))
-    image, *spots = unflatten(o, (images, *sizes))
-    tap = [variable(f"t{n}", extent) for n, extent in enumerate(taps)]
-    reads = [
-        spot * root.strides[n] + t * root.dilations[n] + (-root.pads[n])
-        for n, (spot, t) in enumerate(zip(spots, tap, strict=True))
-    ]
-    tests = [t for n, index in enumerate(reads) for t in tests_of(index, root.source.shape[2 + n])]
-    lines = [f"const float *restrict taps = (const float *)(weights + {offset});", *shares(images * math.prod(sizes))]
-    inside: list[str] = []
-    done = 0
-    for count in (4 * isa.lanes, isa.lanes, 1):
-        blocks = (channels - done) // count
-        if not blocks:
-            continue
-        c = variable("q", blocks) * count + done
-        j = variable("j", count)
-        found = trace(root.source, (image, c + j, *reads), plan)
-        vectors = count // isa.lanes
-        contiguous = found is not None and _step(found[1], j) == 1
-        w = f"taps + {(flatten(tap, taps) * channels + c).c()}"
-        if vectors and contiguous:
-            assert found is not None
-            start = found[1].substitute(dict.fromkeys(j.variables, ZERO))
-            declared = [f"vec acc{v} = {{0}};" for v in range(vectors)]
-            step = [f"const float *x = {found[0]} + {start.c()}, *w = {w};"]
-            step += [f"acc{v} += load(x + {v * isa.lanes}) * load(w + {v * isa.lanes});" for v in range(vectors)]
-            finish = [f"*(vec *)(tile + {v * isa.lanes}) = acc{v};" for v in range(vectors)]
-        else:
-            body = Body(plan, weights, kernel.target)
-            value = body.value(root.source, (image, c + j, *reads))
-            declared = [f"for (long j = 0; j < {count}; j++) tile[j] = 0.0f;"]
-            step = [f"const float *w = {w};", f"for (long j = 0; j < {count}; j++) {{"]
-            step += [*indented([*body.lines, f"tile[j] += {value} * w[j];"]), "}"]
-            finish = []
-        over = [f"if ({' && '.join(tests)}) {{", *indented(step), "}"] if tests else ["{", *indented(step), "}"]
-        for n, extent in reversed(list(enumerate(taps))):
-            if extent > 1:
-                over = [f"for (long t{n} = 0; t{n} < {extent}; t{n}++) {{", *indented(over), "}"]
-        place = kernel.place_of_result((image, c + j, *spots))
-        body = Body(plan, weights, kernel.target)
-        body.bind(root, "tile[j]")
-        value = body.value(kernel.result, place)
-        store = f"{pointer(kernel.target)}[{address(kernel.target, place).c()}] = {value};"
-        block = [f"float tile[{count}] __attribute__((aligned(64)));", *declared, *over, *finish]
-        block += ["#pragma GCC ivdep", f"for (long j = 0; j < {count}; j++) {{", *indented([*body.lines, store]), "}"]
-        inside += [f"for (long q = 0; q < {blocks}; q++) {{", *indented(block), "}"]
-        done += blocks * count
-    lines += ["for (long o = begin; o < end; o++) {", *indented(inside), "}"]
-    return [Phase(lines)]

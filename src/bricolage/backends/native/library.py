@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bricolage.backends.native import contraction, loops, winograd
-from bricolage.backends.native.contraction import Phase
+from bricolage.backends.native import contraction, depthwise, loops, winograd
 from bricolage.backends.native.functions import MATHS
 from bricolage.backends.native.fusion import Kernel, Plan, kernel_reads
 from bricolage.backends.native.isa import Isa
-from bricolage.backends.native.loops import Weights, indented, pointer
+from bricolage.backends.native.loops import Phase, Weights, indented, pointer
 from bricolage.backends.native.tensors import C_TYPES, Conv, MatMul, Normalise, Reduce, Softmax
 from bricolage.backends.native.threads import THREADS
 
@@ -120,8 +119,8 @@ def _phases(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, threads: int
     match kernel.root:
         case Conv() if (transform := winograd.choose(kernel.root, plan, isa, threads, tile)) is not None:
             return winograd.winograd(kernel, plan, weights, isa, transform)
-        case Conv() if contraction.is_depthwise(kernel.root):
-            return contraction.depthwise(kernel, plan, weights, isa)
+        case Conv() if depthwise.is_depthwise(kernel.root):
+            return depthwise.depthwise(kernel, plan, weights, isa)
         case Conv() | MatMul():
             return contraction.contraction(kernel, plan, weights, isa, threads)
         case Softmax() | Normalise():

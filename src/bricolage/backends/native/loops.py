@@ -177,6 +177,7 @@ def memory_order(buffer: Buffer) -> list[int]:
 
 
 def indented(lines: Sequence[str], depth: int = 1) -> list[str]:
+    """Lines further to the right."""
     return ["  " * depth + line for line in lines]
 
 
@@ -185,6 +186,43 @@ def shares(count: int) -> list[str]:
     return [
         f"const long begin = {count}L * tid / threads, end = {count}L * (tid + 1) / threads;",
     ]
+
+
+@dataclass
+class Phase:
+    """Lines of a function `(io, arena, weights, own, shared, tid, threads)`; a barrier stands between phases."""
+
+    lines: list[str]
+    own: int = 0
+    """Bytes of scratch memory that each thread needs."""
+    shared: int = 0
+    """Bytes of scratch memory that the threads share."""
+    helpers: dict[str, str] = field(default_factory=dict)
+    """Functions that it calls, by name."""
+
+
+def trace(node: Node, place: Place, plan: Plan) -> tuple[str, Index] | None:
+    """Where in memory an element lies, as a pointer in C and an index; None if it is computed or guarded."""
+    while node not in plan.buffers:
+        if not isinstance(node, View) or node.guard is not None:
+            return None
+        place = node.mapping(place)
+        node = node.source
+    buffer = plan.buffers[node]
+    return pointer(buffer), address(buffer, place)
+
+
+def step_of(index: Index, of: Index) -> int | None:
+    """What a step of the loop variable that `of` is adds to an index; None where that depends on the place."""
+    variables = [v for v in of.variables if isinstance(v, Var)]
+    return index.stride(variables[0]) if variables else 0
+
+
+def tests_of(index: Index, extent: int) -> list[str]:
+    """Conditions in C under which an index lies from 0 to `extent`, without those that always hold."""
+    low, high = index.range
+    text = index.c()
+    return ([f"{text} >= 0"] if low < 0 else []) + ([f"{text} < {extent}"] if high >= extent else [])
 
 
 # --- element-wise ---------------------------------------------------------------------------------------------------
