@@ -14,10 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bricolage.backends.native.fusion import Kernel, Plan
-from bricolage.backends.native.indexing import ZERO, Index, flatten, variable
-from bricolage.backends.native.isa import Isa
-from bricolage.backends.native.loops import (
+from bricolage.backends.native.body import (
     Body,
     Phase,
     Weights,
@@ -29,6 +26,9 @@ from bricolage.backends.native.loops import (
     tests_of,
     trace,
 )
+from bricolage.backends.native.fusion import Kernel, Plan
+from bricolage.backends.native.indexing import ZERO, Index, flatten, variable
+from bricolage.backends.native.isa import Isa
 from bricolage.backends.native.products import Product, product
 from bricolage.backends.native.tensors import Conv, MatMul
 
@@ -52,86 +52,88 @@ class _Writer:
     threads: int
     p: Product
 
-    def phases(self) -> list[Phase]:
+    def __post_init__(self) -> None:
         p, lanes = self.p, self.isa.lanes
         self.helpers: dict[str, str] = {}
-        b, i, kk = variable("b", p.batch), variable("m", p.m), variable("k", p.k)
-        direct = self._direct(b, i, kk)
-        constant_right = callable(p.right)
+        self.direct = self._direct(variable("b", p.batch), variable("m", p.m), variable("k", p.k))
+        self.tiles = -(-p.m // self.isa.rows)
         wide = 2 * lanes
-        columns = [(start, min(wide, p.n - start)) for start in range(0, p.n, wide)]
-        vectors = [2 if width > lanes else 1 for _, width in columns]
-        by_columns = constant_right and p.batch == 1 and p.n > p.m and len(columns) >= 2 * self.threads
-        tiles = -(-p.m // self.isa.rows)
-        rows_in_block = max(self.isa.rows, _BLOCK_BYTES // (4 * p.k)) if direct is None else p.m
+        self.columns = [(start, min(wide, p.n - start)) for start in range(0, p.n, wide)]
+        self.vectors = [2 if width > lanes else 1 for _, width in self.columns]
+
+    def phases(self) -> list[Phase]:
+        """Work is shared by columns where there are more of them than rows: each thread then reads its own weights only."""
+        p = self.p
+        many = p.n > p.m and len(self.columns) >= 2 * self.threads
+        return self._by_columns() if callable(p.right) and p.batch == 1 and many else [self._by_rows()]
+
+    def _constant_right(self) -> str:
+        """Where the packed weights of a batch are, as a declaration."""
+        p, lanes = self.p, self.isa.lanes
+        offset = self.weights.add(("panels", id(self.kernel.root)), lambda: panels(p.right(), lanes))  # type: ignore[operator]
+        per_batch = p.k * (sum(self.vectors) * lanes) * 4
+        return f"const float *restrict right = (const float *)(weights + {offset} + b * {per_batch}L);"
+
+    def _by_columns(self) -> list[Phase]:
+        """Rows are packed together first, where they must be; then each thread multiplies all of them with its panels."""
+        p = self.p
         phases: list[Phase] = []
-        own = 0
-        if constant_right:
-            key = ("panels", id(self.kernel.root))
-            offset = self.weights.add(key, lambda: panels(p.right(), lanes))  # type: ignore[operator]
-            per_batch = p.k * (sum(vectors) * lanes) * 4
-            right = f"const float *restrict right = (const float *)(weights + {offset} + b * {per_batch}L);"
-        else:
-            own += sum(vectors) * lanes * p.k * 4
-            right = "float *restrict right = (float *)own;"
-        own = -(-own // 64) * 64
-        if by_columns:
-            if direct is None:
-                shared = p.m * p.k * 4
-                phases.append(
-                    Phase(
-                        [
-                            *shares(p.m),
-                            "const long b = 0;",
-                            "float *restrict block = (float *)shared;",
-                            *self._pack_rows("begin", "end", "0"),
-                        ],
-                        shared=shared,
-                    )
-                )
-            left, lda = direct if direct is not None else ("(const float *)shared", p.k)
-            body = [
+        right = self._constant_right()
+        if self.direct is None:
+            pack = [
+                *shares(p.m),
                 "const long b = 0;",
-                right,
-                *shares(len(columns)),
-                "for (long panel = begin; panel < end; panel++) {",
-                *indented(self._columns(len(columns), vectors, self._tiles("0", str(tiles), tiles, left, lda, "0"))),
-                "}",
+                "float *restrict block = (float *)shared;",
+                *self._pack_rows("begin", "end", "0"),
             ]
-            phases.append(Phase(body, own=own, helpers=self.helpers))
-            return phases
-        blocks = -(-p.m // rows_in_block) if direct is None else 1
+            phases.append(Phase(pack, shared=p.m * p.k * 4))
+        left, lda = self.direct if self.direct is not None else ("(const float *)shared", p.k)
+        body = [
+            "const long b = 0;",
+            right,
+            *shares(len(self.columns)),
+            "for (long panel = begin; panel < end; panel++) {",
+            *indented(self._panel(self._tiles("0", str(self.tiles), left, lda, "0"))),
+            "}",
+        ]
+        return [*phases, Phase(body, helpers=self.helpers)]
+
+    def _by_rows(self) -> Phase:
+        """Each thread takes batches, or rows, and goes through all panels with one block of rows after another."""
+        p, tiles = self.p, self.tiles
+        own = 0
+        pack_right: list[str] = []
+        if callable(p.right):
+            right = self._constant_right()
+        else:
+            own = -(-sum(self.vectors) * self.isa.lanes * p.k * 4 // 64) * 64
+            right = "float *restrict right = (float *)own;"
+            pack_right = self._pack_right(self.columns, self.vectors)
         lines: list[str] = []
-        if direct is None:
-            left, lda = "block", p.k
-            block_tiles = -(-tiles // blocks)
+        if self.direct is None:
+            left, lda, origin = "block", p.k, "start"
+            rows_in_block = max(self.isa.rows, _BLOCK_BYTES // (4 * p.k))
+            block_tiles = -(-tiles // -(-p.m // rows_in_block))
             lines.append(f"float *restrict block = (float *)(own + {own});")
             own += (block_tiles + 1) * self.isa.rows * p.k * 4
         else:
-            left, lda = direct
+            (left, lda), origin = self.direct, "0"
             block_tiles = tiles
         over_columns = [
-            f"for (long panel = 0; panel < {len(columns)}; panel++) {{",
-            *indented(
-                self._columns(
-                    len(columns),
-                    vectors,
-                    self._tiles("first", "last", tiles, left, lda, "start" if direct is None else "0"),
-                )
-            ),
+            f"for (long panel = 0; panel < {len(self.columns)}; panel++) {{",
+            *indented(self._panel(self._tiles("first", "last", left, lda, origin))),
             "}",
         ]
         work = [
             f"for (long first = low; first < high; first += {block_tiles}) {{",
             f"  const long last = first + {block_tiles} < high ? first + {block_tiles} : high;",
         ]
-        if direct is None:
+        if self.direct is None:
             work += [
                 f"  const long start = {p.m}L * first / {tiles}, stop = {p.m}L * last / {tiles};",
                 *indented(self._pack_rows("start", "stop", "start")),
             ]
         work += [*indented(over_columns), "}"]
-        pack_right = [] if constant_right else self._pack_right(columns, vectors)
         if p.batch >= self.threads and p.batch > 1:
             lines += [
                 *shares(p.batch),
@@ -147,8 +149,7 @@ class _Writer:
                 *indented(work),
                 "}",
             ]
-        phases.append(Phase(lines, own=own, helpers=self.helpers))
-        return phases
+        return Phase(lines, own=own, helpers=self.helpers)
 
     def _direct(self, b: Index, i: Index, kk: Index) -> tuple[str, int] | None:
         """Pointer to row 0 of A as C, and the distance of its rows, if its elements lie in memory as rows."""
@@ -231,9 +232,9 @@ class _Writer:
             offset += count * padded * p.k
         return lines
 
-    def _columns(self, count: int, vectors: Sequence[int], tiles: Callable[[int, int], list[str]]) -> list[str]:
+    def _panel(self, tiles: Callable[[int, int], list[str]]) -> list[str]:
         """The work on one panel: all but the last have the full width."""
-        p, lanes = self.p, self.isa.lanes
+        p, lanes, vectors, count = self.p, self.isa.lanes, self.vectors, len(self.columns)
         last = p.n - (count - 1) * 2 * lanes
         narrow = last < 2 * lanes
         full = count - 1 if narrow else count
@@ -249,11 +250,9 @@ class _Writer:
             ]
         return [*lines, *(tiles(2, 2 * lanes) if full else tiles(vectors[-1], last))]
 
-    def _tiles(
-        self, first: str, last: str, tiles: int, left: str, lda: int, origin: str
-    ) -> Callable[[int, int], list[str]]:
+    def _tiles(self, first: str, last: str, left: str, lda: int, origin: str) -> Callable[[int, int], list[str]]:
         """Writes the loop over the tiles of a panel, given its vectors and the columns that count."""
-        p, lanes = self.p, self.isa.lanes
+        p, lanes, tiles = self.p, self.isa.lanes, self.tiles
 
         def write(vectors: int, width: int) -> list[str]:
             small, large = p.m // tiles, -(-p.m // tiles)

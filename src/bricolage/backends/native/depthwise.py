@@ -6,10 +6,7 @@ import math
 
 import numpy as np
 
-from bricolage.backends.native.fusion import Kernel, Plan
-from bricolage.backends.native.indexing import ZERO, flatten, unflatten, variable
-from bricolage.backends.native.isa import Isa
-from bricolage.backends.native.loops import (
+from bricolage.backends.native.body import (
     Body,
     Phase,
     Weights,
@@ -21,6 +18,9 @@ from bricolage.backends.native.loops import (
     tests_of,
     trace,
 )
+from bricolage.backends.native.fusion import Kernel, Plan
+from bricolage.backends.native.indexing import ZERO, flatten, unflatten, variable
+from bricolage.backends.native.isa import Isa
 from bricolage.backends.native.tensors import Constant, Conv
 
 

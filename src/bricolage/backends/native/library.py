@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from bricolage.backends.native import contraction, depthwise, loops, winograd
+from bricolage.backends.native.body import Phase, Weights, indented, pointer
 from bricolage.backends.native.functions import MATHS
 from bricolage.backends.native.fusion import Kernel, Plan, kernel_reads
 from bricolage.backends.native.isa import Isa
-from bricolage.backends.native.loops import Phase, Weights, indented, pointer
 from bricolage.backends.native.tensors import C_TYPES, Conv, MatMul, Normalise, Reduce, Softmax
 from bricolage.backends.native.threads import THREADS
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bricolage.backends.native.body import Body, Phase, Weights, address, indented, pointer, shares, tests_of, trace
 from bricolage.backends.native.contraction import micro_kernel, panels
 from bricolage.backends.native.fusion import Kernel, Plan
 from bricolage.backends.native.indexing import ZERO, Index, unflatten, variable
 from bricolage.backends.native.isa import Isa
-from bricolage.backends.native.loops import Body, Phase, Weights, address, indented, pointer, shares, tests_of, trace
 from bricolage.backends.native.tensors import Constant, Conv
 
 _CACHE_BYTES = 512 * 1024

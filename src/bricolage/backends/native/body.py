@@ -1,0 +1,219 @@
+"""C of what loops are made of: elements and where they lie, constants, guards, and the thread's share of the work."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from bricolage.backends.native.functions import FUNCTIONS
+from bricolage.backends.native.fusion import Buffer, Plan
+from bricolage.backends.native.indexing import ZERO, Index, Var, constant, flatten
+from bricolage.backends.native.tensors import (
+    C_TYPES,
+    Constant,
+    Gather,
+    Node,
+    Place,
+    Pointwise,
+    View,
+)
+
+
+def literal(value: float, dtype: str) -> str:
+    """A number as C."""
+    if dtype != "float32":
+        return f"{int(value)}LL" if dtype == "int64" else str(int(value))
+    if math.isnan(value):
+        return '__builtin_nanf("")'
+    if math.isinf(value):
+        return "-__builtin_inff()" if value < 0 else "__builtin_inff()"
+    return f"{float(value).hex()}f"
+
+
+@dataclass
+class Weights:
+    """Constant data of a region, one block; every tensor starts at a multiple of 64 bytes."""
+
+    arrays: list[tuple[int, object]] = field(default_factory=list)
+    size: int = 0
+    _known: dict[object, int] = field(default_factory=dict)
+
+    def add(self, key: object, make: Callable[[], object]) -> int:
+        """Offset in bytes of what `make` makes, once for each key."""
+        if key not in self._known:
+            array = make()
+            self._known[key] = self.size
+            self.arrays.append((self.size, array))
+            self.size += -(-array.nbytes // 64) * 64  # type: ignore[attr-defined]
+        return self._known[key]
+
+
+class Body:
+    """Statements of an innermost loop body, in single-assignment form; equal elements are found once."""
+
+    def __init__(self, plan: Plan, weights: Weights, target: Buffer | None) -> None:
+        self.lines: list[str] = []
+        self.indices: list[Index] = []
+        """Everything that is addressed or tested, to see how it depends on a loop variable."""
+        self._plan = plan
+        self._weights = weights
+        self._target = target
+        self._bound: dict[Node, str] = {}
+        self._known: dict[tuple[Node, Place, str], str] = {}
+        self._names = itertools.count()
+        self._guards: list[str] = []
+
+    def bind(self, node: Node, expression: str) -> None:
+        """From now on the elements of `node` are this expression, wherever they are asked for."""
+        self._bound[node] = expression
+
+    def value(self, node: Node, place: Place) -> str:
+        """C expression of an element."""
+        if node in self._bound:
+            return self._bound[node]
+        guard = " && ".join(self._guards)
+        key = (node, place, guard)
+        if key not in self._known:
+            self._known[key] = self._find(node, place)
+        return self._known[key]
+
+    def _find(self, node: Node, place: Place) -> str:
+        buffer = self._plan.buffers.get(node)
+        if buffer is not None and buffer is not self._target:
+            return self._load(buffer, place)
+        match node:
+            case Constant():
+                if node.elements == 1:
+                    return literal(node.array.reshape(-1)[0], node.dtype)
+                return self._constant(node, place)
+            case Pointwise():
+                inputs = [self.value(source, aligned_place(place, source.shape)) for source in node.inputs]
+                parameters = {f"p{i}": literal(value, "float32") for i, value in enumerate(node.parameters)}
+                text = FUNCTIONS[node.function].format(*inputs, type=C_TYPES[node.dtype], **parameters)
+                return self.name(node.dtype, text)
+            case View():
+                return self._view(node, place)
+            case Gather():
+                return self._gather(node, place)
+        raise AssertionError(f"{type(node).__name__} is not computed inside a kernel")
+
+    def _view(self, node: View, place: Place) -> str:
+        if node.guard is None:
+            return self.value(node.source, node.mapping(place))
+        tests = []
+        for index, extent in node.guard(place):
+            self.indices.append(index)
+            low, high = index.range
+            tests += [f"{index.c()} >= 0"] if low < 0 else []
+            tests += [f"{index.c()} < {extent}"] if high >= extent else []
+        if not tests:
+            return self.value(node.source, node.mapping(place))
+        test = self.name("bool", " && ".join(f"({t})" for t in tests))
+        self._guards.append(test)
+        inner = self.value(node.source, node.mapping(place))
+        self._guards.pop()
+        return self.name(node.dtype, f"{test} ? {inner} : {literal(node.fill, node.dtype)}")
+
+    def _gather(self, node: Gather, place: Place) -> str:
+        axis, rank = node.axis, len(node.indices.shape)
+        index = self.value(node.indices, place[axis : axis + rank])
+        extent = node.source.shape[axis]
+        chosen = self.name("int64", f"nat_wrap({index}, {extent})")
+        found = Index(((Var(chosen, extent), 1),))
+        return self.value(node.source, (*place[:axis], found, *place[axis + rank :]))
+
+    def _load(self, buffer: Buffer, place: Place) -> str:
+        return self._read(pointer(buffer), buffer.dtype, address(buffer, place))
+
+    def _constant(self, node: Constant, place: Place) -> str:
+        offset = self._weights.add(id(node.array), lambda: node.array)
+        base = f"(({'const ' + C_TYPES[node.dtype]} *)(weights + {offset}))"
+        return self._read(base, node.dtype, flatten(place, node.shape))
+
+    def _read(self, base: str, dtype: str, index: Index) -> str:
+        self.indices.append(index)
+        load = f"{base}[{index.c()}]"
+        if self._guards:
+            load = f"({' && '.join(self._guards)}) ? {load} : 0"
+        return self.name(dtype, load)
+
+    def name(self, dtype: str, expression: str) -> str:
+        made = f"v{next(self._names)}"
+        self.lines.append(f"const {C_TYPES[dtype]} {made} = {expression};")
+        return made
+
+
+def aligned_place(place: Place, shape: Sequence[int]) -> Place:
+    """The place in an input that broadcasts to the shape of `place`."""
+    own = place[len(place) - len(shape) :]
+    return tuple(ZERO if extent == 1 else index for index, extent in zip(own, shape, strict=True))
+
+
+def address(buffer: Buffer, place: Place) -> Index:
+    """Elements from the start of the buffer's home."""
+    total = constant(buffer.offset)
+    for index, stride in zip(place, buffer.strides, strict=True):
+        total = total + index * stride
+    return total
+
+
+def pointer(buffer: Buffer) -> str:
+    """The start of the buffer's home as C."""
+    home, number = buffer.home
+    return f"{home}_{number}_{buffer.dtype}"
+
+
+def memory_order(buffer: Buffer) -> list[int]:
+    """Dimensions from the outermost in memory to the innermost."""
+    return sorted(range(len(buffer.shape)), key=lambda axis: -buffer.strides[axis])
+
+
+def indented(lines: Sequence[str], depth: int = 1) -> list[str]:
+    """Lines further to the right."""
+    return ["  " * depth + line for line in lines]
+
+
+def shares(count: int) -> list[str]:
+    """The thread's part of `count` equal pieces, from `begin` to `end`."""
+    return [
+        f"const long begin = {count}L * tid / threads, end = {count}L * (tid + 1) / threads;",
+    ]
+
+
+@dataclass
+class Phase:
+    """Lines of a function `(io, arena, weights, own, shared, tid, threads)`; a barrier stands between phases."""
+
+    lines: list[str]
+    own: int = 0
+    """Bytes of scratch memory that each thread needs."""
+    shared: int = 0
+    """Bytes of scratch memory that the threads share."""
+    helpers: dict[str, str] = field(default_factory=dict)
+    """Functions that it calls, by name."""
+
+
+def trace(node: Node, place: Place, plan: Plan) -> tuple[str, Index] | None:
+    """Where in memory an element lies, as a pointer in C and an index; None if it is computed or guarded."""
+    while node not in plan.buffers:
+        if not isinstance(node, View) or node.guard is not None:
+            return None
+        place = node.mapping(place)
+        node = node.source
+    buffer = plan.buffers[node]
+    return pointer(buffer), address(buffer, place)
+
+
+def step_of(index: Index, of: Index) -> int | None:
+    """What a step of the loop variable that `of` is adds to an index; None where that depends on the place."""
+    variables = [v for v in of.variables if isinstance(v, Var)]
+    return index.stride(variables[0]) if variables else 0
+
+
+def tests_of(index: Index, extent: int) -> list[str]:
+    """Conditions in C under which an index lies from 0 to `extent`, without those that always hold."""
+    low, high = index.range
+    text = index.c()
+    return ([f"{text} >= 0"] if low < 0 else []) + ([f"{text} < {extent}"] if high >= extent else [])
