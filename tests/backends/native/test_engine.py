@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,10 @@ from bricolage.backends.native.engine import ISA_VARIABLE, Native, instruction_s
 from bricolage.backends.native.isa import available
 from bricolage.errors import Refused
 from tests.backends import regions
+
+
+def allowed_processors() -> set[int]:
+    return os.sched_getaffinity(0) if sys.platform.startswith("linux") else set()
 
 
 @pytest.fixture
@@ -79,6 +84,18 @@ def test_names_never_reach_the_code(tmp_path: Path) -> None:
     Native().compile(model, "f32", Resources(threads=1, cache=cache))
     (source,) = cache.glob("native-*/region.c")
     assert "gotcha" not in source.read_text()
+
+
+@pytest.mark.skipif(len(allowed_processors()) < 2, reason="needs two processors on Linux")
+def test_helpers_stay_off_the_processor_of_the_caller(tmp_path: Path) -> None:
+    """Left to itself Linux wakes them right behind the thread that waits for them, four times as slow after a pause."""
+    model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
+    before = set(os.listdir("/proc/self/task"))
+    kernel = Native().compile(model, "f32", Resources(threads=2))
+    regions.bound(kernel, model, x)[2]()
+    (helper,) = set(os.listdir("/proc/self/task")) - before
+    theirs = os.sched_getaffinity(int(helper))
+    assert theirs < allowed_processors() and theirs
 
 
 def test_a_fork_runs_on(tmp_path: Path) -> None:

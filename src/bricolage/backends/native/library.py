@@ -160,6 +160,7 @@ def _described(kernel: Kernel) -> str:
 
 
 _HEAD = r"""
+#define _GNU_SOURCE
 #include <stdint.h>
 #include <stddef.h>
 #define LANES @LANES@

@@ -19,6 +19,7 @@ struct team {
   job what;
   void *with;
   int stop;
+  int home;              /* processor that the caller was last seen on */
   pid_t owner;
   pthread_mutex_t lock;
   pthread_cond_t wake;
@@ -69,8 +70,33 @@ static void *helper(void *given) {
   }
 }
 
+/* Keeps the helpers off the caller's processor. Left to itself the system often wakes a helper right behind the thread
+   that waits for it, and needs some 10 ms to notice: for the first calls, and again after every pause. */
+static void team_settle(struct team *team) {
+#ifdef __linux__
+  int home = sched_getcpu();
+  if (home == team->home || home < 0) return;
+  team->home = home;
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) || CPU_COUNT(&allowed) < team->threads) return;
+  long everybody = CPU_COUNT(&allowed) == team->threads;
+  int next = home;
+  for (long i = 1; i < team->threads; i++) {
+    cpu_set_t mine = allowed;
+    if (everybody) {  /* a processor each; where there are more, the system knows better which of them share a core */
+      do next = (next + 1) % CPU_SETSIZE; while (!CPU_ISSET(next, &allowed));
+      CPU_ZERO(&mine);
+      CPU_SET(next, &mine);
+    }
+    CPU_CLR(home, &mine);
+    pthread_setaffinity_np(team->helpers[i], sizeof mine, &mine);
+  }
+#endif
+}
+
 static void team_start(struct team *team) {
   team->owner = getpid();
+  team->home = -1;
   atomic_store(&team->started, 0);
   atomic_store(&team->running, 0);
   atomic_store(&team->waiting, 0);
@@ -108,6 +134,7 @@ static void team_wake(struct team *team) {
 static void team_run(struct team *team, job what, void *with) {
   if (team->threads > 1 && team->owner != getpid()) team_start(team);  /* a fork leaves the helpers behind */
   if (team->threads == 1) { what(with, 0, 1, team); return; }
+  team_settle(team);
   team->what = what;
   team->with = with;
   atomic_store_explicit(&team->running, team->threads - 1, memory_order_relaxed);
