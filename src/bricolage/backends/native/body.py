@@ -125,6 +125,8 @@ class Body:
         return self.value(node.source, (*place[:axis], found, *place[axis + rank :]))
 
     def _load(self, buffer: Buffer, place: Place) -> str:
+        if buffer.dtype == "bfloat16":
+            return self._read(pointer(buffer), "float32", address(buffer, place), "nat_widen({})")
         return self._read(pointer(buffer), buffer.dtype, address(buffer, place))
 
     def _constant(self, node: Constant, place: Place) -> str:
@@ -132,9 +134,9 @@ class Body:
         base = f"(({'const ' + C_TYPES[node.dtype]} *)(weights + {offset}))"
         return self._read(base, node.dtype, flatten(place, node.shape))
 
-    def _read(self, base: str, dtype: str, index: Index) -> str:
+    def _read(self, base: str, dtype: str, index: Index, convert: str = "{}") -> str:
         self.indices.append(index)
-        load = f"{base}[{index.c()}]"
+        load = convert.format(f"{base}[{index.c()}]")
         if self._guards:
             load = f"({' && '.join(self._guards)}) ? {load} : 0"
         return self.name(dtype, load)
@@ -157,6 +159,12 @@ def address(buffer: Buffer, place: Place) -> Index:
     for index, stride in zip(place, buffer.strides, strict=True):
         total = total + index * stride
     return total
+
+
+def store(buffer: Buffer, place: Place, value: str) -> str:
+    """The statement that stores an element."""
+    stored = f"nat_narrow({value})" if buffer.dtype == "bfloat16" else value
+    return f"{pointer(buffer)}[{address(buffer, place).c()}] = {stored};"
 
 
 def pointer(buffer: Buffer) -> str:
@@ -195,15 +203,16 @@ class Phase:
     """Functions that it calls, by name."""
 
 
-def trace(node: Node, place: Place, plan: Plan) -> tuple[str, Index] | None:
-    """Where in memory an element lies, as a pointer in C and an index; None if it is computed or guarded."""
+def trace(node: Node, place: Place, plan: Plan) -> tuple[Buffer, Index] | None:
+    """Where in memory an element lies: in which buffer, and how many elements from the start of its home; None if it is
+    computed or guarded."""
     while node not in plan.buffers:
         if not isinstance(node, View) or node.guard is not None:
             return None
         place = node.mapping(place)
         node = node.source
     buffer = plan.buffers[node]
-    return pointer(buffer), address(buffer, place)
+    return buffer, address(buffer, place)
 
 
 def step_of(index: Index, of: Index) -> int | None:

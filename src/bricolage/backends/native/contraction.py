@@ -5,42 +5,48 @@ input channels (channels last, so that a tap is a run of memory). B is cut into 
 when the region is compiled. Rows of A are read where they lie if they can be, otherwise a block of them is packed first, which
 is where padding, strides and foreign layouts are dealt with. A tile of the product stays in registers for all of k; then the
 kernel's epilogue computes on it and stores.
+
+In bfloat16 both operands are rounded where they are packed, and neighbours along k are multiplied in pairs; sums, and everything
+behind them, stay float32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 
 from bricolage.backends.native.body import (
     Body,
     Phase,
     Weights,
-    address,
     indented,
     pointer,
     shares,
     step_of,
+    store,
     tests_of,
     trace,
 )
 from bricolage.backends.native.fusion import Kernel, Plan
-from bricolage.backends.native.indexing import ZERO, Index, flatten, variable
+from bricolage.backends.native.indexing import ZERO, Index, constant, flatten, variable
 from bricolage.backends.native.isa import Isa
 from bricolage.backends.native.products import Product, product
-from bricolage.backends.native.tensors import Conv, MatMul
+from bricolage.backends.native.tensors import Conv, MatMul, Node, Place
 
 _BLOCK_BYTES = 192 * 1024
 """Packed rows that are multiplied before the next are packed: a part of the second-level cache."""
 
 
-def contraction(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, threads: int) -> list[Phase]:
+def contraction(
+    kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, threads: int, bfloat16: bool = False
+) -> list[Phase]:
     """The phases of a matrix product or convolution with its epilogue."""
     root = kernel.root
     assert isinstance(root, (MatMul, Conv))
-    return _Writer(kernel, plan, weights, isa, threads, product(root, isa.lanes)).phases()
+    return _Writer(kernel, plan, weights, isa, threads, product(root, isa.lanes), bfloat16).phases()
 
 
 @dataclass
@@ -51,10 +57,13 @@ class _Writer:
     isa: Isa
     threads: int
     p: Product
+    bfloat16: bool
 
     def __post_init__(self) -> None:
         p, lanes = self.p, self.isa.lanes
         self.helpers: dict[str, str] = {}
+        self.element, self.bytes = ("uint16_t", 2) if self.bfloat16 else ("float", 4)
+        self.depth = p.k + p.k % 2 if self.bfloat16 else p.k
         self.direct = self._direct(variable("b", p.batch), variable("m", p.m), variable("k", p.k))
         self.tiles = -(-p.m // self.isa.rows)
         wide = 2 * lanes
@@ -70,9 +79,11 @@ class _Writer:
     def _constant_right(self) -> str:
         """Where the packed weights of a batch are, as a declaration."""
         p, lanes = self.p, self.isa.lanes
-        offset = self.weights.add(("panels", id(self.kernel.root)), lambda: panels(p.right(), lanes))  # type: ignore[operator]
-        per_batch = p.k * (sum(self.vectors) * lanes) * 4
-        return f"const float *restrict right = (const float *)(weights + {offset} + b * {per_batch}L);"
+        pack = paired_panels if self.bfloat16 else panels
+        offset = self.weights.add(("panels", id(self.kernel.root)), lambda: pack(p.right(), lanes))  # type: ignore[operator]
+        per_batch = self.depth * (sum(self.vectors) * lanes) * self.bytes
+        kind = f"const {self.element} *"
+        return f"{kind}restrict right = ({kind})(weights + {offset} + b * {per_batch}L);"
 
     def _by_columns(self) -> list[Phase]:
         """Rows are packed together first, where they must be; then each thread multiplies all of them with its panels."""
@@ -83,11 +94,11 @@ class _Writer:
             pack = [
                 *shares(p.m),
                 "const long b = 0;",
-                "float *restrict block = (float *)shared;",
+                f"{self.element} *restrict block = ({self.element} *)shared;",
                 *self._pack_rows("begin", "end", "0"),
             ]
-            phases.append(Phase(pack, shared=p.m * p.k * 4))
-        left, lda = self.direct if self.direct is not None else ("(const float *)shared", p.k)
+            phases.append(Phase(pack, shared=p.m * self.depth * self.bytes))
+        left, lda = self.direct if self.direct is not None else (f"(const {self.element} *)shared", self.depth)
         body = [
             "const long b = 0;",
             right,
@@ -106,16 +117,16 @@ class _Writer:
         if callable(p.right):
             right = self._constant_right()
         else:
-            own = -(-sum(self.vectors) * self.isa.lanes * p.k * 4 // 64) * 64
-            right = "float *restrict right = (float *)own;"
-            pack_right = self._pack_right(self.columns, self.vectors)
+            own = -(-sum(self.vectors) * self.isa.lanes * self.depth * self.bytes // 64) * 64
+            right = f"{self.element} *restrict right = ({self.element} *)own;"
+            pack_right = self._pack_right()
         lines: list[str] = []
         if self.direct is None:
-            left, lda, origin = "block", p.k, "start"
-            rows_in_block = max(self.isa.rows, _BLOCK_BYTES // (4 * p.k))
+            left, lda, origin = "block", self.depth, "start"
+            rows_in_block = max(self.isa.rows, _BLOCK_BYTES // (self.bytes * self.depth))
             block_tiles = -(-tiles // -(-p.m // rows_in_block))
-            lines.append(f"float *restrict block = (float *)(own + {own});")
-            own += (block_tiles + 1) * self.isa.rows * p.k * 4
+            lines.append(f"{self.element} *restrict block = ({self.element} *)(own + {own});")
+            own += (block_tiles + 1) * self.isa.rows * self.depth * self.bytes
         else:
             (left, lda), origin = self.direct, "0"
             block_tiles = tiles
@@ -159,12 +170,14 @@ class _Writer:
         found = trace(node, place, self.plan)
         if found is None:
             return None
-        base, index = found
+        buffer, index = found
+        if (buffer.dtype == "bfloat16") != self.bfloat16 or self.depth != self.p.k:
+            return None
         m_step, k_step = (step_of(index, v) for v in (i, kk))
         if m_step is None or k_step != (1 if self.p.k > 1 else 0) or (self.p.m > 1 and m_step < 1):
             return None
         origin = index.substitute(dict.fromkeys((*i.variables, *kk.variables), ZERO))
-        return f"({base} + {origin.c()})", m_step
+        return f"({pointer(buffer)} + {origin.c()})", m_step
 
     def _pack_rows(self, start: str, stop: str, origin: str) -> list[str]:
         """Copies rows of A to `block`, row `origin` first."""
@@ -174,18 +187,17 @@ class _Writer:
         c = variable("c", p.runs[-1])
         node, place, guards = p.left(variable("b", p.batch), m, flatten((*taps, c), p.runs))
         body = Body(self.plan, self.weights, None)
-        value = body.value(node, place)
-        run = f"block + (m - {origin}) * {p.k} + {flatten((*taps, ZERO), p.runs).c()}"
+        run = f"block + (m - {origin}) * {self.depth} + {flatten((*taps, ZERO), p.runs).c()}"
         copy = [
             "#pragma GCC ivdep",
             f"for (long c = 0; c < {p.runs[-1]}; c++) {{",
-            *indented([*body.lines, f"to[c] = {value};"]),
+            *indented(self._moved(body, node, place, "to[c]")),
             "}",
         ]
         tests = [t for index, extent in guards for t in tests_of(index, extent)]
-        inner = [f"float *restrict to = {run};"]
+        inner = [f"{self.element} *restrict to = {run};"]
         if tests:
-            zero = f"for (long c = 0; c < {p.runs[-1]}; c++) to[c] = 0.0f;"
+            zero = f"for (long c = 0; c < {p.runs[-1]}; c++) to[c] = 0;"
             inner += [f"if ({' && '.join(tests)}) {{", *indented(copy), f"}} else {zero}"]
         else:
             inner += copy
@@ -193,43 +205,73 @@ class _Writer:
         for n, extent in reversed(list(enumerate(p.runs[:-1]))):
             if extent > 1:
                 lines = [f"for (long t{n} = 0; t{n} < {extent}; t{n}++) {{", *indented(lines), "}"]
+        if self.depth > p.k:
+            lines.append(f"block[(m - {origin}) * {self.depth} + {p.k}] = 0;")
         zero_m = ["const long m = 0; (void)m;"] if p.m == 1 else []
         if p.m == 1:
             return ["{", *indented([*zero_m, *lines]), "}"]
         return [f"for (long m = {start}; m < {stop}; m++) {{", *indented(lines), "}"]
 
-    def _pack_right(self, columns: Sequence[tuple[int, int]], vectors: Sequence[int]) -> list[str]:
+    def _moved(self, body: Body, node: Node, place: Place, to: str) -> list[str]:
+        """Statements that pack one element. What is stored in bfloat16 already is moved as it is."""
+        found = trace(node, place, self.plan) if self.bfloat16 else None
+        if found is not None and found[0].dtype == "bfloat16":
+            return [f"{to} = {pointer(found[0])}[{found[1].c()}];"]
+        value = body.value(node, place)
+        return [*body.lines, f"{to} = nat_narrow({value});" if self.bfloat16 else f"{to} = {value};"]
+
+    def _pack_right(self) -> list[str]:
         """Copies B of one batch to panels, padded with zeros."""
-        p, lanes = self.p, self.isa.lanes
-        assert not callable(p.right)
-        node, place_of = p.right
+        lanes, columns = self.isa.lanes, self.columns
+        full = sum(1 for _, width in columns if width == 2 * lanes)
+        groups = [(full, 2 * lanes, 2 * lanes)] if full else []
+        groups += [(1, columns[i][1], self.vectors[i] * lanes) for i in range(full, len(columns))]
         lines: list[str] = []
-        full = [index for index, (_, width) in enumerate(columns) if width == 2 * lanes]
-        groups = [(len(full), 2 * lanes, 2 * lanes)] if full else []
-        groups += [(1, columns[i][1], vectors[i] * lanes) for i in range(len(columns)) if i not in full]
         start, offset = 0, 0
         for count, width, padded in groups:
-            body = Body(self.plan, self.weights, None)
-            panel, j, kk = variable("q", count), variable("j", width), variable("k", p.k)
-            value = body.value(node, place_of(variable("b", p.batch), kk, panel * (2 * lanes) + j + start))
-            at = f"right + {offset} + q * {p.k * padded} + k * {padded}"
-            inner = [
-                f"float *restrict to = {at};",
+            at = f"right + {offset} + q * {self.depth * padded}"
+            lines += [
+                f"for (long q = 0; q < {count}; q++) {{",
+                *indented(self._pack_panel(at, start, count, width, padded)),
+                "}",
+            ]
+            start += count * width
+            offset += count * padded * self.depth
+        return lines
+
+    def _pack_panel(self, at: str, start: int, count: int, width: int, padded: int) -> list[str]:
+        """One panel, `q`, of `count` alike: rows of k, or of pairs of k."""
+        p, together = self.p, 2 if self.bfloat16 else 1
+        assert not callable(p.right)
+        node, place_of = p.right
+        panel, j = variable("q", count), variable("j", width)
+
+        def row(first: Index, real: int) -> list[str]:
+            column = panel * (2 * self.isa.lanes) + j + start
+            moves: list[str] = []
+            for part in range(together):
+                to = f"to[j * {together} + {part}]" if together > 1 else "to[j]"
+                body = Body(self.plan, self.weights, None)
+                place = place_of(variable("b", p.batch), first + part, column)
+                moves += ["{", *indented(self._moved(body, node, place, to)), "}"] if part < real else [f"{to} = 0;"]
+            lines = [
+                f"{self.element} *restrict to = {at} + k * {padded * together};",
                 "#pragma GCC ivdep",
                 f"for (long j = 0; j < {width}; j++) {{",
-                *indented([*body.lines, f"to[j] = {value};"]),
+                *indented(moves),
                 "}",
             ]
             if width < padded:
-                inner.append(f"for (long j = {width}; j < {padded}; j++) to[j] = 0.0f;")
-            lines += [
-                f"for (long q = 0; q < {count}; q++)",
-                f"  for (long k = 0; k < {p.k}; k++) {{",
-                *indented(inner, 2),
-                "  }",
-            ]
-            start += count * width
-            offset += count * padded * p.k
+                lines.append(f"for (long j = {width * together}; j < {padded * together}; j++) to[j] = 0;")
+            return lines
+
+        whole, rest = divmod(p.k, together)
+        lines: list[str] = []
+        if whole:
+            k = variable("k", whole)
+            lines += [f"for (long k = 0; k < {whole}; k++) {{", *indented(row(k * together, together)), "}"]
+        if rest:
+            lines += ["{", f"  const long k = {whole};", *indented(row(constant(whole * together), rest)), "}"]
         return lines
 
     def _panel(self, tiles: Callable[[int, int], list[str]]) -> list[str]:
@@ -238,7 +280,7 @@ class _Writer:
         last = p.n - (count - 1) * 2 * lanes
         narrow = last < 2 * lanes
         full = count - 1 if narrow else count
-        lines = [f"const float *restrict columns = right + panel * {2 * lanes * p.k};"]
+        lines = [f"const {self.element} *restrict columns = right + panel * {2 * lanes * self.depth};"]
         if full and narrow:
             return [
                 *lines,
@@ -258,9 +300,10 @@ class _Writer:
             small, large = p.m // tiles, -(-p.m // tiles)
             names = {rows: self._micro(rows, vectors, lda) for rows in (small, large) if rows}
             a = f"{left} + (row - {origin}) * {lda}" if origin != "0" else f"{left} + row * {lda}"
-            call = f"{names[large]}({p.k}, {a}, columns, tile);"
+            depth = self.depth // 2 if self.bfloat16 else self.depth
+            call = f"{names[large]}({depth}, {a}, columns, tile);"
             if small != large and small:
-                call = f"if (count == {large}) {call} else {names[small]}({p.k}, {a}, columns, tile);"
+                call = f"if (count == {large}) {call} else {names[small]}({depth}, {a}, columns, tile);"
             return [
                 f"for (long t = {first}; t < {last}; t++) {{",
                 f"  const long row = {p.m}L * t / {tiles}, count = {p.m}L * (t + 1) / {tiles} - row;",
@@ -286,15 +329,15 @@ class _Writer:
         body = Body(self.plan, self.weights, kernel.target)
         body.bind(kernel.root, f"tile[r * {padded} + j]")
         value = body.value(kernel.result, place)
-        store = f"{pointer(kernel.target)}[{address(kernel.target, place).c()}] = {value};"
-        jay = [] if width > 1 else ["const long j = 0;"]
+        lines = [*body.lines, store(kernel.target, place, value)]
         if width == 1:
-            return ["{", *indented([*jay, *body.lines, store]), "}"]
-        return ["#pragma GCC ivdep", f"for (long j = 0; j < {width}; j++) {{", *indented([*body.lines, store]), "}"]
+            return ["{", *indented(["const long j = 0;", *lines]), "}"]
+        return ["#pragma GCC ivdep", f"for (long j = 0; j < {width}; j++) {{", *indented(lines), "}"]
 
     def _micro(self, rows: int, vectors: int, lda: int) -> str:
-        name = f"product_{rows}x{vectors}_{lda}"
-        self.helpers[name] = micro_kernel(name, rows, vectors, lda, self.isa.lanes)
+        name = f"{'pairs' if self.bfloat16 else 'product'}_{rows}x{vectors}_{lda}"
+        write = paired_micro_kernel if self.bfloat16 else micro_kernel
+        self.helpers[name] = write(name, rows, vectors, lda, self.isa.lanes)
         return name
 
 
@@ -317,6 +360,36 @@ def micro_kernel(name: str, rows: int, vectors: int, lda: int, lanes: int) -> st
     return "\n".join([*lines, "}"])
 
 
+def paired_micro_kernel(name: str, rows: int, vectors: int, lda: int, lanes: int) -> str:
+    """The same in bfloat16, `depth` pairs deep, for vectors of 512 bits."""
+    assert lanes == 16
+    head = f"static __attribute__((noinline)) void {name}(long depth, const uint16_t *a, const uint16_t *b, float *tile) {{"
+    lines = [head]
+    lines += [f"  __m512 c{r}_{v} = _mm512_setzero_ps();" for r in range(rows) for v in range(vectors)]
+    lines += ["  for (long k = 0; k < depth; k++) {"]
+    lines += [f"    const __m512bh b{v} = (__m512bh)_mm512_loadu_si512(b + {v * 2 * lanes});" for v in range(vectors)]
+    for r in range(rows):
+        lines += [f"    {{ const __m512bh x = (__m512bh)_mm512_set1_epi32(*(const int *)(a + {r * lda}));"]
+        lines += [f"      c{r}_{v} = _mm512_dpbf16_ps(c{r}_{v}, x, b{v});" for v in range(vectors)]
+        lines += ["    }"]
+    lines += [f"    a += 2; b += {vectors * 2 * lanes};", "  }"]
+    lines += [
+        f"  _mm512_storeu_ps(tile + {(r * vectors + v) * lanes}, c{r}_{v});"
+        for r in range(rows)
+        for v in range(vectors)
+    ]
+    return "\n".join([*lines, "}"])
+
+
+def paired_panels(right: np.ndarray, lanes: int) -> np.ndarray:
+    """Panels in bfloat16 whose rows hold two neighbours along k, alternating."""
+    batch, k, n = right.shape
+    even = np.zeros((batch, k + k % 2, n), ml_dtypes.bfloat16)
+    even[:, :k] = right
+    pairs = even.view(np.uint16).reshape(batch, -1, 2, n).transpose(0, 1, 3, 2).reshape(batch, -1, 2 * n)
+    return panels(pairs, 2 * lanes)
+
+
 def panels(right: np.ndarray, lanes: int) -> np.ndarray:
     """[batch, k, n] as panels of two vectors, one after another, the last one of one or two."""
     batch, k, n = right.shape
@@ -326,7 +399,7 @@ def panels(right: np.ndarray, lanes: int) -> np.ndarray:
     rest = n - full * wide
     if rest:
         padded = lanes if rest <= lanes else wide
-        last = np.zeros((batch, k, padded), np.float32)
+        last = np.zeros((batch, k, padded), right.dtype)
         last[:, :, :rest] = right[:, :, full * wide :]
         parts.append(last.reshape(batch, -1))
-    return np.ascontiguousarray(np.concatenate(parts, axis=1), dtype=np.float32)
+    return np.ascontiguousarray(np.concatenate(parts, axis=1))

@@ -32,12 +32,12 @@ from bricolage.backends.interface import (
     require_static,
 )
 from bricolage.backends.native import toolchain, winograd
-from bricolage.backends.native.fusion import plan
+from bricolage.backends.native.fusion import Plan, plan
 from bricolage.backends.native.isa import ISAS, Isa, available
-from bricolage.backends.native.library import generate
+from bricolage.backends.native.library import FLOAT32, Arithmetic, generate
 from bricolage.backends.native.lowering import lower, lower_operator
 from bricolage.backends.native.rules import NoRule
-from bricolage.backends.native.tensors import Conv
+from bricolage.backends.native.tensors import Conv, MatMul
 from bricolage.graph.graph import Graph, Operator
 from bricolage.graph.prepare import infer
 from bricolage.options import Precision
@@ -46,8 +46,12 @@ from bricolage.runtime.kernel import Array, Call
 
 ISA_VARIABLE = "BRICOLAGE_NATIVE_ISA"
 """Environment variable that forces an instruction set, for tests and comparisons."""
-_TILES = {"f32": 0, "f32-winograd2": 2, "f32-winograd4": 4}
-"""Largest tile of Winograd's transformation, by variant."""
+_VARIANTS = {
+    "f32": FLOAT32,
+    "f32-winograd2": Arithmetic(tile=2),
+    "f32-winograd4": Arithmetic(tile=4),
+    "bf16": Arithmetic(bfloat16=True),
+}
 _SPINS_ALONE, _SPINS_SHARED = 12_000, 0  # some 0.3 ms, so that another kernel soon has the cores
 
 
@@ -85,15 +89,18 @@ class Native(Backend):
         return engine_claims(self.name, _declines)
 
     def variants(self, precision: Precision) -> Sequence[str]:
-        del precision  # whether the error of larger tiles is small enough shows when it is verified
-        return tuple(_TILES)
+        narrow = precision == "medium" and available()[0].multiplies_bfloat16
+        # Whether the error of larger tiles is small enough shows when it is verified.
+        return tuple(name for name, way in _VARIANTS.items() if narrow or not way.bfloat16)
 
     def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
         require_static(region, self.title)
-        isa = instruction_set()
+        isa, arithmetic = instruction_set(), _VARIANTS[variant]
+        if arithmetic.bfloat16 and not isa.multiplies_bfloat16:
+            raise Refused(backend=self.title, reason=f"{isa.name} has no products of bfloat16 here")
         if resources.cache is None:
             with tempfile.TemporaryDirectory(prefix="bricolage-native-") as folder:
-                _build(region, Path(folder), isa, resources.threads, _TILES[variant])
+                _build(region, Path(folder), isa, resources.threads, arithmetic)
                 return _NativeKernel(region, Path(folder), resources)
         key = content_key(region, variant, isa.name, str(resources.threads), _generation())
         target = resources.cache / f"native-{key}"
@@ -102,7 +109,7 @@ class Native(Backend):
             with tempfile.TemporaryDirectory(prefix=f"native-{key}-", dir=target.parent) as folder:
                 made = Path(folder) / "made"
                 made.mkdir()
-                _build(region, made, isa, resources.threads, _TILES[variant])
+                _build(region, made, isa, resources.threads, arithmetic)
                 try:
                     made.replace(target)
                 except OSError:  # another process was faster
@@ -124,7 +131,7 @@ def _generation() -> str:
     return digest.hexdigest()[:16]
 
 
-def _build(region: RegionModel, folder: Path, isa: Isa, threads: int, tile: int) -> None:
+def _build(region: RegionModel, folder: Path, isa: Isa, threads: int, arithmetic: Arithmetic) -> None:
     """Writes the region's library, its constants and the sizes of its memory.
 
     Raises:
@@ -135,20 +142,24 @@ def _build(region: RegionModel, folder: Path, isa: Isa, threads: int, tile: int)
         inputs, outputs = lower(region.model)
     except NoRule as reason:
         raise Refused(backend=Native.title, reason=str(reason)) from reason
-    planned = plan(inputs, outputs)
-    chosen = {
-        transform.m
-        for kernel in planned.kernels
-        if isinstance(kernel.root, Conv)
-        and (transform := winograd.choose(kernel.root, planned, isa, threads, tile)) is not None
-    }
-    if tile and tile not in chosen:
+    planned = plan(inputs, outputs, arithmetic.bfloat16)
+    tile, roots = arithmetic.tile, [kernel.root for kernel in planned.kernels]
+    if arithmetic.bfloat16 and not any(isinstance(root, (Conv, MatMul)) for root in roots):
+        raise Refused(backend=Native.title, reason="the region has no products, which are what bfloat16 is for")
+    if tile and not any(isinstance(root, Conv) and _tiled(root, planned, isa, threads, tile) for root in roots):
         raise Refused(backend=Native.title, reason=f"no convolution gains from tiles of {tile}x{tile}")
-    source = generate(planned, isa, threads, tile)
-    toolchain.build(source.text, isa.flags, folder / "region.so", Native.title)
+    source = generate(planned, isa, threads, arithmetic)
+    flags = (*isa.flags, isa.bfloat16_flag) if arithmetic.bfloat16 else isa.flags
+    toolchain.build(source.text, flags, folder / "region.so", Native.title)
     source.weights.tofile(folder / "weights.bin")
     sizes = {"arena": source.arena_bytes, "own": -(-source.own_bytes // 64) * 64, "shared": source.shared_bytes}
     (folder / "sizes.json").write_text(json.dumps(sizes))
+
+
+def _tiled(root: Conv, planned: Plan, isa: Isa, threads: int, tile: int) -> bool:
+    """Whether tiles of just that size suit a convolution best."""
+    chosen = winograd.choose(root, planned, isa, threads, tile)
+    return chosen is not None and chosen.m == tile
 
 
 class _NativeKernel(StaticKernel):

@@ -7,6 +7,9 @@ together again. In DNNFusion's words (PLDI'21, table 3), all green cells and tho
 twice; Many-to-Many roots are never joined with each other.
 
 An assembly (a concatenation, say) is no kernel: its parts are stored where they belong in its buffer.
+
+Where products round their operands to bfloat16, a tensor that nothing but products read is stored so from the start. What sums
+and normalisations read stays float32: residual streams lose nothing on their way through a network.
 """
 
 from __future__ import annotations
@@ -37,6 +40,8 @@ from bricolage.backends.native.tensors import (
 from bricolage.runtime.buffers import Lifetime, assign_offsets
 
 ROOTS = (Conv, MatMul, Reduce, Softmax, Normalise)
+_BYTES = {"int64": 8, "bfloat16": 2}
+"""Bytes of an element, where they are not 4."""
 _LARGEST_DIAMOND = 16
 _CHEAP_ELEMENTS = 2048
 """Tensors up to this size are computed again rather than stored, if nothing in them is expensive."""
@@ -97,14 +102,15 @@ class Plan:
         return start, start + self.arena_sizes.get(number, 0)
 
 
-def plan(inputs: Sequence[Node], outputs: Sequence[Node]) -> Plan:
-    """The fused kernels that compute `outputs`."""
-    return _Planner(inputs, outputs).plan()
+def plan(inputs: Sequence[Node], outputs: Sequence[Node], bfloat16: bool = False) -> Plan:
+    """The fused kernels that compute `outputs`; with `bfloat16`, for products that round their operands."""
+    return _Planner(inputs, outputs, bfloat16).plan()
 
 
 class _Planner:
-    def __init__(self, inputs: Sequence[Node], outputs: Sequence[Node]) -> None:
+    def __init__(self, inputs: Sequence[Node], outputs: Sequence[Node], bfloat16: bool) -> None:
         self.result = Plan(inputs, outputs)
+        self.bfloat16 = bfloat16
         self.nodes = reachable(outputs)
         self.users: dict[Node, list[Node]] = defaultdict(list)
         for node in self.nodes:
@@ -248,7 +254,21 @@ class _Planner:
 
     def _new(self, node: Node) -> Buffer:
         self.homes += 1
-        return Buffer(("arena", self.homes - 1), node.shape, node.dtype, self.strides(node.shape))
+        dtype = "bfloat16" if self.bfloat16 and node.dtype == "float32" and self._only_multiplied(node) else node.dtype
+        return Buffer(("arena", self.homes - 1), node.shape, dtype, self.strides(node.shape))
+
+    def _only_multiplied(self, node: Node, but: Node | None = None) -> bool:
+        """Whether nothing but products read the node, its parts, and views of it (leaving the user `but` out)."""
+        if node in self.result.outputs:
+            return False
+        if isinstance(node, Assembly) and not all(self._only_multiplied(part, node) for part in node.parts):
+            return False
+        for user in self.users[node]:
+            if user is but or isinstance(user, MatMul) or (isinstance(user, Conv) and user.groups == 1):
+                continue
+            if not isinstance(user, (View, Assembly)) or not self._only_multiplied(user):
+                return False
+        return True
 
     def _place_buffers(self, stored: set[Node]) -> None:
         buffers = self.result.buffers
@@ -274,7 +294,7 @@ class _Planner:
         strides = tuple(stride * step for stride, step in zip(own.strides, node.steps, strict=True))
         for part, start in zip(node.parts, node.starts, strict=True):
             offset = own.offset + sum(i * stride for i, stride in zip(start, own.strides, strict=True))
-            yield part, Buffer(own.home, part.shape, part.dtype, strides, offset)
+            yield part, Buffer(own.home, part.shape, own.dtype, strides, offset)
 
     def _copies(self, node: Assembly) -> None:
         """Kernels for the parts that lie elsewhere."""
@@ -309,8 +329,8 @@ class _Planner:
         for buffer in self.result.buffers.values():
             home, number = buffer.home
             if home == "arena" and buffer.offset == 0:
-                size = (sum((e - 1) * s for e, s in zip(buffer.shape, buffer.strides, strict=True)) + 1) * 8
-                sizes[number] = max(sizes.get(number, 0), size if buffer.dtype == "int64" else size // 2)
+                size = sum((e - 1) * s for e, s in zip(buffer.shape, buffer.strides, strict=True)) + 1
+                sizes[number] = max(sizes.get(number, 0), size * _BYTES.get(buffer.dtype, 4))
         lifetimes = {str(n): Lifetime(sizes[n] + 64, first, last) for n, (first, last) in spans.items()}
         offsets, total = assign_offsets(lifetimes)
         self.result.arena_offsets = {int(name): offset for name, offset in offsets.items()}

@@ -19,6 +19,15 @@ class Isa:
     lanes: int
     rows: int
     """Rows of a tile, which is two vectors wide."""
+    bfloat16_flag: str = ""
+    """Compiler flag of the instruction that multiplies pairs of bfloat16 and sums in float32, where there is one."""
+    bfloat16_needs: str = ""
+    """Its processor flag."""
+
+    @property
+    def multiplies_bfloat16(self) -> bool:
+        """Whether that instruction runs here."""
+        return self.bfloat16_needs in processor_flags()
 
 
 ISAS = (
@@ -28,6 +37,8 @@ ISAS = (
         frozenset(["avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"]),
         lanes=16,
         rows=14,
+        bfloat16_flag="-mavx512bf16",
+        bfloat16_needs="avx512_bf16",
     ),
     Isa("avx2", ("-mavx2", "-mfma"), frozenset(["avx2", "fma"]), lanes=8, rows=6),
     Isa("generic", (), frozenset(), lanes=4, rows=4),

@@ -6,13 +6,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bricolage.backends.native import contraction, depthwise, loops, winograd
+from bricolage.backends.native import contraction, grouped, loops, winograd
 from bricolage.backends.native.body import Phase, Weights, indented, pointer
 from bricolage.backends.native.functions import MATHS
 from bricolage.backends.native.fusion import Kernel, Plan, kernel_reads
 from bricolage.backends.native.isa import Isa
-from bricolage.backends.native.tensors import C_TYPES, Conv, MatMul, Normalise, Reduce, Softmax
+from bricolage.backends.native.tensors import STORED_TYPES, Conv, MatMul, Normalise, Reduce, Softmax
 from bricolage.backends.native.threads import THREADS
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How matrix products and convolutions are computed."""
+
+    tile: int = 0
+    """3×3 convolutions may be done by Winograd's transformation with tiles of up to so many outputs a side."""
+    bfloat16: bool = False
+    """Operands are rounded to bfloat16; sums are float32."""
+
+
+FLOAT32 = Arithmetic()
 
 
 @dataclass(frozen=True)
@@ -29,9 +42,8 @@ class Source:
     kernels: tuple[Kernel, ...]
 
 
-def generate(plan: Plan, isa: Isa, threads: int, tile: int = 0) -> Source:
-    """The library of a plan, for one instruction set and a number of threads. 3×3 convolutions may be done by
-    Winograd's transformation with tiles of up to `tile` outputs a side."""
+def generate(plan: Plan, isa: Isa, threads: int, arithmetic: Arithmetic = FLOAT32) -> Source:
+    """The library of a plan, for one instruction set and a number of threads."""
     weights = Weights()
     helpers: dict[str, str] = {}
     functions: list[str] = []
@@ -39,7 +51,7 @@ def generate(plan: Plan, isa: Isa, threads: int, tile: int = 0) -> Source:
     own = shared = 0
     since = _Since(plan)
     for number, kernel in enumerate(plan.kernels):
-        phases = _phases(kernel, plan, weights, isa, threads, tile)
+        phases = _phases(kernel, plan, weights, isa, threads, arithmetic)
         sharing = any(phase.shared for phase in phases)
         for part, phase in enumerate(phases):
             name = f"kernel_{number}" + (f"_{part}" if part else "")
@@ -53,7 +65,8 @@ def generate(plan: Plan, isa: Isa, threads: int, tile: int = 0) -> Source:
             own, shared = max(own, phase.own), max(shared, phase.shared)
     text = "\n\n".join(
         [
-            _HEAD.replace("@LANES@", str(isa.lanes)),
+            "#define _GNU_SOURCE" + ("\n#include <immintrin.h>" if arithmetic.bfloat16 else ""),
+            _HEAD.strip().replace("@LANES@", str(isa.lanes)),
             MATHS.strip(),
             THREADS.strip(),
             *helpers.values(),
@@ -115,14 +128,16 @@ class _Since:
         return a < d and c < b
 
 
-def _phases(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, threads: int, tile: int) -> list[Phase]:
+def _phases(
+    kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, threads: int, arithmetic: Arithmetic
+) -> list[Phase]:
     match kernel.root:
-        case Conv() if (transform := winograd.choose(kernel.root, plan, isa, threads, tile)) is not None:
+        case Conv() if (transform := winograd.choose(kernel.root, plan, isa, threads, arithmetic.tile)) is not None:
             return winograd.winograd(kernel, plan, weights, isa, transform)
-        case Conv() if depthwise.is_depthwise(kernel.root):
-            return depthwise.depthwise(kernel, plan, weights, isa)
+        case Conv() if (phases := grouped.grouped(kernel, plan, weights, isa)) is not None:
+            return phases
         case Conv() | MatMul():
-            return contraction.contraction(kernel, plan, weights, isa, threads)
+            return contraction.contraction(kernel, plan, weights, isa, threads, arithmetic.bfloat16)
         case Softmax() | Normalise():
             return [Phase(loops.rows(kernel, plan, weights))]
         case Reduce():
@@ -141,7 +156,7 @@ def _function(name: str, kernel: Kernel, plan: Plan, phase: Phase) -> str:
             "output": f"io[{len(plan.inputs) + number}]",
             "arena": f"(arena + {plan.arena_offsets.get(number, 0)})",
         }[home]
-        kind = C_TYPES[buffer.dtype]
+        kind = STORED_TYPES[buffer.dtype]
         named.setdefault(pointer(buffer), f"{qualifier}{kind} *{pointer(buffer)} = ({qualifier}{kind} *){start};")
     return "\n".join(
         [
@@ -160,12 +175,23 @@ def _described(kernel: Kernel) -> str:
 
 
 _HEAD = r"""
-#define _GNU_SOURCE
 #include <stdint.h>
 #include <stddef.h>
 #define LANES @LANES@
 typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+#if defined(__clang__) || __GNUC__ >= 12
+#define nat_shuffle(v, ...) __builtin_shufflevector(v, v, __VA_ARGS__)
+#else
+typedef int32_t nat_lanes __attribute__((vector_size(4 * LANES)));
+#define nat_shuffle(v, ...) __builtin_shuffle(v, (nat_lanes){ __VA_ARGS__ })
+#endif
 static inline vec load(const float *p) { return *(const vec *)p; }
+static inline float nat_widen(uint16_t h) { union { uint32_t i; float f; } u = { .i = (uint32_t)h << 16 }; return u.f; }
+static inline uint16_t nat_narrow(float x) {  /* to the nearest, to the even one between two; a NaN stays one */
+  union { float f; uint32_t i; } u = { .f = x };
+  const uint32_t nearest = (u.i + 0x7fff + ((u.i >> 16) & 1)) >> 16, quiet = (u.i >> 16) | 0x40;
+  return x != x ? quiet : nearest;
+}
 static inline int64_t nat_wrap(int64_t i, int64_t n) { i = i < 0 ? i + n : i; return i < 0 ? 0 : i >= n ? n - 1 : i; }
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from bricolage.backends.native.body import Body, Weights, address, indented, literal, memory_order, pointer, shares
+from bricolage.backends.native.body import Body, Weights, address, indented, literal, memory_order, shares, store
 from bricolage.backends.native.fusion import Kernel, Plan
 from bricolage.backends.native.indexing import ZERO, Index, Var, unflatten, variable
 from bricolage.backends.native.tensors import (
@@ -42,15 +42,15 @@ def elementwise(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
         inner_variables = i.variables
         if split == len(order) or all(_linear(index, inner_variables) for index in (*body.indices, where)):
             break
-    store = f"{pointer(target)}[{where.c()}] = {found};"
+    stored = store(target, place, found)
     count_outer, count_inner = math.prod(outer), math.prod(inner)
     if count_outer == 1:  # one long loop: the threads share it
         head = [*shares(count_inner), "#pragma GCC ivdep", "for (long i = begin; i < end; i++) {"]
-        return [*head, *indented([*body.lines, store]), "}"]
+        return [*head, *indented([*body.lines, stored]), "}"]
     head = [*shares(count_outer), "for (long o = begin; o < end; o++) {"]
     if count_inner == 1:
-        return [*head, *indented([*body.lines, store]), "}"]
-    loop = ["#pragma GCC ivdep", f"for (long i = 0; i < {count_inner}; i++) {{", *indented([*body.lines, store]), "}"]
+        return [*head, *indented([*body.lines, stored]), "}"]
+    loop = ["#pragma GCC ivdep", f"for (long i = 0; i < {count_inner}; i++) {{", *indented([*body.lines, stored]), "}"]
     return [*head, *indented(loop), "}"]
 
 
@@ -105,7 +105,7 @@ def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     finish.bind(root, f"({total} * {literal(1.0 / root.divisor, 'float32')})" if root.kind == "mean" else total)
     place = kernel.place_of_result(tuple(stays))
     value = finish.value(kernel.result, place)
-    store = [*finish.lines, f"{pointer(kernel.target)}[{address(kernel.target, place).c()}] = {value};"]
+    stored = [*finish.lines, store(kernel.target, place, value)]
     start = literal(_START[root.kind], root.dtype)
     if side is None:
         lines = step
@@ -122,7 +122,7 @@ def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
                 *indented(lines),
                 "}",
             ]
-        inside = [f"{C_TYPES[root.dtype]} total = {start};", *lines, *store]
+        inside = [f"{C_TYPES[root.dtype]} total = {start};", *lines, *stored]
     else:
         extent = root.shape[side]
         over = ["#pragma GCC ivdep", "for (long i = base; i < stop; i++) {", *indented(step), "}"]
@@ -137,7 +137,7 @@ def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
             *indented(over),
             "  #pragma GCC ivdep",
             "  for (long i = base; i < stop; i++) {",
-            *indented(store, 2),
+            *indented(stored, 2),
             "  }",
             "}",
         ]
@@ -204,7 +204,7 @@ def rows(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
             f" + {literal(root.epsilon, 'float32')});",
         ]
     value = finish.value(kernel.result, where)
-    store = [*finish.lines, f"{pointer(kernel.target)}[{address(kernel.target, where).c()}] = {value};"]
+    stored = [*finish.lines, store(kernel.target, where, value)]
     inside = [
         f"float row[{width}];",
         "#pragma GCC ivdep",
@@ -214,7 +214,7 @@ def rows(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
         *middle,
         "#pragma GCC ivdep",
         f"for (long i = 0; i < {width}; i++) {{",
-        *indented(store),
+        *indented(stored),
         "}",
     ]
     return [*shares(math.prod(lead)), "for (long o = begin; o < end; o++) {", *indented(inside), "}"]

@@ -21,6 +21,9 @@ Place = tuple[Index, ...]
 C_TYPES = {"float32": "float", "int64": "int64_t", "int32": "int32_t", "bool": "uint8_t"}
 """Element types that the engine computes with."""
 
+STORED_TYPES = {**C_TYPES, "bfloat16": "uint16_t"}
+"""Element types of buffers: float32 is stored as bfloat16 where products read nothing else."""
+
 
 @dataclass(frozen=True, eq=False)
 class Node:
@@ -172,6 +175,11 @@ class Conv(Node):
     pads: tuple[int, ...]
     dilations: tuple[int, ...]
     groups: int
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether every channel is convolved by itself."""
+        return self.groups > 1 and self.groups == self.shape[1] == self.source.shape[1]
 
     @property
     def sources(self) -> tuple[Node, ...]:

@@ -11,11 +11,12 @@ Further spatial dimensions (depth) are summed over in the transformed domain.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from bricolage.backends.native.body import Body, Phase, Weights, address, indented, pointer, shares, tests_of, trace
+from bricolage.backends.native.body import Body, Phase, Weights, indented, pointer, shares, store, tests_of, trace
 from bricolage.backends.native.contraction import micro_kernel, panels
 from bricolage.backends.native.fusion import Kernel, Plan
 from bricolage.backends.native.indexing import ZERO, Index, unflatten, variable
@@ -79,7 +80,7 @@ def _fits(root: Conv, plan: Plan, isa: Isa) -> bool:
         return False
     c = variable("c", root.source.shape[1])
     found = trace(root.source, (ZERO, c, *(variable(f"s{i}", e) for i, e in enumerate(root.source.shape[2:]))), plan)
-    return found is not None and found[1].stride(next(iter(c.variables))) == 1
+    return found is not None and found[0].dtype == "float32" and found[1].stride(next(iter(c.variables))) == 1
 
 
 def _cost(root: Conv, t: Transform | None, isa: Isa, threads: int) -> float:
@@ -102,158 +103,183 @@ def _cost(root: Conv, t: Transform | None, isa: Isa, threads: int) -> float:
 
 
 def winograd(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, t: Transform) -> list[Phase]:
+    """The phase of a convolution with its epilogue: blocks of tiles are transformed, multiplied, and transformed back."""
     root = kernel.root
     assert isinstance(root, Conv) and isinstance(root.weight, Constant)
-    n, lanes, m = t.m + 2, isa.lanes, t.m
-    images, c_out, *sizes = root.shape
-    c_in = root.source.shape[1]
-    *deep_taps, _, _ = root.weight.shape[2:]
-    *deep, height, width = sizes
-    across, down = -(-width // m), -(-height // m)
-    tiles = images * math.prod(deep) * down * across
-    depth = math.prod(deep_taps) * c_in
-    wide = 2 * lanes
-    columns = -(-c_out // wide)
-    last = c_out - (columns - 1) * wide
-    last_vectors = 1 if last <= lanes else 2
-    stored = ((columns - 1) * 2 + last_vectors) * lanes
-    points = n * n
-    rows = isa.rows
-    block = max(rows, _CACHE_BYTES // (4 * points * (depth + stored)) // rows * rows)
-    weight = root.weight.array
-    offset = weights.add(("winograd", m, id(root)), lambda: panels(_filters(weight, t, len(deep_taps)), lanes))
-    own_data = points * block * depth * 4
-    own = own_data + points * block * stored * 4
-    p = variable("p", tiles)
-    image, *rest = unflatten(p, (images, *deep, down, across))
-    *at_deep, th, tw = rest
-    helpers: dict[str, str] = {}
+    return [_Writer(kernel, plan, weights, isa, t, root, root.weight.array).phase()]
 
-    def micro(vectors: int) -> str:
-        name = f"product_{rows}x{vectors}_{depth}"
-        helpers[name] = micro_kernel(name, rows, vectors, depth, lanes)
-        return name
 
-    # --- input: Bᵀ d B for vectors of channels
-    taps = [variable(f"t{i}", extent) for i, extent in enumerate(deep_taps)]
-    spots = [
-        spot * root.strides[i] + tap * root.dilations[i] + (-root.pads[i])
-        for i, (spot, tap) in enumerate(zip(at_deep, taps, strict=True))
-    ]
-    deep_tests = [text for i, spot in enumerate(spots) for text in tests_of(spot, root.source.shape[2 + i])]
-    c = variable("c", c_in)
-    loads: list[str] = []
-    for i in range(n):
-        for j in range(n):
-            h, w = th * m + (i - root.pads[-2]), tw * m + (j - root.pads[-1])
-            found = trace(root.source, (image, c, *spots, h, w), plan)
-            assert found is not None
-            tests = [*deep_tests, *tests_of(h, root.source.shape[-2]), *tests_of(w, root.source.shape[-1])]
-            load = f"load({found[0]} + {found[1].c()})"
-            loads.append(
-                f"const vec d{i}_{j} = {load};"
-                if not tests
-                else f"const vec d{i}_{j} = {' && '.join(tests)} ? {load} : zero;"
-            )
-    here = "data + (p - first) * DEPTH".replace("DEPTH", str(depth))
-    at = _at(taps, deep_taps, c_in)
-    inner = [
-        *loads,
-        *_matrix(t.data, "d", "e", n, n, left=True),
-        *_matrix(t.data, "e", "f", n, n, left=False),
-        f"float *to = {here} + {at} + c;",
-        *(f"*(vec *)(to + {(i * n + j) * block * depth}) = f{i}_{j};" for i in range(n) for j in range(n)),
-    ]
-    lines = [f"for (long c = 0; c < {c_in}; c += {lanes}) {{", *indented(inner), "}"]
-    for i, extent in reversed(list(enumerate(deep_taps))):
-        if extent > 1:
-            lines = [f"for (long t{i} = 0; t{i} < {extent}; t{i}++) {{", *indented(lines), "}"]
-    into = ["for (long p = first; p < last; p++) {", *indented(lines), "}"]
+@dataclass
+class _Writer:
+    kernel: Kernel
+    plan: Plan
+    weights: Weights
+    isa: Isa
+    t: Transform
+    root: Conv
+    filters: np.ndarray
 
-    # --- products
-    def product(vectors: int) -> list[str]:
+    def __post_init__(self) -> None:
+        root, lanes = self.root, self.isa.lanes
+        images, c_out, *sizes = root.shape
+        *self.deep_taps, _, _ = root.weight.shape[2:]
+        *deep, height, width = sizes
+        across, down = -(-width // self.t.m), -(-height // self.t.m)
+        self.helpers: dict[str, str] = {}
+        self.c_in = root.source.shape[1]
+        self.depth = math.prod(self.deep_taps) * self.c_in
+        """Products summed at each point."""
+        self.points = (self.t.m + 2) ** 2
+        self.wide = 2 * lanes
+        self.columns = -(-c_out // self.wide)
+        self.last_width = c_out - (self.columns - 1) * self.wide
+        self.last_vectors = 1 if self.last_width <= lanes else 2
+        self.stored = ((self.columns - 1) * 2 + self.last_vectors) * lanes
+        """Output channels, padded."""
+        rows = self.isa.rows
+        self.block = max(rows, _CACHE_BYTES // (4 * self.points * (self.depth + self.stored)) // rows * rows)
+        """Tiles that are done together."""
+        self.tiles = images * math.prod(deep) * down * across
+        self.image, *rest = unflatten(variable("p", self.tiles), (images, *deep, down, across))
+        *self.deep, self.down, self.across = rest
+
+    def phase(self) -> Phase:
+        weight, t, lanes = self.filters, self.t, self.isa.lanes
+        offset = self.weights.add(
+            ("winograd", t.m, id(self.root)), lambda: panels(_filters(weight, t, len(self.deep_taps)), lanes)
+        )
+        data = self.points * self.block * self.depth * 4
+        made = self.points * self.block * self.stored * 4
+        body = [
+            "const vec zero = {0};",
+            f"const float *restrict filters = (const float *)(weights + {offset});",
+            f"float *restrict data = (float *)own, *restrict made = (float *)(own + {data});",
+            *shares(self.tiles),
+            f"for (long first = begin; first < end; first += {self.block}) {{",
+            f"  const long last = first + {self.block} < end ? first + {self.block} : end;",
+            *indented([*self._transform(), *self._multiply(), *self._finish()]),
+            "}",
+        ]
+        return Phase(body, own=data + made, helpers=self.helpers)
+
+    def _transform(self) -> list[str]:
+        """The input: Bᵀ d B for vectors of channels."""
+        root, t, n = self.root, self.t, self.t.m + 2
+        taps = [variable(f"t{i}", extent) for i, extent in enumerate(self.deep_taps)]
+        spots = [
+            spot * root.strides[i] + tap * root.dilations[i] + (-root.pads[i])
+            for i, (spot, tap) in enumerate(zip(self.deep, taps, strict=True))
+        ]
+        deep_tests = [text for i, spot in enumerate(spots) for text in tests_of(spot, root.source.shape[2 + i])]
+        c = variable("c", self.c_in)
+        loads: list[str] = []
+        for i in range(n):
+            for j in range(n):
+                h, w = self.down * t.m + (i - root.pads[-2]), self.across * t.m + (j - root.pads[-1])
+                found = trace(root.source, (self.image, c, *spots, h, w), self.plan)
+                assert found is not None
+                tests = [*deep_tests, *tests_of(h, root.source.shape[-2]), *tests_of(w, root.source.shape[-1])]
+                load = f"load({pointer(found[0])} + {found[1].c()})"
+                loads.append(
+                    f"const vec d{i}_{j} = {' && '.join(tests)} ? {load} : zero;"
+                    if tests
+                    else f"const vec d{i}_{j} = {load};"
+                )
+        inner = [
+            *loads,
+            *_matrix(t.data, "d", "e", n, n, left=True),
+            *_matrix(t.data, "e", "f", n, n, left=False),
+            f"float *to = data + (p - first) * {self.depth} + {_at(taps, self.deep_taps, self.c_in)} + c;",
+            *(
+                f"*(vec *)(to + {(i * n + j) * self.block * self.depth}) = f{i}_{j};"
+                for i in range(n)
+                for j in range(n)
+            ),
+        ]
+        lines = [f"for (long c = 0; c < {self.c_in}; c += {self.isa.lanes}) {{", *indented(inner), "}"]
+        for i, extent in reversed(list(enumerate(self.deep_taps))):
+            if extent > 1:
+                lines = [f"for (long t{i} = 0; t{i} < {extent}; t{i}++) {{", *indented(lines), "}"]
+        return ["for (long p = first; p < last; p++) {", *indented(lines), "}"]
+
+    def _multiply(self) -> list[str]:
+        """A matrix product for every point."""
+        depth, stored, block, lanes = self.depth, self.stored, self.block, self.isa.lanes
+
+        def product(vectors: int, _width: int) -> list[str]:
+            return [
+                f"for (long row = 0; row < last - first; row += {self.isa.rows})",
+                f"  {self._micro(vectors)}({depth}, data + (point * {block} + row) * {depth}, right,",
+                f"    made + point * {block * stored} + panel * {block * self.wide} + row * {vectors * lanes});",
+            ]
+
         return [
-            f"for (long row = 0; row < last - first; row += {rows})",
-            f"  {micro(vectors)}({depth}, data + (point * {block} + row) * {depth}, right,",
-            f"    made + point * {block * stored} + panel * {block * wide} + row * {vectors * lanes});",
+            f"for (long point = 0; point < {self.points}; point++)",
+            f"  for (long panel = 0; panel < {self.columns}; panel++) {{",
+            f"    const float *right = filters + point * {depth * stored} + panel * {depth * self.wide};",
+            *indented(self._by_panel(product, alike=self.last_vectors == 2), 2),
+            "  }",
         ]
 
-    per_point = depth * stored
-    multiply = [
-        f"for (long point = 0; point < {points}; point++)",
-        f"  for (long panel = 0; panel < {columns}; panel++) {{",
-        f"    const float *right = filters + point * {per_point} + panel * {depth * wide};",
-        *indented(
-            [*product(2)]
-            if last_vectors == 2
-            else [f"if (panel < {columns - 1}) {{", *indented(product(2)), "} else {", *indented(product(1)), "}"],
-            2,
-        ),
-        "  }",
-    ]
+    def _finish(self) -> list[str]:
+        """The output: Aᵀ m A and the epilogue."""
+        return [
+            "for (long p = first; p < last; p++)",
+            f"  for (long panel = 0; panel < {self.columns}; panel++) {{",
+            *indented(self._by_panel(self._output, alike=self.last_width == self.wide), 2),
+            "  }",
+        ]
 
-    # --- output: Aᵀ m A and the epilogue
-    def finish(vectors: int, panel_width: int) -> list[str]:
-        panel = variable("panel", columns)
-        j = variable("j", panel_width)
-        out = [f"float tile[{m * m}][{vectors * lanes}] __attribute__((aligned(64)));"]
+    def _by_panel(self, write: Callable[[int, int], list[str]], *, alike: bool) -> list[str]:
+        """What `write` makes of the vectors and columns of a panel; only the last panel may be narrower."""
+        last = write(self.last_vectors, self.last_width)
+        if alike or self.columns == 1:
+            return last
+        full = write(2, self.wide)
+        return [f"if (panel < {self.columns - 1}) {{", *indented(full), "} else {", *indented(last), "}"]
+
+    def _output(self, vectors: int, width: int) -> list[str]:
+        m, n, kernel, lanes = self.t.m, self.t.m + 2, self.kernel, self.isa.lanes
+        panel, j = variable("panel", self.columns), variable("j", width)
         read = [
-            f"const vec g{a}_{b} = load(made + {(a * n + b) * block * stored} + panel * {block * wide}"
+            f"const vec g{a}_{b} = load(made + {(a * n + b) * self.block * self.stored} + panel * {self.block * self.wide}"
             f" + (p - first) * {vectors * lanes} + v);"
             for a in range(n)
             for b in range(n)
         ]
         compute = [
             *read,
-            *_matrix(t.output, "g", "h", n, n, left=True),
-            *_matrix(t.output, "h", "o", m, n, left=False),
+            *_matrix(self.t.output, "g", "h", n, n, left=True),
+            *_matrix(self.t.output, "h", "o", m, n, left=False),
             *(f"*(vec *)(tile[{a * m + b}] + v) = o{a}_{b};" for a in range(m) for b in range(m)),
         ]
-        out += [f"for (long v = 0; v < {vectors * lanes}; v += {lanes}) {{", *indented(compute), "}"]
+        out = [
+            f"float tile[{m * m}][{vectors * lanes}] __attribute__((aligned(64)));",
+            f"for (long v = 0; v < {vectors * lanes}; v += {lanes}) {{",
+            *indented(compute),
+            "}",
+        ]
         for a in range(m):
             for b in range(m):
-                y, x = th * m + a, tw * m + b
-                tests = [*tests_of(y, height), *tests_of(x, width)]
-                place = kernel.place_of_result((image, panel * wide + j, *at_deep, y, x))
-                body = Body(plan, weights, kernel.target)
-                assert kernel.root is not None
-                body.bind(kernel.root, f"tile[{a * m + b}][j]")
+                y, x = self.down * m + a, self.across * m + b
+                tests = [*tests_of(y, self.root.shape[-2]), *tests_of(x, self.root.shape[-1])]
+                place = kernel.place_of_result((self.image, panel * self.wide + j, *self.deep, y, x))
+                body = Body(self.plan, self.weights, kernel.target)
+                body.bind(self.root, f"tile[{a * m + b}][j]")
                 value = body.value(kernel.result, place)
-                store = f"{pointer(kernel.target)}[{address(kernel.target, place).c()}] = {value};"
-                loop = ["#pragma GCC ivdep", f"for (long j = 0; j < {panel_width}; j++) {{"]
-                loop += [*indented([*body.lines, store]), "}"]
+                loop = [
+                    "#pragma GCC ivdep",
+                    f"for (long j = 0; j < {width}; j++) {{",
+                    *indented([*body.lines, store(kernel.target, place, value)]),
+                    "}",
+                ]
                 out += [f"if ({' && '.join(tests)}) {{", *indented(loop), "}"] if tests else loop
         return out
 
-    split = last < wide and columns > 1
-    over = (
-        [
-            f"if (panel < {columns - 1}) {{",
-            *indented(finish(2, wide)),
-            "} else {",
-            *indented(finish(last_vectors, last)),
-            "}",
-        ]
-        if split
-        else finish(last_vectors, last if columns == 1 else wide)
-    )
-    out_of = [
-        "for (long p = first; p < last; p++)",
-        f"  for (long panel = 0; panel < {columns}; panel++) {{",
-        *indented(over, 2),
-        "  }",
-    ]
-    body = [
-        "const vec zero = {0};",
-        f"const float *restrict filters = (const float *)(weights + {offset});",
-        f"float *restrict data = (float *)own, *restrict made = (float *)(own + {own_data});",
-        *shares(tiles),
-        f"for (long first = begin; first < end; first += {block}) {{",
-        f"  const long last = first + {block} < end ? first + {block} : end;",
-        *indented([*into, *multiply, *out_of]),
-        "}",
-    ]
-    return [Phase(body, own=own, helpers=helpers)]
+    def _micro(self, vectors: int) -> str:
+        name = f"product_{self.isa.rows}x{vectors}_{self.depth}"
+        self.helpers[name] = micro_kernel(name, self.isa.rows, vectors, self.depth, self.isa.lanes)
+        return name
 
 
 def _at(taps: list[Index], extents: list[int], c_in: int) -> str:

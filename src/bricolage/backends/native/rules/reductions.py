@@ -94,6 +94,31 @@ def pool(call: Call) -> Node:
     return pointwise("mul", reshape(reduce("sum", windows, axes), out), factor)
 
 
+@rule("LRN")
+def local_response_normalization(call: Call) -> Node:
+    """x / (bias + alpha / size * sum of squares over neighbouring channels) ** beta."""
+    x, size = call.tensor(0), call.get("size")
+    alpha, beta, bias = call.get("alpha", 1e-4), call.get("beta", 0.75), call.get("bias", 1.0)
+    if alpha < 0 or bias <= 0:
+        raise NoRule("LRN whose divisor can be zero")
+    channels, before = x.shape[1], (size - 1) // 2
+
+    def mapping(place: Place) -> Place:
+        return (place[0], place[1] + place[-1] - before, *place[2:-1])
+
+    def guard(place: Place) -> list[tuple[Index, int]]:
+        return [(place[1] + place[-1] - before, channels)]
+
+    windows = View((*x.shape, size), x.dtype, x, mapping, guard)
+    total = reshape(reduce("sum", pointwise("square", windows), [len(x.shape)]), x.shape)
+    divisor = pointwise("add", pointwise("mul", total, scalar(alpha / size)), scalar(bias))
+    if beta == 0.75:
+        root = pointwise("sqrt", divisor)
+        return pointwise("div", x, pointwise("mul", root, pointwise("sqrt", root)))
+    power = pointwise("exp", pointwise("mul", pointwise("log", divisor), scalar(-beta)))
+    return pointwise("mul", x, power)
+
+
 _LONGEST_ROW = 16384
 """Elements of a row that a thread may keep on its stack."""
 

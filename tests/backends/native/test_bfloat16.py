@@ -1,0 +1,157 @@
+"""Products in bfloat16: exact where the numbers allow it, rounded to the nearest where not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from bricolage.backends.interface import RegionModel, Resources
+from bricolage.backends.native.engine import ISA_VARIABLE, Native
+from bricolage.backends.native.fusion import plan
+from bricolage.backends.native.isa import available
+from bricolage.backends.native.lowering import lower
+from bricolage.errors import Refused
+from bricolage.graph.prepare import infer
+from tests.backends import regions
+
+pytestmark = pytest.mark.skipif(not available()[0].multiplies_bfloat16, reason="this processor has no such products")
+
+
+def integers(*shape: int, seed: int = 0) -> np.ndarray:
+    """So small that bfloat16 holds them, and float32 their sums."""
+    return np.random.default_rng(seed).integers(-9, 10, shape).astype(np.float32)
+
+
+def check(model: RegionModel, *given: np.ndarray, threads: int = 2) -> None:
+    found = regions.answer(Native(), model, *given, variant="bf16", resources=Resources(threads=threads))
+    for value, expected in zip(found, regions.reference(model, *given), strict=True):
+        assert np.array_equal(value, expected)
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1), (3, 7, 5), (29, 64, 33), (5, 129, 96), (1, 300, 200), (64, 2, 16)], ids=str
+)
+def test_products_with_weights_are_exact_on_small_integers(shape: tuple[int, int, int], tmp_path: Path) -> None:
+    m, k, n = shape
+    w = integers(k, n, seed=1)
+    check(
+        regions.region(tmp_path, "y = MatMul (x, w)", f"float[{m}, {k}] x", f"float[{m}, {n}] y", w=w), integers(m, k)
+    )
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 7, 5), (29, 64, 33), (5, 129, 96)], ids=str)
+def test_products_of_two_inputs_are_exact_on_small_integers(shape: tuple[int, int, int], tmp_path: Path) -> None:
+    m, k, n = shape
+    model = regions.region(
+        tmp_path,
+        "t = Transpose <perm = [0, 2, 1]> (b) \n y = MatMul (a, t)",
+        f"float[3, {m}, {k}] a, float[3, {n}, {k}] b",
+        f"float[3, {m}, {n}] y",
+    )
+    check(model, integers(3, m, k), integers(3, n, k, seed=1), threads=1 + m % 3)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "weight", "out"),
+    [
+        ("", (40, 3, 1, 1), (12, 13)),
+        ("pads = [1, 2, 0, 1]", (40, 3, 3, 3), (11, 14)),
+        ("strides = [2, 3], dilations = [2, 1]", (33, 3, 3, 2), (4, 4)),
+        ("group = 3, pads = [1, 1, 1, 1]", (48, 1, 3, 3), (12, 13)),
+    ],
+    ids=["pointwise", "padded", "strided", "grouped"],
+)
+def test_convolutions_are_exact_on_small_integers(
+    attributes: str, weight: tuple[int, ...], out: tuple[int, int], tmp_path: Path
+) -> None:
+    model = regions.region(
+        tmp_path,
+        f"y = Conv <{attributes}> (x, w)" if attributes else "y = Conv (x, w)",
+        "float[2, 3, 12, 13] x",
+        f"float[2, {weight[0]}, {out[0]}, {out[1]}] y",
+        w=integers(*weight, seed=1),
+    )
+    check(model, integers(2, 3, 12, 13))
+
+
+def test_operands_are_rounded_to_the_nearest(tmp_path: Path) -> None:
+    """On the way into a product, and on the way into memory between two."""
+    values = regions.noise(5000, 1)
+    values[:4, 0] = [np.nan, np.inf, -np.inf, 3.3e38]
+    ties = (np.arange(100, dtype=np.uint32) << 16 | np.uint32(0x3F808000)).view(np.float32)
+    values[10:110, 0] = ties
+    expected = values.astype(ml_dtypes.bfloat16).astype(np.float32)
+    one = np.ones((1, 1), np.float32)
+    once = regions.region(tmp_path, "y = MatMul (x, w)", "float[5000, 1] x", "float[5000, 1] y", w=one)
+    twice = regions.region(
+        tmp_path, "h = MatMul (x, w) \n y = MatMul (h, v)", "float[5000, 1] x", "float[5000, 1] y", w=one, v=one.copy()
+    )
+    for model in (once, twice):
+        (found,) = regions.answer(Native(), model, values, variant="bf16", resources=Resources(threads=1))
+        assert np.array_equal(found, expected, equal_nan=True)
+
+
+def test_only_what_products_alone_read_is_stored_in_bfloat16(tmp_path: Path) -> None:
+    model = regions.region(
+        tmp_path,
+        """
+        a = MatMul (x, u)
+        b = Relu (a)
+        c = MatMul (b, v)
+        d = Add (c, x)
+        e = MatMul (d, w)
+        y = Add (e, d)
+        """,
+        "float[8, 16] x",
+        "float[8, 16] y",
+        u=regions.noise(16, 16),
+        v=regions.noise(16, 16, seed=1),
+        w=regions.noise(16, 16, seed=2),
+    )
+    infer(model.model)
+    inputs, outputs = lower(model.model)
+    assert [kernel.target.dtype for kernel in plan(inputs, outputs, bfloat16=True).kernels] == [
+        "bfloat16",
+        "float32",
+        "float32",
+    ]
+    assert {kernel.target.dtype for kernel in plan(inputs, outputs).kernels} == {"float32"}
+    x = regions.noise(8, 16, seed=3)
+    found = regions.answer(Native(), model, x, variant="bf16", resources=Resources(threads=2))
+    assert 1e-5 < regions.error(found, regions.reference(model, x)) < 1e-2
+
+
+def test_attention_and_concatenations_stay_close(tmp_path: Path) -> None:
+    attention, x = regions.attention_block(tmp_path), regions.noise(1, 16, 32)
+    found = regions.answer(Native(), attention, x, variant="bf16", resources=Resources(threads=2))
+    assert 1e-6 < regions.error(found, regions.reference(attention, x)) < 2e-2
+    joined = regions.region(
+        tmp_path,
+        """
+        a = Conv (x, u)
+        b = Relu (a)
+        c = Conv (x, v)
+        d = Concat <axis = 1> (b, c)
+        y = Conv (d, w)
+        """,
+        "float[1, 8, 9, 9] x",
+        "float[1, 24, 9, 9] y",
+        u=regions.noise(24, 8, 1, 1),
+        v=regions.noise(9, 8, 1, 1, seed=1),
+        w=regions.noise(24, 33, 1, 1, seed=2),
+    )
+    image = regions.noise(1, 8, 9, 9, seed=3)
+    found = regions.answer(Native(), joined, image, variant="bf16", resources=Resources(threads=2))
+    assert 1e-5 < regions.error(found, regions.reference(joined, image)) < 1e-2
+
+
+def test_it_is_refused_where_it_gains_nothing_or_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = regions.region(tmp_path, "y = Relu (x)", "float[4] x", "float[4] y")
+    with pytest.raises(Refused, match="no products"):
+        Native().compile(model, "bf16", Resources(threads=1))
+    monkeypatch.setenv(ISA_VARIABLE, "avx2")
+    with pytest.raises(Refused, match="no products of bfloat16"):
+        Native().compile(regions.conv_net(tmp_path), "bf16", Resources(threads=1))
