@@ -36,6 +36,8 @@ from bricolage.backends.native.isa import Isa
 from bricolage.backends.native.products import Product, product
 from bricolage.backends.native.tensors import Conv, MatMul, Node, Place
 
+_STREAMED_BYTES = 512 * 1024
+_FEW_TILES = 16
 _BLOCK_BYTES = 192 * 1024
 """Packed rows that are multiplied before the next are packed: a part of the second-level cache."""
 
@@ -64,11 +66,16 @@ class _Writer:
         self.helpers: dict[str, str] = {}
         self.element, self.bytes = ("uint16_t", 2) if self.bfloat16 else ("float", 4)
         self.depth = p.k + p.k % 2 if self.bfloat16 else p.k
+        self.steps = self.depth // 2 if self.bfloat16 else p.k
+        """Steps of the micro-kernel: values of k, or pairs of them."""
         self.direct = self._direct(variable("b", p.batch), variable("m", p.m), variable("k", p.k))
         self.tiles = -(-p.m // self.isa.rows)
         wide = 2 * lanes
         self.columns = [(start, min(wide, p.n - start)) for start in range(0, p.n, wide)]
         self.vectors = [2 if width > lanes else 1 for _, width in self.columns]
+        right_bytes = self.depth * self.bytes * p.n
+        self.ahead = callable(p.right) and right_bytes > _STREAMED_BYTES and self.tiles <= _FEW_TILES * self.threads
+        """Whether panels come from beyond the second-level cache, and are used so briefly that waiting for them shows."""
 
     def phases(self) -> list[Phase]:
         """Work is shared by columns where there are more of them than rows: each thread then reads its own weights only."""
@@ -299,15 +306,25 @@ class _Writer:
         def write(vectors: int, width: int) -> list[str]:
             small, large = p.m // tiles, -(-p.m // tiles)
             names = {rows: self._micro(rows, vectors, lda) for rows in (small, large) if rows}
+            reads = "columns, tile"
+            fetch: list[str] = []
+            if self.ahead:
+                row_bytes = vectors * lanes * 4
+                reads += ", ahead, stride"
+                fetch = [
+                    f"  const long stride = ({row_bytes} + {last} - {first} - 1) / ({last} - {first});",
+                    f"  const char *ahead = (const char *)(columns + {vectors * lanes * self.depth})"
+                    f" + (t - {first}) * stride * {self.steps};",
+                ]
             a = f"{left} + (row - {origin}) * {lda}" if origin != "0" else f"{left} + row * {lda}"
-            depth = self.depth // 2 if self.bfloat16 else self.depth
-            call = f"{names[large]}({depth}, {a}, columns, tile);"
+            call = f"{names[large]}({self.steps}, {a}, {reads});"
             if small != large and small:
-                call = f"if (count == {large}) {call} else {names[small]}({depth}, {a}, columns, tile);"
+                call = f"if (count == {large}) {call} else {names[small]}({self.steps}, {a}, {reads});"
             return [
                 f"for (long t = {first}; t < {last}; t++) {{",
                 f"  const long row = {p.m}L * t / {tiles}, count = {p.m}L * (t + 1) / {tiles} - row;",
                 f"  float tile[{large * vectors * lanes}] __attribute__((aligned(64)));",
+                *fetch,
                 f"  {call}",
                 "  for (long r = 0; r < count; r++) {",
                 *([] if p.m == 1 else ["    const long m = row + r;"]),
@@ -335,19 +352,29 @@ class _Writer:
         return ["#pragma GCC ivdep", f"for (long j = 0; j < {width}; j++) {{", *indented(lines), "}"]
 
     def _micro(self, rows: int, vectors: int, lda: int) -> str:
-        name = f"{'pairs' if self.bfloat16 else 'product'}_{rows}x{vectors}_{lda}"
+        name = f"{'pairs' if self.bfloat16 else 'product'}_{rows}x{vectors}_{lda}{'_ahead' if self.ahead else ''}"
         write = paired_micro_kernel if self.bfloat16 else micro_kernel
-        self.helpers[name] = write(name, rows, vectors, lda, self.isa.lanes)
+        self.helpers[name] = write(name, rows, vectors, lda, self.isa.lanes, self.ahead)
         return name
 
 
-def micro_kernel(name: str, rows: int, vectors: int, lda: int, lanes: int) -> str:
-    """C of a tile of a matrix product: `rows` rows that lie `lda` apart, times a panel of `vectors` vectors."""
-    lines = [
-        f"static __attribute__((noinline)) void {name}(long depth, const float *a, const float *b, float *tile) {{"
-    ]
+def _head(name: str, kind: str, ahead: bool) -> str:
+    more = ", const char *ahead, long stride" if ahead else ""
+    return (
+        f"static __attribute__((noinline)) void {name}"
+        f"(long depth, const {kind} *a, const {kind} *b, float *tile{more}) {{"
+    )
+
+
+_FETCH = "    __builtin_prefetch(ahead, 0, 2); ahead += stride;"
+
+
+def micro_kernel(name: str, rows: int, vectors: int, lda: int, lanes: int, ahead: bool = False) -> str:
+    """C of a tile of a matrix product: `rows` rows that lie `lda` apart, times a panel of `vectors` vectors. With `ahead`,
+    it brings what lies there into the second-level cache, a step of `stride` bytes for each step of its own."""
+    lines = [_head(name, "float", ahead)]
     lines += [f"  vec c{r}_{v} = {{0}};" for r in range(rows) for v in range(vectors)]
-    lines += ["  for (long k = 0; k < depth; k++) {"]
+    lines += ["  for (long k = 0; k < depth; k++) {", *([_FETCH] if ahead else [])]
     lines += [f"    const vec b{v} = *(const vec *)(b + {v * lanes});" for v in range(vectors)]
     for r in range(rows):
         lines += [f"    {{ const vec x = a[{r * lda}] - (vec){{0}};"]
@@ -360,13 +387,12 @@ def micro_kernel(name: str, rows: int, vectors: int, lda: int, lanes: int) -> st
     return "\n".join([*lines, "}"])
 
 
-def paired_micro_kernel(name: str, rows: int, vectors: int, lda: int, lanes: int) -> str:
+def paired_micro_kernel(name: str, rows: int, vectors: int, lda: int, lanes: int, ahead: bool = False) -> str:
     """The same in bfloat16, `depth` pairs deep, for vectors of 512 bits."""
     assert lanes == 16
-    head = f"static __attribute__((noinline)) void {name}(long depth, const uint16_t *a, const uint16_t *b, float *tile) {{"
-    lines = [head]
+    lines = [_head(name, "uint16_t", ahead)]
     lines += [f"  __m512 c{r}_{v} = _mm512_setzero_ps();" for r in range(rows) for v in range(vectors)]
-    lines += ["  for (long k = 0; k < depth; k++) {"]
+    lines += ["  for (long k = 0; k < depth; k++) {", *([_FETCH] if ahead else [])]
     lines += [f"    const __m512bh b{v} = (__m512bh)_mm512_loadu_si512(b + {v * 2 * lanes});" for v in range(vectors)]
     for r in range(rows):
         lines += [f"    {{ const __m512bh x = (__m512bh)_mm512_set1_epi32(*(const int *)(a + {r * lda}));"]
