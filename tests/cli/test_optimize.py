@@ -54,9 +54,27 @@ def test_optimize_then_run_explain_report_and_bench(model: Path) -> None:
     assert run.invoke(app, ["explain", "out.bricolage", "--op", "relu"]).exit_code == 0
     assert run.invoke(app, ["report", "out.bricolage", "-o", "again.html"]).exit_code == 0
 
+    shown = run.invoke(app, ["explain", "out.bricolage", "--kernels"])
+    assert shown.exit_code == 0 and "none of these regions is on a backend that shows its kernels" in shown.stderr
+
     raced = run.invoke(app, ["bench", "out.bricolage", "--json", *QUICK])
     assert raced.exit_code == 0, raced.stderr
     assert any(c["name"].startswith("onnxruntime") for c in json.loads(raced.stdout)["contestants"])
+
+
+def test_kernels_of_the_native_engine_are_shown_and_written(model: Path) -> None:
+    found = optimize(str(model), "-o", "out.bricolage", "--backend", "native", "--threads", "1", "--budget", "40s")
+    assert found.returncode in (errors.OK, errors.NO_GAIN), found.stderr
+    shown = run.invoke(app, ["explain", "out.bricolage", "--kernels", "--dump-kernels", "kernels/c"])
+    assert shown.exit_code == 0, shown.stderr
+    assert "1 fused kernel" in shown.stdout and "relu" in shown.stdout
+    assert "static void kernel_0(" in Path("kernels/c/region-1.c").read_text()
+    found_json = run.invoke(app, ["explain", "out.bricolage", "--kernels", "--json"])
+    (kernel,) = json.loads(found_json.stdout)["regions"][0]["kernels"]
+    assert kernel["kind"] == "elementwise" and kernel["ms"] > 0
+    Path("file").touch()
+    refused = run.invoke(app, ["explain", "out.bricolage", "--dump-kernels", "file/c"])
+    assert refused.exit_code == errors.USAGE and "cannot be written" in refused.stderr
 
 
 @pytest.mark.parametrize(

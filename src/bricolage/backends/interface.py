@@ -29,10 +29,12 @@ from bricolage.runtime.kernel import Kernel, StaticKernel
 
 __all__ = [
     "ANY",
+    "Anatomy",
     "Available",
     "Backend",
     "Claim",
     "Constraint",
+    "FusedKernel",
     "Growth",
     "Kernel",
     "Kind",
@@ -164,6 +166,37 @@ class Resources:
     """Folder in which the backend may keep compiled code between runs (already specific to versions and hardware)."""
 
 
+# --- what a backend makes of a region, for those who want to see it ----------------------------------------------
+
+
+@dataclass(frozen=True)
+class FusedKernel:
+    """One of the kernels that a backend makes of a region."""
+
+    name: str
+    """In the source."""
+    kind: str
+    operators: tuple[str, ...]
+    """Names of the operators that it computes, or computes parts of."""
+    shape: tuple[int, ...]
+    """Of what it stores."""
+    flops: int
+    bytes: int
+    """Read and written, weights included."""
+    ms: float | None = None
+    """Measured on this machine."""
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """What a backend makes of a region."""
+
+    kernels: tuple[FusedKernel, ...]
+    """In the order in which they run."""
+    source: str
+    """All of its code."""
+
+
 # --- whether a backend is there ---------------------------------------------------------------------------------
 
 
@@ -236,3 +269,12 @@ class Backend(ABC):
         """Environment variables that must stand before the framework is imported in a fresh process."""
         del resources
         return {}
+
+    def anatomy(self, region: RegionModel, variant: str, resources: Resources) -> Anatomy | None:
+        """The kernels that the region becomes, each with its time; None where the backend does not show them.
+
+        Raises:
+            Refused: the backend declines, with the reason.
+        """
+        del region, variant, resources
+        return None

@@ -1,4 +1,5 @@
-"""`bricolage explain` and `bricolage report`. Both read an artifact of any machine, and compile nothing."""
+"""`bricolage explain` and `bricolage report`. Both read an artifact of any machine, and compile nothing but the kernels that
+`--kernels` and `--dump-kernels` ask for."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
 
 if TYPE_CHECKING:
+    from bricolage.backends.interface import Anatomy
     from bricolage.graph.graph import Graph
     from bricolage.plan.plan import Plan
 
@@ -25,22 +27,47 @@ def explain(
         str | None, typer.Option("--op", metavar="NAME", help="Only the region with this operator, in full.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="List every region, not only the slowest.")] = False,
+    kernels: Annotated[
+        bool, typer.Option("--kernels", help="Compile here, and list and time, the kernels of regions on `native`.")
+    ] = False,
+    dump: Annotated[
+        Path | None, typer.Option("--dump-kernels", metavar="DIR", help="Write the C of these kernels there.")
+    ] = None,
     as_json: a.Json = False,
 ) -> None:
     """Say why each region is where it is: the choice, the runner-up, the margin and how sure it is."""
+    from bricolage.api.anatomy import anatomy
     from bricolage.cli import output
+    from bricolage.plan.codec import encode
     from bricolage.report import explain as because
     from bricolage.report import words
     from bricolage.report.facts import regions
     from bricolage.report.tables import plain
 
-    plan, graphs = _read(artifact)
+    if dump is not None:
+        output.make_folder(dump)
+    plan, graphs, directory = _read(artifact)
     found: list[dict[str, Any]] = []
-    for bucket, graph in zip(plan.buckets, graphs, strict=True):
+    for number, (bucket, graph) in enumerate(zip(plan.buckets, graphs, strict=True)):
         facts = regions(bucket, graph)
         chosen = because.find(facts, op) if op is not None else list(facts)
+        shown: dict[int, Anatomy] = {}
+        if kernels or dump is not None:
+            for region in chosen:
+                made = anatomy(graph, region.planned, plan.provenance.threads, directory)
+                if made is not None:
+                    shown[region.number] = made
+        for region_number, made in shown.items() if dump is not None else ():
+            assert dump is not None
+            name = f"bucket-{number}-region-{region_number}.c" if len(plan.buckets) > 1 else f"region-{region_number}.c"
+            output.write_text(dump / name, made.source)
+            output.note(f"wrote {dump / name}")
         if as_json:
-            found.append({"sizes": dict(bucket.sizes), "regions": [because.as_json(f) for f in chosen]})
+            told = [
+                because.as_json(f) | ({"kernels": encode(shown[f.number].kernels)} if f.number in shown else {})
+                for f in chosen
+            ]
+            found.append({"sizes": dict(bucket.sizes), "regions": told})
             continue
         if bucket.sizes:
             output.show(plain(words.shape(bucket.sizes), "bold"))
@@ -48,6 +75,10 @@ def explain(
             output.show(because.overview(bucket, graph, everything))
         for region in chosen if op is not None else ():
             output.show(because.details(region, len(facts)))
+        for region_number, made in shown.items() if kernels else ():
+            output.show(because.kernels(region_number, made, everything))
+        if (kernels or dump is not None) and not shown:
+            output.note("none of these regions is on a backend that shows its kernels (native does)")
     if as_json:
         output.show_json(found[0] if len(found) == 1 else {"buckets": found})
 
@@ -66,7 +97,7 @@ def report(
 
     target = out if out is not None else Path(artifact.with_suffix(".html").name)
     output.check_writable(target)
-    plan, graphs = _read(artifact)
+    plan, graphs, _ = _read(artifact)
     text = page(plan, graphs)
     output.write_text(target, text)
     if as_json:
@@ -81,8 +112,8 @@ def page(plan: Plan, graphs: Sequence[Graph]) -> str:
     return render(plan, graphs, shlex.join(["bricolage", *sys.argv[1:]]))
 
 
-def _read(path: Path) -> tuple[Plan, list[Graph]]:
-    """An artifact's plan and the graphs of its buckets.
+def _read(path: Path) -> tuple[Plan, list[Graph], Path]:
+    """An artifact's plan, the graphs of its buckets, and the folder that they were unpacked to.
 
     Raises:
         MissingFile, BadArtifact, NewerArtifact
@@ -93,4 +124,4 @@ def _read(path: Path) -> tuple[Plan, list[Graph]]:
 
     plan, directory = artifact.load(path)
     crash.remember(plan)
-    return plan, [graph_of(directory / bucket.graph) for bucket in plan.buckets]
+    return plan, [graph_of(directory / bucket.graph) for bucket in plan.buckets], directory

@@ -103,6 +103,18 @@ def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
         partial.unlink(missing_ok=True)
 
 
+def make_folder(path: Path) -> None:
+    """Makes a folder, if it is not there.
+
+    Raises:
+        NotWritable: it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NotWritable(path=path, reason=error.strerror or error) from error
+
+
 def write_text(path: Path, text: str) -> None:
     """`write` for text."""
     write(path, lambda file: file.write(text.encode()))

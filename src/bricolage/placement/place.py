@@ -45,6 +45,10 @@ _REFINEMENT_SHARE = 0.2
 """Parts of the budget kept free for measuring regions and for refining plans, however long whole models compile."""
 
 
+_Timed = tuple[Division, float]
+"""A division and its time end to end in ms."""
+
+
 @dataclass(frozen=True)
 class _Mix:
     """What the search for mixtures found: plans for the race, and the evidence behind them."""
@@ -100,10 +104,15 @@ def place(
         with stop.catching_interrupts():
             survey.measure_regions(stop.reserve(reserved + _REFINEMENT_SHARE * budget))
         clock.lap("regions")
+        two: list[_Timed] = []
+        with stop.catching_interrupts():  # few and promising, so they come before anything else takes the time
+            two = _mixed_precisions(survey, stop.reserve(reserved))
+        clock.lap("mixed precisions")
+        mix = _Mix(challengers=tuple(Challenger(contest.division_name(d), d, None) for d, _ in _best(two)))
         with stop.catching_interrupts():
             mixture = _Mixing(survey, stop.reserve(reserved))
             clock.lap("boundary costs")
-            mix = mixture.search(stop.reserve(reserved), clock)
+            mix = mixture.search(two, stop.reserve(reserved), clock)
     return _conclude(survey, mix, stop, clock, sizes=sizes, graph_file=graph_file, inputs_from=inputs_from)
 
 
@@ -201,7 +210,10 @@ class _Mixing:
     def _contenders(self) -> list[str]:
         """Backends that could be part of a winning mix, the most promising `_CONTENDERS`: near the best as a whole, or best
         on a noticeable share of the work. Boundaries are measured for every pair of them, so they are few."""
-        times = {way.backend: cost.ms for way, cost in self.survey.singles.items() if cost.ms is not None}
+        times: dict[str, float] = {}
+        for way, cost in self.survey.singles.items():
+            if cost.ms is not None:
+                times[way.backend] = min(cost.ms, times.get(way.backend, cost.ms))
         fastest = min(times.values()) if times else 0.0
         best: dict[int, Candidate] = {}
         for candidate in self.candidates:
@@ -237,8 +249,8 @@ class _Mixing:
             for size, ms in points
         )
 
-    def search(self, stop: Stopper, clock: _Clock) -> _Mix:
-        """The exact op-level optimum, refined end to end."""
+    def search(self, timed: Sequence[_Timed], stop: Stopper, clock: _Clock) -> _Mix:
+        """The exact op-level optimum, refined end to end; beside it, the divisions that are `timed` already."""
         optimum = solve(self.graph, self.candidates, self.boundary, _SEARCH_SECONDS)
         clock.lap("op-level search")
         profile = self.survey.options.profile
@@ -249,7 +261,6 @@ class _Mixing:
             seed=self.survey.options.seed,
         )
         self.survey.progress.start("plans end to end", None)
-        timed = self._mixed_precisions(stop)  # few and promising, so they come before the search takes the time
         result = evolve(
             self.graph,
             optimum.choices,
@@ -260,8 +271,9 @@ class _Mixing:
             options=options,
             should_stop=stop,
         )
-        timed += [
-            (as_division(one.placement), one.measured_ms) for one in result.measured if one.measured_ms is not None
+        timed = [
+            *timed,
+            *((as_division(one.placement), one.measured_ms) for one in result.measured if one.measured_ms is not None),
         ]
         self.survey.progress.finish()
         clock.lap("refinement")
@@ -281,35 +293,41 @@ class _Mixing:
             if self.kinds[backend] == "engine" and claimed.get(backend, 0) & region == region
         ]
 
-    def _mixed_precisions(self, stop: Stopper) -> list[tuple[Division, float]]:
-        """Divisions in two precisions, with their times end to end."""
-        survey = self.survey
-        segments = survey.candidates.segments
-        keys = [survey.region_key(Region(survey.evidence.graph, bits)) for bits in segments]
-        divisions = proposals(segments, keys, survey.singles, survey.regions, survey.evidence.bound)
-        times = self._time(divisions, stop)
-        return [(division, ms) for division, ms in zip(divisions, times, strict=True) if ms is not None]
-
     def _measure(self, placements: list[MergedPlacement], stop: Stopper) -> list[float | None]:
-        return self._time([as_division(placement) for placement in placements], stop)
+        return _time(self.survey, [as_division(placement) for placement in placements], stop)
 
-    def _time(self, divisions: Sequence[Division], stop: Stopper) -> list[float | None]:
-        """End-to-end times in ms; None for what failed or was not measured."""
-        survey = self.survey
-        specs = [survey.plan_spec(division) for division in divisions]
-        costs = survey.measurer.measure([survey.whole_task(specs)], survey.note, stop) if specs else {}
-        return [cost.ms if (cost := costs.get(spec)) is not None else None for spec in specs]
-
-    def _challengers(self, timed: Sequence[tuple[Division, float]]) -> list[Challenger]:
-        mixed = sorted(((d, ms) for d, ms in timed if len(d) > 1), key=lambda item: item[1])
+    def _challengers(self, timed: Sequence[_Timed]) -> list[Challenger]:
         return [
             Challenger(
                 contest.division_name(division),
                 division,
                 self.predictor.merged(tuple((bits, way.backend, way.variant) for bits, way in division)),
             )
-            for division, _ in mixed[:_CHALLENGERS]
+            for division, _ in _best(timed)
         ]
+
+
+def _best(timed: Sequence[_Timed]) -> list[_Timed]:
+    """The fastest divisions that are mixtures."""
+    return sorted((one for one in timed if len(one[0]) > 1), key=lambda one: one[1])[:_CHALLENGERS]
+
+
+def _mixed_precisions(survey: Survey, stop: Stopper) -> list[_Timed]:
+    """Divisions in two precisions, with their times end to end."""
+    segments = survey.candidates.segments
+    keys = [survey.region_key(Region(survey.evidence.graph, bits)) for bits in segments]
+    divisions = proposals(segments, keys, survey.singles, survey.regions, survey.evidence.bound)
+    survey.progress.start("two precisions end to end", len(divisions))
+    times = _time(survey, divisions, stop)
+    survey.progress.finish()
+    return [(division, ms) for division, ms in zip(divisions, times, strict=True) if ms is not None]
+
+
+def _time(survey: Survey, divisions: Sequence[Division], stop: Stopper) -> list[float | None]:
+    """End-to-end times in ms; None for what failed or was not measured."""
+    specs = [survey.plan_spec(division) for division in divisions]
+    costs = survey.measurer.measure([survey.whole_task(specs)], survey.note, stop) if specs else {}
+    return [cost.ms if (cost := costs.get(spec)) is not None else None for spec in specs]
 
 
 def as_division(placement: MergedPlacement) -> Division:

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bricolage.backends.interface import Anatomy, FusedKernel
 from bricolage.errors import BadOption
 from bricolage.graph.graph import Graph
 from bricolage.plan.codec import encode
@@ -20,6 +21,7 @@ from bricolage.report.tables import plain, plain_table, verdict
 SHOWN = 25
 """Regions listed unless all are asked for: those that take the most time."""
 _NAMES = 40
+_KERNEL_NAMES = 4
 
 
 def find(facts: Sequence[RegionFacts], name: str) -> list[RegionFacts]:
@@ -111,6 +113,41 @@ def details(facts: RegionFacts, total: int) -> RenderableType:
     for name, text in lines:
         grid.add_row(plain(f"  {name}"), plain(text))
     return Group(plain(head, "bold"), grid)
+
+
+def kernels(number: int, made: Anatomy, everything: bool = False) -> RenderableType:
+    """The kernels of a region: what each computes, how much, and how fast here."""
+    total = sum(kernel.ms or 0.0 for kernel in made.kernels)
+    slowest = sorted(made.kernels, key=lambda kernel: -(kernel.ms or 0.0))
+    shown = set(slowest if everything else slowest[:SHOWN])
+    heads = [("Kernel", "left"), ("Operators", "fold"), ("Stores", "left"), ("Time", "right"), ("Share", "right")]
+    heads += [("Rate", "right"), ("Moves", "right")]
+    rows = [
+        [
+            kernel.name.removeprefix("kernel_"),
+            _kernel_names(kernel),
+            "x".join(map(str, kernel.shape)) or "scalar",
+            words.milliseconds(kernel.ms),
+            words.percent(kernel.ms / total if kernel.ms is not None and total else None),
+            words.rate(kernel.flops, kernel.ms),
+            words.size(kernel.bytes),
+        ]
+        for kernel in made.kernels
+        if kernel in shown
+    ]
+    title = f"Region {number}: {words.count(len(made.kernels), 'fused kernel')}, {words.milliseconds(total)} together"
+    parts: list[RenderableType] = [Text(""), plain(title, "bold"), plain_table(heads, rows)]
+    if len(rows) < len(made.kernels):
+        rest = words.count(len(made.kernels) - len(rows), "kernel")
+        parts.append(Text(f"and {rest} that take less time; --all lists every one", style="dim"))
+    return Group(*parts)
+
+
+def _kernel_names(kernel: FusedKernel) -> str:
+    """Its first operators and how many more."""
+    more = len(kernel.operators) - _KERNEL_NAMES
+    names = ", ".join(kernel.operators[:_KERNEL_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return f"{kernel.kind}: {names}" if names else kernel.kind
 
 
 def _regions(indices: Sequence[int]) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import stat
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -123,6 +125,39 @@ def test_several_kernels_live_side_by_side(tmp_path: Path) -> None:
     for _, outputs, _ in bound:
         assert regions.error(outputs, regions.reference(model, x)) < 1e-6
     del kernels, bound
+
+
+def test_kernels_share_their_helpers(tmp_path: Path) -> None:
+    model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
+    before = len(os.listdir("/proc/self/task")) if sys.platform.startswith("linux") else 0
+    kernels = [Native().compile(model, "f32", Resources(threads=4)) for _ in range(5)]
+    bound = [regions.bound(kernel, model, x) for kernel in kernels]
+    for _, _, call in bound:
+        call()
+    if before:
+        assert len(os.listdir("/proc/self/task")) == before + 3
+    del kernels, bound, call
+    gc.collect()
+    if before:
+        assert len(os.listdir("/proc/self/task")) == before
+
+
+def test_several_threads_take_turns(tmp_path: Path) -> None:
+    model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
+    expected = regions.reference(model, x)
+    bound = [regions.bound(Native().compile(model, "f32", Resources(threads=2)), model, x) for _ in range(3)]
+
+    def run(number: int) -> float:
+        _, outputs, call = bound[number]
+        worst = 0.0
+        for _ in range(200):
+            outputs[0].fill(np.nan)
+            call()
+            worst = max(worst, regions.error(outputs, expected))
+        return worst
+
+    with ThreadPoolExecutor(3) as pool:
+        assert max(pool.map(run, range(3))) < 1e-6
 
 
 def test_infinities_and_nan_pass_through(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import importlib.metadata
 import json
 import os
 import tempfile
+import threading
+import weakref
 from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -18,6 +20,7 @@ import numpy as np
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key
 from bricolage.backends.interface import (
+    Anatomy,
     Available,
     Backend,
     Claim,
@@ -32,12 +35,13 @@ from bricolage.backends.interface import (
     require_static,
 )
 from bricolage.backends.native import toolchain, winograd
+from bricolage.backends.native.anatomy import kernels_of
 from bricolage.backends.native.fusion import Plan, plan
 from bricolage.backends.native.isa import ISAS, Isa, available
-from bricolage.backends.native.library import FLOAT32, Arithmetic, generate
+from bricolage.backends.native.library import FLOAT32, Arithmetic, Source, generate
 from bricolage.backends.native.lowering import lower, lower_operator
 from bricolage.backends.native.rules import NoRule
-from bricolage.backends.native.tensors import Conv, MatMul
+from bricolage.backends.native.tensors import Conv, MatMul, Node
 from bricolage.graph.graph import Graph, Operator
 from bricolage.graph.prepare import infer
 from bricolage.options import Precision
@@ -51,7 +55,9 @@ _VARIANTS = {
     "f32-winograd2": Arithmetic(tile=2),
     "f32-winograd4": Arithmetic(tile=4),
     "bf16": Arithmetic(bfloat16=True),
+    "bf16-winograd2": Arithmetic(tile=2, bfloat16=True),
 }
+_TIMED_RUNS = 10
 _SPINS_ALONE, _SPINS_SHARED = 12_000, 0  # some 0.3 ms, so that another kernel soon has the cores
 
 
@@ -95,9 +101,7 @@ class Native(Backend):
 
     def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
         require_static(region, self.title)
-        isa, arithmetic = instruction_set(), _VARIANTS[variant]
-        if arithmetic.bfloat16 and not isa.multiplies_bfloat16:
-            raise Refused(backend=self.title, reason=f"{isa.name} has no products of bfloat16 here")
+        isa, arithmetic = instruction_set(), _arithmetic(variant)
         if resources.cache is None:
             with tempfile.TemporaryDirectory(prefix="bricolage-native-") as folder:
                 _build(region, Path(folder), isa, resources.threads, arithmetic)
@@ -117,6 +121,26 @@ class Native(Backend):
                         raise
         return _NativeKernel(region, target, resources)
 
+    def anatomy(self, region: RegionModel, variant: str, resources: Resources) -> Anatomy:
+        require_static(region, self.title)
+        with tempfile.TemporaryDirectory(prefix="bricolage-native-") as name:
+            folder, origins = Path(name), dict[Node, str]()
+            made = _build(region, folder, instruction_set(), resources.threads, _arithmetic(variant), origins)
+            spent = _NativeKernel(region, folder, resources).spent(len(made.plan.kernels))
+        return Anatomy(kernels_of(made.plan, origins, spent), made.text)
+
+
+def _arithmetic(variant: str) -> Arithmetic:
+    """What a variant means.
+
+    Raises:
+        Refused: the instruction set lacks what it needs.
+    """
+    arithmetic, isa = _VARIANTS[variant], instruction_set()
+    if arithmetic.bfloat16 and not isa.multiplies_bfloat16:
+        raise Refused(backend=Native.title, reason=f"{isa.name} has no products of bfloat16 here")
+    return arithmetic
+
 
 def _declines(graph: Graph, operator: Operator) -> str | None:
     return lower_operator(operator.node, graph.opsets.get(operator.node.domain, 1))
@@ -131,35 +155,68 @@ def _generation() -> str:
     return digest.hexdigest()[:16]
 
 
-def _build(region: RegionModel, folder: Path, isa: Isa, threads: int, arithmetic: Arithmetic) -> None:
-    """Writes the region's library, its constants and the sizes of its memory.
+def _build(
+    region: RegionModel,
+    folder: Path,
+    isa: Isa,
+    threads: int,
+    arithmetic: Arithmetic,
+    origins: dict[Node, str] | None = None,
+) -> Source:
+    """Writes the region's library, its constants and the sizes of its memory. With `origins` (see `lower`), the library
+    takes the time of its kernels.
 
     Raises:
         Refused: something in the region has no rule, or the C does not compile.
     """
     try:
         infer(region.model)
-        inputs, outputs = lower(region.model)
+        inputs, outputs = lower(region.model, origins)
     except NoRule as reason:
         raise Refused(backend=Native.title, reason=str(reason)) from reason
     planned = plan(inputs, outputs, arithmetic.bfloat16)
     tile, roots = arithmetic.tile, [kernel.root for kernel in planned.kernels]
     if arithmetic.bfloat16 and not any(isinstance(root, (Conv, MatMul)) for root in roots):
         raise Refused(backend=Native.title, reason="the region has no products, which are what bfloat16 is for")
-    if tile and not any(isinstance(root, Conv) and _tiled(root, planned, isa, threads, tile) for root in roots):
+    if tile and not any(isinstance(root, Conv) and _tiled(root, planned, isa, threads, arithmetic) for root in roots):
         raise Refused(backend=Native.title, reason=f"no convolution gains from tiles of {tile}x{tile}")
-    source = generate(planned, isa, threads, arithmetic)
+    source = generate(planned, isa, threads, arithmetic, timed=origins is not None)
     flags = (*isa.flags, isa.bfloat16_flag) if arithmetic.bfloat16 else isa.flags
     toolchain.build(source.text, flags, folder / "region.so", Native.title)
     source.weights.tofile(folder / "weights.bin")
     sizes = {"arena": source.arena_bytes, "own": -(-source.own_bytes // 64) * 64, "shared": source.shared_bytes}
     (folder / "sizes.json").write_text(json.dumps(sizes))
+    return source
 
 
-def _tiled(root: Conv, planned: Plan, isa: Isa, threads: int, tile: int) -> bool:
-    """Whether tiles of just that size suit a convolution best."""
-    chosen = winograd.choose(root, planned, isa, threads, tile)
-    return chosen is not None and chosen.m == tile
+def _tiled(root: Conv, planned: Plan, isa: Isa, threads: int, arithmetic: Arithmetic) -> bool:
+    """Whether the largest tiles that are allowed suit a convolution best."""
+    chosen = winograd.choose(root, planned, isa, threads, arithmetic.tile, arithmetic.bfloat16)
+    return chosen is not None and chosen.m == arithmetic.tile
+
+
+class _Team:
+    """Threads that run regions; they end with the last kernel that uses them."""
+
+    def __init__(self, library: ctypes.CDLL, threads: int, spins: int) -> None:
+        self._library = library
+        self.handle = library.region_team(threads, spins)
+
+    def __del__(self) -> None:
+        self._library.region_free(self.handle)
+
+
+_TEAMS: weakref.WeakValueDictionary[tuple[int, int], _Team] = weakref.WeakValueDictionary()
+_TEAMS_LOCK = threading.Lock()
+
+
+def _team(library: ctypes.CDLL, threads: int, spins: int) -> _Team:
+    """The process's team of that kind. Any library can make it, and all can use it: they have the same code for it."""
+    with _TEAMS_LOCK:
+        found = _TEAMS.get((threads, spins))
+        if found is None:
+            found = _TEAMS[threads, spins] = _Team(library, threads, spins)
+        return found
 
 
 class _NativeKernel(StaticKernel):
@@ -179,19 +236,29 @@ class _NativeKernel(StaticKernel):
         self._own = int(sizes["own"])
         self._arena = aligned((int(sizes["arena"]) + 64,), np.dtype(np.uint8))
         self._scratch = aligned((self._own * resources.threads + int(sizes["shared"]) + 64,), np.dtype(np.uint8))
-        self._team = self._library.region_team(resources.threads, _SPINS_ALONE if resources.alone else _SPINS_SHARED)
+        self._team = _team(self._library, resources.threads, _SPINS_ALONE if resources.alone else _SPINS_SHARED)
 
-    def __del__(self) -> None:
-        team = getattr(self, "_team", None)
-        if team:
-            self._library.region_free(team)
+    def spent(self, kernels: int) -> list[float]:
+        """Milliseconds of each kernel of a timed library, on random inputs, averaged over some runs."""
+        draw = np.random.default_rng(0)
+        inputs, outputs = ([aligned(info.sizes, info.numpy) for info in infos] for infos in (self.inputs, self.outputs))
+        for array in inputs:
+            array[...] = draw.standard_normal(array.shape) if array.dtype.kind == "f" else 0
+        call = self.bind(inputs, outputs)
+        self._library.region_spent.restype = ctypes.POINTER(ctypes.c_double)
+        total = np.ctypeslib.as_array(self._library.region_spent(), (kernels,))
+        call()
+        total[...] = 0
+        for _ in range(_TIMED_RUNS):
+            call()
+        return [float(ms) / _TIMED_RUNS for ms in total]
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
         memory = (*inputs, *outputs)
         places = (ctypes.c_void_p * max(1, len(memory)))(*(array.ctypes.data for array in memory))
         call = partial(
             self._library.region_run,
-            self._team,
+            self._team.handle,
             ctypes.addressof(places),
             self._arena.ctypes.data,
             self._weights.ctypes.data,

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from bricolage.backends.native.functions import EXPENSIVE
 from bricolage.backends.native.indexing import row_major
 from bricolage.backends.native.tensors import (
+    STORED_BYTES,
     Assembly,
     Constant,
     Conv,
@@ -40,8 +41,6 @@ from bricolage.backends.native.tensors import (
 from bricolage.runtime.buffers import Lifetime, assign_offsets
 
 ROOTS = (Conv, MatMul, Reduce, Softmax, Normalise)
-_BYTES = {"int64": 8, "bfloat16": 2}
-"""Bytes of an element, where they are not 4."""
 _LARGEST_DIAMOND = 16
 _CHEAP_ELEMENTS = 2048
 """Tensors up to this size are computed again rather than stored, if nothing in them is expensive."""
@@ -330,7 +329,7 @@ class _Planner:
             home, number = buffer.home
             if home == "arena" and buffer.offset == 0:
                 size = sum((e - 1) * s for e, s in zip(buffer.shape, buffer.strides, strict=True)) + 1
-                sizes[number] = max(sizes.get(number, 0), size * _BYTES.get(buffer.dtype, 4))
+                sizes[number] = max(sizes.get(number, 0), size * STORED_BYTES[buffer.dtype])
         lifetimes = {str(n): Lifetime(sizes[n] + 64, first, last) for n, (first, last) in spans.items()}
         offsets, total = assign_offsets(lifetimes)
         self.result.arena_offsets = {int(name): offset for name, offset in offsets.items()}
@@ -340,6 +339,12 @@ class _Planner:
 
 def kernel_reads(kernel: Kernel, plan: Plan) -> list[Buffer]:
     """Buffers that a kernel reads."""
+    return kernel_nodes(kernel, plan)[1]
+
+
+def kernel_nodes(kernel: Kernel, plan: Plan) -> tuple[list[Node], list[Buffer]]:
+    """Nodes that a kernel computes, its constants among them, and buffers that it reads."""
+    inside: list[Node] = []
     found: dict[Buffer, None] = {}
     todo: list[Node] = [kernel.result]
     seen: set[Node] = set()
@@ -352,5 +357,6 @@ def kernel_reads(kernel: Kernel, plan: Plan) -> list[Buffer]:
         if own is not None and own is not kernel.target:
             found.setdefault(own)
         elif node is kernel.result or own is None:
+            inside.append(node)
             todo.extend(node.sources)
-    return list(found)
+    return inside, list(found)

@@ -39,11 +39,12 @@ class Source:
     own_bytes: int
     """Scratch memory of each thread."""
     shared_bytes: int
-    kernels: tuple[Kernel, ...]
+    plan: Plan
 
 
-def generate(plan: Plan, isa: Isa, threads: int, arithmetic: Arithmetic = FLOAT32) -> Source:
-    """The library of a plan, for one instruction set and a number of threads."""
+def generate(plan: Plan, isa: Isa, threads: int, arithmetic: Arithmetic = FLOAT32, *, timed: bool = False) -> Source:
+    """The library of a plan, for one instruction set and a number of threads. A `timed` one adds up what each kernel takes,
+    with a barrier behind every one."""
     weights = Weights()
     helpers: dict[str, str] = {}
     functions: list[str] = []
@@ -61,14 +62,17 @@ def generate(plan: Plan, isa: Isa, threads: int, arithmetic: Arithmetic = FLOAT3
                 calls.append("barrier(team);")
                 since.forget()
             since.add(kernel, sharing)
-            calls.append(f"{name}(io, arena, weights, own, shared, tid, threads);")
+            call = f"{name}(io, arena, weights, own, shared, tid, threads);"
+            calls.append(f"TIMED({number}, {call})" if timed else call)
             own, shared = max(own, phase.own), max(shared, phase.shared)
     text = "\n\n".join(
         [
-            "#define _GNU_SOURCE" + ("\n#include <immintrin.h>" if arithmetic.bfloat16 else ""),
+            "#define _GNU_SOURCE",
+            *([_NARROW.strip()] if arithmetic.bfloat16 else []),
             _HEAD.strip().replace("@LANES@", str(isa.lanes)),
             MATHS.strip(),
             THREADS.strip(),
+            *([_TIMED.strip().replace("@KERNELS@", str(max(1, len(plan.kernels))))] if timed else []),
             *helpers.values(),
             *functions,
             "\n".join(
@@ -87,7 +91,7 @@ def generate(plan: Plan, isa: Isa, threads: int, arithmetic: Arithmetic = FLOAT3
         assert isinstance(array, np.ndarray)
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         block[offset : offset + raw.size] = raw
-    return Source(text, block, plan.arena_bytes, own, shared, tuple(plan.kernels))
+    return Source(text, block, plan.arena_bytes, own, shared, plan)
 
 
 class _Since:
@@ -128,12 +132,16 @@ class _Since:
         return a < d and c < b
 
 
+def _tile(root: Conv, plan: Plan, isa: Isa, threads: int, arithmetic: Arithmetic) -> winograd.Transform | None:
+    return winograd.choose(root, plan, isa, threads, arithmetic.tile, arithmetic.bfloat16)
+
+
 def _phases(
     kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, threads: int, arithmetic: Arithmetic
 ) -> list[Phase]:
     match kernel.root:
-        case Conv() if (transform := winograd.choose(kernel.root, plan, isa, threads, arithmetic.tile)) is not None:
-            return winograd.winograd(kernel, plan, weights, isa, transform)
+        case Conv() if (tile := _tile(kernel.root, plan, isa, threads, arithmetic)) is not None:
+            return winograd.winograd(kernel, plan, weights, isa, tile, arithmetic.bfloat16)
         case Conv() if (phases := grouped.grouped(kernel, plan, weights, isa)) is not None:
             return phases
         case Conv() | MatMul():
@@ -186,6 +194,7 @@ typedef int32_t nat_lanes __attribute__((vector_size(4 * LANES)));
 #define nat_shuffle(v, ...) __builtin_shuffle(v, (nat_lanes){ __VA_ARGS__ })
 #endif
 static inline vec load(const float *p) { return *(const vec *)p; }
+static inline void store(float *p, vec v) { *(vec *)p = v; }
 static inline float nat_widen(uint16_t h) { union { uint32_t i; float f; } u = { .i = (uint32_t)h << 16 }; return u.f; }
 static inline uint16_t nat_narrow(float x) {  /* to the nearest, to the even one between two; a NaN stays one */
   union { float f; uint32_t i; } u = { .f = x };
@@ -193,6 +202,25 @@ static inline uint16_t nat_narrow(float x) {  /* to the nearest, to the even one
   return x != x ? quiet : nearest;
 }
 static inline int64_t nat_wrap(int64_t i, int64_t n) { i = i < 0 ? i + n : i; return i < 0 ? 0 : i >= n ? n - 1 : i; }
+"""
+
+_NARROW = r"""
+#include <immintrin.h>
+#include <stdint.h>
+static inline __m512 load_narrow(const uint16_t *p) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
+}
+static inline void store_narrow(uint16_t *p, __m512 v) { _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(v)); }
+"""
+"""Vectors of bfloat16 in memory, where there are products of them."""
+
+_TIMED = r"""
+#include <time.h>
+static double spent[@KERNELS@];
+static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1e3 + t.tv_nsec * 1e-6; }
+#define TIMED(n, call) { const double start = now(); call; barrier(team); if (tid == 0) spent[n] += now() - start; }
+/* Milliseconds that each kernel has taken so far, all runs together. */
+double *region_spent(void) { return spent; }
 """
 
 _ENTRY = r"""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -12,8 +12,8 @@ from bricolage.backends.native.tensors import C_TYPES, Constant, Input, Node, Sh
 from bricolage.graph.graph import describe
 
 
-def lower(model: ir.Model) -> tuple[list[Node], list[Node]]:
-    """The inputs and the outputs of a region.
+def lower(model: ir.Model, origins: dict[Node, str] | None = None) -> tuple[list[Node], list[Node]]:
+    """The inputs and the outputs of a region. `origins` is filled with the names of the operators that nodes come from.
 
     Raises:
         NoRule: an operator, a type or a shape is not covered.
@@ -32,8 +32,21 @@ def lower(model: ir.Model) -> tuple[list[Node], list[Node]]:
         values[value] = made
     opset = graph.opset_imports.get("", 1)
     for node in graph:
-        values.update(zip(node.outputs, _lower(node, values, opset), strict=False))
+        made_of_it = _lower(node, values, opset)
+        if origins is not None:
+            _note(made_of_it, node.name or node.op_type, origins)
+        values.update(zip(node.outputs, made_of_it, strict=False))
     return inputs, [_known(value, values) for value in graph.outputs]
+
+
+def _note(nodes: Sequence[Node], name: str, origins: dict[Node, str]) -> None:
+    """Whatever is new among the nodes and what they are made of comes from the operator `name`."""
+    todo = list(nodes)
+    while todo:
+        node = todo.pop()
+        if node not in origins and not isinstance(node, (Input, Constant)):
+            origins[node] = name
+            todo.extend(node.sources)
 
 
 def lower_operator(node: ir.Node, opset: int) -> str | None:

@@ -24,6 +24,9 @@ C_TYPES = {"float32": "float", "int64": "int64_t", "int32": "int32_t", "bool": "
 STORED_TYPES = {**C_TYPES, "bfloat16": "uint16_t"}
 """Element types of buffers: float32 is stored as bfloat16 where products read nothing else."""
 
+STORED_BYTES = {"float32": 4, "int64": 8, "int32": 4, "bool": 1, "bfloat16": 2}
+"""Bytes of an element in a buffer."""
+
 
 @dataclass(frozen=True, eq=False)
 class Node:

@@ -1,4 +1,8 @@
-"""C of the threads that run a region: a team that lives as long as its kernel, spins shortly for work, then sleeps."""
+"""C of the threads that run a region: a team that waits for work, spinning shortly, then sleeping.
+
+The regions of a process share a team. With one each, the helper that still spins for the last region would hold the processor that
+the helper of the next one needs. Callers from several threads take turns.
+"""
 
 THREADS = r"""
 #include <pthread.h>
@@ -20,7 +24,9 @@ struct team {
   void *with;
   int stop;
   int home;              /* processor that the caller was last seen on */
-  pid_t owner;
+  _Atomic pid_t owner;   /* process that it was started in, or is being started in */
+  _Atomic pid_t ready;   /* process that it has been started in */
+  pthread_mutex_t turn;  /* whoever runs holds it */
   pthread_mutex_t lock;
   pthread_cond_t wake;
   pthread_t *helpers;
@@ -95,11 +101,11 @@ static void team_settle(struct team *team) {
 }
 
 static void team_start(struct team *team) {
-  team->owner = getpid();
   team->home = -1;
   atomic_store(&team->started, 0);
   atomic_store(&team->running, 0);
   atomic_store(&team->waiting, 0);
+  pthread_mutex_init(&team->turn, NULL);
   pthread_mutex_init(&team->lock, NULL);
   pthread_cond_init(&team->wake, NULL);
   long made = 1;
@@ -113,6 +119,16 @@ static void team_start(struct team *team) {
   team->threads = made;  /* fewer where the system gives no more: the work is shared by those there are */
 }
 
+/* A fork leaves the helpers behind: the first caller in the new process starts them again, others wait for it. */
+static void team_here(struct team *team) {
+  pid_t here = getpid(), owner = atomic_load(&team->owner);
+  if (owner != here && atomic_compare_exchange_strong(&team->owner, &owner, here)) {
+    team_start(team);
+    atomic_store(&team->ready, here);
+  }
+  while (atomic_load(&team->ready) != here) sched_yield();
+}
+
 static struct team *team_make(long threads, long spins) {
   struct team *team = calloc(1, sizeof *team);
   if (!team) return NULL;
@@ -120,7 +136,7 @@ static struct team *team_make(long threads, long spins) {
   if (!team->helpers) { free(team); return NULL; }
   team->threads = threads;
   team->spins = spins;
-  team_start(team);
+  team_here(team);
   return team;
 }
 
@@ -132,8 +148,9 @@ static void team_wake(struct team *team) {
 }
 
 static void team_run(struct team *team, job what, void *with) {
-  if (team->threads > 1 && team->owner != getpid()) team_start(team);  /* a fork leaves the helpers behind */
   if (team->threads == 1) { what(with, 0, 1, team); return; }
+  team_here(team);
+  pthread_mutex_lock(&team->turn);
   team_settle(team);
   team->what = what;
   team->with = with;
@@ -143,11 +160,12 @@ static void team_run(struct team *team, job what, void *with) {
   for (long n = 0; atomic_load_explicit(&team->running, memory_order_acquire); n++) {
     if (n < 20000) pause_briefly(); else sched_yield();
   }
+  pthread_mutex_unlock(&team->turn);
 }
 
 static void team_free(struct team *team) {
   if (!team) return;
-  if (team->threads > 1 && team->owner == getpid()) {
+  if (team->threads > 1 && atomic_load(&team->ready) == getpid()) {
     team->stop = 1;
     team_wake(team);
     for (long i = 1; i < team->threads; i++) pthread_join(team->helpers[i], NULL);

@@ -5,7 +5,8 @@ times fewer for m = 4, where rounding errors grow, however (Lavin & Gray, "Fast 
 CVPR 2016, sections 4.1 to 4.3). The transformed input, a matrix product for each of the (m + 2)² points, and the output's
 transformation with the epilogue are done block by block, so that a thread's block stays in its second-level cache.
 
-Further spatial dimensions (depth) are summed over in the transformed domain.
+Further spatial dimensions (depth) are summed over in the transformed domain. In bfloat16, transformed inputs and filters are
+rounded where they are stored; transformations and sums stay float32.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bricolage.backends.native.body import Body, Phase, Weights, indented, pointer, shares, store, tests_of, trace
-from bricolage.backends.native.contraction import micro_kernel, panels
+from bricolage.backends.native.contraction import micro_kernel, paired_micro_kernel, paired_panels, panels
 from bricolage.backends.native.fusion import Kernel, Plan
 from bricolage.backends.native.indexing import ZERO, Index, unflatten, variable
 from bricolage.backends.native.isa import Isa
@@ -62,13 +63,13 @@ F2 = transform(2, (0.0, 1.0, -1.0))
 F4 = transform(4, (0.0, 1.0, -1.0, 2.0, -2.0))
 
 
-def choose(root: Conv, plan: Plan, isa: Isa, threads: int, largest: int) -> Transform | None:
+def choose(root: Conv, plan: Plan, isa: Isa, threads: int, largest: int, bfloat16: bool = False) -> Transform | None:
     """The transformation that should be fastest for a convolution, of those with tiles of at most `largest` outputs; None
     where the direct way should be faster, or nothing else fits."""
     if not _fits(root, plan, isa):
         return None
     ways: list[Transform | None] = [None, *(t for t in (F2, F4) if t.m <= largest)]
-    return min(ways, key=lambda t: _cost(root, t, isa, threads))
+    return min(ways, key=lambda t: _cost(root, t, isa, threads, 0.5 if bfloat16 else 1.0))
 
 
 def _fits(root: Conv, plan: Plan, isa: Isa) -> bool:
@@ -80,11 +81,12 @@ def _fits(root: Conv, plan: Plan, isa: Isa) -> bool:
         return False
     c = variable("c", root.source.shape[1])
     found = trace(root.source, (ZERO, c, *(variable(f"s{i}", e) for i, e in enumerate(root.source.shape[2:]))), plan)
-    return found is not None and found[0].dtype == "float32" and found[1].stride(next(iter(c.variables))) == 1
+    return found is not None and found[1].stride(next(iter(c.variables))) == 1
 
 
-def _cost(root: Conv, t: Transform | None, isa: Isa, threads: int) -> float:
-    """Multiply-adds of one thread, with memory and additions in the same coin (factors measured on Zen 5)."""
+def _cost(root: Conv, t: Transform | None, isa: Isa, threads: int, narrow: float) -> float:
+    """Multiply-adds of one thread, with memory and additions in the same coin (factors measured on Zen 5). `narrow` is the
+    size of an operand, and the time of a multiply-add, compared with float32."""
     images, c_out, *deep, height, width = root.shape
     depth = root.source.shape[1] * math.prod(root.weight.shape[2:-2])
     deep_places = images * math.prod(deep)
@@ -97,16 +99,18 @@ def _cost(root: Conv, t: Transform | None, isa: Isa, threads: int) -> float:
     own = -(-tiles // threads)
     if t is not None:
         transforms = _TRANSFORM_COST * own * points * (depth + c_out)
-    products = points * depth * c_out * -(-own // isa.rows) * isa.rows
-    streamed = points * depth * c_out if 4 * points * depth * c_out > _CACHE_BYTES else 0
-    return products + transforms + _STREAM_COST * streamed
+    products = narrow * points * depth * c_out * -(-own // isa.rows) * isa.rows
+    weights = narrow * points * depth * c_out
+    return products + transforms + (_STREAM_COST * weights if 4 * weights > _CACHE_BYTES else 0)
 
 
-def winograd(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, t: Transform) -> list[Phase]:
+def winograd(
+    kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, t: Transform, bfloat16: bool = False
+) -> list[Phase]:
     """The phase of a convolution with its epilogue: blocks of tiles are transformed, multiplied, and transformed back."""
     root = kernel.root
     assert isinstance(root, Conv) and isinstance(root.weight, Constant)
-    return [_Writer(kernel, plan, weights, isa, t, root, root.weight.array).phase()]
+    return [_Writer(kernel, plan, weights, isa, t, root, root.weight.array, bfloat16).phase()]
 
 
 @dataclass
@@ -118,8 +122,10 @@ class _Writer:
     t: Transform
     root: Conv
     filters: np.ndarray
+    bfloat16: bool
 
     def __post_init__(self) -> None:
+        self.element, self.bytes = ("uint16_t", 2) if self.bfloat16 else ("float", 4)
         root, lanes = self.root, self.isa.lanes
         images, c_out, *sizes = root.shape
         *self.deep_taps, _, _ = root.weight.shape[2:]
@@ -137,7 +143,8 @@ class _Writer:
         self.stored = ((self.columns - 1) * 2 + self.last_vectors) * lanes
         """Output channels, padded."""
         rows = self.isa.rows
-        self.block = max(rows, _CACHE_BYTES // (4 * self.points * (self.depth + self.stored)) // rows * rows)
+        per_tile = self.points * (self.bytes * self.depth + 4 * self.stored)
+        self.block = max(rows, _CACHE_BYTES // per_tile // rows * rows)
         """Tiles that are done together."""
         self.tiles = images * math.prod(deep) * down * across
         self.image, *rest = unflatten(variable("p", self.tiles), (images, *deep, down, across))
@@ -145,15 +152,17 @@ class _Writer:
 
     def phase(self) -> Phase:
         weight, t, lanes = self.filters, self.t, self.isa.lanes
+        pack = paired_panels if self.bfloat16 else panels
         offset = self.weights.add(
-            ("winograd", t.m, id(self.root)), lambda: panels(_filters(weight, t, len(self.deep_taps)), lanes)
+            ("winograd", t.m, id(self.root)), lambda: pack(_filters(weight, t, len(self.deep_taps)), lanes)
         )
-        data = self.points * self.block * self.depth * 4
+        data = self.points * self.block * self.depth * self.bytes
         made = self.points * self.block * self.stored * 4
         body = [
             "const vec zero = {0};",
-            f"const float *restrict filters = (const float *)(weights + {offset});",
-            f"float *restrict data = (float *)own, *restrict made = (float *)(own + {data});",
+            f"const {self.element} *restrict filters = (const {self.element} *)(weights + {offset});",
+            f"{self.element} *restrict data = ({self.element} *)own;",
+            f"float *restrict made = (float *)(own + {data});",
             *shares(self.tiles),
             f"for (long first = begin; first < end; first += {self.block}) {{",
             f"  const long last = first + {self.block} < end ? first + {self.block} : end;",
@@ -179,7 +188,7 @@ class _Writer:
                 found = trace(root.source, (self.image, c, *spots, h, w), self.plan)
                 assert found is not None
                 tests = [*deep_tests, *tests_of(h, root.source.shape[-2]), *tests_of(w, root.source.shape[-1])]
-                load = f"load({pointer(found[0])} + {found[1].c()})"
+                load = f"{'(vec)load_narrow' if found[0].dtype == 'bfloat16' else 'load'}({pointer(found[0])} + {found[1].c()})"
                 loads.append(
                     f"const vec d{i}_{j} = {' && '.join(tests)} ? {load} : zero;"
                     if tests
@@ -189,9 +198,9 @@ class _Writer:
             *loads,
             *_matrix(t.data, "d", "e", n, n, left=True),
             *_matrix(t.data, "e", "f", n, n, left=False),
-            f"float *to = data + (p - first) * {self.depth} + {_at(taps, self.deep_taps, self.c_in)} + c;",
+            f"{self.element} *to = data + (p - first) * {self.depth} + {_at(taps, self.deep_taps, self.c_in)} + c;",
             *(
-                f"*(vec *)(to + {(i * n + j) * self.block * self.depth}) = f{i}_{j};"
+                f"{'store_narrow' if self.bfloat16 else 'store'}(to + {(i * n + j) * self.block * self.depth}, f{i}_{j});"
                 for i in range(n)
                 for j in range(n)
             ),
@@ -205,18 +214,19 @@ class _Writer:
     def _multiply(self) -> list[str]:
         """A matrix product for every point."""
         depth, stored, block, lanes = self.depth, self.stored, self.block, self.isa.lanes
+        steps = depth // 2 if self.bfloat16 else depth
 
         def product(vectors: int, _width: int) -> list[str]:
             return [
                 f"for (long row = 0; row < last - first; row += {self.isa.rows})",
-                f"  {self._micro(vectors)}({depth}, data + (point * {block} + row) * {depth}, right,",
+                f"  {self._micro(vectors)}({steps}, data + (point * {block} + row) * {depth}, right,",
                 f"    made + point * {block * stored} + panel * {block * self.wide} + row * {vectors * lanes});",
             ]
 
         return [
             f"for (long point = 0; point < {self.points}; point++)",
             f"  for (long panel = 0; panel < {self.columns}; panel++) {{",
-            f"    const float *right = filters + point * {depth * stored} + panel * {depth * self.wide};",
+            f"    const {self.element} *right = filters + point * {depth * stored} + panel * {depth * self.wide};",
             *indented(self._by_panel(product, alike=self.last_vectors == 2), 2),
             "  }",
         ]
@@ -277,8 +287,9 @@ class _Writer:
         return out
 
     def _micro(self, vectors: int) -> str:
-        name = f"product_{self.isa.rows}x{vectors}_{self.depth}"
-        self.helpers[name] = micro_kernel(name, self.isa.rows, vectors, self.depth, self.isa.lanes)
+        name = f"{'pairs' if self.bfloat16 else 'product'}_{self.isa.rows}x{vectors}_{self.depth}"
+        write = paired_micro_kernel if self.bfloat16 else micro_kernel
+        self.helpers[name] = write(name, self.isa.rows, vectors, self.depth, self.isa.lanes)
         return name
 
 

@@ -1,0 +1,148 @@
+"""How many kernels each tool makes of a network, and how many bytes ours move.
+
+    python -m benchmarks.fusion --workload six,collage
+
+Operators are those of the prepared graph (constants folded, batch norms as they stand). Counted are, for the native engine, its
+fused kernels; for ONNX Runtime, the nodes of its optimised graph at level all; for OpenVINO, the nodes of its execution graph
+without parameters, constants and results; for Inductor, the calls in the code that it generates. Bytes are what is read and
+written, weights included: by the operators one by one, and by the fused kernels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import re
+import sys
+import tempfile
+import zipfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import onnx
+
+from benchmarks.latency import select
+from benchmarks.workloads import export, workloads
+from bricolage.backends import registry
+from bricolage.backends.interface import RegionModel, Resources
+from bricolage.backends.native.anatomy import kernels_of
+from bricolage.backends.native.fusion import plan
+from bricolage.backends.native.lowering import lower
+from bricolage.backends.native.tensors import Node
+from bricolage.frontends import to_model
+from bricolage.graph.extract import region_file, share_weights
+from bricolage.graph.graph import describe
+from bricolage.graph.prepare import infer, prepare
+
+_INDUCTOR_CALL = re.compile(
+    r"^\s+(?:AOTI_TORCH_ERROR_CODE_CHECK\(aoti_torch_(?:cpu|mkldnn)_\w+|cpp_fused_\w+)\(", re.MULTILINE
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Counts of one network; None where the tool is not installed."""
+
+    workload: str
+    operators: int
+    native: int
+    onnxruntime: int | None
+    openvino: int | None
+    inductor: int | None
+    mb_before: float
+    mb_after: float
+
+
+def count(name: str) -> Row:
+    """Compiles a workload with every tool and counts."""
+    graph = prepare(to_model(export(workloads()[name])), {})
+    with tempfile.TemporaryDirectory() as folder:
+        share_weights([graph.model], Path(folder))
+        region = RegionModel(region_file(graph.everything, "all", Path(folder)))
+        infer(region.model)
+        origins: dict[Node, str] = {}
+        planned = plan(*lower(region.model, origins))
+        kernels = kernels_of(planned, origins, [0.0] * len(planned.kernels))
+        moved = sum(
+            describe(value).bytes
+            for operator in graph.operators
+            for value in (*operator.node.inputs, *operator.node.outputs)
+            if value is not None
+        )
+        return Row(
+            name,
+            len(graph),
+            len(kernels),
+            _onnxruntime(region, Path(folder)),
+            _openvino(region),
+            _inductor(region, Path(folder)),
+            moved / 1e6,
+            sum(kernel.bytes for kernel in kernels) / 1e6,
+        )
+
+
+def _onnxruntime(region: RegionModel, folder: Path) -> int | None:
+    if importlib.util.find_spec("onnxruntime") is None:
+        return None
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.optimized_model_filepath = str(folder / "optimised.onnx")
+    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "optimised.bin")
+    options.log_severity_level = 3
+    ort.InferenceSession(str(region.path), options, providers=["CPUExecutionProvider"])
+    return len(onnx.load(folder / "optimised.onnx", load_external_data=False).graph.node)
+
+
+def _openvino(region: RegionModel) -> int | None:
+    if importlib.util.find_spec("openvino") is None:
+        return None
+    from bricolage.backends.openvino import library
+
+    compiled = library().Core().compile_model(str(region.path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    kinds = [node.get_rt_info()["layerType"].astype(str) for node in compiled.get_runtime_model().get_ops()]
+    return sum(kind not in ("Input", "Parameter", "Const", "Constant", "Output", "Result") for kind in kinds)
+
+
+def _inductor(region: RegionModel, folder: Path) -> int | None:
+    if importlib.util.find_spec("torch") is None:
+        return None
+    registry.get("inductor").compile(region, "f32", Resources(threads=2, cache=folder))
+    (package,) = (folder / "inductor").glob("*.pt2")
+    with zipfile.ZipFile(package) as archive:
+        wrappers = [name for name in archive.namelist() if name.endswith(".wrapper.cpp")]
+        return sum(len(_INDUCTOR_CALL.findall(archive.read(name).decode())) for name in wrappers)
+
+
+def table(rows: list[Row]) -> str:
+    """Markdown."""
+    lines = [
+        "| workload | operators | native | ONNX Runtime | OpenVINO | Inductor | MB one by one | MB fused |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        counts = " | ".join(
+            "" if n is None else str(n) for n in (row.native, row.onnxruntime, row.openvino, row.inductor)
+        )
+        lines.append(f"| {row.workload} | {row.operators} | {counts} | {row.mb_before:.0f} | {row.mb_after:.0f} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """The command line; see the module's docstring."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.fusion", description=__doc__.partition("\n")[0])
+    parser.add_argument("--workload", default="all", help="names or families, separated by commas (all = the eleven)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    given = parser.parse_args()
+    rows: list[Row] = []
+    for name in select(given.workload.split(",")):
+        rows.append(count(name))
+        print(table(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
+    print(json.dumps([asdict(row) for row in rows], indent=1) if given.json else table(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
