@@ -4,8 +4,8 @@
 
 Operators are those of the prepared graph (constants folded, batch norms as they stand). Counted are, for the native engine, its
 fused kernels; for ONNX Runtime, the nodes of its optimised graph at level all; for OpenVINO, the nodes of its execution graph
-without parameters, constants and results; for Inductor, the calls in the code that it generates. Bytes are what is read and
-written, weights included: by the operators one by one, and by the fused kernels.
+without parameters, results, and what depends on constants only; for Inductor, the calls in the code that it generates. Bytes
+are what is read and written, weights included: by the operators one by one, and by the fused kernels.
 """
 
 from __future__ import annotations
@@ -102,8 +102,16 @@ def _openvino(region: RegionModel) -> int | None:
     from bricolage.backends.openvino import library
 
     compiled = library().Core().compile_model(str(region.path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    kinds = [node.get_rt_info()["layerType"].astype(str) for node in compiled.get_runtime_model().get_ops()]
-    return sum(kind not in ("Input", "Parameter", "Const", "Constant", "Output", "Result") for kind in kinds)
+    constant: set[str] = set()
+    executed = 0
+    for node in compiled.get_runtime_model().get_ordered_ops():
+        kind, name = node.get_rt_info()["layerType"].astype(str), node.get_friendly_name()
+        sources = [source.get_source_output().get_node().get_friendly_name() for source in node.inputs()]
+        if kind in ("Const", "Constant") or (sources and constant.issuperset(sources)):
+            constant.add(name)
+        elif kind not in ("Input", "Parameter", "Output", "Result"):
+            executed += 1
+    return executed
 
 
 def _inductor(region: RegionModel, folder: Path) -> int | None:

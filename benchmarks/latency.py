@@ -61,11 +61,11 @@ class Result:
 
     @property
     def best_other(self) -> Contestant:
-        """The fastest single backend that is not our own engine."""
-        return min(
-            (c for c in self.singles if c.median_ms is not None and c.name.split()[0] != _OWN),
-            key=lambda c: c.median_ms or 0.0,
-        )
+        """The fastest single backend that is not our own engine: of those in the race, if there is one, since times from
+        elsewhere may be from another hour."""
+        others = [c for c in self.singles if c.median_ms is not None and c.name.split()[0] != _OWN]
+        raced = [c for c in others if c.speedup is not None]
+        return min(raced or others, key=lambda c: c.median_ms or 0.0)
 
     @property
     def gain(self) -> tuple[float, float, float]:
