@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from bricolage.backends.native.functions import FUNCTIONS
-from bricolage.backends.native.fusion import Buffer, Plan
+from bricolage.backends.native.fusion import Buffer, Kernel, Plan
 from bricolage.backends.native.indexing import ZERO, Index, Var, constant, flatten
 from bricolage.backends.native.tensors import (
     C_TYPES,
@@ -165,6 +165,25 @@ def store(buffer: Buffer, place: Place, value: str) -> str:
     """The statement that stores an element."""
     stored = f"nat_narrow({value})" if buffer.dtype == "bfloat16" else value
     return f"{pointer(buffer)}[{address(buffer, place).c()}] = {stored};"
+
+
+def epilogue(kernel: Kernel, plan: Plan, weights: Weights, place: Place, value: str) -> list[str]:
+    """From an element of the kernel's root, at `place` and in C `value`, to what is stored in its stead."""
+    assert kernel.root is not None
+    body = Body(plan, weights, kernel.target)
+    body.bind(kernel.root, value)
+    where = kernel.place_of_result(place)
+    found = body.value(kernel.result, where)
+    return [*body.lines, store(kernel.target, where, found)]
+
+
+def nested(name: str, extents: Sequence[int], lines: list[str]) -> list[str]:
+    """`lines` in loops over `name0`, `name1` and so on, without those that would run once."""
+    for number, extent in reversed(list(enumerate(extents))):
+        if extent > 1:
+            variable = f"{name}{number}"
+            lines = [f"for (long {variable} = 0; {variable} < {extent}; {variable}++) {{", *indented(lines), "}"]
+    return lines
 
 
 def pointer(buffer: Buffer) -> str:

@@ -15,40 +15,39 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import ml_dtypes
-import numpy as np
-
 from bricolage.backends.native.body import (
     Body,
     Phase,
     Weights,
+    epilogue,
     indented,
+    nested,
     pointer,
     shares,
     step_of,
-    store,
     tests_of,
     trace,
 )
 from bricolage.backends.native.fusion import Kernel, Plan
 from bricolage.backends.native.indexing import ZERO, Index, constant, flatten, variable
 from bricolage.backends.native.isa import Isa
+from bricolage.backends.native.panels import Operand, micro_kernel, panels
 from bricolage.backends.native.products import Product, product
 from bricolage.backends.native.tensors import Conv, MatMul, Node, Place
 
 _STREAMED_BYTES = 512 * 1024
+"""Weights from this size on come from beyond the second-level cache."""
 _FEW_TILES = 16
+"""Tiles of a thread up to which waiting for a panel shows."""
 _BLOCK_BYTES = 192 * 1024
 """Packed rows that are multiplied before the next are packed: a part of the second-level cache."""
 
 
-def contraction(
-    kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, threads: int, bfloat16: bool = False
-) -> list[Phase]:
+def contraction(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, threads: int, operand: Operand) -> list[Phase]:
     """The phases of a matrix product or convolution with its epilogue."""
     root = kernel.root
     assert isinstance(root, (MatMul, Conv))
-    return _Writer(kernel, plan, weights, isa, threads, product(root, isa.lanes), bfloat16).phases()
+    return _Writer(kernel, plan, weights, isa, threads, product(root, isa.lanes), operand).phases()
 
 
 @dataclass
@@ -59,15 +58,14 @@ class _Writer:
     isa: Isa
     threads: int
     p: Product
-    bfloat16: bool
+    operand: Operand
 
     def __post_init__(self) -> None:
         p, lanes = self.p, self.isa.lanes
         self.helpers: dict[str, str] = {}
-        self.element, self.bytes = ("uint16_t", 2) if self.bfloat16 else ("float", 4)
-        self.depth = p.k + p.k % 2 if self.bfloat16 else p.k
-        self.steps = self.depth // 2 if self.bfloat16 else p.k
-        """Steps of the micro-kernel: values of k, or pairs of them."""
+        self.element, self.bytes = self.operand.element, self.operand.bytes
+        self.steps = self.operand.steps(p.k)
+        self.depth = self.steps * self.operand.together
         self.direct = self._direct(variable("b", p.batch), variable("m", p.m), variable("k", p.k))
         self.tiles = -(-p.m // self.isa.rows)
         wide = 2 * lanes
@@ -75,7 +73,7 @@ class _Writer:
         self.vectors = [2 if width > lanes else 1 for _, width in self.columns]
         right_bytes = self.depth * self.bytes * p.n
         self.ahead = callable(p.right) and right_bytes > _STREAMED_BYTES and self.tiles <= _FEW_TILES * self.threads
-        """Whether panels come from beyond the second-level cache, and are used so briefly that waiting for them shows."""
+        """Whether the next panel is fetched while one is multiplied."""
 
     def phases(self) -> list[Phase]:
         """Work is shared by columns where there are more of them than rows: each thread then reads its own weights only."""
@@ -86,8 +84,10 @@ class _Writer:
     def _constant_right(self) -> str:
         """Where the packed weights of a batch are, as a declaration."""
         p, lanes = self.p, self.isa.lanes
-        pack = paired_panels if self.bfloat16 else panels
-        offset = self.weights.add(("panels", id(self.kernel.root)), lambda: pack(p.right(), lanes))  # type: ignore[operator]
+        offset = self.weights.add(
+            ("panels", id(self.kernel.root)),
+            lambda: panels(self.operand, p.right(), lanes),  # type: ignore[operator]
+        )
         per_batch = self.depth * (sum(self.vectors) * lanes) * self.bytes
         kind = f"const {self.element} *"
         return f"{kind}restrict right = ({kind})(weights + {offset} + b * {per_batch}L);"
@@ -178,7 +178,7 @@ class _Writer:
         if found is None:
             return None
         buffer, index = found
-        if (buffer.dtype == "bfloat16") != self.bfloat16 or self.depth != self.p.k:
+        if buffer.dtype != self.operand.dtype or self.depth != self.p.k:
             return None
         m_step, k_step = (step_of(index, v) for v in (i, kk))
         if m_step is None or k_step != (1 if self.p.k > 1 else 0) or (self.p.m > 1 and m_step < 1):
@@ -208,24 +208,21 @@ class _Writer:
             inner += [f"if ({' && '.join(tests)}) {{", *indented(copy), f"}} else {zero}"]
         else:
             inner += copy
-        lines = inner
-        for n, extent in reversed(list(enumerate(p.runs[:-1]))):
-            if extent > 1:
-                lines = [f"for (long t{n} = 0; t{n} < {extent}; t{n}++) {{", *indented(lines), "}"]
+        lines = nested("t", p.runs[:-1], inner)
         if self.depth > p.k:
             lines.append(f"block[(m - {origin}) * {self.depth} + {p.k}] = 0;")
-        zero_m = ["const long m = 0; (void)m;"] if p.m == 1 else []
         if p.m == 1:
-            return ["{", *indented([*zero_m, *lines]), "}"]
+            return ["{", *indented(["const long m = 0; (void)m;", *lines]), "}"]
         return [f"for (long m = {start}; m < {stop}; m++) {{", *indented(lines), "}"]
 
     def _moved(self, body: Body, node: Node, place: Place, to: str) -> list[str]:
         """Statements that pack one element. What is stored in bfloat16 already is moved as it is."""
-        found = trace(node, place, self.plan) if self.bfloat16 else None
+        narrow = self.operand.dtype == "bfloat16"
+        found = trace(node, place, self.plan) if narrow else None
         if found is not None and found[0].dtype == "bfloat16":
             return [f"{to} = {pointer(found[0])}[{found[1].c()}];"]
         value = body.value(node, place)
-        return [*body.lines, f"{to} = nat_narrow({value});" if self.bfloat16 else f"{to} = {value};"]
+        return [*body.lines, f"{to} = nat_narrow({value});" if narrow else f"{to} = {value};"]
 
     def _pack_right(self) -> list[str]:
         """Copies B of one batch to panels, padded with zeros."""
@@ -248,7 +245,7 @@ class _Writer:
 
     def _pack_panel(self, at: str, start: int, count: int, width: int, padded: int) -> list[str]:
         """One panel, `q`, of `count` alike: rows of k, or of pairs of k."""
-        p, together = self.p, 2 if self.bfloat16 else 1
+        p, together = self.p, self.operand.together
         assert not callable(p.right)
         node, place_of = p.right
         panel, j = variable("q", count), variable("j", width)
@@ -309,7 +306,7 @@ class _Writer:
             reads = "columns, tile"
             fetch: list[str] = []
             if self.ahead:
-                row_bytes = vectors * lanes * 4
+                row_bytes = vectors * lanes * self.operand.together * self.bytes
                 reads += ", ahead, stride"
                 fetch = [
                     f"  const long stride = ({row_bytes} + {last} - {first} - 1) / ({last} - {first});",
@@ -337,95 +334,16 @@ class _Writer:
 
     def _epilogue(self, padded: int, width: int) -> list[str]:
         """From a row of the tile to the result in memory."""
-        p, kernel = self.p, self.kernel
+        p = self.p
         wide = 2 * self.isa.lanes
         j, panel = variable("j", width), variable("panel", -(-p.n // wide))
-        root = p.root_place(variable("b", p.batch), variable("m", p.m), panel * wide + j)
-        assert kernel.root is not None
-        place = kernel.place_of_result(root)
-        body = Body(self.plan, self.weights, kernel.target)
-        body.bind(kernel.root, f"tile[r * {padded} + j]")
-        value = body.value(kernel.result, place)
-        lines = [*body.lines, store(kernel.target, place, value)]
+        place = p.root_place(variable("b", p.batch), variable("m", p.m), panel * wide + j)
+        lines = epilogue(self.kernel, self.plan, self.weights, place, f"tile[r * {padded} + j]")
         if width == 1:
             return ["{", *indented(["const long j = 0;", *lines]), "}"]
         return ["#pragma GCC ivdep", f"for (long j = 0; j < {width}; j++) {{", *indented(lines), "}"]
 
     def _micro(self, rows: int, vectors: int, lda: int) -> str:
-        name = f"{'pairs' if self.bfloat16 else 'product'}_{rows}x{vectors}_{lda}{'_ahead' if self.ahead else ''}"
-        write = paired_micro_kernel if self.bfloat16 else micro_kernel
-        self.helpers[name] = write(name, rows, vectors, lda, self.isa.lanes, self.ahead)
+        name, text = micro_kernel(self.operand, rows, vectors, lda, self.isa.lanes, ahead=self.ahead)
+        self.helpers[name] = text
         return name
-
-
-def _head(name: str, kind: str, ahead: bool) -> str:
-    more = ", const char *ahead, long stride" if ahead else ""
-    return (
-        f"static __attribute__((noinline)) void {name}"
-        f"(long depth, const {kind} *a, const {kind} *b, float *tile{more}) {{"
-    )
-
-
-_FETCH = "    __builtin_prefetch(ahead, 0, 2); ahead += stride;"
-
-
-def micro_kernel(name: str, rows: int, vectors: int, lda: int, lanes: int, ahead: bool = False) -> str:
-    """C of a tile of a matrix product: `rows` rows that lie `lda` apart, times a panel of `vectors` vectors. With `ahead`,
-    it brings what lies there into the second-level cache, a step of `stride` bytes for each step of its own."""
-    lines = [_head(name, "float", ahead)]
-    lines += [f"  vec c{r}_{v} = {{0}};" for r in range(rows) for v in range(vectors)]
-    lines += ["  for (long k = 0; k < depth; k++) {", *([_FETCH] if ahead else [])]
-    lines += [f"    const vec b{v} = *(const vec *)(b + {v * lanes});" for v in range(vectors)]
-    for r in range(rows):
-        lines += [f"    {{ const vec x = a[{r * lda}] - (vec){{0}};"]
-        lines += [f"      c{r}_{v} += x * b{v};" for v in range(vectors)]
-        lines += ["    }"]
-    lines += [f"    a += 1; b += {vectors * lanes};", "  }"]
-    lines += [
-        f"  *(vec *)(tile + {(r * vectors + v) * lanes}) = c{r}_{v};" for r in range(rows) for v in range(vectors)
-    ]
-    return "\n".join([*lines, "}"])
-
-
-def paired_micro_kernel(name: str, rows: int, vectors: int, lda: int, lanes: int, ahead: bool = False) -> str:
-    """The same in bfloat16, `depth` pairs deep, for vectors of 512 bits."""
-    assert lanes == 16
-    lines = [_head(name, "uint16_t", ahead)]
-    lines += [f"  __m512 c{r}_{v} = _mm512_setzero_ps();" for r in range(rows) for v in range(vectors)]
-    lines += ["  for (long k = 0; k < depth; k++) {", *([_FETCH] if ahead else [])]
-    lines += [f"    const __m512bh b{v} = (__m512bh)_mm512_loadu_si512(b + {v * 2 * lanes});" for v in range(vectors)]
-    for r in range(rows):
-        lines += [f"    {{ const __m512bh x = (__m512bh)_mm512_set1_epi32(*(const int *)(a + {r * lda}));"]
-        lines += [f"      c{r}_{v} = _mm512_dpbf16_ps(c{r}_{v}, x, b{v});" for v in range(vectors)]
-        lines += ["    }"]
-    lines += [f"    a += 2; b += {vectors * 2 * lanes};", "  }"]
-    lines += [
-        f"  _mm512_storeu_ps(tile + {(r * vectors + v) * lanes}, c{r}_{v});"
-        for r in range(rows)
-        for v in range(vectors)
-    ]
-    return "\n".join([*lines, "}"])
-
-
-def paired_panels(right: np.ndarray, lanes: int) -> np.ndarray:
-    """Panels in bfloat16 whose rows hold two neighbours along k, alternating."""
-    batch, k, n = right.shape
-    even = np.zeros((batch, k + k % 2, n), ml_dtypes.bfloat16)
-    even[:, :k] = right
-    pairs = even.view(np.uint16).reshape(batch, -1, 2, n).transpose(0, 1, 3, 2).reshape(batch, -1, 2 * n)
-    return panels(pairs, 2 * lanes)
-
-
-def panels(right: np.ndarray, lanes: int) -> np.ndarray:
-    """[batch, k, n] as panels of two vectors, one after another, the last one of one or two."""
-    batch, k, n = right.shape
-    wide = 2 * lanes
-    full = n // wide
-    parts = [right[:, :, : full * wide].reshape(batch, k, full, wide).transpose(0, 2, 1, 3).reshape(batch, -1)]
-    rest = n - full * wide
-    if rest:
-        padded = lanes if rest <= lanes else wide
-        last = np.zeros((batch, k, padded), right.dtype)
-        last[:, :, :rest] = right[:, :, full * wide :]
-        parts.append(last.reshape(batch, -1))
-    return np.ascontiguousarray(np.concatenate(parts, axis=1))

@@ -34,11 +34,11 @@ from bricolage.backends.interface import (
     Status,
     require_static,
 )
-from bricolage.backends.native import toolchain, winograd
+from bricolage.backends.native import toolchain
 from bricolage.backends.native.anatomy import kernels_of
-from bricolage.backends.native.fusion import Plan, plan
+from bricolage.backends.native.fusion import plan
 from bricolage.backends.native.isa import ISAS, Isa, available
-from bricolage.backends.native.library import FLOAT32, Arithmetic, Source, generate
+from bricolage.backends.native.library import FLOAT32, Arithmetic, Source, generate, transform_of
 from bricolage.backends.native.lowering import lower, lower_operator
 from bricolage.backends.native.rules import NoRule
 from bricolage.backends.native.tensors import Conv, MatMul, Node
@@ -178,7 +178,8 @@ def _build(
     tile, roots = arithmetic.tile, [kernel.root for kernel in planned.kernels]
     if arithmetic.bfloat16 and not any(isinstance(root, (Conv, MatMul)) for root in roots):
         raise Refused(backend=Native.title, reason="the region has no products, which are what bfloat16 is for")
-    if tile and not any(isinstance(root, Conv) and _tiled(root, planned, isa, threads, arithmetic) for root in roots):
+    chosen = [transform_of(root, planned, isa, threads, arithmetic) for root in roots if isinstance(root, Conv)]
+    if tile and not any(transform is not None and transform.m == tile for transform in chosen):
         raise Refused(backend=Native.title, reason=f"no convolution gains from tiles of {tile}x{tile}")
     source = generate(planned, isa, threads, arithmetic, timed=origins is not None)
     flags = (*isa.flags, isa.bfloat16_flag) if arithmetic.bfloat16 else isa.flags
@@ -187,12 +188,6 @@ def _build(
     sizes = {"arena": source.arena_bytes, "own": -(-source.own_bytes // 64) * 64, "shared": source.shared_bytes}
     (folder / "sizes.json").write_text(json.dumps(sizes))
     return source
-
-
-def _tiled(root: Conv, planned: Plan, isa: Isa, threads: int, arithmetic: Arithmetic) -> bool:
-    """Whether the largest tiles that are allowed suit a convolution best."""
-    chosen = winograd.choose(root, planned, isa, threads, arithmetic.tile, arithmetic.bfloat16)
-    return chosen is not None and chosen.m == arithmetic.tile
 
 
 class _Team:

@@ -20,11 +20,12 @@ from bricolage.backends.native.body import (
     Body,
     Phase,
     Weights,
+    epilogue,
     indented,
+    nested,
     pointer,
     shares,
     step_of,
-    store,
     tests_of,
     trace,
 )
@@ -88,8 +89,7 @@ class _Writer:
     def _spot(self, axis: int, at: Index, tap: Index | int) -> Index:
         """Where an output place reads along a dimension."""
         root = self.root
-        moved = tap * root.dilations[axis]
-        return at * root.strides[axis] + moved + (-root.pads[axis])
+        return at * root.strides[axis] + tap * root.dilations[axis] + (-root.pads[axis])
 
     @property
     def regular(self) -> bool:
@@ -173,10 +173,7 @@ class _Writer:
         else:
             lines += [f"for (long i = 0; i < {self.inputs}; i++) {{", *indented(self._row(spots, "i", edge=edge)), "}"]
         lines = [f"if ({' && '.join(tests)}) {{", *indented(lines), "}"] if tests else ["{", *indented(lines), "}"]
-        for n, extent in reversed(list(enumerate(outer_taps))):
-            if extent > 1:
-                lines = [f"for (long t{n} = 0; t{n} < {extent}; t{n}++) {{", *indented(lines), "}"]
-        return lines
+        return nested("t", outer_taps, lines)
 
     def _row(self, spots: list[Index], i: str, *, edge: bool) -> list[str]:
         """A row of taps on the i-th input of every group."""
@@ -211,11 +208,8 @@ class _Writer:
     def _finish(self) -> list[str]:
         """The epilogue of all places."""
         lanes, r = self.isa.lanes, variable("r", self.places)
-        place = self.kernel.place_of_result((self.image, self.c + self.j, *self.outer, self.x + r))
-        body = Body(self.plan, self.weights, self.kernel.target)
-        body.bind(self.root, f"tile[r * {lanes} + j]")
-        value = body.value(self.kernel.result, place)
-        lines = [*body.lines, store(self.kernel.target, place, value)]
+        place = (self.image, self.c + self.j, *self.outer, self.x + r)
+        lines = epilogue(self.kernel, self.plan, self.weights, place, f"tile[r * {lanes} + j]")
 
         def loop(start: str) -> list[str]:
             return [
@@ -251,22 +245,16 @@ class _Writer:
             "}",
         ]
         over = [f"if ({' && '.join(tests)}) {{", *indented(over), "}"] if tests else ["{", *indented(over), "}"]
-        for n, extent in reversed(list(enumerate(self.taps))):
-            if extent > 1:
-                over = [f"for (long t{n} = 0; t{n} < {extent}; t{n}++) {{", *indented(over), "}"]
-        place = self.kernel.place_of_result((image, j, *spots))
-        body = Body(self.plan, self.weights, self.kernel.target)
-        body.bind(root, "tile[j]")
-        value = body.value(self.kernel.result, place)
+        finish = epilogue(self.kernel, self.plan, self.weights, (image, j, *spots), "tile[j]")
         return [
             *shares(self.images * math.prod(self.sizes)),
             "for (long o = begin; o < end; o++) {",
             f"  float tile[{channels}];",
             f"  for (long j = 0; j < {channels}; j++) tile[j] = 0.0f;",
-            *indented(over),
+            *indented(nested("t", self.taps, over)),
             "  #pragma GCC ivdep",
             f"  for (long j = 0; j < {channels}; j++) {{",
-            *indented([*body.lines, store(self.kernel.target, place, value)], 2),
+            *indented(finish, 2),
             "  }",
             "}",
         ]

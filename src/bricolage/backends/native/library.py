@@ -11,6 +11,7 @@ from bricolage.backends.native.body import Phase, Weights, indented, pointer
 from bricolage.backends.native.functions import MATHS
 from bricolage.backends.native.fusion import Kernel, Plan, kernel_reads
 from bricolage.backends.native.isa import Isa
+from bricolage.backends.native.panels import PAIRS, SINGLES, Operand
 from bricolage.backends.native.tensors import STORED_TYPES, Conv, MatMul, Normalise, Reduce, Softmax
 from bricolage.backends.native.threads import THREADS
 
@@ -23,6 +24,11 @@ class Arithmetic:
     """3×3 convolutions may be done by Winograd's transformation with tiles of up to so many outputs a side."""
     bfloat16: bool = False
     """Operands are rounded to bfloat16; sums are float32."""
+
+    @property
+    def operand(self) -> Operand:
+        """How the operands of products are stored."""
+        return PAIRS if self.bfloat16 else SINGLES
 
 
 FLOAT32 = Arithmetic()
@@ -132,20 +138,21 @@ class _Since:
         return a < d and c < b
 
 
-def _tile(root: Conv, plan: Plan, isa: Isa, threads: int, arithmetic: Arithmetic) -> winograd.Transform | None:
-    return winograd.choose(root, plan, isa, threads, arithmetic.tile, arithmetic.bfloat16)
+def transform_of(root: Conv, plan: Plan, isa: Isa, threads: int, arithmetic: Arithmetic) -> winograd.Transform | None:
+    """Winograd's transformation that a convolution is done by, if it is."""
+    return winograd.choose(root, plan, isa, threads, arithmetic.tile, arithmetic.operand)
 
 
 def _phases(
     kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, threads: int, arithmetic: Arithmetic
 ) -> list[Phase]:
     match kernel.root:
-        case Conv() if (tile := _tile(kernel.root, plan, isa, threads, arithmetic)) is not None:
-            return winograd.winograd(kernel, plan, weights, isa, tile, arithmetic.bfloat16)
+        case Conv() if (transform := transform_of(kernel.root, plan, isa, threads, arithmetic)) is not None:
+            return winograd.winograd(kernel, plan, weights, isa, transform, arithmetic.operand)
         case Conv() if (phases := grouped.grouped(kernel, plan, weights, isa)) is not None:
             return phases
         case Conv() | MatMul():
-            return contraction.contraction(kernel, plan, weights, isa, threads, arithmetic.bfloat16)
+            return contraction.contraction(kernel, plan, weights, isa, threads, arithmetic.operand)
         case Softmax() | Normalise():
             return [Phase(loops.rows(kernel, plan, weights))]
         case Reduce():

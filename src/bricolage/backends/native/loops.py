@@ -5,7 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from bricolage.backends.native.body import Body, Weights, address, indented, literal, memory_order, shares, store
+from bricolage.backends.native.body import (
+    Body,
+    Weights,
+    address,
+    epilogue,
+    indented,
+    literal,
+    memory_order,
+    nested,
+    shares,
+    store,
+)
 from bricolage.backends.native.fusion import Kernel, Plan
 from bricolage.backends.native.indexing import ZERO, Index, Var, unflatten, variable
 from bricolage.backends.native.tensors import (
@@ -101,11 +112,8 @@ def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     element = body.value(root.source, tuple(reads))
     total = "total[i - base]" if side is not None else "total"
     step = [*body.lines, f"{total} = {_STEP[root.kind].format(total, element)};"]
-    finish = Body(plan, weights, kernel.target)
-    finish.bind(root, f"({total} * {literal(1.0 / root.divisor, 'float32')})" if root.kind == "mean" else total)
-    place = kernel.place_of_result(tuple(stays))
-    value = finish.value(kernel.result, place)
-    stored = [*finish.lines, store(kernel.target, place, value)]
+    whole = f"({total} * {literal(1.0 / root.divisor, 'float32')})" if root.kind == "mean" else total
+    stored = epilogue(kernel, plan, weights, tuple(stays), whole)
     start = literal(_START[root.kind], root.dtype)
     if side is None:
         lines = step
@@ -126,9 +134,7 @@ def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     else:
         extent = root.shape[side]
         over = ["#pragma GCC ivdep", "for (long i = base; i < stop; i++) {", *indented(step), "}"]
-        for n, axis in reversed(list(enumerate(reduced))):
-            if root.source.shape[axis] > 1:
-                over = [f"for (long r{n} = 0; r{n} < {root.source.shape[axis]}; r{n}++) {{", *indented(over), "}"]
+        over = nested("r", [root.source.shape[axis] for axis in reduced], over)
         inside = [
             f"for (long base = 0; base < {extent}; base += {_SIDE_BY_SIDE}) {{",
             f"  const long stop = base + {_SIDE_BY_SIDE} < {extent} ? base + {_SIDE_BY_SIDE} : {extent};",
@@ -177,10 +183,8 @@ def rows(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     place = (*unflatten(o, lead), i)
     body = Body(plan, weights, kernel.target)
     element = body.value(root.source, place)
-    finish = Body(plan, weights, kernel.target)
-    where = kernel.place_of_result(place)
     if isinstance(root, Softmax):
-        finish.bind(root, "(row[i] * scale)")
+        found = "(row[i] * scale)"
         middle = [
             "float top = -__builtin_inff();",
             "#pragma omp simd reduction(max:top)",
@@ -191,7 +195,7 @@ def rows(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
             "const float scale = 1.0f / sum;",
         ]
     else:
-        finish.bind(root, "((row[i] - mean) * scale)")
+        found = "((row[i] - mean) * scale)"
         middle = [
             "float sum = 0.0f;",
             "#pragma omp simd reduction(+:sum)",
@@ -203,8 +207,6 @@ def rows(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
             f"const float scale = 1.0f / __builtin_sqrtf(squares * {literal(1.0 / width, 'float32')}"
             f" + {literal(root.epsilon, 'float32')});",
         ]
-    value = finish.value(kernel.result, where)
-    stored = [*finish.lines, store(kernel.target, where, value)]
     inside = [
         f"float row[{width}];",
         "#pragma GCC ivdep",
@@ -214,7 +216,7 @@ def rows(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
         *middle,
         "#pragma GCC ivdep",
         f"for (long i = 0; i < {width}; i++) {{",
-        *indented(stored),
+        *indented(epilogue(kernel, plan, weights, place, found)),
         "}",
     ]
     return [*shares(math.prod(lead)), "for (long o = begin; o < end; o++) {", *indented(inside), "}"]

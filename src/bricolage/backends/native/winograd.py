@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bricolage.backends.native.body import Body, Phase, Weights, indented, pointer, shares, store, tests_of, trace
-from bricolage.backends.native.contraction import micro_kernel, paired_micro_kernel, paired_panels, panels
+from bricolage.backends.native.body import Phase, Weights, epilogue, indented, nested, pointer, shares, tests_of, trace
 from bricolage.backends.native.fusion import Kernel, Plan
-from bricolage.backends.native.indexing import ZERO, Index, unflatten, variable
+from bricolage.backends.native.indexing import ZERO, flatten, unflatten, variable
 from bricolage.backends.native.isa import Isa
+from bricolage.backends.native.panels import PAIRS, SINGLES, Operand, micro_kernel, panels
 from bricolage.backends.native.tensors import Constant, Conv
 
 _CACHE_BYTES = 512 * 1024
@@ -63,13 +63,13 @@ F2 = transform(2, (0.0, 1.0, -1.0))
 F4 = transform(4, (0.0, 1.0, -1.0, 2.0, -2.0))
 
 
-def choose(root: Conv, plan: Plan, isa: Isa, threads: int, largest: int, bfloat16: bool = False) -> Transform | None:
+def choose(root: Conv, plan: Plan, isa: Isa, threads: int, largest: int, operand: Operand) -> Transform | None:
     """The transformation that should be fastest for a convolution, of those with tiles of at most `largest` outputs; None
     where the direct way should be faster, or nothing else fits."""
     if not _fits(root, plan, isa):
         return None
     ways: list[Transform | None] = [None, *(t for t in (F2, F4) if t.m <= largest)]
-    return min(ways, key=lambda t: _cost(root, t, isa, threads, 0.5 if bfloat16 else 1.0))
+    return min(ways, key=lambda t: _cost(root, t, isa, threads, operand.bytes / SINGLES.bytes))
 
 
 def _fits(root: Conv, plan: Plan, isa: Isa) -> bool:
@@ -104,13 +104,11 @@ def _cost(root: Conv, t: Transform | None, isa: Isa, threads: int, narrow: float
     return products + transforms + (_STREAM_COST * weights if 4 * weights > _CACHE_BYTES else 0)
 
 
-def winograd(
-    kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, t: Transform, bfloat16: bool = False
-) -> list[Phase]:
+def winograd(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, t: Transform, operand: Operand) -> list[Phase]:
     """The phase of a convolution with its epilogue: blocks of tiles are transformed, multiplied, and transformed back."""
     root = kernel.root
     assert isinstance(root, Conv) and isinstance(root.weight, Constant)
-    return [_Writer(kernel, plan, weights, isa, t, root, root.weight.array, bfloat16).phase()]
+    return [_Writer(kernel, plan, weights, isa, t, root, root.weight.array, operand).phase()]
 
 
 @dataclass
@@ -122,10 +120,10 @@ class _Writer:
     t: Transform
     root: Conv
     filters: np.ndarray
-    bfloat16: bool
+    operand: Operand
 
     def __post_init__(self) -> None:
-        self.element, self.bytes = ("uint16_t", 2) if self.bfloat16 else ("float", 4)
+        self.element, self.bytes = self.operand.element, self.operand.bytes
         root, lanes = self.root, self.isa.lanes
         images, c_out, *sizes = root.shape
         *self.deep_taps, _, _ = root.weight.shape[2:]
@@ -152,9 +150,9 @@ class _Writer:
 
     def phase(self) -> Phase:
         weight, t, lanes = self.filters, self.t, self.isa.lanes
-        pack = paired_panels if self.bfloat16 else panels
         offset = self.weights.add(
-            ("winograd", t.m, id(self.root)), lambda: pack(_filters(weight, t, len(self.deep_taps)), lanes)
+            ("winograd", t.m, id(self.root)),
+            lambda: panels(self.operand, _filters(weight, t, len(self.deep_taps)), lanes),
         )
         data = self.points * self.block * self.depth * self.bytes
         made = self.points * self.block * self.stored * 4
@@ -198,28 +196,24 @@ class _Writer:
             *loads,
             *_matrix(t.data, "d", "e", n, n, left=True),
             *_matrix(t.data, "e", "f", n, n, left=False),
-            f"{self.element} *to = data + (p - first) * {self.depth} + {_at(taps, self.deep_taps, self.c_in)} + c;",
+            f"{self.element} *to = data + (p - first) * {self.depth} + {(flatten(taps, self.deep_taps) * self.c_in).c()} + c;",
             *(
-                f"{'store_narrow' if self.bfloat16 else 'store'}(to + {(i * n + j) * self.block * self.depth}, f{i}_{j});"
+                f"{'store_narrow' if self.operand is PAIRS else 'store'}(to + {(i * n + j) * self.block * self.depth}, f{i}_{j});"
                 for i in range(n)
                 for j in range(n)
             ),
         ]
         lines = [f"for (long c = 0; c < {self.c_in}; c += {self.isa.lanes}) {{", *indented(inner), "}"]
-        for i, extent in reversed(list(enumerate(self.deep_taps))):
-            if extent > 1:
-                lines = [f"for (long t{i} = 0; t{i} < {extent}; t{i}++) {{", *indented(lines), "}"]
-        return ["for (long p = first; p < last; p++) {", *indented(lines), "}"]
+        return ["for (long p = first; p < last; p++) {", *indented(nested("t", self.deep_taps, lines)), "}"]
 
     def _multiply(self) -> list[str]:
         """A matrix product for every point."""
         depth, stored, block, lanes = self.depth, self.stored, self.block, self.isa.lanes
-        steps = depth // 2 if self.bfloat16 else depth
 
         def product(vectors: int, _width: int) -> list[str]:
             return [
                 f"for (long row = 0; row < last - first; row += {self.isa.rows})",
-                f"  {self._micro(vectors)}({steps}, data + (point * {block} + row) * {depth}, right,",
+                f"  {self._micro(vectors)}({self.operand.steps(depth)}, data + (point * {block} + row) * {depth}, right,",
                 f"    made + point * {block * stored} + panel * {block * self.wide} + row * {vectors * lanes});",
             ]
 
@@ -249,7 +243,7 @@ class _Writer:
         return [f"if (panel < {self.columns - 1}) {{", *indented(full), "} else {", *indented(last), "}"]
 
     def _output(self, vectors: int, width: int) -> list[str]:
-        m, n, kernel, lanes = self.t.m, self.t.m + 2, self.kernel, self.isa.lanes
+        m, n, lanes = self.t.m, self.t.m + 2, self.isa.lanes
         panel, j = variable("panel", self.columns), variable("j", width)
         read = [
             f"const vec g{a}_{b} = load(made + {(a * n + b) * self.block * self.stored} + panel * {self.block * self.wide}"
@@ -273,31 +267,21 @@ class _Writer:
             for b in range(m):
                 y, x = self.down * m + a, self.across * m + b
                 tests = [*tests_of(y, self.root.shape[-2]), *tests_of(x, self.root.shape[-1])]
-                place = kernel.place_of_result((self.image, panel * self.wide + j, *self.deep, y, x))
-                body = Body(self.plan, self.weights, kernel.target)
-                body.bind(self.root, f"tile[{a * m + b}][j]")
-                value = body.value(kernel.result, place)
+                place = (self.image, panel * self.wide + j, *self.deep, y, x)
+                finish = epilogue(self.kernel, self.plan, self.weights, place, f"tile[{a * m + b}][j]")
                 loop = [
                     "#pragma GCC ivdep",
                     f"for (long j = 0; j < {width}; j++) {{",
-                    *indented([*body.lines, store(kernel.target, place, value)]),
+                    *indented(finish),
                     "}",
                 ]
                 out += [f"if ({' && '.join(tests)}) {{", *indented(loop), "}"] if tests else loop
         return out
 
     def _micro(self, vectors: int) -> str:
-        name = f"{'pairs' if self.bfloat16 else 'product'}_{self.isa.rows}x{vectors}_{self.depth}"
-        write = paired_micro_kernel if self.bfloat16 else micro_kernel
-        self.helpers[name] = write(name, self.isa.rows, vectors, self.depth, self.isa.lanes)
+        name, text = micro_kernel(self.operand, self.isa.rows, vectors, self.depth, self.isa.lanes)
+        self.helpers[name] = text
         return name
-
-
-def _at(taps: list[Index], extents: list[int], c_in: int) -> str:
-    total = ZERO
-    for tap, extent in zip(taps, extents, strict=True):
-        total = total * extent + tap
-    return (total * c_in).c()
 
 
 def _filters(weight: np.ndarray, t: Transform, deep: int) -> np.ndarray:
