@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from bricolage.backends import registry
@@ -14,16 +15,21 @@ from bricolage.graph.region import Region
 from bricolage.plan.plan import PlannedRegion, numbers
 
 
-def anatomy(graph: Graph, planned: PlannedRegion, threads: int, directory: Path) -> Anatomy | None:
-    """The kernels of a planned region, compiled and timed on this machine; None where its backend does not show them.
+def anatomy(graph: Graph, planned: Mapping[int, PlannedRegion], threads: int, directory: Path) -> dict[int, Anatomy]:
+    """The kernels of those regions whose backends show them, compiled and timed on this machine, under the given numbers.
 
-    `graph` is that of the region's bucket, `directory` the unpacked artifact.
+    `graph` is that of the regions' bucket, `directory` the unpacked artifact.
 
     Raises:
-        MissingBackend: the region's backend is not installed here.
+        MissingBackend: the backend of a region is not installed here.
         Refused: it cannot compile the region here.
     """
-    region = Region(graph, bitset.of(numbers(planned.operators)))
-    path = region_file(region, Identities(graph).key(region), directory)
-    resources = Resources(threads=threads, alone=True)
-    return registry.get(planned.backend).anatomy(RegionModel(path), planned.variant, resources)
+    identities, resources = Identities(graph), Resources(threads=threads, alone=True)
+    found: dict[int, Anatomy] = {}
+    for number, one in planned.items():
+        region = Region(graph, bitset.of(numbers(one.operators)))
+        path = region_file(region, identities.key(region), directory)
+        made = registry.get(one.backend).anatomy(RegionModel(path), one.variant, resources)
+        if made is not None:
+            found[number] = made
+    return found

@@ -182,7 +182,7 @@ class FusedKernel:
     """Of what it stores."""
     flops: int
     bytes: int
-    """Read and written, weights included."""
+    """Read and written, with weights as the model holds them, whatever precision they are packed in."""
     ms: float | None = None
     """Measured on this machine."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,22 +46,16 @@ def explain(
 
     if dump is not None:
         output.make_folder(dump)
+    look_inside = kernels or dump is not None
     plan, graphs, directory = _read(artifact)
     found: list[dict[str, Any]] = []
     for number, (bucket, graph) in enumerate(zip(plan.buckets, graphs, strict=True)):
         facts = regions(bucket, graph)
         chosen = because.find(facts, op) if op is not None else list(facts)
-        shown: dict[int, Anatomy] = {}
-        if kernels or dump is not None:
-            for region in chosen:
-                made = anatomy(graph, region.planned, plan.provenance.threads, directory)
-                if made is not None:
-                    shown[region.number] = made
-        for region_number, made in shown.items() if dump is not None else ():
-            assert dump is not None
-            name = f"bucket-{number}-region-{region_number}.c" if len(plan.buckets) > 1 else f"region-{region_number}.c"
-            output.write_text(dump / name, made.source)
-            output.note(f"wrote {dump / name}")
+        wanted = {f.number: f.planned for f in chosen} if look_inside else {}
+        shown = anatomy(graph, wanted, plan.provenance.threads, directory)
+        if dump is not None:
+            _write_sources(dump, f"bucket-{number}-" if len(plan.buckets) > 1 else "", shown)
         if as_json:
             told = [
                 because.as_json(f) | ({"kernels": encode(shown[f.number].kernels)} if f.number in shown else {})
@@ -75,12 +69,22 @@ def explain(
             output.show(because.overview(bucket, graph, everything))
         for region in chosen if op is not None else ():
             output.show(because.details(region, len(facts)))
-        for region_number, made in shown.items() if kernels else ():
-            output.show(because.kernels(region_number, made, everything))
-        if (kernels or dump is not None) and not shown:
+        if kernels:
+            for region_number, made in shown.items():
+                output.show(because.kernels(region_number, made, everything))
+        if look_inside and not shown:
             output.note("none of these regions is on a backend that shows its kernels (native does)")
     if as_json:
         output.show_json(found[0] if len(found) == 1 else {"buckets": found})
+
+
+def _write_sources(folder: Path, prefix: str, shown: Mapping[int, Anatomy]) -> None:
+    from bricolage.cli import output
+
+    for region_number, made in shown.items():
+        target = folder / f"{prefix}region-{region_number}.c"
+        output.write_text(target, made.source)
+        output.note(f"wrote {target}")
 
 
 @guarded

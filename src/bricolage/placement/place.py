@@ -317,6 +317,8 @@ def _mixed_precisions(survey: Survey, stop: Stopper) -> list[_Timed]:
     segments = survey.candidates.segments
     keys = [survey.region_key(Region(survey.evidence.graph, bits)) for bits in segments]
     divisions = proposals(segments, keys, survey.singles, survey.regions, survey.evidence.bound)
+    if not divisions:
+        return []
     survey.progress.start("two precisions end to end", len(divisions))
     times = _time(survey, divisions, stop)
     survey.progress.finish()

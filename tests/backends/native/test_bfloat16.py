@@ -16,7 +16,6 @@ from bricolage.backends.native.lowering import lower
 from bricolage.errors import Refused
 from bricolage.graph.prepare import infer
 from tests.backends import regions
-from tests.backends.native.test_winograd import network
 
 pytestmark = pytest.mark.skipif(not available()[0].multiplies_bfloat16, reason="this processor has no such products")
 
@@ -156,25 +155,3 @@ def test_it_is_refused_where_it_gains_nothing_or_does_not_run(tmp_path: Path, mo
     monkeypatch.setenv(ISA_VARIABLE, "avx2")
     with pytest.raises(Refused, match="no products of bfloat16"):
         Native().compile(regions.conv_net(tmp_path), "bf16", Resources(threads=1))
-
-
-@pytest.mark.parametrize(
-    ("shape", "channels", "pads", "out"),
-    [
-        ((1, 64, 28, 30), 48, (1, 1, 1, 1), (28, 30)),
-        ((2, 96, 33, 21), 72, (0, 2, 1, 0), (32, 21)),
-        ((1, 32, 5, 17, 18), 33, (1, 1, 1, 1, 1, 1), (5, 17, 18)),
-    ],
-    ids=["even", "odd sizes and pads", "with depth"],
-)
-def test_convolutions_by_winograd_transformation_in_bfloat16(
-    shape: tuple[int, ...], channels: int, pads: tuple[int, ...], out: tuple[int, ...], tmp_path: Path
-) -> None:
-    model, x = network(tmp_path, shape, channels, pads, out), regions.noise(*shape, seed=3)
-    expected = regions.reference(model, x)
-    found, direct = (
-        regions.answer(Native(), model, x, variant=variant, resources=Resources(threads=2))
-        for variant in ("bf16-winograd2", "bf16")
-    )
-    assert 1e-4 < regions.error(found, expected) < 1e-2
-    assert not np.array_equal(found[0], direct[0]), "it was done another way"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import ISA_VARIABLE, Native
-from bricolage.backends.native.isa import available
+from bricolage.backends.native.isa import Isa, available
 from bricolage.backends.native.winograd import F2, F4, Transform
 from bricolage.errors import Refused
 from tests.backends import regions
@@ -46,16 +46,28 @@ def network(
     )
 
 
-@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
-@pytest.mark.parametrize(
+LAYERS = pytest.mark.parametrize(
     ("shape", "channels", "pads", "out"),
     [
         ((1, 64, 28, 30), 48, (1, 1, 1, 1), (28, 30)),
-        ((2, 32, 33, 21), 40, (0, 2, 1, 0), (32, 21)),
+        ((2, 96, 33, 21), 72, (0, 2, 1, 0), (32, 21)),
         ((1, 32, 5, 17, 18), 33, (1, 1, 1, 1, 1, 1), (5, 17, 18)),
     ],
     ids=["even", "odd sizes and pads", "with depth"],
 )
+
+
+def error(model: RegionModel, x: np.ndarray, variant: str, direct: str) -> float:
+    """Of `variant`, which must not be what `direct` is."""
+    found, other = (
+        regions.answer(Native(), model, x, variant=v, resources=Resources(threads=2)) for v in (variant, direct)
+    )
+    assert not np.array_equal(found[0], other[0]), "it was done another way"
+    return regions.error(found, regions.reference(model, x))
+
+
+@LAYERS
+@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 @pytest.mark.parametrize("variant", ["f32-winograd2", "f32-winograd4"])
 def test_convolutions(
     shape: tuple[int, ...],
@@ -63,17 +75,22 @@ def test_convolutions(
     pads: tuple[int, ...],
     out: tuple[int, ...],
     variant: str,
-    isa: object,
+    isa: Isa,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
+    monkeypatch.setenv(ISA_VARIABLE, isa.name)
     model, x = network(tmp_path, shape, channels, pads, out), regions.noise(*shape, seed=3)
-    expected = regions.reference(model, x)
-    found = regions.answer(Native(), model, x, variant=variant, resources=Resources(threads=2))
-    assert regions.error(found, expected) < 5e-6
-    direct = regions.answer(Native(), model, x, resources=Resources(threads=2))
-    assert not np.array_equal(found[0], direct[0]), "it was done another way"
+    assert error(model, x, variant, "f32") < 5e-6
+
+
+@LAYERS
+@pytest.mark.skipif(not available()[0].multiplies_bfloat16, reason="this processor has no such products")
+def test_convolutions_in_bfloat16(
+    shape: tuple[int, ...], channels: int, pads: tuple[int, ...], out: tuple[int, ...], tmp_path: Path
+) -> None:
+    model, x = network(tmp_path, shape, channels, pads, out), regions.noise(*shape, seed=3)
+    assert 1e-4 < error(model, x, "bf16-winograd2", "bf16") < 1e-2
 
 
 def test_a_region_that_gains_nothing_is_refused(tmp_path: Path) -> None:
