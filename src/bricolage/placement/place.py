@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,6 +41,8 @@ _CONTENDERS = 4
 _NOTICEABLE = 0.05
 """Share of the work that a backend must do best to take part in mixing, if it is slow on the whole model."""
 _SEARCH_SECONDS = 10.0
+_AT_A_TIME = 2
+"""Divisions in two precisions that are compiled before they are timed."""
 _REGIONS_SHARE = 0.2
 _REFINEMENT_SHARE = 0.2
 """Parts of the budget kept free for measuring regions and for refining plans, however long whole models compile."""
@@ -316,13 +319,19 @@ def _mixed_precisions(survey: Survey, stop: Stopper) -> list[_Timed]:
     """Divisions in two precisions, with their times end to end."""
     segments = survey.candidates.segments
     keys = [survey.region_key(Region(survey.evidence.graph, bits)) for bits in segments]
-    divisions = proposals(segments, keys, survey.singles, survey.regions, survey.evidence.bound)
-    if not divisions:
+    waiting = proposals(segments, keys, survey.singles, survey.regions, survey.evidence.bound)
+    if not waiting:
         return []
-    survey.progress.start("two precisions end to end", len(divisions))
-    times = _time(survey, divisions, stop)
+    survey.progress.start("two precisions end to end", len(waiting))
+    timed: list[_Timed] = []
+    while waiting and not stop():  # few at a time: compiling all of them could take all the time there is
+        now, waiting = waiting[:_AT_A_TIME], waiting[_AT_A_TIME:]
+        divisions = [proposal.division for proposal in now]
+        timed += [(d, ms) for d, ms in zip(divisions, _time(survey, divisions, stop), strict=True) if ms is not None]
+        best = min((ms for _, ms in timed), default=math.inf)
+        waiting = [proposal for proposal in waiting if proposal.predicted_ms < best]
     survey.progress.finish()
-    return [(division, ms) for division, ms in zip(divisions, times, strict=True) if ms is not None]
+    return timed
 
 
 def _time(survey: Survey, divisions: Sequence[Division], stop: Stopper) -> list[float | None]:

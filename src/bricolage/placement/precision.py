@@ -29,16 +29,24 @@ class Segment:
     error: float
 
 
+@dataclass(frozen=True)
+class Proposal:
+    """A division in two precisions, and the time end to end that its segments' gains promise, in milliseconds."""
+
+    division: Division
+    predicted_ms: float
+
+
 def proposals(
     segments: Sequence[int],
     keys: Sequence[str],
     singles: Mapping[Way, Cost],
     costs: Mapping[tuple[str, Way], Cost],
     bound: float,
-) -> list[Division]:
-    """Divisions to try, each in two precisions. `segments` cover the graph in executable order and `keys`
+) -> list[Proposal]:
+    """Divisions to try, the most promising first. `segments` cover the graph in executable order and `keys`
     are their identities; `singles` and `costs` are the survey's."""
-    found: list[Division] = []
+    found: dict[Division, float] = {}
     best = min((cost.ms for cost in singles.values() if cost.ms is not None), default=None)
     for low, whole in singles.items():
         if whole.outcome != "wrong" or whole.error is None:
@@ -53,8 +61,9 @@ def proposals(
             for margin in _MARGINS:
                 chosen = _choose(useful, margin * bound / amplification)
                 if chosen:
-                    found.append(_divide(segments, chosen, low, full))
-    return list(dict.fromkeys(found))
+                    gain = sum(segment.gain_ms for segment in useful if segment.region in chosen)
+                    found.setdefault(_divide(segments, chosen, low, full), alone.ms - gain)
+    return sorted((Proposal(division, ms) for division, ms in found.items()), key=lambda p: p.predicted_ms)
 
 
 def _useful(
