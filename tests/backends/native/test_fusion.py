@@ -11,6 +11,7 @@ from bricolage.backends.native.fusion import Plan, kernel_reads, plan
 from bricolage.backends.native.isa import available
 from bricolage.backends.native.library import generate
 from bricolage.backends.native.lowering import lower
+from bricolage.backends.native.products import product
 from bricolage.graph.prepare import infer
 from tests.backends import regions
 
@@ -74,7 +75,47 @@ def test_a_tensor_that_leaves_is_stored_before_it_is_used_on(tmp_path: Path) -> 
         "float[4, 16] a, float[4, 16] y",
         w=weights(16, 16),
     )
-    assert kinds(found) == ["matmul", "elementwise"]
+    assert kinds(found) == ["matmul"]
+    assert [node for node, _ in found.kernels[0].stores] == list(found.outputs), "both are stored by one kernel"
+
+
+def test_what_element_wise_work_makes_of_a_stored_result_is_stored_beside_it(tmp_path: Path) -> None:
+    """A residual stream, its ReLU for the convolution that follows, and a sum with what is there by then."""
+    found = planned(
+        tmp_path,
+        """
+        a = Conv (x, w)
+        b = Relu (a)
+        c = Conv (b, w)
+        d = Add (c, a)
+        e = Relu (d)
+        f = Conv (e, w)
+        y = Add (f, d)
+        z = Mul (y, b)
+        """,
+        "float[1, 8, 6, 6] x",
+        "float[1, 8, 6, 6] y, float[1, 8, 6, 6] z",
+        w=weights(8, 8, 1, 1),
+    )
+    assert kinds(found) == ["conv", "conv", "conv"]
+    assert [len(kernel.stores) for kernel in found.kernels] == [2, 2, 2]
+
+
+def test_what_needs_a_later_tensor_is_a_kernel_of_its_own(tmp_path: Path) -> None:
+    found = planned(
+        tmp_path,
+        "a = MatMul (x, w) \n b = MatMul (x, v) \n c = MatMul (a, b) \n d = Add (a, b) \n y = MatMul (c, d) \n z = Relu (c)",
+        "float[16, 16] x",
+        "float[16, 16] y, float[16, 16] z, float[16, 16] a, float[16, 16] b",
+        w=weights(16, 16),
+        v=weights(16, 16),
+    )
+    assert [[node.shape for node, _ in kernel.stores] for kernel in found.kernels] == [
+        [(16, 16)],
+        [(16, 16)] * 2,
+        [(16, 16)] * 2,
+        [(16, 16)],
+    ]
 
 
 def test_heads_are_split_by_the_store(tmp_path: Path) -> None:
@@ -118,13 +159,48 @@ def test_padding_along_short_dimensions_is_not_computed(tmp_path: Path) -> None:
     found = planned(
         tmp_path,
         "a = Conv <pads = [1,1,1,1,1,1]> (x, w, b) \n y = Relu (a)",
-        "float[1, 4, 2, 6, 6] x",
-        "float[1, 4, 2, 6, 6] y",
-        w=weights(4, 4, 3, 3, 3),
-        b=weights(4),
+        "float[1, 8, 2, 6, 6] x",
+        "float[1, 8, 2, 6, 6] y",
+        w=weights(8, 8, 3, 3, 3),
+        b=weights(8),
     )
     assert kinds(found) == ["conv", "conv"]
-    assert [kernel.root.sources[1].shape for kernel in found.kernels if kernel.root] == [(4, 4, 2, 3, 3)] * 2
+    assert [kernel.root.sources[1].shape for kernel in found.kernels if kernel.root] == [(8, 8, 2, 3, 3)] * 2
+
+
+def test_a_row_of_taps_of_an_image_of_few_channels_is_a_run_of_memory(tmp_path: Path) -> None:
+    found = planned(
+        tmp_path,
+        "y = Conv <pads = [3,3,3,3], strides = [2,2]> (x, w)",
+        "float[1, 3, 20, 30] x",
+        "float[1, 16, 10, 15] y",
+        w=weights(16, 3, 7, 7),
+    )
+    assert kinds(found) == ["elementwise", "conv"]
+    assert found.kernels[0].result.shape == (20, 35, 3), "channels last, with its padding"
+    form = product(found.kernels[1].root, 16)  # type: ignore[arg-type]
+    assert form.runs == (7, 1, 21)
+
+
+def test_what_is_done_to_a_concatenation_is_done_to_its_parts(tmp_path: Path) -> None:
+    found = planned(
+        tmp_path,
+        """
+        a = Conv (x, v)
+        b = Conv (a, v)
+        c = Concat <axis = 1> (a, b)
+        r = Relu (c)
+        d = Conv (r, w)
+        e = Conv (c, w)
+        z = Add (e, d)
+        """,
+        "float[1, 8, 6, 6] x",
+        "float[1, 4, 6, 6] z",
+        v=weights(8, 8, 1, 1),
+        w=weights(4, 16, 1, 1),
+    )
+    assert kinds(found) == ["conv", "conv", "conv", "conv"]
+    assert [len(kernel.stores) for kernel in found.kernels] == [2, 2, 1, 1]
 
 
 def test_phases_of_a_transposed_convolution_are_stored_interleaved(tmp_path: Path) -> None:

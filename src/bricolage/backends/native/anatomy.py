@@ -62,5 +62,5 @@ def _flops(node: Node) -> int:
 
 def _bytes(kernel: Kernel, plan: Plan) -> int:
     inside, reads = kernel_nodes(kernel, plan)
-    stored = sum(math.prod(buffer.shape) * STORED_BYTES[buffer.dtype] for buffer in (kernel.target, *reads))
+    stored = sum(math.prod(buffer.shape) * STORED_BYTES[buffer.dtype] for buffer in (*kernel.targets, *reads))
     return stored + sum(node.array.nbytes for node in inside if isinstance(node, Constant))

@@ -53,13 +53,14 @@ class Weights:
 class Body:
     """Statements of an innermost loop body, in single-assignment form; equal elements are found once."""
 
-    def __init__(self, plan: Plan, weights: Weights, target: Buffer | None) -> None:
+    def __init__(self, plan: Plan, weights: Weights, targets: Sequence[Buffer] = ()) -> None:
+        """What lies in `targets` is computed here, and not read."""
         self.lines: list[str] = []
         self.indices: list[Index] = []
         """Everything that is addressed or tested, to see how it depends on a loop variable."""
         self._plan = plan
         self._weights = weights
-        self._target = target
+        self._targets = targets
         self._bound: dict[Node, str] = {}
         self._known: dict[tuple[Node, Place, str], str] = {}
         self._names = itertools.count()
@@ -81,7 +82,7 @@ class Body:
 
     def _find(self, node: Node, place: Place) -> str:
         buffer = self._plan.buffers.get(node)
-        if buffer is not None and buffer is not self._target:
+        if buffer is not None and buffer not in self._targets:
             return self._load(buffer, place)
         match node:
             case Constant():
@@ -141,6 +142,14 @@ class Body:
             load = f"({' && '.join(self._guards)}) ? {load} : 0"
         return self.name(dtype, load)
 
+    def stored(self, kernel: Kernel, place: Place) -> list[str]:
+        """All statements, with those that store what the kernel stores at `place`."""
+        found = []
+        for node, buffer in kernel.stores:
+            self.indices.append(address(buffer, place))
+            found.append(store(buffer, place, self.value(node, place)))
+        return [*self.lines, *found]
+
     def name(self, dtype: str, expression: str) -> str:
         made = f"v{next(self._names)}"
         self.lines.append(f"const {C_TYPES[dtype]} {made} = {expression};")
@@ -170,11 +179,9 @@ def store(buffer: Buffer, place: Place, value: str) -> str:
 def epilogue(kernel: Kernel, plan: Plan, weights: Weights, place: Place, value: str) -> list[str]:
     """From an element of the kernel's root, at `place` and in C `value`, to what is stored in its stead."""
     assert kernel.root is not None
-    body = Body(plan, weights, kernel.target)
+    body = Body(plan, weights, kernel.targets)
     body.bind(kernel.root, value)
-    where = kernel.place_of_result(place)
-    found = body.value(kernel.result, where)
-    return [*body.lines, store(kernel.target, where, found)]
+    return body.stored(kernel, kernel.place_of_result(place))
 
 
 def nested(name: str, extents: Sequence[int], lines: list[str]) -> list[str]:
@@ -190,11 +197,6 @@ def pointer(buffer: Buffer) -> str:
     """The start of the buffer's home as C."""
     home, number = buffer.home
     return f"{home}_{number}_{buffer.dtype}"
-
-
-def memory_order(buffer: Buffer) -> list[int]:
-    """Dimensions from the outermost in memory to the innermost."""
-    return sorted(range(len(buffer.shape)), key=lambda axis: -buffer.strides[axis])
 
 
 def indented(lines: Sequence[str], depth: int = 1) -> list[str]:

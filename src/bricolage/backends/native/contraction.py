@@ -193,7 +193,7 @@ class _Writer:
         taps = [variable(f"t{n}", extent) for n, extent in enumerate(p.runs[:-1])]
         c = variable("c", p.runs[-1])
         node, place, guards = p.left(variable("b", p.batch), m, flatten((*taps, c), p.runs))
-        body = Body(self.plan, self.weights, None)
+        body = Body(self.plan, self.weights)
         run = f"block + (m - {origin}) * {self.depth} + {flatten((*taps, ZERO), p.runs).c()}"
         copy = [
             "#pragma GCC ivdep",
@@ -255,7 +255,7 @@ class _Writer:
             moves: list[str] = []
             for part in range(together):
                 to = f"to[j * {together} + {part}]" if together > 1 else "to[j]"
-                body = Body(self.plan, self.weights, None)
+                body = Body(self.plan, self.weights)
                 place = place_of(variable("b", p.batch), first + part, column)
                 moves += ["{", *indented(self._moved(body, node, place, to)), "}"] if part < real else [f"{to} = 0;"]
             lines = [

@@ -6,6 +6,9 @@ functions are absorbed as long as no other kernel needs what lies in between (it
 together again. In DNNFusion's words (PLDI'21, table 3), all green cells and those yellow ones that move or compute nothing
 twice; Many-to-Many roots are never joined with each other.
 
+A kernel also stores what element-wise functions make of its result where both are needed in memory (a residual stream, and its
+ReLU for the convolution that follows): no pass of its own reads the result again.
+
 An assembly (a concatenation, say) is no kernel: its parts are stored where they belong in its buffer.
 
 Where products round their operands to bfloat16, a tensor that nothing but products read is stored so from the start. What sums
@@ -15,8 +18,8 @@ and normalisations read stays float32: residual streams lose nothing on their wa
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 
 from bricolage.backends.native.functions import EXPENSIVE
 from bricolage.backends.native.indexing import row_major
@@ -59,6 +62,11 @@ class Buffer:
     strides: tuple[int, ...]
     offset: int = 0
 
+    @property
+    def order(self) -> list[int]:
+        """Dimensions from the outermost in memory to the innermost."""
+        return sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis])
+
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
@@ -69,6 +77,18 @@ class Kernel:
     root: Node | None
     path: tuple[View, ...] = ()
     """Views between the root and the result, the first behind the root first."""
+    beside: tuple[tuple[Node, Buffer], ...] = ()
+    """What is computed from the result element by element, and stored too."""
+
+    @property
+    def stores(self) -> tuple[tuple[Node, Buffer], ...]:
+        """All tensors that it stores, with where they lie."""
+        return ((self.result, self.target), *self.beside)
+
+    @property
+    def targets(self) -> tuple[Buffer, ...]:
+        """Where they lie."""
+        return tuple(buffer for _, buffer in self.stores)
 
     @property
     def kind(self) -> str:
@@ -130,6 +150,7 @@ class _Planner:
             if isinstance(node, Assembly) and node in stored:
                 self._copies(node)
         self._outputs()
+        self._store_beside()
         self._arena()
         return self.result
 
@@ -209,6 +230,51 @@ class _Planner:
                 if wanted or again:
                     stored.add(node)
         return stored
+
+    def _store_beside(self) -> None:
+        """Joins element-wise kernels to those whose results they read, where all else that they need is there by then."""
+        kept: list[Kernel] = []
+        stored_by: dict[Node, int] = {}
+        """Position in `kept` of the kernel that stores a tensor."""
+        last_in: dict[tuple[str, int], int] = {}
+        """Of the last one that stores something in a home."""
+        for kernel in self.result.kernels:
+            host = self._host(kernel, stored_by, last_in)
+            if host is None:
+                position = len(kept)
+                kept.append(kernel)
+            else:
+                position = host
+                kept[host] = replace(kept[host], beside=(*kept[host].beside, (kernel.result, kernel.target)))
+            if self.result.buffers.get(kernel.result) is kernel.target:
+                stored_by[kernel.result] = position
+            last_in[kernel.target.home] = max(position, last_in.get(kernel.target.home, 0))
+        self.result.kernels = kept
+
+    def _host(
+        self, kernel: Kernel, stored_by: Mapping[Node, int], last_in: Mapping[tuple[str, int], int]
+    ) -> int | None:
+        """Position of the kernel that can store this one's result beside its own."""
+        node, buffers = kernel.result, self.result.buffers
+        if not isinstance(node, Pointwise) or kernel.root is not None or buffers.get(node) is not kernel.target:
+            return None
+        leaves: dict[Node, int] = {}
+        """What the result is computed from, each with the position of the kernel that completes it."""
+        todo: list[Node] = [node]
+        while todo:
+            for source in todo.pop().sources:
+                if source in buffers:
+                    leaves[source] = stored_by.get(source, last_in.get(buffers[source].home, -1))
+                elif isinstance(source, Pointwise) and source.shape == node.shape:
+                    todo.append(source)
+                elif not isinstance(source, Constant):
+                    return None
+        latest = max(leaves.values(), default=-1)
+        for leaf, position in leaves.items():
+            alike = leaf.shape == node.shape and buffers[leaf].order == kernel.target.order
+            if position == latest and alike and stored_by.get(leaf) == latest:
+                return latest
+        return None
 
     def _behind_view(self, node: Node) -> bool:
         """Whether a contraction or a window reads the node through views: it would compute each element many times."""
@@ -321,7 +387,7 @@ class _Planner:
         spans: dict[int, list[int]] = {}
         sizes: dict[int, int] = {}
         for step, kernel in enumerate(self.result.kernels):
-            for buffer in (kernel.target, *reads[step]):
+            for buffer in (*kernel.targets, *reads[step]):
                 home, number = buffer.home
                 if home == "arena":
                     spans.setdefault(number, [step, step])[1] = step
@@ -344,9 +410,10 @@ def kernel_reads(kernel: Kernel, plan: Plan) -> list[Buffer]:
 
 def kernel_nodes(kernel: Kernel, plan: Plan) -> tuple[list[Node], list[Buffer]]:
     """Nodes that a kernel computes, its constants among them, and buffers that it reads."""
+    stored, targets = {node for node, _ in kernel.stores}, kernel.targets
     inside: list[Node] = []
     found: dict[Buffer, None] = {}
-    todo: list[Node] = [kernel.result]
+    todo = [node for node, _ in kernel.stores]
     seen: set[Node] = set()
     while todo:
         node = todo.pop()
@@ -354,9 +421,9 @@ def kernel_nodes(kernel: Kernel, plan: Plan) -> tuple[list[Node], list[Buffer]]:
             continue
         seen.add(node)
         own = plan.buffers.get(node)
-        if own is not None and own is not kernel.target:
+        if own is not None and own not in targets:
             found.setdefault(own)
-        elif node is kernel.result or own is None:
+        elif node in stored or own is None:
             inside.append(node)
             todo.extend(node.sources)
     return inside, list(found)

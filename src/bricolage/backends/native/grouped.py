@@ -234,7 +234,7 @@ class _Writer:
         reads = [self._spot(axis, spot, t) for axis, (spot, t) in enumerate(zip(spots, tap, strict=True))]
         tests = [t for axis, index in enumerate(reads) for t in tests_of(index, root.source.shape[2 + axis])]
         j = variable("j", channels)
-        body = Body(self.plan, self.weights, self.kernel.target)
+        body = Body(self.plan, self.weights, self.kernel.targets)
         value = body.value(root.source, (image, j, *reads))
         # Said to be vectorised on its own, since GCC 12 makes wrong code of the loop over guarded taps around it.
         over = [

@@ -111,18 +111,18 @@ class _Since:
         self._sharing = False
 
     def conflicts(self, kernel: Kernel, sharing: bool) -> bool:
-        target = kernel.target.home
+        targets = {buffer.home for buffer in kernel.targets}
         reads = {buffer.home for buffer in kernel_reads(kernel, self._plan)}
         if sharing and self._sharing:
             return True
         if any(self._overlap(a, b) for a in reads for b in self._written):
             return True
-        return any(self._overlap(target, b) for b in self._read) or any(
-            target != b and self._overlap(target, b) for b in self._written
+        return any(self._overlap(a, b) for a in targets for b in self._read) or any(
+            a != b and self._overlap(a, b) for a in targets for b in self._written
         )
 
     def add(self, kernel: Kernel, sharing: bool) -> None:
-        self._written.add(kernel.target.home)
+        self._written |= {buffer.home for buffer in kernel.targets}
         self._read |= {buffer.home for buffer in kernel_reads(kernel, self._plan)}
         self._sharing |= sharing
 
@@ -164,7 +164,7 @@ def _phases(
 def _function(name: str, kernel: Kernel, plan: Plan, phase: Phase) -> str:
     """A kernel's phase as a function; the memory that it touches gets names."""
     named: dict[str, str] = {}
-    for buffer, qualifier in [(kernel.target, "")] + [(b, "const ") for b in kernel_reads(kernel, plan)]:
+    for buffer, qualifier in [(b, "") for b in kernel.targets] + [(b, "const ") for b in kernel_reads(kernel, plan)]:
         home, number = buffer.home
         start = {
             "input": f"io[{number}]",

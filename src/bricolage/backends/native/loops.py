@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from bricolage.backends.native.body import (
     Body,
     Weights,
-    address,
     epilogue,
     indented,
     literal,
-    memory_order,
     nested,
     shares,
-    store,
+    tests_of,
 )
 from bricolage.backends.native.fusion import Kernel, Plan
 from bricolage.backends.native.indexing import ZERO, Index, Var, unflatten, variable
@@ -30,6 +28,8 @@ from bricolage.backends.native.tensors import (
     View,
 )
 
+_SHORT = 16
+"""Iterations below which an innermost loop is short."""
 _SIDE_BY_SIDE = 64
 """Accumulators of a reduction whose innermost dimension stays."""
 
@@ -38,31 +38,34 @@ _SIDE_BY_SIDE = 64
 
 
 def elementwise(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
-    """One loop over the result in the order of its memory; as many dimensions as possible become the innermost loop."""
+    """One loop over the result in the order of its memory; as many dimensions as possible become the innermost loop. Around a
+    short one stands a loop of its own, which saves the division that finds two places in one number."""
     target = kernel.target
-    order = memory_order(target)
+    order = target.order
     extents = [target.shape[axis] for axis in order]
     for split in range(len(order) + 1):
-        outer, inner = extents[:split], extents[split:]
-        i = variable("i", math.prod(inner))
-        o = variable("o", math.prod(outer))
-        place = _place(order, (*unflatten(o, outer), *unflatten(i, inner)))
-        body = Body(plan, weights, target)
-        found = body.value(kernel.result, place)
-        where = address(target, place)
-        inner_variables = i.variables
-        if split == len(order) or all(_linear(index, inner_variables) for index in (*body.indices, where)):
+        inner = math.prod(extents[split:])
+        apart = inner < _SHORT <= math.prod(extents[: max(0, split - 1)])  # enough must remain for the threads to share
+        middle = extents[split - 1] if apart else 1
+        outer = extents[: split - 1] if middle > 1 else extents[:split]
+        i, w, o = variable("i", inner), variable("w", middle), variable("o", math.prod(outer))
+        spots = (*unflatten(o, outer), *((w,) if middle > 1 else ()), *unflatten(i, extents[split:]))
+        place = _place(order, spots)
+        body = Body(plan, weights, kernel.targets)
+        lines = body.stored(kernel, place)
+        if split == len(order) or all(_linear(index, i.variables) for index in body.indices):
             break
-    stored = store(target, place, found)
-    count_outer, count_inner = math.prod(outer), math.prod(inner)
-    if count_outer == 1:  # one long loop: the threads share it
-        head = [*shares(count_inner), "#pragma GCC ivdep", "for (long i = begin; i < end; i++) {"]
-        return [*head, *indented([*body.lines, stored]), "}"]
-    head = [*shares(count_outer), "for (long o = begin; o < end; o++) {"]
-    if count_inner == 1:
-        return [*head, *indented([*body.lines, stored]), "}"]
-    loop = ["#pragma GCC ivdep", f"for (long i = 0; i < {count_inner}; i++) {{", *indented([*body.lines, stored]), "}"]
-    return [*head, *indented(loop), "}"]
+    if math.prod(outer) == middle == 1:  # one long loop: the threads share it
+        return [*shares(inner), "#pragma GCC ivdep", "for (long i = begin; i < end; i++) {", *indented(lines), "}"]
+    for name, extent in (("i", inner), ("w", middle)):
+        if extent > 1:
+            lines = [
+                "#pragma GCC ivdep",
+                f"for (long {name} = 0; {name} < {extent}; {name}++) {{",
+                *indented(lines),
+                "}",
+            ]
+    return [*shares(math.prod(outer)), "for (long o = begin; o < end; o++) {", *indented(lines), "}"]
 
 
 def _linear(index: Index, variables: frozenset[Var]) -> bool:
@@ -108,20 +111,21 @@ def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     reads = list(stays)
     for axis, index in zip(reduced, reduced_vars, strict=True):
         reads[axis] = index
-    body = Body(plan, weights, kernel.target)
-    element = body.value(root.source, tuple(reads))
+    source, spot, tests = _counting(root, tuple(reads), plan)
+    body = Body(plan, weights, kernel.targets)
+    element = body.value(source, spot)
     total = "total[i - base]" if side is not None else "total"
     step = [*body.lines, f"{total} = {_STEP[root.kind].format(total, element)};"]
     whole = f"({total} * {literal(1.0 / root.divisor, 'float32')})" if root.kind == "mean" else total
     stored = epilogue(kernel, plan, weights, tuple(stays), whole)
     start = literal(_START[root.kind], root.dtype)
     if side is None:
-        lines = step
+        lines = inmost = _if(tests, step)
         for n, axis in reversed(list(enumerate(reduced))):
             if root.source.shape[axis] == 1:
                 continue
             pragma = []
-            if lines is step:
+            if lines is inmost:
                 operator = {"sum": "+", "mean": "+", "product": "*"}.get(root.kind)
                 pragma = [f"#pragma omp simd reduction({operator}:total)"] if operator else []
             lines = [
@@ -133,8 +137,9 @@ def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
         inside = [f"{C_TYPES[root.dtype]} total = {start};", *lines, *stored]
     else:
         extent = root.shape[side]
-        over = ["#pragma GCC ivdep", "for (long i = base; i < stop; i++) {", *indented(step), "}"]
-        over = nested("r", [root.source.shape[axis] for axis in reduced], over)
+        # Said to be vectorised on its own, since GCC 12 makes wrong code of the loop over guarded taps around it.
+        over = ["#pragma omp simd", "for (long i = base; i < stop; i++) {", *indented(step), "}"]
+        over = nested("r", [root.source.shape[axis] for axis in reduced], _if(tests, over))
         inside = [
             f"for (long base = 0; base < {extent}; base += {_SIDE_BY_SIDE}) {{",
             f"  const long stop = base + {_SIDE_BY_SIDE} < {extent} ? base + {_SIDE_BY_SIDE} : {extent};",
@@ -153,6 +158,24 @@ def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     return [*shares(count), "for (long o = begin; o < end; o++) {", *indented(inside), "}"]
 
 
+def _counting(root: Reduce, place: Place, plan: Plan) -> tuple[Node, Place, list[str]]:
+    """What a reduction really reads, and the conditions in C under which it does: padding that changes nothing (zeros in a
+    sum, -inf in a maximum) is left out."""
+    node, tests = root.source, []
+    while (
+        isinstance(node, View) and node not in plan.buffers and (node.guard is None or node.fill == _START[root.kind])
+    ):
+        for index, extent in node.guard(place) if node.guard is not None else ():
+            tests += tests_of(index, extent)
+        place = node.mapping(place)
+        node = node.source
+    return node, place, tests
+
+
+def _if(tests: Sequence[str], lines: list[str]) -> list[str]:
+    return [f"if ({' && '.join(tests)}) {{", *indented(lines), "}"] if tests else lines
+
+
 def _side_by_side(root: Reduce, kept: Sequence[int], plan: Plan) -> int | None:
     """The dimension that stays and is innermost in the memory that is read."""
     node: Node = root.source
@@ -161,7 +184,7 @@ def _side_by_side(root: Reduce, kept: Sequence[int], plan: Plan) -> int | None:
     buffer = plan.buffers.get(node)
     if buffer is None:
         return None
-    innermost = memory_order(buffer)[-1] if buffer.shape else -1
+    innermost = buffer.order[-1] if buffer.shape else -1
     if (
         innermost in kept
         and len(root.shape) >= len(buffer.shape)
@@ -181,7 +204,7 @@ def rows(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     *lead, width = root.shape
     o, i = variable("o", math.prod(lead)), variable("i", width)
     place = (*unflatten(o, lead), i)
-    body = Body(plan, weights, kernel.target)
+    body = Body(plan, weights, kernel.targets)
     element = body.value(root.source, place)
     if isinstance(root, Softmax):
         found = "(row[i] * scale)"

@@ -7,9 +7,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bricolage.backends.native.indexing import ZERO, flatten
 from bricolage.backends.native.rules.call import Call, NoRule, pads_of, rule
-from bricolage.backends.native.rules.views import pointwise, reshape, scalar, transpose
-from bricolage.backends.native.tensors import Assembly, Constant, Conv, MatMul, Node, Shape
+from bricolage.backends.native.rules.views import pad, pointwise, reshape, scalar, transpose
+from bricolage.backends.native.tensors import (
+    Assembly,
+    Constant,
+    Conv,
+    MatMul,
+    Node,
+    Place,
+    Pointwise,
+    Shape,
+    View,
+)
 
 
 @rule("MatMul")
@@ -59,11 +70,45 @@ def conv(call: Call) -> Node:
     dilations = tuple(call.get("dilations") or [1] * spatial)
     pads = pads_of(call, x.shape[2:], kernel, strides, dilations)
     found: Node = _without_padding(
-        Conv(call.shape, "float32", x, weight, strides, tuple(pads[:spatial]), dilations, call.get("group", 1))
+        _by_rows_of_taps(
+            Conv(call.shape, "float32", x, weight, strides, tuple(pads[:spatial]), dilations, call.get("group", 1))
+        )
     )
     if bias is not None:
         found = pointwise("add", found, reshape(bias, (weight.shape[0], *(1,) * spatial)))
     return found
+
+
+_FEW_CHANNELS = 4
+"""Input channels up to which a convolution takes a row of taps for the channels of one."""
+
+
+def _by_rows_of_taps(conv: Conv) -> Conv:
+    """A convolution of few channels (an image's colours) as one without taps along the last dimension, whose channels are the
+    taps with their channels: a run of memory, once the source is copied with its channels last and its padding."""
+    weight, x = conv.weight, conv.source
+    assert isinstance(weight, Constant)
+    channels, taps, stride = x.shape[1], weight.shape[-1], conv.strides[-1]
+    if conv.groups > 1 or channels > _FEW_CHANNELS or taps == 1 or conv.dilations[-1] > 1:
+        return conv
+    images, _, *outer, extent = x.shape
+    width = max((conv.shape[-1] - 1) * stride + taps, conv.pads[-1] + extent)
+    rank = len(x.shape)
+    last = transpose(x, (0, *range(2, rank), 1))
+    inside = pad(last, (*(0,) * (rank - 2), conv.pads[-1], 0), (images, *outer, width, channels), 0.0)
+    # Of another rank than the images of convolutions, so that it lies row-major.
+    lines = (1,) * (rank == 3) + (images * math.prod(outer), width, channels)
+    stored = Pointwise(lines, "float32", "identity", (reshape(inside, lines),))
+
+    def mapping(place: Place) -> Place:
+        image, j, *spots, o = place
+        tap, channel = j.split(channels)
+        return (*(ZERO,) * (rank == 3), flatten((image, *spots), (images, *outer)), o * stride + tap, channel)
+
+    rows = View((images, taps * channels, *outer, conv.shape[-1]), "float32", stored, mapping)
+    array = np.ascontiguousarray(np.moveaxis(weight.array, -1, 1)).reshape(weight.shape[0], -1, *weight.shape[2:-1], 1)
+    strides, pads = (*conv.strides[:-1], 1), (*conv.pads[:-1], 0)
+    return Conv(conv.shape, "float32", rows, Constant(array.shape, "float32", array), strides, pads, conv.dilations, 1)
 
 
 _FEW = 4

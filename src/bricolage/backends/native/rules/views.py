@@ -15,17 +15,25 @@ def scalar(value: float, dtype: str = "float32") -> Constant:
 
 
 def pointwise(function: str, *inputs: Node, dtype: str | None = None, parameters: Sequence[float] = ()) -> Node:
-    """An element-wise function on broadcast inputs. On an operator's result that was split it is done part by part, so that
-    the kernels of the parts can absorb it."""
+    """An element-wise function on broadcast inputs. Where all that it reads but constants is one assembly, or an operator's
+    result that was split, it is done part by part, so that the kernels of the parts can absorb it."""
     shape = tuple(np.broadcast_shapes(*(node.shape for node in inputs)))
-    whole = next((node for node in inputs if isinstance(node, Assembly) and node.split and node.shape == shape), None)
+    computed = [node for node in inputs if not isinstance(node, Constant)]
+    whole = next(
+        (
+            node
+            for node in computed
+            if isinstance(node, Assembly) and node.shape == shape and (node.split or len(computed) == 1)
+        ),
+        None,
+    )
     if whole is None:
         return Pointwise(shape, dtype or inputs[-1].dtype, function, inputs, tuple(parameters))
     parts = tuple(
         pointwise(function, *(_part(node, whole, i) for node in inputs), dtype=dtype, parameters=parameters)
         for i in range(len(whole.parts))
     )
-    return Assembly(shape, parts[0].dtype, parts, whole.starts, whole.steps, split=True)
+    return Assembly(shape, parts[0].dtype, parts, whole.starts, whole.steps, whole.split)
 
 
 def _part(node: Node, whole: Assembly, number: int) -> Node:
