@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import statistics
 import sys
 import tempfile
 import time
@@ -29,6 +30,7 @@ from bricolage.cost.hardware import this_machine
 from bricolage.errors import BricolageError
 from bricolage.graph.work import work
 from bricolage.options import PRECISIONS, Options, Precision
+from bricolage.plan.codec import decode
 from bricolage.plan.plan import Bucket, Contestant
 
 _REACH = 1.5
@@ -177,11 +179,46 @@ def singles_table(results: Sequence[Result]) -> str:
         by_name = {c.name: c for c in r.singles}
         cells = [
             "" if n not in by_name else f"{ms:.3g}" if (ms := by_name[n].median_ms) is not None else
-            by_name[n].reason.partition(":")[0]
+            by_name[n].reason.partition(":")[0].replace("refused", "–")
             for n in names
         ]  # fmt: skip
         lines.append(f"| {r.workload} | {r.precision} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def averages(results: Sequence[Result]) -> str:
+    """Geometric means of the gain over the best other tool as a Markdown table, a row for each precision."""
+    lines = ["| precision | over the best other tool: the six | all eleven |", "|---|---:|---:|"]
+    for rows in _by_precision(results):
+        six = [r for r in rows if workloads()[r.workload].family == "six"]
+        cells = [
+            f"{statistics.geometric_mean(r.gain[0] for r in group):.2f} ({len(group)})"
+            for group in (six, rows)
+            if group
+        ]
+        lines.append(f"| `{rows[0].precision}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _by_precision(results: Sequence[Result]) -> list[list[Result]]:
+    return [
+        [r for r in results if r.precision == precision] for precision in dict.fromkeys(r.precision for r in results)
+    ]
+
+
+def stored(paths: Sequence[Path]) -> list[Result]:
+    """Rows of files that `--output` wrote, the latest of each workload and precision.
+
+    Raises:
+        DecodeError: a file is from another version.
+    """
+    found: dict[tuple[str, str], Result] = {}
+    for path in paths:
+        for row in json.loads(path.read_text())["results"]:
+            result = decode(Result, row, str(path))
+            found[result.workload, result.precision] = result
+    order = list(workloads())
+    return sorted(found.values(), key=lambda r: (PRECISIONS.index(r.precision), order.index(r.workload)))
 
 
 def main() -> int:
@@ -194,7 +231,16 @@ def main() -> int:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--output", type=Path, help="also write the JSON here, after each row")
+    parser.add_argument("--show", type=Path, nargs="+", metavar="FILE", help="only print what --output wrote before")
     given = parser.parse_args()
+    if given.show:
+        shown = stored(given.show)
+        print(
+            averages(shown),
+            *("\n" + text(rows) for rows in _by_precision(shown) for text in (table, singles_table)),
+            sep="\n",
+        )
+        return 0
     precisions = PRECISIONS if given.precision == "all" else tuple(given.precision.split(","))
     machine = measure()
     results: list[Result] = []

@@ -137,6 +137,7 @@ def _of_this_shape(graph: Graph, given: Mapping[str, np.ndarray]) -> bool:
 
 
 def tensor_specs(values: Sequence[ir.Value], model: ir.Model) -> tuple[TensorSpec, ...]:
+    """Names, types and sizes (None where symbolic) of graph inputs or outputs, leaving out those that are weights."""
     specs: list[TensorSpec] = []
     for value in values:
         if value.name in model.graph.initializers:

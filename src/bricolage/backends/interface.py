@@ -134,11 +134,13 @@ class RegionModel:
 
     @cached_property
     def inputs(self) -> tuple[TensorInfo, ...]:
+        """Names, types and sizes of the tensors that enter the region, weights left out."""
         graph = self.model.graph
         return tuple(describe(value) for value in graph.inputs if value.name not in graph.initializers)
 
     @cached_property
     def outputs(self) -> tuple[TensorInfo, ...]:
+        """The same of the tensors that leave it."""
         return tuple(describe(value) for value in self.model.graph.outputs)
 
 
@@ -202,11 +204,15 @@ class Anatomy:
 
 @dataclass(frozen=True)
 class Available:
+    """The backend can be used here."""
+
     version: str
 
 
 @dataclass(frozen=True)
 class Missing:
+    """The backend cannot be used here, and why."""
+
     reason: str
     cure: str
     """The command that adds it."""

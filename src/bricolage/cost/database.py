@@ -89,6 +89,7 @@ class Database:
         self.close()
 
     def close(self) -> None:
+        """Ends the connection; what was put is on disk already."""
         self._connection.close()
 
     # --- costs ------------------------------------------------------------------------------------------------------
@@ -188,9 +189,11 @@ class Database:
         self._note("races", key, value)
 
     def get_boundary(self, key: str) -> object | None:
+        """What `put_boundary` stored under a key; None when nothing was."""
         return self._noted("boundaries", key)
 
     def put_boundary(self, key: str, value: object) -> None:
+        """Stores measurements of a boundary, anything that JSON holds, in place of older ones."""
         self._note("boundaries", key, value)
 
     def _noted(self, table: _NotedTable, key: str) -> object | None:

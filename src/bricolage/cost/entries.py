@@ -44,6 +44,7 @@ class CostKey:
     schema: int = SCHEMA
 
     def digest(self) -> str:
+        """A short name of the key, the same in every process and on every machine."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -70,6 +71,7 @@ class Cost:
 
     @property
     def expired(self) -> bool:
+        """Whether the failure is so old that it is worth another try."""
         return self.outcome in EXPIRING and time.time() - self.date > EXPIRY_S
 
     def better_sampled_than(self, other: Cost) -> bool:

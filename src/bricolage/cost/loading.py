@@ -42,6 +42,7 @@ class CandidateSpec:
 
     @property
     def regime(self) -> Regime:
+        """The kind of worker process that it runs in."""
         return Regime(tuple(sorted({step.backend for step in self.steps})), self.threads, self.alone)
 
     @property
@@ -83,6 +84,7 @@ class Job:
 
     @property
     def ready(self) -> bool:
+        """Whether it is compiled, checked, and can be timed."""
         return self.outcome is None and self.worker is not None and self.worker.alive
 
     @property
@@ -91,6 +93,7 @@ class Job:
         return self.outcome is None and self.worker is not None and not self.worker.alive
 
     def fail(self, outcome: Outcome, reason: str) -> None:
+        """Ends the job with a reason."""
         self.outcome, self.reason = outcome, reason
 
 

@@ -62,6 +62,7 @@ class Answer:
 
     @property
     def ok(self) -> bool:
+        """Whether the command did what it should."""
         return self.outcome == "ok"
 
 
@@ -89,15 +90,18 @@ class WorkerProcess:
 
     @property
     def commands(self) -> IO[bytes]:
+        """Where the worker reads."""
         assert self.process.stdin is not None
         return self.process.stdin
 
     @property
     def answers(self) -> IO[bytes]:
+        """Where the worker writes."""
         assert self.process.stdout is not None
         return self.process.stdout
 
     def resident(self) -> int:
+        """Bytes of memory that the worker holds."""
         return memory.resident_bytes(self.process.pid)
 
     def signal(self, number: int) -> None:
@@ -108,11 +112,13 @@ class WorkerProcess:
             self.process.send_signal(number)  # checks first whether it still runs
 
     def pause(self) -> None:
+        """Stops the worker and all its children."""
         if self.alive and not self.paused:
             self.signal(signal.SIGSTOP)
             self.paused = True
 
     def resume(self) -> None:
+        """Lets a paused worker go on."""
         if self.alive and self.paused:
             self.signal(signal.SIGCONT)
             self.paused = False

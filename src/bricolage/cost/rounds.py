@@ -36,6 +36,7 @@ class Schedule:
 
 
 def latency(job: Job) -> Latency:
+    """Median and interval of what a job was timed at, in milliseconds."""
     return Latency.of_rounds(job.rounds)
 
 

@@ -98,6 +98,7 @@ class Ratio:
 
     @property
     def inverse(self) -> Ratio:
+        """The same comparison the other way round."""
         return Ratio(1.0 / self.value, 1.0 / self.high, 1.0 / self.low, self.rounds)
 
     def through(self, other: Ratio) -> Ratio:

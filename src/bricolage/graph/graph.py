@@ -46,6 +46,7 @@ class TensorInfo:
 
     @property
     def elements(self) -> int:
+        """Number of elements; the shape must be static."""
         return math.prod(self.sizes)
 
     @property
@@ -93,6 +94,7 @@ class Operator:
 
     @property
     def name(self) -> str:
+        """The name in the model, or one made of type and number."""
         return self.node.name or f"{self.node.op_type}_{self.number}"
 
     @property
@@ -113,6 +115,7 @@ class Operator:
 
     @property
     def outputs(self) -> tuple[ir.Value, ...]:
+        """Values that it computes, without optional ones that the model leaves out."""
         return tuple(value for value in self.node.outputs if value.name)
 
     def attribute(self, name: str, default: object = None) -> object:
@@ -189,6 +192,7 @@ class Graph:
         return Region(self, (1 << len(self.operators)) - 1)
 
     def region(self, bits: int) -> Region:
+        """The operators of a bit-set."""
         return Region(self, bits)
 
     def producer(self, value: ir.Value) -> int | None:
@@ -200,9 +204,11 @@ class Graph:
         return self._readers.get(value, ())
 
     def is_output(self, value: ir.Value) -> bool:
+        """Whether the graph returns the value."""
         return value in self._output_values
 
     def is_constant(self, value: ir.Value) -> bool:
+        """Whether the value is a weight."""
         return value.name in self.constants
 
     @cached_property

@@ -29,6 +29,7 @@ class Region:
 
     @cached_property
     def numbers(self) -> tuple[int, ...]:
+        """Numbers of its operators, ascending."""
         return tuple(bitset.members(self.bits))
 
     @cached_property

@@ -151,6 +151,7 @@ class Body:
         return [*self.lines, *found]
 
     def name(self, dtype: str, expression: str) -> str:
+        """Gives a C expression a name of its own, and returns that."""
         made = f"v{next(self._names)}"
         self.lines.append(f"const {C_TYPES[dtype]} {made} = {expression};")
         return made

@@ -92,6 +92,7 @@ class Kernel:
 
     @property
     def kind(self) -> str:
+        """What the kernel is built around, in one word."""
         return type(self.root).__name__.lower() if self.root is not None else "elementwise"
 
     def place_of_result(self, place: Place) -> Place:

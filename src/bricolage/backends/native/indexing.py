@@ -190,6 +190,7 @@ def variable(name: str, extent: int) -> Index:
 
 
 def constant(value: int) -> Index:
+    """The index that is always `value`."""
     return Index((), value)
 
 

@@ -37,6 +37,7 @@ class Operand:
 
     @property
     def bytes(self) -> int:
+        """Bytes of an element."""
         return STORED_BYTES[self.dtype]
 
     def steps(self, k: int) -> int:

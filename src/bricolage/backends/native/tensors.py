@@ -37,10 +37,12 @@ class Node:
 
     @property
     def sources(self) -> tuple[Node, ...]:
+        """The tensors that it is computed from."""
         return ()
 
     @property
     def elements(self) -> int:
+        """Number of elements."""
         return int(np.prod(self.shape, dtype=np.int64))
 
 
@@ -53,6 +55,8 @@ class Input(Node):
 
 @dataclass(frozen=True, eq=False)
 class Constant(Node):
+    """A tensor known when the region is compiled."""
+
     array: np.ndarray = field(repr=False)
 
 

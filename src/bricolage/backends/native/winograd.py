@@ -211,10 +211,15 @@ class _Writer:
         depth, stored, block, lanes = self.depth, self.stored, self.block, self.isa.lanes
 
         def product(vectors: int, _width: int) -> list[str]:
+            """The next panel is fetched meanwhile: all of them together are larger than a second-level cache."""
+            row_bytes, steps = vectors * lanes * self.operand.together * self.bytes, self.operand.steps(depth)
             return [
-                f"for (long row = 0; row < last - first; row += {self.isa.rows})",
-                f"  {self._micro(vectors)}({self.operand.steps(depth)}, data + (point * {block} + row) * {depth}, right,",
-                f"    made + point * {block * stored} + panel * {block * self.wide} + row * {vectors * lanes});",
+                f"const long tiles = (last - first + {self.isa.rows - 1}) / {self.isa.rows};",
+                f"const long stride = ({row_bytes} + tiles - 1) / tiles;",
+                f"const char *ahead = (const char *)(right + {depth * vectors * lanes});",
+                f"for (long row = 0; row < last - first; row += {self.isa.rows}, ahead += stride * {steps})",
+                f"  {self._micro(vectors)}({steps}, data + (point * {block} + row) * {depth}, right,",
+                f"    made + point * {block * stored} + panel * {block * self.wide} + row * {vectors * lanes}, ahead, stride);",
             ]
 
         return [
@@ -279,7 +284,7 @@ class _Writer:
         return out
 
     def _micro(self, vectors: int) -> str:
-        name, text = micro_kernel(self.operand, self.isa.rows, vectors, self.depth, self.isa.lanes)
+        name, text = micro_kernel(self.operand, self.isa.rows, vectors, self.depth, self.isa.lanes, ahead=True)
         self.helpers[name] = text
         return name
 
