@@ -70,8 +70,11 @@ def test_kernels_of_the_native_engine_are_shown_and_written(model: Path) -> None
     assert "1 fused kernel" in shown.stdout and "relu" in shown.stdout
     assert "static void kernel_0(" in Path("kernels/c/region-1.c").read_text()
     found_json = run.invoke(app, ["explain", "out.bricolage", "--kernels", "--json"])
-    (kernel,) = json.loads(found_json.stdout)["regions"][0]["kernels"]
-    assert kernel["kind"] == "elementwise" and kernel["ms"] > 0
+    (region,) = json.loads(found_json.stdout)["regions"]
+    (kernel,) = region["kernels"]
+    assert kernel["kind"] == "elementwise" and kernel["ms"] > 0 and region["peaks"]["gflops"] > 0
+    assert run.invoke(app, ["report", "out.bricolage", "-o", "kernels.html", "--kernels"]).exit_code == 0
+    assert "Fused kernels" in Path("kernels.html").read_text()
     Path("file").touch()
     refused = run.invoke(app, ["explain", "out.bricolage", "--dump-kernels", "file/c"])
     assert refused.exit_code == errors.USAGE and "cannot be written" in refused.stderr

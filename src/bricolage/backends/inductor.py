@@ -1,5 +1,8 @@
 """TorchInductor: the lowered graph as generated C++ with frozen, packed weights, in a library compiled ahead of time.
 
+Autotuning (`max_autotune`) stays off: on an AMD EPYC (Zen 5, 2 threads) it gained 1 % on Collage's BERT in bfloat16 and lost
+2 % on ResNet-50 (20.6 to 21.1 ms), for a longer compilation.
+
 The package that the compiler makes is kept in the cache under a hash of the region and its weights, so an executable that
 is loaded again does not compile again.
 """

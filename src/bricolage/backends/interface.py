@@ -190,6 +190,20 @@ class FusedKernel:
 
 
 @dataclass(frozen=True)
+class Peaks:
+    """What this machine can do at best, measured with the threads that a region may use."""
+
+    gflops: float
+    """Products and sums of the kernels' own arithmetic, on operands in the nearest cache."""
+    gbytes: float
+    """Reading from memory, GB/s."""
+
+    def floor_ms(self, flops: int, bytes_: int) -> float:
+        """The roofline: the larger of operations over peak and bytes over bandwidth, milliseconds."""
+        return max(flops / self.gflops, bytes_ / self.gbytes) / 1e6
+
+
+@dataclass(frozen=True)
 class Anatomy:
     """What a backend makes of a region."""
 
@@ -197,6 +211,12 @@ class Anatomy:
     """In the order in which they run."""
     source: str
     """All of its code."""
+    peaks: Peaks | None = None
+    """Where the backend can tell."""
+
+    def of_roofline(self, kernel: FusedKernel) -> float | None:
+        """The least time that a kernel's operations and bytes could take, over the time that it takes."""
+        return self.peaks.floor_ms(kernel.flops, kernel.bytes) / kernel.ms if self.peaks and kernel.ms else None
 
 
 # --- whether a backend is there ---------------------------------------------------------------------------------

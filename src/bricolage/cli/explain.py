@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from bricolage.graph.graph import Graph
     from bricolage.plan.plan import Plan
 
+_NOTHING_INSIDE = "none of these regions is on a backend that shows its kernels (native does)"
+
 
 @guarded
 def explain(
@@ -38,7 +40,6 @@ def explain(
     """Say why each region is where it is: the choice, the runner-up, the margin and how sure it is."""
     from bricolage.api.anatomy import anatomy
     from bricolage.cli import output
-    from bricolage.plan.codec import encode
     from bricolage.report import explain as because
     from bricolage.report import words
     from bricolage.report.facts import regions
@@ -57,10 +58,7 @@ def explain(
         if dump is not None:
             _write_sources(dump, f"bucket-{number}-" if len(plan.buckets) > 1 else "", shown)
         if as_json:
-            told = [
-                because.as_json(f) | ({"kernels": encode(shown[f.number].kernels)} if f.number in shown else {})
-                for f in chosen
-            ]
+            told = [because.as_json(f) | (_inside(shown[f.number]) if f.number in shown else {}) for f in chosen]
             found.append({"sizes": dict(bucket.sizes), "regions": told})
             continue
         if bucket.sizes:
@@ -73,9 +71,15 @@ def explain(
             for region_number, made in shown.items():
                 output.show(because.kernels(region_number, made, everything))
         if look_inside and not shown:
-            output.note("none of these regions is on a backend that shows its kernels (native does)")
+            output.note(_NOTHING_INSIDE)
     if as_json:
         output.show_json(found[0] if len(found) == 1 else {"buckets": found})
+
+
+def _inside(made: Anatomy) -> dict[str, Any]:
+    from bricolage.plan.codec import encode
+
+    return {"kernels": encode(made.kernels), "peaks": encode(made.peaks)}
 
 
 def _write_sources(folder: Path, prefix: str, shown: Mapping[int, Anatomy]) -> None:
@@ -94,6 +98,9 @@ def report(
         Path | None,
         typer.Option("-o", "--output", metavar="FILE", help="The page; the artifact's name with .html by default."),
     ] = None,
+    kernels: Annotated[
+        bool, typer.Option("--kernels", help="Compile and time the kernels of regions on `native` here, and show them.")
+    ] = False,
     as_json: a.Json = False,
 ) -> None:
     """Write a self-contained HTML page: contestants, region graph, times, boundary costs, errors."""
@@ -101,19 +108,33 @@ def report(
 
     target = out if out is not None else Path(artifact.with_suffix(".html").name)
     output.check_writable(target)
-    plan, graphs, _ = _read(artifact)
-    text = page(plan, graphs)
+    plan, graphs, directory = _read(artifact)
+    insides = _insides(plan, graphs, directory) if kernels else []
+    if kernels and not any(insides):
+        output.note(_NOTHING_INSIDE)
+    text = page(plan, graphs, insides)
     output.write_text(target, text)
     if as_json:
         output.show_json({"report": str(target), "bytes": len(text.encode())})
     output.note(f"wrote {target}")
 
 
-def page(plan: Plan, graphs: Sequence[Graph]) -> str:
+def page(plan: Plan, graphs: Sequence[Graph], insides: Sequence[Mapping[int, Anatomy]] = ()) -> str:
     """The HTML report, with the command that is running."""
     from bricolage.report.html import render
 
-    return render(plan, graphs, shlex.join(["bricolage", *sys.argv[1:]]))
+    return render(plan, graphs, shlex.join(["bricolage", *sys.argv[1:]]), insides)
+
+
+def _insides(plan: Plan, graphs: Sequence[Graph], directory: Path) -> list[dict[int, Anatomy]]:
+    """The kernels of each bucket's regions, by the regions' numbers."""
+    from bricolage.api.anatomy import anatomy
+    from bricolage.report.facts import regions
+
+    return [
+        anatomy(graph, {f.number: f.planned for f in regions(bucket, graph)}, plan.provenance.threads, directory)
+        for bucket, graph in zip(plan.buckets, graphs, strict=True)
+    ]
 
 
 def _read(path: Path) -> tuple[Plan, list[Graph], Path]:

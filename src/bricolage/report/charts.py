@@ -32,7 +32,7 @@ def contestants(bucket: Bucket, slots: Mapping[str, int]) -> str:
     longest = max((c.ci_ms[1] if c.ci_ms else c.median_ms or 0.0) for c in timed)
     axis = min(longest * 1.02, fastest * _CLIP) or 1.0
     height = len(timed) * _ROW + 26
-    parts = [_open(_LABEL + _PLOT + 150, height, "Median time of each contestant")]
+    parts = [svg(_LABEL + _PLOT + 150, height, "Median time of each contestant")]
     step = _step(axis)
     for i in range(int(axis / step) + 1):
         x = _LABEL + i * step / axis * _PLOT
@@ -94,7 +94,7 @@ def errors(bucket: Bucket, limit: float, slots: Mapping[str, int]) -> str:
     def place(value: float) -> float:
         return _LABEL + (math.log10(value) - low) / (high - low) * _PLOT if value > 0 else _LABEL
 
-    parts = [_open(_LABEL + _PLOT + 150, height, "Relative error of each contestant")]
+    parts = [svg(_LABEL + _PLOT + 150, height, "Relative error of each contestant")]
     for power in range(low, high + 1, max(1, (high - low) // 8)):
         x = place(10.0**power)
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="18" y2="{height - 24}"/>')
@@ -145,7 +145,8 @@ def timeline(facts: Sequence[RegionFacts], slots: Mapping[str, int]) -> str:
     return "".join((*parts, "</svg>"))
 
 
-def _open(width: float, height: float, label: str) -> str:
+def svg(width: float, height: float, label: str) -> str:
+    """The opening tag of a figure."""
     return (
         f'<svg class="chart" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" '
         f'role="img" aria-label="{escape(label)}">'

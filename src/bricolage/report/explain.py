@@ -121,7 +121,7 @@ def kernels(number: int, made: Anatomy, everything: bool = False) -> RenderableT
     slowest = sorted(made.kernels, key=lambda kernel: -(kernel.ms or 0.0))
     shown = set(slowest if everything else slowest[:SHOWN])
     heads = [("Kernel", "left"), ("Operators", "fold"), ("Stores", "left"), ("Time", "right"), ("Share", "right")]
-    heads += [("Rate", "right"), ("Moves", "right")]
+    heads += [("Rate", "right"), ("Moves", "right"), ("Roofline", "right")]
     rows = [
         [
             kernel.name.removeprefix("kernel_"),
@@ -131,6 +131,7 @@ def kernels(number: int, made: Anatomy, everything: bool = False) -> RenderableT
             words.percent(kernel.ms / total if kernel.ms is not None and total else None),
             words.rate(kernel.flops, kernel.ms),
             words.size(kernel.bytes),
+            words.percent(made.of_roofline(kernel)),
         ]
         for kernel in made.kernels
         if kernel in shown
@@ -140,6 +141,11 @@ def kernels(number: int, made: Anatomy, everything: bool = False) -> RenderableT
     if len(rows) < len(made.kernels):
         rest = words.count(len(made.kernels) - len(rows), "kernel")
         parts.append(Text(f"and {rest} that take less time; --all lists every one", style="dim"))
+    if made.peaks is not None:
+        peaks = f"{words.rate(round(made.peaks.gflops * 1e6), 1.0)}, {made.peaks.gbytes:.3g} GB/s from memory"
+        parts.append(
+            Text(f"roofline: {peaks}; above 100 % come data from caches, and algorithms that compute less", "dim")
+        )
     return Group(*parts)
 
 

@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from bricolage import __version__
+from bricolage.backends.interface import Anatomy
 from bricolage.graph.graph import Graph
 from bricolage.plan.plan import Boundary, Bucket, Plan
 from bricolage.report import charts, words
@@ -17,14 +18,18 @@ from bricolage.report.drawing import region_graph
 from bricolage.report.explain import cost, why
 from bricolage.report.facts import RegionFacts, regions
 from bricolage.report.palette import COLOURS, slots
+from bricolage.report.roofline import roofline, roofs, timed
 
 _ACCEPTED_FACTOR = 4.0
 """An error up to this many times the original model's own is accepted (see `bricolage.verify`)."""
 
 
-def render(plan: Plan, graphs: Sequence[Graph | None], command: str = "") -> str:
+def render(
+    plan: Plan, graphs: Sequence[Graph | None], command: str = "", insides: Sequence[Mapping[int, Anatomy]] = ()
+) -> str:
     """The page. `graphs` are the buckets' graphs in order (None where one is not at hand: then regions have no operator
-    names and no neighbours); `command` is what made the page."""
+    names and no neighbours); `command` is what made the page. `insides` are, for each bucket, the kernels of its regions by
+    their numbers, where they shall be shown."""
     environment = Environment(
         loader=PackageLoader("bricolage.report"),
         autoescape=True,
@@ -42,7 +47,8 @@ def render(plan: Plan, graphs: Sequence[Graph | None], command: str = "") -> str
         "match": words.match,
     }
     colours = slots(name for bucket in plan.buckets for name in _backends(bucket))
-    buckets = [_bucket(bucket, graph, colours) for bucket, graph in zip(plan.buckets, graphs, strict=True)]
+    seen = insides or [{}] * len(plan.buckets)
+    buckets = [_bucket(*given, colours) for given in zip(plan.buckets, graphs, seen, strict=True)]
     return environment.get_template("report.html.j2").render(
         plan=plan,
         buckets=buckets,
@@ -76,8 +82,12 @@ def _backends(bucket: Bucket) -> list[str]:
     return [*singles, *bucket.backends, *found]
 
 
-def _bucket(bucket: Bucket, graph: Graph | None, colours: Mapping[str, int]) -> dict[str, Any]:
+def _bucket(
+    bucket: Bucket, graph: Graph | None, inside: Mapping[int, Anatomy], colours: Mapping[str, int]
+) -> dict[str, Any]:
     facts = regions(bucket, graph)
+    planned = {f.number: f.planned for f in facts}
+    kernels = timed(planned, inside)
     limit = max(bucket.bound, _ACCEPTED_FACTOR * bucket.original_error)
     used = dict.fromkeys(bucket.backends, 0.0)
     for region in bucket.regions:
@@ -109,6 +119,9 @@ def _bucket(bucket: Bucket, graph: Graph | None, colours: Mapping[str, int]) -> 
         "slots": colours,
         "matrices": _matrices(bucket.boundaries),
         "data": [_hover(f) for f in facts],
+        "kernels": kernels,
+        "kernel_rates": [words.rate(one.kernel.flops, one.ms) for one in kernels],
+        "roofline": Markup(roofline(kernels, roofs(planned, inside), colours)),
     }  # fmt: skip
 
 

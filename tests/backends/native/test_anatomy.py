@@ -26,6 +26,8 @@ def test_every_operator_is_in_a_kernel_and_every_kernel_takes_time(variant: str,
     for kernel in made.kernels:
         assert kernel.ms is not None and kernel.ms > 0
         assert f"void {kernel.name}(" in made.source
+    assert made.peaks is not None and made.peaks.gflops > 1 and made.peaks.gbytes > 0.1
+    assert made.peaks.floor_ms(2 * 10**9, 1) == pytest.approx(2e3 / made.peaks.gflops)
 
 
 def test_work_is_counted_by_kernel(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_a_broken_compiler_is_missing_too(monkeypatch: pytest.MonkeyPatch, compi
 
 def test_c_that_does_not_compile_is_kept_where_the_reason_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(library, "_HEAD", library._HEAD + "#error nothing\n")
+    monkeypatch.setattr(library, "HEAD", library.HEAD + "#error nothing\n")
     with pytest.raises(Refused, match=r"does not compile the generated C \(kept in .*\)") as caught:
         Native().compile(regions.conv_net(tmp_path), "f32", regions.ONE_THREAD)
     (kept,) = (tmp_path / "cache" / "failed").glob("*.c")

@@ -47,6 +47,24 @@ def test_random_regions(isa: object, block: int, tmp_path: Path, monkeypatch: py
         check(seed, tmp_path / str(seed), threads=1 + seed % 3)
 
 
+@pytest.mark.parametrize("first", ["", "a = Conv (x, w)"], ids=["channels first", "channels last"])
+@pytest.mark.parametrize(
+    "pool", ["MaxPool", "AveragePool <count_include_pad = 1,", "AveragePool <count_include_pad = 0,"]
+)
+def test_padding_of_pools_in_either_layout(pool: str, first: str, tmp_path: Path) -> None:
+    opening = pool if "<" in pool else f"{pool} <"
+    model = regions.region(
+        tmp_path,
+        f"{first} y = {opening} kernel_shape = [3, 5], pads = [1, 2, 1, 2]> ({'a' if first else 'x'})",
+        "float[2, 20, 9, 11] x",
+        "float[2, 20, 9, 11] y",
+        **({"w": regions.noise(20, 20, 1, 1)} if first else {}),
+    )
+    x = regions.noise(2, 20, 9, 11, seed=1)
+    expected = evaluate(model.model, {"x": x}, dtype=np.float64)["y"]
+    assert regions.error(regions.answer(Native(), model, x, resources=Resources(threads=2)), [expected]) < BOUND
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(50))
 def test_many_random_regions(block: int, tmp_path: Path) -> None:

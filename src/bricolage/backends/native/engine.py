@@ -38,8 +38,9 @@ from bricolage.backends.native import toolchain
 from bricolage.backends.native.anatomy import kernels_of
 from bricolage.backends.native.fusion import plan
 from bricolage.backends.native.isa import ISAS, Isa, available
-from bricolage.backends.native.library import FLOAT32, Arithmetic, Source, generate, transform_of
+from bricolage.backends.native.library import FLOAT32, Arithmetic, Source, flags_of, generate, transform_of
 from bricolage.backends.native.lowering import lower, lower_operator
+from bricolage.backends.native.peaks import measure
 from bricolage.backends.native.rules import NoRule
 from bricolage.backends.native.tensors import Conv, MatMul, Node
 from bricolage.graph.graph import Graph, Operator
@@ -123,11 +124,13 @@ class Native(Backend):
 
     def anatomy(self, region: RegionModel, variant: str, resources: Resources) -> Anatomy:
         require_static(region, self.title)
+        isa, arithmetic = instruction_set(), _arithmetic(variant)
         with tempfile.TemporaryDirectory(prefix="bricolage-native-") as name:
             folder, origins = Path(name), dict[Node, str]()
-            made = _build(region, folder, instruction_set(), resources.threads, _arithmetic(variant), origins)
+            made = _build(region, folder, isa, resources.threads, arithmetic, origins)
             spent = _NativeKernel(region, folder, resources).spent(len(made.plan.kernels))
-        return Anatomy(kernels_of(made.plan, origins, spent), made.text)
+        peaks = measure(isa, arithmetic.operand, resources.threads)
+        return Anatomy(kernels_of(made.plan, origins, spent), made.text, peaks)
 
 
 def _arithmetic(variant: str) -> Arithmetic:
@@ -182,8 +185,7 @@ def _build(
     if tile and not any(transform is not None and transform.m == tile for transform in chosen):
         raise Refused(backend=Native.title, reason=f"no convolution gains from tiles of {tile}x{tile}")
     source = generate(planned, isa, threads, arithmetic, timed=origins is not None)
-    flags = (*isa.flags, isa.bfloat16_flag) if arithmetic.bfloat16 else isa.flags
-    toolchain.build(source.text, flags, folder / "region.so", Native.title)
+    toolchain.build(source.text, flags_of(isa, arithmetic.operand), folder / "region.so", Native.title)
     source.weights.tofile(folder / "weights.bin")
     sizes = {"arena": source.arena_bytes, "own": -(-source.own_bytes // 64) * 64, "shared": source.shared_bytes}
     (folder / "sizes.json").write_text(json.dumps(sizes))
@@ -225,9 +227,9 @@ class _NativeKernel(StaticKernel):
         self._library.region_free.restype = None
         self._library.region_run.restype = None
         self._library.region_run.argtypes = [ctypes.c_void_p] * 5 + [ctypes.c_size_t]
-        raw = np.fromfile(folder / "weights.bin", np.uint8)
-        self._weights = aligned(raw.shape, raw.dtype)
-        self._weights[...] = raw
+        with (folder / "weights.bin").open("rb") as file:
+            self._weights = aligned((os.fstat(file.fileno()).st_size,), np.dtype(np.uint8))
+            file.readinto(self._weights.data)
         self._own = int(sizes["own"])
         self._arena = aligned((int(sizes["arena"]) + 64,), np.dtype(np.uint8))
         self._scratch = aligned((self._own * resources.threads + int(sizes["shared"]) + 64,), np.dtype(np.uint8))

@@ -74,8 +74,8 @@ def generate(plan: Plan, isa: Isa, threads: int, arithmetic: Arithmetic = FLOAT3
     text = "\n\n".join(
         [
             "#define _GNU_SOURCE",
-            *([_NARROW.strip()] if arithmetic.bfloat16 else []),
-            _HEAD.strip().replace("@LANES@", str(isa.lanes)),
+            *([NARROW.strip()] if arithmetic.bfloat16 else []),
+            HEAD.strip().replace("@LANES@", str(isa.lanes)),
             MATHS.strip(),
             THREADS.strip(),
             *([_TIMED.strip().replace("@KERNELS@", str(max(1, len(plan.kernels))))] if timed else []),
@@ -98,6 +98,11 @@ def generate(plan: Plan, isa: Isa, threads: int, arithmetic: Arithmetic = FLOAT3
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         block[offset : offset + raw.size] = raw
     return Source(text, block, plan.arena_bytes, own, shared, plan)
+
+
+def flags_of(isa: Isa, operand: Operand) -> tuple[str, ...]:
+    """What the compiler must be told for these instructions."""
+    return (*isa.flags, isa.bfloat16_flag) if operand is PAIRS else isa.flags
 
 
 class _Since:
@@ -189,7 +194,7 @@ def _described(kernel: Kernel) -> str:
     return f"{kernel.kind} to {sizes}"
 
 
-_HEAD = r"""
+HEAD = r"""
 #include <stdint.h>
 #include <stddef.h>
 #define LANES @LANES@
@@ -210,8 +215,9 @@ static inline uint16_t nat_narrow(float x) {  /* to the nearest, to the even one
 }
 static inline int64_t nat_wrap(int64_t i, int64_t n) { i = i < 0 ? i + n : i; return i < 0 ? 0 : i >= n ? n - 1 : i; }
 """
+"""Vectors, and elements of bfloat16."""
 
-_NARROW = r"""
+NARROW = r"""
 #include <immintrin.h>
 #include <stdint.h>
 static inline __m512 load_narrow(const uint16_t *p) {

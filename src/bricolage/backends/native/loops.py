@@ -111,7 +111,7 @@ def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     reads = list(stays)
     for axis, index in zip(reduced, reduced_vars, strict=True):
         reads[axis] = index
-    source, spot, tests = _counting(root, tuple(reads), plan)
+    source, spot, tests = _counting(root, tuple(reads), plan, i)
     body = Body(plan, weights, kernel.targets)
     element = body.value(source, spot)
     total = "total[i - base]" if side is not None else "total"
@@ -120,7 +120,7 @@ def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     stored = epilogue(kernel, plan, weights, tuple(stays), whole)
     start = literal(_START[root.kind], root.dtype)
     if side is None:
-        lines = inmost = _if(tests, step)
+        lines = inmost = _if([text for text, _ in tests], step)
         for n, axis in reversed(list(enumerate(reduced))):
             if root.source.shape[axis] == 1:
                 continue
@@ -138,8 +138,10 @@ def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     else:
         extent = root.shape[side]
         # Said to be vectorised on its own, since GCC 12 makes wrong code of the loop over guarded taps around it.
-        over = ["#pragma omp simd", "for (long i = base; i < stop; i++) {", *indented(step), "}"]
-        over = nested("r", [root.source.shape[axis] for axis in reduced], _if(tests, over))
+        inner = _if([text for text, varies in tests if varies], step)
+        over = ["#pragma omp simd", "for (long i = base; i < stop; i++) {", *indented(inner), "}"]
+        over = _if([text for text, varies in tests if not varies], over)
+        over = nested("r", [root.source.shape[axis] for axis in reduced], over)
         inside = [
             f"for (long base = 0; base < {extent}; base += {_SIDE_BY_SIDE}) {{",
             f"  const long stop = base + {_SIDE_BY_SIDE} < {extent} ? base + {_SIDE_BY_SIDE} : {extent};",
@@ -158,15 +160,16 @@ def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     return [*shares(count), "for (long o = begin; o < end; o++) {", *indented(inside), "}"]
 
 
-def _counting(root: Reduce, place: Place, plan: Plan) -> tuple[Node, Place, list[str]]:
-    """What a reduction really reads, and the conditions in C under which it does: padding that changes nothing (zeros in a
-    sum, -inf in a maximum) is left out."""
+def _counting(root: Reduce, place: Place, plan: Plan, side: Index) -> tuple[Node, Place, list[tuple[str, bool]]]:
+    """What a reduction really reads, and the conditions in C under which it does, each with whether it varies with `side`.
+    Padding that changes nothing (zeros in a sum, -inf in a maximum) is left out."""
     node, tests = root.source, []
     while (
         isinstance(node, View) and node not in plan.buffers and (node.guard is None or node.fill == _START[root.kind])
     ):
         for index, extent in node.guard(place) if node.guard is not None else ():
-            tests += tests_of(index, extent)
+            varies = not index.variables.isdisjoint(side.variables)
+            tests += [(text, varies) for text in tests_of(index, extent)]
         place = node.mapping(place)
         node = node.source
     return node, place, tests

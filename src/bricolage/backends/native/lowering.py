@@ -88,7 +88,7 @@ def _lower(node: ir.Node, values: Mapping[ir.Value, Node], opset: int) -> tuple[
         return (_constant(node),)
     if node.domain not in ("", "ai.onnx") or node.op_type not in RULES:
         raise NoRule(f"no rule for {node.op_type}")
-    inputs = tuple(None if value is None else _known(value, values) for value in node.inputs)
+    inputs = tuple(None if value is None or _left_out(node, value) else _known(value, values) for value in node.inputs)
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}
     shapes = tuple(_shape(value) for value in node.outputs if value.name)
     for value in node.outputs:
@@ -102,6 +102,11 @@ def _lower(node: ir.Node, values: Mapping[ir.Value, Node], opset: int) -> tuple[
     if sum(1 for value in node.outputs if value.name) > len(results):
         raise NoRule(f"{node.op_type} with {len(node.outputs)} outputs")
     return results
+
+
+def _left_out(node: ir.Node, value: ir.Value) -> bool:
+    """Whether an input says nothing: Resize takes empty tensors for regions, scales and sizes that are not given."""
+    return node.op_type == "Resize" and value.const_value is not None and 0 in value.const_value.shape
 
 
 def _known(value: ir.Value, values: Mapping[ir.Value, Node]) -> Node:

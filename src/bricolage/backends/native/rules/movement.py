@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bricolage.backends.native.rules.call import Call, NoRule, axis_of, rule
 from bricolage.backends.native.rules.views import broadcast, pad, reshape, take, transpose
-from bricolage.backends.native.tensors import Assembly, Gather, Node, Place, View
+from bricolage.backends.native.tensors import Assembly, Gather, Node
 
 
 @rule("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -100,30 +100,3 @@ def depth_to_space(call: Call) -> Node:
     else:
         inner, perm = (n, c // block**2, block, block, h, w), (0, 1, 4, 2, 5, 3)
     return reshape(transpose(reshape(x, inner), perm), call.shape)
-
-
-@rule("Resize", "Upsample")
-def resize(call: Call) -> Node:
-    """Nearest neighbours, enlarged by whole factors: one way to place the samples is then as good as another."""
-    x = call.tensor(0)
-    if call.get("mode", "nearest") != "nearest" or any(b % a for a, b in zip(x.shape, call.shape, strict=True)):
-        raise NoRule("Resize other than to nearest neighbours by whole factors")
-    if call.get("coordinate_transformation_mode", "half_pixel") not in (
-        "half_pixel",
-        "asymmetric",
-        "pytorch_half_pixel",
-    ):
-        raise NoRule(f"Resize with {call.get('coordinate_transformation_mode')}")
-    asymmetric = call.get("coordinate_transformation_mode", "half_pixel") == "asymmetric" or call.op_type == "Upsample"
-    if asymmetric and call.op_type == "Resize" and call.get("nearest_mode", "round_prefer_floor") != "floor":
-        raise NoRule("asymmetric Resize that rounds")
-    if call.get("nearest_mode", "round_prefer_floor") not in ("round_prefer_floor", "round_prefer_ceil", "floor"):
-        raise NoRule(f"Resize with {call.get('nearest_mode')}")
-    factors = [b // a for a, b in zip(x.shape, call.shape, strict=True)]
-    if not asymmetric and call.get("nearest_mode", "round_prefer_floor") == "floor" and any(f > 1 for f in factors):
-        raise NoRule("Resize that rounds half pixels down")
-
-    def mapping(place: Place) -> Place:
-        return tuple(i.split(factor)[0] for i, factor in zip(place, factors, strict=True))
-
-    return View(call.shape, x.dtype, x, mapping)
