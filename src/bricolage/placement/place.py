@@ -281,7 +281,7 @@ class _Mixing:
         self.survey.progress.finish()
         clock.lap("refinement")
         return _Mix(
-            challengers=tuple(self._challengers(timed)),
+            challengers=tuple(challenger(division, self.predictor) for division, _ in _best(timed)),
             measured_ms=tuple(ms for _, ms in timed),
             boundaries=self._boundary_table(),
             predictor=self.predictor,
@@ -299,15 +299,12 @@ class _Mixing:
     def _measure(self, placements: list[MergedPlacement], stop: Stopper) -> list[float | None]:
         return _time(self.survey, [as_division(placement) for placement in placements], stop)
 
-    def _challengers(self, timed: Sequence[_Timed]) -> list[Challenger]:
-        return [
-            Challenger(
-                contest.division_name(division),
-                division,
-                self.predictor.merged(tuple((bits, way.backend, way.variant) for bits, way in division)),
-            )
-            for division, _ in _best(timed)
-        ]
+
+def challenger(division: Division, predictor: Predictor) -> Challenger:
+    """A plan for the race, with its predicted time if the costs of all its regions are known: of divisions that were timed
+    end to end they need not be."""
+    predicted = predictor.merged(tuple((bits, way.backend, way.variant) for bits, way in division))
+    return Challenger(contest.division_name(division), division, predicted if math.isfinite(predicted) else None)
 
 
 def _best(timed: Sequence[_Timed]) -> list[_Timed]:
