@@ -176,7 +176,7 @@ class FusedKernel:
     """One of the kernels that a backend makes of a region."""
 
     name: str
-    """In the source."""
+    """The source has it as a comment where the kernel is called."""
     kind: str
     operators: tuple[str, ...]
     """Names of the operators that it computes, or computes parts of."""

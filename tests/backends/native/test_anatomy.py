@@ -25,7 +25,7 @@ def test_every_operator_is_in_a_kernel_and_every_kernel_takes_time(variant: str,
     assert [kernel.name for kernel in made.kernels] == [f"kernel_{i}" for i in range(len(made.kernels))]
     for kernel in made.kernels:
         assert kernel.ms is not None and kernel.ms > 0
-        assert f"void {kernel.name}(" in made.source
+        assert f"/* {kernel.name} */" in made.source
     assert made.peaks is not None and made.peaks.gflops > 1 and made.peaks.gbytes > 0.1
     assert made.peaks.floor_ms(2 * 10**9, 1) == pytest.approx(2e3 / made.peaks.gflops)
 

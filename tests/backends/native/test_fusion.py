@@ -231,6 +231,21 @@ def test_a_barrier_stands_only_where_something_depends(tmp_path: Path, parallel:
     assert region[: region.index("\n}")].count("barrier(") == (0 if parallel else 1)
 
 
+def test_kernels_that_do_the_same_share_a_function(tmp_path: Path) -> None:
+    """The three products differ in memory and weights only; the one that adds x is another function."""
+    found = planned(
+        tmp_path,
+        "a = MatMul (x, u) \n b = MatMul (a, v) \n c = MatMul (b, u) \n d = MatMul (c, v) \n y = Add (d, x)",
+        "float[64, 64] x",
+        "float[64, 64] y",
+        u=weights(64, 64),
+        v=weights(64, 64),
+    )
+    text = generate(found, available()[0], 2).text
+    assert text.count("static __attribute__((noinline)) void matmul_") == 2
+    assert [text.count(f"/* kernel_{i} */") for i in range(5)] == [1, 1, 1, 1, 0]
+
+
 def test_memory_is_used_again_when_nobody_reads_it_any_more(tmp_path: Path) -> None:
     chain = ["a = MatMul (x, w)", *(f"{b} = MatMul ({a}, w)" for a, b in zip("abcdef", "bcdefg", strict=True))]
     found = planned(tmp_path, " \n ".join(chain), "float[64, 64] x", "float[64, 64] g", w=weights(64, 64))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from bricolage.backends.native.functions import FUNCTIONS
 from bricolage.backends.native.fusion import Buffer, Kernel, Plan
-from bricolage.backends.native.indexing import ZERO, Index, Var, constant, flatten
+from bricolage.backends.native.indexing import ZERO, Index, Var, flatten
 from bricolage.backends.native.tensors import (
     C_TYPES,
     Constant,
@@ -132,7 +132,7 @@ class Body:
 
     def _constant(self, node: Constant, place: Place) -> str:
         offset = self._weights.add(id(node.array), lambda: node.array)
-        base = f"(({'const ' + C_TYPES[node.dtype]} *)(weights + {offset}))"
+        base = f"(({'const ' + C_TYPES[node.dtype]} *){weights_at(offset)})"
         return self._read(base, node.dtype, flatten(place, node.shape))
 
     def _read(self, base: str, dtype: str, index: Index, convert: str = "{}") -> str:
@@ -164,8 +164,8 @@ def aligned_place(place: Place, shape: Sequence[int]) -> Place:
 
 
 def address(buffer: Buffer, place: Place) -> Index:
-    """Elements from the start of the buffer's home."""
-    total = constant(buffer.offset)
+    """Elements from the start of the buffer."""
+    total = ZERO
     for index, stride in zip(place, buffer.strides, strict=True):
         total = total + index * stride
     return total
@@ -195,9 +195,14 @@ def nested(name: str, extents: Sequence[int], lines: list[str]) -> list[str]:
 
 
 def pointer(buffer: Buffer) -> str:
-    """The start of the buffer's home as C."""
+    """The start of the buffer as C: a name for what the function will be given (see `library`)."""
     home, number = buffer.home
-    return f"{home}_{number}_{buffer.dtype}"
+    return f"{home}_{number}_{buffer.dtype}_{buffer.offset}"
+
+
+def weights_at(offset: int) -> str:
+    """The start of constant data at `offset` bytes as C: such a name, too."""
+    return f"weights_{offset}"
 
 
 def indented(lines: Sequence[str], depth: int = 1) -> list[str]:
@@ -226,7 +231,7 @@ class Phase:
 
 
 def trace(node: Node, place: Place, plan: Plan) -> tuple[Buffer, Index] | None:
-    """Where in memory an element lies: in which buffer, and how many elements from the start of its home; None if it is
+    """Where in memory an element lies: in which buffer, and how many elements from its start; None if it is
     computed or guarded."""
     while node not in plan.buffers:
         if not isinstance(node, View) or node.guard is not None:

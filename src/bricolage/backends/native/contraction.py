@@ -27,6 +27,7 @@ from bricolage.backends.native.body import (
     step_of,
     tests_of,
     trace,
+    weights_at,
 )
 from bricolage.backends.native.fusion import Kernel, Plan
 from bricolage.backends.native.indexing import ZERO, Index, constant, flatten, variable
@@ -90,7 +91,7 @@ class _Writer:
         )
         per_batch = self.depth * (sum(self.vectors) * lanes) * self.bytes
         kind = f"const {self.element} *"
-        return f"{kind}restrict right = ({kind})(weights + {offset} + b * {per_batch}L);"
+        return f"{kind}restrict right = ({kind})({weights_at(offset)} + b * {per_batch}L);"
 
     def _by_columns(self) -> list[Phase]:
         """Rows are packed together first, where they must be; then each thread multiplies all of them with its panels."""

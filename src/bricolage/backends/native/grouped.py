@@ -28,6 +28,7 @@ from bricolage.backends.native.body import (
     step_of,
     tests_of,
     trace,
+    weights_at,
 )
 from bricolage.backends.native.fusion import Kernel, Plan
 from bricolage.backends.native.indexing import ZERO, Index, flatten, unflatten, variable
@@ -54,7 +55,7 @@ def grouped(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa) -> list[Phas
         return np.ascontiguousarray(flat, dtype=np.float32)
 
     offset = weights.add(("grouped", id(root)), by_tap)
-    declared = f"const float *restrict taps = (const float *)(weights + {offset});"
+    declared = f"const float *restrict taps = (const float *){weights_at(offset)};"
     return [Phase([declared, *(writer.blocks() if writer.regular else writer.singly())])]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,7 +54,7 @@ def generate(plan: Plan, isa: Isa, threads: int, arithmetic: Arithmetic = FLOAT3
     with a barrier behind every one."""
     weights = Weights()
     helpers: dict[str, str] = {}
-    functions: list[str] = []
+    functions = _Functions(plan)
     calls: list[str] = []
     own = shared = 0
     since = _Since(plan)
@@ -61,15 +62,13 @@ def generate(plan: Plan, isa: Isa, threads: int, arithmetic: Arithmetic = FLOAT3
         phases = _phases(kernel, plan, weights, isa, threads, arithmetic)
         sharing = any(phase.shared for phase in phases)
         for part, phase in enumerate(phases):
-            name = f"kernel_{number}" + (f"_{part}" if part else "")
             helpers.update(phase.helpers)
-            functions.append(_function(name, kernel, plan, phase))
             if part or since.conflicts(kernel, sharing):
                 calls.append("barrier(team);")
                 since.forget()
             since.add(kernel, sharing)
-            call = f"{name}(io, arena, weights, own, shared, tid, threads);"
-            calls.append(f"TIMED({number}, {call})" if timed else call)
+            call = functions.call(kernel, phase)
+            calls.append((f"TIMED({number}, {call})" if timed else call) + f"  /* kernel_{number} */")
             own, shared = max(own, phase.own), max(shared, phase.shared)
     text = "\n\n".join(
         [
@@ -80,7 +79,7 @@ def generate(plan: Plan, isa: Isa, threads: int, arithmetic: Arithmetic = FLOAT3
             THREADS.strip(),
             *([_TIMED.strip().replace("@KERNELS@", str(max(1, len(plan.kernels))))] if timed else []),
             *helpers.values(),
-            *functions,
+            *functions.texts,
             "\n".join(
                 [
                     "static void region(char **io, char *arena, const char *weights, char *own, char *shared,"
@@ -166,27 +165,54 @@ def _phases(
             return [Phase(loops.elementwise(kernel, plan, weights))]
 
 
-def _function(name: str, kernel: Kernel, plan: Plan, phase: Phase) -> str:
-    """A kernel's phase as a function; the memory that it touches gets names."""
-    named: dict[str, str] = {}
-    for buffer, qualifier in [(b, "") for b in kernel.targets] + [(b, "const ") for b in kernel_reads(kernel, plan)]:
-        home, number = buffer.home
+_MEMORY = re.compile(r"\b(?:(input|output|arena)_(\d+)_([a-z]+\d*)_(\d+)|weights_(\d+))\b")
+"""Names that `body.pointer` and `body.weights_at` give to memory."""
+
+
+class _Functions:
+    """The functions of a library. Kernels that do the same with other memory share one: networks repeat their blocks, and
+    compiling takes as long as the text is."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.texts: list[str] = []
+        self._plan = plan
+        self._names: dict[tuple[str, str], str] = {}
+
+    def call(self, kernel: Kernel, phase: Phase) -> str:
+        """C that carries out a phase; its function is written if there is none like it yet."""
+        written = {pointer(buffer) for buffer in kernel.targets}
+        given: dict[str, tuple[str, str]] = {}
+        """By the name in the text: the parameter's declaration, and its argument."""
+
+        def parameter(found: re.Match[str]) -> str:
+            name = f"m{list(given).index(found[0]) if found[0] in given else len(given)}"
+            if found[0] not in given:
+                kind, argument = self._argument(found, found[0] in written)
+                given[found[0]] = f"{kind}{name}", argument
+            return name
+
+        lines = _MEMORY.sub(parameter, "\n".join(indented(phase.lines)))
+        parameters = ", ".join([declared for declared, _ in given.values()] + ["char *own", "char *shared"])
+        key = (parameters, lines)
+        if key not in self._names:
+            self._names[key] = f"{kernel.kind}_{len(self._names)}"
+            head = f"static __attribute__((noinline)) void {self._names[key]}({parameters}, long tid, long threads) {{"
+            self.texts.append("\n".join([f"/* {_described(kernel)} */", head, lines, "}"]))
+        arguments = ", ".join([argument for _, argument in given.values()])
+        return f"{self._names[key]}({arguments}, own, shared, tid, threads);"
+
+    def _argument(self, found: re.Match[str], written: bool) -> tuple[str, str]:
+        """The C type of a piece of memory, and where it is."""
+        home, number, dtype, offset, constant = found.groups()
+        if constant is not None:
+            return "const char *", f"weights + {constant}"
+        kind = f"{'' if written else 'const '}{STORED_TYPES[dtype]} *"
         start = {
             "input": f"io[{number}]",
-            "output": f"io[{len(plan.inputs) + number}]",
-            "arena": f"(arena + {plan.arena_offsets.get(number, 0)})",
+            "output": f"io[{len(self._plan.inputs) + int(number)}]",
+            "arena": f"(arena + {self._plan.arena_offsets.get(int(number), 0)})",
         }[home]
-        kind = STORED_TYPES[buffer.dtype]
-        named.setdefault(pointer(buffer), f"{qualifier}{kind} *{pointer(buffer)} = ({qualifier}{kind} *){start};")
-    return "\n".join(
-        [
-            f"/* {_described(kernel)} */",
-            f"static void {name}(char **io, char *arena, const char *weights, char *own, char *shared,"
-            " long tid, long threads) {",
-            *indented([*named.values(), *phase.lines]),
-            "}",
-        ]
-    )
+        return kind, f"({kind}){start} + {offset}"
 
 
 def _described(kernel: Kernel) -> str:

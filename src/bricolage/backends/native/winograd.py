@@ -17,7 +17,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bricolage.backends.native.body import Phase, Weights, epilogue, indented, nested, pointer, shares, tests_of, trace
+from bricolage.backends.native.body import (
+    Phase,
+    Weights,
+    epilogue,
+    indented,
+    nested,
+    pointer,
+    shares,
+    tests_of,
+    trace,
+    weights_at,
+)
 from bricolage.backends.native.fusion import Kernel, Plan
 from bricolage.backends.native.indexing import ZERO, flatten, unflatten, variable
 from bricolage.backends.native.isa import Isa
@@ -158,7 +169,7 @@ class _Writer:
         made = self.points * self.block * self.stored * 4
         body = [
             "const vec zero = {0};",
-            f"const {self.element} *restrict filters = (const {self.element} *)(weights + {offset});",
+            f"const {self.element} *restrict filters = (const {self.element} *){weights_at(offset)};",
             f"{self.element} *restrict data = ({self.element} *)own;",
             f"float *restrict made = (float *)(own + {data});",
             *shares(self.tiles),
