@@ -89,7 +89,7 @@ def roofline(kernels: Sequence[Timed], peaks: Mapping[str, Peaks], slots: Mappin
             f'<text class="tick" style="text-anchor:end" x="{_LEFT - 8}" y="{y + 4:.1f}">{_power(power)}</text>'
         )
     parts.append(f'<text class="tick" x="{_LEFT + _WIDE / 2}" y="{_TOP + _HIGH + 38}">operations per byte</text>')
-    parts.append(f'<text class="tick" style="text-anchor:start" x="0" y="{_TOP - 4}">GFLOP/s</text>')
+    parts.append(f'<text class="tick" style="text-anchor:start" x="{_LEFT + 6}" y="{_TOP + 14}">GFLOP/s</text>')
     for variant, roof in peaks.items():
         parts.append(_roof(variant, roof, across, up))
     for one, x, y in dots:
@@ -114,10 +114,10 @@ def _roof(variant: str, roof: Peaks, across: _Axis, up: _Axis) -> str:
         points[0] = (start / roof.gbytes, start)
     line = " ".join(f"{_LEFT + across.at(x) * _WIDE:.1f},{_TOP + (1 - up.at(y)) * _HIGH:.1f}" for x, y in points)
     label = f"{variant}: {words.rate(round(roof.gflops * 1e6), 1.0)}, {roof.gbytes:.3g} GB/s"
-    y = _TOP + (1 - up.at(roof.gflops)) * _HIGH - 6
+    x, y = _LEFT + across.at(ridge) * _WIDE - 8, _TOP + (1 - up.at(roof.gflops)) * _HIGH + 4
     return (
         f'<polyline class="roof" points="{line}"/>'
-        f'<text class="tick" style="text-anchor:end" x="{_LEFT + _WIDE - 4}" y="{y:.1f}">{escape(label)}</text>'
+        f'<text class="tick" style="text-anchor:end" x="{x:.1f}" y="{y:.1f}">{escape(label)}</text>'
     )
 
 
