@@ -142,7 +142,7 @@ def main() -> int:
                 variant = registry.get(backend).variants(given.precision)[0]
                 try:
                     rows.append(measure(name, backend, variant, given.threads, path))
-                    print(table(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
+                    print(f"{name} on {backend} {variant}: {rows[-1].peak_mb:.0f} MB", file=sys.stderr, flush=True)
                 except BricolageError as error:
                     print(error, file=sys.stderr, flush=True)
     print(json.dumps([asdict(row) for row in rows], indent=1) if given.json else table(rows))
