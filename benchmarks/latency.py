@@ -22,10 +22,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.machine import Machine, measure
+from benchmarks.machine import measure
 from benchmarks.workloads import export, workloads
 from bricolage.api.bench import CHALLENGER, bench
 from bricolage.api.optimize import optimize
+from bricolage.backends.interface import Peaks
 from bricolage.cost.hardware import this_machine
 from bricolage.errors import BricolageError
 from bricolage.graph.work import work
@@ -84,7 +85,7 @@ class Result:
         return self.ratio / other.speedup, self.ratio_ci[0] / high, self.ratio_ci[1] / low
 
 
-def run(name: str, precision: Precision, options: Options, machine: Machine) -> Result:
+def run(name: str, precision: Precision, options: Options, machine: Peaks) -> Result:
     """Optimises one workload and races the outcome.
 
     Raises:

@@ -5,35 +5,25 @@ from __future__ import annotations
 import importlib.util
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
+
+from bricolage.backends.interface import Peaks
 
 _SIZE = 2048
 _BYTES = 512 << 20
 _REPEATS = 7
 
 
-@dataclass(frozen=True)
-class Machine:
-    """Best of several runs on all usable cores: float32 matrix product in GFLOP/s, reading memory in GB/s."""
-
-    gflops: float
-    gbytes: float
-
-    def floor_ms(self, flops: int, bytes_: int) -> float:
-        """The larger of operations over peak and bytes over bandwidth, milliseconds."""
-        return max(flops / self.gflops, bytes_ / self.gbytes) / 1e6
-
-
-def measure() -> Machine:
-    """Measures both; takes some seconds. The peak is the best that any of three libraries reaches on a large product."""
+def measure() -> Peaks:
+    """Best of several runs on all usable cores; takes some seconds. The peak is the best that any of three libraries reaches
+    on a large float32 matrix product."""
     rng = np.random.default_rng(0)
     a, b = (rng.normal(size=(_SIZE, _SIZE)).astype(np.float32) for _ in range(2))
     product = min(_best(call) for call in _products(a, b))
     data = np.zeros(_BYTES // 4, np.float32)
     reading = _best(lambda: data.sum())
-    return Machine(2 * _SIZE**3 / product / 1e9, _BYTES / reading / 1e9)
+    return Peaks(2 * _SIZE**3 / product / 1e9, _BYTES / reading / 1e9)
 
 
 def _products(a: np.ndarray, b: np.ndarray) -> Iterator[Callable[[], object]]:

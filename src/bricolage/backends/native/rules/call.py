@@ -67,6 +67,8 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Registers a function as the rule of these operators."""
+
     def add(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(names, function))
         return function
@@ -75,6 +77,7 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 
 def axis_of(call: Call, rank: int, default: int) -> int:
+    """The attribute `axis`, counted from the front."""
     axis = int(call.get("axis", default))
     return axis + rank if axis < 0 else axis
 
