@@ -9,7 +9,8 @@ import pytest
 
 from bricolage.backends.interface import Resources
 from bricolage.backends.native.engine import ISA_VARIABLE, Native
-from bricolage.backends.native.isa import available
+from bricolage.backends.native.isa import Isa, available, named
+from bricolage.errors import Refused
 from bricolage.verify.reference import evaluate
 from tests.backends import regions
 from tests.backends.native.random_regions import grow
@@ -18,7 +19,7 @@ BOUND = 2e-6
 """Relative error of float32 over a dozen operators, or the same on values of size one where results cancel."""
 
 
-def check(seed: int, folder: Path, threads: int = 2) -> None:
+def check(seed: int, folder: Path, threads: int = 2, variant: str = "f32") -> None:
     region = grow(seed)
     folder.mkdir()
     model = region.write(folder)
@@ -26,7 +27,7 @@ def check(seed: int, folder: Path, threads: int = 2) -> None:
     feeds = {info.name: value for info, value in zip(model.inputs, given, strict=True)}
     exact = evaluate(model.model, feeds, dtype=np.float64)
     rounded = evaluate(model.model, feeds, dtype=np.float32)
-    kernel = Native().compile(model, "f32", Resources(threads=threads))
+    kernel = Native().compile(model, variant, Resources(threads=threads))
     _, outputs, call = regions.bound(kernel, model, *given)
     for _ in range(2):
         call()
@@ -47,6 +48,20 @@ def test_random_regions(isa: object, block: int, tmp_path: Path, monkeypatch: py
         check(seed, tmp_path / str(seed), threads=1 + seed % 3)
 
 
+@pytest.mark.skipif(named("emulated-amx") is None, reason="it does not run here")
+def test_random_regions_in_six_products_are_as_accurate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ISA_VARIABLE, "emulated-amx")
+    checked = 0
+    for seed in range(40, 80):
+        try:
+            check(seed, tmp_path / str(seed), threads=1 + seed % 3, variant="bf16x6")
+        except Refused as reason:
+            assert "no products" in str(reason)
+        else:
+            checked += 1
+    assert checked > 10
+
+
 @pytest.mark.parametrize("first", ["", "a = Conv (x, w)"], ids=["channels first", "channels last"])
 @pytest.mark.parametrize(
     "pool", ["MaxPool", "AveragePool <count_include_pad = 1,", "AveragePool <count_include_pad = 0,"]
@@ -63,6 +78,40 @@ def test_padding_of_pools_in_either_layout(pool: str, first: str, tmp_path: Path
     x = regions.noise(2, 20, 9, 11, seed=1)
     expected = evaluate(model.model, {"x": x}, dtype=np.float64)["y"]
     assert regions.error(regions.answer(Native(), model, x, resources=Resources(threads=2)), [expected]) < BOUND
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4])
+@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
+def test_padding_in_front_of_narrow_products(
+    isa: Isa, width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GCC 12.2 made wrong code of a test with two comparisons in a loop over two neighbours."""
+    monkeypatch.setenv(ISA_VARIABLE, isa.name)
+    model = regions.region(
+        tmp_path,
+        "p = Pad (x, pads) \n y = MatMul (p, w)",
+        f"float[7, 3, {width}] x",
+        "float[11, 3, 16] y",
+        pads=np.array([1, 0, 0, 3, 0, 0]),
+        w=regions.noise(width, 16),
+    )
+    x = regions.noise(7, 3, width, seed=1)
+    expected = regions.reference(model, x)
+    assert regions.error(regions.answer(Native(), model, x, resources=Resources(threads=2)), expected) < BOUND
+
+
+def test_a_reduction_of_one_element_with_what_follows(tmp_path: Path) -> None:
+    """Both halves of the kernel stand in one C block if there is no loop between them."""
+    model = regions.region(
+        tmp_path,
+        "a = Erf (x) \n s = ReduceSum <keepdims = 1> (a, axes) \n y = Erf (s) \n z = Sigmoid (y)",
+        "float[7, 1, 5] x",
+        "float[7, 1, 5] y, float[7, 1, 5] z",
+        axes=np.array([1]),
+    )
+    x = regions.noise(7, 1, 5)
+    expected = regions.reference(model, x)
+    assert regions.error(regions.answer(Native(), model, x, resources=Resources(threads=2)), expected) < BOUND
 
 
 @pytest.mark.slow

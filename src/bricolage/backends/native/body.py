@@ -106,9 +106,7 @@ class Body:
         tests = []
         for index, extent in node.guard(place):
             self.indices.append(index)
-            low, high = index.range
-            tests += [f"{index.c()} >= 0"] if low < 0 else []
-            tests += [f"{index.c()} < {extent}"] if high >= extent else []
+            tests += tests_of(index, extent)
         if not tests:
             return self.value(node.source, node.mapping(place))
         test = self.name("bool", " && ".join(f"({t})" for t in tests))
@@ -251,5 +249,7 @@ def step_of(index: Index, of: Index) -> int | None:
 def tests_of(index: Index, extent: int) -> list[str]:
     """Conditions in C under which an index lies from 0 to `extent`, without those that always hold."""
     low, high = index.range
-    text = index.c()
-    return ([f"{text} >= 0"] if low < 0 else []) + ([f"{text} < {extent}"] if high >= extent else [])
+    if low < 0 and high >= extent:
+        # One comparison: of two, GCC 12.2 makes wrong code in loops over two neighbours.
+        return [f"(unsigned long)({index.c()}) < {extent}"]
+    return ([f"{index.c()} >= 0"] if low < 0 else []) + ([f"{index.c()} < {extent}"] if high >= extent else [])

@@ -7,7 +7,11 @@ is where padding, strides and foreign layouts are dealt with. A tile of the prod
 kernel's epilogue computes on it and stores.
 
 In bfloat16 both operands are rounded where they are packed, and neighbours along k are multiplied in pairs; sums, and everything
-behind them, stay float32.
+behind them, stay float32. Where several bfloat16 numbers stand for a float32, a packed row holds their first parts, then the
+second ones.
+
+A matrix unit is so fast that its panel must come from the first-level cache: where all of k does not fit, a block of rows goes
+through the panel piece by piece, with its sums in memory.
 """
 
 from __future__ import annotations
@@ -32,7 +36,8 @@ from bricolage.backends.native.body import (
 from bricolage.backends.native.fusion import Kernel, Plan
 from bricolage.backends.native.indexing import ZERO, Index, constant, flatten, variable
 from bricolage.backends.native.isa import Isa
-from bricolage.backends.native.panels import Operand, micro_kernel, panels
+from bricolage.backends.native.matrix_unit import Tiles
+from bricolage.backends.native.panels import Operand
 from bricolage.backends.native.products import Product, product
 from bricolage.backends.native.tensors import Conv, MatMul, Node, Place
 
@@ -42,6 +47,12 @@ _FEW_TILES = 64
 """Tiles of a thread up to which waiting for a panel shows (3 % of ResNet-50)."""
 _BLOCK_BYTES = 192 * 1024
 """Packed rows that are multiplied before the next are packed: a part of the second-level cache."""
+_UNIT_BLOCK_BYTES = 768 * 1024
+"""The same for a matrix unit, which needs its panel for more rows; processors that have one have 2 MiB there."""
+_PANEL_BYTES = 32 * 1024
+"""What a matrix unit reads of a panel before it goes on with the next rows: a part of the first-level cache."""
+_SUMS_BYTES = 128 * 1024
+"""Sums of a block of rows in memory, where k is cut into pieces: a part of the second-level cache."""
 
 
 def contraction(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, threads: int, operand: Operand) -> list[Phase]:
@@ -65,11 +76,16 @@ class _Writer:
         p, lanes = self.p, self.isa.lanes
         self.helpers: dict[str, str] = {}
         self.element, self.bytes = self.operand.element, self.operand.bytes
-        self.steps = self.operand.steps(p.k)
-        self.depth = self.steps * self.operand.together
-        self.direct = self._direct(variable("b", p.batch), variable("m", p.m), variable("k", p.k))
-        self.tiles = -(-p.m // self.isa.rows)
+        self.steps, self.depth = self.operand.steps(p.k), self.operand.row(p.k)
+        self.rows = self.operand.rows(self.isa)
+        self.tiles = -(-p.m // self.rows)
+        self.most = -(-p.m // self.tiles)
+        """Rows of the largest tile: all that there are, shared evenly."""
         wide = 2 * lanes
+        pieces = -(-self.depth * wide * self.bytes // _PANEL_BYTES) if isinstance(self.operand, Tiles) else 1
+        self.pieces = min(pieces, self.steps)
+        """That k is cut into."""
+        self.direct = self._direct(variable("b", p.batch), variable("m", p.m), variable("k", p.k))
         self.columns = [(start, min(wide, p.n - start)) for start in range(0, p.n, wide)]
         self.vectors = [2 if width > lanes else 1 for _, width in self.columns]
         right_bytes = self.depth * self.bytes * p.n
@@ -87,7 +103,7 @@ class _Writer:
         p, lanes = self.p, self.isa.lanes
         offset = self.weights.add(
             ("panels", id(self.kernel.root)),
-            lambda: panels(self.operand, p.right(), lanes),  # type: ignore[operator]
+            lambda: self.operand.panels(p.right(), lanes),  # type: ignore[operator]
         )
         per_batch = self.depth * (sum(self.vectors) * lanes) * self.bytes
         kind = f"const {self.element} *"
@@ -107,15 +123,26 @@ class _Writer:
             ]
             phases.append(Phase(pack, shared=p.m * self.depth * self.bytes))
         left, lda = self.direct if self.direct is not None else (f"(const {self.element} *)shared", self.depth)
-        body = [
-            "const long b = 0;",
-            right,
-            *shares(len(self.columns)),
+        multiply = [
             "for (long panel = begin; panel < end; panel++) {",
             *indented(self._panel(self._tiles("0", str(self.tiles), left, lda, "0"))),
             "}",
         ]
-        return [*phases, Phase(body, helpers=self.helpers)]
+        body = [
+            "const long b = 0;",
+            right,
+            *self._sums(0),
+            *shares(len(self.columns)),
+            *self.operand.prepared(self.most, multiply),
+        ]
+        return [*phases, Phase(body, own=self._sums_bytes(self.tiles), helpers=self.helpers)]
+
+    def _sums_bytes(self, tiles: int) -> int:
+        return tiles * self.most * 2 * self.isa.lanes * 4 if self.pieces > 1 else 0
+
+    def _sums(self, offset: int) -> list[str]:
+        """Where the sums of a block of rows are, where they are in memory."""
+        return [f"float *restrict sums = (float *)(own + {offset});"] if self.pieces > 1 else []
 
     def _by_rows(self) -> Phase:
         """Each thread takes batches, or rows, and goes through all panels with one block of rows after another."""
@@ -131,13 +158,18 @@ class _Writer:
         lines: list[str] = []
         if self.direct is None:
             left, lda, origin = "block", self.depth, "start"
-            rows_in_block = max(self.isa.rows, _BLOCK_BYTES // (self.bytes * self.depth))
+            block_bytes = _UNIT_BLOCK_BYTES if isinstance(self.operand, Tiles) else _BLOCK_BYTES
+            rows_in_block = max(self.rows, block_bytes // (self.bytes * self.depth))
             block_tiles = -(-tiles // -(-p.m // rows_in_block))
             lines.append(f"{self.element} *restrict block = ({self.element} *)(own + {own});")
-            own += (block_tiles + 1) * self.isa.rows * self.depth * self.bytes
+            own += (block_tiles + 1) * self.rows * self.depth * self.bytes
         else:
             (left, lda), origin = self.direct, "0"
             block_tiles = tiles
+        if self.pieces > 1:
+            block_tiles = min(block_tiles, -(-_SUMS_BYTES // self._sums_bytes(1)))
+            lines += self._sums(own)
+            own += self._sums_bytes(block_tiles)
         over_columns = [
             f"for (long panel = 0; panel < {len(self.columns)}; panel++) {{",
             *indented(self._panel(self._tiles("first", "last", left, lda, origin))),
@@ -168,7 +200,7 @@ class _Writer:
                 *indented(work),
                 "}",
             ]
-        return Phase(lines, own=own, helpers=self.helpers)
+        return Phase(self.operand.prepared(self.most, lines), own=own, helpers=self.helpers)
 
     def _direct(self, b: Index, i: Index, kk: Index) -> tuple[str, int] | None:
         """Pointer to row 0 of A as C, and the distance of its rows, if its elements lie in memory as rows."""
@@ -179,7 +211,7 @@ class _Writer:
         if found is None:
             return None
         buffer, index = found
-        if buffer.dtype != self.operand.dtype or self.depth != self.p.k:
+        if buffer.dtype != self.operand.dtype or self.operand.parts > 1 or self.depth != self.p.k:
             return None
         m_step, k_step = (step_of(index, v) for v in (i, kk))
         if m_step is None or k_step != (1 if self.p.k > 1 else 0) or (self.p.m > 1 and m_step < 1):
@@ -199,31 +231,47 @@ class _Writer:
         copy = [
             "#pragma GCC ivdep",
             f"for (long c = 0; c < {p.runs[-1]}; c++) {{",
-            *indented(self._moved(body, node, place, "to[c]")),
+            *indented(self._moved(body, node, place, "c", self.depth // self.operand.parts)),
             "}",
         ]
         tests = [t for index, extent in guards for t in tests_of(index, extent)]
         inner = [f"{self.element} *restrict to = {run};"]
         if tests:
-            zero = f"for (long c = 0; c < {p.runs[-1]}; c++) to[c] = 0;"
-            inner += [f"if ({' && '.join(tests)}) {{", *indented(copy), f"}} else {zero}"]
+            zero = self._zeros("to", 0, p.runs[-1])
+            inner += [f"if ({' && '.join(tests)}) {{", *indented(copy), "} else {", *indented(zero), "}"]
         else:
             inner += copy
         lines = nested("t", p.runs[:-1], inner)
-        if self.depth > p.k:
-            lines.append(f"block[(m - {origin}) * {self.depth} + {p.k}] = 0;")
+        lines += self._zeros(f"block + (m - {origin}) * {self.depth}", p.k, self.depth // self.operand.parts)
         if p.m == 1:
             return ["{", *indented(["const long m = 0; (void)m;", *lines]), "}"]
         return [f"for (long m = {start}; m < {stop}; m++) {{", *indented(lines), "}"]
 
-    def _moved(self, body: Body, node: Node, place: Place, to: str) -> list[str]:
-        """Statements that pack one element. What is stored in bfloat16 already is moved as it is."""
+    def _zeros(self, at: str, start: int, stop: int) -> list[str]:
+        """Fills elements of a packed row, of each of its parts."""
+        part = self.depth // self.operand.parts
+        return [
+            f"for (long c = {start}; c < {stop}; c++) ({at})[{number * part} + c] = 0;"
+            for number in range(self.operand.parts if stop > start else 0)
+        ]
+
+    def _moved(self, body: Body, node: Node, place: Place, at: str, part: int) -> list[str]:
+        """Statements that pack one element to `to[at]`, its parts `part` apart. What is stored in bfloat16 already is moved as
+        it is."""
         narrow = self.operand.dtype == "bfloat16"
         found = trace(node, place, self.plan) if narrow else None
         if found is not None and found[0].dtype == "bfloat16":
-            return [f"{to} = {pointer(found[0])}[{found[1].c()}];"]
+            return [f"to[{at}] = {pointer(found[0])}[{found[1].c()}];"]
         value = body.value(node, place)
-        return [*body.lines, f"{to} = nat_narrow({value});" if narrow else f"{to} = {value};"]
+        if self.operand.parts == 1:
+            return [*body.lines, f"to[{at}] = nat_narrow({value});" if narrow else f"to[{at}] = {value};"]
+        lines = [*body.lines, f"float rest = {value};"]
+        for number in range(self.operand.parts):
+            lines.append(f"const uint16_t part{number} = nat_narrow(rest);")
+            lines.append(f"to[{at} + {number * part}] = part{number};")
+            if number + 1 < self.operand.parts:
+                lines.append(f"rest -= nat_widen(part{number});")
+        return lines
 
     def _pack_right(self) -> list[str]:
         """Copies B of one batch to panels, padded with zeros."""
@@ -245,31 +293,44 @@ class _Writer:
         return lines
 
     def _pack_panel(self, at: str, start: int, count: int, width: int, padded: int) -> list[str]:
-        """One panel, `q`, of `count` alike: rows of k, or of pairs of k."""
-        p, together = self.p, self.operand.together
+        """One panel, `q`, of `count` alike: rows of neighbours along k, in the order of `Operand.panels`."""
+        p, operand, together = self.p, self.operand, self.operand.together
         assert not callable(p.right)
         node, place_of = p.right
         panel, j = variable("q", count), variable("j", width)
+        in_step = operand.step // together
+        row_size = padded * together
 
         def row(first: Index, real: int) -> list[str]:
             column = panel * (2 * self.isa.lanes) + j + start
             moves: list[str] = []
-            for part in range(together):
-                to = f"to[j * {together} + {part}]" if together > 1 else "to[j]"
-                body = Body(self.plan, self.weights)
-                place = place_of(variable("b", p.batch), first + part, column)
-                moves += ["{", *indented(self._moved(body, node, place, to)), "}"] if part < real else [f"{to} = 0;"]
+            for neighbour in range(together):
+                spot = f"j * {together} + {neighbour}" if together > 1 else "j"
+                if neighbour < real:
+                    body = Body(self.plan, self.weights)
+                    place = place_of(variable("b", p.batch), first + neighbour, column)
+                    moves += ["{", *indented(self._moved(body, node, place, spot, in_step * row_size)), "}"]
+                else:
+                    moves += [f"to[{spot} + {number * in_step * row_size}] = 0;" for number in range(operand.parts)]
             lines = [
-                f"{self.element} *restrict to = {at} + k * {padded * together};",
+                f"{self.element} *restrict to = {at} + {offset_of_row};",
                 "#pragma GCC ivdep",
                 f"for (long j = 0; j < {width}; j++) {{",
                 *indented(moves),
                 "}",
             ]
-            if width < padded:
-                lines.append(f"for (long j = {width * together}; j < {padded * together}; j++) to[j] = 0;")
+            if width < padded and real:
+                lines += [
+                    f"for (long j = {width * together}; j < {row_size}; j++) to[j + {number * in_step * row_size}] = 0;"
+                    for number in range(operand.parts)
+                ]
             return lines
 
+        offset_of_row = (
+            f"k * {row_size}"
+            if operand.parts == 1
+            else f"(k / {in_step} * {in_step * operand.parts} + k % {in_step}) * {row_size}"
+        )
         whole, rest = divmod(p.k, together)
         lines: list[str] = []
         if whole:
@@ -277,6 +338,16 @@ class _Writer:
             lines += [f"for (long k = 0; k < {whole}; k++) {{", *indented(row(k * together, together)), "}"]
         if rest:
             lines += ["{", f"  const long k = {whole};", *indented(row(constant(whole * together), rest)), "}"]
+        packed, all_rows = whole + (rest > 0), self.steps * in_step
+        if packed < all_rows:
+            zeros = [
+                f"{self.element} *restrict to = {at} + {offset_of_row};",
+                *(
+                    f"for (long j = 0; j < {row_size}; j++) to[j + {number * in_step * row_size}] = 0;"
+                    for number in range(operand.parts)
+                ),
+            ]
+            lines += [f"for (long k = {packed}; k < {all_rows}; k++) {{", *indented(zeros), "}"]
         return lines
 
     def _panel(self, tiles: Callable[[int, int], list[str]]) -> list[str]:
@@ -299,39 +370,75 @@ class _Writer:
 
     def _tiles(self, first: str, last: str, left: str, lda: int, origin: str) -> Callable[[int, int], list[str]]:
         """Writes the loop over the tiles of a panel, given its vectors and the columns that count."""
-        p, lanes, tiles = self.p, self.isa.lanes, self.tiles
+        p, tiles = self.p, self.tiles
+        a = f"{left} + (row - {origin}) * {lda}" if origin != "0" else f"{left} + row * {lda}"
+        where = f"const long row = {p.m}L * t / {tiles}, count = {p.m}L * (t + 1) / {tiles} - row;"
+        over = f"for (long t = {first}; t < {last}; t++) {{"
 
-        def write(vectors: int, width: int) -> list[str]:
-            small, large = p.m // tiles, -(-p.m // tiles)
-            names = {rows: self._micro(rows, vectors, lda) for rows in (small, large) if rows}
-            reads = "columns, tile"
-            fetch: list[str] = []
-            if self.ahead:
-                row_bytes = vectors * lanes * self.operand.together * self.bytes
-                reads += ", ahead, stride"
-                fetch = [
-                    f"  const long stride = ({row_bytes} + {last} - {first} - 1) / ({last} - {first});",
-                    f"  const char *ahead = (const char *)(columns + {vectors * lanes * self.depth})"
-                    f" + (t - {first}) * stride * {self.steps};",
-                ]
-            a = f"{left} + (row - {origin}) * {lda}" if origin != "0" else f"{left} + row * {lda}"
-            call = f"{names[large]}({self.steps}, {a}, {reads});"
-            if small != large and small:
-                call = f"if (count == {large}) {call} else {names[small]}({self.steps}, {a}, {reads});"
+        def finish(padded: int, width: int) -> list[str]:
             return [
-                f"for (long t = {first}; t < {last}; t++) {{",
-                f"  const long row = {p.m}L * t / {tiles}, count = {p.m}L * (t + 1) / {tiles} - row;",
-                f"  float tile[{large * vectors * lanes}] __attribute__((aligned(64)));",
-                *fetch,
-                f"  {call}",
-                "  for (long r = 0; r < count; r++) {",
-                *([] if p.m == 1 else ["    const long m = row + r;"]),
-                *indented(self._epilogue(vectors * lanes, width), 2),
-                "  }",
+                "for (long r = 0; r < count; r++) {",
+                *([] if p.m == 1 else ["  const long m = row + r;"]),
+                *indented(self._epilogue(padded, width)),
                 "}",
             ]
 
-        return write
+        def fetch(step: int, behind: str) -> list[str]:
+            """What is behind in memory is fetched by all tiles together."""
+            if not self.ahead:
+                return []
+            return [
+                f"const long stride = ({step * self.bytes} + {last} - {first} - 1) / ({last} - {first});",
+                f"const char *ahead = (const char *)({behind}) + (t - {first}) * stride * steps;",
+            ]
+
+        reads = ", ahead, stride" if self.ahead else ""
+
+        def whole(vectors: int, width: int) -> list[str]:
+            """All of k at once: the tile stays in registers."""
+            padded = vectors * self.isa.lanes
+            step = self.depth // self.steps * padded
+            # A matrix unit is set up for one size of tiles; the row too much that it may compute is there, and not stored.
+            counts = {self.most} if isinstance(self.operand, Tiles) else {p.m // tiles, self.most} - {0}
+            calls = {rows: f"{self._micro(rows, vectors, lda)}(steps, {a}, columns, tile{reads});" for rows in counts}
+            call = calls.pop(self.most)
+            for rows, other in calls.items():
+                call = f"if (count == {rows}) {other} else {call}"
+            return [
+                over,
+                f"  {where}",
+                f"  const long steps = {self.steps};",
+                f"  float tile[{self.most * padded}] __attribute__((aligned(64)));",
+                *indented(fetch(step, f"columns + {step * self.steps}")),
+                f"  {call}",
+                *indented(finish(padded, width)),
+                "}",
+            ]
+
+        def piecewise(vectors: int, width: int) -> list[str]:
+            """k in pieces: sums stay in memory meanwhile."""
+            padded = vectors * self.isa.lanes
+            step = self.depth // self.steps * padded
+            micro = self._micro(self.most, vectors, lda)
+            tile = f"sums + (t - {first}) * {self.most * padded}"
+            return [
+                f"for (long piece = 0; piece < {self.pieces}; piece++) {{",
+                f"  const long since = {self.steps}L * piece / {self.pieces};",
+                f"  const long steps = {self.steps}L * (piece + 1) / {self.pieces} - since;",
+                f"  {over}",
+                f"    const long row = {p.m}L * t / {tiles};",
+                *indented(fetch(step, f"columns + (since + steps) * {step}"), 2),
+                f"    {micro}(steps, {a} + since * {self.operand.step}, columns + since * {step}, {tile}{reads}, piece == 0);",
+                "  }",
+                "}",
+                over,
+                f"  {where}",
+                f"  const float *restrict tile = {tile};",
+                *indented(finish(padded, width)),
+                "}",
+            ]
+
+        return piecewise if self.pieces > 1 else whole
 
     def _epilogue(self, padded: int, width: int) -> list[str]:
         """From a row of the tile to the result in memory."""
@@ -345,6 +452,8 @@ class _Writer:
         return ["#pragma GCC ivdep", f"for (long j = 0; j < {width}; j++) {{", *indented(lines), "}"]
 
     def _micro(self, rows: int, vectors: int, lda: int) -> str:
-        name, text = micro_kernel(self.operand, rows, vectors, lda, self.isa.lanes, ahead=self.ahead)
+        name, text = self.operand.micro_kernel(
+            rows, vectors, lda, self.isa.lanes, ahead=self.ahead, adds=self.pieces > 1
+        )
         self.helpers[name] = text
         return name

@@ -37,7 +37,7 @@ from bricolage.backends.interface import (
 from bricolage.backends.native import toolchain
 from bricolage.backends.native.anatomy import kernels_of
 from bricolage.backends.native.fusion import plan
-from bricolage.backends.native.isa import ISAS, Isa, available
+from bricolage.backends.native.isa import ISAS, Isa, available, named
 from bricolage.backends.native.library import FLOAT32, Arithmetic, Source, flags_of, generate, transform_of
 from bricolage.backends.native.lowering import lower, lower_operator
 from bricolage.backends.native.peaks import measure
@@ -55,9 +55,13 @@ _VARIANTS = {
     "f32": FLOAT32,
     "f32-winograd2": Arithmetic(tile=2),
     "f32-winograd4": Arithmetic(tile=4),
-    "bf16": Arithmetic(bfloat16=True),
-    "bf16-winograd2": Arithmetic(tile=2, bfloat16=True),
+    "bf16": Arithmetic(parts=1),
+    "bf16-winograd2": Arithmetic(tile=2, parts=1),
+    "bf16x3": Arithmetic(parts=2),
+    "bf16x6": Arithmetic(parts=3),
 }
+_REACHES = {1: "medium", 2: "high", 3: "highest"}
+"""For which precision a number of bfloat16 parts is tried: fewer are not accurate enough, more cost more."""
 _TIMED_RUNS = 10
 _SPINS_ALONE, _SPINS_SHARED = 12_000, 0  # some 0.3 ms, so that another kernel soon has the cores
 
@@ -71,7 +75,7 @@ def instruction_set() -> Isa:
     wanted = os.environ.get(ISA_VARIABLE)
     if not wanted:
         return available()[0]
-    found = next((isa for isa in available() if isa.name == wanted), None)
+    found = named(wanted)
     if found is None:
         known = ", ".join(isa.name for isa in ISAS)
         raise Refused(backend=Native.title, reason=f"{ISA_VARIABLE}={wanted} does not run here (there are: {known})")
@@ -96,9 +100,13 @@ class Native(Backend):
         return engine_claims(self.name, _declines)
 
     def variants(self, precision: Precision) -> Sequence[str]:
-        narrow = precision == "medium" and available()[0].multiplies_bfloat16
+        isa = instruction_set()
         # Whether the error of larger tiles is small enough shows when it is verified.
-        return tuple(name for name, way in _VARIANTS.items() if narrow or not way.bfloat16)
+        return tuple(
+            name
+            for name, way in _VARIANTS.items()
+            if not way.parts or (_REACHES[way.parts] == precision and _lacks(way, isa) is None)
+        )
 
     def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
         require_static(region, self.title)
@@ -129,7 +137,7 @@ class Native(Backend):
             folder, origins = Path(name), dict[Node, str]()
             made = _build(region, folder, isa, resources.threads, arithmetic, origins)
             spent = _NativeKernel(region, folder, resources).spent(len(made.plan.kernels))
-        peaks = measure(isa, arithmetic.operand, resources.threads)
+        peaks = measure(isa, arithmetic, resources.threads)
         return Anatomy(kernels_of(made.plan, origins, spent), made.text, peaks)
 
 
@@ -139,10 +147,20 @@ def _arithmetic(variant: str) -> Arithmetic:
     Raises:
         Refused: the instruction set lacks what it needs.
     """
-    arithmetic, isa = _VARIANTS[variant], instruction_set()
-    if arithmetic.bfloat16 and not isa.multiplies_bfloat16:
-        raise Refused(backend=Native.title, reason=f"{isa.name} has no products of bfloat16 here")
+    arithmetic = _VARIANTS[variant]
+    lacking = _lacks(arithmetic, instruction_set())
+    if lacking is not None:
+        raise Refused(backend=Native.title, reason=lacking)
     return arithmetic
+
+
+def _lacks(arithmetic: Arithmetic, isa: Isa) -> str | None:
+    """What an instruction set lacks for it, if anything."""
+    if arithmetic.parts and not isa.multiplies_bfloat16:
+        return f"{isa.name} has no products of bfloat16 here"
+    if arithmetic.parts > 1 and not isa.matrix_unit:
+        return f"{isa.name} has no matrix unit, without which float32 is faster than its parts in bfloat16"
+    return None
 
 
 def _declines(graph: Graph, operator: Operator) -> str | None:
@@ -177,15 +195,15 @@ def _build(
         inputs, outputs = lower(region.model, origins)
     except NoRule as reason:
         raise Refused(backend=Native.title, reason=str(reason)) from reason
-    planned = plan(inputs, outputs, arithmetic.bfloat16)
+    planned = plan(inputs, outputs, bfloat16=arithmetic.parts == 1)
     tile, roots = arithmetic.tile, [kernel.root for kernel in planned.kernels]
-    if arithmetic.bfloat16 and not any(isinstance(root, (Conv, MatMul)) for root in roots):
+    if arithmetic.parts and not any(isinstance(root, (Conv, MatMul)) for root in roots):
         raise Refused(backend=Native.title, reason="the region has no products, which are what bfloat16 is for")
     chosen = [transform_of(root, planned, isa, threads, arithmetic) for root in roots if isinstance(root, Conv)]
     if tile and not any(transform is not None and transform.m == tile for transform in chosen):
         raise Refused(backend=Native.title, reason=f"no convolution gains from tiles of {tile}x{tile}")
     source = generate(planned, isa, threads, arithmetic, timed=origins is not None)
-    toolchain.build(source.text, flags_of(isa, arithmetic.operand), folder / "region.so", Native.title)
+    toolchain.build(source.text, flags_of(isa, arithmetic), folder / "region.so", Native.title)
     source.weights.tofile(folder / "weights.bin")
     sizes = {"arena": source.arena_bytes, "own": -(-source.own_bytes // 64) * 64, "shared": source.shared_bytes}
     (folder / "sizes.json").write_text(json.dumps(sizes))

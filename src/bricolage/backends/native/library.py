@@ -12,6 +12,7 @@ from bricolage.backends.native.body import Phase, Weights, indented, pointer
 from bricolage.backends.native.functions import MATHS
 from bricolage.backends.native.fusion import Kernel, Plan, kernel_reads
 from bricolage.backends.native.isa import Isa
+from bricolage.backends.native.matrix_unit import tiles
 from bricolage.backends.native.panels import PAIRS, SINGLES, Operand
 from bricolage.backends.native.tensors import STORED_TYPES, Conv, MatMul, Normalise, Reduce, Softmax
 from bricolage.backends.native.threads import THREADS
@@ -23,13 +24,14 @@ class Arithmetic:
 
     tile: int = 0
     """3×3 convolutions may be done by Winograd's transformation with tiles of up to so many outputs a side."""
-    bfloat16: bool = False
-    """Operands are rounded to bfloat16; sums are float32."""
+    parts: int = 0
+    """Operands are float32 (0), rounded to bfloat16 (1), or sums of two or three bfloat16; sums are float32."""
 
-    @property
-    def operand(self) -> Operand:
-        """How the operands of products are stored."""
-        return PAIRS if self.bfloat16 else SINGLES
+    def operand(self, isa: Isa) -> Operand:
+        """How the operands of products are stored and multiplied. More than one part takes a matrix unit."""
+        if not self.parts:
+            return SINGLES
+        return tiles(self.parts) if isa.matrix_unit else PAIRS
 
 
 FLOAT32 = Arithmetic()
@@ -73,7 +75,7 @@ def generate(plan: Plan, isa: Isa, threads: int, arithmetic: Arithmetic = FLOAT3
     text = "\n\n".join(
         [
             "#define _GNU_SOURCE",
-            *([NARROW.strip()] if arithmetic.bfloat16 else []),
+            *arithmetic.operand(isa).heads(isa),
             HEAD.strip().replace("@LANES@", str(isa.lanes)),
             MATHS.strip(),
             THREADS.strip(),
@@ -99,9 +101,9 @@ def generate(plan: Plan, isa: Isa, threads: int, arithmetic: Arithmetic = FLOAT3
     return Source(text, block, plan.arena_bytes, own, shared, plan)
 
 
-def flags_of(isa: Isa, operand: Operand) -> tuple[str, ...]:
+def flags_of(isa: Isa, arithmetic: Arithmetic) -> tuple[str, ...]:
     """What the compiler must be told for these instructions."""
-    return (*isa.flags, isa.bfloat16_flag) if operand is PAIRS else isa.flags
+    return (*isa.flags, *isa.bfloat16_flags) if arithmetic.parts else isa.flags
 
 
 class _Since:
@@ -144,7 +146,7 @@ class _Since:
 
 def transform_of(root: Conv, plan: Plan, isa: Isa, threads: int, arithmetic: Arithmetic) -> winograd.Transform | None:
     """Winograd's transformation that a convolution is done by, if it is."""
-    return winograd.choose(root, plan, isa, threads, arithmetic.tile, arithmetic.operand)
+    return winograd.choose(root, plan, isa, threads, arithmetic.tile, arithmetic.operand(isa))
 
 
 def _phases(
@@ -152,11 +154,11 @@ def _phases(
 ) -> list[Phase]:
     match kernel.root:
         case Conv() if (transform := transform_of(kernel.root, plan, isa, threads, arithmetic)) is not None:
-            return winograd.winograd(kernel, plan, weights, isa, transform, arithmetic.operand)
+            return winograd.winograd(kernel, plan, weights, isa, transform, arithmetic.operand(isa))
         case Conv() if (phases := grouped.grouped(kernel, plan, weights, isa)) is not None:
             return phases
         case Conv() | MatMul():
-            return contraction.contraction(kernel, plan, weights, isa, threads, arithmetic.operand)
+            return contraction.contraction(kernel, plan, weights, isa, threads, arithmetic.operand(isa))
         case Softmax() | Normalise():
             return [Phase(loops.rows(kernel, plan, weights))]
         case Reduce():
@@ -242,16 +244,6 @@ static inline uint16_t nat_narrow(float x) {  /* to the nearest, to the even one
 static inline int64_t nat_wrap(int64_t i, int64_t n) { i = i < 0 ? i + n : i; return i < 0 ? 0 : i >= n ? n - 1 : i; }
 """
 """Vectors, and elements of bfloat16."""
-
-NARROW = r"""
-#include <immintrin.h>
-#include <stdint.h>
-static inline __m512 load_narrow(const uint16_t *p) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
-}
-static inline void store_narrow(uint16_t *p, __m512 v) { _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(v)); }
-"""
-"""Vectors of bfloat16 in memory, where there are products of them."""
 
 _TIMED = r"""
 #include <time.h>

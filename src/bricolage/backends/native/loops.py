@@ -134,7 +134,7 @@ def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
                 *indented(lines),
                 "}",
             ]
-        inside = [f"{C_TYPES[root.dtype]} total = {start};", *lines, *stored]
+        inside = [f"{C_TYPES[root.dtype]} total = {start};", "{", *indented(lines), "}", *stored]
     else:
         extent = root.shape[side]
         # Said to be vectorised on its own, since GCC 12 makes wrong code of the loop over guarded taps around it.

@@ -9,12 +9,11 @@ from pathlib import Path
 from bricolage.backends.interface import Peaks
 from bricolage.backends.native import toolchain
 from bricolage.backends.native.isa import Isa
-from bricolage.backends.native.library import HEAD, NARROW, flags_of
-from bricolage.backends.native.panels import PAIRS, Operand, micro_kernel
+from bricolage.backends.native.library import HEAD, Arithmetic, flags_of
 from bricolage.backends.native.threads import THREADS
 
-_STEPS = 128
-"""Of the micro-kernel: so few that both operands stay in the first-level cache."""
+_DEPTH_BYTES = 512
+"""Of one part of a row: so few that both operands stay in the first-level cache."""
 _PRODUCTS = 2000
 _BYTES = 256 << 20
 _SPINS = 100_000
@@ -29,7 +28,7 @@ static void multiply(void *given, long tid, long threads, struct team *team) {
   float tile[ROWS * WIDE] __attribute__((aligned(64)));
   memset(a, 0, sizeof a);
   memset(b, 0, sizeof b);
-  for (long n = 0; n < PRODUCTS; n++) { MICRO(STEPS, a, b, tile); __asm__ volatile("" :: "r"(tile) : "memory"); }
+  @MULTIPLY@
 }
 
 struct stream { const float *data; long count; };
@@ -72,38 +71,46 @@ void peaks(long threads, long spins, long bytes, double *found) {
 """
 
 
-def measure(isa: Isa, operand: Operand, threads: int) -> Peaks | None:
+_MULTIPLY = (
+    'for (long n = 0; n < PRODUCTS; n++) { MICRO(STEPS, a, b, tile); __asm__ volatile("" :: "r"(tile) : "memory"); }'
+)
+
+
+def measure(isa: Isa, arithmetic: Arithmetic, threads: int) -> Peaks | None:
     """Peak of `threads` threads on products of such operands, and their bandwidth from memory; None where there is not enough
     memory to tell.
 
     Raises:
         Refused: the C does not compile.
     """
-    depth, vectors = _STEPS * operand.together, 2
-    name, micro = micro_kernel(operand, isa.rows, vectors, depth, isa.lanes)
+    operand, vectors = arithmetic.operand(isa), 2
+    products = _DEPTH_BYTES // operand.bytes
+    rows, steps, depth = operand.rows(isa), operand.steps(products), operand.row(products)
+    name, micro = operand.micro_kernel(rows, vectors, depth, isa.lanes)
+    multiply = "\n  ".join(operand.prepared(rows, [_MULTIPLY]))
     defined = {
         "ELEMENT": operand.element,
-        "ROWS": isa.rows,
+        "ROWS": rows,
         "DEPTH": depth,
         "WIDE": vectors * isa.lanes,
         "PRODUCTS": _PRODUCTS,
-        "STEPS": _STEPS,
+        "STEPS": steps,
         "MICRO": name,
     }
     text = "\n".join(
         [
             "#define _GNU_SOURCE",
-            *([NARROW] if operand is PAIRS else []),
+            *operand.heads(isa),
             HEAD.replace("@LANES@", str(isa.lanes)),
             THREADS,
             micro,
             *(f"#define {key} {value}" for key, value in defined.items()),
-            _MEASURE,
+            _MEASURE.replace("@MULTIPLY@", multiply),
         ]
     )
     with tempfile.TemporaryDirectory(prefix="bricolage-native-") as folder:
         library = Path(folder) / "peaks.so"
-        toolchain.build(text, flags_of(isa, operand), library, "bricolage native")
+        toolchain.build(text, flags_of(isa, arithmetic), library, "bricolage native")
         loaded = ctypes.CDLL(str(library))
         loaded.peaks.restype = None
         loaded.peaks.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_long, ctypes.POINTER(ctypes.c_double)]
@@ -111,5 +118,5 @@ def measure(isa: Isa, operand: Operand, threads: int) -> Peaks | None:
         loaded.peaks(threads, _SPINS, _BYTES, found)
     if not all(found):
         return None
-    flops = 2 * threads * _PRODUCTS * isa.rows * vectors * isa.lanes * depth
+    flops = 2 * threads * _PRODUCTS * rows * vectors * isa.lanes * products
     return Peaks(gflops=flops / found[0] / 1e9, gbytes=_BYTES / found[1] / 1e9)

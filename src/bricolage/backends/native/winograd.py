@@ -32,7 +32,7 @@ from bricolage.backends.native.body import (
 from bricolage.backends.native.fusion import Kernel, Plan
 from bricolage.backends.native.indexing import ZERO, flatten, unflatten, variable
 from bricolage.backends.native.isa import Isa
-from bricolage.backends.native.panels import PAIRS, SINGLES, Operand, micro_kernel, panels
+from bricolage.backends.native.panels import Operand
 from bricolage.backends.native.tensors import Constant, Conv
 
 _CACHE_BYTES = 512 * 1024
@@ -77,10 +77,10 @@ F4 = transform(4, (0.0, 1.0, -1.0, 2.0, -2.0))
 def choose(root: Conv, plan: Plan, isa: Isa, threads: int, largest: int, operand: Operand) -> Transform | None:
     """The transformation that should be fastest for a convolution, of those with tiles of at most `largest` outputs; None
     where the direct way should be faster, or nothing else fits."""
-    if not _fits(root, plan, isa):
+    if not _fits(root, plan, isa) or operand.parts > 1 or math.prod(root.weight.shape[1:-2]) % operand.step:
         return None
     ways: list[Transform | None] = [None, *(t for t in (F2, F4) if t.m <= largest)]
-    return min(ways, key=lambda t: _cost(root, t, isa, threads, operand.bytes / SINGLES.bytes))
+    return min(ways, key=lambda t: _cost(root, t, isa, threads, operand))
 
 
 def _fits(root: Conv, plan: Plan, isa: Isa) -> bool:
@@ -95,9 +95,8 @@ def _fits(root: Conv, plan: Plan, isa: Isa) -> bool:
     return found is not None and found[1].stride(next(iter(c.variables))) == 1
 
 
-def _cost(root: Conv, t: Transform | None, isa: Isa, threads: int, narrow: float) -> float:
-    """Multiply-adds of one thread, with memory and additions in the same coin (factors measured on Zen 5). `narrow` is the
-    size of an operand, and the time of a multiply-add, compared with float32."""
+def _cost(root: Conv, t: Transform | None, isa: Isa, threads: int, operand: Operand) -> float:
+    """Multiply-adds of one thread, with memory and additions in the same coin (factors measured on Zen 5)."""
     images, c_out, *deep, height, width = root.shape
     depth = root.source.shape[1] * math.prod(root.weight.shape[2:-2])
     deep_places = images * math.prod(deep)
@@ -110,8 +109,9 @@ def _cost(root: Conv, t: Transform | None, isa: Isa, threads: int, narrow: float
     own = -(-tiles // threads)
     if t is not None:
         transforms = _TRANSFORM_COST * own * points * (depth + c_out)
-    products = narrow * points * depth * c_out * -(-own // isa.rows) * isa.rows
-    weights = narrow * points * depth * c_out
+    rows = operand.rows(isa)
+    products = operand.cost * points * depth * c_out * -(-own // rows) * rows
+    weights = operand.bytes / 4 * points * depth * c_out
     return products + transforms + (_STREAM_COST * weights if 4 * weights > _CACHE_BYTES else 0)
 
 
@@ -151,7 +151,7 @@ class _Writer:
         self.last_vectors = 1 if self.last_width <= lanes else 2
         self.stored = ((self.columns - 1) * 2 + self.last_vectors) * lanes
         """Output channels, padded."""
-        rows = self.isa.rows
+        self.rows = rows = self.operand.rows(self.isa)
         per_tile = self.points * (self.bytes * self.depth + 4 * self.stored)
         self.block = max(rows, _CACHE_BYTES // per_tile // rows * rows)
         """Tiles that are done together."""
@@ -163,7 +163,7 @@ class _Writer:
         weight, t, lanes = self.filters, self.t, self.isa.lanes
         offset = self.weights.add(
             ("winograd", t.m, id(self.root)),
-            lambda: panels(self.operand, _filters(weight, t, len(self.deep_taps)), lanes),
+            lambda: self.operand.panels(_filters(weight, t, len(self.deep_taps)), lanes),
         )
         data = self.points * self.block * self.depth * self.bytes
         made = self.points * self.block * self.stored * 4
@@ -173,10 +173,15 @@ class _Writer:
             f"{self.element} *restrict data = ({self.element} *)own;",
             f"float *restrict made = (float *)(own + {data});",
             *shares(self.tiles),
-            f"for (long first = begin; first < end; first += {self.block}) {{",
-            f"  const long last = first + {self.block} < end ? first + {self.block} : end;",
-            *indented([*self._transform(), *self._multiply(), *self._finish()]),
-            "}",
+            *self.operand.prepared(
+                self.rows,
+                [
+                    f"for (long first = begin; first < end; first += {self.block}) {{",
+                    f"  const long last = first + {self.block} < end ? first + {self.block} : end;",
+                    *indented([*self._transform(), *self._multiply(), *self._finish()]),
+                    "}",
+                ],
+            ),
         ]
         return Phase(body, own=data + made, helpers=self.helpers)
 
@@ -203,16 +208,13 @@ class _Writer:
                     if tests
                     else f"const vec d{i}_{j} = {load};"
                 )
+        keep = "store_narrow" if self.operand.dtype == "bfloat16" else "store"
         inner = [
             *loads,
             *_matrix(t.data, "d", "e", n, n, left=True),
             *_matrix(t.data, "e", "f", n, n, left=False),
             f"{self.element} *to = data + (p - first) * {self.depth} + {(flatten(taps, self.deep_taps) * self.c_in).c()} + c;",
-            *(
-                f"{'store_narrow' if self.operand is PAIRS else 'store'}(to + {(i * n + j) * self.block * self.depth}, f{i}_{j});"
-                for i in range(n)
-                for j in range(n)
-            ),
+            *(f"{keep}(to + {(i * n + j) * self.block * self.depth}, f{i}_{j});" for i in range(n) for j in range(n)),
         ]
         lines = [f"for (long c = 0; c < {self.c_in}; c += {self.isa.lanes}) {{", *indented(inner), "}"]
         return ["for (long p = first; p < last; p++) {", *indented(nested("t", self.deep_taps, lines)), "}"]
@@ -223,12 +225,12 @@ class _Writer:
 
         def product(vectors: int, _width: int) -> list[str]:
             """The next panel is fetched meanwhile: all of them together are larger than a second-level cache."""
-            row_bytes, steps = vectors * lanes * self.operand.together * self.bytes, self.operand.steps(depth)
+            row_bytes, steps = vectors * lanes * self.operand.step * self.bytes, self.operand.steps(depth)
             return [
-                f"const long tiles = (last - first + {self.isa.rows - 1}) / {self.isa.rows};",
+                f"const long tiles = (last - first + {self.rows - 1}) / {self.rows};",
                 f"const long stride = ({row_bytes} + tiles - 1) / tiles;",
                 f"const char *ahead = (const char *)(right + {depth * vectors * lanes});",
-                f"for (long row = 0; row < last - first; row += {self.isa.rows}, ahead += stride * {steps})",
+                f"for (long row = 0; row < last - first; row += {self.rows}, ahead += stride * {steps})",
                 f"  {self._micro(vectors)}({steps}, data + (point * {block} + row) * {depth}, right,",
                 f"    made + point * {block * stored} + panel * {block * self.wide} + row * {vectors * lanes}, ahead, stride);",
             ]
@@ -295,7 +297,7 @@ class _Writer:
         return out
 
     def _micro(self, vectors: int) -> str:
-        name, text = micro_kernel(self.operand, self.isa.rows, vectors, self.depth, self.isa.lanes, ahead=True)
+        name, text = self.operand.micro_kernel(self.rows, vectors, self.depth, self.isa.lanes, ahead=True)
         self.helpers[name] = text
         return name
 
