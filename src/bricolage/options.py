@@ -45,6 +45,8 @@ class EffortProfile:
     population: int
     slow_compilers_per_region: bool
     """Whether backends that compile slowly are tried on every region, or only on the whole model."""
+    tunes: bool
+    """Whether backends that can search for better kernels on this machine do so, for what has done well."""
 
 
 PROFILES: Mapping[Effort, EffortProfile] = {
@@ -58,6 +60,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         generations=2,
         population=6,
         slow_compilers_per_region=False,
+        tunes=False,
     ),
     "full": EffortProfile(
         budget_s=900.0,
@@ -69,6 +72,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         generations=8,
         population=12,
         slow_compilers_per_region=True,
+        tunes=True,
     ),
 }
 

@@ -243,3 +243,12 @@ def test_a_torch_module_with_example_inputs() -> None:
     fast = bricolage.optimize(module, Options(**QUICK), example_inputs=(x,))
     torch.testing.assert_close(fast(x), module(x).detach(), rtol=1e-4, atol=1e-5)
     assert module.training, "the caller's module is left as it was"
+
+
+def test_full_effort_tunes_what_does_well() -> None:
+    options = Options(backends=("native",), shapes={"batch": (1,)}, effort="full", budget_s=90.0, threads=1)
+    tuned = bricolage.optimize(parse(NET, **weights()), options)
+    names = [contestant.name for contestant in tuned.plan.buckets[0].contestants]
+    assert any(name.endswith("-tuned") for name in names), names
+    for actual, wanted in zip(tuned(sample(1)), expected(sample(1)), strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-5)

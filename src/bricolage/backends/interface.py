@@ -291,6 +291,12 @@ class Backend(ABC):
         del precision
         return ("f32",)
 
+    def tuned(self, variant: str) -> str | None:
+        """The variant that does the same as `variant` after a search on this machine, so that it compiles much longer; None where
+        there is none. It is tried (at full effort) for variants that do well."""
+        del variant
+        return None
+
     def environment(self, resources: Resources) -> dict[str, str]:
         """Environment variables that must stand before the framework is imported in a fresh process."""
         del resources

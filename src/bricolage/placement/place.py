@@ -1,4 +1,4 @@
-"""The pipeline: survey → exact op-level optimum → evolutionary refinement → final race → the decision for one bucket."""
+"""The pipeline: survey → exact op-level optimum → evolutionary refinement → tuning → final race → the decision for one bucket."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ _AT_A_TIME = 2
 """Divisions in two precisions that are compiled before they are timed."""
 _REGIONS_SHARE = 0.2
 _REFINEMENT_SHARE = 0.2
-"""Parts of the budget kept free for measuring regions and for refining plans, however long whole models compile."""
+_TUNING_SHARE = 0.2
+"""Parts of the budget kept free for measuring regions, for refining plans and for tuning, however long whole models compile."""
 
 
 _Timed = tuple[Division, float]
@@ -96,7 +97,8 @@ def place(
         NotAccurate: none that can is accurate enough.
     """
     clock, stop, survey = _begin(graph, inputs, backends, options, measurer, directory, progress)
-    budget, reserved = options.budget(len(graph)), options.race_seconds(len(graph))
+    budget, race = options.budget(len(graph)), options.race_seconds(len(graph))
+    reserved = race + options.profile.tunes * _TUNING_SHARE * budget
     mixing = graph.static and len(graph) > 1 and len(backends) > 1
     with stop.catching_interrupts():
         survey.measure_singles(stop.reserve(reserved + mixing * (_REGIONS_SHARE + _REFINEMENT_SHARE) * budget))
@@ -116,6 +118,11 @@ def place(
             mixture = _Mixing(survey, stop.reserve(reserved))
             clock.lap("boundary costs")
             mix = mixture.search(two, stop.reserve(reserved), clock)
+    if options.profile.tunes:
+        with stop.catching_interrupts():
+            survey.measure_tuned(stop.reserve(race))
+            mix = replace(mix, challengers=(*mix.challengers, *_tuned(survey, mix, stop.reserve(race))))
+        clock.lap("tuning")
     return _conclude(survey, mix, stop, clock, sizes=sizes, graph_file=graph_file, inputs_from=inputs_from)
 
 
@@ -329,6 +336,19 @@ def _mixed_precisions(survey: Survey, stop: Stopper) -> list[_Timed]:
         waiting = [proposal for proposal in waiting if proposal.predicted_ms < best]
     survey.progress.finish()
     return timed
+
+
+def _tuned(survey: Survey, mix: _Mix, stop: Stopper) -> list[Challenger]:
+    """The challengers with tuned kernels, where they have any and are then faster."""
+    found: list[Challenger] = []
+    for one in mix.challengers:
+        division = tuple((bits, survey.tuned(way) or way) for bits, way in one.division)
+        if division == one.division or stop():
+            continue
+        (before,), (after,) = _time(survey, [one.division], stop), _time(survey, [division], stop)
+        if before is not None and after is not None and after < before:
+            found.append(Challenger(contest.division_name(division), division, None))
+    return found
 
 
 def _time(survey: Survey, divisions: Sequence[Division], stop: Stopper) -> list[float | None]:

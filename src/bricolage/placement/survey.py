@@ -24,6 +24,8 @@ from bricolage.progress import Progress
 Stop = Callable[[], bool]
 NEAR = 1.25
 """Backends within this factor of the best on the whole model are worth mixing, even if they compile slowly."""
+_WORTH_TUNING = 1.1
+"""Ways within this factor of the best on the whole model are worth a search for better kernels."""
 _BATCH = 12
 """Groups measured together: few enough to stop in time, enough to keep the compiling workers busy."""
 
@@ -87,6 +89,25 @@ class Survey:
             if stop() and self.singles:
                 break
             self._time_whole(others[start : start + step], stop if self.singles else lambda: False)
+        self.progress.finish()
+
+    def tuned(self, way: Way) -> Way | None:
+        """The way that does the same after a search on this machine, if its backend has one."""
+        backend = next(backend for backend in self.backends if backend.name == way.backend)
+        variant = backend.tuned(way.variant)
+        return None if variant is None else Way(way.backend, variant)
+
+    def measure_tuned(self, stop: Stop) -> None:
+        """Times tuned versions of the best ways to run the whole graph until `stop` says so."""
+        times = {way: cost.ms for way, cost in self.singles.items() if cost.ms is not None}
+        limit = _WORTH_TUNING * min(times.values(), default=0.0)
+        near = sorted((way for way, ms in times.items() if ms <= limit), key=lambda way: times[way])
+        better = [way for way in map(self.tuned, near) if way is not None]
+        self.progress.start("tuned kernels", len(better))
+        for way in better:  # one at a time: while kernels are compared, nothing else may compile
+            if stop():
+                break
+            self._time_whole([way], stop)
         self.progress.finish()
 
     def _time_whole(self, ways: Sequence[Way], stop: Stop) -> None:

@@ -55,11 +55,33 @@ _SUMS_BYTES = 128 * 1024
 """Sums of a block of rows in memory, where k is cut into pieces: a part of the second-level cache."""
 
 
-def contraction(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, threads: int, operand: Operand) -> list[Phase]:
+@dataclass(frozen=True)
+class Blocking:
+    """How a product is cut up. What is None, rules of thumb decide."""
+
+    block_bytes: int | None = None
+    """Packed rows that are multiplied before the next are packed."""
+    panel_bytes: int | None = None
+    """What is read of a panel before the next rows; for a matrix unit."""
+    by_columns: bool | None = None
+    """Whether threads share columns rather than rows."""
+    ahead: bool | None = None
+    """Whether the next panel is fetched while one is multiplied."""
+
+
+def contraction(
+    kernel: Kernel,
+    plan: Plan,
+    weights: Weights,
+    isa: Isa,
+    threads: int,
+    operand: Operand,
+    blocking: Blocking = Blocking(),  # frozen
+) -> list[Phase]:
     """The phases of a matrix product or convolution with its epilogue."""
     root = kernel.root
     assert isinstance(root, (MatMul, Conv))
-    return _Writer(kernel, plan, weights, isa, threads, product(root, isa.lanes), operand).phases()
+    return _Writer(kernel, plan, weights, isa, threads, product(root, isa.lanes), operand, blocking).phases()
 
 
 @dataclass
@@ -71,9 +93,10 @@ class _Writer:
     threads: int
     p: Product
     operand: Operand
+    blocking: Blocking
 
     def __post_init__(self) -> None:
-        p, lanes = self.p, self.isa.lanes
+        p, lanes, blocking = self.p, self.isa.lanes, self.blocking
         self.helpers: dict[str, str] = {}
         self.element, self.bytes = self.operand.element, self.operand.bytes
         self.steps, self.depth = self.operand.steps(p.k), self.operand.row(p.k)
@@ -82,21 +105,24 @@ class _Writer:
         self.most = -(-p.m // self.tiles)
         """Rows of the largest tile: all that there are, shared evenly."""
         wide = 2 * lanes
-        pieces = -(-self.depth * wide * self.bytes // _PANEL_BYTES) if isinstance(self.operand, Tiles) else 1
+        unit = isinstance(self.operand, Tiles)
+        pieces = -(-self.depth * wide * self.bytes // (blocking.panel_bytes or _PANEL_BYTES)) if unit else 1
         self.pieces = min(pieces, self.steps)
         """That k is cut into."""
         self.direct = self._direct(variable("b", p.batch), variable("m", p.m), variable("k", p.k))
         self.columns = [(start, min(wide, p.n - start)) for start in range(0, p.n, wide)]
         self.vectors = [2 if width > lanes else 1 for _, width in self.columns]
         right_bytes = self.depth * self.bytes * p.n
-        self.ahead = callable(p.right) and right_bytes > _STREAMED_BYTES and self.tiles <= _FEW_TILES * self.threads
-        """Whether the next panel is fetched while one is multiplied."""
+        streamed = right_bytes > _STREAMED_BYTES and self.tiles <= _FEW_TILES * self.threads
+        self.ahead = callable(p.right) and (streamed if blocking.ahead is None else blocking.ahead)
+        self.block_bytes = blocking.block_bytes or (_UNIT_BLOCK_BYTES if unit else _BLOCK_BYTES)
 
     def phases(self) -> list[Phase]:
         """Work is shared by columns where there are more of them than rows: each thread then reads its own weights only."""
         p = self.p
         many = p.n > p.m and len(self.columns) >= 2 * self.threads
-        return self._by_columns() if callable(p.right) and p.batch == 1 and many else [self._by_rows()]
+        wanted = many if self.blocking.by_columns is None else self.blocking.by_columns
+        return self._by_columns() if callable(p.right) and p.batch == 1 and wanted else [self._by_rows()]
 
     def _constant_right(self) -> str:
         """Where the packed weights of a batch are, as a declaration."""
@@ -158,8 +184,7 @@ class _Writer:
         lines: list[str] = []
         if self.direct is None:
             left, lda, origin = "block", self.depth, "start"
-            block_bytes = _UNIT_BLOCK_BYTES if isinstance(self.operand, Tiles) else _BLOCK_BYTES
-            rows_in_block = max(self.rows, block_bytes // (self.bytes * self.depth))
+            rows_in_block = max(self.rows, self.block_bytes // (self.bytes * self.depth))
             block_tiles = -(-tiles // -(-p.m // rows_in_block))
             lines.append(f"{self.element} *restrict block = ({self.element} *)(own + {own});")
             own += (block_tiles + 1) * self.rows * self.depth * self.bytes

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
 from bricolage.backends.native import contraction, grouped, loops, winograd
 from bricolage.backends.native.body import Phase, Weights, indented, pointer
+from bricolage.backends.native.contraction import Blocking
 from bricolage.backends.native.functions import MATHS
 from bricolage.backends.native.fusion import Kernel, Plan, kernel_reads
 from bricolage.backends.native.isa import Isa
@@ -38,6 +41,18 @@ FLOAT32 = Arithmetic()
 
 
 @dataclass(frozen=True)
+class Choice:
+    """How one kernel is computed, where there is more than one way."""
+
+    tile: int | None = None
+    """Largest tile of Winograd's transformation, if not the one that the arithmetic allows; 0 for none."""
+    blocking: Blocking = Blocking()  # noqa: RUF009  # frozen
+
+
+USUAL = Choice()
+
+
+@dataclass(frozen=True)
 class Source:
     """The C of a region, and the constants that it reads."""
 
@@ -51,9 +66,17 @@ class Source:
     plan: Plan
 
 
-def generate(plan: Plan, isa: Isa, threads: int, arithmetic: Arithmetic = FLOAT32, *, timed: bool = False) -> Source:
-    """The library of a plan, for one instruction set and a number of threads. A `timed` one adds up what each kernel takes,
-    with a barrier behind every one."""
+def generate(
+    plan: Plan,
+    isa: Isa,
+    threads: int,
+    arithmetic: Arithmetic = FLOAT32,
+    choices: Mapping[int, Choice] = MappingProxyType({}),
+    *,
+    timed: bool = False,
+) -> Source:
+    """The library of a plan, for one instruction set and a number of threads. `choices` say how kernels, by number, are computed
+    if not as usual. A `timed` library adds up what each kernel takes, with a barrier behind every one."""
     weights = Weights()
     helpers: dict[str, str] = {}
     functions = _Functions(plan)
@@ -61,7 +84,7 @@ def generate(plan: Plan, isa: Isa, threads: int, arithmetic: Arithmetic = FLOAT3
     own = shared = 0
     since = _Since(plan)
     for number, kernel in enumerate(plan.kernels):
-        phases = _phases(kernel, plan, weights, isa, threads, arithmetic)
+        phases = _phases(kernel, plan, weights, isa, threads, arithmetic, choices.get(number, USUAL))
         sharing = any(phase.shared for phase in phases)
         for part, phase in enumerate(phases):
             helpers.update(phase.helpers)
@@ -150,15 +173,18 @@ def transform_of(root: Conv, plan: Plan, isa: Isa, threads: int, arithmetic: Ari
 
 
 def _phases(
-    kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, threads: int, arithmetic: Arithmetic
+    kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, threads: int, arithmetic: Arithmetic, choice: Choice
 ) -> list[Phase]:
+    operand, blocking = arithmetic.operand(isa), choice.blocking
+    if choice.tile is not None:
+        arithmetic = replace(arithmetic, tile=min(choice.tile, arithmetic.tile))
     match kernel.root:
         case Conv() if (transform := transform_of(kernel.root, plan, isa, threads, arithmetic)) is not None:
-            return winograd.winograd(kernel, plan, weights, isa, transform, arithmetic.operand(isa))
+            return winograd.winograd(kernel, plan, weights, isa, transform, operand, blocking.block_bytes)
         case Conv() if (phases := grouped.grouped(kernel, plan, weights, isa)) is not None:
             return phases
         case Conv() | MatMul():
-            return contraction.contraction(kernel, plan, weights, isa, threads, arithmetic.operand(isa))
+            return contraction.contraction(kernel, plan, weights, isa, threads, operand, blocking)
         case Softmax() | Normalise():
             return [Phase(loops.rows(kernel, plan, weights))]
         case Reduce():

@@ -115,11 +115,20 @@ def _cost(root: Conv, t: Transform | None, isa: Isa, threads: int, operand: Oper
     return products + transforms + (_STREAM_COST * weights if 4 * weights > _CACHE_BYTES else 0)
 
 
-def winograd(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, t: Transform, operand: Operand) -> list[Phase]:
+def winograd(
+    kernel: Kernel,
+    plan: Plan,
+    weights: Weights,
+    isa: Isa,
+    t: Transform,
+    operand: Operand,
+    block_bytes: int | None = None,
+) -> list[Phase]:
     """The phase of a convolution with its epilogue: blocks of tiles are transformed, multiplied, and transformed back."""
     root = kernel.root
     assert isinstance(root, Conv) and isinstance(root.weight, Constant)
-    return [_Writer(kernel, plan, weights, isa, t, root, root.weight.array, operand).phase()]
+    block = block_bytes or _CACHE_BYTES
+    return [_Writer(kernel, plan, weights, isa, t, root, root.weight.array, operand, block).phase()]
 
 
 @dataclass
@@ -132,6 +141,7 @@ class _Writer:
     root: Conv
     filters: np.ndarray
     operand: Operand
+    block_bytes: int
 
     def __post_init__(self) -> None:
         self.element, self.bytes = self.operand.element, self.operand.bytes
@@ -153,7 +163,7 @@ class _Writer:
         """Output channels, padded."""
         self.rows = rows = self.operand.rows(self.isa)
         per_tile = self.points * (self.bytes * self.depth + 4 * self.stored)
-        self.block = max(rows, _CACHE_BYTES // per_tile // rows * rows)
+        self.block = max(rows, self.block_bytes // per_tile // rows * rows)
         """Tiles that are done together."""
         self.tiles = images * math.prod(deep) * down * across
         self.image, *rest = unflatten(variable("p", self.tiles), (images, *deep, down, across))

@@ -1,0 +1,100 @@
+"""A short measured search for how each product is computed best: which cuts, and whether by Winograd's transformation.
+
+Rules of thumb decide first; every alternative changes one thing for all kernels. A library of each is built that takes the time of
+its kernels, and takes turns with the usual one; each kernel keeps the alternative that is clearly faster than the rule of thumb. So
+as many libraries are built as there are alternatives, however many kernels there are.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bricolage.backends.interface import RegionModel, Resources
+from bricolage.backends.native.build import write
+from bricolage.backends.native.contraction import Blocking
+from bricolage.backends.native.fusion import Plan
+from bricolage.backends.native.isa import Isa
+from bricolage.backends.native.kernel import NativeKernel, Stopwatch
+from bricolage.backends.native.library import USUAL, Arithmetic, Choice, generate
+
+_ROUNDS = 15
+"""Runs of each library."""
+_CLEARLY = 0.97
+"""Part of the usual time that an alternative may take to be chosen ..."""
+_OFTEN = 0.75
+"""... and part of the rounds in which it must be faster."""
+
+
+def alternatives(arithmetic: Arithmetic, isa: Isa) -> tuple[Choice, ...]:
+    """What is tried instead of the usual choice."""
+    kib = 1024
+    tried = [
+        Choice(blocking=Blocking(by_columns=True)),
+        Choice(blocking=Blocking(by_columns=False)),
+        Choice(blocking=Blocking(ahead=True)),
+        Choice(blocking=Blocking(ahead=False)),
+    ]
+    if arithmetic.parts and isa.matrix_unit:
+        sizes = [(384, 16), (1536, 16), (384, 64), (1536, 64), (768, 1 << 20)]
+        tried += [Choice(blocking=Blocking(block * kib, panel * kib)) for block, panel in sizes]
+    else:
+        tried += [Choice(blocking=Blocking(size * kib)) for size in (96, 384, 768)]
+    tried += [Choice(tile=tile) for tile in (0, 2) if tile < arithmetic.tile]
+    return tuple(tried)
+
+
+def choose(tried: Sequence[Choice], times: Sequence[tuple[np.ndarray, np.ndarray]]) -> Mapping[int, Choice]:
+    """What each kernel should do, where it is not the usual.
+
+    `times` are milliseconds [run, kernel] of the usual library and of an alternative that took turns with it, for each of
+    `tried`. An alternative must be faster than the usual choice on the whole, and in most of the rounds.
+    """
+    found: dict[int, Choice] = {}
+    best: dict[int, float] = {}
+    for choice, (usual, other) in zip(tried, times, strict=True):
+        share = np.median(other, axis=0) / np.median(usual, axis=0)
+        often = np.mean(other < usual, axis=0) > _OFTEN
+        for kernel in np.flatnonzero((share < _CLEARLY) & often):
+            if share[kernel] < best.get(int(kernel), 1.0):
+                best[int(kernel)], found[int(kernel)] = float(share[kernel]), choice
+    return found
+
+
+def search(
+    region: RegionModel, planned: Plan, isa: Isa, arithmetic: Arithmetic, resources: Resources
+) -> Mapping[int, Choice]:
+    """What each kernel should do, where it is not the usual: measured now.
+
+    Raises:
+        Refused: the C does not compile.
+    """
+    numbers, threads = range(len(planned.kernels)), resources.threads
+
+    def built(choice: Choice, folder: Path) -> tuple[str, Stopwatch] | None:
+        source = generate(planned, isa, threads, arithmetic, dict.fromkeys(numbers, choice), timed=True)
+        if source.text in texts:
+            return None
+        write(source, isa, arithmetic, folder)
+        return source.text, Stopwatch(NativeKernel(region, folder, resources), len(numbers))
+
+    texts: set[str] = set()
+    tried: list[Choice] = []
+    times: list[tuple[np.ndarray, np.ndarray]] = []
+    with tempfile.TemporaryDirectory(prefix="bricolage-native-") as first:
+        usual = built(USUAL, Path(first))
+        assert usual is not None
+        texts.add(usual[0])
+        for choice in alternatives(arithmetic, isa):
+            with tempfile.TemporaryDirectory(prefix="bricolage-native-") as second:
+                other = built(choice, Path(second))
+            if other is None:
+                continue
+            texts.add(other[0])
+            turns = [(usual[1].run(), other[1].run()) for _ in range(_ROUNDS)]
+            tried.append(choice)
+            times.append((np.array([own for own, _ in turns]), np.array([its for _, its in turns])))
+    return choose(tried, times)
