@@ -10,7 +10,7 @@ import pytest
 
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import ISA_VARIABLE, Native
-from bricolage.backends.native.fusion import plan
+from bricolage.backends.native.fusion import Narrow, plan
 from bricolage.backends.native.isa import available
 from bricolage.backends.native.lowering import lower
 from bricolage.errors import Refused
@@ -113,15 +113,39 @@ def test_only_what_products_alone_read_is_stored_in_bfloat16(tmp_path: Path) -> 
     )
     infer(model.model)
     inputs, outputs = lower(model.model)
-    assert [kernel.target.dtype for kernel in plan(inputs, outputs, bfloat16=True).kernels] == [
-        "bfloat16",
-        "float32",
-        "float32",
-    ]
-    assert {kernel.target.dtype for kernel in plan(inputs, outputs).kernels} == {"float32"}
+
+    def stored(narrow: Narrow) -> list[str]:
+        return [kernel.target.dtype for kernel in plan(inputs, outputs, narrow).kernels]
+
+    assert stored("operands") == ["bfloat16", "float32", "float32"]
+    assert stored("everything") == ["bfloat16", "bfloat16", "float32"]
+    assert stored("nothing") == ["float32"] * 3
     x = regions.noise(8, 16, seed=3)
-    found = regions.answer(Native(), model, x, variant="bf16", resources=Resources(threads=2))
-    assert 1e-5 < regions.error(found, regions.reference(model, x)) < 1e-2
+    for variant in ("bf16", "bf16-stored"):
+        found = regions.answer(Native(), model, x, variant=variant, resources=Resources(threads=2))
+        assert 1e-5 < regions.error(found, regions.reference(model, x)) < 1e-2
+
+
+@pytest.mark.parametrize(
+    ("groups", "channels"), [(64, 64), (16, 64), (2, 64), (4, 72)], ids=["depthwise", "small", "large", "odd"]
+)
+def test_grouped_convolutions_read_what_is_stored_in_bfloat16(groups: int, channels: int, tmp_path: Path) -> None:
+    model = regions.region(
+        tmp_path,
+        f"""
+        a = Conv (x, u)
+        b = Conv <group = {groups}, pads = [1, 1, 1, 1]> (a, v)
+        y = Conv (b, w)
+        """,
+        "float[1, 16, 13, 11] x",
+        "float[1, 16, 13, 11] y",
+        u=regions.noise(channels, 16, 1, 1),
+        v=regions.noise(channels, channels // groups, 3, 3, seed=1),
+        w=regions.noise(16, channels, 1, 1, seed=2),
+    )
+    x = regions.noise(1, 16, 13, 11, seed=3)
+    found = regions.answer(Native(), model, x, variant="bf16-stored", resources=Resources(threads=2))
+    assert 1e-5 < regions.error(found, regions.reference(model, x)) < 2e-2
 
 
 def test_attention_and_concatenations_stay_close(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_the_code_compiles_for_the_real_unit(parts: int, tmp_path: Path) -> None
     model, _ = product(tmp_path, 70, 2100, 80)
     infer(model.model)
     arithmetic = Arithmetic(parts=parts)
-    source = generate(plan(*lower(model.model), bfloat16=parts == 1), AMX, 2, arithmetic)
+    source = generate(plan(*lower(model.model), "operands" if parts == 1 else "nothing"), AMX, 2, arithmetic)
     assert "_tile_dpbf16ps" in source.text
     toolchain.build(source.text, flags_of(AMX, arithmetic), tmp_path / "region.so", "native")
     assert hasattr(ctypes.CDLL(str(tmp_path / "region.so")), "region_run")

@@ -31,7 +31,7 @@ def planned(
         inputs, outputs = lower(region.model, origins)
     except NoRule as reason:
         raise Refused(backend=TITLE, reason=str(reason)) from reason
-    found = plan(inputs, outputs, bfloat16=arithmetic.parts == 1)
+    found = plan(inputs, outputs, arithmetic.stores)
     tile, roots = arithmetic.tile, [kernel.root for kernel in found.kernels]
     if arithmetic.parts and not any(isinstance(root, (Conv, MatMul)) for root in roots):
         raise Refused(backend=TITLE, reason="the region has no products, which are what bfloat16 is for")

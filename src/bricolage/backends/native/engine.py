@@ -52,8 +52,9 @@ _VARIANTS = {
     "f32": FLOAT32,
     "f32-winograd2": Arithmetic(tile=2),
     "f32-winograd4": Arithmetic(tile=4),
-    "bf16": Arithmetic(parts=1),
-    "bf16-winograd2": Arithmetic(tile=2, parts=1),
+    "bf16": Arithmetic(parts=1, stores="operands"),
+    "bf16-winograd2": Arithmetic(tile=2, parts=1, stores="operands"),
+    "bf16-stored": Arithmetic(parts=1, stores="everything"),
     "bf16x3": Arithmetic(parts=2),
     "bf16x6": Arithmetic(parts=3),
 }

@@ -12,7 +12,8 @@ ReLU for the convolution that follows): no pass of its own reads the result agai
 An assembly (a concatenation, say) is no kernel: its parts are stored where they belong in its buffer.
 
 Where products round their operands to bfloat16, a tensor that nothing but products read is stored so from the start. What sums
-and normalisations read stays float32: residual streams lose nothing on their way through a network.
+and normalisations read stays float32, so that residual streams lose nothing on their way through a network; or everything in
+between is stored in bfloat16, which halves the traffic of networks that can bear it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from bricolage.backends.native.functions import EXPENSIVE
 from bricolage.backends.native.indexing import row_major
@@ -122,15 +124,19 @@ class Plan:
         return start, start + self.arena_sizes.get(number, 0)
 
 
-def plan(inputs: Sequence[Node], outputs: Sequence[Node], bfloat16: bool = False) -> Plan:
-    """The fused kernels that compute `outputs`; with `bfloat16`, for products that round their operands."""
-    return _Planner(inputs, outputs, bfloat16).plan()
+Narrow = Literal["nothing", "operands", "everything"]
+"""What is stored in bfloat16: nothing, what only products read, or all float32 tensors between kernels."""
+
+
+def plan(inputs: Sequence[Node], outputs: Sequence[Node], narrow: Narrow = "nothing") -> Plan:
+    """The fused kernels that compute `outputs`."""
+    return _Planner(inputs, outputs, narrow).plan()
 
 
 class _Planner:
-    def __init__(self, inputs: Sequence[Node], outputs: Sequence[Node], bfloat16: bool) -> None:
+    def __init__(self, inputs: Sequence[Node], outputs: Sequence[Node], narrow: Narrow) -> None:
         self.result = Plan(inputs, outputs)
-        self.bfloat16 = bfloat16
+        self.narrow = narrow
         self.nodes = reachable(outputs)
         self.users: dict[Node, list[Node]] = defaultdict(list)
         for node in self.nodes:
@@ -320,7 +326,8 @@ class _Planner:
 
     def _new(self, node: Node) -> Buffer:
         self.homes += 1
-        dtype = "bfloat16" if self.bfloat16 and node.dtype == "float32" and self._only_multiplied(node) else node.dtype
+        wanted = self.narrow == "everything" or (self.narrow == "operands" and self._only_multiplied(node))
+        dtype = "bfloat16" if wanted and node.dtype == "float32" else node.dtype
         return Buffer(("arena", self.homes - 1), node.shape, dtype, self.strides(node.shape))
 
     def _only_multiplied(self, node: Node, but: Node | None = None) -> bool:

@@ -103,7 +103,7 @@ class _Writer:
         column = self._spot(len(self.outer), self.x, 0)
         j = variable("j", lanes if together else self.inputs)
         found = trace(self.root.source, (self.image, self._first_input + j, *outer, column), self.plan)
-        return found is not None and found[0].dtype == "float32" and step_of(found[1], j) == 1
+        return found is not None and found[0].dtype in ("float32", "bfloat16") and step_of(found[1], j) == 1
 
     @property
     def _first_input(self) -> Index:
@@ -194,13 +194,15 @@ class _Writer:
             found = trace(root.source, (self.image, self._first_input, *spots, column), self.plan)
             assert found is not None
             where = f"{pointer(found[0])} + {found[1].c()}"
+            narrow = found[0].dtype == "bfloat16"
+            whole = f"(vec)load_narrow({where})" if narrow else f"load({where})"
             if self.outputs >= lanes:
-                load = f"({where})[i] - zero"
+                load = (f"nat_widen(({where})[i])" if narrow else f"({where})[i]") + " - zero"
             elif self.inputs == 1:
-                load = f"load({where})"
+                load = whole
             else:
                 own = ", ".join(str(lane - lane % self.inputs + int(i)) for lane in range(lanes))
-                load = f"nat_shuffle(load({where}), {own})"
+                load = f"nat_shuffle({whole}, {own})"
             outside = tests_of(column, root.source.shape[-1]) if edge else []
             value = f"{' && '.join(outside)} ? (vec)({load}) : zero" if outside else load
             lines.append(f"{{ const vec v = {value}; {' '.join(f'acc{r} += v * w{k};' for r, k in uses)} }}")

@@ -13,7 +13,7 @@ from bricolage.backends.native import contraction, grouped, loops, winograd
 from bricolage.backends.native.body import Phase, Weights, indented, pointer
 from bricolage.backends.native.contraction import Blocking
 from bricolage.backends.native.functions import MATHS
-from bricolage.backends.native.fusion import Kernel, Plan, kernel_reads
+from bricolage.backends.native.fusion import Kernel, Narrow, Plan, kernel_reads
 from bricolage.backends.native.isa import Isa
 from bricolage.backends.native.matrix_unit import tiles
 from bricolage.backends.native.panels import PAIRS, SINGLES, Operand
@@ -29,6 +29,9 @@ class Arithmetic:
     """3×3 convolutions may be done by Winograd's transformation with tiles of up to so many outputs a side."""
     parts: int = 0
     """Operands are float32 (0), rounded to bfloat16 (1), or sums of two or three bfloat16; sums are float32."""
+
+    stores: Narrow = "nothing"
+    """What is stored in bfloat16."""
 
     def operand(self, isa: Isa) -> Operand:
         """How the operands of products are stored and multiplied. More than one part takes a matrix unit."""
