@@ -81,11 +81,13 @@ def contraction(
     """The phases of a matrix product or convolution with its epilogue."""
     root = kernel.root
     assert isinstance(root, (MatMul, Conv))
-    return _Writer(kernel, plan, weights, isa, threads, product(root, isa.lanes), operand, blocking).phases()
+    return Writer(kernel, plan, weights, isa, threads, product(root, isa.lanes), operand, blocking).phases()
 
 
 @dataclass
-class _Writer:
+class Writer:
+    """C of one product."""
+
     kernel: Kernel
     plan: Plan
     weights: Weights
@@ -124,7 +126,7 @@ class _Writer:
         wanted = many if self.blocking.by_columns is None else self.blocking.by_columns
         return self._by_columns() if callable(p.right) and p.batch == 1 and wanted else [self._by_rows()]
 
-    def _constant_right(self) -> str:
+    def constant_right(self) -> str:
         """Where the packed weights of a batch are, as a declaration."""
         p, lanes = self.p, self.isa.lanes
         offset = self.weights.add(
@@ -139,13 +141,13 @@ class _Writer:
         """Rows are packed together first, where they must be; then each thread multiplies all of them with its panels."""
         p = self.p
         phases: list[Phase] = []
-        right = self._constant_right()
+        right = self.constant_right()
         if self.direct is None:
             pack = [
                 *shares(p.m),
                 "const long b = 0;",
                 f"{self.element} *restrict block = ({self.element} *)shared;",
-                *self._pack_rows("begin", "end", "0"),
+                *self.pack_rows("begin", "end", "0"),
             ]
             phases.append(Phase(pack, shared=p.m * self.depth * self.bytes))
         left, lda = self.direct if self.direct is not None else (f"(const {self.element} *)shared", self.depth)
@@ -176,11 +178,9 @@ class _Writer:
         own = 0
         pack_right: list[str] = []
         if callable(p.right):
-            right = self._constant_right()
+            right = self.constant_right()
         else:
-            own = -(-sum(self.vectors) * self.isa.lanes * self.depth * self.bytes // 64) * 64
-            right = f"{self.element} *restrict right = ({self.element} *)own;"
-            pack_right = self._pack_right()
+            own, right, pack_right = self.right_bytes, self.packed_right(0), self.pack_right()
         lines: list[str] = []
         if self.direct is None:
             left, lda, origin = "block", self.depth, "start"
@@ -195,11 +195,7 @@ class _Writer:
             block_tiles = min(block_tiles, -(-_SUMS_BYTES // self._sums_bytes(1)))
             lines += self._sums(own)
             own += self._sums_bytes(block_tiles)
-        over_columns = [
-            f"for (long panel = 0; panel < {len(self.columns)}; panel++) {{",
-            *indented(self._panel(self._tiles("first", "last", left, lda, origin))),
-            "}",
-        ]
+        over_columns = self.over_panels("first", "last", left, lda, origin)
         work = [
             f"for (long first = low; first < high; first += {block_tiles}) {{",
             f"  const long last = first + {block_tiles} < high ? first + {block_tiles} : high;",
@@ -207,7 +203,7 @@ class _Writer:
         if self.direct is None:
             work += [
                 f"  const long start = {p.m}L * first / {tiles}, stop = {p.m}L * last / {tiles};",
-                *indented(self._pack_rows("start", "stop", "start")),
+                *indented(self.pack_rows("start", "stop", "start")),
             ]
         work += [*indented(over_columns), "}"]
         if p.batch >= self.threads and p.batch > 1:
@@ -227,6 +223,24 @@ class _Writer:
             ]
         return Phase(self.operand.prepared(self.most, lines), own=own, helpers=self.helpers)
 
+    @property
+    def right_bytes(self) -> int:
+        """Of all panels of a batch."""
+        return -(-sum(self.vectors) * self.isa.lanes * self.depth * self.bytes // 64) * 64
+
+    def packed_right(self, offset: int) -> str:
+        """Declares where a thread packs its panels: `offset` bytes from the start of its own memory."""
+        return f"{self.element} *restrict right = ({self.element} *)(own + {offset});"
+
+    def over_panels(self, first: str, last: str, left: str, lda: int, origin: str) -> list[str]:
+        """Multiplies the tiles from `first` to `last` with all panels, and stores what becomes of them. The rows of `left` are
+        `lda` apart; its first is row `origin`."""
+        return [
+            f"for (long panel = 0; panel < {len(self.columns)}; panel++) {{",
+            *indented(self._panel(self._tiles(first, last, left, lda, origin))),
+            "}",
+        ]
+
     def _direct(self, b: Index, i: Index, kk: Index) -> tuple[str, int] | None:
         """Pointer to row 0 of A as C, and the distance of its rows, if its elements lie in memory as rows."""
         node, place, guards = self.p.left(b, i, kk)
@@ -244,7 +258,7 @@ class _Writer:
         origin = index.substitute(dict.fromkeys((*i.variables, *kk.variables), ZERO))
         return f"({pointer(buffer)} + {origin.c()})", m_step
 
-    def _pack_rows(self, start: str, stop: str, origin: str) -> list[str]:
+    def pack_rows(self, start: str, stop: str, origin: str) -> list[str]:
         """Copies rows of A to `block`, row `origin` first."""
         p = self.p
         m = variable("m", p.m)
@@ -262,17 +276,17 @@ class _Writer:
         tests = [t for index, extent in guards for t in tests_of(index, extent)]
         inner = [f"{self.element} *restrict to = {run};"]
         if tests:
-            zero = self._zeros("to", 0, p.runs[-1])
+            zero = self.zeros("to", 0, p.runs[-1])
             inner += [f"if ({' && '.join(tests)}) {{", *indented(copy), "} else {", *indented(zero), "}"]
         else:
             inner += copy
         lines = nested("t", p.runs[:-1], inner)
-        lines += self._zeros(f"block + (m - {origin}) * {self.depth}", p.k, self.depth // self.operand.parts)
+        lines += self.zeros(f"block + (m - {origin}) * {self.depth}", p.k, self.depth // self.operand.parts)
         if p.m == 1:
             return ["{", *indented(["const long m = 0; (void)m;", *lines]), "}"]
         return [f"for (long m = {start}; m < {stop}; m++) {{", *indented(lines), "}"]
 
-    def _zeros(self, at: str, start: int, stop: int) -> list[str]:
+    def zeros(self, at: str, start: int, stop: int) -> list[str]:
         """Fills elements of a packed row, of each of its parts."""
         part = self.depth // self.operand.parts
         return [
@@ -288,9 +302,13 @@ class _Writer:
         if found is not None and found[0].dtype == "bfloat16":
             return [f"to[{at}] = {pointer(found[0])}[{found[1].c()}];"]
         value = body.value(node, place)
+        return [*body.lines, *self.kept(value, at, part)]
+
+    def kept(self, value: str, at: str, part: int) -> list[str]:
+        """Statements that store a float at `to[at]` as an operand, its parts `part` apart."""
         if self.operand.parts == 1:
-            return [*body.lines, f"to[{at}] = nat_narrow({value});" if narrow else f"to[{at}] = {value};"]
-        lines = [*body.lines, f"float rest = {value};"]
+            return [f"to[{at}] = nat_narrow({value});" if self.operand.dtype == "bfloat16" else f"to[{at}] = {value};"]
+        lines = [f"float rest = {value};"]
         for number in range(self.operand.parts):
             lines.append(f"const uint16_t part{number} = nat_narrow(rest);")
             lines.append(f"to[{at} + {number * part}] = part{number};")
@@ -298,7 +316,7 @@ class _Writer:
                 lines.append(f"rest -= nat_widen(part{number});")
         return lines
 
-    def _pack_right(self) -> list[str]:
+    def pack_right(self) -> list[str]:
         """Copies B of one batch to panels, padded with zeros."""
         lanes, columns = self.isa.lanes, self.columns
         full = sum(1 for _, width in columns if width == 2 * lanes)

@@ -4,7 +4,7 @@ Every kernel is built around one *root*: a contraction, a reduction, a row opera
 gathers and element-wise functions in front of a root are computed where it reads (its prologue). Behind it, element-wise
 functions are absorbed as long as no other kernel needs what lies in between (its epilogue): a chain, or a diamond that comes
 together again. In DNNFusion's words (PLDI'21, table 3), all green cells and those yellow ones that move or compute nothing
-twice; Many-to-Many roots are never joined with each other.
+twice; of Many-to-Many roots, only the two products of an attention are joined, with the softmax between them.
 
 A kernel also stores what element-wise functions make of its result where both are needed in memory (a residual stream, and its
 ReLU for the convolution that follows): no pass of its own reads the result again.
@@ -47,6 +47,8 @@ from bricolage.runtime.buffers import Lifetime, assign_offsets
 
 ROOTS = (Conv, MatMul, Reduce, Softmax, Normalise)
 _LARGEST_DIAMOND = 16
+_WIDEST_SCORES = 4096
+"""Columns of a softmax between two products up to which some rows of it stay in a second-level cache."""
 _CHEAP_ELEMENTS = 2048
 """Tensors up to this size are computed again rather than stored, if nothing in them is expensive."""
 
@@ -81,6 +83,8 @@ class Kernel:
     """Views between the root and the result, the first behind the root first."""
     beside: tuple[tuple[Node, Buffer], ...] = ()
     """What is computed from the result element by element, and stored too."""
+    before: tuple[MatMul, Softmax] | None = None
+    """Of an attention, whose root is the second product: the first one and the softmax, which are stored nowhere."""
 
     @property
     def stores(self) -> tuple[tuple[Node, Buffer], ...]:
@@ -95,6 +99,8 @@ class Kernel:
     @property
     def kind(self) -> str:
         """What the kernel is built around, in one word."""
+        if self.before is not None:
+            return "attention"
         return type(self.root).__name__.lower() if self.root is not None else "elementwise"
 
     def place_of_result(self, place: Place) -> Place:
@@ -149,11 +155,13 @@ class _Planner:
     def plan(self) -> Plan:
         absorbed, ends = self._epilogues()
         stored = self._stored(absorbed, ends)
+        attentions = self._attentions(stored, ends)
         self._place_buffers(stored)
         for node in self.nodes:
             if node in stored and not isinstance(node, Assembly):
                 root, path = ends.get(node, (None, ()))
-                self.result.kernels.append(Kernel(node, self.result.buffers[node], root, path))
+                before = attentions.get(root) if root is not None else None
+                self.result.kernels.append(Kernel(node, self.result.buffers[node], root, path, before=before))
             if isinstance(node, Assembly) and node in stored:
                 self._copies(node)
         self._outputs()
@@ -193,6 +201,32 @@ class _Planner:
             inside |= diamond[1]
             end = diamond[0]
         return end, tuple(path), inside
+
+    def _attentions(
+        self, stored: set[Node], ends: Mapping[Node, tuple[Node, tuple[View, ...]]]
+    ) -> dict[Node, tuple[MatMul, Softmax]]:
+        """Products of a softmax of a product, by the second product. What lies in between is no longer `stored`: the kernel of
+        the second product computes it a few rows at a time."""
+        found: dict[Node, tuple[MatMul, Softmax]] = {}
+        for second in self.nodes:
+            if not isinstance(second, MatMul) or not isinstance(softmax := second.left, Softmax):
+                continue
+            scores = softmax.source
+            first, path = ends.get(scores, (scores, ()))
+            inside = (scores, softmax)
+            if (
+                isinstance(first, MatMul)
+                and not path
+                and first.shape == softmax.shape
+                and softmax.shape[:-1] == second.shape[:-1]
+                and softmax.shape[-1] <= _WIDEST_SCORES
+                and ends.get(softmax, (softmax, ()))[0] is softmax
+                and stored.issuperset(inside)
+                and all(len(self.users[node]) == 1 and node not in self.result.outputs for node in inside)
+            ):
+                found[second] = first, softmax
+                stored.difference_update(inside)
+        return found
 
     def _leads_on(self, view: View) -> bool:
         """Whether absorbing a view lets something behind it in: a stored result, or element-wise work."""

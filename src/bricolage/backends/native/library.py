@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from bricolage.backends.native import contraction, grouped, loops, winograd
+from bricolage.backends.native import attention, contraction, grouped, loops, winograd
 from bricolage.backends.native.body import Phase, Weights, indented, pointer
 from bricolage.backends.native.contraction import Blocking
 from bricolage.backends.native.functions import MATHS
@@ -186,6 +186,8 @@ def _phases(
             return winograd.winograd(kernel, plan, weights, isa, transform, operand, blocking.block_bytes)
         case Conv() if (phases := grouped.grouped(kernel, plan, weights, isa)) is not None:
             return phases
+        case MatMul() if kernel.before is not None:
+            return [attention.attention(kernel, plan, weights, isa, threads, operand)]
         case Conv() | MatMul():
             return contraction.contraction(kernel, plan, weights, isa, threads, operand, blocking)
         case Softmax() | Normalise():

@@ -200,6 +200,23 @@ def _side_by_side(root: Reduce, kept: Sequence[int], plan: Plan) -> int | None:
 # --- rows -----------------------------------------------------------------------------------------------------------
 
 
+SOFTMAX = "(row[i] * scale)"
+"""An element of a softmax as C, after `exponentials`."""
+
+
+def exponentials(width: int) -> list[str]:
+    """Makes exponentials of `row`, and `scale`, which makes a softmax of them."""
+    return [
+        "float top = -__builtin_inff();",
+        "#pragma omp simd reduction(max:top)",
+        f"for (long i = 0; i < {width}; i++) top = row[i] > top ? row[i] : top;",
+        "float sum = 0.0f;",
+        "#pragma omp simd reduction(+:sum)",
+        f"for (long i = 0; i < {width}; i++) {{ const float e = nat_exp(row[i] - top); row[i] = e; sum += e; }}",
+        "const float scale = 1.0f / sum;",
+    ]
+
+
 def rows(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     """A softmax or a normalisation: each row is read once into a thread's own memory, and written once."""
     root = kernel.root
@@ -210,16 +227,8 @@ def rows(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     body = Body(plan, weights, kernel.targets)
     element = body.value(root.source, place)
     if isinstance(root, Softmax):
-        found = "(row[i] * scale)"
-        middle = [
-            "float top = -__builtin_inff();",
-            "#pragma omp simd reduction(max:top)",
-            f"for (long i = 0; i < {width}; i++) top = row[i] > top ? row[i] : top;",
-            "float sum = 0.0f;",
-            "#pragma omp simd reduction(+:sum)",
-            f"for (long i = 0; i < {width}; i++) {{ const float e = nat_exp(row[i] - top); row[i] = e; sum += e; }}",
-            "const float scale = 1.0f / sum;",
-        ]
+        found = SOFTMAX
+        middle = exponentials(width)
     else:
         found = "((row[i] - mean) * scale)"
         middle = [
