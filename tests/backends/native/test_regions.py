@@ -65,6 +65,19 @@ def test_padding_of_pools_in_either_layout(pool: str, first: str, tmp_path: Path
     assert regions.error(regions.answer(Native(), model, x, resources=Resources(threads=2)), [expected]) < BOUND
 
 
+def test_a_reduction_over_nothing_but_extents_of_one_with_work_before_and_behind_it(tmp_path: Path) -> None:
+    model = regions.region(
+        tmp_path,
+        "a = Tanh (x) \n b = ReduceMean (a, axes) \n y = Elu (b)",
+        "float[3, 1, 1] x",
+        "float[3, 1, 1] y",
+        axes=np.int64([1, 2]),
+    )
+    x = regions.noise(3, 1, 1)
+    expected = evaluate(model.model, {"x": x}, dtype=np.float64)["y"]
+    assert regions.error(regions.answer(Native(), model, x, resources=Resources(threads=2)), [expected]) < BOUND
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(50))
 def test_many_random_regions(block: int, tmp_path: Path) -> None:

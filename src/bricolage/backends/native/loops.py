@@ -134,6 +134,8 @@ def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
                 *indented(lines),
                 "}",
             ]
+        if lines is inmost:  # nothing to loop over; the names in it are its own
+            lines = ["{", *indented(lines), "}"]
         inside = [f"{C_TYPES[root.dtype]} total = {start};", *lines, *stored]
     else:
         extent = root.shape[side]
