@@ -78,33 +78,34 @@ class Result:
         return f"{self.precision}, {self.isa}" if self.isa else self.precision
 
     @property
-    def best_other(self) -> Contestant:
-        """The fastest single backend that is not our own engine: of those in the race, if there is one, since times from
-        elsewhere may be from another hour."""
+    def best_other(self) -> Contestant | None:
+        """The fastest single backend that is not our own engine and keeps to the instruction set: of those in the race, if
+        there is one, since times from elsewhere may be from another hour. None where no such backend has a time."""
         return self._best([c for c in self.singles if c.name.split()[0] not in (_OWN, *self.unkept)])
 
-    def _best(self, among: Sequence[Contestant]) -> Contestant:
+    def _best(self, among: Sequence[Contestant]) -> Contestant | None:
         timed = [c for c in among if c.median_ms is not None]
         raced = [c for c in timed if c.speedup is not None]
-        return min(raced or timed, key=lambda c: c.median_ms or 0.0)
+        return min(raced or timed, key=lambda c: c.median_ms or 0.0, default=None)
 
     @property
     def alone(self) -> float | None:
-        """Our own engine alone over the best other tool; None where it does not run the whole network."""
-        own = [c for c in self.singles if c.name.split()[0] == _OWN and c.median_ms is not None]
-        if not own:
+        """Our own engine alone over the best other tool; None where one of them has no time."""
+        ours, other = self._best([c for c in self.singles if c.name.split()[0] == _OWN]), self.best_other
+        if ours is None or other is None:
             return None
-        ours, other = self._best(own), self.best_other
         if ours.speedup is not None and other.speedup is not None:
             return ours.speedup / other.speedup
         assert ours.median_ms is not None and other.median_ms is not None
         return other.median_ms / ours.median_ms
 
     @property
-    def gain(self) -> tuple[float, float, float]:
+    def gain(self) -> tuple[float, float, float] | None:
         """bricolage over the best other tool with its 95 % interval. Where the best single backend is our own engine, the
         intervals of both ratios to it are put together, which makes them wider than they are."""
         other = self.best_other
+        if other is None:
+            return None
         if other.name == self.best_single:
             return self.ratio, *self.ratio_ci
         if other.speedup is None or other.speedup_ci is None:  # out of reach, so not in the race: as `optimize` saw it
@@ -201,12 +202,13 @@ def table(results: Sequence[Result]) -> str:
         "|---|---|---|---:|---|---|---|---:|---|---:|---:|---:|---:|",
     ]
     for r in results:
-        gain, low, high = r.gain
+        other, gain = "| | | ", r.gain
+        if r.best_other is not None and gain is not None:
+            other = f"| {r.best_other.name} | {r.best_other.median_ms:.3g} | **{gain[0]:.3f}** [{gain[1]:.3f}, {gain[2]:.3f}] "
         lines.append(
             f"| {r.workload} | {r.regime} | {r.shipped}{f' ({r.regions} regions)' if r.regions > 1 else ''} "
             f"| {r.bricolage_ms:.3g} | {r.best_single} | {r.ratio:.3f} [{r.ratio_ci[0]:.3f}, {r.ratio_ci[1]:.3f}] "
-            f"| {r.best_other.name} | {r.best_other.median_ms:.3g} | **{gain:.3f}** [{low:.3f}, {high:.3f}] "
-            f"| {'' if r.alone is None else f'{r.alone:.3f}'} | {r.error:.1e} | {r.floor_ms:.3g} | {r.optimize_s:.0f} |"
+            f"{other}| {'' if r.alone is None else f'{r.alone:.3f}'} | {r.error:.1e} | {r.floor_ms:.3g} | {r.optimize_s:.0f} |"
         )
     return "\n".join(lines)
 
@@ -238,7 +240,7 @@ def averages(results: Sequence[Result]) -> str:
     ]
     for rows in _by_regime(results):
         six = [r for r in rows if workloads()[r.workload].family == "six"]
-        shipped = [[r.gain[0] for r in group] for group in (six, rows)]
+        shipped = [[r.gain[0] for r in group if r.gain is not None] for group in (six, rows)]
         alone = [[r.alone for r in group if r.alone is not None] for group in (six, rows)]
         cells = [f"{statistics.geometric_mean(g):.2f} ({len(g)})" if g else "" for g in (*shipped, *alone)]
         lines.append(f"| {rows[0].regime} | {' | '.join(cells)} |")
