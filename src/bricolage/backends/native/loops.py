@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from bricolage.backends.native.body import (
+    OUTER,
     Body,
     Weights,
     epilogue,
@@ -60,6 +61,7 @@ def elementwise(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     for name, extent in (("i", inner), ("w", middle)):
         if extent > 1:
             lines = [
+                *([OUTER] if body.guarded else []),
                 "#pragma GCC ivdep",
                 f"for (long {name} = 0; {name} < {extent}; {name}++) {{",
                 *indented(lines),
