@@ -78,6 +78,35 @@ def test_a_reduction_over_nothing_but_extents_of_one_with_work_before_and_behind
     assert regions.error(regions.answer(Native(), model, x, resources=Resources(threads=2)), [expected]) < BOUND
 
 
+@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
+@pytest.mark.parametrize(
+    ("shape", "pads", "out"),
+    [((7, 2, 1), [1, 0, 0, 2, 0, 0], (10, 2, 1)), ((1, 16, 5, 7), [0, 0, 2, 0, 1, 1, 2, 2], (2, 17, 9, 9))],
+    ids=["short rows", "images"],
+)
+def test_padding_where_the_compiler_might_vectorise_around_it(
+    shape: tuple[int, ...],
+    pads: list[int],
+    out: tuple[int, ...],
+    isa: object,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """GCC 12 reads zeros in place of some elements there, if it may."""
+    monkeypatch.setenv(ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
+    model = regions.region(
+        tmp_path,
+        "y = Pad (x, pads, half)",
+        f"float{list(shape)} x",
+        f"float{list(out)} y",
+        pads=np.int64(pads),
+        half=np.float32(0.5),
+    )
+    x = regions.noise(*shape)
+    (found,) = regions.answer(Native(), model, x)
+    assert np.array_equal(found, regions.reference(model, x)[0])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(50))
 def test_many_random_regions(block: int, tmp_path: Path) -> None:
