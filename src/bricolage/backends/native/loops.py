@@ -117,6 +117,7 @@ def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     body = Body(plan, weights, kernel.targets)
     element = body.value(source, spot)
     total = "total[i - base]" if side is not None else "total"
+    alone = [OUTER] if body.guarded or tests else []
     step = [*body.lines, f"{total} = {_STEP[root.kind].format(total, element)};"]
     whole = f"({total} * {literal(1.0 / root.divisor, 'float32')})" if root.kind == "mean" else total
     stored = epilogue(kernel, plan, weights, tuple(stays), whole)
@@ -138,7 +139,7 @@ def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
             ]
         if lines is inmost:  # nothing to loop over; the names in it are its own
             lines = ["{", *indented(lines), "}"]
-        inside = [f"{C_TYPES[root.dtype]} total = {start};", *lines, *stored]
+        inside = [*alone, f"{C_TYPES[root.dtype]} total = {start};", *lines, *stored]
     else:
         extent = root.shape[side]
         # Said to be vectorised on its own, since GCC 12 makes wrong code of the loop over guarded taps around it.
@@ -238,6 +239,7 @@ def rows(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
             f" + {literal(root.epsilon, 'float32')});",
         ]
     inside = [
+        *([OUTER] if body.guarded else []),
         f"float row[{width}];",
         "#pragma GCC ivdep",
         f"for (long i = 0; i < {width}; i++) {{",
