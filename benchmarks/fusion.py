@@ -5,7 +5,8 @@
 Operators are those of the prepared graph (constants folded, batch norms as they stand). Counted are, for the native engine, its
 fused kernels; for ONNX Runtime, the nodes of its optimised graph at level all; for OpenVINO, the nodes of its execution graph
 without parameters, results, and what depends on constants only; for Inductor, the calls in the code that it generates. Bytes
-are what is read and written, weights included: by the operators one by one, and by the fused kernels.
+moved are what is read and written, weights included: by the operators one by one, and by the fused kernels. Intermediate
+results are what lies in memory between two operators, or between two fused kernels, each tensor counted once.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import math
 import re
 import sys
 import tempfile
@@ -21,6 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import onnx
+import onnx_ir as ir
 
 from benchmarks.latency import select
 from benchmarks.workloads import export, workloads
@@ -29,10 +32,10 @@ from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.anatomy import kernels_of
 from bricolage.backends.native.fusion import plan
 from bricolage.backends.native.lowering import lower
-from bricolage.backends.native.tensors import Node
+from bricolage.backends.native.tensors import STORED_BYTES, Node
 from bricolage.frontends import to_model
 from bricolage.graph.extract import region_file, share_weights
-from bricolage.graph.graph import describe
+from bricolage.graph.graph import Graph, describe
 from bricolage.graph.prepare import infer, prepare
 
 _INDUCTOR_CALL = re.compile(
@@ -52,6 +55,9 @@ class Row:
     inductor: int | None
     mb_before: float
     mb_after: float
+    between_before: float
+    """Megabytes of intermediate results."""
+    between_after: float
 
 
 def count(name: str) -> Row:
@@ -79,7 +85,21 @@ def count(name: str) -> Row:
             _inductor(region, Path(folder)),
             moved / 1e6,
             sum(kernel.bytes for kernel in kernels) / 1e6,
+            sum(describe(value).bytes for value in _intermediate(graph)) / 1e6,
+            sum(
+                math.prod(target.shape) * STORED_BYTES[target.dtype]
+                for kernel in planned.kernels
+                for target in kernel.targets
+                if target.home[0] == "arena"
+            )
+            / 1e6,
         )
+
+
+def _intermediate(graph: Graph) -> list[ir.Value]:
+    """What operators hand to each other."""
+    ends = set(graph.model.graph.outputs)
+    return [value for operator in graph.operators for value in operator.outputs if value not in ends]
 
 
 def _onnxruntime(region: RegionModel, folder: Path) -> int | None:
@@ -127,14 +147,16 @@ def _inductor(region: RegionModel, folder: Path) -> int | None:
 def table(rows: list[Row]) -> str:
     """Markdown."""
     lines = [
-        "| workload | operators | native | ONNX Runtime | OpenVINO | Inductor | MB one by one | MB fused |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        "| workload | operators | native | ONNX Runtime | OpenVINO | Inductor | MB moved one by one | fused "
+        "| MB of intermediate results | fused |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for row in rows:
         counts = " | ".join(
             "" if n is None else str(n) for n in (row.native, row.onnxruntime, row.openvino, row.inductor)
         )
-        lines.append(f"| {row.workload} | {row.operators} | {counts} | {row.mb_before:.0f} | {row.mb_after:.0f} |")
+        moved = " | ".join(f"{mb:.1f}" for mb in (row.mb_before, row.mb_after, row.between_before, row.between_after))
+        lines.append(f"| {row.workload} | {row.operators} | {counts} | {moved} |")
     return "\n".join(lines)
 
 

@@ -2,11 +2,15 @@
 
     python -m benchmarks.latency --workload resnet-50 --precision highest
     python -m benchmarks.latency --workload six,collage --precision all --output out/latency.json
+    python -m benchmarks.latency --workload six --isa avx2
 
 For each workload and precision: `optimize` decides (its time is recorded), the artifact is written, and an *independent*
 race follows in which the artifact's plan and every single backend that came within 1.5 times of the best run interleaved, each in
 a process of its own, all checked against float64 in the same run. The figures are those of this second race; backends out of
 reach keep the time that `optimize` measured, interleaved as well.
+
+With `--isa` all backends are kept to an instruction set as far as they can be (see `benchmarks.isa`). bricolage then chooses
+among those that keep to it on the workload at hand; the others race too, but are not counted among "other tools".
 """
 
 from __future__ import annotations
@@ -18,14 +22,16 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.isa import ISAS, keeps, restart_under
 from benchmarks.machine import measure
 from benchmarks.workloads import export, workloads
 from bricolage.api.bench import CHALLENGER, bench
 from bricolage.api.optimize import optimize
+from bricolage.backends import registry
 from bricolage.backends.interface import Peaks
 from bricolage.cost.hardware import this_machine
 from bricolage.errors import BricolageError
@@ -61,20 +67,45 @@ class Result:
     """Operations over float32 peak or bytes over bandwidth, whichever is larger."""
     optimize_s: float
     singles: tuple[Contestant, ...]
+    isa: str = ""
+    """What all were kept to; empty for everything that the processor has."""
+    unkept: Mapping[str, str] = field(default_factory=dict)
+    """Backends that did not keep to it, and why."""
 
     @property
-    def best_other(self) -> Contestant:
-        """The fastest single backend that is not our own engine: of those in the race, if there is one, since times from
-        elsewhere may be from another hour."""
-        others = [c for c in self.singles if c.median_ms is not None and c.name.split()[0] != _OWN]
-        raced = [c for c in others if c.speedup is not None]
-        return min(raced or others, key=lambda c: c.median_ms or 0.0)
+    def regime(self) -> str:
+        """Precision, and what all were kept to."""
+        return f"{self.precision}, {self.isa}" if self.isa else self.precision
 
     @property
-    def gain(self) -> tuple[float, float, float]:
+    def best_other(self) -> Contestant | None:
+        """The fastest single backend that is not our own engine and keeps to the instruction set: of those in the race, if
+        there is one, since times from elsewhere may be from another hour. None where no such backend has a time."""
+        return self._best([c for c in self.singles if c.name.split()[0] not in (_OWN, *self.unkept)])
+
+    def _best(self, among: Sequence[Contestant]) -> Contestant | None:
+        timed = [c for c in among if c.median_ms is not None]
+        raced = [c for c in timed if c.speedup is not None]
+        return min(raced or timed, key=lambda c: c.median_ms or 0.0, default=None)
+
+    @property
+    def alone(self) -> float | None:
+        """Our own engine alone over the best other tool; None where one of them has no time."""
+        ours, other = self._best([c for c in self.singles if c.name.split()[0] == _OWN]), self.best_other
+        if ours is None or other is None:
+            return None
+        if ours.speedup is not None and other.speedup is not None:
+            return ours.speedup / other.speedup
+        assert ours.median_ms is not None and other.median_ms is not None
+        return other.median_ms / ours.median_ms
+
+    @property
+    def gain(self) -> tuple[float, float, float] | None:
         """bricolage over the best other tool with its 95 % interval. Where the best single backend is our own engine, the
         intervals of both ratios to it are put together, which makes them wider than they are."""
         other = self.best_other
+        if other is None:
+            return None
         if other.name == self.best_single:
             return self.ratio, *self.ratio_ci
         if other.speedup is None or other.speedup_ci is None:  # out of reach, so not in the race: as `optimize` saw it
@@ -85,21 +116,27 @@ class Result:
         return self.ratio / other.speedup, self.ratio_ci[0] / high, self.ratio_ci[1] / low
 
 
-def run(name: str, precision: Precision, options: Options, machine: Peaks) -> Result:
-    """Optimises one workload and races the outcome.
+def run(name: str, precision: Precision, options: Options, machine: Peaks, isa: str = "") -> Result:
+    """Optimises one workload and races the outcome; with `isa`, this process runs under it already.
 
     Raises:
         BricolageError: the workload cannot be optimised.
     """
     workload = workloads()[name]
     path, inputs = export(workload), workload.example_inputs(options.seed)
+    unkept: dict[str, str] = {}
+    if isa:
+        found = [backend.name for backend in registry.available(options.backends)]
+        looks = {b: keeps(b, name, options.threads, options.profile.compile_limit_s) for b in found}
+        unkept = {backend: words for backend, (kept, words) in looks.items() if not kept}
+        options = dataclasses.replace(options, backends=tuple(b for b in found if b not in unkept))
     start = time.monotonic()
     fast = optimize(path, options, inputs=inputs)
     seconds = time.monotonic() - start
     bucket = fast.plan.buckets[0]
     amount = work(fast.graph().everything)
     near = backends_within_reach(bucket)
-    again = dataclasses.replace(options, backends=near)
+    again = dataclasses.replace(options, backends=(*near, *unkept))
     with tempfile.TemporaryDirectory() as folder:
         raced = bench(fast.save(Path(folder) / f"{name}.bricolage"), again, inputs=inputs).buckets[0]
     ours = next(c for c in raced.contestants if c.name == CHALLENGER)
@@ -125,6 +162,8 @@ def run(name: str, precision: Precision, options: Options, machine: Peaks) -> Re
         floor_ms=machine.floor_ms(amount.flops, amount.bytes),
         optimize_s=seconds,
         singles=tuple(singles),
+        isa=isa,
+        unkept=unkept,
     )
 
 
@@ -155,60 +194,65 @@ def select(words: Sequence[str]) -> list[str]:
 
 def table(results: Sequence[Result]) -> str:
     """The results as a Markdown table. The first ratio is to the best single backend, our own engine among them; the second
-    to the best of the other tools."""
+    to the best of the other tools; the third is that of our own engine alone. Under an instruction set, the last two are to
+    tools that keep to it."""
     lines = [
         "| workload | precision | bricolage ships | ms | best single | ratio [95 % CI] | best other tool | ms | ratio [95 % CI] "
-        "| error | floor ms | optimize s |",
-        "|---|---|---|---:|---|---|---|---:|---|---:|---:|---:|",
+        "| native alone | error | floor ms | optimize s |",
+        "|---|---|---|---:|---|---|---|---:|---|---:|---:|---:|---:|",
     ]
     for r in results:
-        gain, low, high = r.gain
+        other, gain = "| | | ", r.gain
+        if r.best_other is not None and gain is not None:
+            other = f"| {r.best_other.name} | {r.best_other.median_ms:.3g} | **{gain[0]:.3f}** [{gain[1]:.3f}, {gain[2]:.3f}] "
         lines.append(
-            f"| {r.workload} | {r.precision} | {r.shipped}{f' ({r.regions} regions)' if r.regions > 1 else ''} "
+            f"| {r.workload} | {r.regime} | {r.shipped}{f' ({r.regions} regions)' if r.regions > 1 else ''} "
             f"| {r.bricolage_ms:.3g} | {r.best_single} | {r.ratio:.3f} [{r.ratio_ci[0]:.3f}, {r.ratio_ci[1]:.3f}] "
-            f"| {r.best_other.name} | {r.best_other.median_ms:.3g} | **{gain:.3f}** [{low:.3f}, {high:.3f}] "
-            f"| {r.error:.1e} | {r.floor_ms:.3g} | {r.optimize_s:.0f} |"
+            f"{other}| {'' if r.alone is None else f'{r.alone:.3f}'} | {r.error:.1e} | {r.floor_ms:.3g} | {r.optimize_s:.0f} |"
         )
     return "\n".join(lines)
 
 
 def singles_table(results: Sequence[Result]) -> str:
-    """All single backends of all rows as a Markdown table of milliseconds."""
+    """All single backends of all rows as a Markdown table of milliseconds. Who did not keep to the instruction set has a
+    dagger, and the reason stands below."""
     names = list(dict.fromkeys(c.name for r in results for c in sorted(r.singles, key=lambda c: c.name)))
     lines = ["| workload | precision | " + " | ".join(names) + " |", "|---|---|" + "---:|" * len(names)]
     for r in results:
         by_name = {c.name: c for c in r.singles}
         cells = [
-            "" if n not in by_name else f"{ms:.3g}" if (ms := by_name[n].median_ms) is not None else
+            "" if n not in by_name else f"{ms:.3g}{'†' * (n.split()[0] in r.unkept)}"
+            if (ms := by_name[n].median_ms) is not None else
             by_name[n].reason.partition(":")[0].replace("refused", "–")
             for n in names
         ]  # fmt: skip
-        lines.append(f"| {r.workload} | {r.precision} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        lines.append(f"| {r.workload} | {r.regime} | " + " | ".join(cells) + " |")
+    notes = [f"† {r.workload}: {b} did not keep to {r.isa} ({why})" for r in results for b, why in r.unkept.items()]
+    return "\n".join([*lines, *([""] if notes else []), *notes])
 
 
 def averages(results: Sequence[Result]) -> str:
-    """Geometric means of the gain over the best other tool as a Markdown table, a row for each precision."""
-    lines = ["| precision | over the best other tool: the six | all eleven |", "|---|---:|---:|"]
-    for rows in _by_precision(results):
+    """Geometric means of the gain over the best other tool as a Markdown table, a row for each precision: of what bricolage
+    ships, and of our own engine alone."""
+    lines = [
+        "| precision | over the best other tool: the six | all | native alone: the six | all |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for rows in _by_regime(results):
         six = [r for r in rows if workloads()[r.workload].family == "six"]
-        cells = [
-            f"{statistics.geometric_mean(r.gain[0] for r in group):.2f} ({len(group)})"
-            for group in (six, rows)
-            if group
-        ]
-        lines.append(f"| `{rows[0].precision}` | {' | '.join(cells)} |")
+        shipped = [[r.gain[0] for r in group if r.gain is not None] for group in (six, rows)]
+        alone = [[r.alone for r in group if r.alone is not None] for group in (six, rows)]
+        cells = [f"{statistics.geometric_mean(g):.2f} ({len(g)})" if g else "" for g in (*shipped, *alone)]
+        lines.append(f"| {rows[0].regime} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _by_precision(results: Sequence[Result]) -> list[list[Result]]:
-    return [
-        [r for r in results if r.precision == precision] for precision in dict.fromkeys(r.precision for r in results)
-    ]
+def _by_regime(results: Sequence[Result]) -> list[list[Result]]:
+    return [[r for r in results if r.regime == regime] for regime in dict.fromkeys(r.regime for r in results)]
 
 
 def stored(paths: Sequence[Path]) -> list[Result]:
-    """Rows of files that `--output` wrote, the latest of each workload and precision.
+    """Rows of files that `--output` wrote, the latest of each workload, precision and instruction set.
 
     Raises:
         DecodeError: a file is from another version.
@@ -217,9 +261,9 @@ def stored(paths: Sequence[Path]) -> list[Result]:
     for path in paths:
         for row in json.loads(path.read_text())["results"]:
             result = decode(Result, row, str(path))
-            found[result.workload, result.precision] = result
+            found[result.workload, result.regime] = result
     order = list(workloads())
-    return sorted(found.values(), key=lambda r: (PRECISIONS.index(r.precision), order.index(r.workload)))
+    return sorted(found.values(), key=lambda r: (r.isa, PRECISIONS.index(r.precision), order.index(r.workload)))
 
 
 def main() -> int:
@@ -230,6 +274,7 @@ def main() -> int:
     parser.add_argument("--effort", default="quick", choices=["quick", "full"])
     parser.add_argument("--budget", type=float, help="seconds for each decision")
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--isa", default="", choices=ISAS, help="keep all backends to it, as far as they can be kept")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--output", type=Path, help="also write the JSON here, after each row")
     parser.add_argument("--show", type=Path, nargs="+", metavar="FILE", help="only print what --output wrote before")
@@ -238,10 +283,12 @@ def main() -> int:
         shown = stored(given.show)
         print(
             averages(shown),
-            *("\n" + text(rows) for rows in _by_precision(shown) for text in (table, singles_table)),
+            *("\n" + text(rows) for rows in _by_regime(shown) for text in (table, singles_table)),
             sep="\n",
         )
         return 0
+    if given.isa:
+        restart_under(given.isa)
     precisions = PRECISIONS if given.precision == "all" else tuple(given.precision.split(","))
     machine = measure()
     results: list[Result] = []
@@ -251,7 +298,7 @@ def main() -> int:
             extra = {"threads": given.threads} if given.threads else {}
             options = Options(precision=precision, effort=given.effort, budget_s=given.budget, **extra)
             try:
-                results.append(run(name, precision, options, machine))
+                results.append(run(name, precision, options, machine, given.isa))
                 print(table(results[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
             except BricolageError as error:
                 failures.append(f"{name} {precision}: {error}")

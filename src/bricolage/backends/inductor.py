@@ -20,7 +20,7 @@ import numpy as np
 
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key
-from bricolage.backends.features import has_bfloat16
+from bricolage.backends.features import has_bfloat16, isa_limit, library_limits
 from bricolage.backends.interface import (
     Backend,
     Claim,
@@ -65,7 +65,10 @@ class Inductor(Backend):
         return ("f32", "bf16") if precision == "medium" and has_bfloat16() else ("f32",)
 
     def environment(self, resources: Resources) -> dict[str, str]:
-        return {**openmp(resources), "TORCHINDUCTOR_COMPILE_THREADS": str(resources.threads)}
+        limited = {**library_limits()}
+        if isa_limit() == "avx2":
+            limited["TORCHINDUCTOR_CPP_MARCH"] = "native -mno-avx512f"  # and with it all that needs it
+        return {**openmp(resources), **limited, "TORCHINDUCTOR_COMPILE_THREADS": str(resources.threads)}
 
     def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
         import torch

@@ -28,7 +28,7 @@ from bricolage.backends.interface import (
     installed,
     require_static,
 )
-from bricolage.backends.iree_compile import ENTRY, OPTIONS, VARIANTS, build
+from bricolage.backends.iree_compile import ENTRY, OPTIONS, VARIANTS, build, processor
 from bricolage.errors import Refused
 from bricolage.options import Precision
 from bricolage.runtime.kernel import Array, Call, Kernel, StaticKernel
@@ -77,7 +77,7 @@ class Iree(Backend):
                 raise Refused(backend=self.title, reason=f"element type of '{info}'")
         if variant != "f32" and not any(node.op_type == "Conv" for node in region.model.graph):
             raise Refused(backend=self.title, reason=f"without convolutions, {variant} is the same as f32")
-        options = (*OPTIONS, *VARIANTS[variant], f"--iree-llvmcpu-number-of-threads={resources.threads}")
+        options = (*OPTIONS, processor(), *VARIANTS[variant], f"--iree-llvmcpu-number-of-threads={resources.threads}")
         if resources.cache is None:
             with tempfile.TemporaryDirectory() as folder:
                 program = Path(folder) / "region.vmfb"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bricolage.backends.content import load_proto
+from bricolage.backends.features import isa_limit
 from bricolage.backends.interface import RegionModel
 from bricolage.errors import BackendFailed, Refused
 
@@ -16,7 +17,6 @@ OPTIONS = (
     "--iree-input-type=onnx",
     "--iree-hal-target-device=local",
     "--iree-hal-local-target-device-backends=llvm-cpu",
-    "--iree-llvmcpu-target-cpu=host",
     "--iree-input-demote-f64-to-f32=false",  # what is float64 in the model stays so
     "--iree-opt-level=O3",
     "--iree-opt-data-tiling",  # packs the constant side of matrix products: twice as fast as without
@@ -32,6 +32,13 @@ direct with channels last, which is up to 1.7 times as fast on large images and 
 ENTRY = "region"
 """Name of the program's only function."""
 _TITLE = "IREE"
+
+
+def processor() -> str:
+    """What the compiler is told about the processor. It takes features only of processors that it is told by name, so under a
+    limit the processor is a level of x86-64."""
+    name = {"avx2": "x86-64-v3", "avx512": "x86-64-v4"}.get(isa_limit() or "", "host")
+    return f"--iree-llvmcpu-target-cpu={name}"
 
 
 def build(region: RegionModel, program: Path, options: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.backends.capabilities import engine_claims
-from bricolage.backends.features import has_bfloat16
+from bricolage.backends.features import has_bfloat16, library_limits
 from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed
 from bricolage.errors import Refused
 from bricolage.graph.graph import Graph, Operator, TensorInfo
@@ -78,6 +78,10 @@ class OpenVino(Backend):
 
     def variants(self, precision: Precision) -> Sequence[str]:
         return ("f32", "bf16") if precision == "medium" and has_bfloat16() else ("f32",)
+
+    def environment(self, resources: Resources) -> dict[str, str]:
+        del resources
+        return library_limits()
 
     def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
         for info in (*region.inputs, *region.outputs):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bricolage.backends.capabilities import engine_claims
-from bricolage.backends.features import has_bfloat16
+from bricolage.backends.features import has_bfloat16, library_limits
 from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed
 from bricolage.errors import Refused, UnsupportedOperator
 from bricolage.options import Precision
@@ -36,7 +36,7 @@ class Torch(Backend):
         return ("f32", "f32-nhwc", "bf16") if precision == "medium" and has_bfloat16() else ("f32", "f32-nhwc")
 
     def environment(self, resources: Resources) -> dict[str, str]:
-        return openmp(resources)
+        return {**openmp(resources), **library_limits()}
 
     def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
         import torch

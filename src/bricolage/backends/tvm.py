@@ -18,6 +18,7 @@ import numpy as np
 
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key, load_proto
+from bricolage.backends.features import llvm_features
 from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed, require_static
 from bricolage.backends.tvm_rewrite import channels_last, explicit_statistics, outputs_given, rewrite
 from bricolage.backends.tvm_schedule import schedule
@@ -149,7 +150,9 @@ def _target(threads: int) -> Any:
     import tvm
     from tvm.target import codegen
 
-    return tvm.target.Target({"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu(), "num-cores": threads})
+    processor = {"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu(), "num-cores": threads}
+    features = llvm_features()
+    return tvm.target.Target({**processor, "mattr": features.split(",")} if features else processor)
 
 
 class _TvmKernel(StaticKernel):

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bricolage.backends.capabilities import engine_claims
+from bricolage.backends.features import isa_limit
 from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed, require_static
 from bricolage.errors import Refused, UnsupportedOperator
 from bricolage.runtime.kernel import Array, Call, Kernel, StaticKernel
@@ -30,7 +31,11 @@ class Xla(Backend):
 
     def environment(self, resources: Resources) -> dict[str, str]:
         # The thread pool takes its size from NPROC when the client is made.
-        return {"JAX_PLATFORMS": "cpu", "NPROC": str(resources.threads), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        variables = {"JAX_PLATFORMS": "cpu", "NPROC": str(resources.threads), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        if limit := isa_limit():
+            widest = {"avx2": "AVX2", "avx512": "AVX512_BF16"}[limit]
+            variables["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_max_isa={widest}".strip()
+        return variables
 
     def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
         del variant  # there is one

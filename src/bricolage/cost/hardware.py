@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from bricolage.backends.features import isa_limit, within_limit
 from bricolage.options import available_cores
 
 INSTRUCTION_SETS = (
@@ -29,7 +30,7 @@ class Hardware:
     processor: str
     """Model name."""
     instructions: tuple[str, ...]
-    """Those of `INSTRUCTION_SETS` that the processor has, in that order."""
+    """Those of `INSTRUCTION_SETS` that the processor has and backends may use, in that order."""
     cores: int
     """Physical cores of the machine (logical ones where that is unknown)."""
     threads: int
@@ -39,17 +40,23 @@ class Hardware:
     """Operating system."""
     machine: str
     """Architecture, for example x86_64."""
+    limit: str = ""
+    """The instruction set that backends are kept to (`BRICOLAGE_ISA`)."""
 
     def fingerprint(self) -> str:
         """Short hash of everything above: costs measured under another one are not comparable."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:12]
+        facts = asdict(self)
+        if not self.limit:
+            del facts["limit"]  # what was measured before there were limits stays known
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
 
     def __str__(self) -> str:
         telling = ("amx_bf16", "avx512_bf16", "avx512f", "avx2", "sve2", "sve", "asimd")
         widest = [name for name in telling if name in self.instructions]
         extra = f" with {', '.join(widest[:2])}" if widest else ""
+        kept = f", kept to {self.limit}" if self.limit else ""
         return (
-            f"{self.processor}{extra}, {self.cores} core{'s' * (self.cores != 1)} ({self.threads} usable), "
+            f"{self.processor}{extra}{kept}, {self.cores} core{'s' * (self.cores != 1)} ({self.threads} usable), "
             f"{self.memory_gb} GB, {self.system} {self.machine}"
         )
 
@@ -61,12 +68,13 @@ def this_machine() -> Hardware:
     flags = set(facts.get("flags", facts.get("features", "")).split()) or _sysctl_flags()
     return Hardware(
         processor=_processor_name(facts),
-        instructions=tuple(name for name in INSTRUCTION_SETS if name in flags),
+        instructions=tuple(name for name in INSTRUCTION_SETS if name in flags and within_limit(name)),
         cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1,
         threads=available_cores(),
         memory_gb=round(psutil.virtual_memory().total / 2**30),
         system=platform.system(),
         machine=platform.machine(),
+        limit=isa_limit() or "",
     )
 
 

@@ -100,18 +100,46 @@ def test_padding_in_front_of_narrow_products(
     assert regions.error(regions.answer(Native(), model, x, resources=Resources(threads=2)), expected) < BOUND
 
 
-def test_a_reduction_of_one_element_with_what_follows(tmp_path: Path) -> None:
-    """Both halves of the kernel stand in one C block if there is no loop between them."""
+def test_a_reduction_over_nothing_but_extents_of_one_with_work_before_and_behind_it(tmp_path: Path) -> None:
     model = regions.region(
         tmp_path,
-        "a = Erf (x) \n s = ReduceSum <keepdims = 1> (a, axes) \n y = Erf (s) \n z = Sigmoid (y)",
-        "float[7, 1, 5] x",
-        "float[7, 1, 5] y, float[7, 1, 5] z",
-        axes=np.array([1]),
+        "a = Tanh (x) \n b = ReduceMean (a, axes) \n y = Elu (b)",
+        "float[3, 1, 1] x",
+        "float[3, 1, 1] y",
+        axes=np.int64([1, 2]),
     )
-    x = regions.noise(7, 1, 5)
-    expected = regions.reference(model, x)
-    assert regions.error(regions.answer(Native(), model, x, resources=Resources(threads=2)), expected) < BOUND
+    x = regions.noise(3, 1, 1)
+    expected = evaluate(model.model, {"x": x}, dtype=np.float64)["y"]
+    assert regions.error(regions.answer(Native(), model, x, resources=Resources(threads=2)), [expected]) < BOUND
+
+
+@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
+@pytest.mark.parametrize(
+    ("shape", "pads", "out"),
+    [((7, 2, 1), [1, 0, 0, 2, 0, 0], (10, 2, 1)), ((1, 16, 5, 7), [0, 0, 2, 0, 1, 1, 2, 2], (2, 17, 9, 9))],
+    ids=["short rows", "images"],
+)
+def test_padding_where_the_compiler_might_vectorise_around_it(
+    shape: tuple[int, ...],
+    pads: list[int],
+    out: tuple[int, ...],
+    isa: object,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """GCC 12 reads zeros in place of some elements there, if it may."""
+    monkeypatch.setenv(ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
+    model = regions.region(
+        tmp_path,
+        "y = Pad (x, pads, half)",
+        f"float{list(shape)} x",
+        f"float{list(out)} y",
+        pads=np.int64(pads),
+        half=np.float32(0.5),
+    )
+    x = regions.noise(*shape)
+    (found,) = regions.answer(Native(), model, x)
+    assert np.array_equal(found, regions.reference(model, x)[0])
 
 
 @pytest.mark.slow

@@ -58,6 +58,8 @@ class Body:
         self.lines: list[str] = []
         self.indices: list[Index] = []
         """Everything that is addressed or tested, to see how it depends on a loop variable."""
+        self.guarded = False
+        """Whether some elements are read under conditions."""
         self._plan = plan
         self._weights = weights
         self._targets = targets
@@ -74,7 +76,7 @@ class Body:
         """C expression of an element."""
         if node in self._bound:
             return self._bound[node]
-        guard = " && ".join(self._guards)
+        guard = together(self._guards)
         key = (node, place, guard)
         if key not in self._known:
             self._known[key] = self._find(node, place)
@@ -109,7 +111,7 @@ class Body:
             tests += tests_of(index, extent)
         if not tests:
             return self.value(node.source, node.mapping(place))
-        test = self.name("bool", " && ".join(f"({t})" for t in tests))
+        test = self.name("bool", together([f"({t})" for t in tests]))
         self._guards.append(test)
         inner = self.value(node.source, node.mapping(place))
         self._guards.pop()
@@ -137,7 +139,8 @@ class Body:
         self.indices.append(index)
         load = convert.format(f"{base}[{index.c()}]")
         if self._guards:
-            load = f"({' && '.join(self._guards)}) ? {load} : 0"
+            self.guarded = True
+            load = f"({together(self._guards)}) ? {load} : 0"
         return self.name(dtype, load)
 
     def stored(self, kernel: Kernel, place: Place) -> list[str]:
@@ -153,6 +156,17 @@ class Body:
         made = f"v{next(self._names)}"
         self.lines.append(f"const {C_TYPES[dtype]} {made} = {expression};")
         return made
+
+
+OUTER = '__asm__ volatile ("");'
+"""A statement that does nothing, but the loop around it is not vectorised. Where GCC 12 vectorises an outer loop, having unrolled
+the one inside, it mixes up the conditions of guarded elements that lie side by side, and takes some for zero."""
+
+
+def together(tests: Sequence[str]) -> str:
+    """All of these conditions, in C. They are all computed: of conditions that hide others (`&&`), GCC 12 splits loops in
+    which it then takes guarded elements for zero, with AVX2 and AVX-512."""
+    return " & ".join(tests)
 
 
 def aligned_place(place: Place, shape: Sequence[int]) -> Place:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from bricolage.backends.native.body import (
+    OUTER,
     Body,
     Weights,
     epilogue,
@@ -60,6 +61,7 @@ def elementwise(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     for name, extent in (("i", inner), ("w", middle)):
         if extent > 1:
             lines = [
+                *([OUTER] if body.guarded else []),
                 "#pragma GCC ivdep",
                 f"for (long {name} = 0; {name} < {extent}; {name}++) {{",
                 *indented(lines),
@@ -115,6 +117,7 @@ def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     body = Body(plan, weights, kernel.targets)
     element = body.value(source, spot)
     total = "total[i - base]" if side is not None else "total"
+    alone = [OUTER] if body.guarded or tests else []
     step = [*body.lines, f"{total} = {_STEP[root.kind].format(total, element)};"]
     whole = f"({total} * {literal(1.0 / root.divisor, 'float32')})" if root.kind == "mean" else total
     stored = epilogue(kernel, plan, weights, tuple(stays), whole)
@@ -134,7 +137,9 @@ def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
                 *indented(lines),
                 "}",
             ]
-        inside = [f"{C_TYPES[root.dtype]} total = {start};", "{", *indented(lines), "}", *stored]
+        if lines is inmost:  # nothing to loop over; the names in it are its own
+            lines = ["{", *indented(lines), "}"]
+        inside = [*alone, f"{C_TYPES[root.dtype]} total = {start};", *lines, *stored]
     else:
         extent = root.shape[side]
         # Said to be vectorised on its own, since GCC 12 makes wrong code of the loop over guarded taps around it.
@@ -243,6 +248,7 @@ def rows(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
             f" + {literal(root.epsilon, 'float32')});",
         ]
     inside = [
+        *([OUTER] if body.guarded else []),
         f"float row[{width}];",
         "#pragma GCC ivdep",
         f"for (long i = 0; i < {width}; i++) {{",

@@ -1,0 +1,77 @@
+"""Comparisons under an instruction set."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import isa
+from bricolage.backends import features
+from bricolage.backends.features import ISA_VARIABLE
+
+BUSY = "x = 0\nwhile True: x += 1"
+
+
+@pytest.fixture
+def with_avx512(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "_flags", lambda: frozenset(["avx2", "avx512f", "amx_tile"]))
+
+
+def test_a_verdict_needs_a_working_thread_and_allows_for_a_copy() -> None:
+    assert not isa.verdict([])[0]
+    assert isa.verdict([0.0, 0.01])[0]
+    kept, words = isa.verdict([0.0, 0.9])
+    assert not kept and "90%" in words
+
+
+def test_everybody_keeps_to_what_the_processor_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "_flags", lambda: frozenset(["avx2", "fma"]))
+    monkeypatch.setenv(ISA_VARIABLE, "avx2")
+    assert isa.keeps("onnxruntime", "dcgan", 1, 1.0)[0]
+
+
+def test_from_amx_those_are_kept_that_can_be_told(with_avx512: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ISA_VARIABLE, "avx512")
+    assert isa.keeps("openvino", "dcgan", 1, 1.0) == (True, "was told")
+    assert isa.keeps("onnxruntime", "dcgan", 1, 1.0) == (False, "cannot be told")
+
+
+def test_who_cannot_be_looked_at_does_not_count(with_avx512: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> list[float]:
+        raise RuntimeError("it was not ready after 1 s")
+
+    monkeypatch.setenv(ISA_VARIABLE, "avx2")
+    monkeypatch.setattr(isa, "watched", fails)
+    assert isa.keeps("openvino", "dcgan", 1, 1.0) == (False, "it was not ready after 1 s")
+
+
+@pytest.mark.skipif(not Path("/proc/self/arch_status").exists(), reason="this system does not tell")
+def test_looking_at_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that never gets ready, one that fails, and one that works without AVX-512."""
+    monkeypatch.setattr(isa, "_SECONDS", 1.0)
+    monkeypatch.setattr(isa, "_BUSY_TICKS", 1)
+    variables = {**os.environ, **isa._AVX2_LIBRARIES}
+
+    def looked(code: str) -> list[float]:
+        with (tmp_path / "said").open("w") as said:
+            child = subprocess.Popen([sys.executable, "-S", "-c", code], stdout=said, stderr=said, env=variables)
+            try:
+                return isa._look(child, 2.0)
+            finally:
+                child.kill()
+                child.wait()
+
+    with pytest.raises(RuntimeError, match="failed"):
+        looked("raise SystemExit(1)")
+    with pytest.raises(RuntimeError, match="not ready"):
+        looked(BUSY)
+    assert len(looked(f"print('ready', flush=True)\n{BUSY}")) == 1
+
+
+def test_the_table_has_a_column_for_each_backend() -> None:
+    text = isa.table([("a", {"x": "yes"}), ("b", {"x": "no", "y": "yes"})])
+    assert text.splitlines() == ["| workload | x | y |", "|---|---|---|", "| a | yes |  |", "| b | no | yes |"]
