@@ -21,13 +21,14 @@ FUNCTIONS: Mapping[str, str] = {
     "relu": "({0} < 0 ? 0 : {0})",
     "leaky": "({0} < 0 ? {0} * {p0} : {0})",
     "prelu": "({0} < 0 ? {0} * {1} : {0})",
-    "elu": "({0} < 0 ? {p0} * (nat_exp({0}) - 1.0f) : {0})",
+    "elu": "({0} < 0 ? {p0} * nat_expm1({0}) : {0})",
     "clip": "nat_clip({0}, {p0}, {p1})",
     "hardsigmoid": "nat_clamp({p0} * {0} + {p1}, 0.0f, 1.0f)",
     "hardswish": "({0} * nat_clamp({0} * 0.166666667f + 0.5f, 0.0f, 1.0f))",
     "sqrt": "nat_sqrt({0})",
     "reciprocal": "(1.0f / {0})",
     "exp": "nat_exp({0})",
+    "expm1": "nat_expm1({0})",
     "log": "nat_log({0})",
     "erf": "nat_erf({0})",
     "tanh": "nat_tanh({0})",
@@ -36,6 +37,9 @@ FUNCTIONS: Mapping[str, str] = {
     "softplus": "nat_softplus({0})",
     "gelu": "(0.5f * {0} * (1.0f + nat_erf({0} * 0.707106781f)))",
     "gelu_tanh": "(0.5f * {0} * (1.0f + nat_tanh(0.797884561f * ({0} + 0.044715f * {0} * {0} * {0}))))",
+    "sin": "nat_sin({0})",
+    "cos": "nat_cos({0})",
+    "sign": "({0} < 0 ? -1 : {0} > 0 ? 1 : {0})",
     "floor": "__builtin_floorf({0})",
     "ceil": "__builtin_ceilf({0})",
     "round": "__builtin_rintf({0})",
@@ -45,8 +49,11 @@ FUNCTIONS: Mapping[str, str] = {
     "less_equal": "({0} <= {1})",
     "greater": "({0} > {1})",
     "greater_equal": "({0} >= {1})",
+    "modulo": "(({0} % {1} + {1}) % {1})",
+    "remainder": "({0} % {1})",
     "and": "({0} & {1})",
     "or": "({0} | {1})",
+    "xor": "({0} ^ {1})",
     "not": "(!{0})",
     "cast": "({type}){0}",
     "to_bool": "({0} != 0)",
@@ -57,6 +64,9 @@ FUNCTIONS: Mapping[str, str] = {
 EXPENSIVE = frozenset(
     [
         "exp",
+        "expm1",
+        "sin",
+        "cos",
         "log",
         "erf",
         "tanh",
@@ -97,6 +107,23 @@ static inline float nat_exp(float x) {
   p = p * (r * r) + r + 1.0f;
   int32_t i = (int32_t)n, half = i >> 1;
   return p * nat_bits((half + 127) << 23) * nat_bits((i - half + 127) << 23);
+}
+
+/* exp(x) - 1: as exp, but the one is taken off before the polynomial's sum is rounded; 1.5 ulp. */
+static inline float nat_expm1(float x) {
+  float c = x < -18.0f ? -18.0f : x > 20.0f ? 20.0f : x;
+  float n = __builtin_rintf(c * 1.44269504f);
+  float r = c - n * 0.693359375f;
+  r = r + n * 2.12194440e-4f;
+  float p = 1.393373254e-3f;
+  p = p * r + 8.363235385e-3f;
+  p = p * r + 4.166646418e-2f;
+  p = p * r + 1.666657664e-1f;
+  p = p * r + 5.000000014e-1f;
+  p = p * (r * r) + r;
+  float s = nat_bits(((int32_t)n + 127) << 23);
+  float small = p * s + (s - 1.0f);
+  return x > 20.0f ? nat_exp(x) : x != x ? x : small;
 }
 
 /* log: exponent and a polynomial on [sqrt(1/2), sqrt(2)] (Cephes logf). Zero gives -infinity, negative NaN. */
@@ -178,4 +205,39 @@ static inline float nat_softplus(float x) {
   float l = u == 1.0f ? e : nat_log(u) * (e / (u - 1.0f));
   return (x < 0.0f ? 0.0f : x) + l;
 }
+
+/* sin and cos: quarter turns and the rest of one, in double. x is m 2^26j with |m| < 2^26 (j = 0 below 2^26), and 2^26j 2/pi
+   modulo 4 is known in three parts, of which the first two give exact products with m: right for all of float32. */
+static inline double nat_turned(float x, int32_t *quarter) {
+  float a = nat_abs(x);
+  double scale = 1.0, high = 0x1.45f306p-1, middle = 0x1.b939104p-26, low = 0x1.4a7f09d5f47d4p-54;
+  int32_t b = a >= 0x1p26f, c = a >= 0x1p52f, d = a >= 0x1p78f, e = a >= 0x1p104f;
+  scale = e ? 0x1p-104 : d ? 0x1p-78 : c ? 0x1p-52 : b ? 0x1p-26 : 1.0;
+  high = e ? 0x1.34ddcp+0 : d ? 0x1.d5f47dp+0 : c ? 0x1.529fc2p+0 : b ? 0x1.b9391p+0 : high;
+  middle = e ? 0x1.b6c52b3p-25 : d ? 0x1.34ddc0cp-26 : c ? 0x1.d5f47d4p-26 : b ? 0x1.529fc26p-26 : middle;
+  low = e ? 0x1.3c439041fe514p-56 : d ? 0x1.b6295993c439p-54 : c ? 0x1.a6ee06db14accp-55 : b ? 0x1.57d1f534ddc0dp-54 : low;
+  double m = (double)x * scale;
+  double whole = m * high, part = m * middle;
+  whole = whole - 4.0 * __builtin_rint(whole * 0.25);
+  double n = __builtin_rint(whole + part);
+  *quarter = (int32_t)n & 3;
+  return (((whole - n) + part) + m * low) * 1.5707963267948966;
+}
+
+/* A sine of at most an eighth of a turn, or a cosine, by their Taylor series. */
+static inline float nat_wave(double r, int32_t quarter) {
+  double z = r * r;
+  double s = r + r * z * (-1.6666666666666666e-1 + z * (8.333333333333333e-3 + z * (-1.984126984126984e-4
+             + z * (2.7557319223985893e-6 - z * 2.505210838544172e-8))));
+  double c = 1.0 + z * (-0.5 + z * (4.1666666666666664e-2 + z * (-1.3888888888888889e-3 + z * (2.48015873015873e-5
+             - z * 2.755731922398589e-7))));
+  double y = (quarter & 1) ? c : s;
+  return (float)((quarter & 2) ? -y : y);
+}
+static inline float nat_sin(float x) {
+  int32_t q;
+  double r = nat_turned(x, &q);
+  return nat_abs(x) < 1e-4f ? x - x * x * x * 0.166666667f : nat_wave(r, q);
+}
+static inline float nat_cos(float x) { int32_t q; double r = nat_turned(x, &q); return nat_wave(r, q + 1); }
 """

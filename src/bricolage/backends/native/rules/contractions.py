@@ -28,19 +28,26 @@ def matmul(call: Call) -> Node:
     left, right = call.tensor(0), call.tensor(1)
     if left.dtype != "float32":
         raise NoRule(f"MatMul of {left.dtype}")
+    return multiplied(left, right)
+
+
+def multiplied(left: Node, right: Node) -> Node:
+    """A matrix product as numpy defines it: of vectors, matrices, or batches that broadcast."""
+    rows_kept, columns_kept = left.shape[-2:-1], right.shape[-1:] if len(right.shape) > 1 else ()
     if len(left.shape) == 1:
         left = reshape(left, (1, *left.shape))
     if len(right.shape) == 1:
         right = reshape(right, (*right.shape, 1))
+    batch = tuple(np.broadcast_shapes(left.shape[:-2], right.shape[:-2]))
+    shape = (*batch, *rows_kept, *columns_kept)
     if len(right.shape) == 2 and isinstance(right, Constant):
         rows = math.prod(left.shape[:-1])
         flat = reshape(left, (rows, left.shape[-1]))
-        return reshape(MatMul((rows, right.shape[1]), "float32", flat, right), call.shape)
+        return reshape(MatMul((rows, right.shape[1]), "float32", flat, right), shape)
     rank = max(len(left.shape), len(right.shape))
     left = reshape(left, (1,) * (rank - len(left.shape)) + left.shape)
     right = reshape(right, (1,) * (rank - len(right.shape)) + right.shape)
-    batch = tuple(np.broadcast_shapes(left.shape[:-2], right.shape[:-2]))
-    return reshape(MatMul((*batch, left.shape[-2], right.shape[-1]), "float32", left, right), call.shape)
+    return reshape(MatMul((*batch, left.shape[-2], right.shape[-1]), "float32", left, right), shape)
 
 
 @rule("Gemm")

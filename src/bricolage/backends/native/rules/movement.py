@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bricolage.backends.native.rules.call import Call, NoRule, axis_of, rule
 from bricolage.backends.native.rules.views import broadcast, pad, reshape, take, transpose
 from bricolage.backends.native.tensors import Assembly, Gather, Node
@@ -58,14 +60,21 @@ def split(call: Call) -> tuple[Node, ...]:
 
 @rule("Concat")
 def concat(call: Call) -> Node:
-    parts = tuple(call.tensor(i) for i in range(len(call.inputs)))
-    rank, axis = len(call.shape), axis_of(call, len(call.shape), 0)
+    return joined([call.tensor(i) for i in range(len(call.inputs))], axis_of(call, len(call.shape), 0))
+
+
+def joined(parts: Sequence[Node], axis: int) -> Node:
+    """Parts one behind the other along `axis`."""
+    if len(parts) == 1:
+        return parts[0]
     starts: list[tuple[int, ...]] = []
-    start = 0
+    extent = 0
     for part in parts:
-        starts.append(tuple(start if i == axis else 0 for i in range(rank)))
-        start += part.shape[axis]
-    return Assembly(call.shape, parts[0].dtype, parts, tuple(starts), (1,) * rank)
+        starts.append(tuple(extent if i == axis else 0 for i in range(len(part.shape))))
+        extent += part.shape[axis]
+    first = parts[0]
+    shape = (*first.shape[:axis], extent, *first.shape[axis + 1 :])
+    return Assembly(shape, first.dtype, tuple(parts), tuple(starts), (1,) * len(shape))
 
 
 @rule("Pad")

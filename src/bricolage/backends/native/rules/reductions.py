@@ -126,17 +126,18 @@ _LONGEST_ROW = 16384
 @rule("Softmax")
 def softmax(call: Call) -> Node:
     x = call.tensor(0)
-    rank = len(x.shape)
-    if max(x.shape, default=1) > _LONGEST_ROW or x.dtype != "float32":
+    axis = axis_of(call, len(x.shape), -1 if call.opset >= 13 else 1)
+    if call.opset >= 13:
+        return soft_row(x, axis)
+    folded = reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
+    return reshape(soft_row(folded, 1), x.shape)
+
+
+def soft_row(x: Node, axis: int) -> Node:
+    """The softmax along a dimension."""
+    if x.dtype != "float32" or x.shape[axis] > _LONGEST_ROW:
         raise NoRule("Softmax of rows this long, or of integers")
-    axis = axis_of(call, rank, -1 if call.opset >= 13 else 1)
-    if call.opset < 13 and axis != rank - 1:
-        if math.prod(x.shape[axis:]) > _LONGEST_ROW:
-            raise NoRule("Softmax of rows this long")
-        folded = reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
-        return reshape(Softmax(folded.shape, x.dtype, folded), x.shape)
-    if axis == rank - 1:
-        return Softmax(x.shape, x.dtype, x)
+    rank = len(x.shape)
     perm = [i for i in range(rank) if i != axis] + [axis]
     turned = transpose(x, perm)
     return transpose(Softmax(turned.shape, x.dtype, turned), [perm.index(i) for i in range(rank)])
