@@ -285,6 +285,8 @@ class NodeArrays:
     def matmul(self, a: Traced, b: Traced) -> Traced:
         if a.dtype != "float32":
             raise NoRule(f"products of {a.dtype}")
+        if _is_zero(a.node) and isinstance(b.node, Constant) and np.isfinite(b.node.array).all():
+            return self.full((*a.shape[:-1], b.shape[-1]), 0, a.dtype)  # the first step of a recurrence
         return Traced(multiplied(a.node, b.node))
 
     def einsum(self, equation: str, *xs: Traced) -> Traced:
@@ -349,6 +351,11 @@ def _at(x: Traced, time: int) -> Traced:
         return x[time]
     whole = x.node
     return Traced(View((), x.dtype, whole, lambda place: (*place, ZERO + time)))
+
+
+def _is_zero(node: Node) -> bool:
+    """Whether nothing but zeros is in it, as `NodeArrays.full` makes them."""
+    return isinstance(node, View) and isinstance(node.source, Constant) and not np.any(node.source.array)
 
 
 def _spelled_out(terms: list[str], wanted: str, ranks: list[int]) -> tuple[list[str], str]:
