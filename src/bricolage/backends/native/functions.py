@@ -49,13 +49,17 @@ FUNCTIONS: Mapping[str, str] = {
     "less_equal": "({0} <= {1})",
     "greater": "({0} > {1})",
     "greater_equal": "({0} >= {1})",
-    "modulo": "(({0} % {1} + {1}) % {1})",
-    "remainder": "({0} % {1})",
+    "quotient": "nat_quotient({0}, {1})",
+    "remainder": "nat_remainder({0}, {1})",
+    "modulo": "nat_modulo({0}, {1})",
+    "fmod": "__builtin_fmodf({0}, {1})",
     "and": "({0} & {1})",
     "or": "({0} | {1})",
     "xor": "({0} ^ {1})",
     "not": "(!{0})",
     "cast": "({type}){0}",
+    "cast_int32": "nat_int32({0})",
+    "cast_int64": "nat_int64({0})",
     "to_bool": "({0} != 0)",
     "identity": "{0}",
 }
@@ -77,6 +81,10 @@ EXPENSIVE = frozenset(
         "gelu_tanh",
         "elu",
         "div",
+        "quotient",
+        "remainder",
+        "modulo",
+        "fmod",
         "sqrt",
         "reciprocal",
     ]
@@ -91,6 +99,19 @@ static inline float nat_sqrt(float x) { return __builtin_sqrtf(x); }
 /* Where the bounds cross, the upper one counts. */
 static inline float nat_clip(float x, float low, float high) { x = x < low ? low : x; return x > high ? high : x; }
 static inline float nat_clamp(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
+
+/* Integers divide towards zero. By zero, which C leaves open and processors trap, the quotient and the rest are 0. */
+static inline int64_t nat_quotient(int64_t a, int64_t b) {
+  return b == 0 ? 0 : b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;
+}
+static inline int64_t nat_remainder(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
+static inline int64_t nat_modulo(int64_t a, int64_t b) {  /* the sign of the divisor */
+  int64_t r = nat_remainder(a, b);
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+/* What no integer holds, NaN too, becomes the smallest one, as the processors' own instruction has it. */
+static inline int32_t nat_int32(float x) { return x >= -0x1p31f && x < 0x1p31f ? (int32_t)x : INT32_MIN; }
+static inline int64_t nat_int64(float x) { return x >= -0x1p63f && x < 0x1p63f ? (int64_t)x : INT64_MIN; }
 
 /* exp: 2^n times a polynomial of degree 6 on [-ln2/2, ln2/2]; 1 ulp. The power of two is applied in two steps, so that
    results may be subnormal; outside [-104, 89] it is 0 or infinity. NaN stays NaN. */

@@ -17,18 +17,20 @@ from bricolage.backends.native.rules.call import NoRule
 from bricolage.backends.native.rules.contractions import multiplied
 from bricolage.backends.native.rules.movement import joined
 from bricolage.backends.native.rules.reductions import reduce, soft_row
-from bricolage.backends.native.rules.traced import Traced, alike, apply, number, positive
+from bricolage.backends.native.rules.traced import Traced, alike, apply, number
 from bricolage.backends.native.rules.views import pad, reshape, transpose
 from bricolage.backends.native.tensors import C_TYPES, Constant, Gather, Node, View
 
 LONGEST_SCAN = 1024
 """Steps up to which a recurrence is written out: beyond, planning and compiling take longer than some ten seconds."""
 
+LONGEST_COUNTED = 1024
+"""Elements up to which an order is found by comparing all with all."""
+
 _FUNCTIONS = {
-    **{name: name for name in ("exp", "expm1", "log", "tanh", "sqrt", "sin", "cos", "floor", "ceil", "round", "sign")},
+    **{name: name for name in ("exp", "expm1", "log", "tanh", "sqrt", "sin", "cos", "floor", "ceil", "round")},
     "negative": "neg",
     "reciprocal": "reciprocal",
-    "arctan": "arctan",
 }
 """Element-wise functions of floats by their names in numpy."""
 
@@ -50,6 +52,10 @@ class _Functions:
     @staticmethod
     def abs(x: Traced) -> Traced:
         return abs(x)
+
+    @staticmethod
+    def sign(x: Traced) -> Traced:
+        return apply("sign", x)
 
     @staticmethod
     def logical_not(x: Traced) -> Traced:
@@ -122,16 +128,11 @@ class NodeArrays:
         return apply("minimum", *alike(a, b))
 
     def truncate_divide(self, a: Traced, b: Traced) -> Traced:
-        left, right = alike(a, b)
-        if not positive(right):
-            raise NoRule("integers divided by what is computed or negative")
-        return apply("div", left, right)
+        return apply("quotient", *alike(a, b))
 
     def fmod(self, a: Traced, b: Traced) -> Traced:
         left, right = alike(a, b)
-        if left.dtype == "float32" or not positive(right):
-            raise NoRule("remainders of floats, or by divisors that are computed or negative")
-        return apply("remainder", left, right)
+        return apply("fmod" if left.dtype == "float32" else "remainder", left, right)
 
     def erf(self, x: Traced) -> Traced:
         return apply("erf", x)
@@ -197,6 +198,24 @@ class NodeArrays:
         view = tuple(extent if i == axis else 1 for i in range(x.ndim))
         positions = self.arange(0, extent, 1, "int64").reshape(view)
         return self.min(self.where(largest, positions, extent), (axis,), keepdims)
+
+    def topk(self, x: Traced, k: int, axis: int, largest: bool) -> tuple[Traced, Traced]:
+        """By counting what comes before each element."""
+        extent = x.shape[axis]
+        if extent > LONGEST_COUNTED or x.dtype != "float32":
+            raise NoRule(f"an order of more than {LONGEST_COUNTED} elements, or of integers")
+        order = [i for i in range(x.ndim) if i != axis] + [axis]
+        rows = self.transpose(x, order)
+        own, other = rows.reshape((*rows.shape, 1)), rows.reshape((*rows.shape[:-1], 1, extent))
+        positions = self.arange(0, extent, 1, "int64")
+        earlier = positions < positions.reshape((extent, 1))
+        before = (other > own if largest else other < own) | ((other == own) & earlier)
+        rank = self.sum(before.cast("int64"), (x.ndim,)).reshape((*rows.shape[:-1], 1, extent))
+        chosen = rank == self.arange(0, k, 1, "int64").reshape((k, 1))
+        values = self.max(self.where(chosen, other, -math.inf), (x.ndim,))
+        places = self.max(self.where(chosen, positions, -1), (x.ndim,))
+        back = [order.index(i) for i in range(x.ndim)]
+        return self.transpose(values, back), self.transpose(places, back)
 
     def _running(self, x: Traced, axis: int, combine: Callable[[Traced, Traced], Traced], neutral: int) -> Traced:
         """By doubling (Hillis and Steele, Data parallel algorithms, 1986): after k rounds each element holds 2^k of them."""

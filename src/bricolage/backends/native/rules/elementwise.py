@@ -52,7 +52,7 @@ def unary(call: Call) -> Node:
 def binary(call: Call) -> Node:
     left, right = call.tensor(0), call.tensor(1)
     if call.op_type == "Div" and left.dtype != "float32":
-        raise NoRule("Div of integers")
+        return pointwise("quotient", left, right)
     return pointwise(_BINARY[call.op_type], left, right)
 
 
@@ -86,12 +86,18 @@ def where(call: Call) -> Node:
 
 @rule("Cast")
 def cast(call: Call) -> Node:
-    x, wanted = call.tensor(0), ir.DataType(call.get("to")).numpy().name
+    return converted(call.tensor(0), ir.DataType(call.get("to")).numpy().name)
+
+
+def converted(x: Node, wanted: str) -> Node:
+    """With another element type."""
     if wanted == x.dtype:
         return x
-    if wanted not in C_TYPES or (x.dtype == "float32" and wanted in ("int32", "int64")):
-        raise NoRule(f"Cast from {x.dtype} to {wanted}")  # what C makes of too large a float is undefined
-    return pointwise("to_bool" if wanted == "bool" else "cast", x, dtype=wanted)
+    if wanted not in C_TYPES:
+        raise NoRule(f"Cast from {x.dtype} to {wanted}")
+    if wanted == "bool":
+        return pointwise("to_bool", x, dtype=wanted)
+    return pointwise(f"cast_{wanted}" if x.dtype == "float32" else "cast", x, dtype=wanted)
 
 
 @rule("Pow")
@@ -102,8 +108,12 @@ def power(call: Call) -> Node:
     known = {1.0: "identity", 2.0: "square", 0.5: "sqrt", -1.0: "reciprocal"}
     if exponent in known:
         return pointwise(known[exponent], x)
+    if exponent == -0.5:
+        return pointwise("reciprocal", pointwise("sqrt", x))
     if exponent == 3.0:
         return pointwise("mul", pointwise("square", x), x)
+    if exponent == 4.0:
+        return pointwise("square", pointwise("square", x))
     raise NoRule(f"Pow with the exponent {exponent}")
 
 

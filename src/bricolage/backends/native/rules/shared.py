@@ -21,24 +21,20 @@ _NORMALISATIONS = (
     "GroupNormalization",
     "InstanceNormalization",
     "LpNormalization",
-    "MeanVarianceNormalization",
 )
 _REDUCTIONS = (
     "ReduceL1",
     "ReduceLogSum",
-    "ReduceLogSumExp",
     "ArgMax",
     "ArgMin",
     "Hardmax",
     "LogSoftmax",
     "CumSum",
-    "CumProd",
-    "GlobalLpPool",
     "NegativeLogLikelihoodLoss",
     "SoftmaxCrossEntropyLoss",
 )
 _ACTIVATIONS = ("ThresholdedRelu", "Celu", "Selu", "Softsign", "Mish", "Swish", "SwiGLU", "Shrink")
-_ELEMENTWISE = ("Sin", "Cos", "Sign", "IsNaN", "IsInf", "Mod", "Xor", "Mean", "CastLike")
+_ELEMENTWISE = ("Sin", "Cos", "Sign", "IsNaN", "IsInf", "Mod", "Xor", "Mean")
 _MOVEMENT = (
     "Tile",
     "SpaceToDepth",
@@ -51,7 +47,7 @@ _MOVEMENT = (
     "Range",
     "ConstantOfShape",
 )
-_CHOICE = ("GatherElements", "GatherND", "OneHot")
+_CHOICE = ("GatherElements", "GatherND", "OneHot", "TopK")
 _PRODUCTS = ("Einsum",)
 
 _REGISTERED = operators

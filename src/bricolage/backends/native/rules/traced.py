@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bricolage.backends.native.rules.call import NoRule
+from bricolage.backends.native.rules.elementwise import converted
 from bricolage.backends.native.rules.views import broadcast, pointwise, reshape, scalar, take
 from bricolage.backends.native.tensors import Constant, Node, Shape
 
@@ -46,14 +47,9 @@ class Traced:
         return self.node.dtype
 
     def cast(self, dtype: str) -> Traced:
-        """Raises NoRule from floats to integers: what C makes of too large a float is undefined."""
-        if dtype == self.dtype:
-            return self
-        if self.dtype == "float32" and dtype in ("int32", "int64"):
-            raise NoRule("casts of floats to integers")
-        if isinstance(self.node, Constant):
+        if isinstance(self.node, Constant) and np.isfinite(self.node.array).all():
             return Traced(Constant(self.shape, dtype, self.node.array.reshape(self.shape).astype(dtype)))
-        return apply("to_bool" if dtype == "bool" else "cast", self, dtype=dtype)
+        return Traced(converted(self.node, dtype))
 
     def reshape(self, shape: tuple[int, ...]) -> Traced:
         """One size may be -1."""
@@ -114,10 +110,10 @@ class Traced:
         return _quotient(*alike(other, self))
 
     def __mod__(self, other: Any) -> Traced:
-        """The sign of the divisor. Raises NoRule but for integers and constant, positive divisors."""
+        """The sign of the divisor."""
         left, right = alike(self, other)
-        if left.dtype == "float32" or not positive(right):
-            raise NoRule("remainders of floats, or by divisors that are computed or negative")
+        if left.dtype == "float32":
+            raise NoRule("remainders of floats with the sign of the divisor")
         return apply("modulo", left, right)
 
     def __pow__(self, exponent: float) -> Traced:
@@ -198,11 +194,6 @@ def number(value: Any, dtype: str) -> Traced:
     if dtype != "float32" and not float(value).is_integer():
         raise NoRule(f"{value} together with {dtype}")
     return Traced(scalar(value, dtype))
-
-
-def positive(divisor: Traced) -> bool:
-    """Whether it is known and nowhere zero or negative: integers divided by 0 or -1 can stop a process."""
-    return isinstance(divisor.node, Constant) and bool(np.all(divisor.node.array > 0))
 
 
 def _quotient(left: Traced, right: Traced) -> Traced:
