@@ -18,6 +18,7 @@ FUNCTIONS: Mapping[str, str] = {
     "neg": "(-{0})",
     "abs": "nat_abs({0})",
     "square": "({0} * {0})",
+    "cube": "({0} * {0} * {0})",
     "relu": "({0} < 0 ? 0 : {0})",
     "leaky": "({0} < 0 ? {0} * {p0} : {0})",
     "prelu": "({0} < 0 ? {0} * {1} : {0})",
@@ -25,6 +26,7 @@ FUNCTIONS: Mapping[str, str] = {
     "clip": "nat_clip({0}, {p0}, {p1})",
     "hardsigmoid": "nat_clamp({p0} * {0} + {p1}, 0.0f, 1.0f)",
     "hardswish": "({0} * nat_clamp({0} * 0.166666667f + 0.5f, 0.0f, 1.0f))",
+    "pow": "nat_pow({0}, {1})",
     "sqrt": "nat_sqrt({0})",
     "reciprocal": "(1.0f / {0})",
     "exp": "nat_exp({0})",
@@ -69,6 +71,7 @@ EXPENSIVE = frozenset(
     [
         "exp",
         "expm1",
+        "pow",
         "sin",
         "cos",
         "log",
@@ -130,7 +133,7 @@ static inline float nat_exp(float x) {
   return p * nat_bits((half + 127) << 23) * nat_bits((i - half + 127) << 23);
 }
 
-/* exp(x) - 1: as exp, but the one is taken off before the polynomial's sum is rounded; 1.5 ulp. */
+/* exp(x) - 1: as exp, but the one is taken off before the polynomial's sum is rounded; 2 ulp. */
 static inline float nat_expm1(float x) {
   float c = x < -18.0f ? -18.0f : x > 20.0f ? 20.0f : x;
   float n = __builtin_rintf(c * 1.44269504f);
@@ -227,12 +230,37 @@ static inline float nat_softplus(float x) {
   return (x < 0.0f ? 0.0f : x) + l;
 }
 
-/* sin and cos: quarter turns and the rest of one, in double. x is m 2^26j with |m| < 2^26 (j = 0 below 2^26), and 2^26j 2/pi
-   modulo 4 is known in three parts, of which the first two give exact products with m: right for all of float32. */
+/* x^y = 2^(y log2 x), in double. log2 is the exponent, and an odd series in (m - 1) / (m + 1); special values as C has them. */
+static inline float nat_pow(float x, float y) {
+  union { double d; int64_t i; } u = { .d = nat_abs(x) }, v;
+  int64_t i = u.i - 0x3fe6a09e667f3bcdLL;  /* so that m lies between the roots of 1/2 and 2 */
+  double e = (double)(int32_t)(i >> 52);
+  u.i -= (i >> 52) << 52;
+  double t = (u.d - 1.0) / (u.d + 1.0), z = t * t;
+  double l = e + 2.8853900817779268 * t * (1.0 + z * (3.333333333333333e-1 + z * (2e-1 + z * (1.4285714285714285e-1
+             + z * (1.1111111111111111e-1 + z * (9.090909090909091e-2 + z * (7.692307692307693e-2
+             + z * 6.666666666666667e-2)))))));
+  l = x == 0.0f ? -__builtin_inf() : nat_abs(x) > 3.40282347e38f ? __builtin_inf() : l;
+  double w = l == 0.0 || y == 0.0f ? 0.0 : (double)y * l;
+  w = w < -160.0 ? -160.0 : w > 130.0 ? 130.0 : w;
+  double n = __builtin_rint(w), f = (w - n) * 0.6931471805599453;
+  double p = 1.0 + f * (1.0 + f * (0.5 + f * (1.6666666666666666e-1 + f * (4.1666666666666664e-2 + f * (8.333333333333333e-3
+             + f * (1.3888888888888889e-3 + f * (1.984126984126984e-4 + f * 2.48015873015873e-5)))))));
+  v.i = ((int64_t)(int32_t)n + 1023) << 52;
+  float r = (float)(p * v.d);
+  float half = y * 0.5f;
+  int32_t whole = __builtin_rintf(y) == y, odd = whole & (nat_abs(y) < 16777216.0f) & (__builtin_rintf(half) != half);
+  r = x < 0.0f && x > -__builtin_inff() && !whole ? __builtin_nanf("") : r;
+  r = odd ? __builtin_copysignf(r, x) : r;
+  return y == 0.0f || x == 1.0f ? 1.0f : x != x || y != y ? x + y : r;
+}
+
+/* sin and cos: quarter turns and the rest of one, in double. x is m 2^26j with |m| < 2^49 and, but for j = 0, m a whole number;
+   2^26j 2/pi modulo 4 is known in three parts, of which the first two give exact products with m: right for all of float32. */
 static inline double nat_turned(float x, int32_t *quarter) {
   float a = nat_abs(x);
   double scale = 1.0, high = 0x1.45f306p-1, middle = 0x1.b939104p-26, low = 0x1.4a7f09d5f47d4p-54;
-  int32_t b = a >= 0x1p26f, c = a >= 0x1p52f, d = a >= 0x1p78f, e = a >= 0x1p104f;
+  int32_t b = a >= 0x1p49f, c = a >= 0x1p75f, d = a >= 0x1p101f, e = a >= 0x1p127f;
   scale = e ? 0x1p-104 : d ? 0x1p-78 : c ? 0x1p-52 : b ? 0x1p-26 : 1.0;
   high = e ? 0x1.34ddcp+0 : d ? 0x1.d5f47dp+0 : c ? 0x1.529fc2p+0 : b ? 0x1.b9391p+0 : high;
   middle = e ? 0x1.b6c52b3p-25 : d ? 0x1.34ddc0cp-26 : c ? 0x1.d5f47d4p-26 : b ? 0x1.529fc26p-26 : middle;

@@ -202,8 +202,8 @@ class NodeArrays:
     def topk(self, x: Traced, k: int, axis: int, largest: bool) -> tuple[Traced, Traced]:
         """By counting what comes before each element."""
         extent = x.shape[axis]
-        if extent > LONGEST_COUNTED or x.dtype != "float32":
-            raise NoRule(f"an order of more than {LONGEST_COUNTED} elements, or of integers")
+        if extent > LONGEST_COUNTED:
+            raise NoRule(f"an order of more than {LONGEST_COUNTED} elements")
         order = [i for i in range(x.ndim) if i != axis] + [axis]
         rows = self.transpose(x, order)
         own, other = rows.reshape((*rows.shape, 1)), rows.reshape((*rows.shape[:-1], 1, extent))
@@ -212,7 +212,7 @@ class NodeArrays:
         before = (other > own if largest else other < own) | ((other == own) & earlier)
         rank = self.sum(before.cast("int64"), (x.ndim,)).reshape((*rows.shape[:-1], 1, extent))
         chosen = rank == self.arange(0, k, 1, "int64").reshape((k, 1))
-        values = self.max(self.where(chosen, other, -math.inf), (x.ndim,))
+        values = self.max(self.where(chosen, other, self.lowest(x.dtype)), (x.ndim,))
         places = self.max(self.where(chosen, positions, -1), (x.ndim,))
         back = [order.index(i) for i in range(x.ndim)]
         return self.transpose(values, back), self.transpose(places, back)

@@ -102,19 +102,32 @@ def converted(x: Node, wanted: str) -> Node:
 
 @rule("Pow")
 def power(call: Call) -> Node:
-    x, exponent = call.tensor(0), call.scalar(1, math.nan)
+    x, exponent = call.tensor(0), call.tensor(1)
     if x.dtype != "float32":
         raise NoRule(f"Pow of {x.dtype}")
-    known = {1.0: "identity", 2.0: "square", 0.5: "sqrt", -1.0: "reciprocal"}
-    if exponent in known:
-        return pointwise(known[exponent], x)
-    if exponent == -0.5:
-        return pointwise("reciprocal", pointwise("sqrt", x))
-    if exponent == 3.0:
-        return pointwise("mul", pointwise("square", x), x)
-    if exponent == 4.0:
-        return pointwise("square", pointwise("square", x))
-    raise NoRule(f"Pow with the exponent {exponent}")
+    return raised(x, exponent)
+
+
+def raised(x: Node, exponent: Node) -> Node:
+    """A power; those that are common take a product, a root or a quotient."""
+    known = float(exponent.array.reshape(-1)[0]) if isinstance(exponent, Constant) and exponent.elements == 1 else math.nan
+    if known not in _POWERS or len(exponent.shape) > len(x.shape):
+        return pointwise("pow", x, converted(exponent, "float32"))
+    for function in _POWERS[known]:
+        x = pointwise(function, x)
+    return x
+
+
+_POWERS = {
+    1.0: ("identity",),
+    2.0: ("square",),
+    3.0: ("cube",),
+    4.0: ("square", "square"),
+    0.5: ("sqrt",),
+    -0.5: ("sqrt", "reciprocal"),
+    -1.0: ("reciprocal",),
+    -2.0: ("square", "reciprocal"),
+}
 
 
 @rule("Clip")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bricolage.backends.native.rules.call import NoRule
-from bricolage.backends.native.rules.elementwise import converted
+from bricolage.backends.native.rules.elementwise import converted, raised
 from bricolage.backends.native.rules.views import broadcast, pointwise, reshape, scalar, take
 from bricolage.backends.native.tensors import Constant, Node, Shape
 
@@ -117,15 +117,7 @@ class Traced:
         return apply("modulo", left, right)
 
     def __pow__(self, exponent: float) -> Traced:
-        if exponent == 1:
-            return self
-        if exponent == 2:
-            return apply("square", self)
-        if exponent == 3:
-            return apply("square", self) * self
-        if exponent == 0.5:
-            return apply("sqrt", self)
-        raise NoRule(f"powers with the exponent {exponent}")
+        return Traced(raised(self.node, scalar(exponent)))
 
     def __neg__(self) -> Traced:
         return apply("neg", self)
