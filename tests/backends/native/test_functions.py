@@ -58,10 +58,11 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         "void all_pow(const float *x, const float *e, float *y, long n) {"
         " for (long i = 0; i < n; i++) y[i] = nat_pow(x[i], e[i]); }"
     )
-    for name in ("quotient", "remainder", "modulo"):
-        loops.append(f"int64_t one_{name}(int64_t a, int64_t b) {{ return nat_{name}(a, b); }}")
-    for kind in ("int32", "int64"):
-        loops.append(f"{kind}_t one_{kind}(float x) {{ return nat_{kind}(x); }}")
+    loops += [
+        f"int64_t one_{name}(int64_t a, int64_t b) {{ return nat_{name}(a, b); }}"
+        for name in ("quotient", "remainder", "modulo")
+    ]
+    loops += [f"{kind}_t one_{kind}(float x) {{ return nat_{kind}(x); }}" for kind in ("int32", "int64")]
     path = tmp_path_factory.mktemp("maths") / "maths.so"
     toolchain.build("\n".join(["#include <stdint.h>", MATHS, *loops]), isa.flags, path, "test")
     return ctypes.CDLL(str(path))

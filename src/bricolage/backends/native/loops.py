@@ -175,7 +175,9 @@ def _counting(root: Reduce, place: Place, plan: Plan, side: Index) -> tuple[Node
     Padding that changes nothing (zeros in a sum, -inf in a maximum) is left out."""
     node, tests = root.source, []
     while (
-        isinstance(node, View) and node not in plan.buffers and (node.guard is None or node.fill == start_of(root.kind, root.dtype))
+        isinstance(node, View)
+        and node not in plan.buffers
+        and (node.guard is None or node.fill == start_of(root.kind, root.dtype))
     ):
         for index, extent in node.guard(place) if node.guard is not None else ():
             varies = not index.variables.isdisjoint(side.variables)

@@ -63,7 +63,7 @@ class _Functions:
 
     @staticmethod
     def isnan(x: Traced) -> Traced:
-        return x != x  # noqa: PLR0124
+        return x != x
 
     @staticmethod
     def isinf(x: Traced) -> Traced:
@@ -304,7 +304,8 @@ class NodeArrays:
     def matmul(self, a: Traced, b: Traced) -> Traced:
         if a.dtype != "float32":
             raise NoRule(f"products of {a.dtype}")
-        if _is_zero(a.node) and isinstance(b.node, Constant) and np.isfinite(b.node.array).all():
+        known = isinstance(b.node, Constant) and b.ndim == 2 and np.isfinite(b.node.array).all()
+        if known and _is_zero(a.node):
             return self.full((*a.shape[:-1], b.shape[-1]), 0, a.dtype)  # the first step of a recurrence
         return Traced(multiplied(a.node, b.node))
 
@@ -344,9 +345,9 @@ class NodeArrays:
             return turned.reshape(tuple(math.prod(sizes[c] for c in part) for part in order))
 
         product = self.matmul(matrix(left, a, [batch, rows, summed]), matrix(right, b, [batch, summed, columns]))
-        letters = batch + rows + columns
-        apart = product.reshape(tuple(sizes[c] for c in letters))
-        return self.transpose(apart, [letters.index(c) for c in wanted])
+        order = batch + rows + columns
+        apart = product.reshape(tuple(sizes[c] for c in order))
+        return self.transpose(apart, [order.index(c) for c in wanted])
 
     # --- control
 
@@ -380,6 +381,6 @@ def _is_zero(node: Node) -> bool:
 def _spelled_out(terms: list[str], wanted: str, ranks: list[int]) -> tuple[list[str], str]:
     """Letters in place of the ellipsis."""
     hidden = [rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True)]
-    letters = [c for c in string.ascii_letters if c not in "".join(terms)][: max(hidden)]
-    full = [term.replace("...", "".join(letters[len(letters) - own :])) for term, own in zip(terms, hidden, strict=True)]
-    return full, wanted.replace("...", "".join(letters))
+    free = "".join(c for c in string.ascii_letters if c not in "".join(terms))[: max(hidden)]
+    full = [term.replace("...", free[len(free) - own :]) for term, own in zip(terms, hidden, strict=True)]
+    return full, wanted.replace("...", free)

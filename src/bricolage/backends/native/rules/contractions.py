@@ -209,7 +209,8 @@ def _spread(weight: np.ndarray, dilations: Sequence[int], strides: Sequence[int]
     taps = weight.shape[2:]
     reach = [(size - 1) * dilation + 1 for size, dilation in zip(taps, dilations, strict=True)]
     full = np.zeros((*weight.shape[:2], *(max(r, s) for r, s in zip(reach, strides, strict=True))), weight.dtype)
-    full[(..., *(slice(0, r, d) for r, d in zip(reach, dilations, strict=True)))] = weight
+    inside = tuple(slice(0, r, d) for r, d in zip(reach, dilations, strict=True))
+    full[(slice(None), slice(None), *inside)] = weight
     return full
 
 

@@ -110,7 +110,9 @@ def power(call: Call) -> Node:
 
 def raised(x: Node, exponent: Node) -> Node:
     """A power; those that are common take a product, a root or a quotient."""
-    known = float(exponent.array.reshape(-1)[0]) if isinstance(exponent, Constant) and exponent.elements == 1 else math.nan
+    known = (
+        float(exponent.array.reshape(-1)[0]) if isinstance(exponent, Constant) and exponent.elements == 1 else math.nan
+    )
     if known not in _POWERS or len(exponent.shape) > len(x.shape):
         return pointwise("pow", x, converted(exponent, "float32"))
     for function in _POWERS[known]:
@@ -132,14 +134,16 @@ _POWERS = {
 
 @rule("Clip")
 def clip(call: Call) -> Node:
-    x = call.tensor(0)
-    if x.dtype != "float32":
-        raise NoRule(f"Clip of {x.dtype}")
-    if call.opset < 11:
-        bounds = (call.get("min", -math.inf), call.get("max", math.inf))
-    else:
-        bounds = (call.scalar(1, -math.inf), call.scalar(2, math.inf))
-    return pointwise("clip", x, parameters=bounds)
+    x, bounds = call.tensor(0), (call.optional(1), call.optional(2))
+    if x.dtype == "float32" and all(bound is None or isinstance(bound, Constant) for bound in bounds):
+        if call.opset < 11:
+            known = (call.get("min", -math.inf), call.get("max", math.inf))
+        else:
+            known = (call.scalar(1, -math.inf), call.scalar(2, math.inf))
+        return pointwise("clip", x, parameters=known)
+    for function, bound in zip(("maximum", "minimum"), bounds, strict=True):
+        x = x if bound is None else pointwise(function, x, bound)
+    return x
 
 
 @rule("LeakyRelu")

@@ -34,7 +34,7 @@ _REDUCTIONS = (
     "SoftmaxCrossEntropyLoss",
 )
 _ACTIVATIONS = ("ThresholdedRelu", "Celu", "Selu", "Softsign", "Mish", "Swish", "SwiGLU", "Shrink")
-_ELEMENTWISE = ("Sin", "Cos", "Sign", "IsNaN", "IsInf", "Mod", "Xor", "Mean")
+_ELEMENTWISE = ("Sin", "Cos", "Sign", "IsNaN", "IsInf", "Mod", "Mean", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor")
 _MOVEMENT = (
     "Tile",
     "SpaceToDepth",
@@ -49,6 +49,7 @@ _MOVEMENT = (
 )
 _CHOICE = ("GatherElements", "GatherND", "OneHot", "TopK")
 _PRODUCTS = ("Einsum",)
+_SAMPLING = ("GridSample",)
 
 _REGISTERED = operators
 _ARRAYS = NodeArrays()
@@ -64,6 +65,7 @@ _ARRAYS = NodeArrays()
     *_MOVEMENT,
     *_CHOICE,
     *_PRODUCTS,
+    *_SAMPLING,
 )
 def shared(call: Call) -> tuple[Node, ...]:
     entry, reason = PORTABLE.find("", call.op_type, call.opset), refusal(PORTABLE, call.node, call.opset)
