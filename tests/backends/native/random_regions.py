@@ -334,7 +334,8 @@ class Region:
             return None
         axis = self.random.randrange(len(self.shapes[x]))
         ways = {name: self.random.randint(0, 1) for name in ("exclusive", "reverse")}
-        return self.add("CumSum", [x, self.constant(np.int64(axis))], self.shapes[x], **ways)
+        total = self.add("CumSum", [x, self.constant(np.int64(axis))], self.shapes[x], **ways)
+        return self.add("Mul", [total, self.constant(np.float32(1 / self.shapes[x][axis]))], self.shapes[x])
 
     def mirrored_pad(self) -> str | None:
         x = self.pick(range(1, 5))

@@ -183,12 +183,12 @@ def test_everything_at_once(kind: str, isa: object, tmp_path: Path, monkeypatch:
     )
 
 
-@pytest.mark.parametrize(("kind", "kernels"), [("RNN", 1), ("GRU", 3), ("LSTM", 2)])
-def test_steps_share_their_functions_and_their_weights(kind: str, kernels: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "behind", "kernels"), [("RNN", 0, 1), ("GRU", 0, 3), ("GRU", 1, 2), ("LSTM", 0, 2)])
+def test_steps_share_their_functions_and_their_weights(kind: str, behind: int, kernels: int, tmp_path: Path) -> None:
     def made(steps: int) -> tuple[int, int, int]:
         folder = tmp_path / str(steps)
         folder.mkdir()
-        model, _ = Cell(kind, steps=steps).write(folder)
+        model, _ = Cell(kind, steps=steps, linear_before_reset=behind).write(folder)
         infer(model.model)
         planned = plan(*lower(model.model))
         source = generate(planned, available()[0], threads=1)

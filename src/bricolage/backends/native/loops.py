@@ -130,7 +130,7 @@ def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     stored = epilogue(kernel, plan, weights, tuple(stays), whole)
     start = literal(start_of(root.kind, root.dtype), root.dtype)
     if side is None:
-        lines = inmost = _if([text for text, _ in tests], step)
+        lines = inmost = ["{", *indented(_if([text for text, _ in tests], step)), "}"]
         for n, axis in reversed(list(enumerate(reduced))):
             if root.source.shape[axis] == 1:
                 continue
