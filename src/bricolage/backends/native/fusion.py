@@ -270,10 +270,13 @@ class _Planner:
                     leaves[source] = self._completed(source, stored_by, last_in)
                 elif isinstance(source, Pointwise) and source.shape == node.shape:
                     todo.append(source)
-                elif isinstance(source, View) and source.source in buffers:
-                    elsewhere = max(elsewhere, self._completed(source.source, stored_by, last_in))
-                elif not isinstance(source, Constant):
-                    return None
+                else:
+                    while isinstance(source, View) and source not in buffers:
+                        source = source.source
+                    if source in buffers:
+                        elsewhere = max(elsewhere, self._completed(source, stored_by, last_in))
+                    elif not isinstance(source, Constant):
+                        return None
         latest = max(leaves.values(), default=-1)
         for leaf, position in leaves.items():
             alike = leaf.shape == node.shape and buffers[leaf].order == kernel.target.order
