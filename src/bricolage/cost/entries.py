@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from bricolage.cost.statistics import Latency
 
-SCHEMA = 2
+SCHEMA = 3
 """Raised whenever what is measured, or how, changes: older costs are then not found any more."""
 EXPIRY_S = 30 * 86400.0
 """Age after which a failure that may have been bad luck is tried again."""

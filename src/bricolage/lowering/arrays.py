@@ -1,6 +1,6 @@
 """The vocabulary that an array library supplies; `operators/` is written over it alone.
 
-Arrays of both libraries share Python's arithmetic, comparison and indexing operators, `.shape`, `.ndim`, `.dtype` and
+Arrays of all libraries share Python's arithmetic, comparison and indexing operators, `.shape`, `.ndim`, `.dtype` and
 `.reshape(tuple)`; everything else an operator needs is named here. Axes are numbers, shapes and permutations tuples.
 """
 

@@ -29,6 +29,15 @@ UNARY = (
     "LeakyRelu",
     "Elu",
     "Gelu",
+    "Selu",
+    "Celu",
+    "Mish",
+    "Softsign",
+    "Shrink",
+    "ThresholdedRelu",
+    "Sin",
+    "Cos",
+    "Sign",
 )
 BINARY = ("Add", "Sub", "Mul", "Max", "Min")
 
@@ -270,6 +279,114 @@ class Region:
             pads=[edge] * 4,
         )
 
+    def wide_conv_transpose(self) -> str | None:
+        """With groups, dilations, padding of one side, and sizes that are no multiple of the stride."""
+        x = self.pick(range(3, 5))
+        if x is None or self.shapes[x][1] > 32:
+            return None
+        n, c, *sizes = self.shapes[x]
+        spatial = len(sizes)
+        groups = self.random.choice([g for g in (1, 2, c) if c % g == 0])
+        strides = [self.random.randint(1, 3) for _ in sizes]
+        dilations = [self.random.randint(1, 2) for _ in sizes]
+        kernel = [self.random.randint(1, 3) for _ in sizes]
+        extra = [self.random.randrange(stride) for stride in strides]
+        pads = [self.random.randint(0, 1) for _ in range(2 * spatial)]
+        found = tuple(
+            (size - 1) * strides[i] + extra[i] + (kernel[i] - 1) * dilations[i] + 1 - pads[i] - pads[spatial + i]
+            for i, size in enumerate(sizes)
+        )
+        if min(found) < 1:
+            return None
+        out = self.random.choice([1, 2, 3])
+        weights = [self.weights(c, out, *kernel, fan=c * math.prod(kernel)), self.weights(out * groups)]
+        return self.add(
+            "ConvTranspose",
+            [x, *weights],
+            (n, out * groups, *found),
+            group=groups,
+            strides=strides,
+            dilations=dilations,
+            kernel_shape=kernel,
+            pads=pads,
+            output_padding=extra,
+        )
+
+    def normalise_channels(self) -> str | None:
+        x = self.pick(range(3, 6))
+        if x is None or math.prod(self.shapes[x][2:]) < 2:
+            return None
+        shape = self.shapes[x]
+        return self.add(
+            "InstanceNormalization", [x, self.weights(shape[1]), self.weights(shape[1])], shape, epsilon=0.1
+        )
+
+    def log_softmax(self) -> str | None:
+        x = self.pick(range(1, 6))
+        if x is None:
+            return None
+        axis = self.random.randrange(len(self.shapes[x]))
+        return self.add("LogSoftmax", [x], self.shapes[x], axis=axis)
+
+    def running_sum(self) -> str | None:
+        x = self.pick(range(1, 5))
+        if x is None:
+            return None
+        axis = self.random.randrange(len(self.shapes[x]))
+        ways = {name: self.random.randint(0, 1) for name in ("exclusive", "reverse")}
+        total = self.add("CumSum", [x, self.constant(np.int64(axis))], self.shapes[x], **ways)
+        return self.add("Mul", [total, self.constant(np.float32(1 / self.shapes[x][axis]))], self.shapes[x])
+
+    def mirrored_pad(self) -> str | None:
+        x = self.pick(range(1, 5))
+        if x is None or min(self.shapes[x]) < 3:
+            return None
+        shape = self.shapes[x]
+        before, behind = ([self.random.randint(0, 2) for _ in shape] for _ in range(2))
+        found = tuple(a + b + c for a, b, c in zip(before, shape, behind, strict=True))
+        mode = self.random.choice(["reflect", "edge", "wrap"])
+        return self.add("Pad", [x, self.ints(*before, *behind)], found, mode=mode)
+
+    def triangle(self) -> str | None:
+        x = self.pick(range(2, 6))
+        if x is None:
+            return None
+        k = self.constant(np.int64(self.random.randint(-2, 2)))
+        return self.add("Trilu", [x, k], self.shapes[x], upper=self.random.randint(0, 1))
+
+    def gather_elements(self) -> str | None:
+        x = self.pick(range(1, 5))
+        if x is None:
+            return None
+        shape = self.shapes[x]
+        axis = self.random.randrange(len(shape))
+        found = (*shape[:axis], self.random.randint(1, 4), *shape[axis + 1 :])
+        indices = self.constant(self.numbers.integers(-shape[axis], shape[axis], found))
+        return self.add("GatherElements", [x, indices], found, axis=axis)
+
+    def recurrence(self) -> str | None:
+        x = self.pick(range(2, 4))
+        if x is None:
+            return None
+        if len(self.shapes[x]) == 2:
+            x = self.add("Unsqueeze", [x, self.ints(1)], (self.shapes[x][0], 1, self.shapes[x][1]))
+        steps, batch, inputs = self.shapes[x]
+        if steps > 12:
+            return None
+        kind, gates = self.random.choice([("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+        hidden, direction = (
+            self.random.choice([1, 5, 16, 20]),
+            self.random.choice(["forward", "reverse", "bidirectional"]),
+        )
+        d = 1 + (direction == "bidirectional")
+        weights = [
+            self.weights(d, gates * hidden, inputs, fan=inputs),
+            self.weights(d, gates * hidden, hidden, fan=hidden),
+            self.weights(d, 2 * gates * hidden, fan=9),
+        ]
+        found = (steps, d, batch, hidden)
+        return self.add(kind, [x, *weights], found, hidden_size=hidden, direction=direction)
+
     def pool(self) -> str | None:
         x = self.pick(range(3, 6))
         if x is None or min(self.shapes[x][2:]) < 3:
@@ -312,7 +429,8 @@ class Region:
 
 STEPS = (
     "unary", "unary", "binary", "binary", "binary", "reshape", "transpose", "slice", "concat", "pad", "gather", "reduce",
-    "softmax", "normalise", "matmul", "matmul", "conv", "conv", "conv", "conv_transpose", "pool",
+    "softmax", "normalise", "matmul", "matmul", "conv", "conv", "conv", "conv_transpose", "pool", "wide_conv_transpose",
+    "normalise_channels", "log_softmax", "running_sum", "mirrored_pad", "triangle", "gather_elements", "recurrence",
 )  # fmt: skip
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from bricolage.backends.native.functions import FUNCTIONS
 from bricolage.backends.native.fusion import Buffer, Kernel, Plan
 from bricolage.backends.native.indexing import ZERO, Index, Var, flatten
 from bricolage.backends.native.tensors import (
     C_TYPES,
+    STORED_BYTES,
     Constant,
     Gather,
     Node,
@@ -36,17 +40,24 @@ def literal(value: float, dtype: str) -> str:
 class Weights:
     """Constant data of a region, one block; every tensor starts at a multiple of 64 bytes."""
 
-    arrays: list[tuple[int, object]] = field(default_factory=list)
+    arrays: list[tuple[int, np.ndarray]] = field(default_factory=list)
     size: int = 0
     _known: dict[object, int] = field(default_factory=dict)
+    _alike: dict[object, list[tuple[int, np.ndarray]]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, key: object, make: Callable[[], object]) -> int:
-        """Offset in bytes of what `make` makes, once for each key."""
+        """Offset in bytes of what `make` makes, once for each key. What holds the same bytes is kept once: the steps of a
+        recurrence, and the layers of some networks, share their weights."""
         if key not in self._known:
-            array = make()
-            self._known[key] = self.size
-            self.arrays.append((self.size, array))
-            self.size += -(-array.nbytes // 64) * 64  # type: ignore[attr-defined]
+            raw = np.ascontiguousarray(make()).reshape(-1).view(np.uint8)
+            alike = self._alike[raw.size, raw[:256].tobytes()]
+            found = next((offset for offset, other in alike if np.array_equal(other, raw)), None)
+            if found is None:
+                found = self.size
+                alike.append((found, raw))
+                self.arrays.append((found, raw))
+                self.size += -(-raw.size // 64) * 64
+            self._known[key] = found
         return self._known[key]
 
 
@@ -126,14 +137,16 @@ class Body:
         return self.value(node.source, (*place[:axis], found, *place[axis + rank :]))
 
     def _load(self, buffer: Buffer, place: Place) -> str:
+        index, ahead = _apart(address(buffer, place))
         if buffer.dtype == "bfloat16":
-            return self._read(pointer(buffer), "float32", address(buffer, place), "nat_widen({})")
-        return self._read(pointer(buffer), buffer.dtype, address(buffer, place))
+            return self._read(pointer(buffer, ahead), "float32", index, "nat_widen({})")
+        return self._read(pointer(buffer, ahead), buffer.dtype, index)
 
     def _constant(self, node: Constant, place: Place) -> str:
-        offset = self._weights.add(id(node.array), lambda: node.array)
+        index, ahead = _apart(flatten(place, node.shape))
+        offset = self._weights.add(id(node.array), lambda: node.array) + ahead * STORED_BYTES[node.dtype]
         base = f"(({'const ' + C_TYPES[node.dtype]} *){weights_at(offset)})"
-        return self._read(base, node.dtype, flatten(place, node.shape))
+        return self._read(base, node.dtype, index)
 
     def _read(self, base: str, dtype: str, index: Index, convert: str = "{}") -> str:
         self.indices.append(index)
@@ -183,6 +196,14 @@ def address(buffer: Buffer, place: Place) -> Index:
     return total
 
 
+def _apart(index: Index) -> tuple[Index, int]:
+    """An index, and how far ahead all that a loop reads by it begins. Only where that lies behind what it would read from the
+    start of the tensor: the steps of a sequence then share one function, and the taps of a window keep one pointer."""
+    moving = index - index.constant
+    low, high = moving.range
+    return (moving, index.constant) if low >= 0 and index.constant > high else (index, 0)
+
+
 def store(buffer: Buffer, place: Place, value: str) -> str:
     """The statement that stores an element."""
     stored = f"nat_narrow({value})" if buffer.dtype == "bfloat16" else value
@@ -206,10 +227,10 @@ def nested(name: str, extents: Sequence[int], lines: list[str]) -> list[str]:
     return lines
 
 
-def pointer(buffer: Buffer) -> str:
-    """The start of the buffer as C: a name for what the function will be given (see `library`)."""
+def pointer(buffer: Buffer, ahead: int = 0) -> str:
+    """The start of the buffer, or some elements ahead, as C: a name for what the function will be given (see `library`)."""
     home, number = buffer.home
-    return f"{home}_{number}_{buffer.dtype}_{buffer.offset}"
+    return f"{home}_{number}_{buffer.dtype}_{buffer.offset + ahead}"
 
 
 def weights_at(offset: int) -> str:

@@ -18,16 +18,19 @@ FUNCTIONS: Mapping[str, str] = {
     "neg": "(-{0})",
     "abs": "nat_abs({0})",
     "square": "({0} * {0})",
+    "cube": "({0} * {0} * {0})",
     "relu": "({0} < 0 ? 0 : {0})",
     "leaky": "({0} < 0 ? {0} * {p0} : {0})",
     "prelu": "({0} < 0 ? {0} * {1} : {0})",
-    "elu": "({0} < 0 ? {p0} * (nat_exp({0}) - 1.0f) : {0})",
+    "elu": "({0} < 0 ? {p0} * nat_expm1({0}) : {0})",
     "clip": "nat_clip({0}, {p0}, {p1})",
     "hardsigmoid": "nat_clamp({p0} * {0} + {p1}, 0.0f, 1.0f)",
     "hardswish": "({0} * nat_clamp({0} * 0.166666667f + 0.5f, 0.0f, 1.0f))",
+    "pow": "nat_pow({0}, {1})",
     "sqrt": "nat_sqrt({0})",
     "reciprocal": "(1.0f / {0})",
     "exp": "nat_exp({0})",
+    "expm1": "nat_expm1({0})",
     "log": "nat_log({0})",
     "erf": "nat_erf({0})",
     "tanh": "nat_tanh({0})",
@@ -36,6 +39,9 @@ FUNCTIONS: Mapping[str, str] = {
     "softplus": "nat_softplus({0})",
     "gelu": "(0.5f * {0} * (1.0f + nat_erf({0} * 0.707106781f)))",
     "gelu_tanh": "(0.5f * {0} * (1.0f + nat_tanh(0.797884561f * ({0} + 0.044715f * {0} * {0} * {0}))))",
+    "sin": "nat_sin({0})",
+    "cos": "nat_cos({0})",
+    "sign": "({0} < 0 ? -1 : {0} > 0 ? 1 : {0})",
     "floor": "__builtin_floorf({0})",
     "ceil": "__builtin_ceilf({0})",
     "round": "__builtin_rintf({0})",
@@ -45,10 +51,17 @@ FUNCTIONS: Mapping[str, str] = {
     "less_equal": "({0} <= {1})",
     "greater": "({0} > {1})",
     "greater_equal": "({0} >= {1})",
+    "quotient": "nat_quotient({0}, {1})",
+    "remainder": "nat_remainder({0}, {1})",
+    "modulo": "nat_modulo({0}, {1})",
+    "fmod": "__builtin_fmodf({0}, {1})",
     "and": "({0} & {1})",
     "or": "({0} | {1})",
+    "xor": "({0} ^ {1})",
     "not": "(!{0})",
     "cast": "({type}){0}",
+    "cast_int32": "nat_int32({0})",
+    "cast_int64": "nat_int64({0})",
     "to_bool": "({0} != 0)",
     "identity": "{0}",
 }
@@ -57,6 +70,10 @@ FUNCTIONS: Mapping[str, str] = {
 EXPENSIVE = frozenset(
     [
         "exp",
+        "expm1",
+        "pow",
+        "sin",
+        "cos",
         "log",
         "erf",
         "tanh",
@@ -67,6 +84,10 @@ EXPENSIVE = frozenset(
         "gelu_tanh",
         "elu",
         "div",
+        "quotient",
+        "remainder",
+        "modulo",
+        "fmod",
         "sqrt",
         "reciprocal",
     ]
@@ -81,6 +102,19 @@ static inline float nat_sqrt(float x) { return __builtin_sqrtf(x); }
 /* Where the bounds cross, the upper one counts. */
 static inline float nat_clip(float x, float low, float high) { x = x < low ? low : x; return x > high ? high : x; }
 static inline float nat_clamp(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
+
+/* Integers divide towards zero. By zero, which C leaves open and processors trap, the quotient and the rest are 0. */
+static inline int64_t nat_quotient(int64_t a, int64_t b) {
+  return b == 0 ? 0 : b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;
+}
+static inline int64_t nat_remainder(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
+static inline int64_t nat_modulo(int64_t a, int64_t b) {  /* the sign of the divisor */
+  int64_t r = nat_remainder(a, b);
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+/* What no integer holds, NaN too, becomes the smallest one, as the processors' own instruction has it. */
+static inline int32_t nat_int32(float x) { return x >= -0x1p31f && x < 0x1p31f ? (int32_t)x : INT32_MIN; }
+static inline int64_t nat_int64(float x) { return x >= -0x1p63f && x < 0x1p63f ? (int64_t)x : INT64_MIN; }
 
 /* exp: 2^n times a polynomial of degree 6 on [-ln2/2, ln2/2]; 1 ulp. The power of two is applied in two steps, so that
    results may be subnormal; outside [-104, 89] it is 0 or infinity. NaN stays NaN. */
@@ -97,6 +131,23 @@ static inline float nat_exp(float x) {
   p = p * (r * r) + r + 1.0f;
   int32_t i = (int32_t)n, half = i >> 1;
   return p * nat_bits((half + 127) << 23) * nat_bits((i - half + 127) << 23);
+}
+
+/* exp(x) - 1: as exp, but the one is taken off before the polynomial's sum is rounded; 2 ulp. */
+static inline float nat_expm1(float x) {
+  float c = x < -18.0f ? -18.0f : x > 20.0f ? 20.0f : x;
+  float n = __builtin_rintf(c * 1.44269504f);
+  float r = c - n * 0.693359375f;
+  r = r + n * 2.12194440e-4f;
+  float p = 1.393373254e-3f;
+  p = p * r + 8.363235385e-3f;
+  p = p * r + 4.166646418e-2f;
+  p = p * r + 1.666657664e-1f;
+  p = p * r + 5.000000014e-1f;
+  p = p * (r * r) + r;
+  float s = nat_bits(((int32_t)n + 127) << 23);
+  float small = p * s + (s - 1.0f);
+  return x > 20.0f ? nat_exp(x) : x != x ? x : small;
 }
 
 /* log: exponent and a polynomial on [sqrt(1/2), sqrt(2)] (Cephes logf). Zero gives -infinity, negative NaN. */
@@ -178,4 +229,64 @@ static inline float nat_softplus(float x) {
   float l = u == 1.0f ? e : nat_log(u) * (e / (u - 1.0f));
   return (x < 0.0f ? 0.0f : x) + l;
 }
+
+/* x^y = 2^(y log2 x), in double. log2 is the exponent, and an odd series in (m - 1) / (m + 1); special values as C has them. */
+static inline float nat_pow(float x, float y) {
+  union { double d; int64_t i; } u = { .d = nat_abs(x) }, v;
+  int64_t i = u.i - 0x3fe6a09e667f3bcdLL;  /* so that m lies between the roots of 1/2 and 2 */
+  double e = (double)(int32_t)(i >> 52);
+  u.i -= (i >> 52) << 52;
+  double t = (u.d - 1.0) / (u.d + 1.0), z = t * t;
+  double l = e + 2.8853900817779268 * t * (1.0 + z * (3.333333333333333e-1 + z * (2e-1 + z * (1.4285714285714285e-1
+             + z * (1.1111111111111111e-1 + z * (9.090909090909091e-2 + z * (7.692307692307693e-2
+             + z * 6.666666666666667e-2)))))));
+  l = x == 0.0f ? -__builtin_inf() : nat_abs(x) > 3.40282347e38f ? __builtin_inf() : l;
+  double w = l == 0.0 || y == 0.0f ? 0.0 : (double)y * l;
+  w = w < -160.0 ? -160.0 : w > 130.0 ? 130.0 : w;
+  double n = __builtin_rint(w), f = (w - n) * 0.6931471805599453;
+  double p = 1.0 + f * (1.0 + f * (0.5 + f * (1.6666666666666666e-1 + f * (4.1666666666666664e-2 + f * (8.333333333333333e-3
+             + f * (1.3888888888888889e-3 + f * (1.984126984126984e-4 + f * 2.48015873015873e-5)))))));
+  v.i = ((int64_t)(int32_t)n + 1023) << 52;
+  float r = (float)(p * v.d);
+  float half = y * 0.5f;
+  int32_t whole = __builtin_rintf(y) == y, odd = whole & (nat_abs(y) < 16777216.0f) & (__builtin_rintf(half) != half);
+  r = x < 0.0f && x > -__builtin_inff() && !whole ? __builtin_nanf("") : r;
+  r = odd ? __builtin_copysignf(r, x) : r;
+  return y == 0.0f || x == 1.0f ? 1.0f : x != x || y != y ? x + y : r;
+}
+
+/* sin and cos: quarter turns and the rest of one, in double. x is m 2^26j with |m| < 2^49 and, but for j = 0, m a whole number;
+   2^26j 2/pi modulo 4 is known in three parts, of which the first two give exact products with m: right for all of float32. */
+static inline double nat_turned(float x, int32_t *quarter) {
+  float a = nat_abs(x);
+  double scale = 1.0, high = 0x1.45f306p-1, middle = 0x1.b939104p-26, low = 0x1.4a7f09d5f47d4p-54;
+  int32_t b = a >= 0x1p49f, c = a >= 0x1p75f, d = a >= 0x1p101f, e = a >= 0x1p127f;
+  scale = e ? 0x1p-104 : d ? 0x1p-78 : c ? 0x1p-52 : b ? 0x1p-26 : 1.0;
+  high = e ? 0x1.34ddcp+0 : d ? 0x1.d5f47dp+0 : c ? 0x1.529fc2p+0 : b ? 0x1.b9391p+0 : high;
+  middle = e ? 0x1.b6c52b3p-25 : d ? 0x1.34ddc0cp-26 : c ? 0x1.d5f47d4p-26 : b ? 0x1.529fc26p-26 : middle;
+  low = e ? 0x1.3c439041fe514p-56 : d ? 0x1.b6295993c439p-54 : c ? 0x1.a6ee06db14accp-55 : b ? 0x1.57d1f534ddc0dp-54 : low;
+  double m = (double)x * scale;
+  double whole = m * high, part = m * middle;
+  whole = whole - 4.0 * __builtin_rint(whole * 0.25);
+  double n = __builtin_rint(whole + part);
+  *quarter = (int32_t)n & 3;
+  return (((whole - n) + part) + m * low) * 1.5707963267948966;
+}
+
+/* A sine of at most an eighth of a turn, or a cosine, by their Taylor series. */
+static inline float nat_wave(double r, int32_t quarter) {
+  double z = r * r;
+  double s = r + r * z * (-1.6666666666666666e-1 + z * (8.333333333333333e-3 + z * (-1.984126984126984e-4
+             + z * (2.7557319223985893e-6 - z * 2.505210838544172e-8))));
+  double c = 1.0 + z * (-0.5 + z * (4.1666666666666664e-2 + z * (-1.3888888888888889e-3 + z * (2.48015873015873e-5
+             - z * 2.755731922398589e-7))));
+  double y = (quarter & 1) ? c : s;
+  return (float)((quarter & 2) ? -y : y);
+}
+static inline float nat_sin(float x) {
+  int32_t q;
+  double r = nat_turned(x, &q);
+  return nat_abs(x) < 1e-4f ? x - x * x * x * 0.166666667f : nat_wave(r, q);
+}
+static inline float nat_cos(float x) { int32_t q; double r = nat_turned(x, &q); return nat_wave(r, q + 1); }
 """

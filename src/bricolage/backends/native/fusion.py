@@ -301,21 +301,32 @@ class _Planner:
             return None
         leaves: dict[Node, int] = {}
         """What the result is computed from, each with the position of the kernel that completes it."""
+        elsewhere = -1
+        """Position of the last kernel that completes what is read at other places."""
         todo: list[Node] = [node]
         while todo:
             for source in todo.pop().sources:
                 if source in buffers:
-                    leaves[source] = stored_by.get(source, last_in.get(buffers[source].home, -1))
+                    leaves[source] = self._completed(source, stored_by, last_in)
                 elif isinstance(source, Pointwise) and source.shape == node.shape:
                     todo.append(source)
-                elif not isinstance(source, Constant):
-                    return None
+                else:
+                    while isinstance(source, View) and source not in buffers:
+                        source = source.source
+                    if source in buffers:
+                        elsewhere = max(elsewhere, self._completed(source, stored_by, last_in))
+                    elif not isinstance(source, Constant):
+                        return None
         latest = max(leaves.values(), default=-1)
         for leaf, position in leaves.items():
             alike = leaf.shape == node.shape and buffers[leaf].order == kernel.target.order
-            if position == latest and alike and stored_by.get(leaf) == latest:
+            if position == latest > elsewhere and alike and stored_by.get(leaf) == latest:
                 return latest
         return None
+
+    def _completed(self, node: Node, stored_by: Mapping[Node, int], last_in: Mapping[tuple[str, int], int]) -> int:
+        """Position of the kernel that completes a stored tensor; -1 for inputs."""
+        return stored_by.get(node, last_in.get(self.result.buffers[node].home, -1))
 
     def _behind_view(self, node: Node) -> bool:
         """Whether a contraction or a window reads the node through views: it would compute each element many times."""

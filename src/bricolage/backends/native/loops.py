@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from bricolage.backends.native.body import (
     OUTER,
     Body,
@@ -93,6 +95,14 @@ _STEP = {
 }
 
 
+def start_of(kind: str, dtype: str) -> float:
+    """What a reduction begins with: integers know no infinity."""
+    value = _START[kind]
+    if dtype == "float32" or not math.isinf(value):
+        return value
+    return int(np.iinfo(dtype).min if value < 0 else np.iinfo(dtype).max)
+
+
 def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     """Loops over what stays, and inside over what is reduced. Where the innermost dimension in memory stays (channels last),
     that many accumulators are kept side by side."""
@@ -121,9 +131,9 @@ def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     step = [*body.lines, f"{total} = {_STEP[root.kind].format(total, element)};"]
     whole = f"({total} * {literal(1.0 / root.divisor, 'float32')})" if root.kind == "mean" else total
     stored = epilogue(kernel, plan, weights, tuple(stays), whole)
-    start = literal(_START[root.kind], root.dtype)
+    start = literal(start_of(root.kind, root.dtype), root.dtype)
     if side is None:
-        lines = inmost = _if([text for text, _ in tests], step)
+        lines = inmost = ["{", *indented(_if([text for text, _ in tests], step)), "}"]
         for n, axis in reversed(list(enumerate(reduced))):
             if root.source.shape[axis] == 1:
                 continue
@@ -170,7 +180,9 @@ def _counting(root: Reduce, place: Place, plan: Plan, side: Index) -> tuple[Node
     Padding that changes nothing (zeros in a sum, -inf in a maximum) is left out."""
     node, tests = root.source, []
     while (
-        isinstance(node, View) and node not in plan.buffers and (node.guard is None or node.fill == _START[root.kind])
+        isinstance(node, View)
+        and node not in plan.buffers
+        and (node.guard is None or node.fill == start_of(root.kind, root.dtype))
     ):
         for index, extent in node.guard(place) if node.guard is not None else ():
             varies = not index.variables.isdisjoint(side.variables)

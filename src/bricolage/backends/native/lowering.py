@@ -10,6 +10,7 @@ import onnx_ir as ir
 from bricolage.backends.native.rules import RULES, Call, NoRule
 from bricolage.backends.native.tensors import C_TYPES, Constant, Input, Node, Shape
 from bricolage.graph.graph import describe
+from bricolage.lowering.common import attributes_of
 
 
 def lower(model: ir.Model, origins: dict[Node, str] | None = None) -> tuple[list[Node], list[Node]]:
@@ -89,12 +90,11 @@ def _lower(node: ir.Node, values: Mapping[ir.Value, Node], opset: int) -> tuple[
     if node.domain not in ("", "ai.onnx") or node.op_type not in RULES:
         raise NoRule(f"no rule for {node.op_type}")
     inputs = tuple(None if value is None or _left_out(node, value) else _known(value, values) for value in node.inputs)
-    attributes = {name: attribute.value for name, attribute in node.attributes.items()}
     shapes = tuple(_shape(value) for value in node.outputs if value.name)
     for value in node.outputs:
         if value.name:
             _dtype(value)
-    found = RULES[node.op_type](Call(node.op_type, inputs, attributes, shapes, opset))
+    found = RULES[node.op_type](Call(node.op_type, inputs, attributes_of(node), shapes, opset, node))
     results = found if isinstance(found, tuple) else (found,)
     for value, result in zip(node.outputs, results, strict=False):
         if value.name and (result.shape != _shape(value) or result.dtype != _dtype(value)):

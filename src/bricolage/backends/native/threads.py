@@ -42,8 +42,9 @@ static inline void pause_briefly(void) {
 #endif
 }
 
-/* All threads of a run meet here. The waiting is short, but if a core has been taken away the thread gives way. */
-static void barrier(struct team *team) {
+/* All threads of a run meet here. The waiting is short, but if a core has been taken away the thread gives way. It is
+   called, since compilers take long over its loops where a long recurrence has them a thousand times. */
+static __attribute__((noinline)) void barrier(struct team *team) {
   if (team->threads == 1) return;
   long phase = atomic_load_explicit(&team->phase, memory_order_relaxed);
   if (atomic_fetch_add_explicit(&team->waiting, 1, memory_order_acq_rel) == team->threads - 1) {

@@ -154,7 +154,7 @@ def rotary_embedding(
     if positions is not None:
         cos, sin = xp.take(cos, positions, 0), xp.take(sin, positions, 0)
     cos, sin = (t.reshape((t.shape[0], 1, *t.shape[1:])) for t in (cos, sin))
-    turned, rest = heads[..., :size], heads[..., size:]
+    turned = heads[..., :size]
     if interleaved:
         first, second = turned[..., 0::2], turned[..., 1::2]
     else:
@@ -164,7 +164,7 @@ def rotary_embedding(
         rotated = xp.stack((real, imaginary), 4).reshape(tuple(turned.shape))
     else:
         rotated = xp.concat((real, imaginary), 3)
-    y = xp.concat((rotated, rest), 3)
+    y = rotated if size == heads.shape[3] else xp.concat((rotated, heads[..., size:]), 3)
     return merge_heads(xp, y) if flat else y
 
 

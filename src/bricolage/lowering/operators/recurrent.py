@@ -13,7 +13,10 @@ from bricolage.lowering.common import Array, operator
 
 Activation = Callable[[Array], Array]
 Step = Callable[[Array, tuple[Array, ...]], tuple[Array, ...]]
-"""One step of a cell: (input, state) -> new state, whose first part is the output."""
+"""One step of a cell: (what the input gives to its gates, state) -> new state, whose first part is the output."""
+
+Cell = tuple[Array, Array | None, Step]
+"""Weights [inputs, gates] and bias of the inputs, and the step."""
 
 # name -> (default alpha, default beta); None where the function has no such number
 _CONSTANTS: dict[str, tuple[float | None, float | None]] = {
@@ -82,11 +85,11 @@ def _reverse(xp: Arrays, x: Array, lengths: Array | None) -> Array:
 
 
 def _run_direction(
-    xp: Arrays, x: Array, step: Step, state: tuple[Array, ...], lengths: Array | None, backwards: bool
+    xp: Arrays, given: Array, step: Step, state: tuple[Array, ...], lengths: Array | None, backwards: bool
 ) -> tuple[Array, tuple[Array, ...]]:
-    length = x.shape[0]
+    length = given.shape[0]
     if backwards:
-        x = _reverse(xp, x, lengths)
+        given = _reverse(xp, given, lengths)
 
     def advance(carry: tuple[Array, ...], inputs: tuple[Array, Array]) -> tuple[tuple[Array, ...], Array]:
         value, time = inputs
@@ -98,30 +101,35 @@ def _run_direction(
         return kept, xp.where(alive, new[0], 0)
 
     times = xp.arange(0, length, 1, xp.dtype(7) if lengths is None else lengths.dtype)
-    state, ys = xp.scan(advance, state, (x, times), length)
+    state, ys = xp.scan(advance, state, (given, times), length)
     return (_reverse(xp, ys, lengths) if backwards else ys), state
 
 
 def run(
     xp: Arrays,
     x: Array,
-    make_step: Callable[[int], Step],
+    make_cell: Callable[[int], Cell],
     initial: Sequence[Array | None],
     hidden: int,
     lengths: Array | None,
     direction: str,
     layout: int,
 ) -> tuple[Array, ...]:
-    """All directions of a recurrent operator: (Y, Y_h, ...) in the wanted layout."""
+    """All directions of a recurrent operator: (Y, Y_h, ...) in the wanted layout. The products of all inputs of a direction
+    are one, before its steps."""
     x = xp.transpose(x, (1, 0, 2)) if layout else x
-    batch = x.shape[1]
+    length, batch, width = x.shape
+    rows = x.reshape((length * batch, width))
     outputs, finals = [], []
     for d, backwards in enumerate({"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[direction]):
         state = tuple(
             xp.full((batch, hidden), 0, x.dtype, x) if given is None else given[:, d] if layout else given[d]
             for given in initial
         )
-        ys, final = _run_direction(xp, x, make_step(d), state, lengths, backwards)
+        weight, bias, step = make_cell(d)
+        given = xp.matmul(rows, weight)
+        given = (given if bias is None else given + bias).reshape((length, batch, weight.shape[1]))
+        ys, final = _run_direction(xp, given, step, state, lengths, backwards)
         outputs.append(ys)
         finals.append(final)
     y = xp.stack(outputs, 1)
@@ -129,9 +137,9 @@ def run(
     return (xp.transpose(y, (2, 0, 1, 3)) if layout else y, *last)
 
 
-def _bias(b: Array | None, d: int, gates: int, hidden: int) -> tuple[Any, Any]:
-    """Input bias and recurrence bias of direction `d`."""
-    return (0, 0) if b is None else (b[d][: gates * hidden], b[d][gates * hidden :])
+def _weights(xp: Arrays, w: Array, r: Array, d: int) -> tuple[Array, Array]:
+    """What inputs and states of direction `d` are multiplied by from the right."""
+    return xp.transpose(w[d], (1, 0)), xp.transpose(r[d], (1, 0))
 
 
 @operator("RNN", since=7)
@@ -156,17 +164,15 @@ def rnn(
     names = activations or ("Tanh", "Tanh")
     functions = activations_of(xp, names, activation_alpha, activation_beta)
 
-    def make_step(d: int) -> Step:
-        wt, rt = xp.transpose(w[d], (1, 0)), xp.transpose(r[d], (1, 0))
-        wb, rb = _bias(b, d, 1, hidden)
+    def make_cell(d: int) -> Cell:
+        wt, rt = _weights(xp, w, r, d)
 
-        def step(value: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
-            total = xp.matmul(value, wt) + xp.matmul(state[0], rt) + wb + rb
-            return (functions[d](_clipped(xp, total, clip)),)
+        def step(given: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+            return (functions[d](_clipped(xp, given + xp.matmul(state[0], rt), clip)),)
 
-        return step
+        return wt, None if b is None else b[d][:hidden] + b[d][hidden:], step
 
-    return run(xp, x, make_step, (initial_h,), hidden, lengths, direction, layout)
+    return run(xp, x, make_cell, (initial_h,), hidden, lengths, direction, layout)
 
 
 @operator("GRU", since=7)
@@ -193,27 +199,36 @@ def gru(
     names = activations or ("Sigmoid", "Tanh") * 2
     functions = activations_of(xp, names, activation_alpha, activation_beta)
 
-    def make_step(d: int) -> Step:
+    def make_cell(d: int) -> Cell:
         gate, candidate = functions[2 * d : 2 * d + 2]
-        wt, rt = xp.transpose(w[d], (1, 0)), xp.transpose(r[d], (1, 0))
-        wb, rb = _bias(b, d, 3, hidden)
-        rb_gates, rb_candidate = (0, 0) if b is None else (rb[: 2 * hidden], rb[2 * hidden :])
+        wt, rt = _weights(xp, w, r, d)
+        bias = None if b is None else b[d][: 3 * hidden]
+        recurrent_bias = 0 if b is None else b[d][3 * hidden :]
 
-        def step(value: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
-            (h,) = state
-            given = xp.matmul(value, wt) + wb
-            gates = given[:, : 2 * hidden] + xp.matmul(h, rt[:, : 2 * hidden]) + rb_gates
-            z, reset = (gate(_clipped(xp, g, clip)) for g in (gates[:, :hidden], gates[:, hidden:]))
-            if linear_before_reset:
-                recurrent = reset * (xp.matmul(h, rt[:, 2 * hidden :]) + rb_candidate)
-            else:
-                recurrent = xp.matmul(reset * h, rt[:, 2 * hidden :]) + rb_candidate
-            new = candidate(_clipped(xp, given[:, 2 * hidden :] + recurrent, clip))
+        def update(z: Array, new: Array, h: Array) -> tuple[Array, ...]:
             return ((1 - z) * new + z * h,)
 
-        return step
+        def reset_behind(given: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+            (h,) = state
+            own = xp.matmul(h, rt) + recurrent_bias
+            z, reset, new = (slice(n * hidden, (n + 1) * hidden) for n in range(3))
+            z, reset = (gate(_clipped(xp, given[:, part] + own[:, part], clip)) for part in (z, reset))
+            return update(z, candidate(_clipped(xp, given[:, new] + reset * own[:, new], clip)), h)
 
-    return run(xp, x, make_step, (initial_h,), hidden, lengths, direction, layout)
+        if linear_before_reset:
+            return wt, bias, reset_behind
+        rt_gates, rt_candidate = rt[:, : 2 * hidden], rt[:, 2 * hidden :]
+
+        def reset_before(given: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+            (h,) = state
+            gates = gate(_clipped(xp, given[:, : 2 * hidden] + xp.matmul(h, rt_gates), clip))
+            z, reset = gates[:, :hidden], gates[:, hidden:]
+            recurrent = xp.matmul(reset * h, rt_candidate)
+            return update(z, candidate(_clipped(xp, given[:, 2 * hidden :] + recurrent, clip)), h)
+
+        return wt, None if bias is None else bias + recurrent_bias, reset_before
+
+    return run(xp, x, make_cell, (initial_h,), hidden, lengths, direction, layout)
 
 
 @operator("LSTM", since=7)
@@ -242,21 +257,25 @@ def lstm(
     names = activations or ("Sigmoid", "Tanh", "Tanh") * 2
     functions = activations_of(xp, names, activation_alpha, activation_beta)
 
-    def make_step(d: int) -> Step:
+    def make_cell(d: int) -> Cell:
         gate, cell, out = functions[3 * d : 3 * d + 3]
-        wt, rt = xp.transpose(w[d], (1, 0)), xp.transpose(r[d], (1, 0))
-        wb, rb = _bias(b, d, 4, hidden)
-        p = [0, 0, 0] if peepholes is None else [peepholes[d][i * hidden : (i + 1) * hidden] for i in range(3)]
+        wt, rt = _weights(xp, w, r, d)
 
-        def step(value: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+        def seen(total: Array, number: int, c: Array) -> Array:
+            """A gate's argument, with what it sees of the cell."""
+            if peepholes is None:
+                return _clipped(xp, total, clip)
+            return _clipped(xp, total + peepholes[d][number * hidden : (number + 1) * hidden] * c, clip)
+
+        def step(given: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
             h, c = state
-            gates = xp.matmul(value, wt) + xp.matmul(h, rt) + wb + rb
+            gates = given + xp.matmul(h, rt)
             i, o, f, candidate = (gates[:, n * hidden : (n + 1) * hidden] for n in range(4))
-            i = gate(_clipped(xp, i + p[0] * c, clip))
-            f = 1 - i if input_forget else gate(_clipped(xp, f + p[2] * c, clip))
+            i = gate(seen(i, 0, c))
+            f = 1 - i if input_forget else gate(seen(f, 2, c))
             new_c = f * c + i * cell(_clipped(xp, candidate, clip))
-            return gate(_clipped(xp, o + p[1] * new_c, clip)) * out(new_c), new_c
+            return gate(seen(o, 1, new_c)) * out(new_c), new_c
 
-        return step
+        return wt, None if b is None else b[d][: 4 * hidden] + b[d][4 * hidden :], step
 
-    return run(xp, x, make_step, (initial_h, initial_c), hidden, lengths, direction, layout)
+    return run(xp, x, make_cell, (initial_h, initial_c), hidden, lengths, direction, layout)

@@ -82,7 +82,7 @@ def _running(xp: Arrays, x: Array, axis: Any, exclusive: int, reverse: int, neut
     y = xp.cumprod(x, axis) if neutral else xp.cumsum(x, axis)
     if exclusive:
         widths = [(1, 0) if i == axis else (0, 0) for i in range(x.ndim)]
-        y = xp.pad(xp.slice_axis(y, axis, 0, x.shape[axis] - 1, 1), widths, neutral)
+        y = xp.slice_axis(xp.pad(y, widths, neutral), axis, 0, x.shape[axis], 1)
     return xp.flip(y, (axis,)) if reverse else y
 
 

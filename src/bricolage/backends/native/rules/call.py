@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import onnx_ir as ir
+
 from bricolage.backends.native.tensors import Constant, Node, Shape
 
 
@@ -23,6 +25,8 @@ class Call:
     shapes: tuple[Shape, ...]
     """Of the outputs."""
     opset: int
+    node: ir.Node
+    """The operator itself."""
 
     def get(self, name: str, default: Any = None) -> Any:
         return self.attributes.get(name, default)

@@ -9,7 +9,7 @@ import numpy as np
 
 from bricolage.backends.native.indexing import ZERO, flatten
 from bricolage.backends.native.rules.call import Call, NoRule, pads_of, rule
-from bricolage.backends.native.rules.views import pad, pointwise, reshape, scalar, transpose
+from bricolage.backends.native.rules.views import pad, pointwise, reshape, scalar, take, transpose
 from bricolage.backends.native.tensors import (
     Assembly,
     Constant,
@@ -21,6 +21,7 @@ from bricolage.backends.native.tensors import (
     Shape,
     View,
 )
+from bricolage.lowering.windows import transpose_crop
 
 
 @rule("MatMul")
@@ -28,19 +29,26 @@ def matmul(call: Call) -> Node:
     left, right = call.tensor(0), call.tensor(1)
     if left.dtype != "float32":
         raise NoRule(f"MatMul of {left.dtype}")
+    return multiplied(left, right)
+
+
+def multiplied(left: Node, right: Node) -> Node:
+    """A matrix product as numpy defines it: of vectors, matrices, or batches that broadcast."""
+    rows_kept, columns_kept = left.shape[-2:-1], right.shape[-1:] if len(right.shape) > 1 else ()
     if len(left.shape) == 1:
         left = reshape(left, (1, *left.shape))
     if len(right.shape) == 1:
         right = reshape(right, (*right.shape, 1))
+    batch = tuple(np.broadcast_shapes(left.shape[:-2], right.shape[:-2]))
+    shape = (*batch, *rows_kept, *columns_kept)
     if len(right.shape) == 2 and isinstance(right, Constant):
         rows = math.prod(left.shape[:-1])
         flat = reshape(left, (rows, left.shape[-1]))
-        return reshape(MatMul((rows, right.shape[1]), "float32", flat, right), call.shape)
+        return reshape(MatMul((rows, right.shape[1]), "float32", flat, right), shape)
     rank = max(len(left.shape), len(right.shape))
     left = reshape(left, (1,) * (rank - len(left.shape)) + left.shape)
     right = reshape(right, (1,) * (rank - len(right.shape)) + right.shape)
-    batch = tuple(np.broadcast_shapes(left.shape[:-2], right.shape[:-2]))
-    return reshape(MatMul((*batch, left.shape[-2], right.shape[-1]), "float32", left, right), call.shape)
+    return reshape(MatMul((*batch, left.shape[-2], right.shape[-1]), "float32", left, right), shape)
 
 
 @rule("Gemm")
@@ -151,36 +159,59 @@ def conv_transpose(call: Call) -> Node:
     x, weight, bias = call.tensor(0), call.tensor(1), call.optional(2)
     if x.dtype != "float32" or not isinstance(weight, Constant):
         raise NoRule("ConvTranspose with computed weights")
-    kernel = weight.shape[2:]
-    spatial = len(kernel)
-    strides = tuple(call.get("strides") or [1] * spatial)
-    if any(d != 1 for d in call.get("dilations") or [1] * spatial) or call.get("group", 1) != 1:
-        raise NoRule("ConvTranspose with dilations or groups")
-    if call.get("auto_pad", "NOTSET") not in ("NOTSET", ""):
-        raise NoRule("ConvTranspose with automatic padding")
-    before = list(call.get("pads") or [0] * (2 * spatial))[:spatial]
-    out = call.shape
-    if any(size % stride for size, stride in zip(out[2:], strides, strict=True)):
-        raise NoRule("ConvTranspose to a size that its stride does not divide")
+    spatial, groups = len(weight.shape) - 2, call.get("group", 1)
+    ones = (1,) * spatial
+    strides = tuple(call.get("strides") or ones)
+    dilations = tuple(call.get("dilations") or ones)
+    crop = transpose_crop(
+        call.get("auto_pad", "NOTSET"),
+        x.shape[2:],
+        weight.shape[2:],
+        strides,
+        dilations,
+        call.get("pads"),
+        call.get("output_padding") or (0,) * spatial,
+        call.get("output_shape"),
+    )
+    before = [low for low, _ in crop]
+    array = _spread(weight.array, dilations, strides)
+    kernel, channels = array.shape[2:], call.shape[1]
+    # All phases have places for as many outputs; what is too much is cut off.
+    sizes = tuple(-(-size // stride) for size, stride in zip(call.shape[2:], strides, strict=True))
+    out = (*call.shape[:2], *(size * stride for size, stride in zip(sizes, strides, strict=True)))
     # Output o = s * q + phase takes x[i] * w[k] for s * i - pad + k = o, so k = first + s * t and i = q + shift - t.
     phases = list(np.ndindex(*strides))
     taps = [[_phase(*facts) for facts in zip(phase, strides, kernel, before, strict=True)] for phase in phases]
-    columns = reshape(bias, (weight.shape[1], *(1,) * spatial)) if bias is not None else None
-    ones = (1,) * spatial
-    sizes = tuple(size // stride for size, stride in zip(out[2:], strides, strict=True))
-    if len(phases) > 1 and weight.shape[1] * len(phases) <= _NARROW:
-        return _interleaved(x, weight.array, columns, taps, sizes, call.shape)
+    columns = reshape(bias, (channels, *ones)) if bias is not None else None
+    if groups == 1 and len(phases) > 1 and channels * len(phases) <= _NARROW:
+        return _cut(_interleaved(x, array, columns, taps, sizes, out), call.shape)
+    grouped = array.reshape(groups, len(array) // groups, *array.shape[1:]).swapaxes(1, 2)
     parts: list[Node] = []
     for own in taps:
-        index = [chosen for chosen, _ in own]
-        array = weight.array[np.ix_(np.arange(weight.shape[0]), np.arange(weight.shape[1]), *index)]
-        turned = np.ascontiguousarray(np.flip(array, tuple(range(2, 2 + spatial))).swapaxes(0, 1))
+        index = np.ix_(*(range(extent) for extent in grouped.shape[:3]), *(chosen for chosen, _ in own))
+        turned = np.flip(grouped[index], tuple(range(3, 3 + spatial))).reshape(channels, -1, *(len(c) for c, _ in own))
         pads = tuple(len(chosen) - 1 - shift for chosen, shift in own)
-        shape = (out[0], out[1], *sizes)
-        part: Node = Conv(shape, "float32", x, Constant(turned.shape, "float32", turned), ones, pads, ones, 1)
+        kernels = Constant(turned.shape, "float32", np.ascontiguousarray(turned))
+        part: Node = Conv((*out[:2], *sizes), "float32", x, kernels, ones, pads, ones, groups)
         parts.append(pointwise("add", part, columns) if columns is not None else part)
+    if len(parts) == 1:
+        return _cut(parts[0], call.shape)
     starts = tuple((0, 0, *phase) for phase in phases)
-    return parts[0] if len(parts) == 1 else Assembly(out, "float32", tuple(parts), starts, (1, 1, *strides), split=True)
+    return _cut(Assembly(out, "float32", tuple(parts), starts, (1, 1, *strides), split=True), call.shape)
+
+
+def _cut(x: Node, shape: Shape) -> Node:
+    return take(x, [0] * len(shape), [1] * len(shape), shape)
+
+
+def _spread(weight: np.ndarray, dilations: Sequence[int], strides: Sequence[int]) -> np.ndarray:
+    """The kernel with zeros between its taps, and behind them where it is shorter than the stride."""
+    taps = weight.shape[2:]
+    reach = [(size - 1) * dilation + 1 for size, dilation in zip(taps, dilations, strict=True)]
+    full = np.zeros((*weight.shape[:2], *(max(r, s) for r, s in zip(reach, strides, strict=True))), weight.dtype)
+    inside = tuple(slice(0, r, d) for r, d in zip(reach, dilations, strict=True))
+    full[(slice(None), slice(None), *inside)] = weight
+    return full
 
 
 _NARROW = 16
@@ -190,8 +221,6 @@ _NARROW = 16
 def _phase(phase: int, stride: int, size: int, edge: int) -> tuple[np.ndarray, int]:
     """Kernel taps that outputs of a phase see, and `shift`."""
     first = (phase + edge) % stride
-    if first >= size:
-        raise NoRule("ConvTranspose with a kernel smaller than its stride")
     return np.arange(first, size, stride), (phase + edge - first) // stride
 
 

@@ -52,7 +52,7 @@ def unary(call: Call) -> Node:
 def binary(call: Call) -> Node:
     left, right = call.tensor(0), call.tensor(1)
     if call.op_type == "Div" and left.dtype != "float32":
-        raise NoRule("Div of integers")
+        return pointwise("quotient", left, right)
     return pointwise(_BINARY[call.op_type], left, right)
 
 
@@ -86,37 +86,64 @@ def where(call: Call) -> Node:
 
 @rule("Cast")
 def cast(call: Call) -> Node:
-    x, wanted = call.tensor(0), ir.DataType(call.get("to")).numpy().name
+    return converted(call.tensor(0), ir.DataType(call.get("to")).numpy().name)
+
+
+def converted(x: Node, wanted: str) -> Node:
+    """With another element type."""
     if wanted == x.dtype:
         return x
-    if wanted not in C_TYPES or (x.dtype == "float32" and wanted in ("int32", "int64")):
-        raise NoRule(f"Cast from {x.dtype} to {wanted}")  # what C makes of too large a float is undefined
-    return pointwise("to_bool" if wanted == "bool" else "cast", x, dtype=wanted)
+    if wanted not in C_TYPES:
+        raise NoRule(f"Cast from {x.dtype} to {wanted}")
+    if wanted == "bool":
+        return pointwise("to_bool", x, dtype=wanted)
+    return pointwise(f"cast_{wanted}" if x.dtype == "float32" else "cast", x, dtype=wanted)
 
 
 @rule("Pow")
 def power(call: Call) -> Node:
-    x, exponent = call.tensor(0), call.scalar(1, math.nan)
+    x, exponent = call.tensor(0), call.tensor(1)
     if x.dtype != "float32":
         raise NoRule(f"Pow of {x.dtype}")
-    known = {1.0: "identity", 2.0: "square", 0.5: "sqrt", -1.0: "reciprocal"}
-    if exponent in known:
-        return pointwise(known[exponent], x)
-    if exponent == 3.0:
-        return pointwise("mul", pointwise("square", x), x)
-    raise NoRule(f"Pow with the exponent {exponent}")
+    return raised(x, exponent)
+
+
+def raised(x: Node, exponent: Node) -> Node:
+    """A power; those that are common take a product, a root or a quotient."""
+    known = (
+        float(exponent.array.reshape(-1)[0]) if isinstance(exponent, Constant) and exponent.elements == 1 else math.nan
+    )
+    if known not in _POWERS or len(exponent.shape) > len(x.shape):
+        return pointwise("pow", x, converted(exponent, "float32"))
+    for function in _POWERS[known]:
+        x = pointwise(function, x)
+    return x
+
+
+_POWERS = {
+    1.0: ("identity",),
+    2.0: ("square",),
+    3.0: ("cube",),
+    4.0: ("square", "square"),
+    0.5: ("sqrt",),
+    -0.5: ("sqrt", "reciprocal"),
+    -1.0: ("reciprocal",),
+    -2.0: ("square", "reciprocal"),
+}
 
 
 @rule("Clip")
 def clip(call: Call) -> Node:
-    x = call.tensor(0)
-    if x.dtype != "float32":
-        raise NoRule(f"Clip of {x.dtype}")
-    if call.opset < 11:
-        bounds = (call.get("min", -math.inf), call.get("max", math.inf))
-    else:
-        bounds = (call.scalar(1, -math.inf), call.scalar(2, math.inf))
-    return pointwise("clip", x, parameters=bounds)
+    x, bounds = call.tensor(0), (call.optional(1), call.optional(2))
+    if x.dtype == "float32" and all(bound is None or isinstance(bound, Constant) for bound in bounds):
+        if call.opset < 11:
+            known = (call.get("min", -math.inf), call.get("max", math.inf))
+        else:
+            known = (call.scalar(1, -math.inf), call.scalar(2, math.inf))
+        return pointwise("clip", x, parameters=known)
+    for function, bound in zip(("maximum", "minimum"), bounds, strict=True):
+        x = x if bound is None else pointwise(function, x, bound)
+    return x
 
 
 @rule("LeakyRelu")

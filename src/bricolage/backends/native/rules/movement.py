@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from bricolage.backends.native.rules.call import Call, NoRule, axis_of, rule
 from bricolage.backends.native.rules.views import broadcast, pad, reshape, take, transpose
-from bricolage.backends.native.tensors import Assembly, Gather, Node
+from bricolage.backends.native.tensors import Assembly, Constant, Gather, Node
+from bricolage.lowering.operators.movement import pad_indices
 
 
 @rule("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -58,31 +63,46 @@ def split(call: Call) -> tuple[Node, ...]:
 
 @rule("Concat")
 def concat(call: Call) -> Node:
-    parts = tuple(call.tensor(i) for i in range(len(call.inputs)))
-    rank, axis = len(call.shape), axis_of(call, len(call.shape), 0)
+    return joined([call.tensor(i) for i in range(len(call.inputs))], axis_of(call, len(call.shape), 0))
+
+
+def joined(parts: Sequence[Node], axis: int) -> Node:
+    """Parts one behind the other along `axis`."""
+    if len(parts) == 1:
+        return parts[0]
     starts: list[tuple[int, ...]] = []
-    start = 0
+    extent = 0
     for part in parts:
-        starts.append(tuple(start if i == axis else 0 for i in range(rank)))
-        start += part.shape[axis]
-    return Assembly(call.shape, parts[0].dtype, parts, tuple(starts), (1,) * rank)
+        starts.append(tuple(extent if i == axis else 0 for i in range(len(part.shape))))
+        extent += part.shape[axis]
+    first = parts[0]
+    shape = (*first.shape[:axis], extent, *first.shape[axis + 1 :])
+    return Assembly(shape, first.dtype, tuple(parts), tuple(starts), (1,) * len(shape))
 
 
 @rule("Pad")
 def padded(call: Call) -> Node:
-    x = call.tensor(0)
-    if call.get("mode", b"constant") not in ("constant", b"constant"):
-        raise NoRule(f"Pad in the mode {call.get('mode')}")
+    x, rank = call.tensor(0), len(call.shape)
+    mode = call.get("mode", "constant")
     pads = call.get("pads") if call.opset < 11 else call.numbers(1)
     fill = call.get("value", 0.0) if call.opset < 11 else call.scalar(2, 0.0)
     axes = call.numbers(3) if call.opset >= 18 else None
-    if pads is None or any(amount < 0 for amount in pads):
-        raise NoRule("Pad that cuts")
-    rank = len(x.shape)
-    before = [0] * rank
-    for place, axis in enumerate(axes if axes is not None else range(rank)):
-        before[axis] = pads[place]
-    return pad(x, before, call.shape, fill)
+    if pads is None:
+        raise NoRule("Pad without pads")
+    axes = list(range(rank)) if axes is None else [axis % rank for axis in axes]
+    widths = dict(zip(axes, zip(pads[: len(axes)], pads[len(axes) :], strict=True), strict=True))
+    if mode != "constant":
+        for axis, (before, behind) in widths.items():
+            if before or behind:
+                index = pad_indices(x.shape[axis], before, behind, mode)
+                shape = (*x.shape[:axis], len(index), *x.shape[axis + 1 :])
+                x = Gather(shape, x.dtype, x, Constant((len(index),), "int64", index.astype(np.int64)), axis)
+        return x
+    before = [widths.get(axis, (0, 0))[0] for axis in range(rank)]
+    behind = [widths.get(axis, (0, 0))[1] for axis in range(rank)]
+    kept = tuple(size + min(a, 0) + min(b, 0) for size, a, b in zip(x.shape, before, behind, strict=True))
+    x = take(x, [max(-a, 0) for a in before], [1] * rank, kept)
+    return pad(x, [max(a, 0) for a in before], call.shape, fill)
 
 
 @rule("Gather")

@@ -32,7 +32,7 @@ def reduction(call: Call) -> Node:
             raise NoRule(f"{call.op_type} over nothing")
         axes = list(range(rank))
     axes = [axis % rank for axis in axes]
-    if x.dtype != "float32":
+    if x.dtype != "float32" and (x.dtype == "bool" or call.op_type in ("ReduceMean", "ReduceL2")):
         raise NoRule(f"{call.op_type} of {x.dtype}")
     if call.op_type in _REDUCE:
         found = reduce(_REDUCE[call.op_type], x, axes)
@@ -49,7 +49,7 @@ def global_pool(call: Call) -> Node:
     return reduce("max" if "Max" in call.op_type else "mean", x, range(2, len(x.shape)))
 
 
-@rule("MaxPool", "AveragePool")
+@rule("MaxPool", "AveragePool", "LpPool")
 def pool(call: Call) -> Node:
     x = call.tensor(0)
     kernel = list(call.get("kernel_shape"))
@@ -80,6 +80,10 @@ def pool(call: Call) -> Node:
     axes = tuple(range(len(out), len(out) + spatial))
     if largest:
         return reshape(reduce("max", windows, axes), out)
+    if call.op_type == "LpPool":
+        if call.get("p", 2) != 2:
+            raise NoRule(f"LpPool with p = {call.get('p')}")
+        return pointwise("sqrt", reshape(reduce("sum", pointwise("square", windows), axes), out))
     if call.get("count_include_pad", 0):
         if call.get("ceil_mode", 0):
             raise NoRule("AveragePool that counts pads beyond the image")
@@ -126,17 +130,21 @@ _LONGEST_ROW = 16384
 @rule("Softmax")
 def softmax(call: Call) -> Node:
     x = call.tensor(0)
+    axis = axis_of(call, len(x.shape), -1 if call.opset >= 13 else 1)
+    if call.opset >= 13:
+        return soft_row(x, axis)
+    folded = reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
+    return reshape(soft_row(folded, 1), x.shape)
+
+
+def soft_row(x: Node, axis: int) -> Node:
+    """The softmax along a dimension. Of longer rows than a thread may keep, it takes several kernels."""
+    if x.dtype != "float32":
+        raise NoRule(f"Softmax of {x.dtype}")
+    if x.shape[axis] > _LONGEST_ROW:
+        raised = pointwise("exp", pointwise("sub", x, reduce("max", x, [axis])))
+        return pointwise("div", raised, reduce("sum", raised, [axis]))
     rank = len(x.shape)
-    if max(x.shape, default=1) > _LONGEST_ROW or x.dtype != "float32":
-        raise NoRule("Softmax of rows this long, or of integers")
-    axis = axis_of(call, rank, -1 if call.opset >= 13 else 1)
-    if call.opset < 13 and axis != rank - 1:
-        if math.prod(x.shape[axis:]) > _LONGEST_ROW:
-            raise NoRule("Softmax of rows this long")
-        folded = reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
-        return reshape(Softmax(folded.shape, x.dtype, folded), x.shape)
-    if axis == rank - 1:
-        return Softmax(x.shape, x.dtype, x)
     perm = [i for i in range(rank) if i != axis] + [axis]
     turned = transpose(x, perm)
     return transpose(Softmax(turned.shape, x.dtype, turned), [perm.index(i) for i in range(rank)])
@@ -149,14 +157,17 @@ def layer_normalization(call: Call) -> tuple[Node, ...]:
     rank, epsilon = len(x.shape), call.get("epsilon", 1e-5)
     axis = axis_of(call, rank, -1)
     row = math.prod(x.shape[axis:])
+    axes = range(axis, rank)
+    mean = reduce("mean", x, axes)
+    centred = pointwise("sub", x, mean)
+    variance = reduce("mean", pointwise("square", centred), axes)
+    inverse = pointwise("reciprocal", pointwise("sqrt", pointwise("add", variance, scalar(epsilon))))
     if row > _LONGEST_ROW:
-        raise NoRule("LayerNormalization of rows this long")
+        shape = x.shape[axis:]
+        found = pointwise("mul", pointwise("mul", centred, inverse), reshape(scale, shape))
+        return found if bias is None else pointwise("add", found, reshape(bias, shape)), mean, inverse
     folded = reshape(x, (math.prod(x.shape[:axis]), row))
     found = pointwise("mul", Normalise(folded.shape, x.dtype, folded, epsilon), reshape(scale, (row,)))
     if bias is not None:
         found = pointwise("add", found, reshape(bias, (row,)))
-    axes = range(axis, rank)
-    mean = reduce("mean", x, axes)
-    variance = reduce("mean", pointwise("square", pointwise("sub", x, mean)), axes)
-    deviation = pointwise("sqrt", pointwise("add", variance, scalar(epsilon)))
-    return reshape(found, x.shape), mean, pointwise("reciprocal", deviation)
+    return reshape(found, x.shape), mean, inverse
