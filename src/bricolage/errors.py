@@ -248,3 +248,16 @@ class NoCover(BricolageError):
 class TrainingOperator(UsageError):
     what = "operator '{name}' has the type {domain}::{op_type}, which exists only for training"
     hint = "Export the model for inference (evaluation mode)"
+
+
+# --- rewriting --------------------------------------------------------------------------------------------------
+
+
+class BadExtractionProblem(UsageError):
+    what = "this e-graph cannot be extracted from: {where} {reason}"
+    hint = "Costs are numbers of at least 0, and every child and root is one of its classes"
+
+
+class NoExtraction(UsageError):
+    what = "class {root} of the e-graph holds no finite term"
+    hint = "Every way to compute it needs itself or a node of infinite cost; add a leaf or price a node"

@@ -1,0 +1,68 @@
+"""`extract`: one interface for all methods."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from bricolage.rewrite.egraph.extraction.greedy import greedy_dag, greedy_tree
+from bricolage.rewrite.egraph.extraction.presolve import presolve
+from bricolage.rewrite.egraph.extraction.problem import Extraction, ExtractionProblem, price
+from bricolage.rewrite.egraph.extraction.search import PRECISE, PartSearch
+
+Method: TypeAlias = Literal["tree", "dag", "exact", "anytime"]
+"""Two greedy ones; the binary programme until proven or out of time; the same, then neighbourhoods where it is not proven."""
+
+_PRESOLVE_SHARE = 0.3  # of the time, at most
+_PROOF_SHARE = 0.6  # of the time from the start, for `anytime`
+
+
+@dataclass(frozen=True)
+class ExtractionLimits:
+    """`seconds` is the time for the whole call, kept but for the solver's own granularity; `seed` steers `anytime`."""
+
+    seconds: float = 10.0
+    seed: int = 0
+
+
+def extract(
+    problem: ExtractionProblem, method: Method = "anytime", limits: ExtractionLimits | None = None
+) -> Extraction:
+    """The cheapest acyclic choice that `method` finds, by DAG cost, with a lower bound for all choices.
+
+    Raises NoExtraction when a root has no finite term.
+    """
+    limits = limits or ExtractionLimits()
+    started = time.monotonic()
+    deadline = started + limits.seconds
+    reduced = presolve(problem, deadline=started + _PRESOLVE_SHARE * limits.seconds)
+    # Small parts first: they are proven quickly and leave their time to the others.
+    searches = sorted((PartSearch(part) for part in reduced.parts), key=lambda search: len(search.problem.classes))
+    if method in ("tree", "dag"):
+        choice = greedy_tree(problem) if method == "tree" else greedy_dag(problem)
+        for search, until in _shares(searches, deadline):
+            search.ascend(until)
+    else:
+        share = 1.0 if method == "exact" else _PROOF_SHARE
+        for search, until in _shares(searches, started + share * limits.seconds):
+            search.prove(until)
+        if method == "anytime":
+            chance = random.Random(limits.seed)
+            for search, until in _shares([search for search in searches if not search.proven], deadline):
+                search.refine(until, chance)
+        choice = reduced.restore([search.chosen() for search in searches])
+    cost = price(problem, choice)
+    bound = math.fsum([reduced.constant, *(search.bound for search in searches)])
+    proven = cost - bound <= PRECISE * cost
+    return Extraction(choice, cost, cost if proven else min(bound, cost), proven, time.monotonic() - started)
+
+
+def _shares(searches: Sequence[PartSearch], deadline: float) -> Iterator[tuple[PartSearch, float]]:
+    """Each search with the time until which it may work: an equal share of what is left when its turn comes."""
+    for done, search in enumerate(searches):
+        now = time.monotonic()
+        yield search, now + (deadline - now) / (len(searches) - done)

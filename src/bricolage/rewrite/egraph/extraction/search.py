@@ -1,0 +1,212 @@
+"""The search of one part of a presolved problem: an incumbent that only improves and a bound that only rises.
+
+`prove` is exact. It raises the bound by landmarks, then by the linear relaxation with landmarks as cuts, throws out nodes
+whose reduced cost says that they are in no better solution, and lastly solves the binary programme; while its answer has
+a cycle, landmarks that the answer misses are added and it is solved again. `refine` is a large-neighbourhood search for
+where the proof takes too long: all but some neighbouring classes keep their node, and that small programme is solved.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from bricolage.rewrite.egraph.extraction.greedy import greedy_dag, greedy_tree, improve
+from bricolage.rewrite.egraph.extraction.landmarks import Landmarks
+from bricolage.rewrite.egraph.extraction.presolve import Part
+from bricolage.rewrite.egraph.extraction.problem import price, restrict, strong_components
+from bricolage.rewrite.egraph.extraction.programme import Programme, Solved
+
+PRECISE = 1e-9
+"""Relative difference between cost and bound that counts as none; HiGHS computes in float64 with tolerances."""
+_TARGETS = 24  # landmarks sought after each solution of the relaxation
+_LEAST_RISE = 1e-4  # of the bound in one round of the relaxation; below, the binary programme takes over
+_PROBE_S = 2.0  # for one neighbourhood
+_START_SIZE = 40  # classes freed at first
+
+
+class PartSearch:
+    """Holds `best` (an acyclic choice), its `cost`, and `bound`. Time is `time.monotonic()`; `deadline` is kept."""
+
+    def __init__(self, part: Part) -> None:
+        self._part = part
+        self.problem = problem = part.problem
+        tried = [greedy_tree(problem), greedy_dag(problem)]
+        self.best = improve(problem, min(tried, key=lambda choice: price(problem, choice)))
+        self.cost = price(problem, self.best)
+        self.bound = 0.0
+        self._graph = Landmarks(problem)
+        self._allowed: npt.NDArray[np.bool_] = np.ones(len(self._graph.owner), np.bool_)
+        self._programme = Programme(self._graph, problem.roots, self.cost or 1.0)
+        self._costs = np.array(self._graph.cost)
+
+    @property
+    def proven(self) -> bool:
+        return self.cost - self.bound <= PRECISE * self.cost
+
+    def chosen(self) -> dict[int, int]:
+        """The best choice, in terms of the problem that the part comes from."""
+        return self._part.chosen(self.best)
+
+    def prove(self, deadline: float) -> None:
+        """Until the incumbent is proven optimal or time is over."""
+        self.ascend(deadline)
+        if not self.proven:
+            self._relax(deadline)
+        while not self.proven and time.monotonic() < deadline:
+            solved = self._programme.solve(self._allowed, deadline - time.monotonic())
+            # The nodes left out are in no solution below the incumbent, so the bound holds up to its cost.
+            self._raise_bound(min(solved.bound, self.cost))
+            if not self._take(solved):
+                break
+
+    def ascend(self, deadline: float) -> None:
+        """A first bound, from landmarks alone; and what they leave of the costs shows where to look for a choice."""
+        ascent = self._graph.ascend(self.problem.roots, deadline)
+        self._raise_bound(ascent.bound)
+        self._derive(ascent.left)
+        for root, landmark in ascent.landmarks:
+            self._programme.cut(root, landmark)
+
+    def refine(self, deadline: float, chance: random.Random) -> None:
+        """Frees some neighbouring classes at a time and solves for them, until `deadline`."""
+        nearby = self._neighbours()
+        size, failures = _START_SIZE, 0
+        while not self.proven and time.monotonic() < deadline:
+            free = self._region(nearby, size, chance)
+            allowed = self._around(free)
+            before = self.cost
+            finished = self._explore(allowed, min(deadline, time.monotonic() + _PROBE_S))
+            if not finished:
+                size = max(size // 2, 4)
+            elif self.cost < before:
+                failures = 0
+            else:
+                failures += 1
+                if failures >= 5:
+                    size, failures = min(size * 2, len(self.problem.classes)), 0
+
+    def _raise_bound(self, bound: float) -> None:
+        self.bound = max(self.bound, bound)
+
+    def _offer(self, choice: dict[int, int]) -> None:
+        cost = price(self.problem, choice)
+        if cost < self.cost:
+            self.best, self.cost = choice, cost
+
+    def _relax(self, deadline: float) -> None:
+        last = -math.inf
+        chance = random.Random(0)
+        while not self.proven and time.monotonic() < deadline:
+            relaxed = self._programme.relax(self._allowed, deadline - time.monotonic())
+            if relaxed is None:
+                return
+            self._raise_bound(min(relaxed.value, self.cost))
+            self._repair(relaxed.x)
+            # In any solution with such a node the cost is at least value + reduced.
+            slack = self.cost - relaxed.value + PRECISE * self.cost
+            self._allowed &= relaxed.reduced <= slack
+            if relaxed.value - last < _LEAST_RISE * self.cost:
+                return
+            last = relaxed.value
+            if not self._cut_relaxed(relaxed.x, relaxed.y, chance):
+                return
+
+    def _cut_relaxed(
+        self, x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], chance: random.Random
+    ) -> bool:
+        order = np.lexsort((self._costs, -x)).tolist()
+        added = False
+        for threshold in (0.5, 0.1, 1e-6):
+            derived = self._graph.derived(np.flatnonzero(x >= threshold).tolist())
+            targets = [c for c in range(len(derived)) if y[c] > threshold and not derived[c]]
+            for target in chance.sample(targets, min(_TARGETS, len(targets))):
+                landmark = self._graph.separate(target, order, 0)
+                if landmark is not None and x[landmark].sum() < y[target] - 0.01:
+                    self._programme.cut(target, landmark)
+                    added = True
+        return added
+
+    def _repair(self, x: npt.NDArray[np.float64]) -> None:
+        """The tree-greedy choice where what the relaxation chose is cheap."""
+        self._derive((self._costs * (1.0 - np.clip(x, 0.0, 1.0))).tolist())
+
+    def _derive(self, discounted: list[float]) -> None:
+        """Offers the choice that is tree-greedy by these costs of nodes."""
+        costs = [[discounted[node] for node in nodes] for nodes in self._graph.nodes_of]
+        self._offer(improve(self.problem, greedy_tree(self.problem, costs)))
+
+    def _take(self, solved: Solved) -> bool:
+        """Offers an acyclic solution, or repairs a cyclic one and cuts it off; whether there is reason to go on."""
+        if solved.nodes is None:
+            return False
+        graph = self._graph
+        choice = {graph.owner[node]: graph.position[node] for node in solved.nodes}
+        acyclic = restrict(self.problem, choice)
+        if acyclic is not None:
+            self._offer(acyclic)
+            return False
+        x = np.zeros(len(graph.owner))
+        x[solved.nodes] = 1.0
+        self._repair(x)
+        order = np.lexsort((self._costs, -x)).tolist()
+        for target in self._cyclic(choice):
+            landmark = graph.separate(target, order, len(solved.nodes))
+            if landmark is not None:
+                self._programme.cut(target, landmark)
+        return solved.optimal
+
+    def _cyclic(self, choice: dict[int, int]) -> Sequence[int]:
+        """The roots and the classes on cycles of `choice`."""
+        successors = [
+            self.problem.classes[number][choice[number]].children if number in choice else ()
+            for number in range(len(self.problem.classes))
+        ]
+        component = strong_components(successors)
+        sizes = np.bincount(component)
+        return sorted({*self.problem.roots, *(n for n, home in enumerate(component) if sizes[home] > 1)})
+
+    def _explore(self, allowed: npt.NDArray[np.bool_], deadline: float) -> bool:
+        """Solves over `allowed`, cutting cycles; whether it came to an end."""
+        while time.monotonic() < deadline:
+            solved = self._programme.solve(allowed, deadline - time.monotonic())
+            if solved.bound >= self.cost * (1.0 - PRECISE):
+                return True
+            if not self._take(solved):
+                return solved.optimal
+        return False
+
+    def _neighbours(self) -> list[list[int]]:
+        nearby: list[set[int]] = [set() for _ in self.problem.classes]
+        for number, nodes in enumerate(self.problem.classes):
+            for node in nodes:
+                for child in node.children:
+                    nearby[number].add(child)
+                    nearby[child].add(number)
+        return [sorted(near) for near in nearby]
+
+    def _region(self, nearby: list[list[int]], size: int, chance: random.Random) -> set[int]:
+        start = chance.choice(sorted(self.best))
+        region = {start}
+        border = [start]
+        while border and len(region) < size:
+            near = nearby[border.pop(chance.randrange(len(border)))]
+            for other in chance.sample(near, len(near)):
+                if other not in region:
+                    region.add(other)
+                    border.append(other)
+        return region
+
+    def _around(self, free: set[int]) -> npt.NDArray[np.bool_]:
+        """Every node of the free classes and the chosen ones of the others; what else the free ones need stays out."""
+        allowed = np.zeros(len(self._graph.owner), np.bool_)
+        for number in free:
+            allowed[self._graph.nodes_of[number]] = True
+        for number, position in self.best.items():
+            allowed[self._graph.nodes_of[number][position]] = True
+        return allowed & self._allowed
