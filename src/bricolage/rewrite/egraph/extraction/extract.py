@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from bricolage.rewrite.egraph.extraction.greedy import greedy_dag, greedy_tree
+from bricolage.rewrite.egraph.extraction.neighbourhood import refine
 from bricolage.rewrite.egraph.extraction.presolve import presolve
 from bricolage.rewrite.egraph.extraction.problem import Extraction, ExtractionProblem, price
 from bricolage.rewrite.egraph.extraction.search import PRECISE, PartSearch
@@ -53,7 +54,7 @@ def extract(
         if method == "anytime":
             chance = random.Random(limits.seed)
             for search, until in _shares([search for search in searches if not search.proven], deadline):
-                search.refine(until, chance)
+                search.offer(refine(search.problem, search.best, until, chance))
         choice = reduced.restore([search.chosen() for search in searches])
     cost = price(problem, choice)
     bound = math.fsum([reduced.constant, *(search.bound for search in searches)])

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bricolage.errors import NoExtraction
-from bricolage.rewrite.egraph.extraction.problem import ExtractionProblem, price, restrict, supports
+from bricolage.rewrite.egraph.extraction.problem import ExtractionProblem, price, restrict
 
 
 def greedy_tree(problem: ExtractionProblem, costs: Sequence[Sequence[float]] | None = None) -> dict[int, int]:
@@ -29,7 +29,7 @@ def greedy_tree(problem: ExtractionProblem, costs: Sequence[Sequence[float]] | N
     def tree(number: int, position: int) -> float:
         node = problem.classes[number][position]
         own = node.cost if costs is None else costs[number][position]
-        return own + sum(settled[child] for child in set(node.children))
+        return own + sum([settled[child] for child in node.children])
 
     return _settle(problem, tree, settled)
 
@@ -48,7 +48,7 @@ def greedy_dag(problem: ExtractionProblem) -> dict[int, int]:
     def graph(number: int, position: int) -> float:
         node = problem.classes[number][position]
         union = np.zeros((size + 7) // 8, np.uint8)
-        for child in set(node.children):
+        for child in node.children:
             union |= below[child]
         candidates[number, position] = union
         return node.cost + float(own @ np.unpackbits(union, count=size))
@@ -70,8 +70,8 @@ def _settle(
     settled: dict[int, float],
     on_settle: Callable[[int, int], None] | None = None,
 ) -> dict[int, int]:
-    users = supports(problem)
-    missing = [[len(set(node.children)) for node in nodes] for nodes in problem.classes]
+    users = problem.users
+    missing = [[len(node.children) for node in nodes] for nodes in problem.classes]
     heap = [
         (value(number, position), number, position)
         for number, nodes in enumerate(problem.classes)

@@ -10,6 +10,8 @@ does, because nodes that would merely lengthen the cycle are not in them.
 
 from __future__ import annotations
 
+import heapq
+import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -39,12 +41,12 @@ class Landmarks:
         for number, nodes in enumerate(problem.classes):
             self.nodes_of.append(list(range(len(self.owner), len(self.owner) + len(nodes))))
             for position, node in enumerate(nodes):
-                for child in set(node.children):
+                for child in node.children:
                     self._users[child].append(len(self.owner))
                 self.owner.append(number)
                 self.position.append(position)
                 self.cost.append(node.cost)
-                self.children.append(tuple(sorted(set(node.children))))
+                self.children.append(node.children)
 
     def derived(self, allowed: Iterable[int]) -> list[bool]:
         """Which classes can be derived from the nodes of `allowed`."""
@@ -70,25 +72,62 @@ class Landmarks:
     def ascend(self, roots: Iterable[int], deadline: float) -> Ascent:
         """Each landmark takes the least of what is left of its nodes' costs, until the roots cost nothing.
 
-        The scheme is that of LM-cut (Helmert & Domshlak, ICAPS 2009).
+        The scheme is that of LM-cut (Helmert & Domshlak, ICAPS 2009): a landmark is the border of the zone from which free
+        nodes lead to the root. Of the children that keep a free node from being derived the zone takes the costliest.
         """
         left = list(self.cost)
+        height = self._heights()
+        state = _State(self, -1)
+        for node, cost in enumerate(left):
+            if cost <= 0.0:
+                state.allow(node)
         bound = 0.0
         found: list[tuple[int, list[int]]] = []
-        order = sorted(range(len(left)), key=left.__getitem__)
         for root in roots:
-            while time.monotonic() < deadline:
-                order.sort(key=left.__getitem__)
-                kept = sum(1 for value in left if value <= 0.0)
-                landmark = self.separate(root, order, kept)
-                if not landmark:
-                    break
+            while not state.done[root] and time.monotonic() < deadline:
+                landmark = self._border(root, left, state.done, height)
                 least = min(left[node] for node in landmark)
                 bound += least
+                found.append((root, landmark))
                 for node in landmark:
                     left[node] -= least
-                found.append((root, landmark))
+                    if left[node] <= 0.0:
+                        state.allow(node)
         return Ascent(bound, found, left)
+
+    def _border(self, root: int, left: list[float], done: list[bool], height: list[float]) -> list[int]:
+        zone = {root}
+        stack = [root]
+        paid: list[int] = []
+        while stack:
+            for node in self.nodes_of[stack.pop()]:
+                if left[node] > 0.0:
+                    paid.append(node)
+                    continue
+                children = self.children[node]
+                if not any(child in zone for child in children):
+                    worst = max((child for child in children if not done[child]), key=height.__getitem__)
+                    zone.add(worst)
+                    stack.append(worst)
+        return [node for node in paid if not any(child in zone for child in self.children[node])]
+
+    def _heights(self) -> list[float]:
+        """The least, over the graphs of a class, of the cost of the longest path: h-max."""
+        height = [math.inf] * len(self.nodes_of)
+        missing = [len(children) for children in self.children]
+        heap = [(self.cost[node], self.owner[node]) for node, count in enumerate(missing) if not count]
+        heapq.heapify(heap)
+        while heap:
+            cost, number = heapq.heappop(heap)
+            if height[number] <= cost:
+                continue
+            height[number] = cost
+            for user in self._users[number]:
+                missing[user] -= 1
+                # The last child to arrive is the costliest.
+                if not missing[user]:
+                    heapq.heappush(heap, (cost + self.cost[user], self.owner[user]))
+        return height
 
 
 class _State:

@@ -16,6 +16,7 @@ What remains falls apart into parts that share no class.
 
 from __future__ import annotations
 
+import heapq
 import math
 import time
 from collections import deque
@@ -23,6 +24,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from bricolage.errors import NoExtraction
+from bricolage.graph.bits import members
 from bricolage.rewrite.egraph.extraction.problem import (
     Choice,
     ExtractionProblem,
@@ -32,6 +34,7 @@ from bricolage.rewrite.egraph.extraction.problem import (
 )
 
 _Picks = tuple[tuple[int, int], ...]
+_WORTHWHILE = 0.99  # another round only when the last one took away this much
 _WIDEST = 40_000  # classes; beyond, the bit-sets of necessary classes would take gigabytes
 
 
@@ -79,15 +82,14 @@ def presolve(problem: ExtractionProblem, *, deadline: float = math.inf) -> Preso
     Raises NoExtraction when a root cannot be derived.
     """
     work = _Work(problem)
-    size = None
-    while True:
-        work.keep_useful()
-        if size == work.size() or time.monotonic() > deadline:
-            break
+    size = math.inf
+    work.keep_useful()
+    while work.size() < _WORTHWHILE * size and time.monotonic() < deadline:
         size = work.size()
-        work.use_necessary()
+        work.use_necessary(deadline)
         work.keep_useful()
         work.merge()
+        work.keep_useful()
     return Presolved(problem, work.fixed, math.fsum(work.paid), work.parts())
 
 
@@ -108,18 +110,17 @@ class _Work:
         self.fixed: dict[int, int] = {}
         self.paid: list[float] = []
 
-    def size(self) -> tuple[int, int, int]:
-        nodes = [entry for entries in self.classes for entry in entries]
-        return len(self.classes), len(nodes), sum(len(entry.children) for entry in nodes)
+    def size(self) -> int:
+        return sum([len(entry.children) + 1 for entries in self.classes for entry in entries])
 
     def keep_useful(self) -> None:
         """Drops what cannot be derived and what the roots cannot reach; renumbers the rest."""
-        derivable = self._derivable()
+        rank = self._ranks()
         for root in self.roots:
-            if not derivable[root]:
+            if rank[root] < 0:
                 raise NoExtraction(root=self.names[root])
         for number, entries in enumerate(self.classes):
-            self.classes[number] = [entry for entry in entries if all(derivable[child] for child in entry.children)]
+            self.classes[number] = [entry for entry in entries if all([rank[child] >= 0 for child in entry.children])]
         reached = dict.fromkeys(sorted(self.roots))
         queue = deque(reached)
         while queue:
@@ -140,11 +141,12 @@ class _Work:
             for old in kept
         ]
 
-    def _derivable(self) -> list[bool]:
+    def _ranks(self) -> list[int]:
+        """For each class its place in an order of derivation; -1 where it cannot be derived."""
         users: list[list[tuple[int, int]]] = [[] for _ in self.classes]
         missing: list[list[int]] = []
-        done = [False] * len(self.classes)
-        ready: list[int] = []
+        rank = [-1] * len(self.classes)
+        ready: deque[int] = deque()
         for number, entries in enumerate(self.classes):
             missing.append([len(entry.children) for entry in entries])
             for position, entry in enumerate(entries):
@@ -152,29 +154,28 @@ class _Work:
                     users[child].append((number, position))
                 if not entry.children:
                     ready.append(number)
+        place = 0
         while ready:
-            number = ready.pop()
-            if done[number]:
+            number = ready.popleft()
+            if rank[number] >= 0:
                 continue
-            done[number] = True
+            rank[number] = place
+            place += 1
             for user, position in users[number]:
                 missing[user][position] -= 1
                 if not missing[user][position]:
                     ready.append(user)
-        return done
+        return rank
 
-    def use_necessary(self) -> None:
+    def use_necessary(self, deadline: float) -> None:
         """Drops cyclic and dominated nodes, makes forced classes roots and drops the edges to them that are free."""
         component = strong_components([{m for entry in entries for m in entry.children} for entries in self.classes])
-        wide = len(self.classes) > _WIDEST
-        necessary = [0] * len(self.classes) if wide else self._necessary(component)
-        forced = set(self.roots)
-        if not wide:
-            bits = 0
-            for root in self.roots:
-                bits |= necessary[root]
-            forced.update(number for number in range(len(self.classes)) if bits >> number & 1)
-        self.roots = forced
+        necessary = self._necessary(component, deadline)
+        bits = 0
+        for root in self.roots:
+            bits |= necessary[root]
+        self.roots.update(members(bits))
+        forced = self.roots
         for number, entries in enumerate(self.classes):
             kept: list[tuple[_Entry, int]] = []
             for entry in sorted(entries, key=lambda entry: (entry.cost, len(entry.children), entry.picks)):
@@ -196,25 +197,31 @@ class _Work:
                 for entry, _ in kept
             ]
 
-    def _necessary(self, component: list[int]) -> list[int]:
+    def _necessary(self, component: list[int], deadline: float) -> list[int]:
+        """Bit-sets of the necessary classes; empty ones when there is no time to find them, or no room."""
         size = len(self.classes)
         everything = (1 << size) - 1
         necessary = [everything] * size
-        members: list[list[int]] = [[] for _ in range(max(component, default=-1) + 1)]
+        if size > _WIDEST:
+            return [0] * size
+        groups: list[list[int]] = [[] for _ in range(max(component, default=-1) + 1)]
         for number, home in enumerate(component):
-            members[home].append(number)
+            groups[home].append(number)
         inside: list[set[int]] = [set() for _ in range(size)]
         for number, entries in enumerate(self.classes):
             for entry in entries:
                 for child in entry.children:
                     if component[child] == component[number]:
                         inside[child].add(number)
-        # Components come children first, so outside a cycle one evaluation is enough.
-        for group in members:
-            queue = deque(group)
+        # Components come children first, and in a component classes in the order in which they can be derived: so most
+        # evaluations are final.
+        rank = self._ranks()
+        for group in groups:
+            heap = [(rank[number], number) for number in group]
+            heapq.heapify(heap)
             queued = set(group)
-            while queue:
-                number = queue.popleft()
+            while heap:
+                number = heapq.heappop(heap)[1]
                 queued.discard(number)
                 common = everything
                 for entry in self.classes[number]:
@@ -227,7 +234,9 @@ class _Work:
                     necessary[number] = common
                     for user in inside[number] - queued:
                         queued.add(user)
-                        queue.append(user)
+                        heapq.heappush(heap, (rank[user], user))
+                    if time.monotonic() > deadline:
+                        return [0] * size
         return necessary
 
     def merge(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 from bricolage.errors import BadExtractionProblem
@@ -20,11 +21,14 @@ Choice: TypeAlias = Mapping[int, int]
 
 @dataclass(frozen=True)
 class Node:
-    """`children` are classes, without order or repetition being of any meaning; `key` is the caller's own."""
+    """`children` are classes, each kept once; `key` is the caller's own."""
 
     cost: float
     children: tuple[int, ...]
     key: Hashable = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "children", tuple(dict.fromkeys(self.children)))
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,16 @@ class ExtractionProblem:
     @property
     def node_count(self) -> int:
         return sum(len(nodes) for nodes in self.classes)
+
+    @cached_property
+    def users(self) -> list[list[tuple[int, int]]]:
+        """For each class the nodes (class, position) that need it."""
+        users: list[list[tuple[int, int]]] = [[] for _ in self.classes]
+        for number, nodes in enumerate(self.classes):
+            for position, node in enumerate(nodes):
+                for child in node.children:
+                    users[child].append((number, position))
+        return users
 
 
 @dataclass(frozen=True)
@@ -108,16 +122,6 @@ def restrict(problem: ExtractionProblem, choice: Choice) -> dict[int, int] | Non
 def price(problem: ExtractionProblem, choice: Choice) -> float:
     """The DAG cost of an acyclic choice. The sum is exact, so that equal choices cost the same in any order."""
     return math.fsum(problem.classes[number][position].cost for number, position in choice.items())
-
-
-def supports(problem: ExtractionProblem) -> list[list[tuple[int, int]]]:
-    """For each class the nodes (class, position) that need it, each once."""
-    users: list[list[tuple[int, int]]] = [[] for _ in problem.classes]
-    for number, nodes in enumerate(problem.classes):
-        for position, node in enumerate(nodes):
-            for child in set(node.children):
-                users[child].append((number, position))
-    return users
 
 
 def strong_components(successors: Sequence[Iterable[int]]) -> list[int]:

@@ -2,8 +2,7 @@
 
 `prove` is exact. It raises the bound by landmarks, then by the linear relaxation with landmarks as cuts, throws out nodes
 whose reduced cost says that they are in no better solution, and lastly solves the binary programme; while its answer has
-a cycle, landmarks that the answer misses are added and it is solved again. `refine` is a large-neighbourhood search for
-where the proof takes too long: all but some neighbouring classes keep their node, and that small programme is solved.
+a cycle, landmarks that the answer misses are added and it is solved again.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import math
 import random
 import time
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -24,10 +24,9 @@ from bricolage.rewrite.egraph.extraction.programme import Programme, Solved
 
 PRECISE = 1e-9
 """Relative difference between cost and bound that counts as none; HiGHS computes in float64 with tolerances."""
+_ASCENT_SHARE = 0.3  # of the time
 _TARGETS = 24  # landmarks sought after each solution of the relaxation
 _LEAST_RISE = 1e-4  # of the bound in one round of the relaxation; below, the binary programme takes over
-_PROBE_S = 2.0  # for one neighbourhood
-_START_SIZE = 40  # classes freed at first
 
 
 class PartSearch:
@@ -41,8 +40,8 @@ class PartSearch:
         self.cost = price(problem, self.best)
         self.bound = 0.0
         self._graph = Landmarks(problem)
+        self._landmarks: list[tuple[int, list[int]]] = []
         self._allowed: npt.NDArray[np.bool_] = np.ones(len(self._graph.owner), np.bool_)
-        self._programme = Programme(self._graph, problem.roots, self.cost or 1.0)
         self._costs = np.array(self._graph.cost)
 
     @property
@@ -55,7 +54,7 @@ class PartSearch:
 
     def prove(self, deadline: float) -> None:
         """Until the incumbent is proven optimal or time is over."""
-        self.ascend(deadline)
+        self.ascend(time.monotonic() + _ASCENT_SHARE * (deadline - time.monotonic()))
         if not self.proven:
             self._relax(deadline)
         while not self.proven and time.monotonic() < deadline:
@@ -70,31 +69,20 @@ class PartSearch:
         ascent = self._graph.ascend(self.problem.roots, deadline)
         self._raise_bound(ascent.bound)
         self._derive(ascent.left)
-        for root, landmark in ascent.landmarks:
-            self._programme.cut(root, landmark)
+        self._landmarks = ascent.landmarks
 
-    def refine(self, deadline: float, chance: random.Random) -> None:
-        """Frees some neighbouring classes at a time and solves for them, until `deadline`."""
-        nearby = self._neighbours()
-        size, failures = _START_SIZE, 0
-        while not self.proven and time.monotonic() < deadline:
-            free = self._region(nearby, size, chance)
-            allowed = self._around(free)
-            before = self.cost
-            finished = self._explore(allowed, min(deadline, time.monotonic() + _PROBE_S))
-            if not finished:
-                size = max(size // 2, 4)
-            elif self.cost < before:
-                failures = 0
-            else:
-                failures += 1
-                if failures >= 5:
-                    size, failures = min(size * 2, len(self.problem.classes)), 0
+    @cached_property
+    def _programme(self) -> Programme:
+        programme = Programme(self._graph, self.problem.roots, self.cost or 1.0)
+        for root, landmark in self._landmarks:
+            programme.cut(root, landmark)
+        return programme
 
     def _raise_bound(self, bound: float) -> None:
         self.bound = max(self.bound, bound)
 
-    def _offer(self, choice: dict[int, int]) -> None:
+    def offer(self, choice: dict[int, int]) -> None:
+        """Takes an acyclic choice for the incumbent if it is better."""
         cost = price(self.problem, choice)
         if cost < self.cost:
             self.best, self.cost = choice, cost
@@ -139,7 +127,7 @@ class PartSearch:
     def _derive(self, discounted: list[float]) -> None:
         """Offers the choice that is tree-greedy by these costs of nodes."""
         costs = [[discounted[node] for node in nodes] for nodes in self._graph.nodes_of]
-        self._offer(improve(self.problem, greedy_tree(self.problem, costs)))
+        self.offer(improve(self.problem, greedy_tree(self.problem, costs)))
 
     def _take(self, solved: Solved) -> bool:
         """Offers an acyclic solution, or repairs a cyclic one and cuts it off; whether there is reason to go on."""
@@ -149,7 +137,7 @@ class PartSearch:
         choice = {graph.owner[node]: graph.position[node] for node in solved.nodes}
         acyclic = restrict(self.problem, choice)
         if acyclic is not None:
-            self._offer(acyclic)
+            self.offer(acyclic)
             return False
         x = np.zeros(len(graph.owner))
         x[solved.nodes] = 1.0
@@ -170,43 +158,3 @@ class PartSearch:
         component = strong_components(successors)
         sizes = np.bincount(component)
         return sorted({*self.problem.roots, *(n for n, home in enumerate(component) if sizes[home] > 1)})
-
-    def _explore(self, allowed: npt.NDArray[np.bool_], deadline: float) -> bool:
-        """Solves over `allowed`, cutting cycles; whether it came to an end."""
-        while time.monotonic() < deadline:
-            solved = self._programme.solve(allowed, deadline - time.monotonic())
-            if solved.bound >= self.cost * (1.0 - PRECISE):
-                return True
-            if not self._take(solved):
-                return solved.optimal
-        return False
-
-    def _neighbours(self) -> list[list[int]]:
-        nearby: list[set[int]] = [set() for _ in self.problem.classes]
-        for number, nodes in enumerate(self.problem.classes):
-            for node in nodes:
-                for child in node.children:
-                    nearby[number].add(child)
-                    nearby[child].add(number)
-        return [sorted(near) for near in nearby]
-
-    def _region(self, nearby: list[list[int]], size: int, chance: random.Random) -> set[int]:
-        start = chance.choice(sorted(self.best))
-        region = {start}
-        border = [start]
-        while border and len(region) < size:
-            near = nearby[border.pop(chance.randrange(len(border)))]
-            for other in chance.sample(near, len(near)):
-                if other not in region:
-                    region.add(other)
-                    border.append(other)
-        return region
-
-    def _around(self, free: set[int]) -> npt.NDArray[np.bool_]:
-        """Every node of the free classes and the chosen ones of the others; what else the free ones need stays out."""
-        allowed = np.zeros(len(self._graph.owner), np.bool_)
-        for number in free:
-            allowed[self._graph.nodes_of[number]] = True
-        for number, position in self.best.items():
-            allowed[self._graph.nodes_of[number][position]] = True
-        return allowed & self._allowed
