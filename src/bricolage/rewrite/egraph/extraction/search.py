@@ -57,12 +57,15 @@ class PartSearch:
         self.ascend(time.monotonic() + _ASCENT_SHARE * (deadline - time.monotonic()))
         if not self.proven:
             self._relax(deadline)
-        while not self.proven and time.monotonic() < deadline:
-            solved = self._programme.solve(self._allowed, deadline - time.monotonic())
-            # The nodes left out are in no solution below the incumbent, so the bound holds up to its cost.
-            self._raise_bound(min(solved.bound, self.cost))
-            if not self._take(solved):
-                break
+        while not self.proven and self.step_programme(deadline):
+            pass
+
+    def step_programme(self, deadline: float) -> bool:
+        """Solves the binary programme once and cuts off the cycles of its answer; whether there is reason to go on."""
+        solved = self._programme.solve(self._allowed, deadline - time.monotonic())
+        # The nodes left out are in no solution below the incumbent, so the bound holds up to its cost.
+        self._raise_bound(min(solved.bound, self.cost))
+        return self._take(solved)
 
     def ascend(self, deadline: float) -> None:
         """A first bound, from landmarks alone; and what they leave of the costs shows where to look for a choice."""
