@@ -107,7 +107,7 @@ def covers(nodes: int, seed: int) -> ExtractionProblem:
     chance = random.Random(seed)
     elements = nodes // 4
     sets = elements // 2
-    classes = [(Node(chance.uniform(1.0, 2.0), ()),) for _ in range(sets)]
+    classes: list[tuple[Node, ...]] = [(Node(chance.uniform(1.0, 2.0), ()),) for _ in range(sets)]
     classes += [tuple(Node(0.0, (number,)) for number in chance.sample(range(sets), 3)) for _ in range(elements)]
     classes.append((Node(0.0, tuple(range(sets, sets + elements))),))
     return ExtractionProblem(tuple(classes), (len(classes) - 1,))

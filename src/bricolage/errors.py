@@ -261,3 +261,13 @@ class BadExtractionProblem(UsageError):
 class NoExtraction(UsageError):
     what = "class {root} of the e-graph holds no finite term"
     hint = "Every way to compute it needs itself or a node of infinite cost; add a leaf or price a node"
+
+
+class BadTerm(UsageError):
+    what = "a node with operator {operator!r} names {child} as a child, which is no class of the e-graph"
+    hint = "Add the children first and pass the classes that `add` returned"
+
+
+class BadRule(UsageError):
+    what = "rule '{name}' cannot be used: {reason}"
+    hint = "Every variable of the right side must be bound on the left, and both sides must have equally many terms"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
+from benchmarks.egraph_families import FAMILIES, cyclic, merges
 from bricolage.errors import BadExtractionProblem, MissingFile, NoExtraction
 from bricolage.rewrite.egraph.extraction.extract import ExtractionLimits, Method, extract
 from bricolage.rewrite.egraph.extraction.greedy import greedy_dag, greedy_tree, improve
@@ -17,7 +18,6 @@ from bricolage.rewrite.egraph.extraction.presolve import presolve
 from bricolage.rewrite.egraph.extraction.problem import ExtractionProblem, Node, price, restrict
 from bricolage.rewrite.egraph.extraction.search import PartSearch
 from bricolage.rewrite.egraph.extraction.serialized import read_egraph
-from benchmarks.egraph_families import FAMILIES, cyclic, merges
 from tests.rewrite.egraph.extraction.problems import brute_force, problems
 
 DATA = Path(__file__).parents[3] / "data" / "egraphs"

@@ -88,7 +88,7 @@ def _solve_around(
     for number in free:
         nodes: list[Node] = []
         for position, node in enumerate(problem.classes[number]):
-            if all([child in inner or child in needs for child in node.children]):
+            if all(child in inner or child in needs for child in node.children):
                 bits = 0
                 for child in node.children:
                     bits |= 1 << inner[child] if child in inner else needs[child]

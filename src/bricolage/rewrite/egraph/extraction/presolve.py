@@ -120,7 +120,7 @@ class _Work:
             if rank[root] < 0:
                 raise NoExtraction(root=self.names[root])
         for number, entries in enumerate(self.classes):
-            self.classes[number] = [entry for entry in entries if all([rank[child] >= 0 for child in entry.children])]
+            self.classes[number] = [entry for entry in entries if all(rank[child] >= 0 for child in entry.children)]
         reached = dict.fromkeys(sorted(self.roots))
         queue = deque(reached)
         while queue:

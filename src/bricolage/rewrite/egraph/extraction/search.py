@@ -108,9 +108,7 @@ class PartSearch:
             if not self._cut_relaxed(relaxed.x, relaxed.y, chance):
                 return
 
-    def _cut_relaxed(
-        self, x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], chance: random.Random
-    ) -> bool:
+    def _cut_relaxed(self, x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], chance: random.Random) -> bool:
         order = np.lexsort((self._costs, -x)).tolist()
         added = False
         for threshold in (0.5, 0.1, 1e-6):
