@@ -5,7 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from bricolage.rewrite.egraph.egraph import EGraph, NoAnalysis
 from bricolage.rewrite.egraph.extraction.problem import ExtractionProblem, Node
+from bricolage.rewrite.egraph.pattern import Apply, Variable
+from bricolage.rewrite.egraph.saturate import Rule, SaturationLimits, saturate
 
 
 def layered(nodes: int, seed: int) -> ExtractionProblem:
@@ -113,10 +116,38 @@ def covers(nodes: int, seed: int) -> ExtractionProblem:
     return ExtractionProblem(tuple(classes), (len(classes) - 1,))
 
 
+def polynomials(nodes: int, seed: int) -> ExtractionProblem:
+    """Random polynomials, eight terms each, saturated with the laws of arithmetic until there are enough nodes.
+
+    An addition costs 1 and a multiplication 4; polynomials of one e-graph share factors.
+    """
+    chance = random.Random(seed)
+    x, y, z = Variable("x"), Variable("y"), Variable("z")
+    rules: list[Rule[None]] = []
+    for sign in "+*":
+        rules.append(Rule(f"commute {sign}", (Apply(sign, (x, y)),), (Apply(sign, (y, x)),)))
+        left, right = Apply(sign, (Apply(sign, (x, y)), z)), Apply(sign, (x, Apply(sign, (y, z))))
+        rules.append(Rule(f"associate {sign}", (left,), (right,)))
+    product, total = Apply("*", (x, Apply("+", (y, z)))), Apply("+", (Apply("*", (x, y)), Apply("*", (x, z))))
+    rules += [Rule("distribute", (product,), (total,)), Rule("factor", (total,), (product,))]
+    egraph = EGraph(NoAnalysis())
+    factors = [egraph.add(f"v{number}") for number in range(8)]
+    roots = []
+    for _ in range(max(1, nodes // 1_000)):
+        terms = [egraph.add("*", chance.sample(factors, 2)) for _ in range(8)]
+        while len(terms) > 1:
+            terms.append(egraph.add("+", [terms.pop(0), terms.pop(0)]))
+        roots += terms
+    saturate(egraph, rules, SaturationLimits(nodes=nodes, seconds=600.0, matches=10**9))
+    prices = {"+": 1.0, "*": 4.0}
+    return egraph.snapshot(lambda _, node: prices.get(str(node.operator), 0.0), roots)[0]
+
+
 FAMILIES: dict[str, Callable[[int, int], ExtractionProblem]] = {
     "layered": layered,
     "cyclic": cyclic,
     "chains": chains,
     "merges": merges,
     "covers": covers,
+    "polynomials": polynomials,
 }

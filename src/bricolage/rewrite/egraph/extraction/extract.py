@@ -19,7 +19,7 @@ Method: TypeAlias = Literal["tree", "dag", "exact", "anytime"]
 """Two greedy ones; the binary programme until proven or out of time; the same, then neighbourhoods where it is not proven."""
 
 _PRESOLVE_SHARE = 0.3  # of the time, at most
-_PROOF_SHARE = 0.6  # of the time from the start, for `anytime`
+_PROOF_SHARE = 0.5  # of the time after that, for `anytime`
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,9 @@ def extract(
         for search, until in _shares(searches, deadline):
             search.ascend(until)
     else:
+        now = time.monotonic()
         share = 1.0 if method == "exact" else _PROOF_SHARE
-        for search, until in _shares(searches, started + share * limits.seconds):
+        for search, until in _shares(searches, now + share * (deadline - now)):
             search.prove(until)
         if method == "anytime":
             chance = random.Random(limits.seed)

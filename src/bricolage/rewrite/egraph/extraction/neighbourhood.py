@@ -17,7 +17,7 @@ from bricolage.rewrite.egraph.extraction.presolve import presolve
 from bricolage.rewrite.egraph.extraction.problem import ExtractionProblem, Node, price, restrict
 from bricolage.rewrite.egraph.extraction.search import PartSearch
 
-_START_SIZE = 30  # classes freed at first
+_START_SIZE = 60  # classes freed at first
 _SMALLEST = 4
 _PATIENCE = 10  # neighbourhoods in vain before larger ones are tried
 _PROBE_S = 1.0  # for one neighbourhood

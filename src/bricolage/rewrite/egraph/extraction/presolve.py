@@ -34,7 +34,7 @@ from bricolage.rewrite.egraph.extraction.problem import (
 )
 
 _Picks = tuple[tuple[int, int], ...]
-_WORTHWHILE = 0.99  # another round only when the last one took away this much
+_WORTHWHILE = 0.97  # another round only when the last one took away this much
 _WIDEST = 40_000  # classes; beyond, the bit-sets of necessary classes would take gigabytes
 
 

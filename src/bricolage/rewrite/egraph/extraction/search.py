@@ -105,16 +105,21 @@ class PartSearch:
             if relaxed.value - last < _LEAST_RISE * self.cost:
                 return
             last = relaxed.value
-            if not self._cut_relaxed(relaxed.x, relaxed.y, chance):
+            if not self._cut_relaxed(relaxed.x, relaxed.y, deadline, chance):
                 return
 
-    def _cut_relaxed(self, x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], chance: random.Random) -> bool:
+    def _cut_relaxed(
+        self, x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], deadline: float, chance: random.Random
+    ) -> bool:
+        """Adds landmarks that this solution of the relaxation misses; whether there were any."""
         order = np.lexsort((self._costs, -x)).tolist()
         added = False
         for threshold in (0.5, 0.1, 1e-6):
             derived = self._graph.derived(np.flatnonzero(x >= threshold).tolist())
             targets = [c for c in range(len(derived)) if y[c] > threshold and not derived[c]]
             for target in chance.sample(targets, min(_TARGETS, len(targets))):
+                if time.monotonic() > deadline:
+                    return added
                 landmark = self._graph.separate(target, order, 0)
                 if landmark is not None and x[landmark].sum() < y[target] - 0.01:
                     self._programme.cut(target, landmark)
