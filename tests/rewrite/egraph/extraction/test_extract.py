@@ -18,7 +18,7 @@ from bricolage.rewrite.egraph.extraction.presolve import presolve
 from bricolage.rewrite.egraph.extraction.problem import ExtractionProblem, Node, price, restrict
 from bricolage.rewrite.egraph.extraction.search import PartSearch
 from bricolage.rewrite.egraph.extraction.serialized import read_egraph
-from tests.rewrite.egraph.extraction.problems import brute_force, problems
+from tests.rewrite.egraph.extraction.problems import brute_force, order_programme, problems
 
 DATA = Path(__file__).parents[3] / "data" / "egraphs"
 KNOWN = {"vgg_acyclic": 4.866774947848171, "resnet50_acyclic": 4.41599300802045}
@@ -91,6 +91,15 @@ def test_exact_without_presolve_and_relaxation_equals_brute_force(problem: Extra
         assert search.proven
         found += search.cost
     assert found == pytest.approx(best, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("family", "size"), [("cyclic", 60), ("layered", 70), ("merges", 50)])
+def test_exact_equals_the_programme_with_order_variables(family: str, size: int, seed: int) -> None:
+    problem = FAMILIES[family](size, seed)
+    found = extract(problem, "exact", ExtractionLimits(60.0))
+    assert found.proven
+    assert found.cost == pytest.approx(order_programme(problem), rel=1e-6)
 
 
 @given(problems())
