@@ -60,9 +60,9 @@ def measure(name: str, problem: ExtractionProblem, method: Method, limits: Extra
     )
 
 
-def instances(folder: Path | None, families: Sequence[str], sizes: Sequence[int], seed: int) -> Iterator[
-    tuple[str, Callable[[], ExtractionProblem]]
-]:
+def instances(
+    folder: Path | None, families: Sequence[str], sizes: Sequence[int], seed: int
+) -> Iterator[tuple[str, Callable[[], ExtractionProblem]]]:
     """Names, and how to make the problem."""
     for path in sorted(folder.glob("*.json")) if folder is not None else ():
         yield path.stem, lambda path=path: read_egraph(path)  # type: ignore[misc]
@@ -73,7 +73,10 @@ def instances(folder: Path | None, families: Sequence[str], sizes: Sequence[int]
 
 def table(rows: Sequence[Row]) -> str:
     """Markdown."""
-    lines = ["| e-graph | nodes | classes | greedy | ours | bound | gap | seconds |", "|---|--:|--:|--:|--:|--:|--:|--:|"]
+    lines = [
+        "| e-graph | nodes | classes | greedy | ours | bound | gap | seconds |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
     lines += [
         f"| {row.name} | {row.nodes:,} | {row.classes:,} | {row.greedy:.6g} | {row.found:.6g} | {row.bound:.6g} | "
         f"{'proven' if row.proven else f'{row.gap:.1%}'} | {row.seconds:.2f} |"

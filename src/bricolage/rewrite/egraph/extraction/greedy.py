@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -17,6 +18,8 @@ import numpy.typing as npt
 
 from bricolage.errors import NoExtraction
 from bricolage.rewrite.egraph.extraction.problem import ExtractionProblem, price, restrict
+
+_HUGE = 1e300
 
 
 def greedy_tree(problem: ExtractionProblem, costs: Sequence[Sequence[float]] | None = None) -> dict[int, int]:
@@ -29,7 +32,9 @@ def greedy_tree(problem: ExtractionProblem, costs: Sequence[Sequence[float]] | N
     def tree(number: int, position: int) -> float:
         node = problem.classes[number][position]
         own = node.cost if costs is None else costs[number][position]
-        return own + sum([settled[child] for child in node.children])
+        # Shared classes count again and again: a tree's cost may exceed any float where the graph's does not.
+        below = min(sum([settled[child] for child in node.children]), _HUGE)
+        return own + below
 
     return _settle(problem, tree, settled)
 
@@ -100,13 +105,13 @@ def _settle(
     return found
 
 
-def improve(problem: ExtractionProblem, choice: dict[int, int]) -> dict[int, int]:
-    """Derives the classes again with every chosen node free, while that makes the whole cheaper.
+def improve(problem: ExtractionProblem, choice: dict[int, int], deadline: float = math.inf) -> dict[int, int]:
+    """Derives the classes again with every chosen node free, while that makes the whole cheaper and there is time.
 
     What is chosen already costs nothing more, so sharing becomes attractive; a local optimum is reached in a few rounds.
     """
     best, cost = choice, price(problem, choice)
-    while True:
+    while time.monotonic() < deadline:
         costs = [[node.cost for node in nodes] for nodes in problem.classes]
         for number, position in best.items():
             costs[number][position] = 0.0
@@ -114,3 +119,4 @@ def improve(problem: ExtractionProblem, choice: dict[int, int]) -> dict[int, int
         if price(problem, trial) >= cost:
             return best
         best, cost = trial, price(problem, trial)
+    return best

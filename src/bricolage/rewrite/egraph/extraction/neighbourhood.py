@@ -12,7 +12,6 @@ import random
 import time
 
 from bricolage.graph.bits import members
-from bricolage.rewrite.egraph.extraction.greedy import improve
 from bricolage.rewrite.egraph.extraction.presolve import presolve
 from bricolage.rewrite.egraph.extraction.problem import ExtractionProblem, Node, price, restrict
 from bricolage.rewrite.egraph.extraction.search import PartSearch
@@ -27,7 +26,7 @@ def refine(
     problem: ExtractionProblem, choice: dict[int, int], deadline: float, chance: random.Random
 ) -> dict[int, int]:
     """A choice no worse than the acyclic `choice`, searched until `time.monotonic()` reaches `deadline`."""
-    best = improve(problem, choice)
+    best = choice
     cost = price(problem, best)
     nearby = _neighbours(problem)
     size, failures = _START_SIZE, 0
@@ -95,7 +94,7 @@ def _solve_around(
                 nodes.append(Node(node.cost, tuple(members(bits)), position))
         classes.append(tuple(nodes))
     reduced = presolve(ExtractionProblem(tuple(classes), tuple(sorted(roots))), deadline=deadline)
-    searches = [PartSearch(part) for part in reduced.parts]
+    searches = [PartSearch(part, deadline) for part in reduced.parts]
     for search in searches:
         search.prove(deadline)
     found = dict(best)

@@ -24,19 +24,23 @@ from bricolage.rewrite.egraph.extraction.programme import Programme, Solved
 
 PRECISE = 1e-9
 """Relative difference between cost and bound that counts as none; HiGHS computes in float64 with tolerances."""
+_WIDEST_DAG = 20_000  # classes; greedy on the DAG takes quadratic time and memory
 _ASCENT_SHARE = 0.3  # of the time
 _TARGETS = 24  # landmarks sought after each solution of the relaxation
 _LEAST_RISE = 1e-4  # of the bound in one round of the relaxation; below, the binary programme takes over
 
 
 class PartSearch:
-    """Holds `best` (an acyclic choice), its `cost`, and `bound`. Time is `time.monotonic()`; `deadline` is kept."""
+    """Holds `best` (an acyclic choice), its `cost`, and `bound`. Deadlines are those of `time.monotonic()`."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: Part, deadline: float = math.inf) -> None:
         self._part = part
+        self._deadline = deadline
         self.problem = problem = part.problem
-        tried = [greedy_tree(problem), greedy_dag(problem)]
-        self.best = improve(problem, min(tried, key=lambda choice: price(problem, choice)))
+        tried = [greedy_tree(problem)]
+        if len(problem.classes) <= _WIDEST_DAG and time.monotonic() < deadline:
+            tried.append(greedy_dag(problem))
+        self.best = improve(problem, min(tried, key=lambda choice: price(problem, choice)), deadline)
         self.cost = price(problem, self.best)
         self.bound = 0.0
         self._graph = Landmarks(problem)
@@ -133,7 +137,7 @@ class PartSearch:
     def _derive(self, discounted: list[float]) -> None:
         """Offers the choice that is tree-greedy by these costs of nodes."""
         costs = [[discounted[node] for node in nodes] for nodes in self._graph.nodes_of]
-        self.offer(improve(self.problem, greedy_tree(self.problem, costs)))
+        self.offer(improve(self.problem, greedy_tree(self.problem, costs), self._deadline))
 
     def _take(self, solved: Solved) -> bool:
         """Offers an acyclic solution, or repairs a cyclic one and cuts it off; whether there is reason to go on."""
