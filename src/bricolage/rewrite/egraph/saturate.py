@@ -189,6 +189,8 @@ class _Runner(Generic[Data]):
             most = self.limits.matches << standing.times_banned
             matches: list[tuple[Rule[Data], Match]] = []
             for match in index.matches(rule.left):
+                if time.monotonic() - self.started >= self.limits.seconds:
+                    return found
                 matches.append((rule, match))
                 if len(matches) > most:
                     standing.banned_until = number + 1 + (self.limits.ban_rounds << standing.times_banned)
@@ -196,8 +198,6 @@ class _Runner(Generic[Data]):
                     break
             else:
                 found += matches
-            if time.monotonic() - self.started >= self.limits.seconds:
-                break
         return found
 
     def _apply(self, rule: Rule[Data], match: Match) -> bool:
