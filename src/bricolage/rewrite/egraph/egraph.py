@@ -177,8 +177,6 @@ class EGraph(Generic[Data]):
             node = self._canonical(node)
             if node in fresh:
                 self.merge(fresh[node], home)
-            elif node in self._known:
-                self.merge(self._known[node], home)
             fresh[node] = self.find(home)
             self._known[node] = fresh[node]
         self._classes[self.find(number)].parents += [(node, self.find(home)) for node, home in fresh.items()]
