@@ -248,3 +248,26 @@ class NoCover(BricolageError):
 class TrainingOperator(UsageError):
     what = "operator '{name}' has the type {domain}::{op_type}, which exists only for training"
     hint = "Export the model for inference (evaluation mode)"
+
+
+# --- rewriting --------------------------------------------------------------------------------------------------
+
+
+class BadExtractionProblem(UsageError):
+    what = "this e-graph cannot be extracted from: {where} {reason}"
+    hint = "Costs are numbers of at least 0, and every child and root is one of its classes"
+
+
+class NoExtraction(UsageError):
+    what = "class {root} of the e-graph holds no finite term"
+    hint = "Every way to compute it needs itself or a node of infinite cost; add a leaf or price a node"
+
+
+class BadTerm(UsageError):
+    what = "a node with operator {operator!r} names {child} as a child, which is no class of the e-graph"
+    hint = "Add the children first and pass the classes that `add` returned"
+
+
+class BadRule(UsageError):
+    what = "rule '{name}' cannot be used: {reason}"
+    hint = "Every variable of the right side must be bound on the left, and both sides must have equally many terms"

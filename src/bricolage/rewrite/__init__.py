@@ -1,0 +1,1 @@
+"""Rewriting: finding, proving and searching graph substitutions."""

@@ -1,0 +1,228 @@
+"""Equality saturation: applies rules to an e-graph until nothing is new or a limit is reached.
+
+A round matches all rules on one state, then applies what matched, then rebuilds. Rules of several patterns run in the first
+rounds only, because each adds classes quadratically (Tensat, arXiv 2101.01332, section 4.1). A rule with too many matches is
+banned for some rounds, each time longer (egg's back-off scheduler).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Literal, TypeAlias, TypeVar
+
+from bricolage.errors import BadRule
+from bricolage.rewrite.egraph.cycles import Descendants, forbid_cycles
+from bricolage.rewrite.egraph.egraph import EGraph
+from bricolage.rewrite.egraph.pattern import Apply, Index, Match, Term, build, names, variables
+
+Data = TypeVar("Data")
+Stop: TypeAlias = Literal["saturated", "rounds", "nodes", "seconds", "applications"]
+
+
+@dataclass(frozen=True)
+class Rule(Generic[Data]):
+    """Patterns that share variables, and the term that each is equal to.
+
+    `right` may be a function instead: it adds what it likes and returns one class for each pattern, or None to decline.
+    Only matches that `condition` accepts are applied. Raises BadRule when the sides do not fit together.
+    """
+
+    name: str
+    left: tuple[Apply, ...]
+    right: tuple[Term, ...] | Callable[[EGraph[Data], Match], Sequence[int] | None]
+    condition: Callable[[EGraph[Data], Match], bool] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.left:
+            raise BadRule(name=self.name, reason="it has no pattern")
+        if isinstance(self.right, tuple):
+            if len(self.left) != len(self.right):
+                raise BadRule(name=self.name, reason=f"{len(self.left)} patterns, {len(self.right)} terms")
+            known = set[str]().union(*(names(term) for term in self.left))
+            unknown = sorted(set[str]().union(*(names(term) for term in self.right)) - known)
+            if unknown:
+                raise BadRule(name=self.name, reason=f"{', '.join(unknown)} is not bound on the left")
+
+
+@dataclass(frozen=True)
+class SaturationLimits:
+    """When to stop, and how rules are held back.
+
+    Rules of several patterns run in the first `multi_rounds` rounds. A rule with more than `matches` matches in a round
+    is banned for `ban_rounds`; both double each time.
+    """
+
+    rounds: int = 30
+    nodes: int = 10_000
+    seconds: float = 5.0
+    applications: int | None = None
+    multi_rounds: int = 1
+    matches: int = 1_000
+    ban_rounds: int = 5
+    without_cycles: bool = False
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round did.
+
+    `applied` counts, by rule, the applications that changed the e-graph; `banned` rules were held back in this round;
+    `closing_cycles` applications were left out and `forbidden` nodes taken out against cycles; sizes are those afterwards.
+    """
+
+    applied: dict[str, int]
+    banned: tuple[str, ...]
+    closing_cycles: int
+    forbidden: int
+    nodes: int
+    classes: int
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """Why it stopped, and all rounds."""
+
+    stop: Stop
+    rounds: tuple[Round, ...]
+    seconds: float
+
+    @property
+    def applied(self) -> dict[str, int]:
+        """Applications that changed the e-graph, by rule."""
+        total: dict[str, int] = {}
+        for each in self.rounds:
+            for name, count in each.applied.items():
+                total[name] = total.get(name, 0) + count
+        return total
+
+
+def saturate(egraph: EGraph[Data], rules: Sequence[Rule[Data]], limits: SaturationLimits | None = None) -> Saturation:
+    """Applies `rules` to `egraph`, which is rebuilt afterwards whatever the reason to stop.
+
+    With `without_cycles` the e-graph stays without cycles, at the price of equalities that would need one.
+    """
+    runner = _Runner(egraph, rules, limits or SaturationLimits())
+    return runner.run()
+
+
+@dataclass
+class _Standing:
+    """A rule's record with the scheduler."""
+
+    times_banned: int = 0
+    banned_until: int = 0
+
+
+@dataclass
+class _Runner(Generic[Data]):
+    egraph: EGraph[Data]
+    rules: Sequence[Rule[Data]]
+    limits: SaturationLimits
+    started: float = field(default_factory=time.monotonic)
+    standing: list[_Standing] = field(default_factory=list)
+    applications: int = 0
+
+    def run(self) -> Saturation:
+        self.standing = [_Standing() for _ in self.rules]
+        self.egraph.rebuild()
+        if self.limits.without_cycles:
+            forbid_cycles(self.egraph)
+        rounds: list[Round] = []
+        stop = self._exhausted()
+        while stop is None:
+            if len(rounds) >= self.limits.rounds:
+                stop = "rounds"
+                break
+            before = self._state()
+            done, stop = self._round(len(rounds))
+            rounds.append(done)
+            if stop is None and before == self._state() and not done.banned:
+                stop = "saturated"
+        return Saturation(stop, tuple(rounds), time.monotonic() - self.started)
+
+    def _state(self) -> tuple[int, int]:
+        return self.egraph.merges, self.egraph.node_count
+
+    def _banned(self, number: int) -> tuple[str, ...]:
+        pairs = zip(self.rules, self.standing, strict=True)
+        return tuple(rule.name for rule, standing in pairs if standing.banned_until > number)
+
+    def _exhausted(self) -> Stop | None:
+        limits = self.limits
+        if limits.applications is not None and self.applications >= limits.applications:
+            return "applications"
+        if self.egraph.node_count >= limits.nodes:
+            return "nodes"
+        if time.monotonic() - self.started >= limits.seconds:
+            return "seconds"
+        return None
+
+    def _round(self, number: int) -> tuple[Round, Stop | None]:
+        limits, egraph = self.limits, self.egraph
+        found = self._matches(number)
+        descendants = Descendants(egraph) if limits.without_cycles else None
+        applied: dict[str, int] = {}
+        closing = 0
+        stop = self._exhausted()
+        for rule, match in found:
+            if stop is not None:
+                break
+            if descendants is not None and _closes_cycle(rule, match, descendants):
+                closing += 1
+                continue
+            if self._apply(rule, match):
+                applied[rule.name] = applied.get(rule.name, 0) + 1
+                self.applications += 1
+            stop = self._exhausted()
+        egraph.rebuild()
+        forbidden = forbid_cycles(egraph) if limits.without_cycles else 0
+        return Round(applied, self._banned(number), closing, forbidden, egraph.node_count, egraph.class_count), stop
+
+    def _matches(self, number: int) -> list[tuple[Rule[Data], Match]]:
+        index = Index(self.egraph)
+        found: list[tuple[Rule[Data], Match]] = []
+        for rule, standing in zip(self.rules, self.standing, strict=True):
+            if standing.banned_until > number or (len(rule.left) > 1 and number >= self.limits.multi_rounds):
+                continue
+            most = self.limits.matches << standing.times_banned
+            matches: list[tuple[Rule[Data], Match]] = []
+            for match in index.matches(rule.left):
+                if time.monotonic() - self.started >= self.limits.seconds:
+                    return found
+                matches.append((rule, match))
+                if len(matches) > most:
+                    standing.banned_until = number + 1 + (self.limits.ban_rounds << standing.times_banned)
+                    standing.times_banned += 1
+                    break
+            else:
+                found += matches
+        return found
+
+    def _apply(self, rule: Rule[Data], match: Match) -> bool:
+        """Whether the e-graph changed."""
+        egraph = self.egraph
+        if rule.condition is not None and not rule.condition(egraph, match):
+            return False
+        before = self._state()
+        if isinstance(rule.right, tuple):
+            results: Sequence[int] | None = [build(egraph, term, match.bindings) for term in rule.right]
+        else:
+            results = rule.right(egraph, match)
+        if results is None:
+            return False
+        for root, result in zip(match.roots, results, strict=True):
+            egraph.merge(root, result)
+        return before != self._state()
+
+
+def _closes_cycle(rule: Rule[Data], match: Match, descendants: Descendants) -> bool:
+    """Whether the new terms lie above their own class. What a function on the right builds is seen only afterwards."""
+    if not isinstance(rule.right, tuple):
+        return False
+    for root, term in zip(match.roots, rule.right, strict=True):
+        needed = [match.class_of(name) for name in variables(term)]
+        if isinstance(term, Apply) and descendants.closes_cycle(root, needed):
+            return True
+    return False
