@@ -1,0 +1,1 @@
+"""Changing the graph without changing the answer."""

@@ -1,0 +1,157 @@
+"""A random point, together with random functions: everything that one evaluation of a graph draws."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from bricolage.rewrite.proof.constants import read
+from bricolage.rewrite.proof.degree import Degree
+from bricolage.rewrite.proof.field import Exponential, Field, P, Residues
+
+_DRAWS = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)  # the finaliser of MurmurHash3
+_SHIFT = np.uint64(33)
+
+
+class NotModelled(Exception):
+    """The graph does something that exact arithmetic has no model for; `prove` turns it into `Unprovable`."""
+
+
+class Sample:
+    """`trials` independent draws. The same seed draws the same; what a name draws depends on seed and name alone.
+
+    While graphs are evaluated on it, the sample counts what the error bound needs.
+    """
+
+    def __init__(self, seed: int, trials: int) -> None:
+        self.field = Field(trials)
+        self._seed = seed
+        generator = self._generator("bases")
+        self.exponential = Exponential([int(r) ** 2 % P for r in generator.integers(2, P - 1, size=trials)])
+        self._squares: list[tuple[Residues, Residues]] = []
+        self._sqrt2 = [pow(2, (int(m) + 1) // 4, int(m)) for m in self.field.moduli]
+        self._root_pi = [int(generator.integers(1, int(m))) for m in self.field.moduli]
+        self._literals: dict[float, Residues] = {}
+        self.readings: set[str] = set()
+        """Literals that were read as a declared number."""
+        self.functions: set[str] = set()
+        """Functions that took part uninterpreted."""
+        self.applications = 0
+        """How many numbers such functions were applied to, in one trial."""
+        self.argument = Degree()
+        """Of what they were applied to."""
+
+    def _generator(self, name: str) -> np.random.Generator:
+        return np.random.default_rng(list(self._digest(name)))
+
+    def _digest(self, name: str) -> bytes:
+        return hashlib.blake2b(f"{self._seed}/{name}".encode(), digest_size=16 * self.field.rows).digest()
+
+    # --- points
+
+    def draw(self, name: str, shape: Sequence[int]) -> Residues:
+        """Independent uniform residues for the input `name`: [rows, *shape]."""
+        limits = self.field.modulus(1 + len(shape))
+        return self._generator(f"input {name}").integers(0, limits, size=(self.field.rows, *shape))
+
+    def draw_square(self, name: str, shape: Sequence[int]) -> Residues:
+        """Squares of uniform residues, whose roots `known_roots` finds again."""
+        roots = self.draw(name, shape)
+        squares = self.field.multiply(roots, roots)
+        flat = squares.reshape(self.field.rows, -1)
+        order = np.argsort(flat, 1)
+        found = roots.reshape(self.field.rows, -1)
+        self._squares.append((np.take_along_axis(flat, order, 1), np.take_along_axis(found, order, 1)))
+        return squares
+
+    def known_roots(self, values: Residues) -> tuple[np.ndarray[Any, Any], Residues]:
+        """Which of the values are squares drawn before, in every row, and the roots of those."""
+        flat = values.reshape(self.field.rows, -1)
+        known, roots = np.zeros(flat.shape, bool), np.zeros_like(flat)
+        for squares, found in self._squares:
+            for row in range(self.field.rows if squares.shape[1] else 0):
+                position = np.minimum(np.searchsorted(squares[row], flat[row]), squares.shape[1] - 1)
+                here = squares[row][position] == flat[row]
+                roots[row] = np.where(here, found[row][position], roots[row])
+                known[row] |= here
+        shape = values.shape
+        return np.broadcast_to(known.all(0), flat.shape).reshape(shape), roots.reshape(shape)
+
+    # --- constants
+
+    def constants(self, values: np.ndarray[Any, Any]) -> tuple[Residues, Degree]:
+        """A numpy array of numbers or booleans as residues [rows, *shape].
+
+        Raises:
+            NotModelled: a number is not finite.
+        """
+        rank = 1 + values.ndim
+        if values.dtype.kind in "biu":
+            if values.dtype == np.uint64 and values.size and int(values.max()) > np.iinfo(np.int64).max:
+                raise NotModelled("an unsigned number of 64 bits")
+            return values.astype(np.int64) % self.field.modulus(rank), Degree()
+        unique, positions = np.unique(values.astype(np.float64), return_inverse=True)
+        if not unique.size:
+            return np.zeros((self.field.rows, *values.shape), np.int64), Degree()
+        columns = np.stack([self._literal(float(v)) for v in unique], 1)
+        transcendental = any(read(float(v)).root_pi for v in unique)
+        return columns[:, positions.reshape(values.shape)], Degree(2, 2) if transcendental else Degree()
+
+    def _literal(self, value: float) -> Residues:
+        if value not in self._literals:
+            try:
+                reading = read(value)
+            except ValueError as error:
+                raise NotModelled(str(error)) from error
+            numbers = []
+            for modulus, root2, root_pi in zip(self.field.moduli.tolist(), self._sqrt2, self._root_pi, strict=True):
+                number = reading.factor.numerator * pow(reading.factor.denominator, -1, modulus)
+                number *= pow(root2, reading.root2, modulus) * pow(root_pi, reading.root_pi, modulus)
+                numbers.append(number)
+            self._literals[value] = self.field.integers(numbers)
+        name = read(value).name
+        if name:
+            self.readings.add(name)
+        return self._literals[value]
+
+    # --- functions
+
+    def function(self, name: str, values: Residues) -> Residues:
+        """A random function of each row, the one that belongs to `name`: equal arguments give equal results."""
+        keys = np.frombuffer(self._digest(f"function {name}"), np.uint64)
+        first, second = (half.reshape((-1,) + (1,) * (values.ndim - 1)) for half in np.split(keys, 2))
+        mixed = values.astype(np.uint64)
+        for key in (first, second):
+            mixed = mixed ^ key
+            for factor in _DRAWS:
+                mixed = (mixed ^ (mixed >> _SHIFT)) * factor
+            mixed = mixed ^ (mixed >> _SHIFT)
+        return (mixed % self.field.modulus(values.ndim).astype(np.uint64)).astype(np.int64)
+
+    def exponents(self, name: str) -> list[int]:
+        """An even exponent for each row, random."""
+        limits = self.field.moduli // 2
+        return [2 * int(k) for k in self._generator(f"exponent {name}").integers(1, limits)]
+
+    def count(self, name: str, arguments: int, degrees: Iterable[Degree]) -> None:
+        """Note that the function `name` was applied to so many numbers in every trial."""
+        self.functions.add(name)
+        self.applications += arguments
+        for degree in degrees:
+            self.argument = self.argument.either(degree)
+
+    def chance(self, degree: int) -> float:
+        """Bound on the chance that one trial hides a difference of this total degree.
+
+        Schwartz (1980), Zippel (1979): a polynomial of degree d that is not zero vanishes on at most d/Q of the points.
+        Two different arguments of random functions meet with at most twice the arguments' degree over Q, for each pair;
+        where none meet, results are independent new variables.
+        """
+        pairs = math.comb(self.applications, 2)
+        hidden = degree + pairs * 2 * max(self.argument.total, 1) + self.applications
+        smallest = int(self.field.moduli.min())
+        return min(hidden / max(smallest - hidden, 1), 1.0)
