@@ -25,8 +25,8 @@ from bricolage.verify.reference import evaluate as evaluate_float64
 
 _ATTEMPTS = 8
 _SCALES = (1.0, 0.3, 3.0, 10.0, 1.0, 0.1)
-_ROUNDING = 1e-9
-"""Two float64 answers further apart than this, relative to their size, differ by more than rounding."""
+_ROUNDING = 1e-6
+"""Two float64 answers further apart than this, relative to their size, differ by more than the rounding of literals."""
 
 
 @dataclass(frozen=True)
@@ -191,14 +191,17 @@ def _real(
 
 
 def _answer(model: ir.Model, inputs: Mapping[str, Any], givens: Givens) -> list[np.ndarray[Any, Any]]:
-    """Outputs in float64, by the ONNX reference: an implementation that shares nothing with the exact one."""
+    """Outputs in float64, by the ONNX reference where it can: it shares nothing with the exact evaluation."""
     free = [name for name in givens.free if name in model.graph.initializers]
     if free:
         model = model.clone()
         for name in free:
             model.graph.initializers[name].const_value = ir.tensor(inputs[name], name=name)
     named = {name: inputs[name] for name in _variables(model, Givens())}
-    found = evaluate_float64(model, named, library="onnx")
+    try:
+        found = evaluate_float64(model, named, library="onnx")
+    except NoReference:
+        found = evaluate_float64(model, named)
     return [np.asarray(found[value.name or ""]) for value in model.graph.outputs]
 
 

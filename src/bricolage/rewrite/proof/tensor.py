@@ -205,7 +205,7 @@ def align(a: FieldTensor, other: Any) -> tuple[FieldTensor, FieldTensor]:
 def _lifted(x: FieldTensor, rank: int) -> FieldTensor:
     if x.ndim == rank:
         return x
-    return x.derived(x.values.reshape((len(x.values),) + (1,) * (rank - x.ndim) + x.shape), x.degree, x.dtype)
+    return x.reshape((1,) * (rank - x.ndim) + x.shape)
 
 
 def gather(tensors: Sequence[FieldTensor], place: Callable[..., Positions]) -> FieldTensor:
