@@ -1,3 +1,4 @@
+# ruff: noqa: ARG005 -- both sides of an equation take all of its inputs, also what they ignore
 """Equations between operators, each with a neighbour that is false, over random shapes.
 
 Derived from the algebra of the operators themselves: commutativity, associativity, distributivity, linearity, what commutes

@@ -20,6 +20,7 @@ from fractions import Fraction
 import numpy as np
 
 _LARGEST = 128
+_BEYOND = float(np.finfo(np.float32).max)
 
 BASES: dict[str, tuple[int, int, float]] = {
     "sqrt(2)": (1, 0, math.sqrt(2)),
@@ -50,7 +51,7 @@ def read(value: float) -> Reading:
     Raises:
         ValueError: the literal is infinite, not a number, or beyond float32.
     """
-    single = float(np.float32(value)) if abs(value) <= float(np.finfo(np.float32).max) else math.inf
+    single = _nearest(value)
     if not math.isfinite(single):
         raise ValueError(f"the constant {value} is not finite in float32")
     exact = Fraction(single)
@@ -58,17 +59,18 @@ def read(value: float) -> Reading:
     if (
         simple != exact
         and abs(simple.numerator) <= _LARGEST
-        and _is_nearest(simple.numerator / simple.denominator, single)
+        and _nearest(simple.numerator / simple.denominator) == single
     ):
         return Reading(simple, name=f"{single!r} = {simple}")
     for name, (root2, root_pi, base) in BASES.items():
         if single:
             power = round(math.log2(abs(single) / base))
-            if _is_nearest(math.copysign(math.ldexp(base, power), single), single):
+            if _nearest(math.copysign(math.ldexp(base, power), single)) == single:
                 factor = Fraction(2) ** power * (1 if single > 0 else -1)
                 return Reading(factor, root2, root_pi, f"{single!r} = {factor} {name}")
     return Reading(exact)
 
 
-def _is_nearest(number: float, single: float) -> bool:
-    return float(np.float32(number)) == single
+def _nearest(number: float) -> float:
+    """The nearest float32; infinite beyond them."""
+    return float(np.float32(number)) if abs(number) <= _BEYOND else math.inf
