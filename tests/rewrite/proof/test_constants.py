@@ -42,9 +42,18 @@ def test_other_literals_are_exact(value: float) -> None:
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 1e39])
-def test_what_is_not_finite_is_refused(value: float) -> None:
+def test_what_is_not_finite_is_no_rational(value: float) -> None:
+    with pytest.raises(ValueError, match="not finite"):
+        read(value)
+
+
+def test_infinity_is_a_variable_and_nan_is_refused() -> None:
+    sample = Sample(0, 1)
+    values, degree = sample.constants(np.asarray([math.inf, -math.inf]))
+    assert degree.total > 0 and sample.readings == {"infinity = any number"}
+    assert (sample.field.add(values[:, 0], values[:, 1]) == 0).all()
     with pytest.raises(NotModelled, match="not finite"):
-        Sample(0, 1).constants(np.asarray([1.0, value]))
+        sample.constants(np.asarray([1.0, math.nan]))
 
 
 def test_roots_multiply_exactly_in_both_fields() -> None:

@@ -90,22 +90,22 @@ def evaluate(model: ir.Model, sample: Sample, givens: Givens) -> list[Any]:
         values[value] = _drawn(name, array.shape, sample, givens) if name in givens.free else xp.constant(array)
     for value in model.graph.inputs:
         if value not in values:
-            values[value] = _entered(value, sample, givens)
+            values[value] = _entered(value, xp, givens)
     for node in model.graph:
         results = _run(node, xp, opset_for(node, imports), [None if v is None else values[v] for v in node.inputs])
         values.update(zip(node.outputs, results, strict=False))
     return [values[value] for value in model.graph.outputs]
 
 
-def _entered(value: ir.Value, sample: Sample, givens: Givens) -> Any:
+def _entered(value: ir.Value, xp: FieldArrays, givens: Givens) -> Any:
     name, shape = value.name or "", static_shape(value)
     if name in givens.values:
-        return np.asarray(givens.values[name])
+        return xp.constant(np.asarray(givens.values[name]))
     if shape is None:
         raise NotModelled(f"input '{name}' has no fixed shape")
     if value.dtype is None or not (value.dtype.is_floating_point() or value.dtype == ir.DataType.BOOL):
         raise NotModelled(f"input '{name}' is neither floating-point nor boolean, and no value is given for it")
-    drawn = _drawn(name, shape, sample, givens)
+    drawn = _drawn(name, shape, xp.sample, givens)
     return drawn.typed(BOOL) if value.dtype == ir.DataType.BOOL else drawn
 
 
@@ -137,7 +137,8 @@ def _run(node: ir.Node, xp: FieldArrays, opset: int, inputs: list[Any]) -> tuple
     except (NotModelled, BricolageError, ValueError, TypeError, IndexError, AttributeError) as error:
         # Whatever stops an operator stops the proof: the graph is wrong, or its lowering wants what the field lacks.
         raise NotModelled(f"{node.op_type}: {error}") from error
-    return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    return tuple(r if isinstance(r, FieldTensor) else xp.constant(np.asarray(r)) for r in results)
 
 
 def _host(value: Any, name: str) -> Any:

@@ -100,11 +100,11 @@ def square_root(x: FieldTensor) -> FieldTensor:
 
 def _has_root(value: float) -> bool:
     """Whether the float32 root of a literal is read as a number whose square is what the literal is read as."""
-    if value < 0:
+    if not 0 <= value < np.inf:
         return False
     whole, root = read(value), read(float(np.sqrt(value)))
     square = root.factor * root.factor * Fraction(2) ** root.root2
-    return not root.root_pi and not whole.root2 and not whole.root_pi and square == whole.factor
+    return not whole.root2 and square == whole.factor and 2 * root.root_pi == whole.root_pi
 
 
 def absolute(x: FieldTensor) -> FieldTensor:

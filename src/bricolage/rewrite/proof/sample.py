@@ -35,6 +35,7 @@ class Sample:
         self._squares: list[tuple[Residues, Residues]] = []
         self._sqrt2 = [pow(2, (int(m) + 1) // 4, int(m)) for m in self.field.moduli]
         self._root_pi = [int(generator.integers(1, int(m))) for m in self.field.moduli]
+        self._infinity = self.draw("infinity", ())
         self._literals: dict[float, Residues] = {}
         self.readings: set[str] = set()
         """Literals that were read as a declared number."""
@@ -49,7 +50,8 @@ class Sample:
         return np.random.default_rng(list(self._digest(name)))
 
     def _digest(self, name: str) -> bytes:
-        return hashlib.blake2b(f"{self._seed}/{name}".encode(), digest_size=16 * self.field.rows).digest()
+        """Sixteen bytes for each row."""
+        return hashlib.shake_256(f"{self._seed}/{name}".encode()).digest(16 * self.field.rows)
 
     # --- points
 
@@ -86,8 +88,11 @@ class Sample:
     def constants(self, values: np.ndarray[Any, Any]) -> tuple[Residues, Degree]:
         """A numpy array of numbers or booleans as residues [rows, *shape].
 
+        Infinity is a number that is drawn: what holds for every number in its place holds in the limit, wherever neither
+        side is NaN.
+
         Raises:
-            NotModelled: a number is not finite.
+            NotModelled: it holds NaN.
         """
         rank = 1 + values.ndim
         if values.dtype.kind in "biu":
@@ -98,10 +103,13 @@ class Sample:
         if not unique.size:
             return np.zeros((self.field.rows, *values.shape), np.int64), Degree()
         columns = np.stack([self._literal(float(v)) for v in unique], 1)
-        transcendental = any(read(float(v)).root_pi for v in unique)
-        return columns[:, positions.reshape(values.shape)], Degree(2, 2) if transcendental else Degree()
+        variable = any(math.isinf(v) or read(float(v)).root_pi for v in unique)
+        return columns[:, positions.reshape(values.shape)], Degree(2, 2) if variable else Degree()
 
     def _literal(self, value: float) -> Residues:
+        if math.isinf(value):
+            self.readings.add("infinity = any number")
+            return self._infinity if value > 0 else self.field.integers([-int(u) for u in self._infinity])
         if value not in self._literals:
             try:
                 reading = read(value)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from bricolage.rewrite.proof.degree import Degree
@@ -186,11 +187,10 @@ def tensor(sample: Sample, value: Any) -> FieldTensor:
     if isinstance(value, FieldTensor):
         return value
     array = np.asarray(value)
+    if array.dtype == ml_dtypes.bfloat16:
+        array = array.astype(np.float32)
     if array.dtype.kind not in "biuf":
-        try:
-            array = array.astype(np.float32)  # bfloat16 and its like
-        except (TypeError, ValueError) as error:
-            raise NotModelled(f"numbers of type {array.dtype}") from error
+        raise NotModelled(f"numbers of type {array.dtype}")
     values, degree = sample.constants(array)
     return FieldTensor(sample, values, degree, BOOL if array.dtype == BOOL else FLOAT, literal=array)
 
