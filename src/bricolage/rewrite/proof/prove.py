@@ -137,11 +137,12 @@ def _verdict(
     trials: int,
     seed: int,
 ) -> Verdict:
+    # Modulo Q the laws of exp do not hold; without exp, those rows are a second field to agree in.
+    rows = slice(None, None, 2 if "exp" in sample.functions else 1)
     degree, equal = 0, True
     for a, b in zip(*results, strict=True):
         if isinstance(a, FieldTensor) and isinstance(b, FieldTensor):
-            # Rows modulo Q know fewer laws of exp; they only serve those modulo P.
-            equal &= a.dtype == b.dtype and a.shape == b.shape and bool((a.values[::2] == b.values[::2]).all())
+            equal &= a.dtype == b.dtype and a.shape == b.shape and bool((a.values[rows] == b.values[rows]).all())
             degree = max(degree, a.degree.plus(b.degree).total)
         else:
             equal &= type(a) is type(b) and a.dtype == b.dtype and np.array_equal(a, b)

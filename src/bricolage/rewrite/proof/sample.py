@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
@@ -30,11 +31,9 @@ class Sample:
     def __init__(self, seed: int, trials: int) -> None:
         self.field = Field(trials)
         self._seed = seed
-        generator = self._generator("bases")
-        self.exponential = Exponential([int(r) ** 2 % P for r in generator.integers(2, P - 1, size=trials)])
         self._squares: list[tuple[Residues, Residues]] = []
         self._sqrt2 = [pow(2, (int(m) + 1) // 4, int(m)) for m in self.field.moduli]
-        self._root_pi = [int(generator.integers(1, int(m))) for m in self.field.moduli]
+        self._root_pi = self.draw("1/sqrt(pi)", ()).tolist()
         self._infinity = self.draw("infinity", ())
         self._literals: dict[float, Residues] = {}
         self.readings: set[str] = set()
@@ -139,6 +138,12 @@ class Sample:
                 mixed = (mixed ^ (mixed >> _SHIFT)) * factor
             mixed = mixed ^ (mixed >> _SHIFT)
         return (mixed % self.field.modulus(values.ndim).astype(np.uint64)).astype(np.int64)
+
+    @functools.cached_property
+    def exponential(self) -> Exponential:
+        """x -> w ** x with a random base for each trial."""
+        drawn = self._generator("bases").integers(2, P - 1, size=self.field.rows // 2)
+        return Exponential([int(r) ** 2 % P for r in drawn])
 
     def exponents(self, name: str) -> list[int]:
         """An even exponent for each row, random."""
