@@ -40,8 +40,11 @@ class Graph:
         return call
 
 
-def model(shapes: Mapping[str, Any], build: Build) -> ir.Model:
-    """`shapes`: input name -> shape (float32), or (shape, ir.DataType). `build(graph, *inputs)` returns the outputs."""
+def model(shapes: Mapping[str, Any], build: Build, *, infer: bool = True) -> ir.Model:
+    """`shapes`: input name -> shape (float32), or (shape, ir.DataType). `build(graph, *inputs)` returns the outputs.
+
+    Without `infer` the graph may be one that shape inference refuses.
+    """
     inputs = []
     for name, shape in shapes.items():
         plain = all(isinstance(d, int) for d in shape)
@@ -65,4 +68,4 @@ def model(shapes: Mapping[str, Any], build: Build) -> ir.Model:
         ),
         ir_version=10,
     )
-    return ShapeInferencePass()(made).model
+    return ShapeInferencePass()(made).model if infer else made

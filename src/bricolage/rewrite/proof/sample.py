@@ -33,8 +33,8 @@ class Sample:
         self._seed = seed
         self._squares: list[tuple[Residues, Residues]] = []
         self._sqrt2 = [pow(2, (int(m) + 1) // 4, int(m)) for m in self.field.moduli]
-        self._root_pi = self.draw("1/sqrt(pi)", ()).tolist()
-        self._infinity = self.draw("infinity", ())
+        self._root_pi = self._uniform("constant 1/sqrt(pi)", ()).tolist()
+        self._infinity = self._uniform("constant infinity", ())
         self._literals: dict[float, Residues] = {}
         self.readings: set[str] = set()
         """Literals that were read as a declared number."""
@@ -56,8 +56,11 @@ class Sample:
 
     def draw(self, name: str, shape: Sequence[int]) -> Residues:
         """Independent uniform residues for the input `name`: [rows, *shape]."""
+        return self._uniform(f"input {name}", shape)
+
+    def _uniform(self, name: str, shape: Sequence[int]) -> Residues:
         limits = self.field.modulus(1 + len(shape))
-        return self._generator(f"input {name}").integers(0, limits, size=(self.field.rows, *shape))
+        return self._generator(name).integers(0, limits, size=(self.field.rows, *shape))
 
     def draw_square(self, name: str, shape: Sequence[int]) -> Residues:
         """Squares of uniform residues, whose roots `known_roots` finds again."""
