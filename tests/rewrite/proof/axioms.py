@@ -817,6 +817,18 @@ def max_pool_and_relu_commute(r: random.Random) -> Axiom:
 
 
 @axiom
+def bias_moves_through_max_pool(r: random.Random) -> Axiom:
+    n, c = sizes(r, 2, 1, 3)
+    pool = {"kernel_shape": [2, 2], "strides": [2, 2], "pads": [0, 1, 1, 0]}
+    return Axiom(
+        {"x": (n, c, 5, 4), "b": (c, 1, 1), "k": (1, 1, 5, 4)},
+        lambda t, x, b, k: t.MaxPool(t.Add(x, b), **pool),
+        lambda t, x, b, k: t.Add(t.MaxPool(x, **pool), b),
+        lambda t, x, b, k: t.Add(t.MaxPool(t.Add(x, k), **pool), b),
+    )
+
+
+@axiom
 def reduce_max_nests(r: random.Random) -> Axiom:
     s = shape(r, 3)
     return Axiom(

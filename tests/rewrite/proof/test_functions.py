@@ -51,6 +51,20 @@ TRUE: dict[str, Equation] = {
         lambda t, i: t.ReduceMax(t.Concat(i.x, i.y, axis=1), t.ints(1)),
         lambda t, i: t.Max(t.ReduceMax(i.x, t.ints(1)), t.ReduceMax(i.y, t.ints(1))),
     ),
+    "max shifts": (
+        lambda t, i: t.Add(t.Max(i.x, i.y), i.z),
+        lambda t, i: t.Max(t.Add(i.x, i.z), t.Add(i.y, i.z)),
+    ),
+    "max and min add up": (lambda t, i: t.Add(t.Max(i.x, i.y), t.Min(i.x, i.y)), lambda t, i: t.Add(i.x, i.y)),
+    "max shifts within a maximum": (
+        lambda t, i: t.Max(t.Add(t.Max(i.x, i.y), i.z), i.b),
+        lambda t, i: t.Max(t.Add(i.x, i.z), i.b, t.Add(i.y, i.z)),
+    ),
+    "a difference from a maximum is a minimum": (
+        lambda t, i: t.Min(t.Sub(i.z, t.Max(i.x, i.y)), i.b),
+        lambda t, i: t.Min(t.Sub(i.z, i.x), i.b, t.Sub(i.z, i.y)),
+    ),
+    "relu of both signs": (lambda t, i: t.Sub(t.Relu(i.x), t.Relu(t.Neg(i.x))), lambda t, i: i.x),
     "equal arguments": (lambda t, i: t.Relu(t.Add(i.x, i.y)), lambda t, i: t.Relu(t.Add(i.y, i.x))),
     # exp and its family
     "exp of a sum": (lambda t, i: t.Mul(t.Exp(i.x), t.Exp(i.y)), lambda t, i: t.Exp(t.Add(i.x, i.y))),
@@ -157,6 +171,19 @@ FALSE: dict[str, Equation] = {
     ),
     "max is a sum": (lambda t, i: t.Max(i.x, i.y), lambda t, i: t.Add(i.x, i.y)),
     "min joins max": (lambda t, i: t.Min(t.Max(i.x, i.y), i.z), lambda t, i: t.Max(t.Min(i.y, i.z), i.x)),
+    "max of three and min of three add up": (
+        lambda t, i: t.Add(t.Max(i.x, i.y, i.z), t.Min(i.x, i.y, i.z)),
+        lambda t, i: t.Mul(t.Sum(i.x, i.y, i.z), 2 / 3),
+    ),
+    "max is the mean": (lambda t, i: t.Max(i.x, i.y), lambda t, i: t.Mean(i.x, i.y)),
+    "a maximum shifts twice": (
+        lambda t, i: t.Max(t.Add(i.x, i.z), t.Add(i.y, i.z)),
+        lambda t, i: t.Add(t.Add(t.Max(i.x, i.y), i.z), i.z),
+    ),
+    "a difference from a maximum is a maximum": (
+        lambda t, i: t.Sub(i.z, t.Max(i.x, i.y)),
+        lambda t, i: t.Max(t.Sub(i.z, i.x), t.Sub(i.z, i.y)),
+    ),
     "relu is additive": (lambda t, i: t.Relu(t.Add(i.x, i.y)), lambda t, i: t.Add(t.Relu(i.x), t.Relu(i.y))),
     "relu is odd": (lambda t, i: t.Relu(t.Neg(i.x)), lambda t, i: t.Neg(t.Relu(i.x))),
     "relu is even": (lambda t, i: t.Relu(t.Neg(i.x)), lambda t, i: t.Relu(i.x)),
@@ -291,11 +318,6 @@ for name in EVEN:
 
 BEYOND: dict[str, Equation] = {
     # True over the reals, and not derivable from the laws that are modelled.
-    "max shifts": (
-        lambda t, i: t.Add(t.Max(i.x, i.y), i.z),
-        lambda t, i: t.Max(t.Add(i.x, i.z), t.Add(i.y, i.z)),
-    ),
-    "max and min add up": (lambda t, i: t.Add(t.Max(i.x, i.y), t.Min(i.x, i.y)), lambda t, i: t.Add(i.x, i.y)),
     "max absorbs min": (lambda t, i: t.Max(i.x, t.Min(i.x, i.y)), lambda t, i: i.x),
     "relu scales": (lambda t, i: t.Relu(t.Mul(i.x, 2.0)), lambda t, i: t.Mul(t.Relu(i.x), 2.0)),
     "relu of what is not negative": (lambda t, i: t.Relu(i.b), lambda t, i: i.b),

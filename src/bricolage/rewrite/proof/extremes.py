@@ -1,7 +1,8 @@
-"""Maxima and minima: commutative, associative, idempotent, and min(x) = -max(-x).
+"""Maxima and minima: commutative, associative, idempotent, max(x + z, y + z) = max(x, y) + z, and min(x) = -max(-x).
 
-The maximum of a set is a random function of the set, and a maximum of maxima is that of the union. What a real maximum can
-do besides is left out: it is one of its members, it distributes over minima, and adding or scaling keeps the order.
+The maximum of a set is the set's mean plus a random function of the members' distances from it, and a maximum of maxima is
+that of the union. What a real maximum can do besides is left out: it is one of its members, it distributes over minima,
+and scaling by what is positive keeps the order.
 """
 
 from __future__ import annotations
@@ -62,11 +63,14 @@ def _extreme(kind: str, members: Residues, operands: Sequence[FieldTensor]) -> F
     degree = operands[0].degree
     for x in operands[1:]:
         degree = degree.either(x.degree)
-    sample.count(kind, (members.size + counts.size) // len(members), [degree, VARIABLE])
-    signed = members if kind == "max" else field.subtract(np.zeros_like(members), members)
-    marks = np.where(absent, 0, sample.function("member of a maximum", signed))
-    found = sample.function("maximum", field.sum(marks, (marks.ndim - 1,))[..., 0])
-    if kind == "min":
-        found = field.subtract(np.zeros_like(found), found)
-    values = np.where(counts == 1, members[..., 0], found)
-    return FieldTensor(sample, values, degree.either(VARIABLE), extreme=Extreme(kind, members))
+    sample.count(kind, (members.size + counts.size) // len(members), [degree.summed(width + 1), VARIABLE])
+    last = (members.ndim - 1,)
+    total = field.sum(np.where(absent, 0, members), last)
+    mean = field.multiply(total, field.inverse(counts[..., None]))
+    distances = field.subtract(members, mean) if kind == "max" else field.subtract(mean, members)
+    marks = np.where(absent, 0, sample.function("member of a maximum", distances))
+    above = sample.function("maximum", field.sum(marks, last))
+    found = field.add(mean, above) if kind == "max" else field.subtract(mean, above)
+    values = np.where(counts == 1, members[..., 0], found[..., 0])
+    degree = degree.summed(width)
+    return FieldTensor(sample, values, degree.plus(VARIABLE), extreme=Extreme(kind, members))

@@ -93,11 +93,22 @@ class FieldTensor:
 
     def __add__(self, other: Any) -> FieldTensor:
         a, b = align(self, other)
-        return self.derived(self.sample.field.add(a.values, b.values), a.degree.plus(b.degree))
+        total = self.derived(self.sample.field.add(a.values, b.values), a.degree.plus(b.degree))
+        extreme, shift = (a.extreme, b) if b.extreme is None else (b.extreme, a)
+        if extreme is not None and shift.extreme is None:
+            total.extreme = Extreme(extreme.kind, self.sample.field.add(extreme.members, shift.values[..., None]))
+        return total
 
     def __sub__(self, other: Any) -> FieldTensor:
         a, b = align(self, other)
-        return self.derived(self.sample.field.subtract(a.values, b.values), a.degree.plus(b.degree))
+        field = self.sample.field
+        difference = self.derived(field.subtract(a.values, b.values), a.degree.plus(b.degree))
+        if a.extreme is not None and b.extreme is None:
+            difference.extreme = Extreme(a.extreme.kind, field.subtract(a.extreme.members, b.values[..., None]))
+        if b.extreme is not None and a.extreme is None:
+            turned = {"max": "min", "min": "max"}[b.extreme.kind]
+            difference.extreme = Extreme(turned, field.subtract(a.values[..., None], b.extreme.members))
+        return difference
 
     def __rsub__(self, other: Any) -> FieldTensor:
         return tensor(self.sample, other) - self
