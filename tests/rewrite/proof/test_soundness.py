@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from bricolage.rewrite.proof.arrays import FieldArrays
 from bricolage.rewrite.proof.degree import VARIABLE
 from bricolage.rewrite.proof.evaluate import REGISTRY
 from bricolage.rewrite.proof.field import ZeroDivisor
+from bricolage.rewrite.proof.order import Order
 from bricolage.rewrite.proof.sample import Sample
 from bricolage.rewrite.proof.tensor import FLOAT, FieldTensor
 
@@ -30,6 +31,7 @@ POINTS = {
     "b": np.asarray([0.3, 1.7, 4.0, 0.0, 1.0, 2.5, 0.0625, 0.5]),
 }
 LITERALS = (0.0, 1.0, -1.0, 2.0, 0.5, 3.0, 4.0, 9.0, -3.0)
+FEW = (-1.0, 0.0, 1.0)
 UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "Abs": np.abs,
     "Ceil": np.ceil,
@@ -86,11 +88,11 @@ def combined(operator: str, parts: tuple[int, ...], known: list[Expression]) -> 
     return Expression(text, operator, parts, np.where(broken, np.nan, real))
 
 
-def enumerated(seed: int, count: int) -> list[Expression]:
+def enumerated(seed: int, count: int, literals: Sequence[float] = LITERALS) -> list[Expression]:
     """All expressions of one operator, functions of those of two inputs, and random ones of up to four operators."""
     r = random.Random(seed)
     known = [Expression(name, "", (), values) for name, values in POINTS.items()]
-    known += [Expression(str(c), "", (), np.full(8, c)) for c in LITERALS]
+    known += [Expression(str(c), "", (), np.full(8, c)) for c in literals]
     leaves = range(len(known))
     for name in UNARY:
         known += [combined(name, (i,), known[: len(leaves)]) for i in leaves]
@@ -112,9 +114,9 @@ def enumerated(seed: int, count: int) -> list[Expression]:
     return known
 
 
-def fingerprints(known: list[Expression], seed: int) -> list[bytes | None]:
+def fingerprints(known: list[Expression], seed: int, ordered: bool = False) -> list[bytes | None]:
     """What each expression is in exact arithmetic; None for those that divide by zero."""
-    sample = Sample(seed, 1)
+    sample = Sample(seed, 2048, Order(FEW)) if ordered else Sample(seed, 1)
     xp = FieldArrays(sample)
     values: list[Any] = []
     for e in known:
@@ -128,7 +130,7 @@ def fingerprints(known: list[Expression], seed: int) -> list[bytes | None]:
             values.append(None if any(x is None for x in arguments) else entry.function(xp, *arguments).typed(FLOAT))
         except ZeroDivisor:
             values.append(None)
-    return [None if v is None else v.values[0].tobytes() for v in values]
+    return [None if v is None else v.values[::2].tobytes() for v in values]
 
 
 def drawn(sample: Sample, name: str) -> FieldTensor:
@@ -160,6 +162,13 @@ def test_what_is_equal_in_exact_arithmetic_is_equal_at_real_points(seed: int) ->
     wrong, pairs = disagreements(known, fingerprints(known, seed))
     assert not wrong, "\n".join(wrong[:20])
     assert pairs > 500
+
+
+def test_what_is_equal_in_every_order_is_equal_at_real_points() -> None:
+    known = enumerated(7, 1000, FEW)
+    wrong, pairs = disagreements(known, fingerprints(known, 7, ordered=True))
+    assert not wrong, "\n".join(wrong[:20])
+    assert pairs > 200
 
 
 @pytest.mark.slow

@@ -106,7 +106,9 @@ def _entered(value: ir.Value, xp: FieldArrays, givens: Givens) -> Any:
     if value.dtype is None or not (value.dtype.is_floating_point() or value.dtype == ir.DataType.BOOL):
         raise NotModelled(f"input '{name}' is neither floating-point nor boolean, and no value is given for it")
     drawn = _drawn(name, shape, xp.sample, givens)
-    return drawn.typed(BOOL) if value.dtype == ir.DataType.BOOL else drawn
+    if value.dtype == ir.DataType.BOOL:
+        return drawn.derived(xp.sample.truth("truth of an input", drawn.values), VARIABLE, BOOL)
+    return drawn
 
 
 def _drawn(name: str, shape: Ints, sample: Sample, givens: Givens) -> FieldTensor:

@@ -49,6 +49,14 @@ def _extreme(kind: str, members: Residues, operands: Sequence[FieldTensor]) -> F
         raise ValueError("the maximum of nothing")
     sample = operands[0].sample
     field = sample.field
+    degree = operands[0].degree
+    for x in operands[1:]:
+        degree = degree.either(x.degree)
+    if sample.order is not None:
+        ranks = sample.order.ranks(sample, members)
+        chosen = ranks.argmax(-1) if kind == "max" else ranks.argmin(-1)
+        sample.functions.add(f"{kind} of ordered numbers")
+        return FieldTensor(sample, np.take_along_axis(members, chosen[..., None], -1)[..., 0], degree)
     members = np.sort(members, -1)
     repeated = np.zeros(members.shape, bool)
     repeated[..., 1:] = members[..., 1:] == members[..., :-1]
@@ -60,9 +68,6 @@ def _extreme(kind: str, members: Residues, operands: Sequence[FieldTensor]) -> F
     absent = np.arange(width) >= counts[..., None]
     members = np.where(absent, members[..., :1], members)
 
-    degree = operands[0].degree
-    for x in operands[1:]:
-        degree = degree.either(x.degree)
     sample.count(kind, (members.size + counts.size) // len(members), [degree.summed(width + 1), VARIABLE])
     last = (members.ndim - 1,)
     total = field.sum(np.where(absent, 0, members), last)

@@ -46,10 +46,10 @@ class Field:
         return self.moduli.reshape((self.rows,) + (1,) * (rank - 1))
 
     def integers(self, values: Sequence[int] | int, rank: int = 1) -> Residues:
-        """One Python integer of any size, or one for each row, as residues [rows, 1, ...] of `rank` axes."""
-        listed = [values] * self.rows if isinstance(values, int) else values
-        reduced = [int(v) % int(m) for v, m in zip(listed, self.moduli, strict=True)]
-        return np.asarray(reduced, np.int64).reshape((self.rows,) + (1,) * (rank - 1))
+        """A Python integer of any size, or one for P and one for Q, as residues [rows, 1, ...] of `rank` axes."""
+        pair = (values, values) if isinstance(values, int) else values
+        reduced = np.asarray([pair[0] % P, pair[1] % Q], np.int64)
+        return np.tile(reduced, self.rows // 2).reshape((self.rows,) + (1,) * (rank - 1))
 
     def add(self, a: Residues, b: Residues) -> Residues:
         total = a + b
@@ -126,33 +126,36 @@ class Field:
         """
         if not a.all():
             raise ZeroDivisor
-        levels = [a.reshape(self.rows, -1)]
-        if not levels[0].shape[1]:
+        if not a.size:
             return a
+        pair = Field(1)
+        together = a.reshape(self.rows // 2, 2, -1).swapaxes(0, 1)
+        levels = [together.reshape(2, -1)]
         while levels[-1].shape[1] > 1:
             last = levels[-1]
             if last.shape[1] % 2:
-                last = levels[-1] = np.concatenate([last, np.ones((self.rows, 1), np.int64)], 1)
-            levels.append(self.multiply(last[:, ::2], last[:, 1::2]))
-        roots = levels.pop()[:, 0]
-        inverse = self.integers([pow(int(r), -1, int(m)) for r, m in zip(roots, self.moduli, strict=True)], 2)
+                last = levels[-1] = np.concatenate([last, np.ones((2, 1), np.int64)], 1)
+            levels.append(pair.multiply(last[:, ::2], last[:, 1::2]))
+        root = levels.pop()[:, 0].tolist()
+        inverse = pair.integers([pow(root[0], -1, P), pow(root[1], -1, Q)], 2)
         for level in reversed(levels):
             down = np.empty_like(level)
             inverse = inverse[:, : level.shape[1] // 2]
-            down[:, ::2] = self.multiply(inverse, level[:, 1::2])
-            down[:, 1::2] = self.multiply(inverse, level[:, ::2])
+            down[:, ::2] = pair.multiply(inverse, level[:, 1::2])
+            down[:, 1::2] = pair.multiply(inverse, level[:, ::2])
             inverse = down
-        count = int(np.prod(a.shape[1:], dtype=np.int64))
-        return inverse[:, :count].reshape(a.shape)
+        separate = inverse[:, : together[0].size].reshape(together.shape).swapaxes(0, 1)
+        return np.ascontiguousarray(separate).reshape(a.shape)
 
     def power(self, a: Residues, exponents: Sequence[int]) -> Residues:
         """Each row to an exponent of its own, not negative."""
         result = np.ones_like(a)
-        longest = max(int(e).bit_length() for e in exponents)
+        longest = max(e.bit_length() for e in exponents)
         for bit in reversed(range(longest)):
             if bit + 1 < longest:
                 result = self.multiply(result, result)
-            chosen = self.integers([int(e) >> bit & 1 for e in exponents], a.ndim).astype(bool)
+            bits = np.asarray([e >> bit & 1 for e in exponents], bool)
+            chosen = bits.reshape((self.rows,) + (1,) * (a.ndim - 1))
             result = self.multiply(result, np.where(chosen, a, 1))
         return result
 
@@ -166,19 +169,17 @@ class Exponential:
     def __init__(self, bases: Sequence[int]) -> None:
         self._field = Field(len(bases))
         self._digits = -(-Q.bit_length() // _DIGIT)
-        tables = np.ones((2 * len(bases), self._digits, 2**_DIGIT), np.int64)
-        for pair, base in enumerate(bases):
-            step = base
-            for digit in range(self._digits):
-                value = 1
-                for entry in range(2**_DIGIT):
-                    tables[2 * pair, digit, entry] = value
-                    value = value * step % P
-                step = value
-        self._tables = tables
+        self._tables = np.ones((2 * len(bases), self._digits, 2**_DIGIT), np.int64)
+        step = np.repeat(np.asarray(bases, np.int64), 2)
+        for digit in range(self._digits):
+            value = np.ones_like(step)
+            for entry in range(2**_DIGIT):
+                self._tables[:, digit, entry] = value
+                value = self._field.multiply(value, step)
+            step = value
 
     def __call__(self, exponents: Residues) -> Residues:
-        """Rows modulo P of the result come from the rows modulo Q of `exponents`; its rows modulo Q are ones."""
+        """Rows modulo P of the result come from the rows modulo Q of `exponents`; its rows modulo Q mean nothing."""
         shifted = np.repeat(exponents[1::2], 2, axis=0)
         rows = np.arange(len(shifted)).reshape((-1,) + (1,) * (shifted.ndim - 1))
         result = np.ones_like(shifted)

@@ -148,8 +148,7 @@ def _power(x: FieldTensor, exponent: float) -> FieldTensor:
 
 def is_positive(x: FieldTensor) -> FieldTensor:
     """The truth value of x > 0: 0 is not positive, and no other law."""
-    found = opaque("is positive", x)
-    return found.derived(np.where(x.values == 0, 0, found.values), VARIABLE, np.dtype(np.bool_))
+    return _predicate("is positive", x, 0)
 
 
 def is_zero(x: FieldTensor) -> FieldTensor:
@@ -158,8 +157,13 @@ def is_zero(x: FieldTensor) -> FieldTensor:
     At a random point nothing but an expression that is 0 everywhere is 0, and real data are not random: so a number that
     happens not to be 0 here must not count as one that never is.
     """
-    found = even("is zero", x)
-    return found.derived(np.where(x.values == 0, 1, found.values), VARIABLE, np.dtype(np.bool_))
+    return _predicate("is zero", x * x, 1)
+
+
+def _predicate(name: str, x: FieldTensor, of_zero: int) -> FieldTensor:
+    x.sample.count(name, x.size, [x.degree])
+    values = np.where(x.values == 0, of_zero, x.sample.truth(name, x.values))
+    return x.derived(values, VARIABLE, np.dtype(np.bool_))
 
 
 def _named(

@@ -19,12 +19,15 @@ from bricolage.errors import NoReference
 from bricolage.lowering.common import static_shape
 from bricolage.rewrite.proof.evaluate import Givens, evaluate
 from bricolage.rewrite.proof.field import ZeroDivisor
+from bricolage.rewrite.proof.order import Order
 from bricolage.rewrite.proof.sample import NotModelled, Sample
 from bricolage.rewrite.proof.tensor import FieldTensor
 from bricolage.verify.reference import evaluate as evaluate_float64
 
 _ATTEMPTS = 8
 _SCALES = (1.0, 0.3, 3.0, 10.0, 1.0, 0.1)
+_ORDERED_ERROR = 1e-9
+_ORDERED_TRIALS = 1 << 13
 _ROUNDING = 1e-6
 """Two float64 answers further apart than this, relative to their size, differ by more than the rounding of literals."""
 
@@ -99,7 +102,10 @@ def prove(
             continue
         except NotModelled as error:
             return Unprovable(str(error))
-        return _verdict(left, right, results, sample, givens, trials, seed)
+        proof = _compare(results, sample, trials)
+        if proof is not None and proof.error_bound >= 1:
+            return Unprovable(f"the degree of {proof.degree} is too high for this field; take smaller shapes")
+        return proof or _prove_in_order(left, right, sample, givens, seed) or _refute(left, right, sample, givens, seed)
     return Unprovable("a divisor is zero at every point")
 
 
@@ -128,30 +134,40 @@ def _variables(model: ir.Model, givens: Givens) -> dict[str, ir.Value]:
     return found | {name: constants[name] for name in givens.free if name in constants}
 
 
-def _verdict(
-    left: ir.Model,
-    right: ir.Model,
-    results: list[list[Any]],
-    sample: Sample,
-    givens: Givens,
-    trials: int,
-    seed: int,
-) -> Verdict:
+def _compare(results: list[list[Any]], sample: Sample, trials: int) -> Proved | None:
+    """The proof that both sides agree at the sample; None when they do not."""
     # Modulo Q the laws of exp do not hold; without exp, those rows are a second field to agree in.
     rows = slice(None, None, 2 if "exp" in sample.functions else 1)
-    degree, equal = 0, True
+    degree = 0
     for a, b in zip(*results, strict=True):
         if isinstance(a, FieldTensor) and isinstance(b, FieldTensor):
-            equal &= a.dtype == b.dtype and a.shape == b.shape and bool((a.values[rows] == b.values[rows]).all())
+            if a.dtype != b.dtype or a.shape != b.shape or (a.values[rows] != b.values[rows]).any():
+                return None
             degree = max(degree, a.degree.plus(b.degree).total)
-        else:
-            equal &= type(a) is type(b) and a.dtype == b.dtype and np.array_equal(a, b)
-    if not equal:
-        return _refute(left, right, sample, givens, seed)
-    bound = sample.chance(degree) ** trials
-    if bound >= 1:
-        return Unprovable(f"the degree of {degree} is too high for this field; take smaller shapes")
+        elif type(a) is not type(b) or a.dtype != b.dtype or not np.array_equal(a, b):
+            return None
+    missed = 0.0 if sample.order is None else 1 - sample.order.chance()
+    bound = min(missed + sample.chance(degree), 1.0) ** trials
     return Proved(bound, trials, degree, tuple(sorted(sample.functions)), tuple(sorted(sample.readings)))
+
+
+def _prove_in_order(left: ir.Model, right: ir.Model, sample: Sample, givens: Givens, seed: int) -> Proved | None:
+    """A proof by the laws of lattices and of truth values, where maxima or truth values took part; None if there is none."""
+    truths = any(v.dtype == ir.DataType.BOOL for v in (*left.graph.inputs, *right.graph.inputs))
+    if not truths and not sample.functions & {"max", "min", "is positive", "is zero"}:
+        return None
+    probe, trials = Order(), 1
+    for order in (probe, None):  # the first evaluation finds what is compared, and how many trials that takes
+        ordered = Sample(seed, trials, order or Order(probe.met))
+        try:
+            results = [evaluate(model, ordered, givens) for model in (left, right)]
+        except (ZeroDivisor, NotModelled):
+            return None
+        chance = probe.chance()
+        if chance * _ORDERED_TRIALS < -math.log(_ORDERED_ERROR):
+            return None
+        trials = math.ceil(math.log(_ORDERED_ERROR) / math.log1p(-chance / 2))
+    return _compare(results, ordered, trials)
 
 
 # --- real counter-examples --------------------------------------------------------------------------------------

@@ -12,10 +12,12 @@ import numpy as np
 
 from bricolage.rewrite.proof.constants import read
 from bricolage.rewrite.proof.degree import Degree
-from bricolage.rewrite.proof.field import Exponential, Field, P, Residues
+from bricolage.rewrite.proof.field import Exponential, Field, P, Q, Residues
+from bricolage.rewrite.proof.order import Order
 
 _DRAWS = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)  # the finaliser of MurmurHash3
 _SHIFT = np.uint64(33)
+_WHOLE = 1 << 24  # whole numbers up to here are exact in float32
 
 
 class NotModelled(Exception):
@@ -25,17 +27,19 @@ class NotModelled(Exception):
 class Sample:
     """`trials` independent draws. The same seed draws the same; what a name draws depends on seed and name alone.
 
-    While graphs are evaluated on it, the sample counts what the error bound needs.
+    While graphs are evaluated on it, the sample counts what the error bound needs. With an `order`, maxima choose and truth
+    values are 0 or 1; see `order`.
     """
 
-    def __init__(self, seed: int, trials: int) -> None:
+    def __init__(self, seed: int, trials: int, order: Order | None = None) -> None:
         self.field = Field(trials)
+        self.order = order
         self._seed = seed
         self._squares: list[tuple[Residues, Residues]] = []
-        self._sqrt2 = [pow(2, (int(m) + 1) // 4, int(m)) for m in self.field.moduli]
-        self._root_pi = self._uniform("constant 1/sqrt(pi)", ()).tolist()
+        self._root_pi = self._uniform("constant 1/sqrt(pi)", ())
         self._infinity = self._uniform("constant infinity", ())
-        self._literals: dict[float, Residues] = {}
+        self.literals: dict[float, Residues] = {}
+        """Residues [rows] of the literals that were read."""
         self.readings: set[str] = set()
         """Literals that were read as a declared number."""
         self.functions: set[str] = set()
@@ -46,11 +50,10 @@ class Sample:
         """Of what they were applied to."""
 
     def _generator(self, name: str) -> np.random.Generator:
-        return np.random.default_rng(list(self._digest(name)))
+        return np.random.default_rng(list(self._digest(name, 32)))
 
-    def _digest(self, name: str) -> bytes:
-        """Sixteen bytes for each row."""
-        return hashlib.shake_256(f"{self._seed}/{name}".encode()).digest(16 * self.field.rows)
+    def _digest(self, name: str, size: int) -> bytes:
+        return hashlib.shake_256(f"{self._seed}/{name}".encode()).digest(size)
 
     # --- points
 
@@ -100,6 +103,8 @@ class Sample:
         if values.dtype.kind in "biu":
             if values.dtype == np.uint64 and values.size and int(values.max()) > np.iinfo(np.int64).max:
                 raise NotModelled("an unsigned number of 64 bits")
+            if values.size == 1 and abs(int(values.item())) <= _WHOLE:
+                self._literal(float(values.item()))  # an order must know it
             return values.astype(np.int64) % self.field.modulus(rank), Degree()
         unique, positions = np.unique(values.astype(np.float64), return_inverse=True)
         if not unique.size:
@@ -111,28 +116,30 @@ class Sample:
     def _literal(self, value: float) -> Residues:
         if math.isinf(value):
             self.readings.add("infinity = any number")
-            return self._infinity if value > 0 else self.field.integers([-int(u) for u in self._infinity])
-        if value not in self._literals:
+            return self._infinity if value > 0 else -self._infinity % self.field.moduli
+        if value not in self.literals:
             try:
                 reading = read(value)
             except ValueError as error:
                 raise NotModelled(str(error)) from error
-            numbers = []
-            for modulus, root2, root_pi in zip(self.field.moduli.tolist(), self._sqrt2, self._root_pi, strict=True):
-                number = reading.factor.numerator * pow(reading.factor.denominator, -1, modulus)
-                number *= pow(root2, reading.root2, modulus) * pow(root_pi, reading.root_pi, modulus)
-                numbers.append(number)
-            self._literals[value] = self.field.integers(numbers)
+            number = self.field.integers(reading.factor.numerator)
+            number = self.field.multiply(number, self.field.inverse(self.field.integers(reading.factor.denominator)))
+            if reading.root2:
+                number = self.field.multiply(number, self.field.integers([pow(2, (m + 1) // 4, m) for m in (P, Q)]))
+            for _ in range(abs(reading.root_pi)):
+                root = self._root_pi if reading.root_pi > 0 else self.field.inverse(self._root_pi)
+                number = self.field.multiply(number, root)
+            self.literals[value] = number
         name = read(value).name
         if name:
             self.readings.add(name)
-        return self._literals[value]
+        return self.literals[value]
 
     # --- functions
 
     def function(self, name: str, values: Residues) -> Residues:
         """A random function of each row, the one that belongs to `name`: equal arguments give equal results."""
-        keys = np.frombuffer(self._digest(f"function {name}"), np.uint64)
+        keys = np.frombuffer(self._digest(f"function {name}", 16 * self.field.rows), np.uint64)
         first, second = (half.reshape((-1,) + (1,) * (values.ndim - 1)) for half in np.split(keys, 2))
         mixed = values.astype(np.uint64)
         for key in (first, second):
@@ -148,10 +155,14 @@ class Sample:
         drawn = self._generator("bases").integers(2, P - 1, size=self.field.rows // 2)
         return Exponential([int(r) ** 2 % P for r in drawn])
 
+    def truth(self, name: str, values: Residues) -> Residues:
+        """A random truth value for each argument: any number, which has fewer laws, or 0 or 1 where there is an order."""
+        return self.function(name, values) if self.order is None else self.order.decide(self, name, values)
+
     def exponents(self, name: str) -> list[int]:
         """An even exponent for each row, random."""
         limits = self.field.moduli // 2
-        return [2 * int(k) for k in self._generator(f"exponent {name}").integers(1, limits)]
+        return [2 * k for k in self._generator(f"exponent {name}").integers(1, limits).tolist()]
 
     def count(self, name: str, arguments: int, degrees: Iterable[Degree]) -> None:
         """Note that the function `name` was applied to so many numbers in every trial."""
