@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,27 +88,30 @@ def combined(operator: str, parts: tuple[int, ...], known: list[Expression]) -> 
     return Expression(text, operator, parts, np.where(broken, np.nan, real))
 
 
-def enumerated(seed: int, count: int, literals: Sequence[float] = LITERALS) -> list[Expression]:
+def enumerated(
+    seed: int, count: int, literals: Sequence[float] = LITERALS, operators: Collection[str] = (*UNARY, *BINARY)
+) -> list[Expression]:
     """All expressions of one operator, functions of those of two inputs, and random ones of up to four operators."""
     r = random.Random(seed)
     known = [Expression(name, "", (), values) for name, values in POINTS.items()]
     known += [Expression(str(c), "", (), np.full(8, c)) for c in literals]
+    unary, binary = ([name for name in table if name in operators] for table in (UNARY, BINARY))
     leaves = range(len(known))
-    for name in UNARY:
+    for name in unary:
         known += [combined(name, (i,), known[: len(leaves)]) for i in leaves]
-    for name in BINARY:
+    for name in binary:
         known += [combined(name, (i, j), known[: len(leaves)]) for i in leaves for j in leaves]
     small = len(known)
     of_inputs = [i for i, e in enumerate(known) if len(e.parts) == 2 and max(e.parts) < len(POINTS)]
-    for name in UNARY:
+    for name in unary:
         known += [combined(name, (i,), known) for i in of_inputs]
     for _ in range(count):
         # Mostly parts of one operator, so that different ways to the same value meet.
         pick = lambda: r.randrange(len(known) if r.random() < 0.2 else small if r.random() < 0.5 else len(leaves))  # noqa: E731
         if r.random() < 0.4:
-            found = combined(r.choice(list(UNARY)), (pick(),), known)
+            found = combined(r.choice(unary), (pick(),), known)
         else:
-            found = combined(r.choice(list(BINARY)), (pick(), pick()), known)
+            found = combined(r.choice(binary), (pick(), pick()), known)
         if found.text.count("(") <= 4 and not np.isnan(found.real).all():
             known.append(found)
     return known
@@ -165,10 +168,11 @@ def test_what_is_equal_in_exact_arithmetic_is_equal_at_real_points(seed: int) ->
 
 
 def test_what_is_equal_in_every_order_is_equal_at_real_points() -> None:
-    known = enumerated(7, 1000, FEW)
+    chosen = ("Abs", "Add", "Greater", "Max", "Min", "Mul", "Neg", "Relu", "Sub")
+    known = enumerated(7, 500, FEW, chosen)
     wrong, pairs = disagreements(known, fingerprints(known, 7, ordered=True))
     assert not wrong, "\n".join(wrong[:20])
-    assert pairs > 200
+    assert pairs > 100
 
 
 @pytest.mark.slow
