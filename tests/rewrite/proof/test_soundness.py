@@ -119,7 +119,7 @@ def enumerated(
 
 def fingerprints(known: list[Expression], seed: int, ordered: bool = False) -> list[bytes | None]:
     """What each expression is in exact arithmetic; None for those that divide by zero."""
-    sample = Sample(seed, 2048, Order(FEW)) if ordered else Sample(seed, 1)
+    sample = Sample(seed, 1024, Order(FEW)) if ordered else Sample(seed, 1)
     xp = FieldArrays(sample)
     values: list[Any] = []
     for e in known:
@@ -168,7 +168,7 @@ def test_what_is_equal_in_exact_arithmetic_is_equal_at_real_points(seed: int) ->
 
 
 def test_what_is_equal_in_every_order_is_equal_at_real_points() -> None:
-    chosen = ("Abs", "Add", "Greater", "Max", "Min", "Mul", "Neg", "Relu", "Sub")
+    chosen = ("Add", "Greater", "Max", "Min", "Mul", "Neg", "Relu", "Sub")
     known = enumerated(7, 500, FEW, chosen)
     wrong, pairs = disagreements(known, fingerprints(known, 7, ordered=True))
     assert not wrong, "\n".join(wrong[:20])

@@ -169,14 +169,15 @@ class Exponential:
     def __init__(self, bases: Sequence[int]) -> None:
         self._field = Field(len(bases))
         self._digits = -(-Q.bit_length() // _DIGIT)
-        self._tables = np.ones((2 * len(bases), self._digits, 2**_DIGIT), np.int64)
-        step = np.repeat(np.asarray(bases, np.int64), 2)
-        for digit in range(self._digits):
-            value = np.ones_like(step)
-            for entry in range(2**_DIGIT):
-                self._tables[:, digit, entry] = value
-                value = self._field.multiply(value, step)
-            step = value
+        steps = [np.repeat(np.asarray(bases, np.int64), 2)]
+        for _ in range(self._digits * _DIGIT - 1):
+            steps.append(self._field.multiply(steps[-1], steps[-1]))
+        # powers[:, d, j] is the base to the power 2 ** (7 d + j); each doubles the part of the table that is made.
+        powers = np.stack(steps, -1).reshape(-1, self._digits, _DIGIT)
+        self._tables = np.ones((2 * len(bases), self._digits, 1), np.int64)
+        for j in range(_DIGIT):
+            more = self._field.multiply(self._tables, powers[..., j : j + 1])
+            self._tables = np.concatenate([self._tables, more], -1)
 
     def __call__(self, exponents: Residues) -> Residues:
         """Rows modulo P of the result come from the rows modulo Q of `exponents`; its rows modulo Q mean nothing."""
