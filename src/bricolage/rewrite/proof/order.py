@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from bricolage.rewrite.proof.sample import Sample
 
 _GAP = 51  # residues have 50 bits
+_LITERAL = -1
 
 
 class Order:
@@ -49,21 +50,30 @@ class Order:
                 variable &= ~here
                 if literal in self.literals:
                     ranks[here] = 2 * self.literals.index(literal) + 1 << _GAP
-        self._compared.append(residues[0][variable[0]])
+        self._compared.append(np.where(variable, residues, _LITERAL).reshape(len(residues), -1))
         return np.repeat(ranks, 2, axis=0)
 
     def decide(self, sample: Sample, name: str, values: Residues) -> Residues:
         """A random truth value, 0 or 1, for each number, the same in both rows of a trial."""
+        sample.functions.add("truth values of 0 and 1")
         residues = values[::2]
-        self._decided.setdefault(name, []).append(residues[0].reshape(-1))
+        self._decided.setdefault(name, []).append(residues.reshape(len(residues), -1))
         return np.repeat(sample.function(name, values)[::2] & 1, 2, axis=0)
 
     def chance(self) -> float:
-        """The least chance that one trial meets a given order and given truth values of all that was compared."""
+        """The least chance that one trial meets a given order and given truth values of all that it compares.
+
+        Taken for as many numbers as any trial compared: which ones are compared depends on the order itself.
+        """
         numbers = _distinct(self._compared)
         truths = sum(_distinct(parts) for parts in self._decided.values())
         return math.exp(-numbers * math.log(len(self.met) + 1) - math.lgamma(numbers + 1) - truths * math.log(2))
 
 
 def _distinct(parts: list[Residues]) -> int:
-    return len(np.unique(np.concatenate(parts))) if parts else 0
+    """How many different numbers a trial has at most, literals aside; `parts` are [trials, count]."""
+    if not parts:
+        return 0
+    numbers = np.sort(np.concatenate(parts, 1), 1)
+    numbers = np.concatenate([np.full((len(numbers), 1), _LITERAL), numbers], 1)
+    return int((numbers[:, 1:] != numbers[:, :-1]).sum(1).max())
