@@ -18,7 +18,7 @@ from bricolage.rewrite.proof.field import P, Q, ZeroDivisor
 from bricolage.rewrite.proof.sample import NotModelled, Sample
 from bricolage.rewrite.proof.tensor import FieldTensor
 from bricolage.verify.reference import evaluate as evaluate_float64
-from tests.lowering.suite import Case, cases, numpy_of
+from tests.lowering.suite import Case, cases, host_inputs, numpy_of
 from tests.rewrite.proof.models import model
 
 CRT = pow(P, -1, Q)
@@ -41,14 +41,19 @@ def decoded(x: FieldTensor) -> np.ndarray:
 
 
 def inputs_of(case: Case, seed: int) -> dict[str, Any] | None:
-    """The case's integers and truth values, and small whole numbers in place of its floating-point ones."""
+    """The case's integers, truth values and scales, and small whole numbers in place of its other floating-point inputs."""
     generator = np.random.default_rng(seed)
     stored = [numpy_of(x) for x in case.data_sets[0][0]]
     if any(x is None or x.dtype.kind not in "biuf" for x in stored):
         return None
-    whole = [generator.integers(-4, 5, size=x.shape).astype(x.dtype) if x.dtype.kind == "f" else x for x in stored]
-    names = [value.name for value in ir.from_proto(case.proto).graph.inputs]
-    return dict(zip(names, whole, strict=False))
+    graph = ir.from_proto(case.proto).graph
+    kept = host_inputs(graph, dict(graph.opset_imports))
+    return {
+        value.name or "": generator.integers(-4, 5, size=x.shape).astype(x.dtype)
+        if x.dtype.kind == "f" and value.name not in kept
+        else x
+        for value, x in zip(graph.inputs, stored, strict=False)
+    }
 
 
 def compare(case: Case) -> str:

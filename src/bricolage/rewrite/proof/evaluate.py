@@ -136,7 +136,7 @@ def _run(node: ir.Node, xp: FieldArrays, opset: int, inputs: list[Any]) -> tuple
     arguments = [_host(x, entry.input_name(i)) if entry.is_host(i) else x for i, x in enumerate(inputs)]
     try:
         result = entry.function(xp, *arguments, **words)
-    except (NotModelled, BricolageError, ValueError, TypeError, IndexError, AttributeError) as error:
+    except (NotModelled, BricolageError, ValueError, TypeError, IndexError, AttributeError, ZeroDivisionError) as error:
         # Whatever stops an operator stops the proof: the graph is wrong, or its lowering wants what the field lacks.
         raise NotModelled(f"{node.op_type}: {error}") from error
     results = result if isinstance(result, (tuple, list)) else (result,)
