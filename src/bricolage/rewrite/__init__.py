@@ -1,1 +1,1 @@
-"""Rewriting: finding, proving and searching graph substitutions."""
+"""Substitutions of graphs: rules, e-graphs, and proofs that both sides are equal."""

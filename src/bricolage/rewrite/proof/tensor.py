@@ -1,0 +1,257 @@
+"""Tensors over the field, with the arithmetic and indexing that operators are written in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from bricolage.rewrite.proof.degree import Degree
+from bricolage.rewrite.proof.field import Residues
+from bricolage.rewrite.proof.functions import absolute, is_positive, is_zero, power
+from bricolage.rewrite.proof.sample import NotModelled, Sample
+
+FLOAT = np.dtype(np.float32)
+BOOL = np.dtype(np.bool_)
+Positions = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Extreme:
+    """How a value came about as the maximum (or minimum) of a set: `members` is [rows, *shape, count], unordered."""
+
+    kind: str
+    members: Residues
+
+
+class FieldTensor:
+    """A tensor of real numbers, or of truth values that are not known, at the points of a sample.
+
+    `values` is [rows, *shape]. A truth value is a number that is 1 where it holds and 0 where not; every law that is used
+    holds for all numbers in its place. Whatever moves, repeats or drops elements goes through `gather`.
+    """
+
+    __array_ufunc__ = None  # numpy arrays leave arithmetic with these tensors to them
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        sample: Sample,
+        values: Residues,
+        degree: Degree,
+        dtype: np.dtype[Any] = FLOAT,
+        extreme: Extreme | None = None,
+        literal: np.ndarray[Any, Any] | None = None,
+    ) -> None:
+        self.sample = sample
+        self.values = values
+        self.degree = degree
+        self.dtype = dtype
+        self.extreme = extreme
+        self.literal = literal
+        """The numbers themselves, where they stand in the graph."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.values.shape[1:])
+
+    @property
+    def ndim(self) -> int:
+        return self.values.ndim - 1
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    def derived(self, values: Residues, degree: Degree, dtype: np.dtype[Any] = FLOAT) -> FieldTensor:
+        """A result computed from this tensor."""
+        return FieldTensor(self.sample, values, degree, dtype)
+
+    def typed(self, dtype: np.dtype[Any]) -> FieldTensor:
+        return FieldTensor(self.sample, self.values, self.degree, dtype, self.extreme, self.literal)
+
+    # --- movement
+
+    def move(self, place: Callable[[Positions], Positions]) -> FieldTensor:
+        """Elements moved as `place` moves the elements of a numpy array of the same shape."""
+        return gather([self], place)
+
+    def reshape(self, *shape: Any) -> FieldTensor:
+        sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        moved = self.move(lambda i: i.reshape(sizes))
+        if self.literal is not None:
+            moved.literal = self.literal.reshape(sizes)
+        return moved
+
+    def __getitem__(self, key: Any) -> FieldTensor:
+        return self.move(lambda i: np.asarray(i[key]))
+
+    # --- arithmetic
+
+    def __add__(self, other: Any) -> FieldTensor:
+        a, b = align(self, other)
+        total = self.derived(self.sample.field.add(a.values, b.values), a.degree.plus(b.degree))
+        extreme, shift = (a.extreme, b) if b.extreme is None else (b.extreme, a)
+        if extreme is not None and shift.extreme is None:
+            total.extreme = Extreme(extreme.kind, self.sample.field.add(extreme.members, shift.values[..., None]))
+        return total
+
+    def __sub__(self, other: Any) -> FieldTensor:
+        a, b = align(self, other)
+        field = self.sample.field
+        difference = self.derived(field.subtract(a.values, b.values), a.degree.plus(b.degree))
+        if a.extreme is not None and b.extreme is None:
+            difference.extreme = Extreme(a.extreme.kind, field.subtract(a.extreme.members, b.values[..., None]))
+        if b.extreme is not None and a.extreme is None:
+            turned = {"max": "min", "min": "max"}[b.extreme.kind]
+            difference.extreme = Extreme(turned, field.subtract(a.values[..., None], b.extreme.members))
+        return difference
+
+    def __rsub__(self, other: Any) -> FieldTensor:
+        return tensor(self.sample, other) - self
+
+    def __mul__(self, other: Any) -> FieldTensor:
+        a, b = align(self, other)
+        return self.derived(self.sample.field.multiply(a.values, b.values), a.degree.times(b.degree))
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __neg__(self) -> FieldTensor:
+        return 0 - self
+
+    def inverse(self) -> FieldTensor:
+        """Raises ZeroDivisor where an element is zero."""
+        return self.derived(self.sample.field.inverse(self.values), self.degree.inverse())
+
+    def __truediv__(self, other: Any) -> FieldTensor:
+        return self * tensor(self.sample, other).inverse()
+
+    def __rtruediv__(self, other: Any) -> FieldTensor:
+        return tensor(self.sample, other) * self.inverse()
+
+    def __pow__(self, exponent: Any) -> FieldTensor:
+        a, b = align(self, exponent)
+        return power(a, b)
+
+    def __abs__(self) -> FieldTensor:
+        return absolute(self)
+
+    # --- comparison: two uninterpreted predicates of a difference, "is positive" and "is zero"
+
+    def __gt__(self, other: Any) -> FieldTensor:
+        return is_positive(self - other)
+
+    def __lt__(self, other: Any) -> FieldTensor:
+        return is_positive(other - self)
+
+    def __ge__(self, other: Any) -> FieldTensor:
+        return ~is_positive(other - self)
+
+    def __le__(self, other: Any) -> FieldTensor:
+        return ~is_positive(self - other)
+
+    def __eq__(self, other: object) -> FieldTensor:  # type: ignore[override]
+        return is_zero(self - other)
+
+    def __ne__(self, other: object) -> FieldTensor:  # type: ignore[override]
+        return ~(self == other)
+
+    # --- truth values
+
+    def __invert__(self) -> FieldTensor:
+        return (1 - self._truth(self)).typed(BOOL)
+
+    def __and__(self, other: Any) -> FieldTensor:
+        return (self._truth(self) * self._truth(other)).typed(BOOL)
+
+    def __or__(self, other: Any) -> FieldTensor:
+        return ~(~self & ~self._truth(other))
+
+    def __xor__(self, other: Any) -> FieldTensor:
+        a, b = self._truth(self), self._truth(other)
+        return (a + b - 2 * a * b).typed(BOOL)
+
+    __rand__ = __and__
+    __ror__ = __or__
+    __rxor__ = __xor__
+
+    def _truth(self, value: Any) -> FieldTensor:
+        found = tensor(self.sample, value)
+        if found.dtype != BOOL:
+            raise NotModelled("bits of numbers")
+        return found
+
+    def __bool__(self) -> bool:
+        raise NotModelled("a decision that depends on data")
+
+
+def tensor(sample: Sample, value: Any) -> FieldTensor:
+    """A number or an array of numbers as a tensor over the field; a tensor as it is.
+
+    Raises:
+        NotModelled: it holds infinities, or is no number.
+    """
+    if isinstance(value, FieldTensor):
+        return value
+    array = np.asarray(value)
+    if array.dtype == ml_dtypes.bfloat16:
+        array = array.astype(np.float32)
+    if array.dtype.kind not in "biuf":
+        raise NotModelled(f"numbers of type {array.dtype}")
+    values, degree = sample.constants(array)
+    return FieldTensor(sample, values, degree, BOOL if array.dtype == BOOL else FLOAT, literal=array)
+
+
+def align(a: FieldTensor, other: Any) -> tuple[FieldTensor, FieldTensor]:
+    """Both operands with the same number of axes, so that their rows stay in front when they broadcast."""
+    b = tensor(a.sample, other)
+    rank = max(a.ndim, b.ndim)
+    return _lifted(a, rank), _lifted(b, rank)
+
+
+def _lifted(x: FieldTensor, rank: int) -> FieldTensor:
+    if x.ndim == rank:
+        return x
+    return x.reshape((1,) * (rank - x.ndim) + x.shape)
+
+
+def gather(tensors: Sequence[FieldTensor], place: Callable[..., Positions]) -> FieldTensor:
+    """Elements of one or several tensors, put where `place` puts their numbers.
+
+    `place` gets one integer array for each tensor, in its shape, holding different numbers; it returns the array that says
+    which element stands where in the result. The result still knows the members of maxima.
+    """
+    offset = 0
+    numbered = []
+    for x in tensors:
+        numbered.append(np.arange(offset, offset + x.size).reshape(x.shape))
+        offset += x.size
+    positions = place(*numbered)
+    first = tensors[0]
+    rows = len(first.values)
+    flat = np.concatenate([x.values.reshape(rows, -1) for x in tensors], 1)
+    degree = first.degree
+    for x in tensors[1:]:
+        degree = degree.either(x.degree)
+    dtype = first.dtype if all(x.dtype == first.dtype for x in tensors) else FLOAT
+    return FieldTensor(first.sample, flat[:, positions], degree, dtype, _gather_members(tensors, positions))
+
+
+def _gather_members(tensors: Sequence[FieldTensor], positions: Positions) -> Extreme | None:
+    """Members of the gathered elements; an element that is no extreme is the only member of its own set."""
+    kinds = {x.extreme.kind for x in tensors if x.extreme is not None}
+    if len(kinds) != 1:
+        return None
+    kind = kinds.pop()
+    width = max(x.extreme.members.shape[-1] for x in tensors if x.extreme is not None)
+    columns = []
+    for x in tensors:
+        members = x.extreme.members if x.extreme is not None else x.values[..., None]
+        members = members.reshape(len(members), x.size, members.shape[-1])
+        missing = width - members.shape[-1]
+        columns.append(np.concatenate([members, np.repeat(members[..., :1], missing, -1)], -1) if missing else members)
+    return Extreme(kind, np.concatenate(columns, 1)[:, positions])
