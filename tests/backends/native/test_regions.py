@@ -142,6 +142,52 @@ def test_padding_where_the_compiler_might_vectorise_around_it(
     assert np.array_equal(found, regions.reference(model, x)[0])
 
 
+@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
+def test_padded_convolutions_of_narrow_images(isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their taps are runs of one or two elements, for which GCC 12 vectorised the loops around them, wrongly."""
+    monkeypatch.setenv(ISA_VARIABLE, isa.name)
+    model = regions.region(
+        tmp_path,
+        """
+        t = ConvTranspose <kernel_shape = [5, 5], pads = [1, 1, 1, 1], strides = [3, 3]> (x, u)
+        y = Conv <dilations = [2, 1], pads = [1, 1, 1, 0], strides = [1, 2]> (t, v)
+        a = Conv <pads = [0, 1, 1, 0]> (x, w)
+        z = ReduceMin <keepdims = 1> (a, axes)
+        """,
+        "float[1, 1, 7, 5] x",
+        "float[1, 5, 23, 8] y, float[1, 2, 8, 1] z",
+        u=regions.noise(1, 2, 5, 5),
+        v=regions.noise(5, 2, 1, 2, seed=1),
+        w=regions.noise(2, 1, 1, 3, seed=2),
+        axes=np.array([0, 3]),
+    )
+    x = regions.noise(1, 1, 7, 5, seed=3)
+    found = regions.answer(Native(), model, x, resources=Resources(threads=2))
+    assert regions.error(found, regions.reference(model, x)) < BOUND
+
+
+@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
+def test_threads_store_their_own_share_only(isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GCC 12 stored back what it had read beyond a thread's share, when it vectorised the loop over places."""
+    monkeypatch.setenv(ISA_VARIABLE, isa.name)
+    model = regions.region(
+        tmp_path,
+        "y = Conv <pads = [1, 1, 0, 0]> (x, w) \n z = Conv <group = 4, pads = [1, 1, 0, 1], strides = [2, 1]> (f, v)",
+        "float[1, 1, 5, 6] x, float[1, 4, 5, 6] f",
+        "float[1, 16, 5, 5] y, float[1, 4, 3, 8] z",
+        w=regions.noise(16, 1, 2, 3),
+        v=regions.noise(4, 1, 1, 1, seed=1),
+    )
+    given = [regions.noise(1, 1, 5, 6, seed=2), regions.noise(1, 4, 5, 6, seed=3)]
+    expected = regions.reference(model, *given)
+    _, outputs, call = regions.bound(Native().compile(model, "f32", Resources(threads=2)), model, *given)
+    for _ in range(300):
+        for array in outputs:
+            array.fill(np.nan)
+        call()
+        assert regions.error(outputs, expected) < BOUND
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(50))
 def test_many_random_regions(block: int, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bricolage.backends.native.body import (
+    OUTER,
     Body,
     Phase,
     Weights,
@@ -30,6 +31,7 @@ from bricolage.backends.native.body import (
     shares,
     step_of,
     tests_of,
+    together,
     trace,
     weights_at,
 )
@@ -277,9 +279,9 @@ class Writer:
         inner = [f"{self.element} *restrict to = {run};"]
         if tests:
             zero = self.zeros("to", 0, p.runs[-1])
-            inner += [f"if ({' && '.join(tests)}) {{", *indented(copy), "} else {", *indented(zero), "}"]
+            inner += [OUTER, f"if ({together(tests)}) {{", *indented(copy), "} else {", *indented(zero), "}"]
         else:
-            inner += copy
+            inner += [*([OUTER] if body.guarded else []), *copy]
         lines = nested("t", p.runs[:-1], inner)
         lines += self.zeros(f"block + (m - {origin}) * {self.depth}", p.k, self.depth // self.operand.parts)
         if p.m == 1:
@@ -337,25 +339,28 @@ class Writer:
 
     def _pack_panel(self, at: str, start: int, count: int, width: int, padded: int) -> list[str]:
         """One panel, `q`, of `count` alike: rows of neighbours along k, in the order of `Operand.panels`."""
-        p, operand, together = self.p, self.operand, self.operand.together
+        p, operand, beside = self.p, self.operand, self.operand.together
         assert not callable(p.right)
         node, place_of = p.right
         panel, j = variable("q", count), variable("j", width)
-        in_step = operand.step // together
-        row_size = padded * together
+        in_step = operand.step // beside
+        row_size = padded * beside
 
         def row(first: Index, real: int) -> list[str]:
             column = panel * (2 * self.isa.lanes) + j + start
             moves: list[str] = []
-            for neighbour in range(together):
-                spot = f"j * {together} + {neighbour}" if together > 1 else "j"
+            guarded = False
+            for neighbour in range(beside):
+                spot = f"j * {beside} + {neighbour}" if beside > 1 else "j"
                 if neighbour < real:
                     body = Body(self.plan, self.weights)
                     place = place_of(variable("b", p.batch), first + neighbour, column)
                     moves += ["{", *indented(self._moved(body, node, place, spot, in_step * row_size)), "}"]
+                    guarded |= body.guarded
                 else:
                     moves += [f"to[{spot} + {number * in_step * row_size}] = 0;" for number in range(operand.parts)]
             lines = [
+                *([OUTER] if guarded else []),
                 f"{self.element} *restrict to = {at} + {offset_of_row};",
                 "#pragma GCC ivdep",
                 f"for (long j = 0; j < {width}; j++) {{",
@@ -364,7 +369,7 @@ class Writer:
             ]
             if width < padded and real:
                 lines += [
-                    f"for (long j = {width * together}; j < {row_size}; j++) to[j + {number * in_step * row_size}] = 0;"
+                    f"for (long j = {width * beside}; j < {row_size}; j++) to[j + {number * in_step * row_size}] = 0;"
                     for number in range(operand.parts)
                 ]
             return lines
@@ -374,13 +379,13 @@ class Writer:
             if operand.parts == 1
             else f"(k / {in_step} * {in_step * operand.parts} + k % {in_step}) * {row_size}"
         )
-        whole, rest = divmod(p.k, together)
+        whole, rest = divmod(p.k, beside)
         lines: list[str] = []
         if whole:
             k = variable("k", whole)
-            lines += [f"for (long k = 0; k < {whole}; k++) {{", *indented(row(k * together, together)), "}"]
+            lines += [f"for (long k = 0; k < {whole}; k++) {{", *indented(row(k * beside, beside)), "}"]
         if rest:
-            lines += ["{", f"  const long k = {whole};", *indented(row(constant(whole * together), rest)), "}"]
+            lines += ["{", f"  const long k = {whole};", *indented(row(constant(whole * beside), rest)), "}"]
         packed, all_rows = whole + (rest > 0), self.steps * in_step
         if packed < all_rows:
             zeros = [

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bricolage.backends.native.body import (
+    OUTER,
     Body,
     Phase,
     Weights,
@@ -27,6 +28,7 @@ from bricolage.backends.native.body import (
     shares,
     step_of,
     tests_of,
+    together,
     trace,
     weights_at,
 )
@@ -96,12 +98,12 @@ class _Writer:
     def regular(self) -> bool:
         """Whether vectors of channels lie side by side in memory, and hold whole groups or are held by one."""
         lanes = self.isa.lanes
-        together = self.inputs == self.outputs and lanes % self.outputs == 0
-        if self.channels < lanes or self.taps[-1] > _MOST_TAPS or not (together or self.outputs % lanes == 0):
+        inside = self.inputs == self.outputs and lanes % self.outputs == 0
+        if self.channels < lanes or self.taps[-1] > _MOST_TAPS or not (inside or self.outputs % lanes == 0):
             return False
         outer = [self._spot(axis, at, 0) for axis, at in enumerate(self.outer)]
         column = self._spot(len(self.outer), self.x, 0)
-        j = variable("j", lanes if together else self.inputs)
+        j = variable("j", lanes if inside else self.inputs)
         found = trace(self.root.source, (self.image, self._first_input + j, *outer, column), self.plan)
         return found is not None and found[0].dtype in ("float32", "bfloat16") and step_of(found[1], j) == 1
 
@@ -124,7 +126,7 @@ class _Writer:
         work = self._over_taps(edge=False)
         if tests:
             work = [
-                f"if ({' && '.join(tests)}) {{",
+                f"if ({together(tests)}) {{",
                 *indented(work),
                 "} else {",
                 *indented(self._over_taps(edge=True)),
@@ -152,6 +154,7 @@ class _Writer:
             "const vec zero = {0}; (void)zero;",
             *shares(self.blocks_of_channels * rows),
             "for (long o = begin; o < end; o++) {",
+            f"  {OUTER}",
             *indented(declared),
             f"  for (long q = 0; q < {-(-width // places)}; q++) {{",
             *indented([line for line in block if line], 2),
@@ -173,7 +176,7 @@ class _Writer:
                 lines += ["{", *indented(self._row(spots, str(i), edge=edge)), "}"]
         else:
             lines += [f"for (long i = 0; i < {self.inputs}; i++) {{", *indented(self._row(spots, "i", edge=edge)), "}"]
-        lines = [f"if ({' && '.join(tests)}) {{", *indented(lines), "}"] if tests else ["{", *indented(lines), "}"]
+        lines = [f"if ({together(tests)}) {{", *indented(lines), "}"] if tests else ["{", *indented(lines), "}"]
         return nested("t", outer_taps, lines)
 
     def _row(self, spots: list[Index], i: str, *, edge: bool) -> list[str]:
@@ -204,7 +207,7 @@ class _Writer:
                 own = ", ".join(str(lane - lane % self.inputs + int(i)) for lane in range(lanes))
                 load = f"nat_shuffle({whole}, {own})"
             outside = tests_of(column, root.source.shape[-1]) if edge else []
-            value = f"{' && '.join(outside)} ? (vec)({load}) : zero" if outside else load
+            value = f"{together(outside)} ? (vec)({load}) : zero" if outside else load
             lines.append(f"{{ const vec v = {value}; {' '.join(f'acc{r} += v * w{k};' for r, k in uses)} }}")
         return lines
 
@@ -247,11 +250,12 @@ class _Writer:
             *indented([*body.lines, f"tile[j] += {value} * w[j];"]),
             "}",
         ]
-        over = [f"if ({' && '.join(tests)}) {{", *indented(over), "}"] if tests else ["{", *indented(over), "}"]
+        over = [f"if ({together(tests)}) {{", *indented(over), "}"] if tests else ["{", *indented(over), "}"]
         finish = epilogue(self.kernel, self.plan, self.weights, (image, j, *spots), "tile[j]")
         return [
             *shares(self.images * math.prod(self.sizes)),
             "for (long o = begin; o < end; o++) {",
+            f"  {OUTER}",
             f"  float tile[{channels}];",
             f"  for (long j = 0; j < {channels}; j++) tile[j] = 0.0f;",
             *indented(nested("t", self.taps, over)),

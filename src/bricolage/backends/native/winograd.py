@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bricolage.backends.native.body import (
+    OUTER,
     Phase,
     Weights,
     epilogue,
@@ -26,6 +27,7 @@ from bricolage.backends.native.body import (
     pointer,
     shares,
     tests_of,
+    together,
     trace,
     weights_at,
 )
@@ -214,7 +216,7 @@ class _Writer:
                 tests = [*deep_tests, *tests_of(h, root.source.shape[-2]), *tests_of(w, root.source.shape[-1])]
                 load = f"{'(vec)load_narrow' if found[0].dtype == 'bfloat16' else 'load'}({pointer(found[0])} + {found[1].c()})"
                 loads.append(
-                    f"const vec d{i}_{j} = {' && '.join(tests)} ? {load} : zero;"
+                    f"const vec d{i}_{j} = {together(tests)} ? {load} : zero;"
                     if tests
                     else f"const vec d{i}_{j} = {load};"
                 )
@@ -227,7 +229,7 @@ class _Writer:
             *(f"{keep}(to + {(i * n + j) * self.block * self.depth}, f{i}_{j});" for i in range(n) for j in range(n)),
         ]
         lines = [f"for (long c = 0; c < {self.c_in}; c += {self.isa.lanes}) {{", *indented(inner), "}"]
-        return ["for (long p = first; p < last; p++) {", *indented(nested("t", self.deep_taps, lines)), "}"]
+        return ["for (long p = first; p < last; p++) {", *indented([OUTER, *nested("t", self.deep_taps, lines)]), "}"]
 
     def _multiply(self) -> list[str]:
         """A matrix product for every point."""
@@ -258,6 +260,7 @@ class _Writer:
         return [
             "for (long p = first; p < last; p++)",
             f"  for (long panel = 0; panel < {self.columns}; panel++) {{",
+            f"    {OUTER}",
             *indented(self._by_panel(self._output, alike=self.last_width == self.wide), 2),
             "  }",
         ]
@@ -303,7 +306,7 @@ class _Writer:
                     *indented(finish),
                     "}",
                 ]
-                out += [f"if ({' && '.join(tests)}) {{", *indented(loop), "}"] if tests else loop
+                out += [f"if ({together(tests)}) {{", *indented(loop), "}"] if tests else loop
         return out
 
     def _micro(self, vectors: int) -> str:
