@@ -16,7 +16,7 @@ TOLD = ("torch", "inductor", "openvino")
 
 def limited(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     monkeypatch.setenv(ISA_VARIABLE, limit)
-    monkeypatch.setattr(features, "_flags", lambda: frozenset(["avx2", "avx512f", "avx512_bf16", "amx_bf16"]))
+    monkeypatch.setattr(features, "processor_flags", lambda: frozenset(["avx2", "avx512f", "avx512_bf16", "amx_bf16"]))
 
 
 def test_without_a_limit_nobody_is_told_anything(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +45,7 @@ def test_bfloat16_is_there_where_the_limit_leaves_it(monkeypatch: pytest.MonkeyP
     assert features.has_bfloat16() and features.beyond_limit()
     limited(monkeypatch, "avx2")
     assert not features.has_bfloat16() and features.beyond_limit()
-    monkeypatch.setattr(features, "_flags", lambda: frozenset(["avx2"]))
+    monkeypatch.setattr(features, "processor_flags", lambda: frozenset(["avx2"]))
     assert not features.beyond_limit()
 
 

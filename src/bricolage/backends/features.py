@@ -38,7 +38,7 @@ def within_limit(flag: str) -> bool:
 
 def beyond_limit() -> bool:
     """Whether the processor has instructions beyond the limit, so that it matters."""
-    return not all(within_limit(flag) for flag in _flags())
+    return not all(within_limit(flag) for flag in processor_flags())
 
 
 def library_limits() -> dict[str, str]:
@@ -58,11 +58,12 @@ def llvm_features() -> str:
 
 def has_bfloat16() -> bool:
     """Whether the processor multiplies bfloat16 natively, and may; emulated, it is slower than float32."""
-    return any(flag in _flags() and within_limit(flag) for flag in ("avx512_bf16", "amx_bf16", "bf16"))
+    return any(flag in processor_flags() and within_limit(flag) for flag in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 @cache
-def _flags() -> frozenset[str]:
+def processor_flags() -> frozenset[str]:
+    """What the processor and the kernel offer, in Linux's names; empty where it does not say."""
     if not _CPUINFO.exists():
         return frozenset()
     lines = _CPUINFO.read_text().splitlines()

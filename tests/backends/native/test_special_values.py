@@ -176,7 +176,7 @@ def test_softmax_and_normalisation(isa: Isa, tmp_path: Path) -> None:
 @pytest.mark.parametrize("variant", ["f32", pytest.param("bf16", marks=needs_bfloat16)])
 def test_matrix_products(variant: str, isa: Isa, tmp_path: Path) -> None:
     """NaN and infinities reach what they are multiplied with, and nothing beside it, also where panels are padded."""
-    if variant == "bf16" and not isa.bfloat16_flag:
+    if variant == "bf16" and not isa.multiplies_bfloat16:
         pytest.skip("this instruction set has no such products")
     x, b, w = regions.noise(29, 65), regions.noise(65, 33, seed=1), regions.noise(65, 70, seed=2)
     x[0, 64], x[1, 0], x[14, 32] = np.inf, -np.inf, np.nan
@@ -210,7 +210,7 @@ def test_subnormal_operands_and_products_of_float32(isa: Isa, tmp_path: Path) ->
 
 @needs_bfloat16
 def test_bfloat16_overflows_to_infinity_and_flushes_subnormals_where_it_multiplies(isa: Isa, tmp_path: Path) -> None:
-    if not isa.bfloat16_flag:
+    if not isa.multiplies_bfloat16:
         pytest.skip("this instruction set has no such products")
     model = regions.region(
         tmp_path,
@@ -356,3 +356,21 @@ def test_pooling(isa: Isa, tmp_path: Path) -> None:
         kept = ~(overflows & mean)
         assert not differs(value[:, kept], correct[:, kept], 1e-5, 1e-6).any(), info
         assert not mean or np.isinf(value[:, overflows]).all()
+
+
+def test_all_threads_flush_subnormals_where_the_caller_does(isa: Isa, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    model = regions.region(
+        tmp_path, "y = Mul (x, c)", "float[4000] x", "float[4000] y", c=np.array(2.0**-100, np.float32)
+    )
+    x = np.full(4000, 2.0**-40, np.float32)
+    _, (y,), call = regions.bound(Native().compile(model, "f32", Resources(threads=2)), model, x)
+    try:
+        for flush in (False, True, False):
+            if not torch.set_flush_denormal(flush):
+                pytest.skip("this processor has no such mode")
+            call()
+            bits = set(y.view(np.uint32).tolist())  # comparisons of floats would flush them, too
+            assert bits == ({0} if flush else {1 << 9})
+    finally:
+        torch.set_flush_denormal(False)

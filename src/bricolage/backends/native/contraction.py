@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from bricolage.backends.native.body import (
     OUTER,
     Body,
@@ -41,7 +43,7 @@ from bricolage.backends.native.isa import Isa
 from bricolage.backends.native.matrix_unit import Tiles
 from bricolage.backends.native.panels import Operand
 from bricolage.backends.native.products import Product, product
-from bricolage.backends.native.tensors import Conv, MatMul, Node, Place
+from bricolage.backends.native.tensors import Constant, Conv, MatMul, Node, Place
 
 _STREAMED_BYTES = 64 * 1024
 """Weights from this size on are fetched ahead: those of a whole network do not stay in the second-level cache."""
@@ -84,6 +86,14 @@ def contraction(
     root = kernel.root
     assert isinstance(root, (MatMul, Conv))
     return Writer(kernel, plan, weights, isa, threads, product(root, isa.lanes), operand, blocking).phases()
+
+
+def _constant_of(root: Node | None) -> np.ndarray:
+    """The array that the right side of a product is made of: steps of a recurrence share it."""
+    assert isinstance(root, (MatMul, Conv))
+    right = root.right if isinstance(root, MatMul) else root.weight
+    assert isinstance(right, Constant)
+    return right.array
 
 
 @dataclass
@@ -132,7 +142,7 @@ class Writer:
         """Where the packed weights of a batch are, as a declaration."""
         p, lanes = self.p, self.isa.lanes
         offset = self.weights.add(
-            ("panels", id(self.kernel.root)),
+            ("panels", id(_constant_of(self.kernel.root)), p.batch, p.k, p.n),
             lambda: self.operand.panels(p.right(), lanes),  # type: ignore[operator]
         )
         per_batch = self.depth * (sum(self.vectors) * lanes) * self.bytes

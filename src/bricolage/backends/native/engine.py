@@ -93,7 +93,11 @@ class Native(Backend):
             return Missing("it needs a C compiler and finds none", "pip install 'bricolage[cc]'")
         if toolchain.version() is None:
             return Missing(f"the C compiler '{' '.join(toolchain.compiler() or ())}' does not run", "reinstall it")
-        return Available(f"{importlib.metadata.version('bricolage')}+{_generation()[:8]}")
+        forced = os.environ.get(ISA_VARIABLE)
+        if forced and named(forced) is None:
+            return Missing(f"{ISA_VARIABLE}={forced} does not run here", f"unset {ISA_VARIABLE}")
+        version = f"{importlib.metadata.version('bricolage')}+{_generation()[:8]}"
+        return Available(f"{version}+{forced}" if forced else version)  # its costs are no other instruction set's
 
     def claims(self) -> Iterable[Claim]:
         return engine_claims(self.name, _declines)

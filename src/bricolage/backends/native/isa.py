@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import platform
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Literal
+
+from bricolage.backends import features
 
 _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18
 """Linux on x86-64: a system call, its request for an extended register state, and that of AMX's tiles."""
@@ -73,17 +73,9 @@ EMULATED_AMX = replace(
 """The code for a matrix unit where there is none; slow, and never chosen unless asked for."""
 
 
-@cache
 def processor_flags() -> frozenset[str]:
-    """What the processor and the kernel offer; empty where `/proc/cpuinfo` does not say."""
-    if platform.machine() not in ("x86_64", "AMD64"):
-        return frozenset()
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return frozenset()
-    line = next((line for line in text.splitlines() if line.startswith("flags")), "")
-    return frozenset(line.partition(":")[2].split())
+    """What the processor offers and may be used."""
+    return frozenset(flag for flag in features.processor_flags() if features.within_limit(flag))
 
 
 @cache

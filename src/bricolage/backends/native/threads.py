@@ -24,6 +24,7 @@ struct team {
   void *with;
   int stop;
   int home;              /* processor that the caller was last seen on */
+  unsigned floats;       /* how the caller treats subnormals and rounds */
   _Atomic pid_t owner;   /* process that it was started in, or is being started in */
   _Atomic pid_t ready;   /* process that it has been started in */
   pthread_mutex_t turn;  /* whoever runs holds it */
@@ -41,6 +42,15 @@ static inline void pause_briefly(void) {
   atomic_signal_fence(memory_order_seq_cst);
 #endif
 }
+
+/* The processor's mode for floats: a helper has that of its caller, not that of whoever happened to start it. */
+#if defined(__x86_64__)
+static inline unsigned floats_mode(void) { return __builtin_ia32_stmxcsr() & ~0x3fu; }
+static inline void floats_use(unsigned mode) { if (mode != floats_mode()) __builtin_ia32_ldmxcsr(mode); }
+#else
+static inline unsigned floats_mode(void) { return 0; }
+static inline void floats_use(unsigned mode) { (void)mode; }
+#endif
 
 /* All threads of a run meet here. The waiting is short, but if a core has been taken away the thread gives way. It is
    called, since compilers take long over its loops where a long recurrence has them a thousand times. */
@@ -72,6 +82,7 @@ static void *helper(void *given) {
     }
     seen = atomic_load_explicit(&team->started, memory_order_acquire);
     if (team->stop) return NULL;
+    floats_use(team->floats);
     team->what(team->with, seat.tid, team->threads, team);
     atomic_fetch_sub_explicit(&team->running, 1, memory_order_release);
   }
@@ -154,6 +165,7 @@ static void team_run(struct team *team, job what, void *with) {
   pthread_mutex_lock(&team->turn);
   team_settle(team);
   team->what = what;
+  team->floats = floats_mode();
   team->with = with;
   atomic_store_explicit(&team->running, team->threads - 1, memory_order_relaxed);
   team_wake(team);
