@@ -62,9 +62,12 @@ def constant_value(name: str, array: np.ndarray) -> ir.Value:
 
 def known(value: ir.Value) -> np.ndarray | None:
     """The elements of a constant; None for anything that is computed or given at run time."""
-    if value.const_value is None or value.producer() is not None or value.is_graph_input():
-        return None
-    return value.const_value.numpy()
+    return value.const_value.numpy() if is_known(value) and value.const_value is not None else None
+
+
+def is_known(value: ir.Value) -> bool:
+    """Whether the value is a constant: a weight, not something computed or given at run time."""
+    return value.const_value is not None and value.producer() is None and not value.is_graph_input()
 
 
 def _shape_value(node: ir.Node) -> list[np.ndarray] | None:

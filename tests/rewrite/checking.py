@@ -1,0 +1,45 @@
+"""Is a rewritten model valid, and does it give the same answer?"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from bricolage.graph.prepare import prepare, symbolic_dimensions
+from bricolage.verify.compare import relative_error
+from bricolage.verify.inputs import generate
+from bricolage.verify.reference import Evaluator
+
+BOUND = 1e-6
+
+
+def check_valid(model: ir.Model) -> None:
+    """The checker accepts the model, names are unique, and its edges are consistent."""
+    onnx.checker.check_model(ir.to_proto(model), full_check=True)
+    seen: set[str] = set()
+    for graph in model.graphs():
+        for value in (*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs)):
+            if value.name:
+                assert value.name not in seen, f"two values are called {value.name}"
+                seen.add(value.name)
+
+
+def check_equal(before: ir.Model, after: ir.Model, bound: float = BOUND, seed: int = 0) -> None:
+    """Both models give the same answers in float64 under inputs that make them finite; symbolic dimensions get sizes."""
+    assert [(v.name, v.dtype) for v in before.graph.outputs] == [(v.name, v.dtype) for v in after.graph.outputs]
+    assert [v.name for v in before.graph.inputs] == [v.name for v in after.graph.inputs]
+    check_valid(after)
+    sizes = {name: 3 + i for i, name in enumerate(symbolic_dimensions(before))}
+    first, second = (prepare(model, sizes).model for model in (before, after))
+    evaluators = Evaluator(first), Evaluator(second)
+    for attempt in range(3):
+        inputs = generate(first, seed, attempt)
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            expected, found = (list(evaluator(inputs).values()) for evaluator in evaluators)
+        error = relative_error(found, expected)
+        assert error <= bound, f"the error is {error:.2e}"
+        assert [np.shape(a) for a in found] == [np.shape(a) for a in expected]
