@@ -10,7 +10,7 @@ from importlib import import_module
 from bricolage.errors import UnknownFamily
 from bricolage.rewrite.rule import Rule
 
-FAMILIES = ("identity", "transpose", "reshape")
+FAMILIES = ("identity", "transpose", "reshape", "folding", "activation", "normalization")
 """One module of `bricolage.rewrite.rules` each, in the order in which their rules are tried."""
 
 

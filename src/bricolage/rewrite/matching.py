@@ -26,6 +26,8 @@ class Match:
     values: Mapping[str, ir.Value | None] = field(default_factory=dict)
     nodes: Mapping[str, ir.Node] = field(default_factory=dict)
     roots: tuple[ir.Value, ...] = ()
+    depth: int = 0
+    """Operators matched so far, over all branches of the pattern."""
 
     def __getitem__(self, name: str) -> ir.Value:
         """The value of a variable that is not optional."""
@@ -129,10 +131,13 @@ class Matcher:
         if node.graph is not match.home or value.index() != pattern.output:
             self._miss(match, f"{_text(value)} is computed in another graph, or is another output of {pattern}")
             return
+        nodes = match.nodes
         if pattern.name:
-            if match.nodes.get(pattern.name, node) is not node:
+            if nodes.get(pattern.name, node) is not node:
+                self._miss(match, f"'{node.name}' is another operator than '{pattern.name}'")
                 return
-            match = replace(match, nodes={**match.nodes, pattern.name: node})
+            nodes = {**nodes, pattern.name: node}
+        match = replace(match, nodes=nodes, depth=match.depth + 1)
         if pattern.inputs is None:
             yield match
             return
@@ -155,7 +160,7 @@ class Matcher:
 
     def _miss(self, match: Match, reason: str) -> None:
         if self._misses is not None:
-            self._misses.append((len(match.nodes) + len(match.values), reason))
+            self._misses.append((match.depth + len(match.values), reason))
 
 
 def _chain(root: Op, match: Match) -> tuple[str, list[Op]] | None:

@@ -343,7 +343,10 @@ class ViewIntoReduce(Rule):
             for axis, size in enumerate(own)
             if axis not in over or not integer(node, "keepdims", 1)
         )
-        require("?" not in wanted and wanted == shape(match.root), "other axes than the reduced ones are dropped or restored")
+        require(
+            "?" not in wanted and wanted == shape(match.root),
+            "other axes than the reduced ones are dropped or restored",
+        )
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         node = match.node("reduce")
