@@ -11,9 +11,7 @@ from bricolage import errors
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
 
-Only = Annotated[
-    list[str] | None, typer.Option("--only", metavar="NAME", help="Only this family or rule. Repeatable.")
-]
+Only = Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Only this family or rule. Repeatable.")]
 Skip = Annotated[list[str] | None, typer.Option("--skip", metavar="NAME", help="Not this family or rule. Repeatable.")]
 rules = typer.Typer(help="The rules that `rewrite` knows.", no_args_is_help=True)
 
@@ -21,7 +19,9 @@ rules = typer.Typer(help="The rules that `rewrite` knows.", no_args_is_help=True
 @guarded
 def rewrite(
     model: a.Model,
-    out: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The rewritten ONNX file.", show_default=False)],
+    out: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="The rewritten ONNX file.", show_default=False)
+    ],
     only: Only = None,
     skip: Skip = None,
     limit: Annotated[
@@ -29,7 +29,9 @@ def rewrite(
     ] = None,
     shape: Annotated[
         list[str] | None,
-        typer.Option("--shape", metavar="NAME=SIZE", help="Size of a symbolic dimension to count and check with. Repeatable."),
+        typer.Option(
+            "--shape", metavar="NAME=SIZE", help="Size of a symbolic dimension to count and check with. Repeatable."
+        ),
     ] = None,
     seed: a.Seed = 0,
     as_json: a.Json = False,

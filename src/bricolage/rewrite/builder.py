@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from bricolage.graph.folding import constant_value, evaluate, is_known
+from bricolage.graph.folding import constant_value, evaluate, is_known, known
 from bricolage.graph.graph import describe
 from bricolage.rewrite.rule import Mismatch
 
@@ -74,7 +74,7 @@ class Builder:
         """See `Operators.many`.
 
         Raises:
-            Mismatch: shape inference says that such an operator cannot be.
+            Mismatch: shape inference says that such an operator cannot be, or the result of constants overflows.
         """
         given = list(inputs)
         while given and given[-1] is None:
@@ -92,6 +92,8 @@ class Builder:
             results = evaluate(node, self._opsets)
             if results is not None:
                 detach(node)
+                if _overflows(given, results):
+                    raise Mismatch(f"{op_type} of the constants is not finite")
                 return tuple(self._constant(result) for result in results)
         self.nodes.append(node)
         return tuple(node.outputs)
@@ -138,6 +140,16 @@ class Builder:
                 value.type = ir.TensorType(ir.DataType(proto.tensor_type.elem_type))
                 if proto.tensor_type.HasField("shape"):
                     value.shape = ir.Shape([_dimension(d) for d in proto.tensor_type.shape.dim])
+
+
+def _overflows(given: Sequence[ir.Value | None], results: Sequence[np.ndarray]) -> bool:
+    """Whether finite constants give something that is not finite."""
+    before = [array for value in given if value is not None and (array := known(value)) is not None]
+    return _finite(before) and not _finite(results)
+
+
+def _finite(arrays: Sequence[np.ndarray]) -> bool:
+    return all(bool(np.isfinite(a.astype(np.float64)).all()) for a in arrays if a.dtype.kind in "fV")
 
 
 def detach(node: ir.Node) -> None:

@@ -10,7 +10,17 @@ from importlib import import_module
 from bricolage.errors import UnknownFamily
 from bricolage.rewrite.rule import Rule
 
-FAMILIES = ("identity", "transpose", "reshape", "folding", "activation", "normalization")
+FAMILIES = (
+    "identity",
+    "transpose",
+    "reshape",
+    "concat",
+    "folding",
+    "activation",
+    "normalization",
+    "algebra",
+    "merging",
+)
 """One module of `bricolage.rewrite.rules` each, in the order in which their rules are tried."""
 
 

@@ -19,11 +19,6 @@ def linear(*types: str) -> Op:
     return op.one_of(*types)(Any("x"), Weight("w"), Weight("b", optional=True), name="linear")
 
 
-def channel_axis(node: ir.Node) -> int:
-    """Axis of the output channels."""
-    return 1 if node.op_type in CONVOLUTIONS else rank(node.outputs[0]) - 1
-
-
 def channels(node: ir.Node, weight: ir.Value) -> int:
     """Number of output channels."""
     own = sizes(weight)
@@ -35,12 +30,17 @@ def channels(node: ir.Node, weight: ir.Value) -> int:
     return own[0] if node.op_type == "Gemm" and integer(node, "transB", 0) else own[-1]
 
 
-def require_per_channel(constant: ir.Value, match: Match) -> None:
-    """A constant that, broadcast with the operator's output, gives one number for each channel (or one for all), and
-    changes the shape of the output in nothing."""
+def output_channels(match: Match) -> tuple[int, int, int]:
+    """Rank of the operator's output, the axis of its channels, and their number."""
     node = match.node("linear")
-    own, whole, axis = sizes(constant), rank(node.outputs[0]), channel_axis(node)
-    count = channels(node, match["w"])
+    whole = rank(node.outputs[0])
+    return whole, 1 if node.op_type in CONVOLUTIONS else whole - 1, channels(node, match["w"])
+
+
+def require_per_channel(constant: ir.Value, whole: int, axis: int, count: int) -> None:
+    """A constant that, broadcast with a tensor of rank `whole` and `count` channels along `axis`, gives one number for each
+    channel (or one for all), and changes the shape in nothing."""
+    own = sizes(constant)
     aligned = [*([1] * (whole - len(own))), *own]
     fits = len(own) <= whole and all(size in ((1, count) if i == axis else (1,)) for i, size in enumerate(aligned))
     require(fits, f"'{constant.name}' is not one number for each output channel")

@@ -14,13 +14,22 @@ from bricolage.rewrite.facts import (
     require,
     require_filled,
     require_shape,
+    scalar,
     shape,
     sizes,
     text,
 )
-from bricolage.rewrite.linear import CONVOLUTIONS, channels, flat, linear, require_per_channel, scaled
+from bricolage.rewrite.linear import (
+    CONVOLUTIONS,
+    channels,
+    flat,
+    linear,
+    output_channels,
+    require_per_channel,
+    scaled,
+)
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, Weight, op
+from bricolage.rewrite.pattern import Any, Either, Op, Weight, op
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
 x, c = Any("x"), Any("c")
@@ -145,7 +154,7 @@ class ScaleIntoLinear(Rule):
         return [op.one_of("Mul", "Div")(anything, Weight("c"), name="scale")]
 
     def check(self, match: Match) -> None:
-        require_per_channel(match["c"], match)
+        require_per_channel(match["c"], *output_channels(match))
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         factor = flat(op, match["c"])
@@ -184,7 +193,7 @@ class BiasIntoLinear(Rule):
         return [op.one_of("Add", "Sub")(linear(*CONVOLUTIONS, "Gemm"), Weight("c"), name="sum")]
 
     def check(self, match: Match) -> None:
-        require_per_channel(match["c"], match)
+        require_per_channel(match["c"], *output_channels(match))
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         node, bias, term = match.node("linear"), match.get("b"), flat(op, match["c"])
@@ -330,6 +339,113 @@ class AffineIntoNormalization(Rule):
             shift = op.Expand(term, op.integers(sizes(match["s"]))) if bias is None else op.Add(bias, term)
             return op.copy(node, match["x"], match["s"], shift)
         return op.copy(node, match["x"], op.Mul(match["s"], term), None if bias is None else op.Mul(bias, term))
+
+
+class AffineIntoBatchNormalization(Rule):
+    """BatchNormalization(x, s, h, μ, v) · c = BatchNormalization(x, s·c, h·c, μ, v), and + c for h + c
+
+    for constant parameters, and c a constant with one number for each channel, or one for all; in inference.
+    """
+
+    family = "folding"
+    examples = (
+        Example("float[1,4,5] x", "t = BatchNormalization(x, s, h, m, v) y = Mul(t, c)", {**_NORM, "c": (4, 1)}),
+        Example("float[1,4,5] x", "t = BatchNormalization(x, s, h, m, v) y = Add(c, t)", {**_NORM, "c": (1, 4, 1)}),
+        Example("float[N,4] x", "t = BatchNormalization(x, s, h, m, v) y = Add(c, t)", {**_NORM, "c": 2.0}),
+    )
+    counterexamples = (
+        Example(
+            "float[1,4,5] x", "t = BatchNormalization(x, s, h, m, v) y = Mul(t, c)", {**_NORM, "c": (5,)}, why="channel"
+        ),
+        Example(
+            "float[1,4,5] x, float c", "t = BatchNormalization(x, s, h, m, v) y = Mul(t, c)", _NORM, why="constant"
+        ),
+        Example(
+            "float[1,4,5] x",
+            "t, n, o = BatchNormalization<training_mode=1>(x, s, h, m, v) y = Mul(t, c)",
+            {**_NORM, "c": 2.0},
+            why="training",
+        ),
+    )
+
+    def patterns(self) -> list[Op]:
+        norm = op.BatchNormalization(x, Weight("s"), Weight("h"), Weight("m"), Weight("v"), name="linear")
+        return [op.Mul(norm, Weight("c")), op.Add(norm, Weight("c"), name="sum")]
+
+    def check(self, match: Match) -> None:
+        require(not integer(match.node("linear"), "training_mode", 0), "it is in training mode")
+        require_per_channel(match["c"], rank(match["x"]), 1, sizes(match["s"])[0])
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        constant, scale, shift = flat(op, match["c"]), match["s"], match["h"]
+        if "sum" in match.nodes:
+            shift = op.Add(shift, constant)
+        else:
+            scale, shift = op.Mul(scale, constant), op.Mul(shift, constant)
+        return op.copy(match.node("linear"), match["x"], scale, shift, match["m"], match["v"])
+
+
+class ScoresScaleIntoProjection(Rule):
+    """MatMul(Transpose(Reshape(MatMul(x, w) + b)), k) · c = MatMul(Transpose(Reshape(MatMul(x, w·c) + b·c)), k), and with /
+
+    for a constant matrix w, a constant vector b (or none), and c a constant of one element: attention's scale, moved
+    into the projection of the queries.
+    """
+
+    family = "folding"
+    examples = (
+        Example(
+            "float[2,5,6] x, float[2,3,4,7] k",
+            "p = MatMul(x, w) q = Add(p, b) r = Reshape(q, s) t = Transpose<perm=[0,2,1,3]>(r) m = MatMul(t, k) y = Div(m, c)",
+            {"w": (6, 12), "b": (12,), "s": [2, 5, 3, 4], "c": 2.0},
+        ),
+        Example(
+            "float[2,5,6] x, float[2,3,4,7] k",
+            "p = MatMul(x, w) r = Reshape(p, s) t = Transpose<perm=[0,2,1,3]>(r) m = MatMul(t, k) y = Mul(c, m)",
+            {"w": (6, 12), "s": [0, 0, 3, 4], "c": [0.5]},
+        ),
+    )
+    counterexamples = (
+        Example(
+            "float[2,5,6] x, float[2,3,4,7] k",
+            "p = MatMul(x, w) r = Reshape(p, s) t = Transpose<perm=[0,2,1,3]>(r) m = MatMul(t, k) y = Mul(c, m)",
+            {"w": (6, 12), "s": [0, 0, 3, 4], "c": (7,)},
+            why="one element",
+        ),
+        Example(
+            "float[2,5,6] x, float[2,3,4,7] k, float[6,12] w",
+            "p = MatMul(x, w) r = Reshape(p, s) t = Transpose<perm=[0,2,1,3]>(r) m = MatMul(t, k) y = Mul(c, m)",
+            {"s": [0, 0, 3, 4], "c": 0.5},
+            why="not a constant",
+        ),
+        Example(
+            "float[2,5,6] x, float[2,3,4,7] k",
+            "p = MatMul(x, w) r = Reshape(p, s) t = Transpose<perm=[0,2,1,3]>(r) m = MatMul(t, k) y = Mul(c, m)",
+            {"w": (6, 12), "s": [0, 0, 3, 4], "c": 0.5},
+            outputs="y, t",
+            why="no gain",
+        ),
+    )
+
+    def patterns(self) -> list[Op]:
+        product = op.MatMul(x, Weight("w"))
+        projection = Either(op.Add(product, Weight("b"), name="biased"), product)
+        heads = op.Transpose(op.Reshape(projection, Any("shape"), name="reshape"), name="transpose")
+        scores = op.MatMul(heads, Any("k"))
+        return [op.one_of("Mul", "Div")(scores, Weight("c"), name="scale")]
+
+    def check(self, match: Match) -> None:
+        require(scalar(match["c"]), "the constant has not just one element")
+        require(rank(match["w"]) == 2, "w is no matrix")
+        require("biased" not in match.nodes or rank(match["b"]) == 1, "b is no vector")
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        function = op.Div if match.node("scale").op_type == "Div" else op.Mul
+        projection = op.MatMul(match["x"], function(match["w"], match["c"]))
+        if "biased" in match.nodes:
+            projection = op.Add(projection, function(match["b"], match["c"]))
+        heads = op.copy(match.node("transpose"), op.copy(match.node("reshape"), projection, match["shape"]))
+        return op.MatMul(heads, match["k"])
 
 
 class PadIntoWindow(Rule):
