@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import onnx_ir as ir
 
@@ -340,7 +341,7 @@ class JoinSlices(Rule):
             require(set(ranges) == {axis}, "other axes are sliced too")
             spans.append(ranges[axis])
         require(
-            all(a[1] == b[0] for a, b in zip(spans, spans[1:], strict=False)), "the slices do not follow one another"
+            all(a[1] == b[0] for a, b in pairwise(spans)), "the slices do not follow one another"
         )
         (source,) = sources
         assert source is not None
