@@ -10,19 +10,50 @@ import onnx_ir as ir
 from onnx import helper
 
 from bricolage.graph.prepare import infer
-from tests.backends.native.random_regions import Region
+from bricolage.rewrite.catalogue import rules
+from tests.backends.native.random_regions import FLOAT, Region
 
 _UNARY = ("Relu", "Sigmoid", "Tanh", "Erf", "Neg", "Abs", "Softplus", "HardSwish", "LeakyRelu", "Elu", "Identity", "Dropout")
 _STEPS = (
     "function", "function", "binary", "binary", "reshape", "transpose", "slice", "concat", "pad", "reduce", "softmax",
     "matmul", "matmul", "conv", "conv", "conv_transpose", "pool", "nothing", "nothing", "turned", "turned", "viewed",
     "viewed", "affine", "affine", "affine", "batch_norm", "batch_norm", "gemm", "gelu", "layer_norm", "written_softmax",
-    "again", "again", "divided", "factored", "sliced_twice", "gated", "attention", "padded_conv",
+    "again", "again", "divided", "factored", "sliced_twice", "gated", "attention", "padded_conv", *["planted"] * 10,
 )  # fmt: skip
 
 
 class Bait(Region):
     """Steps beside those of `Region`."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.opset = self.random.choice([18, 20, 23, 24])
+
+    def planted(self) -> None:
+        """The operators of a rule's example, on tensors at hand where their shapes fit."""
+        rule = self.random.choice(rules())
+        model = ir.to_proto(self.random.choice(rule.examples).model())
+        floats = all(value.type.tensor_type.elem_type == FLOAT for value in (*model.graph.input, *model.graph.output))
+        if not floats or model.opset_import[0].version > self.opset:
+            return
+        names: dict[str, str] = {"": ""}
+        for value in model.graph.input:
+            shape = tuple(d.dim_value or 3 for d in value.type.tensor_type.shape.dim)
+            fitting = [name for name, own in self.shapes.items() if own == shape]
+            names[value.name] = self.random.choice(fitting) if fitting else self.input(shape)
+        for weight in model.graph.initializer:
+            names[weight.name] = self.constant(onnx.numpy_helper.to_array(weight))
+        inferred = {value.name: value.type.tensor_type for value in (*model.graph.value_info, *model.graph.output)}
+        for node in model.graph.node:
+            for name in node.output:
+                names[name] = f"p{len(self.nodes)}.{name}"
+                kind = inferred.get(name)
+                if kind is not None and kind.elem_type == FLOAT:
+                    self.shapes[names[name]] = tuple(d.dim_value or 3 for d in kind.shape.dim)
+            copy = onnx.NodeProto()
+            copy.CopyFrom(node)
+            copy.input[:], copy.output[:] = [names[n] for n in node.input], [names[n] for n in node.output]
+            self.nodes.append(copy)
 
     def scalar(self, value: float) -> str:
         shape = self.random.choice([(), (), (1,)])
@@ -239,6 +270,6 @@ def random_model(seed: int) -> ir.Model:
         bait.function()
     for index, node in enumerate(bait.nodes):
         node.name = f"{node.op_type}_{index}"
-    model = ir.from_proto(bait.proto(bait.random.choice([18, 20, 23, 24])))
+    model = ir.from_proto(bait.proto(bait.opset))
     infer(model)
     return model

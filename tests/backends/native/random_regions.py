@@ -290,7 +290,7 @@ class Region:
         read = {name for node in self.nodes for name in node.input}
         computed = [node.output[0] for node in self.nodes]
         ends = [name for name in computed if name not in read]
-        inner = [name for name in computed if name in read]
+        inner = [name for name in computed if name in read and name in self.shapes]
         if inner:
             ends.append(self.random.choice(inner))
         return helper.make_model(
