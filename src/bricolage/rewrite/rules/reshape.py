@@ -140,7 +140,15 @@ class TransposeToReshape(Rule):
         return op.Reshape(match["x"], op.integers(_target(match.root)))
 
 
-def _require_view_follows(value: ir.Value) -> None:
+def _require_progress(source: ir.Value, value: ir.Value) -> None:
+    """A view of `source` that is moved behind the operator of `value` meets another one further down; and no view is right
+    before it (two in a row compose, they do not overtake others).
+
+    Raises:
+        Mismatch
+    """
+    before = source.producer()
+    require(before is None or before.op_type not in VIEWS, "another view is right before it")
     while not value.is_graph_output() and len(value.uses()) == 1:
         (reader,) = value.consumers()
         if reader.domain:
@@ -198,7 +206,7 @@ class MoveReshapeBehindFunction(Rule):
             require_constant(match["c"])
             require(scalar(match["c"]), "the constant has more than one element")
         require(rank(match["x"]) > 0, "x has no axes that a constant of shape (1,) would keep")
-        _require_view_follows(match.root)
+        _require_progress(match["x"], match.root)
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         view = match.node("view")

@@ -87,13 +87,15 @@ class ComposeTransposes(Rule):
         return match["x"] if perm == sorted(perm) else op.Transpose(match["x"], perm=perm)
 
 
-def _require_followed(value: ir.Value, perm: Permutation) -> None:
-    """A transpose that is moved behind the operator of `value` meets another one further down, through operators that it
-    can be moved behind too.
+def _require_progress(source: ir.Value, value: ir.Value, perm: Permutation) -> None:
+    """A transpose of `source` that is moved behind the operator of `value` meets another one further down, through operators
+    that it can be moved behind too; and it is the last of its kind (two in a row compose, they do not overtake others).
 
     Raises:
         Mismatch
     """
+    before = source.producer()
+    require(before is None or before.op_type != "Transpose", "another transpose is right before it")
     while not value.is_graph_output() and len(value.uses()) == 1:
         (reader,) = value.consumers()
         if reader.op_type == "Transpose" and not reader.domain:
@@ -155,7 +157,7 @@ class MoveTransposeBehindFunction(Rule):
         ]
 
     def check(self, match: Match) -> None:
-        _require_followed(match.root, _perm(match, "transpose"))
+        _require_progress(match["x"], match.root, _perm(match, "transpose"))
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         node, perm = match.node("function"), _perm(match, "transpose")
@@ -230,7 +232,7 @@ class MoveTransposeBehindConstant(Rule):
         require_constant(match["c"])
         perm = _perm(match, "transpose")
         require(rank(match["c"]) <= len(perm), "the rank of the constant is higher")
-        _require_followed(match.root, perm)
+        _require_progress(match["x"], match.root, perm)
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         perm, constant = _perm(match, "transpose"), match["c"]
