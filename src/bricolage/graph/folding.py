@@ -117,7 +117,8 @@ def evaluate(node: ir.Node, opsets: Mapping[str, int]) -> list[np.ndarray] | Non
         opset_imports=[onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()],
     )
     try:
-        results = ReferenceEvaluator(function).run(None, constants)
+        with np.errstate(all="ignore"):
+            results = ReferenceEvaluator(function).run(None, constants)
     except Exception as error:  # the reference has gaps; an operator that it cannot run simply stays
         _LOG.debug("not folded: %s (%s)", node.name, error)
         return None
