@@ -13,7 +13,20 @@ from bricolage.graph.prepare import infer
 from bricolage.rewrite.catalogue import rules
 from tests.backends.native.random_regions import FLOAT, Region
 
-_UNARY = ("Relu", "Sigmoid", "Tanh", "Erf", "Neg", "Abs", "Softplus", "HardSwish", "LeakyRelu", "Elu", "Identity", "Dropout")
+_UNARY = (
+    "Relu",
+    "Sigmoid",
+    "Tanh",
+    "Erf",
+    "Neg",
+    "Abs",
+    "Softplus",
+    "HardSwish",
+    "LeakyRelu",
+    "Elu",
+    "Identity",
+    "Dropout",
+)
 _STEPS = (
     "function", "function", "binary", "binary", "reshape", "transpose", "slice", "concat", "pad", "reduce", "softmax",
     "matmul", "matmul", "conv", "conv", "conv_transpose", "pool", "nothing", "nothing", "turned", "turned", "viewed",
@@ -120,7 +133,9 @@ class Bait(Region):
         shape = self.shapes[x]
         for _ in range(self.random.randint(1, 3)):
             op_type = self.random.choice(["Add", "Sub", "Mul", "Div"])
-            kept = self.random.choice([(), (1,), (shape[-1],), (shape[1], *[1] * (len(shape) - 2)) if len(shape) > 1 else ()])
+            kept = self.random.choice(
+                [(), (1,), (shape[-1],), (shape[1], *[1] * (len(shape) - 2)) if len(shape) > 1 else ()]
+            )
             constant = self.constant(self.numbers.uniform(0.5, 1.5, kept).astype(np.float32))
             inputs = [constant, x] if op_type != "Div" and self.random.random() < 0.3 else [x, constant]
             x = self.add(op_type, inputs, shape)
@@ -139,7 +154,9 @@ class Bait(Region):
         n, c, *sizes = self.shapes[x]
         around = [0, 0, *[self.random.randint(0, 1) for _ in sizes]]
         x = self.add(
-            "Pad", [x, self.ints(*around, *around)], tuple(s + 2 * p for s, p in zip((n, c, *sizes), around, strict=True))
+            "Pad",
+            [x, self.ints(*around, *around)],
+            tuple(s + 2 * p for s, p in zip((n, c, *sizes), around, strict=True)),
         )
         kernel = [min(3, size) for size in sizes]
         found = tuple(size + 2 * p - k + 1 for size, p, k in zip(sizes, around[2:], kernel, strict=True))

@@ -89,7 +89,10 @@ def test_values_captured_by_a_body_count_as_used() -> None:
         helper.make_node("If", ["c"], ["z"], "if", then_branch=then, else_branch=other),
     ]
     graph = helper.make_graph(
-        nodes, "g", [info("x", 1, [2, 3]), info("c", TensorProto.BOOL, [])], [info("y", 1, [2, 3]), info("z", 1, [3, 2])]
+        nodes,
+        "g",
+        [info("x", 1, [2, 3]), info("c", TensorProto.BOOL, [])],
+        [info("y", 1, [2, 3]), info("z", 1, [3, 2])],
     )
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
     before, after = ir.from_proto(proto), ir.from_proto(proto)
@@ -101,7 +104,9 @@ def test_values_captured_by_a_body_count_as_used() -> None:
 
 def test_roots_that_depend_on_one_another_are_not_merged() -> None:
     rule = named("merge-products")
-    chained = Example("float[2,3] x", "a = MatMul(x, v) b = MatMul(a, w) c = MatMul(x, u) y = Add(b, c)", dict.fromkeys("vwu", (3, 3)))
+    chained = Example(
+        "float[2,3] x", "a = MatMul(x, v) b = MatMul(a, w) c = MatMul(x, u) y = Add(b, c)", dict.fromkeys("vwu", (3, 3))
+    )
     model = chained.model()
     assert apply_once(model, rule) is not None
     check_equal(chained.model(), model)
@@ -139,7 +144,7 @@ def test_operators_of_other_domains_stay() -> None:
     assert kinds(model) == ["Transpose", "Odd", "Transpose", "Identity"]
 
 
-class _Turn(Rule):
+class Turn(Rule):
     """Relu(x) = Abs(Relu(x)) without end"""
 
     family: ClassVar[str] = "wrong"
@@ -155,4 +160,4 @@ class _Turn(Rule):
 def test_rules_that_undo_each_other_are_stopped() -> None:
     model = Example("float[2,3] x", "y = Relu(x)").model()
     with pytest.raises(EndlessRewriting, match="turn"):
-        rewrite(model, [_Turn()])
+        rewrite(model, [Turn()])

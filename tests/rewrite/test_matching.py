@@ -55,7 +55,9 @@ def test_optional_inputs() -> None:
 
 
 def test_weights_and_numbers() -> None:
-    model = Example("float[2] x, float[2] z", "t = Mul(x, h) u = Mul(t, v) y = Mul(u, z)", {"h": [0.5], "v": [0.5, 0.5]}).model()
+    model = Example(
+        "float[2] x, float[2] z", "t = Mul(x, h) u = Mul(t, v) y = Mul(u, z)", {"h": [0.5], "v": [0.5, 0.5]}
+    ).model()
     assert len(matches(model, op.Mul(x, Weight("w")))) == 2
     assert names(matches(model, op.Mul(x, Number(0.5)))) == [{"x": "x"}]
     assert not matches(model, op.Mul(x, Number(0.25)))

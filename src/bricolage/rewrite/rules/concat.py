@@ -340,9 +340,7 @@ class JoinSlices(Rule):
             ranges = _ranges(cut)
             require(set(ranges) == {axis}, "other axes are sliced too")
             spans.append(ranges[axis])
-        require(
-            all(a[1] == b[0] for a, b in pairwise(spans)), "the slices do not follow one another"
-        )
+        require(all(a[1] == b[0] for a, b in pairwise(spans)), "the slices do not follow one another")
         (source,) = sources
         assert source is not None
         return _slice(op, source, {axis: (spans[0][0], spans[-1][1])})
