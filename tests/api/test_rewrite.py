@@ -11,7 +11,7 @@ import onnx_ir as ir
 import pytest
 
 from bricolage.api import rewrite as api
-from bricolage.api.rewrite import rewrite
+from bricolage.api.rewrite import rewrite, why
 from bricolage.errors import UnboundDimension, UnknownDimension, UnknownFamily, WrongRewrite
 from bricolage.graph.extract import write_whole
 from bricolage.rewrite.catalogue import chosen
@@ -21,8 +21,8 @@ from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
 NET = Example(
     "float[N,3,8,8] x",
-    "c = Conv<pads=[1,1,1,1]>(x, w) n = BatchNormalization(c, s, b, m, v) r = Relu(n) d = Dropout(r) t = Transpose<perm=[0,2,3,1]>(d)"
-    " u = Transpose<perm=[0,3,1,2]>(t) p = GlobalAveragePool(u) f = Flatten(p) g = MatMul(f, q) y = Add(g, z)",
+    "c = Conv<pads=[1,1,1,1]>(x, w) n = BatchNormalization(c, s, b, m, v) r = Relu(n) d = Dropout(r)"
+    " t = Transpose<perm=[0,2,3,1]>(d) u = Transpose<perm=[0,3,1,2]>(t) p = GlobalAveragePool(u) f = Flatten(p) g = MatMul(f, q) y = Add(g, z)",
     {"w": (4, 3, 3, 3), "s": (4,), "b": (4,), "m": (4,), "v": (4,), "q": (4, 5), "z": (5,)},
 )
 RULES = [
@@ -103,3 +103,10 @@ def test_large_weights_lie_beside_the_model(tmp_path: Path, monkeypatch: pytest.
     write_whole(rewrite(NET.model()).model, tmp_path / "large.onnx")
     assert (tmp_path / "large.onnx.data").stat().st_size >= 4 * 3 * 9 * 4
     onnx.checker.check_model(str(tmp_path / "large.onnx"))
+
+
+def test_why_a_rule_does_not_apply() -> None:
+    (refusal,) = why(NET.model(), "recognise-gelu")
+    assert "needs opset 20, the model has 18" in refusal.reason
+    refusals = {refusal.operator.split()[0]: refusal.reason for refusal in why(NET.model(), "scale-before-linear")}
+    assert set(refusals) == {"Conv", "MatMul"} and "not computed by Div|Mul" in refusals["MatMul"]

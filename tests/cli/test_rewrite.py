@@ -14,6 +14,8 @@ from bricolage.cli.main import app
 from bricolage.rewrite.catalogue import FAMILIES, rules
 from bricolage.rewrite.rule import Example
 
+DOCS = Path(__file__).parents[2] / "docs"
+
 MODEL = Example("float[batch,3] x", "t = Transpose(x) u = Relu(t) v = Transpose(u) y = Mul(v, c)", {"c": 1.0})
 
 
@@ -64,3 +66,14 @@ def test_rules_are_listed_by_family() -> None:
     found = json.loads(out)
     assert list(found) == ["transpose"]
     assert {"name", "equation", "conditions", "since_opset", "exploring"} == set(found["transpose"][0])
+
+
+def test_the_page_of_rules_is_up_to_date() -> None:
+    _, out, _ = run("rules", "list", "--markdown")
+    assert out == (DOCS / "rules.md").read_text(), "make it again: bricolage rules list --markdown > docs/rules.md"
+
+
+def test_why_a_rule_does_not_apply(source: Path) -> None:
+    code, out, _ = run("rules", "why", "compose-transposes", source)
+    assert code == 0 and "'u' is not computed by Transpose" in out
+    assert run("rules", "why", "nonsense", source)[0] == 2

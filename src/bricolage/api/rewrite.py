@@ -16,8 +16,8 @@ from bricolage.graph.prepare import prepare, simplify, symbolic_dimensions
 from bricolage.graph.work import flops, moved
 from bricolage.options import BOUNDS
 from bricolage.rewrite import apply
-from bricolage.rewrite.apply import Application
-from bricolage.rewrite.catalogue import chosen
+from bricolage.rewrite.apply import Application, Refusal
+from bricolage.rewrite.catalogue import chosen, named
 from bricolage.rewrite.rule import Rule
 from bricolage.verify.compare import acceptance_bound, relative_error
 from bricolage.verify.inputs import Sample, choose
@@ -109,6 +109,18 @@ def rewrite(
         error,
         check.bound,
     )
+
+
+def why(source: Any, rule: str, *, example_inputs: Any = None) -> list[Refusal]:
+    """For every operator of the model at which the rule could start and does not: what stands in the way.
+
+    Raises:
+        UnknownFamily: there is no such rule.
+        UsageError: the model is not usable.
+    """
+    model = to_model(source, example_inputs=example_inputs)
+    simplify(model)
+    return apply.refusals(model, named(rule))
 
 
 def _apply(original: ir.Model, rules: Sequence[Rule], limit: int | None) -> tuple[ir.Model, list[Application]]:

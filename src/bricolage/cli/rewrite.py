@@ -75,7 +75,11 @@ def _sizes(words: list[str] | None) -> dict[str, int]:
 
 @rules.command("list")
 @guarded
-def list_rules(only: Only = None, as_json: a.Json = False) -> None:
+def list_rules(
+    only: Only = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the page of the documentation.")] = False,
+    as_json: a.Json = False,
+) -> None:
     """Every rule by family: its equation, and the conditions under which it holds."""
     from bricolage.cli import output
     from bricolage.report import rewriting
@@ -84,5 +88,34 @@ def list_rules(only: Only = None, as_json: a.Json = False) -> None:
     families = {family: found for family, found in by_family(chosen(only or ())).items() if found}
     if as_json:
         output.show_json(rewriting.rules_json(families))
+    elif markdown:
+        print(rewriting.rules_markdown(families), end="")
     else:
         output.show(rewriting.rules(families))
+
+
+@rules.command("why")
+@guarded
+def why_not(
+    rule: Annotated[str, typer.Argument(metavar="RULE", help="Name of a rule.", show_default=False)],
+    model: a.Model,
+    as_json: a.Json = False,
+) -> None:
+    """Say, for each operator of MODEL at which RULE could start and does not apply, what stands in the way."""
+    from bricolage.cli import output
+
+    if not model.exists():
+        raise errors.MissingFile(path=model)
+    with output.stdout_kept():
+        from bricolage.api.rewrite import why
+
+        found = why(model, rule)
+    if as_json:
+        output.show_json([{"operator": refusal.operator, "reason": refusal.reason} for refusal in found])
+    elif found:
+        from bricolage.report.tables import plain_table
+
+        rows = [[refusal.operator, refusal.reason] for refusal in found]
+        output.show(plain_table([("Operator", "fold"), ("Why not", "fold")], rows))
+    else:
+        output.show("there is no operator at which it could start and does not apply")

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from bricolage.api.rewrite import Amount, Rewritten
     from bricolage.rewrite.rule import Rule
 
+_COMMON_OPSET = 18  # loading brings models to it at least
+
 
 def result(found: Rewritten) -> RenderableType:
     """Before and after, the rules applied, and the check."""
@@ -63,6 +65,26 @@ def rules(families: Mapping[str, Sequence[Rule]]) -> RenderableType:
             rows.append([plain(rule.name + (" (exploring)" if rule.exploring else "")), text])
         parts += [plain_table([("Rule", "left"), ("Equation and conditions", "fold")], rows, title=family), Text("")]
     return Group(*parts)
+
+
+def rules_markdown(families: Mapping[str, Sequence[Rule]]) -> str:
+    """The page `docs/rules.md`."""
+    lines = [
+        "# Rules",
+        "",
+        "Made by `bricolage rules list --markdown`; see [rewriting.md](rewriting.md) for what a rule is. *Exploring* rules",
+        "are for searches; `bricolage rewrite` leaves them out.",
+    ]
+    for family, members in families.items():
+        lines += ["", f"## {family}", ""]
+        for rule in members:
+            notes = [f"from opset {rule.since}"] if rule.since > _COMMON_OPSET else []
+            notes += ["exploring"] if rule.exploring else []
+            noted = f" ({', '.join(notes)})" if notes else ""
+            lines.append(f"* **{rule.name}**{noted}: {rule.equation}")
+            if rule.conditions:
+                lines.append(f"  <br>{rule.conditions}")
+    return "\n".join(lines) + "\n"
 
 
 def rules_json(families: Mapping[str, Sequence[Rule]]) -> dict[str, Any]:

@@ -210,6 +210,8 @@ class _Driver:
         )
 
     def refusals(self, rule: Rule) -> list[Refusal]:
+        if rule.since > self._opset:
+            return [Refusal("the model", f"the rule needs opset {rule.since}, the model has {self._opset}")]
         found: list[Refusal] = []
         for node in self._model.graph.all_nodes():
             reasons: list[tuple[int, str]] = []
