@@ -14,9 +14,10 @@ import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from bricolage.errors import EndlessRewriting
+from bricolage.graph.folding import fold
 from bricolage.rewrite import edit
 from bricolage.rewrite.builder import Builder, Names
-from bricolage.rewrite.gain import cost
+from bricolage.rewrite.gain import compare
 from bricolage.rewrite.matching import Match, Matcher
 from bricolage.rewrite.pattern import Op
 from bricolage.rewrite.rule import Mismatch, Rule, Scan
@@ -106,6 +107,8 @@ class _Driver:
                 self._rewrite(node)
                 if len(self.applications) > most:
                     raise EndlessRewriting(count=most, rule=self.applications[-1].rule)
+            if self._fold and done < len(self.applications):
+                fold(self._model)  # a rule may have put a constant where something was computed
 
     @property
     def _stopped(self) -> bool:
@@ -186,7 +189,7 @@ class _Driver:
         ):
             raise Mismatch("one of the roots depends on another")
         gone = edit.lost(pairs)
-        before, after = cost(gone, self._opset), cost(builder.nodes, self._opset)
+        before, after = compare(gone, builder.nodes, self._opset)
         if not (self._always or after < before or (rule.enabling and after <= before)):
             raise Mismatch(f"no gain: {before} would become {after}")
         if dry:

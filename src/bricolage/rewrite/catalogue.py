@@ -16,12 +16,14 @@ FAMILIES = (
     "reshape",
     "concat",
     "folding",
+    "scaling",
+    "product",
     "activation",
     "normalization",
     "algebra",
     "merging",
 )
-"""One module of `bricolage.rewrite.rules` each, in the order in which their rules are tried."""
+"""A module of `bricolage.rewrite.rules` each, in the order in which their rules are tried."""
 
 
 @cache

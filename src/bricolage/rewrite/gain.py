@@ -2,7 +2,7 @@
 
 A simplifying rule is applied where what it removes costs more than what it adds, and nothing about it costs more:
 contractions (their number and their FLOPs), bytes moved and operators each do not grow, and one of them shrinks. All are
-natural numbers that never grow, so rewriting comes to an end. What a rule computes from constants counts nothing, since
+natural numbers, so rewriting comes to an end. What a rule computes from constants counts nothing, since
 it is folded. Other FLOPs are left out: element-wise work is bound by memory, and the bytes say it better (a
 LayerNormalization counts 8 operations an element, its nine operators together 7).
 """
@@ -10,7 +10,7 @@ LayerNormalization counts 8 operations an element, its nine operators together 7
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -51,17 +51,34 @@ class Cost:
         return self <= other and self != other
 
 
-def cost(nodes: Iterable[ir.Node], opset: int) -> Cost:
-    """The cost of operators. Symbolic dimensions count with a size of their own; a value of unknown rank counts no bytes."""
+def compare(gone: Sequence[ir.Node], new: Sequence[ir.Node], opset: int) -> tuple[Cost, Cost]:
+    """The costs of what a rewrite removes and of what it adds.
+
+    Symbolic dimensions count with a size of their own; where the new side has others than the old (a flattened dimension
+    against its factors), bytes cannot be compared and are left out of both.
+    """
+    comparable = _symbols(new) <= _symbols(gone) and "?" not in _symbols(gone)
+    return _cost(gone, opset, comparable), _cost(new, opset, comparable)
+
+
+def _cost(nodes: Sequence[ir.Node], opset: int, with_bytes: bool) -> Cost:
     total = Cost(0, 0, 0, 0)
     for node in nodes:
         contraction = node.op_type in ANCHORS
         work = flops(Operator(0, node, opset)) if contraction else 0
-        moved = 0
-        if node.op_type not in VIEWS:
-            moved = sum(map(_bytes, dict.fromkeys(v for v in (*node.inputs, *node.outputs) if v is not None)))
+        moved = sum(map(_bytes, _values(node))) if with_bytes and node.op_type not in VIEWS else 0
         total += Cost(int(contraction), work, moved, 1)
     return total
+
+
+def _values(node: ir.Node) -> list[ir.Value]:
+    return list(dict.fromkeys(value for value in (*node.inputs, *node.outputs) if value is not None))
+
+
+def _symbols(nodes: Sequence[ir.Node]) -> set[str]:
+    """Names of the symbolic dimensions of what nodes read and write; views move nothing, so that theirs do not matter."""
+    shapes = [describe(value).shape for node in nodes if node.op_type not in VIEWS for value in _values(node)]
+    return {d for shape in shapes for d in (("?",) if shape is None else shape) if isinstance(d, str)}
 
 
 def _bytes(value: ir.Value) -> int:

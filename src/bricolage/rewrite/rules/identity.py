@@ -81,6 +81,27 @@ class RemoveCast(_Nothing):
         require(describe(match["x"]).dtype == describe(match.root).dtype, "the type changes")
 
 
+class CastToKnownType(Rule):
+    """CastLike(x, z) = Cast(x, type of z), or x where it has that type"""
+
+    family = "identity"
+    since = 15
+    examples = (
+        Example("float[2,3] x, float16 z", "t = CastLike(x, z) y = Cast<to=1>(t)"),
+        Example("float[2,3] x, float z", "t = CastLike(x, z) y = Relu(t)"),
+        Example("float[2,3] x", "t = CastLike(c, x) y = Add(x, t)", {"c": 2}),
+    )
+
+    def patterns(self) -> list[Op]:
+        return [op.CastLike(x, Any("z"))]
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        wanted = describe(match["z"]).dtype
+        require(wanted is not None, "the type is not known")
+        assert wanted is not None
+        return match["x"] if describe(match["x"]).dtype == wanted else op.Cast(match["x"], to=int(wanted))
+
+
 class ComposeCasts(Rule):
     """Cast(Cast(x, A), B) = Cast(x, B)
 

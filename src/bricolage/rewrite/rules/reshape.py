@@ -5,7 +5,6 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from bricolage.graph.folding import is_known
-from bricolage.graph.graph import Dimension
 from bricolage.rewrite.elementwise import BINARY, UNARY
 from bricolage.rewrite.facts import (
     axes,
@@ -38,17 +37,21 @@ def _root_view(source: Op | Either | Any, name: str) -> Op:
     return op.one_of(*VIEWS)(source, Any(f"{name} operand", optional=True), name=name)
 
 
-def _target(value: ir.Value) -> list[int]:
-    """Operand of a Reshape to the shape of `value`.
+def _target(source: ir.Value, value: ir.Value) -> list[int]:
+    """Operand of a Reshape of `source` to the shape of `value`: a size, 0 for a symbolic dimension that `source` has at the
+    same place, or -1 for one that is left.
 
     Raises:
-        Mismatch: several dimensions are symbolic, or one is zero.
+        Mismatch: more than one symbolic dimension is left, or one is zero.
     """
-    wanted: tuple[Dimension, ...] = shape(value)
-    open_ones = [dimension for dimension in wanted if not isinstance(dimension, int)]
-    require(len(open_ones) < 2, "several dimensions of the result are not known")
+    wanted, own = shape(value), shape(source)
     require(0 not in wanted, "a dimension of the result is zero")
-    return [dimension if isinstance(dimension, int) else -1 for dimension in wanted]
+    found = [
+        d if isinstance(d, int) else 0 if d != "?" and i < len(own) and own[i] == d else -1
+        for i, d in enumerate(wanted)
+    ]
+    require(found.count(-1) < 2, "several dimensions of the result are not known")
+    return found
 
 
 class RemoveReshape(Rule):
@@ -81,7 +84,7 @@ class RemoveReshape(Rule):
 class ComposeReshapes(Rule):
     """view(view(x)) = Reshape(x), or x where it has the shape of the result
 
-    where at most one dimension of the result is symbolic, and none is zero.
+    where at most one dimension of the result is symbolic and not that of x at the same place, and none is zero.
     """
 
     family = "reshape"
@@ -105,14 +108,93 @@ class ComposeReshapes(Rule):
     def rewrite(self, op: Operators, match: Match) -> Result:
         if shape(match["x"]) == shape(match.root) and "?" not in shape(match.root):
             return match["x"]
-        return op.Reshape(match["x"], op.integers(_target(match.root)))
+        return op.Reshape(match["x"], op.integers(_target(match["x"], match.root)))
+
+
+class FixReshape(Rule):
+    """Reshape(x, s) = Reshape(x, c)
+
+    for s that is computed, where shape inference knows the result: every dimension is a size or that of x at the same
+    place, but for one at most, and none is zero. What computed s is then unused.
+    """
+
+    family = "reshape"
+    examples = (
+        Example(
+            "float[N,M,6] x",
+            "h = Shape(x) n = Gather(h, zero) m = Gather(h, one) p = Unsqueeze(n, zeros) q = Unsqueeze(m, zeros)"
+            " s = Concat<axis=0>(p, q, r) y = Reshape(x, s)",
+            {"zero": 0, "one": 1, "zeros": [0], "r": [2, 3]},
+        ),
+        Example(
+            "float[N,2,6] x",
+            "h = Shape<start=0, end=1>(x) s = Concat<axis=0>(h, r) y = Reshape(x, s)",
+            {"r": [12]},
+        ),
+    )
+    counterexamples = (
+        Example("float[2,6] x, int64[2] s", "y = Reshape(x, s)", why="several dimensions"),
+        Example("float[2,6] x", "y = Reshape(x, s)", {"s": [3, 4]}, why="a constant already"),
+    )
+
+    def patterns(self) -> list[Op]:
+        return [op.Reshape(x, Any("s"))]
+
+    def check(self, match: Match) -> None:
+        require(not is_known(match["s"]), "the shape is a constant already")
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        return op.Reshape(match["x"], op.integers(_target(match["x"], match.root)))
+
+
+class ViewAroundSoftmax(Rule):
+    """view(Softmax(view(x))) = Softmax(x), and LogSoftmax
+
+    along the last axis, which the views keep, where the result has the shape of x.
+    """
+
+    family = "reshape"
+    examples = (
+        Example("float[2,3,4] x", "f = Flatten<axis=2>(x) t = Softmax(f) y = Reshape(t, s)", {"s": [2, 3, 4]}),
+        Example("float[N,M,K] x", "s = Shape(x) f = Flatten<axis=2>(x) t = LogSoftmax<axis=1>(f) y = Reshape(t, s)"),
+    )
+    counterexamples = (
+        Example(
+            "float[2,3,4] x",
+            "f = Flatten<axis=1>(x) t = Softmax(f) y = Reshape(t, s)",
+            {"s": [2, 3, 4]},
+            why="last axis",
+        ),
+        Example(
+            "float[2,3,4] x",
+            "f = Flatten<axis=2>(x) t = Softmax<axis=0>(f) y = Reshape(t, s)",
+            {"s": [2, 3, 4]},
+            why="along",
+        ),
+        Example(
+            "float[2,3,4] x", "f = Flatten<axis=2>(x) t = Softmax(f) y = Reshape(t, s)", {"s": [3, 2, 4]}, why="has not"
+        ),
+    )
+
+    def patterns(self) -> list[Op]:
+        return [_root_view(op.one_of("Softmax", "LogSoftmax")(_view(x, "inner"), name="softmax"), "outer")]
+
+    def check(self, match: Match) -> None:
+        own, middle = shape(match["x"]), shape(match.node("inner").outputs[0])
+        require(bool(own and middle) and own[-1] == middle[-1] != "?", "the last axis changes")
+        axis = normalised([integer(match.node("softmax"), "axis", -1)], len(middle))
+        require(axis == (len(middle) - 1,), "it is not along the last axis")
+        require_shape(match.root, match["x"])
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        return op.copy(match.node("softmax"), match["x"], axis=-1)
 
 
 class TransposeToReshape(Rule):
     """Transpose(x) = Reshape(x)
 
-    where only axes of size 1 move past others, at most one dimension is symbolic, and no transpose is next to it (which
-    would cancel better).
+    where only axes of size 1 move past others, at most one symbolic dimension changes its place, and no transpose is next
+    to it (which would cancel better).
     """
 
     family = "reshape"
@@ -122,7 +204,7 @@ class TransposeToReshape(Rule):
     )
     counterexamples = (
         Example("float[2,1,3] x", "t = Transpose<perm=[2,1,0]>(x) y = Relu(t)", why="larger"),
-        Example("float[N,1,M] x", "t = Transpose<perm=[0,2,1]>(x) y = Relu(t)", why="several"),
+        Example("float[1,N,M] x", "t = Transpose<perm=[1,2,0]>(x) y = Relu(t)", why="several"),
         Example("float[2,1,3] x", "t = Transpose<perm=[0,2,1]>(x) y = Transpose(t)", why="next to it"),
     )
 
@@ -137,7 +219,7 @@ class TransposeToReshape(Rule):
         require(all(n is None or n.op_type != "Transpose" for n in around), "another transpose is next to it")
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        return op.Reshape(match["x"], op.integers(_target(match.root)))
+        return op.Reshape(match["x"], op.integers(_target(match["x"], match.root)))
 
 
 def _require_progress(source: ir.Value, value: ir.Value) -> None:
