@@ -22,7 +22,8 @@ from bricolage.rewrite.rule import Example, Operators, Result, Rule
 NET = Example(
     "float[N,3,8,8] x",
     "c = Conv<pads=[1,1,1,1]>(x, w) n = BatchNormalization(c, s, b, m, v) r = Relu(n) d = Dropout(r)"
-    " t = Transpose<perm=[0,2,3,1]>(d) u = Transpose<perm=[0,3,1,2]>(t) p = GlobalAveragePool(u) f = Flatten(p) g = MatMul(f, q) y = Add(g, z)",
+    " t = Transpose<perm=[0,2,3,1]>(d) u = Transpose<perm=[0,3,1,2]>(t)"
+    " p = GlobalAveragePool(u) f = Flatten(p) g = MatMul(f, q) y = Add(g, z)",
     {"w": (4, 3, 3, 3), "s": (4,), "b": (4,), "m": (4,), "v": (4,), "q": (4, 5), "z": (5,)},
 )
 RULES = [

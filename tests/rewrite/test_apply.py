@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
@@ -123,6 +124,22 @@ def test_overflowing_constants_are_not_merged() -> None:
     model = Example("float[3] x", "t = Mul(x, c) y = Mul(t, d)", {"c": 1e30, "d": 1e30}).model()
     assert not rewrite(model, rules())
     assert "not finite" in refusals(model, named("merge-constant-factors"))[-1].reason
+
+
+def test_types_are_never_mixed() -> None:
+    """A BatchNormalization may have parameters of another type than its input, a Conv may not."""
+    text = (
+        '<ir_version: 8, opset_import: ["": 18]> g (float16[1,3,5] x, float16[4,3,3] w, float[4] s) => (float16[1,4,3] y)'
+        " { t = Conv(x, w) y = BatchNormalization(t, s, s, s, s) }"
+    )
+    proto = onnx.parser.parse_model(text)
+    for name, dtype, shape in (("w", np.float16, (4, 3, 3)), ("s", np.float32, (4,))):
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(shape, dtype), name))
+    del proto.graph.input[1:]
+    model = ir.from_proto(proto)
+    infer(model)
+    assert not rewrite(model, rules())
+    assert "would mix" in refusals(model, named("batch-normalization-into-linear"))[0].reason
 
 
 def test_duplicate_names_of_operators_do_no_harm() -> None:

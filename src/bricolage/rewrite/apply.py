@@ -138,8 +138,6 @@ class _Driver:
             for match in self._matcher.matches(roots, node):
                 if self._attempt(rule, match) is None:
                     return
-                if node.graph is None:
-                    return
 
     def _attempt(self, rule: Rule, match: Match, *, dry: bool = False) -> str | None:
         """Applies a rule to a match; the reason where it does not. A `dry` attempt changes nothing."""

@@ -120,6 +120,7 @@ class Builder:
 
     def _infer(self, node: ir.Node) -> None:
         schema = onnx.defs.get_schema(node.op_type, self._opsets[""], "")
+        _check_types(node, schema)
         given = [value for value in node.inputs if value is not None]
         types = {value.name: _type(value) for value in given}
         data = {
@@ -166,6 +167,20 @@ def detach(node: ir.Node) -> None:
         for body in bodies:
             for inner in body:
                 detach(inner)
+
+
+def _check_types(node: ir.Node, schema: onnx.defs.OpSchema) -> None:
+    """Inputs that share a type variable have one type; inference does not look at that.
+
+    Raises:
+        Mismatch
+    """
+    found: dict[str, ir.DataType] = {}
+    for index, value in enumerate(node.inputs):
+        formal = schema.inputs[min(index, len(schema.inputs) - 1)]
+        dtype = describe(value).dtype if value is not None else None
+        if dtype is not None and found.setdefault(formal.type_str, dtype) != dtype and formal.is_homogeneous:
+            raise Mismatch(f"{node.op_type} would mix {found[formal.type_str]} and {dtype}")
 
 
 def _type(value: ir.Value) -> onnx.TypeProto:

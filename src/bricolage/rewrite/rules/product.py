@@ -13,7 +13,7 @@ a, b, c, x = Any("a"), Any("b"), Any("c"), Any("x")
 class SumIntoGemm(Rule):
     """MatMul(x, z) + c = Gemm(x, z, c), Gemm(x, z) + c = Gemm(x, z, c)
 
-    for matrices x and z, and c that broadcasts to the shape of the product.
+    for matrices x and z of floating-point numbers, and c that broadcasts to the shape of the product.
     """
 
     family = "product"
@@ -23,6 +23,7 @@ class SumIntoGemm(Rule):
         Example("float[2,3] x, float[4,3] z, float[2,1] c", "t = Gemm<transB=1,alpha=2.0>(x, z) y = Add(t, c)"),
     )
     counterexamples = (
+        Example("int32[2,3] x, int32[3,4] z, int32[4] c", "t = MatMul(x, z) y = Add(t, c)", why="floating-point"),
         Example("float[5,2,3] x, float[3,4] z, float[4] c", "t = MatMul(x, z) y = Add(t, c)", why="no matrices"),
         Example(
             "float[2,3] x, float[3,4] z, float[5,2,4] c", "t = MatMul(x, z) y = Add(t, c)", why="has not the shape"
@@ -39,6 +40,7 @@ class SumIntoGemm(Rule):
 
     def check(self, match: Match) -> None:
         product = match.node("product").outputs[0]
+        floating(product)
         require(rank(match["x"]) == rank(match["z"]) == 2, "x and z are no matrices")
         require_shape(match.root, product)
         require(broadcast(match["c"], product) == shape(product), "c does not broadcast to the product")

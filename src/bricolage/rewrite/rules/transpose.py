@@ -10,6 +10,7 @@ from bricolage.graph.folding import is_known
 from bricolage.rewrite.elementwise import BINARY, UNARY
 from bricolage.rewrite.facts import (
     axes,
+    floating,
     integer,
     normalised,
     permutation,
@@ -313,7 +314,7 @@ class TransposeIntoGemm(Rule):
 class TransposeIntoMatrixProduct(Rule):
     """MatMul(xᵀ, z) = Gemm(x, z, transA), MatMul(x, zᵀ) = Gemm(x, z, transB)
 
-    where both are matrices.
+    where both are matrices of floating-point numbers.
     """
 
     family = "transpose"
@@ -322,6 +323,7 @@ class TransposeIntoMatrixProduct(Rule):
         Example("float[2,3] x, float[4,3] z", "t = Transpose<perm=[1,0]>(z) y = MatMul(x, t)"),
     )
     counterexamples = (
+        Example("int32[3,2] x, int32[3,4] z", "t = Transpose(x) y = MatMul(t, z)", why="floating-point"),
         Example(
             "float[2,3,4] x, float[3,5] z", "t = Transpose<perm=[0,2,1]>(x) y = MatMul(t, z)", why="not both matrices"
         ),
@@ -332,6 +334,7 @@ class TransposeIntoMatrixProduct(Rule):
         return [op.MatMul(op.Transpose(x, name="left"), z), op.MatMul(x, op.Transpose(z, name="right"))]
 
     def check(self, match: Match) -> None:
+        floating(match.root)
         require(rank(match["x"]) == rank(match["z"]) == 2, "they are not both matrices")
 
     def rewrite(self, op: Operators, match: Match) -> Result:
