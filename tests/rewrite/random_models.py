@@ -47,11 +47,12 @@ class Bait(Region):
         rule = self.random.choice(rules())
         model = ir.to_proto(self.random.choice(rule.examples).model())
         floats = all(value.type.tensor_type.elem_type == FLOAT for value in (*model.graph.input, *model.graph.output))
-        if not floats or model.opset_import[0].version > self.opset:
+        symbolic = any(d.dim_param for value in model.graph.input for d in value.type.tensor_type.shape.dim)
+        if not floats or symbolic or model.opset_import[0].version > self.opset:
             return
         names: dict[str, str] = {"": ""}
         for value in model.graph.input:
-            shape = tuple(d.dim_value or 3 for d in value.type.tensor_type.shape.dim)
+            shape = tuple(d.dim_value for d in value.type.tensor_type.shape.dim)
             fitting = [name for name, own in self.shapes.items() if own == shape]
             names[value.name] = self.random.choice(fitting) if fitting else self.input(shape)
         for weight in model.graph.initializer:
@@ -62,7 +63,7 @@ class Bait(Region):
                 names[name] = f"p{len(self.nodes)}.{name}"
                 kind = inferred.get(name)
                 if kind is not None and kind.elem_type == FLOAT:
-                    self.shapes[names[name]] = tuple(d.dim_value or 3 for d in kind.shape.dim)
+                    self.shapes[names[name]] = tuple(d.dim_value for d in kind.shape.dim)
             copy = onnx.NodeProto()
             copy.CopyFrom(node)
             copy.input[:], copy.output[:] = [names[n] for n in node.input], [names[n] for n in node.output]
