@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+import onnx_ir as ir
 import pytest
 
+from bricolage.graph.prepare import prepare, symbolic_dimensions
 from bricolage.rewrite.apply import apply_once, refusals, rewrite
 from bricolage.rewrite.catalogue import rules
 from bricolage.rewrite.rule import Example, Rule, Scan
+from bricolage.verify.compare import relative_error
+from bricolage.verify.inputs import generate
 from tests.rewrite.checking import check_equal
 
 CASES = [(rule, i) for rule in rules() for i in range(len(rule.examples))]
@@ -53,3 +60,25 @@ def test_every_rule_states_its_equation_and_has_examples(rule: Rule) -> None:
     assert all(isinstance(example, Example) for example in (*rule.examples, *rule.counterexamples))
     if rule.conditions and not isinstance(rule, Scan):
         assert rule.counterexamples, "a rule with conditions shows where they do not hold"
+
+
+@pytest.mark.parametrize(("rule", "index"), CASES, ids=label)
+def test_onnxruntime_runs_what_rules_make(rule: Rule, index: int) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    before, after = (rule.examples[index].model() for _ in range(2))
+    apply_once(after, rule)
+    inputs = generate(prepare(before, dict.fromkeys(symbolic_dimensions(before), 3)).model)
+    try:
+        expected = _run(onnxruntime, before, inputs)
+    except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented as error:
+        pytest.skip(f"onnxruntime lacks the original: {error}")
+    error = relative_error(_run(onnxruntime, after, inputs), expected)
+    assert error <= 1e-4
+
+
+def _run(onnxruntime: Any, model: ir.Model, inputs: Mapping[str, Any]) -> list[Any]:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(ir.to_proto(model).SerializeToString(), options)
+    return list(session.run(None, dict(inputs)))

@@ -256,8 +256,8 @@ class RecogniseAttention(Rule):
     """MatMul(Softmax(MatMul(q, k) · c + mask), v) = Attention(q, kᵀ, v, mask, scale=c)
 
     for q, k, v of rank 4 with equal batches and heads, the softmax along the last axis, c a positive constant of one
-    element (1 where there is none, or its reciprocal after /), and a mask (or none) that broadcasts to the scores; q of at
-    most single precision; from opset 23.
+    element (1 where there is none, or its reciprocal after /), and a mask (or none) that broadcasts to the scores, whose
+    last two sizes are fixed where the mask has others; q of at most single precision; from opset 23.
     """
 
     family = "normalization"
@@ -265,6 +265,7 @@ class RecogniseAttention(Rule):
     examples = (
         Example(_QKV, _PLAIN, opset=23),
         Example(f"{_QKV}, float[2,1,1,6] m", _SCALED, {"f": 0.5}, opset=23),
+        Example(f"{_QKV}, float[5,6] m", _SCALED, {"f": 0.5}, opset=23),
         Example(_QKV, _DIVIDED, {"f": 2.0}, opset=23),
     )
     counterexamples = (
@@ -274,6 +275,13 @@ class RecogniseAttention(Rule):
         Example("float[3,5,4] q, float[3,4,6] k, float[3,6,7] v", _PLAIN, opset=23, why="rank 4"),
         Example("float[2,3,5,4] q, float[2,1,4,6] k, float[2,3,6,7] v", _PLAIN, opset=23, why="batches and heads"),
         Example(f"{_QKV}, float[4,1,2,3,1,6] m", _SCALED, {"f": 0.5}, opset=23, why="rank"),
+        Example(
+            "float[2,3,N,4] q, float[2,3,4,6] k, float[2,3,6,7] v, float[2,1,1,6] m",
+            _SCALED,
+            {"f": 0.5},
+            opset=23,
+            why="not known",
+        ),
         Example(_QKV, _PLAIN, opset=22),
     )
 
@@ -313,7 +321,12 @@ class RecogniseAttention(Rule):
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         mask = match["mask"] if "masked" in match.nodes else None
-        if mask is not None and rank(mask) < 4:
-            mask = op.Unsqueeze(mask, op.integers(list(range(4 - rank(mask)))))
+        if mask is not None:
+            if rank(mask) < 4:
+                mask = op.Unsqueeze(mask, op.integers(list(range(4 - rank(mask)))))
+            scores = shape(match.node("masked").outputs[0])
+            if shape(mask)[2:] != scores[2:]:  # runtimes broadcast a mask over batches and heads only
+                rows, columns = sizes(match.node("masked").outputs[0])[2:]
+                mask = op.Expand(mask, op.integers([1, 1, rows, columns]))
         key = op.Transpose(match["k"], perm=[0, 1, 3, 2])
         return op.Attention(match["q"], key, match["v"], mask, scale=self._scale(match))
