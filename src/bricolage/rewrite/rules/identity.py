@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from bricolage.graph.folding import RANDOM, known
+from bricolage.graph.folding import RANDOM, is_known, known
 from bricolage.graph.graph import describe
 from bricolage.rewrite.facts import (
     integers,
@@ -20,6 +20,7 @@ from bricolage.rewrite.pattern import Any, Op, Weight, op
 from bricolage.rewrite.rule import Example, Operators, Result, Rule, Scan
 
 x = Any("x")
+_SMALL = 1024  # bytes of a constant that is compared by value
 
 
 class _Nothing(Rule):
@@ -426,6 +427,7 @@ class CommonSubexpression(Scan):
     family = "identity"
     examples = (
         Example("float[2,3] x", "a = Tanh(x) b = Tanh(x) y = Add(a, b)"),
+        Example("float[2,3] x", "a = Unsqueeze(x, p) b = Unsqueeze(x, q) y = Add(a, b)", {"p": [0], "q": [0]}),
         Example(
             "float[2,4] x",
             "a, b = Split<axis=1, num_outputs=2>(x) c, d = Split<axis=1, num_outputs=2>(x) y = Add(a, d)",
@@ -462,4 +464,12 @@ def _key(node: ir.Node) -> object | None:
             value = tuple(map(str, value))
         attributes.append((name, attribute.type, value))
     present = tuple(bool(value.name) for value in node.outputs)
-    return (node.domain, node.op_type, node.overload, tuple(map(id, node.inputs)), present, *attributes)
+    return (node.domain, node.op_type, node.overload, tuple(map(_operand, node.inputs)), present, *attributes)
+
+
+def _operand(value: ir.Value | None) -> object:
+    """A small constant by its value, since rules make their shapes and axes anew; everything else by what it is."""
+    if value is None or not is_known(value) or value.const_value is None or value.const_value.nbytes > _SMALL:
+        return id(value)
+    tensor = value.const_value
+    return tensor.dtype, tuple(tensor.shape.numpy()), tensor.tobytes()
