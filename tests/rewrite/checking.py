@@ -34,7 +34,7 @@ def check_equal(
     bound: float = BOUND,
     seed: int = 0,
     sizes: Mapping[str, int] | None = None,
-    attempts: int = 3,
+    attempts: int = 2,
     own_error: bool = False,
 ) -> None:
     """Both models have the same interface, the second is valid, and they give the same answers in float64 under several

@@ -39,7 +39,7 @@ def test_examples_are_rewritten_and_stay_equal(rule: Rule, index: int) -> None:
 def test_unfolded_applications_are_valid_too(rule: Rule, index: int) -> None:
     before, after = (rule.examples[index].model() for _ in range(2))
     assert apply_once(after, rule, fold=False) is not None
-    check_equal(before, after)
+    check_equal(before, after, attempts=1)
 
 
 @pytest.mark.parametrize(("rule", "index"), COUNTERCASES, ids=label)
