@@ -242,6 +242,27 @@ class NoCover(BricolageError):
     exit_code = NO_BACKEND
 
 
+# --- rewriting --------------------------------------------------------------------------------------------------
+
+
+class UnknownFamily(UsageError):
+    what = "there is no rule or family of rules '{name}'"
+    hint = "`bricolage rules list` shows them; the families are: {known}"
+
+
+class EndlessRewriting(BricolageError):
+    what = "rewriting does not come to an end: {count} rules were applied, lastly {rule}"
+    hint = "Leave that rule out with --skip, and report the model"
+
+
+class WrongRewrite(BricolageError):
+    """A rewritten model gives another answer than the original; bisection found the rule."""
+
+    what = "application {number}, of rule {rule}, makes the error {error:.2e}, the bound is {bound:.2e} (it replaced {removed})"
+    hint = "Nothing was written. Leave the rule out with --skip {rule}, and report the model"
+    exit_code = INACCURATE
+
+
 # --- training ---------------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ BUSY = "x = 0\nwhile True: x += 1"
 
 @pytest.fixture
 def with_avx512(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "_flags", lambda: frozenset(["avx2", "avx512f", "amx_tile"]))
+    monkeypatch.setattr(features, "processor_flags", lambda: frozenset(["avx2", "avx512f", "amx_tile"]))
 
 
 def test_a_verdict_needs_a_working_thread_and_allows_for_a_copy() -> None:
@@ -29,7 +29,7 @@ def test_a_verdict_needs_a_working_thread_and_allows_for_a_copy() -> None:
 
 
 def test_everybody_keeps_to_what_the_processor_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "_flags", lambda: frozenset(["avx2", "fma"]))
+    monkeypatch.setattr(features, "processor_flags", lambda: frozenset(["avx2", "fma"]))
     monkeypatch.setenv(ISA_VARIABLE, "avx2")
     assert isa.keeps("onnxruntime", "dcgan", 1, 1.0)[0]
 

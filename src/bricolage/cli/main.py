@@ -13,6 +13,7 @@ from bricolage.cli import costs
 from bricolage.cli.backends import backends
 from bricolage.cli.explain import explain, report
 from bricolage.cli.optimize import optimize
+from bricolage.cli.rewrite import rewrite, rules
 from bricolage.cli.run import bench, run
 
 app = typer.Typer(
@@ -25,9 +26,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (optimize, run, bench, explain, report, backends):
+for command in (optimize, run, bench, explain, report, rewrite, backends):
     app.command()(command)
 app.add_typer(costs.app, name="costs")
+app.add_typer(rules, name="rules")
 
 
 def _version(asked: bool) -> None:

@@ -17,6 +17,7 @@ from bricolage.graph.region import Region
 WEIGHTS = "weights.data"
 _INLINE_BYTES = 1024  # smaller constants (shapes, axes, scalars) stay inside the model, where passes can see them
 _ALIGNMENT = 64
+_PROTOBUF_BYTES = 2_000_000_000  # a little less than protobuf's limit, for everything but the weights
 
 
 def extract(region: Region) -> ir.Model:
@@ -111,3 +112,20 @@ def region_file(region: Region, key: str, directory: Path) -> Path:
 def graph_of(path: Path) -> Graph:
     """Reads a prepared model written by `write_model` back as a graph."""
     return Graph(ir.load(path))
+
+
+def write_whole(model: ir.Model, path: Path) -> None:
+    """Writes a model as a user wants it: one file, or with its weights in `path`.data where protobuf's 2 GB are not enough.
+
+    Raises:
+        NotWritable: the disk is full or the folder is not writable.
+    """
+    weights = sum(v.const_value.nbytes for g in model.graphs() for v in g.initializers.values() if v.const_value)
+    data = path.with_name(f"{path.name}.data")
+    try:
+        if weights >= _PROTOBUF_BYTES:
+            ir.save(model, path, external_data=data.name)
+        else:
+            write_model(ir.external_data.load_to_model(model), path)
+    except OSError as error:
+        raise NotWritable(path=path, reason=error.strerror or error) from error

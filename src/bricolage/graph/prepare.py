@@ -6,10 +6,8 @@ folding and inference alternate until nothing changes.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import (
@@ -22,19 +20,9 @@ from onnx_ir.passes.common import (
 )
 
 from bricolage.errors import InvalidGraph, UnboundDimension, UnknownDimension
-from bricolage.graph.graph import Graph, describe
+from bricolage.graph.folding import fold
+from bricolage.graph.graph import Graph
 
-_LOG = logging.getLogger(__name__)
-_FOLD_LIMIT = 64 << 20  # bytes of a folded constant; beyond it computing is cheaper than shipping
-_RANDOM = {
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-    "Bernoulli",
-    "Multinomial",
-    "Dropout",
-}
 _ROUNDS = 8
 _INLINE_BYTES = 1024
 
@@ -107,7 +95,7 @@ def simplify(model: ir.Model) -> Graph:
     LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     infer(model)
     for _ in range(_ROUNDS):
-        if not _fold(model):
+        if not fold(model):
             break
         infer(model)
     IdentityEliminationPass()(model)
@@ -153,88 +141,3 @@ def _forget_shapes(model: ir.Model) -> None:
     for value in model.graph.outputs:
         if value.shape is not None and not all(isinstance(dimension, int) for dimension in value.shape):
             value.shape = None
-
-
-def _fold(model: ir.Model) -> bool:
-    """Replaces operators whose inputs are constants, and shapes of static tensors, by initializers. True if any."""
-    graph = model.graph
-    changed = False
-    outputs = set(graph.outputs)
-    for node in list(graph):
-        results = _shape_value(node) or _evaluate(node, graph.opset_imports)
-        if results is None:
-            continue
-        if any(value in outputs for value in node.outputs):
-            continue  # an output keeps its producer; there is nothing to gain behind it
-        for value, result in zip(node.outputs, results, strict=False):
-            if not value.name:
-                continue
-            tensor = ir.tensor(np.ascontiguousarray(result) if np.ndim(result) else np.asarray(result), name=value.name)
-            constant = ir.Value(
-                name=value.name,
-                shape=ir.Shape(tensor.shape.numpy()),
-                type=ir.TensorType(tensor.dtype),
-                const_value=tensor,
-            )
-            value.replace_all_uses_with(constant)
-            value.name = f"{value.name}.folded"
-            graph.register_initializer(constant)
-        graph.remove(node, safe=True)
-        changed = True
-    RemoveUnusedNodesPass()(model)
-    return changed
-
-
-def _shape_value(node: ir.Node) -> list[np.ndarray] | None:
-    """Result of Shape or Size on a tensor of known shape."""
-    if node.domain or node.op_type not in ("Shape", "Size") or node.inputs[0] is None:
-        return None
-    info = describe(node.inputs[0])
-    if info.shape is None or not all(isinstance(dimension, int) for dimension in info.shape):
-        return None
-    sizes = np.asarray(info.shape, dtype=np.int64)
-    if node.op_type == "Size":
-        return [np.asarray(sizes.prod(), dtype=np.int64)]
-    start = node.attributes.get_int("start", 0)
-    end = node.attributes["end"].as_int() if "end" in node.attributes else len(sizes)
-    return [sizes[start:end]]
-
-
-def _evaluate(node: ir.Node, opsets: Mapping[str, int]) -> list[np.ndarray] | None:
-    """Result of an operator whose inputs are all constants, by the ONNX reference implementation; None if not foldable."""
-    from onnx.reference import ReferenceEvaluator
-
-    if node.domain or node.op_type in _RANDOM or not node.inputs:
-        return None
-    if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
-        return None
-    constants: dict[str, np.ndarray] = {}
-    for value in node.inputs:
-        if value is None:
-            continue
-        if value.const_value is None or not value.is_initializer():
-            return None
-        constants[value.name or ""] = value.const_value.numpy()
-    for value in node.outputs:
-        info = describe(value)
-        if info.static and info.bytes > _FOLD_LIMIT:
-            return None
-    # Every constant is handed over as an input: the proto of a large weight would only be serialised and parsed again.
-    function = onnx.helper.make_model(
-        onnx.helper.make_graph(
-            [ir.to_proto(node)],
-            "fold",
-            [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in constants],
-            [onnx.helper.make_value_info(value.name, onnx.TypeProto()) for value in node.outputs if value.name],
-        ),
-        opset_imports=[onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()],
-    )
-    try:
-        results = ReferenceEvaluator(function).run(None, constants)
-    except Exception as error:  # the reference has gaps; an operator that it cannot run simply stays
-        _LOG.debug("not folded: %s (%s)", node.name, error)
-        return None
-    if not all(isinstance(result, np.ndarray | np.generic) for result in results):
-        return None
-    named = iter(results)
-    return [np.asarray(next(named)) if value.name else np.empty(0) for value in node.outputs]

@@ -1,1 +1,1 @@
-"""Substitutions of graphs: rules, e-graphs, and proofs that both sides are equal."""
+"""Graph substitutions: rules and the driver that applies them, proofs of them, and e-graphs."""

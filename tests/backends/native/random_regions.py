@@ -402,15 +402,15 @@ class Region:
         op_type = self.random.choice(["MaxPool", "AveragePool"])
         return self.add(op_type, [x], (n, c, *found), kernel_shape=kernel, strides=strides, pads=pads)
 
-    def write(self, folder: Path) -> RegionModel:
-        """The region on disk. Outputs are all tensors that nothing reads, and one that something does."""
+    def proto(self, opset: int = 20) -> onnx.ModelProto:
+        """The region as a model. Outputs are all tensors that nothing reads, and one that something does."""
         read = {name for node in self.nodes for name in node.input}
         computed = [node.output[0] for node in self.nodes]
         ends = [name for name in computed if name not in read]
-        inner = [name for name in computed if name in read]
+        inner = [name for name in computed if name in read and name in self.shapes]
         if inner:
             ends.append(self.random.choice(inner))
-        proto = helper.make_model(
+        return helper.make_model(
             helper.make_graph(
                 self.nodes,
                 "random",
@@ -418,10 +418,13 @@ class Region:
                 [helper.make_tensor_value_info(name, FLOAT, self.shapes[name]) for name in ends],
                 self.constants,
             ),
-            opset_imports=[helper.make_opsetid("", 20)],
+            opset_imports=[helper.make_opsetid("", opset)],
             ir_version=10,
         )
-        model = ir.from_proto(proto)
+
+    def write(self, folder: Path) -> RegionModel:
+        """The region on disk."""
+        model = ir.from_proto(self.proto())
         share_weights([model], folder)
         write_model(model, folder / "region.onnx")
         return RegionModel(folder / "region.onnx")

@@ -1,0 +1,201 @@
+"""`rewrite`: a model in, an equal model with less to do out, checked against float64."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from bricolage.errors import InvalidGraph, NoReference, UnboundDimension, WrongRewrite
+from bricolage.frontends import to_model
+from bricolage.graph.graph import Graph
+from bricolage.graph.prepare import prepare, simplify, symbolic_dimensions
+from bricolage.graph.work import flops, moved
+from bricolage.options import BOUNDS
+from bricolage.rewrite import apply
+from bricolage.rewrite.apply import Application, Refusal
+from bricolage.rewrite.catalogue import chosen, named
+from bricolage.rewrite.rule import Rule
+from bricolage.verify.compare import acceptance_bound, relative_error
+from bricolage.verify.inputs import Sample, choose
+from bricolage.verify.reference import Evaluator, original_error
+
+_DEFAULT_SIZES = (2, 3, 5, 7)
+"""Sizes that stand in for symbolic dimensions, in turn, where none are given: unequal, so that mixing them up shows."""
+
+
+@dataclass(frozen=True)
+class Amount:
+    """What a model asks for in one run: operators (constants and what sub-graphs hold aside), floating-point operations,
+    and the bytes that its operators read and write."""
+
+    operators: int
+    flops: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A rewritten model with its evidence."""
+
+    model: ir.Model = field(repr=False)
+    applications: tuple[Application, ...]
+    before: Amount
+    simplified: Amount
+    """After constants are folded and identities dropped, before any rule."""
+    after: Amount
+    sizes: Mapping[str, int]
+    """Of symbolic dimensions, for counting and checking only: the model keeps them symbolic."""
+    error: float
+    """‖y - y64‖ / ‖y64‖ of the rewritten model against the original, both in float64."""
+    bound: float
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often each rule was applied, by name, most often first."""
+        found: dict[str, int] = {}
+        for application in self.applications:
+            found[application.rule] = found.get(application.rule, 0) + 1
+        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def rewrite(
+    source: Any,
+    *,
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
+    limit: int | None = None,
+    shapes: Mapping[str, int] | None = None,
+    seed: int = 0,
+    example_inputs: Any = None,
+) -> Rewritten:
+    """Applies every rule that is a gain until none is, and checks the result against float64 on random inputs.
+
+    Args:
+        source: a path, an `onnx.ModelProto`, an `onnx_ir.Model` or a PyTorch module (with `example_inputs`).
+        only: families or rules to use; all where empty.
+        skip: families or rules to leave out.
+        limit: stop after that many applications. The first N are the same in every run.
+        shapes: sizes of symbolic dimensions for counting and checking; small ones where they are not given.
+
+    Raises:
+        WrongRewrite: the answer changed; the rule that changed it was found by bisection.
+        UnknownFamily: there is no such family or rule.
+        UnboundDimension: small sizes do not fit the model; name some.
+        NoReference: the model cannot be evaluated in float64.
+        UsageError: the model is not usable, see `bricolage.frontends`.
+    """
+    rules = chosen(only, skip)
+    original = to_model(source, example_inputs=example_inputs)
+    model, applications = _apply(original, rules, limit)
+    sizes = _sizes(original, shapes or {})
+    start = _bound(original, sizes, shapes or {})
+    check = _Check(start.model, sizes, seed)
+    error = check.error(model)
+    if not error <= check.bound:
+        raise _culprit(original, rules, applications, check, error)
+    simplified = original.clone()
+    simplify(simplified)
+    return Rewritten(
+        model,
+        tuple(applications),
+        Amount(_operators(original), *_work(start)),
+        Amount(_operators(simplified), *_work(start)),
+        Amount(_operators(model), *_work(prepare(model, sizes))),
+        sizes,
+        error,
+        check.bound,
+    )
+
+
+def why(source: Any, rule: str, *, example_inputs: Any = None) -> list[Refusal]:
+    """For every operator of the model at which the rule could start and does not: what stands in the way.
+
+    Raises:
+        UnknownFamily: there is no such rule.
+        UsageError: the model is not usable.
+    """
+    model = to_model(source, example_inputs=example_inputs)
+    simplify(model)
+    return apply.refusals(model, named(rule))
+
+
+def _apply(original: ir.Model, rules: Sequence[Rule], limit: int | None) -> tuple[ir.Model, list[Application]]:
+    model = original.clone()
+    simplify(model)
+    applications = apply.rewrite(model, rules, limit=limit)
+    simplify(model)
+    return model, applications
+
+
+def _sizes(model: ir.Model, given: Mapping[str, int]) -> dict[str, int]:
+    names = symbolic_dimensions(model)
+    default = {name: _DEFAULT_SIZES[i % len(_DEFAULT_SIZES)] for i, name in enumerate(names)}
+    return default | dict(given)
+
+
+def _bound(model: ir.Model, sizes: Mapping[str, int], given: Mapping[str, int]) -> Graph:
+    """The model with its dimensions bound.
+
+    Raises:
+        UnboundDimension: it is invalid for sizes that nobody asked for.
+    """
+    try:
+        return prepare(model, sizes)
+    except InvalidGraph:
+        for name, readers in symbolic_dimensions(model).items():
+            if name not in given:
+                raise UnboundDimension(input=readers[0], dimension=name) from None
+        raise
+
+
+class _Check:
+    """Compares rewritten models with the original in float64, on the same inputs."""
+
+    def __init__(self, original: ir.Model, sizes: Mapping[str, int], seed: int) -> None:
+        self._sizes = sizes
+        self._sample: Sample = choose(original, seed, evaluator=Evaluator(original))
+        own = original_error(original, self._sample.inputs, self._sample.reference)
+        self.bound = acceptance_bound(BOUNDS["highest"], own)
+
+    def error(self, model: ir.Model) -> float:
+        """Error of a rewritten model; infinite where it cannot be evaluated."""
+        reference = self._sample.reference
+        try:
+            found = Evaluator(prepare(model, self._sizes).model)(self._sample.inputs)
+        except (NoReference, InvalidGraph):
+            return np.inf
+        return relative_error([found.get(name) for name in reference], list(reference.values()))
+
+
+def _culprit(
+    original: ir.Model, rules: Sequence[Rule], applications: Sequence[Application], check: _Check, error: float
+) -> WrongRewrite:
+    """The application after which the answer is wrong for the first time, by bisection."""
+    right, wrong = 0, len(applications)
+    while wrong - right > 1:
+        middle = (right + wrong) // 2
+        found = check.error(_apply(original, rules, middle)[0])
+        if found <= check.bound:
+            right = middle
+        else:
+            wrong, error = middle, found
+    at = applications[wrong - 1] if applications else None
+    return WrongRewrite(
+        number=wrong,
+        rule=at.rule if at else "none (folding of constants)",
+        error=error,
+        bound=check.bound,
+        removed=", ".join(at.removed) if at else "nothing",
+    )
+
+
+def _operators(model: ir.Model) -> int:
+    return sum(1 for node in model.graph if node.op_type != "Constant")
+
+
+def _work(graph: Graph) -> tuple[int, int]:
+    return sum(map(flops, graph.operators)), sum(map(moved, graph.operators))

@@ -1,0 +1,121 @@
+"""`bricolage rewrite` and `bricolage rules`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bricolage import errors
+from bricolage.cli import arguments as a
+from bricolage.cli.guard import guarded
+
+Only = Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Only this family or rule. Repeatable.")]
+Skip = Annotated[list[str] | None, typer.Option("--skip", metavar="NAME", help="Not this family or rule. Repeatable.")]
+rules = typer.Typer(help="The rules that `rewrite` knows.", no_args_is_help=True)
+
+
+@guarded
+def rewrite(
+    model: a.Model,
+    out: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="The rewritten ONNX file.", show_default=False)
+    ],
+    only: Only = None,
+    skip: Skip = None,
+    limit: Annotated[
+        int | None, typer.Option("--max-rewrites", metavar="N", min=0, help="Stop after N applications of rules.")
+    ] = None,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--shape", metavar="NAME=SIZE", help="Size of a symbolic dimension to count and check with. Repeatable."
+        ),
+    ] = None,
+    seed: a.Seed = 0,
+    as_json: a.Json = False,
+) -> None:
+    """Rewrite MODEL into an equal ONNX model with less to do, for any runtime.
+
+    Applies every rule that is a gain until none is, checks the result against the original in float64 on random inputs,
+    and writes it. Nothing is written where the check fails: the rule at fault is found by bisection and named.
+    """
+    from bricolage.cli import output
+
+    if not model.exists():
+        raise errors.MissingFile(path=model)
+    if out.resolve() == model.resolve():
+        raise errors.BadOption(option="--output", value=out, advice="It would overwrite the model")
+    sizes = _sizes(shape)
+    output.check_writable(out)
+    with output.stdout_kept():
+        from bricolage.api.rewrite import rewrite as run
+        from bricolage.graph.extract import write_whole
+        from bricolage.report import rewriting
+
+        found = run(model, only=only or (), skip=skip or (), limit=limit, shapes=sizes, seed=seed)
+        write_whole(found.model, out)
+    if as_json:
+        output.show_json(rewriting.as_json(found))
+    else:
+        output.show(rewriting.result(found))
+    output.note(f"wrote {out}")
+
+
+def _sizes(words: list[str] | None) -> dict[str, int]:
+    from bricolage.options import parse_shapes
+
+    sizes = parse_shapes(words or [])
+    for name, several in sizes.items():
+        if len(several) > 1:
+            raise errors.BadOption(option="--shape", value=f"{name}={several}", advice="Give one size to check with")
+    return {name: size for name, (size,) in sizes.items()}
+
+
+@rules.command("list")
+@guarded
+def list_rules(
+    only: Only = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the page of the documentation.")] = False,
+    as_json: a.Json = False,
+) -> None:
+    """Every rule by family: its equation, and the conditions under which it holds."""
+    from bricolage.cli import output
+    from bricolage.report import rewriting
+    from bricolage.rewrite.catalogue import by_family, chosen
+
+    families = {family: found for family, found in by_family(chosen(only or ())).items() if found}
+    if as_json:
+        output.show_json(rewriting.rules_json(families))
+    elif markdown:
+        print(rewriting.rules_markdown(families), end="")
+    else:
+        output.show(rewriting.rules(families))
+
+
+@rules.command("why")
+@guarded
+def why_not(
+    rule: Annotated[str, typer.Argument(metavar="RULE", help="Name of a rule.", show_default=False)],
+    model: a.Model,
+    as_json: a.Json = False,
+) -> None:
+    """Say, for each operator of MODEL at which RULE could start and does not apply, what stands in the way."""
+    from bricolage.cli import output
+
+    if not model.exists():
+        raise errors.MissingFile(path=model)
+    with output.stdout_kept():
+        from bricolage.api.rewrite import why
+
+        found = why(model, rule)
+    if as_json:
+        output.show_json([{"operator": refusal.operator, "reason": refusal.reason} for refusal in found])
+    elif found:
+        from bricolage.report.tables import plain_table
+
+        rows = [[refusal.operator, refusal.reason] for refusal in found]
+        output.show(plain_table([("Operator", "fold"), ("Why not", "fold")], rows))
+    else:
+        output.show("there is no operator at which it could start and does not apply")

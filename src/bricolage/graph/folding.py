@@ -1,0 +1,128 @@
+"""Constant folding: operators whose inputs are all known are computed now, by the ONNX reference implementation."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx_ir.passes.common import RemoveUnusedNodesPass
+
+from bricolage.graph.graph import describe
+
+_LOG = logging.getLogger(__name__)
+_FOLD_LIMIT = 64 << 20  # bytes of a folded constant; beyond it computing is cheaper than shipping
+RANDOM = frozenset(
+    [
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "Bernoulli",
+        "Multinomial",
+        "Dropout",
+    ]
+)
+"""Operators that may answer differently each time."""
+
+
+def fold(model: ir.Model) -> bool:
+    """Replaces operators whose inputs are constants, and shapes of static tensors, by initializers. True if any."""
+    graph = model.graph
+    changed = False
+    outputs = set(graph.outputs)
+    for node in list(graph):
+        results = _shape_value(node) or evaluate(node, graph.opset_imports)
+        if results is None:
+            continue
+        if any(value in outputs for value in node.outputs):
+            continue  # an output keeps its producer; there is nothing to gain behind it
+        for value, result in zip(node.outputs, results, strict=False):
+            if not value.name:
+                continue
+            constant = constant_value(value.name, result)
+            value.replace_all_uses_with(constant)
+            value.name = f"{value.name}.folded"
+            graph.register_initializer(constant)
+        graph.remove(node, safe=True)
+        changed = True
+    RemoveUnusedNodesPass()(model)
+    return changed
+
+
+def constant_value(name: str, array: np.ndarray) -> ir.Value:
+    """A value that is known, ready to be registered as an initializer."""
+    tensor = ir.tensor(np.ascontiguousarray(array) if np.ndim(array) else np.asarray(array), name=name)
+    return ir.Value(
+        name=name, shape=ir.Shape(tensor.shape.numpy()), type=ir.TensorType(tensor.dtype), const_value=tensor
+    )
+
+
+def known(value: ir.Value) -> np.ndarray | None:
+    """The elements of a constant; None for anything that is computed or given at run time."""
+    return value.const_value.numpy() if is_known(value) and value.const_value is not None else None
+
+
+def is_known(value: ir.Value) -> bool:
+    """Whether the value is a constant: a weight, not something computed or given at run time."""
+    return value.const_value is not None and value.producer() is None and not value.is_graph_input()
+
+
+def _shape_value(node: ir.Node) -> list[np.ndarray] | None:
+    """Result of Shape or Size on a tensor of known shape."""
+    if node.domain or node.op_type not in ("Shape", "Size") or node.inputs[0] is None:
+        return None
+    info = describe(node.inputs[0])
+    if info.shape is None or not all(isinstance(dimension, int) for dimension in info.shape):
+        return None
+    sizes = np.asarray(info.shape, dtype=np.int64)
+    if node.op_type == "Size":
+        return [np.asarray(sizes.prod(), dtype=np.int64)]
+    start = node.attributes.get_int("start", 0)
+    end = node.attributes["end"].as_int() if "end" in node.attributes else len(sizes)
+    return [sizes[start:end]]
+
+
+def evaluate(node: ir.Node, opsets: Mapping[str, int]) -> list[np.ndarray] | None:
+    """Result of an operator whose inputs are all constants, by the ONNX reference implementation. None where it cannot
+    be folded: an input is not known, the answer is random or too large, or the reference lacks the operator."""
+    from onnx.reference import ReferenceEvaluator
+
+    if node.domain or node.op_type in RANDOM or not node.inputs:
+        return None
+    if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
+        return None
+    constants: dict[str, np.ndarray] = {}
+    for value in node.inputs:
+        if value is None:
+            continue
+        array = known(value)
+        if array is None:
+            return None
+        constants[value.name or ""] = array
+    for value in node.outputs:
+        info = describe(value)
+        if info.static and info.bytes > _FOLD_LIMIT:
+            return None
+    # Every constant is handed over as an input: the proto of a large weight would only be serialised and parsed again.
+    function = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            [ir.to_proto(node)],
+            "fold",
+            [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in constants],
+            [onnx.helper.make_value_info(value.name, onnx.TypeProto()) for value in node.outputs if value.name],
+        ),
+        opset_imports=[onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()],
+    )
+    try:
+        with np.errstate(all="ignore"):
+            results = ReferenceEvaluator(function).run(None, constants)
+    except Exception as error:  # the reference has gaps; an operator that it cannot run simply stays
+        _LOG.debug("not folded: %s (%s)", node.name, error)
+        return None
+    if not all(isinstance(result, np.ndarray | np.generic) for result in results):
+        return None
+    named = iter(results)
+    return [np.asarray(next(named)) if value.name else np.empty(0) for value in node.outputs]

@@ -1,0 +1,115 @@
+"""What rewriting did to a model, and which rules there are, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from bricolage.report.tables import plain, plain_table
+
+if TYPE_CHECKING:
+    from bricolage.api.rewrite import Amount, Rewritten
+    from bricolage.rewrite.rule import Rule
+
+_COMMON_OPSET = 18  # loading brings models to it at least
+
+
+def result(found: Rewritten) -> RenderableType:
+    """Before and after, the rules applied, and the check."""
+    stages = (("before", found.before), ("constants folded", found.simplified), ("after", found.after))
+    rows = [[name, f"{a.operators:,}", _large(a.flops), _large(a.bytes) + "B"] for name, a in stages]
+    heads = [("", "left"), ("Operators", "right"), ("FLOPs", "right"), ("Bytes moved", "right")]
+    parts: list[RenderableType] = [plain_table(heads, rows), Text("")]
+    if found.applications:
+        families = {application.rule: application.family for application in found.applications}
+        applied = [[rule, families[rule], str(count)] for rule, count in found.counts.items()]
+        parts += [plain_table([("Rule", "left"), ("Family", "left"), ("Applied", "right")], applied), Text("")]
+    else:
+        parts += [Text("no rule applies with a gain"), Text("")]
+    if found.sizes:
+        shown = ", ".join(f"{name}={size}" for name, size in found.sizes.items())
+        parts.append(plain(f"counted and checked with {shown}; the model keeps these dimensions open"))
+    parts.append(plain(f"equal to the original in float64: error {found.error:.1e}, bound {found.bound:.1e}"))
+    return Group(*parts)
+
+
+def as_json(found: Rewritten) -> dict[str, Any]:
+    """The same, and every application by number."""
+    return {
+        "before": _amount(found.before),
+        "simplified": _amount(found.simplified),
+        "after": _amount(found.after),
+        "sizes": dict(found.sizes),
+        "error": found.error,
+        "bound": found.bound,
+        "rules": found.counts,
+        "applications": [
+            {"number": a.number, "rule": a.rule, "family": a.family, "removed": a.removed, "added": a.added}
+            for a in found.applications
+        ],
+    }
+
+
+def rules(families: Mapping[str, Sequence[Rule]]) -> RenderableType:
+    """Families with their rules: equation, then conditions."""
+    parts: list[RenderableType] = []
+    for family, members in families.items():
+        rows = []
+        for rule in members:
+            text = plain(rule.equation)
+            if rule.conditions:
+                text.append_text(plain(f"\n{rule.conditions}", "dim"))
+            rows.append([plain(rule.name + (" (exploring)" if rule.exploring else "")), text])
+        parts += [plain_table([("Rule", "left"), ("Equation and conditions", "fold")], rows, title=family), Text("")]
+    return Group(*parts)
+
+
+def rules_markdown(families: Mapping[str, Sequence[Rule]]) -> str:
+    """The page `docs/rules.md`."""
+    lines = [
+        "# Rules",
+        "",
+        "Made by `bricolage rules list --markdown`; see [rewriting.md](rewriting.md) for what a rule is. *Exploring* rules",
+        "are for searches; `bricolage rewrite` leaves them out.",
+    ]
+    for family, members in families.items():
+        lines += ["", f"## {family}", ""]
+        for rule in members:
+            notes = [f"from opset {rule.since}"] if rule.since > _COMMON_OPSET else []
+            notes += ["exploring"] if rule.exploring else []
+            noted = f" ({', '.join(notes)})" if notes else ""
+            lines.append(f"* **{rule.name}**{noted}: {rule.equation}")
+            if rule.conditions:
+                lines.append(f"  <br>{rule.conditions}")
+    return "\n".join(lines) + "\n"
+
+
+def rules_json(families: Mapping[str, Sequence[Rule]]) -> dict[str, Any]:
+    """Rules by family."""
+    return {
+        family: [
+            {
+                "name": rule.name,
+                "equation": rule.equation,
+                "conditions": rule.conditions,
+                "since_opset": rule.since,
+                "exploring": rule.exploring,
+            }
+            for rule in members
+        ]
+        for family, members in families.items()
+    }
+
+
+def _amount(amount: Amount) -> dict[str, int]:
+    return {"operators": amount.operators, "flops": amount.flops, "bytes": amount.bytes}
+
+
+def _large(number: int) -> str:
+    for unit, factor in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if number >= factor:
+            return f"{number / factor:.2f} {unit}"
+    return f"{number} "

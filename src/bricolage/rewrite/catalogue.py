@@ -1,0 +1,74 @@
+"""All rules, and how a user picks among them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib import import_module
+
+from bricolage.errors import UnknownFamily
+from bricolage.rewrite.rule import Rule
+
+FAMILIES = (
+    "identity",
+    "transpose",
+    "reshape",
+    "concat",
+    "folding",
+    "scaling",
+    "product",
+    "activation",
+    "normalization",
+    "algebra",
+    "merging",
+)
+"""A module of `bricolage.rewrite.rules` each, in the order in which their rules are tried."""
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    """Every rule, in the order in which they are tried at an operator."""
+    return tuple(rule for family in FAMILIES for rule in _rules_of(family))
+
+
+def _rules_of(family: str) -> list[Rule]:
+    module = import_module(f"bricolage.rewrite.rules.{family}")
+    kinds = [
+        kind
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, Rule) and kind.__module__ == module.__name__
+    ]
+    return [kind() for kind in kinds if not inspect.isabstract(kind)]
+
+
+def chosen(only: Iterable[str] = (), skip: Iterable[str] = ()) -> list[Rule]:
+    """The rules of the families (or with the names) in `only`, or all; without those in `skip`.
+
+    Raises:
+        UnknownFamily: there is no such family or rule.
+    """
+    kept, left_out = list(only), set(skip)
+    known = {rule.family for rule in rules()} | {rule.name for rule in rules()}
+    for name in (*kept, *left_out):
+        if name not in known:
+            raise UnknownFamily(name=name, known=", ".join(FAMILIES))
+    return [
+        rule
+        for rule in rules()
+        if (not kept or rule.family in kept or rule.name in kept) and not {rule.family, rule.name} & left_out
+    ]
+
+
+def named(name: str) -> Rule:
+    """The rule of a name.
+
+    Raises:
+        UnknownFamily: there is none.
+    """
+    return next(iter(chosen([name])))
+
+
+def by_family(found: Sequence[Rule]) -> dict[str, list[Rule]]:
+    """Rules by family, in order."""
+    return {family: [rule for rule in found if rule.family == family] for family in FAMILIES}

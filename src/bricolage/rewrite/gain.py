@@ -1,0 +1,89 @@
+"""When a rewrite is a gain: the one place that says so.
+
+A simplifying rule is applied where what it removes costs more than what it adds, and nothing about it costs more:
+contractions (their number and their FLOPs), bytes moved and operators each do not grow, and one of them shrinks. All are
+natural numbers, so rewriting comes to an end. What a rule computes from constants counts nothing, since
+it is folded. Other FLOPs are left out: element-wise work is bound by memory, and the bytes say it better (a
+LayerNormalization counts 8 operations an element, its nine operators together 7).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from bricolage.graph.graph import Operator, describe
+from bricolage.graph.work import ANCHORS, VIEWS, flops
+
+_SYMBOLIC = 16
+"""Size that an unknown dimension counts with."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What operators cost before running, by four numbers of which none may grow."""
+
+    contractions: int
+    contraction_flops: int
+    bytes: int
+    operators: int
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.contractions + other.contractions,
+            self.contraction_flops + other.contraction_flops,
+            self.bytes + other.bytes,
+            self.operators + other.operators,
+        )
+
+    def __le__(self, other: Cost) -> bool:
+        return (
+            self.contractions <= other.contractions
+            and self.contraction_flops <= other.contraction_flops
+            and self.bytes <= other.bytes
+            and self.operators <= other.operators
+        )
+
+    def __lt__(self, other: Cost) -> bool:
+        return self <= other and self != other
+
+
+def compare(gone: Sequence[ir.Node], new: Sequence[ir.Node], opset: int) -> tuple[Cost, Cost]:
+    """The costs of what a rewrite removes and of what it adds.
+
+    Symbolic dimensions count with a size of their own; where the new side has others than the old (a flattened dimension
+    against its factors), bytes cannot be compared and are left out of both.
+    """
+    comparable = _symbols(new) <= _symbols(gone) and "?" not in _symbols(gone)
+    return _cost(gone, opset, comparable), _cost(new, opset, comparable)
+
+
+def _cost(nodes: Sequence[ir.Node], opset: int, with_bytes: bool) -> Cost:
+    total = Cost(0, 0, 0, 0)
+    for node in nodes:
+        contraction = node.op_type in ANCHORS
+        work = flops(Operator(0, node, opset)) if contraction else 0
+        moved = sum(map(_bytes, _values(node))) if with_bytes and node.op_type not in VIEWS else 0
+        total += Cost(int(contraction), work, moved, 1)
+    return total
+
+
+def _values(node: ir.Node) -> list[ir.Value]:
+    return list(dict.fromkeys(value for value in (*node.inputs, *node.outputs) if value is not None))
+
+
+def _symbols(nodes: Sequence[ir.Node]) -> set[str]:
+    """Names of the symbolic dimensions of what nodes read and write; views move nothing, so that theirs do not matter."""
+    shapes = [describe(value).shape for node in nodes if node.op_type not in VIEWS for value in _values(node)]
+    return {d for shape in shapes for d in (("?",) if shape is None else shape) if isinstance(d, str)}
+
+
+def _bytes(value: ir.Value) -> int:
+    info = describe(value)
+    if info.dtype is None or info.shape is None or info.dtype == ir.DataType.STRING:
+        return 0
+    elements = math.prod(d if isinstance(d, int) else _SYMBOLIC for d in info.shape)
+    return math.ceil(elements * info.dtype.bitwidth / 8)

@@ -1,0 +1,346 @@
+"""Concat, Split and Slice: cancelled and composed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import onnx_ir as ir
+
+from bricolage.rewrite.facts import integer, integers, normalised, rank, require, shape, sizes
+from bricolage.rewrite.matching import Match
+from bricolage.rewrite.pattern import Any, Op, op
+from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
+
+x = Any("x")
+_MANY = 2**31 - 1  # exporters write such ends for "to the end"
+
+
+def _axis(node: ir.Node, of: ir.Value) -> int:
+    """The axis of a Concat or Split, from the front."""
+    return normalised([integer(node, "axis", 0)], rank(of))[0]
+
+
+def _made_by(value: ir.Value | None, op_type: str, home: object) -> ir.Node | None:
+    node = value.producer() if value is not None else None
+    return node if node is not None and node.op_type == op_type and not node.domain and node.graph is home else None
+
+
+def _parts(node: ir.Node) -> list[ir.Value]:
+    return [value for value in node.inputs if value is not None]
+
+
+class FlattenConcat(Rule):
+    """Concat(…, Concat(x…), …) = Concat(…, x…, …)
+
+    for equal axes.
+    """
+
+    family = "concat"
+    examples = (
+        Example("float[2,3] x, float[2,1] z", "t = Concat<axis=1>(x, z) y = Concat<axis=-1>(z, t, x)"),
+        Example("float[2,3] x", "t = Concat<axis=1>(x, x) y = Concat<axis=1>(t, t)"),
+    )
+    counterexamples = (
+        Example("float[2,2] x", "t = Concat<axis=1>(x, x) y = Concat<axis=0>(t, t)", why="same axis"),
+        Example(
+            "float[2,2] x, float[2,2] z, float[2,2] w",
+            "t = Concat<axis=1>(x, z) y = Concat<axis=1>(t, w)",
+            outputs="y, t",
+            why="no gain",
+        ),
+    )
+
+    def patterns(self) -> Sequence[Op]:
+        return [op.variadic("Concat", name="concat")]
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        node = match.node("concat")
+        axis = _axis(node, match.root)
+        parts: list[ir.Value] = []
+        for value in _parts(node):
+            inner = _made_by(value, "Concat", match.home)
+            same = inner is not None and _axis(inner, value) == axis
+            parts += _parts(inner) if inner is not None and same else [value]
+        require(len(parts) > len(node.inputs), "no part is a Concat along the same axis")
+        return op.Concat(*parts, axis=axis)
+
+
+class RemoveSplitConcat(Rule):
+    """Concat(Split(x)) = x
+
+    for equal axes, where all parts are joined in their order.
+    """
+
+    family = "concat"
+    examples = (
+        Example("float[2,6] x", "a, b, c = Split<axis=1, num_outputs=3>(x) t = Concat<axis=-1>(a, b, c) y = Relu(t)"),
+    )
+    counterexamples = (
+        Example(
+            "float[2,6] x", "a, b = Split<axis=1, num_outputs=2>(x) t = Concat<axis=1>(b, a) y = Relu(t)", why="order"
+        ),
+        Example(
+            "float[2,6] x", "a, b = Split<axis=1, num_outputs=2>(x) t = Concat<axis=0>(a, b) y = Relu(t)", why="axes"
+        ),
+        Example(
+            "float[2,6] x",
+            "a, b, c = Split<axis=1, num_outputs=3>(x) t = Concat<axis=1>(a, b) y = Relu(t)",
+            why="all parts",
+        ),
+    )
+
+    def patterns(self) -> Sequence[Op]:
+        return [op.variadic("Concat", name="concat")]
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        node = match.node("concat")
+        split = _made_by(node.inputs[0], "Split", match.home)
+        if split is None or split.inputs[0] is None:
+            raise Mismatch("the parts are not computed by Split")
+        require(tuple(node.inputs) == tuple(split.outputs), "not all parts are joined, or in another order")
+        require(_axis(node, match.root) == _axis(split, split.inputs[0]), "the axes differ")
+        return split.inputs[0]
+
+
+class RemoveConcatSplit(Rule):
+    """Split(Concat(x₁, …, xₙ)) = x₁, …, xₙ
+
+    for equal axes, where the parts have the sizes that were joined.
+    """
+
+    family = "concat"
+    examples = (
+        Example(
+            "float[2,3] x, float[2,1] z",
+            "t = Concat<axis=1>(x, z) a, b = Split<axis=-1>(t, s) c = Relu(a) y = Add(c, b)",
+            {"s": [3, 1]},
+        ),
+    )
+    counterexamples = (
+        Example(
+            "float[2,3] x, float[2,1] z",
+            "t = Concat<axis=1>(x, z) a, b = Split<axis=1>(t, s) y = Add(a, b)",
+            {"s": [2, 2]},
+            why="sizes",
+        ),
+        Example(
+            "float[2,2] x, float[2,2] z",
+            "t = Concat<axis=1>(x, z) a, b = Split<axis=0>(t, s) y = Add(a, b)",
+            {"s": [1, 1]},
+            why="axes",
+        ),
+    )
+
+    def patterns(self) -> Sequence[Op]:
+        return [op.Split(op.variadic("Concat", name="concat"), Any("sizes", optional=True), name="split")]
+
+    def check(self, match: Match) -> None:
+        concat, split = match.node("concat"), match.node("split")
+        axis = _axis(concat, concat.outputs[0])
+        require(_axis(split, concat.outputs[0]) == axis, "the axes differ")
+        joined = [shape(value)[axis] for value in _parts(concat)]
+        made = [shape(value)[axis] for value in split.outputs]
+        require(all(isinstance(size, int) for size in joined) and joined == made, "the sizes differ")
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        parts = tuple(_parts(match.node("concat")))
+        return parts if len(parts) > 1 else parts[0]
+
+
+Ranges = dict[int, tuple[int, int]]
+
+
+def _ranges(node: ir.Node) -> Ranges:
+    """What a Slice with step 1 keeps of each axis that it names, as (start, end) within the axis.
+
+    Raises:
+        Mismatch: a start, end, axis or step is no constant; a step is not 1; or an axis has no fixed size.
+    """
+    given = [*node.inputs, None, None]
+    source = given[0]
+    assert source is not None
+    starts, ends = integers(given[1], "the start"), integers(given[2], "the end")
+    axes = integers(given[3], "the axes") if given[3] is not None else tuple(range(len(starts)))
+    steps = integers(given[4], "the steps") if given[4] is not None else (1,) * len(starts)
+    require(set(steps) <= {1}, "a step is not 1")
+    own, found = shape(source), Ranges()
+    for axis, start, end in zip(normalised(axes, len(own)), starts, ends, strict=True):
+        size = own[axis]
+        if not isinstance(size, int):
+            raise Mismatch("a sliced axis has no fixed size")
+        first = min(max(start + size if start < 0 else start, 0), size)
+        found[axis] = (first, max(min(end + size if end < 0 else end, size), first))
+    return found
+
+
+def _slice(op: Operators, value: ir.Value, ranges: Ranges) -> ir.Value:
+    """The slice of a value; the value itself where nothing is cut off."""
+    own = shape(value)
+    kept = {axis: span for axis, span in ranges.items() if span != (0, own[axis])}
+    if not kept:
+        return value
+    starts, ends = zip(*kept.values(), strict=True)
+    return op.Slice(value, op.integers(starts), op.integers(ends), op.integers(list(kept)))
+
+
+_SLICED = {"a": [1], "b": [5], "c": [1], "d": [1], "e": [_MANY]}
+
+
+class ComposeSlices(Rule):
+    """Slice(Slice(x)) = Slice(x)
+
+    for constant ranges with step 1 on axes of fixed size.
+    """
+
+    family = "concat"
+    examples = (
+        Example("float[2,6] x", "t = Slice(x, a, b, c) y = Slice(t, d, e, c)", _SLICED),
+        Example("float[3,6] x", "t = Slice(x, a, b, c) y = Slice(t, d, e, f)", {**_SLICED, "f": [0]}),
+    )
+    counterexamples = (
+        Example("float[2,6] x", "t = Slice(x, a, b, c, s) y = Slice(t, d, e, c)", {**_SLICED, "s": [2]}, why="step"),
+        Example("float[2,N] x", "t = Slice(x, a, b, c) y = Slice(t, d, e, c)", _SLICED, why="fixed size"),
+        Example(
+            "float[2,6] x, int64[1] a",
+            "t = Slice(x, a, b, c) y = Slice(t, d, e, c)",
+            {"b": [5], "c": [1], "d": [1], "e": [9]},
+            why="constant",
+        ),
+        Example("float[2,6] x", "t = Slice(x, a, b, c) y = Slice(t, d, e, c)", _SLICED, outputs="y, t", why="no gain"),
+    )
+
+    def patterns(self) -> Sequence[Op]:
+        return [op.Slice(_any_slice(x, "inner"), *_operands("outer"), name="outer")]
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        ranges = _ranges(match.node("inner"))
+        for axis, (start, end) in _ranges(match.node("outer")).items():
+            first, last = ranges.get(axis, (0, end))
+            ranges[axis] = (first + start, min(first + end, last))
+        return _slice(op, match["x"], ranges)
+
+
+def _operands(prefix: str) -> list[Any]:
+    return [Any(f"{prefix} {what}", optional=what in ("axes", "steps")) for what in ("starts", "ends", "axes", "steps")]
+
+
+def _any_slice(source: Any, name: str) -> Op:
+    return op.Slice(source, *_operands(name), name=name)
+
+
+class SliceOfConcat(Rule):
+    """Slice(Concat(…, x, …)) = Slice(x), or x
+
+    where the slice lies within one part, for constant ranges with step 1 on axes of fixed size.
+    """
+
+    family = "concat"
+    examples = (
+        Example(
+            "float[2,3] x, float[2,4] z",
+            "t = Concat<axis=1>(x, z) y = Slice(t, a, b, c)",
+            {"a": [4], "b": [6], "c": [1]},
+        ),
+        Example(
+            "float[2,3] x, float[2,4] z",
+            "t = Concat<axis=1>(x, z) u = Slice(t, a, b, c) y = Relu(u)",
+            {"a": [0], "b": [3], "c": [1]},
+        ),
+    )
+    counterexamples = (
+        Example(
+            "float[2,3] x, float[2,4] z",
+            "t = Concat<axis=1>(x, z) y = Slice(t, a, b, c)",
+            {"a": [2], "b": [6], "c": [1]},
+            why="one part",
+        ),
+        Example(
+            "float[2,3] x, float[2,4] z",
+            "t = Concat<axis=1>(x, z) y = Slice(t, a, b, c)",
+            {"a": [0], "b": [1], "c": [0]},
+            why="one part",
+        ),
+        Example(
+            "float[2,N] x, float[2,4] z",
+            "t = Concat<axis=1>(x, z) y = Slice(t, a, b, c)",
+            {"a": [0], "b": [1], "c": [1]},
+            why="fixed size",
+        ),
+    )
+
+    def patterns(self) -> Sequence[Op]:
+        return [op.Slice(op.variadic("Concat", name="concat"), *_operands("slice"), name="slice")]
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        concat = match.node("concat")
+        axis = _axis(concat, concat.outputs[0])
+        ranges = _ranges(match.node("slice"))
+        start, end = ranges.get(axis, (0, 0))
+        begin = 0
+        for part in _parts(concat):
+            size = sizes(part)[axis]
+            if begin <= start < end <= begin + size:
+                return _slice(op, part, {**ranges, axis: (start - begin, end - begin)})
+            begin += size
+        raise Mismatch("the slice does not lie within one part")
+
+
+class JoinSlices(Rule):
+    """Concat(Slice(x, i, j), Slice(x, j, k), …) = Slice(x, i, k), or x
+
+    for slices of the concatenated axis alone, with constant ranges and step 1, that follow one another without a gap.
+    """
+
+    family = "concat"
+    examples = (
+        Example(
+            "float[2,6] x",
+            "p = Slice(x, a, b, c) q = Slice(x, b, d, c) t = Concat<axis=1>(p, q) y = Relu(t)",
+            {"a": [0], "b": [2], "c": [1], "d": [6]},
+        ),
+        Example(
+            "float[2,6] x",
+            "p = Slice(x, a, b, c) q = Slice(x, b, d, c) y = Concat<axis=1>(p, q)",
+            {"a": [1], "b": [2], "c": [1], "d": [5]},
+        ),
+    )
+    counterexamples = (
+        Example(
+            "float[2,6] x",
+            "p = Slice(x, a, b, c) q = Slice(x, b, d, c) y = Concat<axis=1>(q, p)",
+            {"a": [0], "b": [2], "c": [1], "d": [6]},
+            why="follow",
+        ),
+        Example(
+            "float[6,6] x",
+            "p = Slice(x, a, b, c) q = Slice(x, b, d, c) y = Concat<axis=0>(p, q)",
+            {"a": [0], "b": [3], "c": [1], "d": [6]},
+            why="other axes",
+        ),
+        Example(
+            "float[2,6] x, float[2,6] z",
+            "p = Slice(x, a, b, c) q = Slice(z, b, d, c) y = Concat<axis=1>(p, q)",
+            {"a": [0], "b": [2], "c": [1], "d": [6]},
+            why="one value",
+        ),
+    )
+
+    def patterns(self) -> Sequence[Op]:
+        return [op.variadic("Concat", name="concat")]
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        node = match.node("concat")
+        axis = _axis(node, match.root)
+        cuts = [cut for value in node.inputs if (cut := _made_by(value, "Slice", match.home)) is not None]
+        sources = {cut.inputs[0] for cut in cuts}
+        require(len(cuts) == len(node.inputs) > 1 and len(sources) == 1, "the parts are not slices of one value")
+        spans: list[tuple[int, int]] = []
+        for cut in cuts:
+            ranges = _ranges(cut)
+            require(set(ranges) == {axis}, "other axes are sliced too")
+            spans.append(ranges[axis])
+        require(all(a[1] == b[0] for a, b in pairwise(spans)), "the slices do not follow one another")
+        (source,) = sources
+        assert source is not None
+        return _slice(op, source, {axis: (spans[0][0], spans[-1][1])})

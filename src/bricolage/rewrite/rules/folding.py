@@ -1,0 +1,365 @@
+"""Normalisation, scales, biases and padding folded into convolutions and matrix products."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from bricolage.rewrite.facts import (
+    integer,
+    integers,
+    listed,
+    normalised,
+    rank,
+    require,
+    require_filled,
+    shape,
+    sizes,
+    text,
+)
+from bricolage.rewrite.linear import (
+    CONVOLUTIONS,
+    channels,
+    flat,
+    linear,
+    output_channels,
+    require_per_channel,
+    scaled,
+)
+from bricolage.rewrite.matching import Match
+from bricolage.rewrite.pattern import Any, Op, Weight, op
+from bricolage.rewrite.rule import Example, Operators, Result, Rule
+
+x, c = Any("x"), Any("c")
+_NORM = {"s": (4,), "h": (4,), "m": (4,), "v": (4,)}
+
+
+class BatchNormalizationIntoLinear(Rule):
+    """BatchNormalization(L(x, w, b), s, h, μ, v, ε) = L(x, w·f, (b - μ)·f + h) with f = s / √(v + ε)
+
+    for L a Conv, ConvTranspose or Gemm with constant weight and bias (or none); in inference, with constant parameters.
+    """
+
+    family = "folding"
+    examples = (
+        Example(
+            "float[1,3,5,5] x", "t = Conv(x, w) y = BatchNormalization(t, s, h, m, v)", {"w": (4, 3, 3, 3), **_NORM}
+        ),
+        Example(
+            "float[1,2,5] x",
+            "t = Conv<group=2>(x, w, b) y = BatchNormalization<epsilon=0.1>(t, s, h, m, v)",
+            {"w": (4, 1, 3), "b": (4,), **_NORM},
+        ),
+        Example(
+            "float[1,4,3,3] x",
+            "t = ConvTranspose<group=2, strides=[2,2]>(x, w) y = BatchNormalization(t, s, h, m, v)",
+            {"w": (4, 2, 2, 2), **_NORM},
+        ),
+        Example(
+            "float[N,3] x",
+            "t = Gemm<transB=1, beta=0.5>(x, w, b) y = BatchNormalization(t, s, h, m, v)",
+            {"w": (4, 3), "b": (4,), **_NORM},
+        ),
+    )
+    counterexamples = (
+        Example(
+            "float[1,3,5] x, float[4,3,3] w",
+            "t = Conv(x, w) y = BatchNormalization(t, s, h, m, v)",
+            _NORM,
+            why="constant",
+        ),
+        Example(
+            "float[1,3,5] x, float[4] s",
+            "t = Conv(x, w) y = BatchNormalization(t, s, h, m, v)",
+            {"w": (4, 3, 3), **{k: v for k, v in _NORM.items() if k != "s"}},
+            why="not a constant",
+        ),
+        Example(
+            "float[1,3,5] x",
+            "t = Conv(x, w) y, n, o = BatchNormalization<training_mode=1>(t, s, h, m, v)",
+            {"w": (4, 3, 3), **_NORM},
+            why="training",
+        ),
+        Example(
+            "float[1,3,5] x",
+            "t = Conv(x, w) y = BatchNormalization(t, s, h, m, v)",
+            {"w": (4, 3, 3), **_NORM},
+            outputs="y, t",
+            why="no gain",
+        ),
+    )
+
+    def patterns(self) -> list[Op]:
+        parameters = [Weight(name) for name in ("scale", "shift", "mean", "variance")]
+        return [op.BatchNormalization(linear("Conv", "ConvTranspose", "Gemm"), *parameters, name="norm")]
+
+    def check(self, match: Match) -> None:
+        require(not integer(match.node("norm"), "training_mode", 0), "it is in training mode")
+        channels(match.node("linear"), match["w"])
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        node, norm = match.node("linear"), match.node("norm")
+        epsilon = op.number(norm.attributes.get_float("epsilon", 1e-5), match["variance"])
+        factor = op.Div(match["scale"], op.Sqrt(op.Add(match["variance"], epsilon)))
+        bias = match.get("b")
+        changed: dict[str, object] = {}
+        if bias is not None:
+            if node.op_type == "Gemm":
+                bias, changed["beta"] = _times_beta(op, node, bias), 1.0
+            shift = op.Add(op.Mul(op.Sub(bias, match["mean"]), factor), match["shift"])
+        else:
+            shift = op.Sub(match["shift"], op.Mul(match["mean"], factor))
+        return op.copy(node, match["x"], scaled(op, match, factor), shift, **changed)
+
+
+def _times_beta(op: Operators, gemm: ir.Node, bias: ir.Value) -> ir.Value:
+    beta = float(gemm.attributes.get_float("beta", 1.0))
+    return bias if beta == 1.0 else op.Mul(bias, op.number(beta, bias))
+
+
+class BiasIntoLinear(Rule):
+    """L(x, w, b) + c = L(x, w, b + c), and with - for +
+
+    for L a Conv, ConvTranspose or Gemm with constant bias (or none), and c a constant with one number for each output
+    channel, or one for all.
+    """
+
+    family = "folding"
+    examples = (
+        Example("float[1,3,5,5] x", "t = Conv(x, w) y = Add(c, t)", {"w": (4, 3, 3, 3), "c": (1, 4, 1, 1)}),
+        Example("float[1,3,5] x", "t = Conv(x, w, b) y = Sub(t, c)", {"w": (4, 3, 3), "b": (4,), "c": 2.0}),
+        Example("float[1,3,5] x", "t = ConvTranspose(x, w) y = Sub(t, c)", {"w": (3, 4, 2), "c": 2.0}),
+        Example("float[2,3] x", "t = Gemm<beta=0.5>(x, w, b) y = Add(t, c)", {"w": (3, 4), "b": (2, 4), "c": (4,)}),
+    )
+    counterexamples = (
+        Example("float[1,3,5] x", "t = Conv(x, w) y = Add(t, c)", {"w": (4, 3, 3), "c": (3,)}, why="output channel"),
+        Example("float[1,3,5] x", "t = Conv(x, w) y = Sub(c, t)", {"w": (4, 3, 3), "c": 2.0}, why="not computed by"),
+        Example("float[1,3,5] x, float c", "t = Conv(x, w) y = Add(t, c)", {"w": (4, 3, 3)}, why="not a constant"),
+        Example(
+            "float[1,3,5] x", "t = Conv(x, w) y = Add(t, c)", {"w": (4, 3, 3), "c": (2, 4, 1)}, why="output channel"
+        ),
+    )
+
+    def patterns(self) -> list[Op]:
+        return [op.one_of("Add", "Sub")(linear(*CONVOLUTIONS, "Gemm"), Weight("c"), name="sum")]
+
+    def check(self, match: Match) -> None:
+        require_per_channel(match["c"], *output_channels(match))
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        node, bias, term = match.node("linear"), match.get("b"), flat(op, match["c"])
+        if match.node("sum").op_type == "Sub":
+            term = op.Neg(term)
+        changed: dict[str, object] = {"beta": 1.0} if node.op_type == "Gemm" else {}
+        if bias is not None:
+            before = _times_beta(op, node, bias) if node.op_type == "Gemm" else bias
+            term = op.Add(before, term)
+        elif shape(term) == (1,):
+            term = op.Expand(term, op.integers([channels(node, match["w"])]))
+        return op.copy(node, match["x"], match["w"], term, **changed)
+
+
+class AffineIntoNormalization(Rule):
+    """Norm(x, s, b) · c = Norm(x, s·c, b·c), Norm(x, s, b) + c = Norm(x, s, b + c)
+
+    for a LayerNormalization with constant parameters (no + for an RMSNormalization, which has no b), and c a constant that
+    broadcasts to the normalised axes alone.
+    """
+
+    family = "folding"
+    since = 17
+    examples = (
+        Example("float[2,3,4] x", "t = LayerNormalization(x, s) y = Mul(t, c)", {"s": (4,), "c": (4,)}),
+        Example("float[2,3,4] x", "t = LayerNormalization(x, s, b) y = Mul(c, t)", {"s": (4,), "b": (4,), "c": (1, 4)}),
+        Example("float[2,3,4] x", "t = LayerNormalization<axis=1>(x, s) y = Add(t, c)", {"s": (3, 4), "c": (3, 1)}),
+        Example("float[2,3,4] x", "t = LayerNormalization(x, s, b) y = Add(t, c)", {"s": (4,), "b": (4,), "c": 1.0}),
+        Example("float[2,3,4] x", "t = RMSNormalization(x, s) y = Mul(t, c)", {"s": (4,), "c": (4,)}, opset=23),
+    )
+    counterexamples = (
+        Example("float[2,3,4] x", "t = LayerNormalization(x, s) y = Mul(t, c)", {"s": (4,), "c": (3, 1)}, why="alone"),
+        Example(
+            "float[2,3,4] x", "t = LayerNormalization(x, s) y = Add(t, c)", {"s": (4,), "c": (5, 1, 1, 4)}, why="alone"
+        ),
+        Example("float[2,4] x, float[4] s", "t = LayerNormalization(x, s) y = Mul(t, c)", {"c": (4,)}, why="constant"),
+        Example(
+            "float[2,4] x", "t = RMSNormalization(x, s) y = Add(t, c)", {"s": (4,), "c": (4,)}, opset=23, why="bias"
+        ),
+    )
+
+    def patterns(self) -> list[Op]:
+        norm = op.one_of("LayerNormalization", "RMSNormalization")(
+            x, Weight("s"), Weight("b", optional=True), name="norm"
+        )
+        return [op.Mul(norm, Weight("c")), op.Add(norm, Weight("c"), name="sum")]
+
+    def check(self, match: Match) -> None:
+        node, own = match.node("norm"), shape(match["x"])
+        (axis,) = normalised([integer(node, "axis", -1)], len(own))
+        over, term = own[axis:], sizes(match["c"])
+        while term and term[0] == 1 and len(term) > len(over):
+            term = term[1:]
+        aligned = (1,) * (len(over) - len(term)) + term
+        fits = len(term) <= len(over) and all(size in (1, wide) for size, wide in zip(aligned, over, strict=True))
+        require(fits and len(sizes(match["c"])) <= len(own), "c does not broadcast to the normalised axes alone")
+        require("sum" not in match.nodes or node.op_type == "LayerNormalization", "RMSNormalization has no bias")
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        node, bias = match.node("norm"), match.get("b")
+        (axis,) = normalised([integer(node, "axis", -1)], rank(match["x"]))
+        over = list(shape(match["x"])[axis:])
+        term = op.Reshape(match["c"], op.integers([1, *sizes(match["c"])])) if rank(match["c"]) == 0 else match["c"]
+        own = sizes(term)
+        short = [*([1] * (len(over) - len(own))), *own][-len(over) :]
+        term = op.Reshape(term, op.integers(short))
+        if "sum" in match.nodes:
+            shift = op.Expand(term, op.integers(sizes(match["s"]))) if bias is None else op.Add(bias, term)
+            return op.copy(node, match["x"], match["s"], shift)
+        return op.copy(node, match["x"], op.Mul(match["s"], term), None if bias is None else op.Mul(bias, term))
+
+
+class AffineIntoBatchNormalization(Rule):
+    """BatchNormalization(x, s, h, μ, v) · c = BatchNormalization(x, s·c, h·c, μ, v), and + c for h + c
+
+    for constant parameters, and c a constant with one number for each channel, or one for all; in inference.
+    """
+
+    family = "folding"
+    examples = (
+        Example("float[1,4,5] x", "t = BatchNormalization(x, s, h, m, v) y = Mul(t, c)", {**_NORM, "c": (4, 1)}),
+        Example("float[1,4,5] x", "t = BatchNormalization(x, s, h, m, v) y = Add(c, t)", {**_NORM, "c": (1, 4, 1)}),
+        Example("float[N,4] x", "t = BatchNormalization(x, s, h, m, v) y = Add(c, t)", {**_NORM, "c": 2.0}),
+    )
+    counterexamples = (
+        Example(
+            "float[1,4,5] x", "t = BatchNormalization(x, s, h, m, v) y = Mul(t, c)", {**_NORM, "c": (5,)}, why="channel"
+        ),
+        Example(
+            "float[1,4,5] x, float c", "t = BatchNormalization(x, s, h, m, v) y = Mul(t, c)", _NORM, why="constant"
+        ),
+        Example(
+            "float[1,4,5] x",
+            "t, n, o = BatchNormalization<training_mode=1>(x, s, h, m, v) y = Mul(t, c)",
+            {**_NORM, "c": 2.0},
+            why="training",
+        ),
+    )
+
+    def patterns(self) -> list[Op]:
+        norm = op.BatchNormalization(x, Weight("s"), Weight("h"), Weight("m"), Weight("v"), name="linear")
+        return [op.Mul(norm, Weight("c")), op.Add(norm, Weight("c"), name="sum")]
+
+    def check(self, match: Match) -> None:
+        require(not integer(match.node("linear"), "training_mode", 0), "it is in training mode")
+        require_per_channel(match["c"], rank(match["x"]), 1, sizes(match["s"])[0])
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        constant, scale, shift = flat(op, match["c"]), match["s"], match["h"]
+        if "sum" in match.nodes:
+            shift = op.Add(shift, constant)
+        else:
+            scale, shift = op.Mul(scale, constant), op.Mul(shift, constant)
+        return op.copy(match.node("linear"), match["x"], scale, shift, match["m"], match["v"])
+
+
+class PadIntoWindow(Rule):
+    """W(Pad(x, p, 0), pads q) = W(x, pads p + q)
+
+    for W a Conv, or an AveragePool that counts its pads (or has none); p constant, not negative, and on no axis but those
+    of the window, with the constant 0.
+    """
+
+    family = "folding"
+    examples = (
+        Example("float[1,3,5,5] x", "t = Pad(x, p) y = Conv(t, w)", {"p": [0, 0, 1, 2, 0, 0, 1, 0], "w": (4, 3, 3, 3)}),
+        Example(
+            "float[1,3,5] x",
+            'u = Pad<mode="constant">(x, p, z) y = Conv<pads=[1,0], auto_pad="NOTSET">(u, w, b)',
+            {"p": [0, 0, 1, 0, 0, 1], "z": 0.0, "w": (4, 3, 3), "b": (4,)},
+        ),
+        Example("float[1,3,6] x", "t = Pad(x, p, , a) y = AveragePool<kernel_shape=[3]>(t)", {"p": [1, 1], "a": [-1]}),
+        Example(
+            "float[1,3,6] x",
+            "t = Pad(x, p) y = AveragePool<kernel_shape=[4], pads=[1,1], count_include_pad=1>(t)",
+            {"p": [0, 0, 1, 0, 0, 1]},
+        ),
+    )
+    counterexamples = (
+        Example(
+            "float[1,3,5] x",
+            "t = Pad(x, p, z) y = Conv(t, w)",
+            {"p": [0, 0, 1, 0, 0, 1], "z": 1.0, "w": (4, 3, 3)},
+            why="0",
+        ),
+        Example(
+            "float[1,3,5] x", "t = Pad(x, p) y = Conv(t, w)", {"p": [0, 1, 0, 0, 0, 0], "w": (4, 4, 3)}, why="axis"
+        ),
+        Example(
+            "float[1,3,5] x", "t = Pad(x, p) y = Conv(t, w)", {"p": [0, 0, -1, 0, 0, 1], "w": (4, 3, 3)}, why="negative"
+        ),
+        Example(
+            "float[1,3,5] x",
+            't = Pad<mode="reflect">(x, p) y = Conv(t, w)',
+            {"p": [0, 0, 1, 0, 0, 1], "w": (4, 3, 3)},
+            why="mode",
+        ),
+        Example(
+            "float[1,3,5] x",
+            't = Pad(x, p) y = Conv<auto_pad="SAME_UPPER">(t, w)',
+            {"p": [0, 0, 1, 0, 0, 1], "w": (4, 3, 3)},
+            why="auto_pad",
+        ),
+        Example("float[1,3,5] x, int64[6] p", "t = Pad(x, p) y = Conv(t, w)", {"w": (4, 3, 3)}, why="not a constant"),
+        Example(
+            "float[1,3,6] x",
+            "t = Pad(x, p) y = AveragePool<kernel_shape=[4], pads=[1,1]>(t)",
+            {"p": [0, 0, 1, 0, 0, 1]},
+            why="does not count its pads",
+        ),
+        Example(
+            "float[1,3,6] x",
+            "t = Pad(x, p) y = AveragePool<kernel_shape=[3], strides=[2], ceil_mode=1>(t)",
+            {"p": [0, 0, 1, 0, 0, 0]},
+            why="rounds up",
+        ),
+    )
+
+    def patterns(self) -> list[Op]:
+        pad = op.Pad(x, Any("p"), Any("value", optional=True), Any("axes", optional=True), name="pad")
+        return [
+            op.Conv(pad, Any("w"), Any("b", optional=True), name="window"),
+            op.AveragePool(pad, name="window"),
+        ]
+
+    def check(self, match: Match) -> None:
+        pad, window = match.node("pad"), match.node("window")
+        require(text(pad, "mode", "constant") == "constant", "the mode of the pad is not constant")
+        if match.get("value") is not None:
+            require_filled(match["value"], 0)
+        require(text(window, "auto_pad", "NOTSET") in ("NOTSET", "VALID"), "auto_pad depends on the padded size")
+        begin, end = self._pads(match)
+        require(all(size >= 0 for size in (*begin, *end)), "a pad is negative")
+        require(not any((*begin[:2], *end[:2])), "an axis other than the window's is padded")
+        if window.op_type == "AveragePool":
+            own = listed(window, "pads", ())
+            counts = integer(window, "count_include_pad", 0) or not any(own)
+            require(bool(counts), "the pool does not count its pads")
+            require(not integer(window, "ceil_mode", 0), "the pool rounds up, into pads")
+
+    @staticmethod
+    def _pads(match: Match) -> tuple[list[int], list[int]]:
+        """Pads before and after each axis of x."""
+        whole, pads = rank(match["x"]), integers(match["p"], "the pads")
+        axes = normalised(integers(match["axes"], "the axes"), whole) if match.get("axes") is not None else range(whole)
+        begin, end = [0] * whole, [0] * whole
+        for i, axis in enumerate(axes):
+            begin[axis], end[axis] = pads[i], pads[i + len(pads) // 2]
+        return begin, end
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        window = match.node("window")
+        begin, end = self._pads(match)
+        own = listed(window, "pads", [0] * (2 * len(begin[2:])))
+        pads = [a + b for a, b in zip([*begin[2:], *end[2:]], own, strict=True)]
+        changed: dict[str, object] = {"pads": pads, "auto_pad": None}
+        if window.op_type == "AveragePool":
+            return op.copy(window, match["x"], **changed, count_include_pad=1)
+        return op.copy(window, match["x"], match["w"], match.get("b"), **changed)

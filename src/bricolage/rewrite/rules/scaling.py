@@ -1,0 +1,156 @@
+"""Scales, constant factors before and behind convolutions and matrix products, folded into their weights."""
+
+from __future__ import annotations
+
+from bricolage.rewrite.facts import rank, require, scalar, sizes
+from bricolage.rewrite.linear import CONVOLUTIONS, flat, linear, output_channels, require_per_channel, scaled
+from bricolage.rewrite.matching import Match
+from bricolage.rewrite.pattern import Any, Either, Op, Weight, op
+from bricolage.rewrite.rule import Example, Operators, Result, Rule
+
+x = Any("x")
+
+
+class ScaleIntoLinear(Rule):
+    """L(x, w, b) · c = L(x, w·c, b·c), and with / for ·
+
+    for L a Conv, ConvTranspose, MatMul or Gemm with constant weight and bias (or none), and c a constant with one number
+    for each output channel, or one for all.
+    """
+
+    family = "scaling"
+    examples = (
+        Example("float[1,3,5,5] x", "t = Conv(x, w, b) y = Mul(t, c)", {"w": (4, 3, 3, 3), "b": (4,), "c": (4, 1, 1)}),
+        Example("float[1,3,5] x", "t = Conv(x, w) y = Div(t, c)", {"w": (4, 3, 3), "c": 2.0}),
+        Example("float[1,4,5] x", "t = ConvTranspose<group=2>(x, w) y = Mul(c, t)", {"w": (4, 3, 2), "c": (1, 6, 1)}),
+        Example("float[2,N,3] x", "t = MatMul(x, w) y = Mul(t, c)", {"w": (3, 4), "c": (4,)}),
+        Example(
+            "float[2,3] x", "t = Gemm<transB=1,alpha=0.5>(x, w, b) y = Div(t, c)", {"w": (4, 3), "b": (2, 1), "c": (4,)}
+        ),
+    )
+    counterexamples = (
+        Example("float[1,3,5] x", "t = Conv(x, w) y = Mul(t, c)", {"w": (4, 3, 3), "c": (3,)}, why="output channel"),
+        Example(
+            "float[1,3,5] x", "t = Conv(x, w) y = Mul(t, c)", {"w": (4, 3, 3), "c": (2, 4, 1)}, why="output channel"
+        ),
+        Example("float[1,3,5] x", "t = Conv(x, w) y = Div(c, t)", {"w": (4, 3, 3), "c": 2.0}, why="not computed by"),
+        Example("float[1,3,5] x, float c", "t = Conv(x, w) y = Mul(t, c)", {"w": (4, 3, 3)}, why="not a constant"),
+        Example("float[2,3] x", "t = MatMul(x, w) y = Mul(t, c)", {"w": (3,), "c": 2.0}, why="vector"),
+        Example(
+            "float[2,3] x", "t = MatMul(x, w) y = Mul(t, c)", {"w": (3, 4), "c": 2.0}, outputs="y, t", why="no gain"
+        ),
+    )
+
+    def patterns(self) -> list[Op]:
+        anything = linear(*CONVOLUTIONS, "MatMul", "Gemm")
+        return [op.one_of("Mul", "Div")(anything, Weight("c"), name="scale")]
+
+    def check(self, match: Match) -> None:
+        require_per_channel(match["c"], *output_channels(match))
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        factor = flat(op, match["c"])
+        if match.node("scale").op_type == "Div":
+            factor = op.Reciprocal(factor)
+        bias = match.get("b")
+        return op.copy(
+            match.node("linear"), match["x"], scaled(op, match, factor), None if bias is None else op.Mul(bias, factor)
+        )
+
+
+class ScaleBeforeLinear(Rule):
+    """L(x · c, w, b) = L(x, w · c, b), and with / for ·
+
+    for L a Conv, MatMul or Gemm with constant weight, and c a constant of one element.
+    """
+
+    family = "scaling"
+    examples = (
+        Example("float[1,3,5] x", "t = Mul(x, c) y = Conv<pads=[1,1]>(t, w)", {"w": (4, 3, 3), "c": 2.0}),
+        Example("float[2,5,3] x", "t = Div(x, c) y = MatMul(t, w)", {"w": (3, 4), "c": [2.0]}),
+        Example("float[2,3] x, float[4] b", "t = Mul(c, x) y = Gemm(t, w, b)", {"w": (3, 4), "c": 2.0}),
+    )
+    counterexamples = (
+        Example("float[2,3] x", "t = Mul(x, c) y = MatMul(t, w)", {"w": (3, 4), "c": (3,)}, why="one element"),
+        Example("float[2,3] x, float[3,4] w", "t = Mul(x, c) y = MatMul(t, w)", {"c": 2.0}, why="not a constant"),
+        Example("float[2,3] x", "t = Div(c, x) y = MatMul(t, w)", {"w": (3, 4), "c": 2.0}, why="not a constant"),
+        Example("float[3] x", "t = Mul(x, c) y = MatMul(t, w)", {"w": (3, 4), "c": [[2.0]]}, why="one element"),
+    )
+
+    def patterns(self) -> list[Op]:
+        source = op.one_of("Mul", "Div")(x, Weight("c"), name="scale")
+        return [
+            op.MatMul(source, Weight("w"), name="linear"),
+            op.one_of("Conv", "Gemm")(source, Weight("w"), Any("b", optional=True), name="linear"),
+        ]
+
+    def check(self, match: Match) -> None:
+        require(sizes(match["c"]) in ((), (1,)), "the constant has not just one element")
+        require(rank(match["x"]) > 0, "x has no axes")
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        function = op.Div if match.node("scale").op_type == "Div" else op.Mul
+        return op.copy(match.node("linear"), match["x"], function(match["w"], match["c"]), match.get("b"))
+
+
+class ScoresScaleIntoProjection(Rule):
+    """MatMul(Transpose(Reshape(MatMul(x, w) + b)), k) · c = MatMul(Transpose(Reshape(MatMul(x, w·c) + b·c)), k), and with /
+
+    for a constant matrix w, a constant vector b (or none), and c a constant of one element: attention's scale, moved
+    into the projection of the queries.
+    """
+
+    family = "scaling"
+    examples = (
+        Example(
+            "float[2,5,6] x, float[2,3,4,7] k",
+            "p = MatMul(x, w) q = Add(p, b) r = Reshape(q, s) t = Transpose<perm=[0,2,1,3]>(r) m = MatMul(t, k) y = Div(m, c)",
+            {"w": (6, 12), "b": (12,), "s": [2, 5, 3, 4], "c": 2.0},
+        ),
+        Example(
+            "float[2,5,6] x, float[2,3,4,7] k",
+            "p = MatMul(x, w) r = Reshape(p, s) t = Transpose<perm=[0,2,1,3]>(r) m = MatMul(t, k) y = Mul(c, m)",
+            {"w": (6, 12), "s": [0, 0, 3, 4], "c": [0.5]},
+        ),
+    )
+    counterexamples = (
+        Example(
+            "float[2,5,6] x, float[2,3,4,7] k",
+            "p = MatMul(x, w) r = Reshape(p, s) t = Transpose<perm=[0,2,1,3]>(r) m = MatMul(t, k) y = Mul(c, m)",
+            {"w": (6, 12), "s": [0, 0, 3, 4], "c": (7,)},
+            why="one element",
+        ),
+        Example(
+            "float[2,5,6] x, float[2,3,4,7] k, float[6,12] w",
+            "p = MatMul(x, w) r = Reshape(p, s) t = Transpose<perm=[0,2,1,3]>(r) m = MatMul(t, k) y = Mul(c, m)",
+            {"s": [0, 0, 3, 4], "c": 0.5},
+            why="not a constant",
+        ),
+        Example(
+            "float[2,5,6] x, float[2,3,4,7] k",
+            "p = MatMul(x, w) r = Reshape(p, s) t = Transpose<perm=[0,2,1,3]>(r) m = MatMul(t, k) y = Mul(c, m)",
+            {"w": (6, 12), "s": [0, 0, 3, 4], "c": 0.5},
+            outputs="y, t",
+            why="no gain",
+        ),
+    )
+
+    def patterns(self) -> list[Op]:
+        product = op.MatMul(x, Weight("w"))
+        projection = Either(op.Add(product, Weight("b"), name="biased"), product)
+        heads = op.Transpose(op.Reshape(projection, Any("shape"), name="reshape"), name="transpose")
+        scores = op.MatMul(heads, Any("k"))
+        return [op.one_of("Mul", "Div")(scores, Weight("c"), name="scale")]
+
+    def check(self, match: Match) -> None:
+        require(scalar(match["c"]), "the constant has not just one element")
+        require(rank(match["w"]) == 2, "w is no matrix")
+        require("biased" not in match.nodes or rank(match["b"]) == 1, "b is no vector")
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        function = op.Div if match.node("scale").op_type == "Div" else op.Mul
+        projection = op.MatMul(match["x"], function(match["w"], match["c"]))
+        if "biased" in match.nodes:
+            projection = op.Add(projection, function(match["b"], match["c"]))
+        heads = op.copy(match.node("transpose"), op.copy(match.node("reshape"), projection, match["shape"]))
+        return op.MatMul(heads, match["k"])

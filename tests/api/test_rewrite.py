@@ -1,0 +1,113 @@
+"""`rewrite`: counts, checks, and a planted wrong rule that is found by bisection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from bricolage.api import rewrite as api
+from bricolage.api.rewrite import rewrite, why
+from bricolage.errors import UnboundDimension, UnknownDimension, UnknownFamily, WrongRewrite
+from bricolage.graph.extract import write_whole
+from bricolage.rewrite.catalogue import chosen
+from bricolage.rewrite.matching import Match
+from bricolage.rewrite.pattern import Any, Op, op
+from bricolage.rewrite.rule import Example, Operators, Result, Rule
+
+NET = Example(
+    "float[N,3,8,8] x",
+    "c = Conv<pads=[1,1,1,1]>(x, w) n = BatchNormalization(c, s, b, m, v) r = Relu(n) d = Dropout(r)"
+    " t = Transpose<perm=[0,2,3,1]>(d) u = Transpose<perm=[0,3,1,2]>(t)"
+    " p = GlobalAveragePool(u) f = Flatten(p) g = MatMul(f, q) y = Add(g, z)",
+    {"w": (4, 3, 3, 3), "s": (4,), "b": (4,), "m": (4,), "v": (4,), "q": (4, 5), "z": (5,)},
+)
+RULES = [
+    "batch-normalization-into-linear",
+    "compose-transposes",
+    "remove-dropout",
+    "sum-into-gemm",
+]
+
+
+def test_a_network_gets_smaller_and_stays_equal() -> None:
+    found = rewrite(NET.model())
+    assert sorted(found.counts) == RULES
+    assert [node.op_type for node in found.model.graph] == ["Conv", "Relu", "GlobalAveragePool", "Flatten", "Gemm"]
+    assert (found.before.operators, found.after.operators) == (10, 5)
+    assert found.after.flops < found.before.flops and found.after.bytes < found.before.bytes
+    assert 0 < found.error <= found.bound and found.sizes == {"N": 2}
+    assert [d.value for d in found.model.graph.inputs[0].shape if isinstance(d, ir.SymbolicDim)] == ["N"]
+
+
+def test_families_and_limits() -> None:
+    assert list(rewrite(NET.model(), only=["transpose"]).counts) == ["compose-transposes"]
+    assert "compose-transposes" not in rewrite(NET.model(), skip=["compose-transposes", "folding"]).counts
+    assert len(rewrite(NET.model(), limit=2).applications) == 2
+    with pytest.raises(UnknownFamily, match="identity, transpose"):
+        rewrite(NET.model(), only=["transposes"])
+
+
+def test_sizes_of_symbolic_dimensions() -> None:
+    assert rewrite(NET.model(), shapes={"N": 7}).sizes == {"N": 7}
+    with pytest.raises(UnknownDimension):
+        rewrite(NET.model(), shapes={"M": 7})
+    fixed = Example("float[N,4] x", "t = Dropout(x) y = Mul(t, c)", {"c": (6, 4)})
+    assert rewrite(fixed.model(), shapes={"N": 6}).counts
+    with pytest.raises(UnboundDimension, match="--shape N"):
+        rewrite(fixed.model())
+
+
+class WrongSquare(Rule):
+    """Abs(x) = x · x"""
+
+    family: ClassVar[str] = "wrong"
+    enabling = True
+
+    def patterns(self) -> list[Op]:
+        return [op.Abs(Any("x"))]
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        return op.Mul(match["x"], match["x"])
+
+
+def test_a_planted_wrong_rule_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(api, "chosen", lambda only, skip: [*chosen(only, skip), WrongSquare()])
+    model = Example(
+        "float[4] x", "a = Identity(x) b = Neg(a) c = Neg(b) d = Abs(c) e = Identity(d) y = Tanh(e)"
+    ).model()
+    with pytest.raises(WrongRewrite) as caught:
+        rewrite(model)
+    facts = caught.value.facts
+    assert facts["rule"] == "wrong-square" and str(facts["removed"]).startswith("Abs")
+    assert float(str(facts["error"])) > 0.01
+    assert len(rewrite(model, limit=int(str(facts["number"])) - 1).applications) == facts["number"] - 1  # type: ignore[operator]
+
+
+def test_the_result_is_a_standard_model_that_onnxruntime_runs(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    before, after = tmp_path / "before.onnx", tmp_path / "after.onnx"
+    onnx.save(ir.to_proto(NET.model()), str(before))
+    write_whole(rewrite(before).model, after)
+    onnx.checker.check_model(str(after), full_check=True)
+    x = np.random.default_rng(0).standard_normal((3, 3, 8, 8)).astype(np.float32)
+    results = [onnxruntime.InferenceSession(str(path)).run(None, {"x": x})[0] for path in (before, after)]
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-4, atol=1e-5)
+
+
+def test_large_weights_lie_beside_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bricolage.graph.extract._PROTOBUF_BYTES", 100)
+    write_whole(rewrite(NET.model()).model, tmp_path / "large.onnx")
+    assert (tmp_path / "large.onnx.data").stat().st_size >= 4 * 3 * 9 * 4
+    onnx.checker.check_model(str(tmp_path / "large.onnx"))
+
+
+def test_why_a_rule_does_not_apply() -> None:
+    (refusal,) = why(NET.model(), "recognise-gelu")
+    assert "needs opset 20, the model has 18" in refusal.reason
+    refusals = {refusal.operator.split()[0]: refusal.reason for refusal in why(NET.model(), "scale-before-linear")}
+    assert set(refusals) == {"Conv", "MatMul"} and "not computed by Div|Mul" in refusals["MatMul"]

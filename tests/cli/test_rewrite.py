@@ -1,0 +1,79 @@
+"""`bricolage rewrite` and `bricolage rules` as a user meets them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+import pytest
+from typer.testing import CliRunner
+
+from bricolage.cli.main import app
+from bricolage.rewrite.catalogue import FAMILIES, rules
+from bricolage.rewrite.rule import Example
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+MODEL = Example("float[batch,3] x", "t = Transpose(x) u = Relu(t) v = Transpose(u) y = Mul(v, c)", {"c": 1.0})
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "source.onnx"
+    onnx.save(ir.to_proto(MODEL.model()), str(path))
+    return path
+
+
+def run(*words: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_a_table_and_a_file(source: Path, tmp_path: Path) -> None:
+    code, out, err = run("rewrite", source, "-o", tmp_path / "better.onnx")
+    assert code == 0 and f"wrote {tmp_path / 'better.onnx'}" in err
+    assert "compose-transposes" in out and "batch=2" in out and "equal to the original" in out
+    assert [node.op_type for node in onnx.load(str(tmp_path / "better.onnx")).graph.node] == ["Relu"]
+
+
+def test_json(source: Path, tmp_path: Path) -> None:
+    _, out, _ = run(
+        "rewrite", source, "-o", tmp_path / "better.onnx", "--json", "--max-rewrites", 1, "--skip", "identity"
+    )
+    found = json.loads(out)
+    assert found["before"]["operators"] == 4 and len(found["applications"]) == 1
+    assert found["applications"][0]["rule"] == "move-transpose-behind-function"
+
+
+def test_wrong_usage(source: Path, tmp_path: Path) -> None:
+    for words, said in (
+        ((source, "-o", source), "overwrite"),
+        ((source, "-o", tmp_path / "b.onnx", "--only", "nonsense"), "no rule or family"),
+        ((tmp_path / "missing.onnx", "-o", tmp_path / "b.onnx"), "no file"),
+        ((source, "-o", tmp_path / "b.onnx", "--shape", "batch=1,2"), "one size"),
+    ):
+        code, _, err = run("rewrite", *words)
+        assert code == 2 and said in err
+    assert not (tmp_path / "b.onnx").exists()
+
+
+def test_rules_are_listed_by_family() -> None:
+    code, out, _ = run("rules", "list")
+    assert code == 0 and all(rule.name in out for rule in rules()) and all(family in out for family in FAMILIES)
+    _, out, _ = run("rules", "list", "--only", "transpose", "--json")
+    found = json.loads(out)
+    assert list(found) == ["transpose"]
+    assert {"name", "equation", "conditions", "since_opset", "exploring"} == set(found["transpose"][0])
+
+
+def test_the_page_of_rules_is_up_to_date() -> None:
+    _, out, _ = run("rules", "list", "--markdown")
+    assert out == (DOCS / "rules.md").read_text(), "make it again: bricolage rules list --markdown > docs/rules.md"
+
+
+def test_why_a_rule_does_not_apply(source: Path) -> None:
+    code, out, _ = run("rules", "why", "compose-transposes", source)
+    assert code == 0 and "'u' is not computed by Transpose" in out
+    assert run("rules", "why", "nonsense", source)[0] == 2

@@ -1,0 +1,84 @@
+"""Every rule applies to its examples and gives the same answer; it refuses its counterexamples, for the reason given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import onnx_ir as ir
+import pytest
+
+from bricolage.graph.prepare import prepare, symbolic_dimensions
+from bricolage.rewrite.apply import apply_once, refusals, rewrite
+from bricolage.rewrite.catalogue import rules
+from bricolage.rewrite.rule import Example, Rule, Scan
+from bricolage.verify.compare import relative_error
+from bricolage.verify.inputs import generate
+from tests.rewrite.checking import check_equal
+
+CASES = [(rule, i) for rule in rules() for i in range(len(rule.examples))]
+COUNTERCASES = [(rule, i) for rule in rules() for i in range(len(rule.counterexamples))]
+
+
+def label(value: object) -> str:
+    return value.name if isinstance(value, Rule) else str(value)
+
+
+@pytest.mark.parametrize(("rule", "index"), CASES, ids=label)
+def test_examples_are_rewritten_and_stay_equal(rule: Rule, index: int) -> None:
+    example = rule.examples[index]
+    before, after = example.model(), example.model()
+    if rule.exploring:
+        assert apply_once(after, rule) is not None
+    else:
+        assert rewrite(after, [rule]), [str(refusal) for refusal in refusals(before, rule)]
+    check_equal(before, after)
+
+
+@pytest.mark.parametrize(("rule", "index"), CASES, ids=label)
+def test_unfolded_applications_are_valid_too(rule: Rule, index: int) -> None:
+    before, after = (rule.examples[index].model() for _ in range(2))
+    assert apply_once(after, rule, fold=False) is not None
+    check_equal(before, after, attempts=1)
+
+
+@pytest.mark.parametrize(("rule", "index"), COUNTERCASES, ids=label)
+def test_counterexamples_are_refused(rule: Rule, index: int) -> None:
+    example = rule.counterexamples[index]
+    model = example.model()
+    reasons = [refusal.reason for refusal in refusals(model, rule)]
+    assert not rewrite(model, [rule])
+    if rule.exploring:
+        assert apply_once(model, rule) is None
+    if example.why:
+        assert any(example.why in reason for reason in reasons), reasons
+
+
+@pytest.mark.parametrize("rule", rules(), ids=label)
+def test_every_rule_states_its_equation_and_has_examples(rule: Rule) -> None:
+    assert rule.equation and rule.examples
+    assert all(isinstance(example, Example) for example in (*rule.examples, *rule.counterexamples))
+    if rule.conditions and not isinstance(rule, Scan):
+        assert rule.counterexamples, "a rule with conditions shows where they do not hold"
+
+
+@pytest.mark.parametrize(("rule", "index"), CASES, ids=label)
+def test_onnxruntime_runs_what_rules_make(rule: Rule, index: int) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    before, after = (rule.examples[index].model() for _ in range(2))
+    apply_once(after, rule)
+    inputs = generate(prepare(before, dict.fromkeys(symbolic_dimensions(before), 3)).model)
+    try:
+        expected = _run(onnxruntime, before, inputs)
+    except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented as error:
+        pytest.skip(f"onnxruntime lacks the original: {error}")
+    error = relative_error(_run(onnxruntime, after, inputs), expected)
+    assert error <= 1e-4
+
+
+def _run(onnxruntime: Any, model: ir.Model, inputs: Mapping[str, Any]) -> list[Any]:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(ir.to_proto(model).SerializeToString(), options)
+    return list(session.run(None, dict(inputs)))
