@@ -42,7 +42,9 @@ def test_there_are_raise_sites() -> None:
     assert len(raise_sites()) > 50
 
 
-@pytest.mark.parametrize(("where", "name", "given"), raise_sites(), ids=lambda v: str(sorted(v) if isinstance(v, set) else v)[:40])
+@pytest.mark.parametrize(
+    ("where", "name", "given"), raise_sites(), ids=lambda v: str(sorted(v) if isinstance(v, set) else v)[:40]
+)
 def test_facts_fit_the_templates(where: str, name: str, given: set[str]) -> None:
     assert fields(KINDS[name]) <= given, f"{where} raises {name} without {fields(KINDS[name]) - given}"
 
