@@ -121,15 +121,20 @@ def test_only_what_products_alone_read_is_stored_in_bfloat16(tmp_path: Path) -> 
     assert stored("everything") == ["bfloat16", "bfloat16", "float32"]
     assert stored("nothing") == ["float32"] * 3
     x = regions.noise(8, 16, seed=3)
-    for variant in ("bf16", "bf16-stored"):
-        found = regions.answer(Native(), model, x, variant=variant, resources=Resources(threads=2))
-        assert 1e-5 < regions.error(found, regions.reference(model, x)) < 1e-2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(ISA_VARIABLE, "emulated-amx")
+        for variant in ("bf16", "bf16-stored"):
+            found = regions.answer(Native(), model, x, variant=variant, resources=Resources(threads=2))
+            assert 1e-5 < regions.error(found, regions.reference(model, x)) < 1e-2
 
 
 @pytest.mark.parametrize(
     ("groups", "channels"), [(64, 64), (16, 64), (2, 64), (4, 72)], ids=["depthwise", "small", "large", "odd"]
 )
-def test_grouped_convolutions_read_what_is_stored_in_bfloat16(groups: int, channels: int, tmp_path: Path) -> None:
+def test_grouped_convolutions_read_what_is_stored_in_bfloat16(
+    groups: int, channels: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ISA_VARIABLE, "emulated-amx")
     model = regions.region(
         tmp_path,
         f"""

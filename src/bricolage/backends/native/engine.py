@@ -166,6 +166,8 @@ def _lacks(arithmetic: Arithmetic, isa: Isa) -> str | None:
         return f"{isa.name} has no products of bfloat16 here"
     if arithmetic.parts > 1 and not isa.matrix_unit:
         return f"{isa.name} has no matrix unit, without which float32 is faster than its parts in bfloat16"
+    if arithmetic.stores == "everything" and not isa.matrix_unit:
+        return f"{isa.name} has no matrix unit, without which residual streams in float32 cost no time"
     return None
 
 
