@@ -3,7 +3,8 @@
     python -m benchmarks.fusion --workload six,collage
 
 Operators are those of the prepared graph (constants folded, batch norms as they stand). Counted are, for the native engine, its
-fused kernels; for ONNX Runtime, the nodes of its optimised graph at level all; for OpenVINO, the nodes of its execution graph
+fused kernels; for DNNFusion, the blocks of its plan, without and with what it decides by measuring (`benchmarks.dnnfusion`); for
+ONNX Runtime, the nodes of its optimised graph at level all; for OpenVINO, the nodes of its execution graph
 without parameters, results, and what depends on constants only; for Inductor, the calls in the code that it generates. Bytes
 moved are what is read and written, weights included: by the operators one by one, and by the fused kernels. Intermediate
 results are what lies in memory between two operators, or between two fused kernels, each tensor counted once.
@@ -25,6 +26,7 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
+from benchmarks.dnnfusion import blocks
 from benchmarks.latency import select
 from benchmarks.workloads import export, workloads
 from bricolage.backends import registry
@@ -50,6 +52,8 @@ class Row:
     workload: str
     operators: int
     native: int
+    dnnfusion: tuple[int, int]
+    """Without and with what it decides by measuring."""
     onnxruntime: int | None
     openvino: int | None
     inductor: int | None
@@ -80,6 +84,7 @@ def count(name: str) -> Row:
             name,
             len(graph),
             len(kernels),
+            (blocks(graph, yellow=False), blocks(graph, yellow=True)),
             _onnxruntime(region, Path(folder)),
             _openvino(region),
             _inductor(region, Path(folder)),
@@ -147,13 +152,14 @@ def _inductor(region: RegionModel, folder: Path) -> int | None:
 def table(rows: list[Row]) -> str:
     """Markdown."""
     lines = [
-        "| workload | operators | native | ONNX Runtime | OpenVINO | Inductor | MB moved one by one | fused "
+        "| workload | operators | native | DNNFusion's plan | ONNX Runtime | OpenVINO | Inductor | MB moved one by one | fused "
         "| MB of intermediate results | fused |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for row in rows:
         counts = " | ".join(
-            "" if n is None else str(n) for n in (row.native, row.onnxruntime, row.openvino, row.inductor)
+            "" if n is None else str(n)
+            for n in (row.native, "{} to {}".format(*row.dnnfusion), row.onnxruntime, row.openvino, row.inductor)
         )
         moved = " | ".join(f"{mb:.1f}" for mb in (row.mb_before, row.mb_after, row.between_before, row.between_after))
         lines.append(f"| {row.workload} | {row.operators} | {counts} | {moved} |")

@@ -263,6 +263,14 @@ class WrongRewrite(BricolageError):
     exit_code = INACCURATE
 
 
+class FalseRule(BricolageError):
+    """The two sides of a rule differ."""
+
+    what = "rule {rule} is false on its example {number}: {why}"
+    hint = "Mend its right side, or add the condition that it lacks"
+    exit_code = INACCURATE
+
+
 # --- training ---------------------------------------------------------------------------------------------------
 
 

@@ -77,3 +77,12 @@ def test_why_a_rule_does_not_apply(source: Path) -> None:
     code, out, _ = run("rules", "why", "compose-transposes", source)
     assert code == 0 and "'u' is not computed by Transpose" in out
     assert run("rules", "why", "nonsense", source)[0] == 2
+
+
+def test_rules_are_verified() -> None:
+    code, out, _ = run("rules", "verify", "--only", "transpose")
+    assert code == 0 and "compose-transposes" in out and "proved" in out
+    code, out, _ = run("rules", "verify", "--only", "product-of-absolutes", "--json")
+    (found,) = json.loads(out)
+    assert code == 0 and found["status"] == "proved"
+    assert all(example["error_bound"] < 1e-9 and example["functions"] == ["abs"] for example in found["examples"])

@@ -63,9 +63,20 @@ def prepare(model: ir.Model, sizes: Mapping[str, int]) -> Graph:
     """The graph of `model` with its symbolic dimensions bound to `sizes`, folded and inferred. `model` is not changed.
 
     Raises:
+        UnboundDimension, UnknownDimension: as `bind`.
+        InvalidGraph: type inference finds a contradiction.
+    """
+    bound = bind(model, sizes)
+    check_shapes(bound)
+    return simplify(bound)
+
+
+def bind(model: ir.Model, sizes: Mapping[str, int]) -> ir.Model:
+    """A copy of `model` whose inputs have `sizes` for their symbolic dimensions. Shapes in between that were symbolic are gone.
+
+    Raises:
         UnboundDimension: a symbolic dimension of an input is not in `sizes`.
         UnknownDimension: `sizes` names a dimension that the model does not have.
-        InvalidGraph: type inference finds a contradiction.
     """
     known = symbolic_dimensions(model)
     for name in sizes:
@@ -86,8 +97,7 @@ def prepare(model: ir.Model, sizes: Mapping[str, int]) -> Graph:
             shape.append(sizes[name])
         value.shape = ir.Shape(shape)
     _forget_shapes(bound)
-    check_shapes(bound)
-    return simplify(bound)
+    return bound
 
 
 def simplify(model: ir.Model) -> Graph:

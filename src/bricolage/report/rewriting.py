@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -13,6 +15,7 @@ from bricolage.report.tables import plain, plain_table
 if TYPE_CHECKING:
     from bricolage.api.rewrite import Amount, Rewritten
     from bricolage.rewrite.rule import Rule
+    from bricolage.rewrite.verification import Verified
 
 _COMMON_OPSET = 18  # loading brings models to it at least
 
@@ -102,6 +105,56 @@ def rules_json(families: Mapping[str, Sequence[Rule]]) -> dict[str, Any]:
         ]
         for family, members in families.items()
     }
+
+
+def verified(found: Sequence[Verified]) -> RenderableType:
+    """Rules with what is proved of them."""
+    rows: list[list[str | Text]] = [
+        [one.rule, one.status, f"{_proved(one)} of {len(one.verdicts)}", _chance(one), plain(_notes(one), "dim")]
+        for one in found
+    ]
+    heads = [
+        ("Rule", "left"),
+        ("Verdict", "left"),
+        ("Examples", "right"),
+        ("Chance of error", "right"),
+        ("Notes", "fold"),
+    ]
+    counts = Counter(one.status for one in found)
+    total = ", ".join(f"{count} {status}" for status, count in counts.items())
+    return Group(plain_table(heads, rows), Text(""), plain(f"{total}; what is not proved agrees in float64"))
+
+
+def verified_json(found: Sequence[Verified]) -> list[dict[str, Any]]:
+    """The same, example by example."""
+    return [
+        {
+            "rule": one.rule,
+            "family": one.family,
+            "status": one.status,
+            "examples": [{"verdict": type(verdict).__name__.lower(), **asdict(verdict)} for verdict in one.verdicts],
+        }
+        for one in found
+    ]
+
+
+def _proved(one: Verified) -> int:
+    return sum(hasattr(verdict, "error_bound") for verdict in one.verdicts)
+
+
+def _chance(one: Verified) -> str:
+    return f"{one.error_bound:.0e}" if _proved(one) else ""
+
+
+def _notes(one: Verified) -> str:
+    """Why examples are not proved; functions of which only laws are known; literals read as numbers that no float is."""
+    reasons = dict.fromkeys(v.reason for v in one.verdicts if not hasattr(v, "error_bound") and hasattr(v, "reason"))
+    functions = dict.fromkeys(name for v in one.verdicts for name in getattr(v, "functions", ()))
+    readings = dict.fromkeys(text for v in one.verdicts for text in getattr(v, "readings", ()))
+    parts = [*reasons]
+    parts += [f"by laws of {', '.join(functions)}"] if functions else []
+    parts += [f"reads {', '.join(readings)}"] if readings else []
+    return "; ".join(parts)
 
 
 def _amount(amount: Amount) -> dict[str, int]:

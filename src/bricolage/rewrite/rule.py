@@ -51,7 +51,8 @@ class Example:
     """A small model in ONNX's text syntax: its inputs with types, and its nodes.
 
     `weights` are initializers: a tuple is the shape of random floats, anything else the value (int64 or float32).
-    `why` is, for a counterexample, (part of) the reason for which the rule refuses it.
+    `why` is, for a counterexample, (part of) the reason for which the rule refuses it. `nonnegative` names inputs and weights that
+    are never negative where the equation holds, for its proof.
     """
 
     inputs: str
@@ -60,6 +61,7 @@ class Example:
     outputs: str = "y"
     opset: int = 18
     why: str = ""
+    nonnegative: tuple[str, ...] = ()
 
     def model(self) -> ir.Model:
         """The model, with types and shapes inferred. The same values every time."""

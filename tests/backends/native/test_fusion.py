@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bricolage.backends.native.fusion import Plan, kernel_reads, plan
+from bricolage.backends.native.fusion import plan
 from bricolage.backends.native.isa import available
 from bricolage.backends.native.library import generate
 from bricolage.backends.native.lowering import lower
+from bricolage.backends.native.plan import Plan, kernel_reads
 from bricolage.backends.native.products import product
 from bricolage.graph.prepare import infer
 from tests.backends import regions

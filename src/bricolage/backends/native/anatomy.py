@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from bricolage.backends.interface import FusedKernel
-from bricolage.backends.native.fusion import Kernel, Plan, kernel_nodes
+from bricolage.backends.native.plan import Kernel, Plan, kernel_nodes
 from bricolage.backends.native.tensors import (
     STORED_BYTES,
     Constant,

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from bricolage.backends.native.body import Phase, Weights, indented, shares
 from bricolage.backends.native.contraction import Blocking, Writer
-from bricolage.backends.native.fusion import Buffer, Kernel, Plan
 from bricolage.backends.native.isa import Isa
 from bricolage.backends.native.loops import SOFTMAX, exponentials
 from bricolage.backends.native.panels import Operand
+from bricolage.backends.native.plan import Buffer, Kernel, Plan
 from bricolage.backends.native.products import product
 from bricolage.backends.native.tensors import MatMul
 

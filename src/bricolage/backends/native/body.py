@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bricolage.backends.native.functions import FUNCTIONS
-from bricolage.backends.native.fusion import Buffer, Kernel, Plan
 from bricolage.backends.native.indexing import ZERO, Index, Var, flatten
+from bricolage.backends.native.plan import Buffer, Kernel, Plan
 from bricolage.backends.native.tensors import (
     C_TYPES,
     STORED_BYTES,

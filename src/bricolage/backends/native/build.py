@@ -7,10 +7,11 @@ from pathlib import Path
 
 from bricolage.backends.interface import Refused, RegionModel
 from bricolage.backends.native import toolchain
-from bricolage.backends.native.fusion import Plan, plan
+from bricolage.backends.native.fusion import plan
 from bricolage.backends.native.isa import Isa
 from bricolage.backends.native.library import Arithmetic, Source, flags_of, transform_of
 from bricolage.backends.native.lowering import lower
+from bricolage.backends.native.plan import Plan
 from bricolage.backends.native.rules import NoRule
 from bricolage.backends.native.tensors import Conv, MatMul, Node
 from bricolage.graph.prepare import infer

@@ -37,11 +37,11 @@ from bricolage.backends.native.body import (
     trace,
     weights_at,
 )
-from bricolage.backends.native.fusion import Kernel, Plan
 from bricolage.backends.native.indexing import ZERO, Index, constant, flatten, variable
 from bricolage.backends.native.isa import Isa
 from bricolage.backends.native.matrix_unit import Tiles
 from bricolage.backends.native.panels import Operand
+from bricolage.backends.native.plan import Kernel, Plan
 from bricolage.backends.native.products import Product, product
 from bricolage.backends.native.tensors import Constant, Conv, MatMul, Node, Place
 

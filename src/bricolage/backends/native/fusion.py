@@ -10,23 +10,19 @@ A kernel also stores what element-wise functions make of its result where both a
 ReLU for the convolution that follows): no pass of its own reads the result again.
 
 An assembly (a concatenation, say) is no kernel: its parts are stored where they belong in its buffer.
-
-Where products round their operands to bfloat16, a tensor that nothing but products read is stored so from the start. What sums
-and normalisations read stays float32, so that residual streams lose nothing on their way through a network; or everything in
-between is stored in bfloat16, which halves the traffic of networks that can bear it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 
 from bricolage.backends.native.functions import EXPENSIVE
 from bricolage.backends.native.indexing import row_major
+from bricolage.backends.native.memory import Memory, arena
+from bricolage.backends.native.plan import Buffer, Kernel, Narrow, Plan
 from bricolage.backends.native.tensors import (
-    STORED_BYTES,
     Assembly,
     Constant,
     Conv,
@@ -35,15 +31,12 @@ from bricolage.backends.native.tensors import (
     MatMul,
     Node,
     Normalise,
-    Place,
     Pointwise,
     Reduce,
-    Shape,
     Softmax,
     View,
     reachable,
 )
-from bricolage.runtime.buffers import Lifetime, assign_offsets
 
 ROOTS = (Conv, MatMul, Reduce, Softmax, Normalise)
 _LARGEST_DIAMOND = 16
@@ -51,87 +44,6 @@ _WIDEST_SCORES = 4096
 """Columns of a softmax between two products up to which some rows of it stay in a second-level cache."""
 _CHEAP_ELEMENTS = 2048
 """Tensors up to this size are computed again rather than stored, if nothing in them is expensive."""
-
-
-@dataclass(frozen=True, eq=False)
-class Buffer:
-    """Memory of a tensor: `strides` in elements, `offset` in elements from the start of `home`.
-
-    `home` is ("input", position), ("output", position) or ("arena", number).
-    """
-
-    home: tuple[str, int]
-    shape: Shape
-    dtype: str
-    strides: tuple[int, ...]
-    offset: int = 0
-
-    @property
-    def order(self) -> list[int]:
-        """Dimensions from the outermost in memory to the innermost."""
-        return sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis])
-
-
-@dataclass(frozen=True, eq=False)
-class Kernel:
-    """One fused kernel: `result` is stored in `target`; `root` lies in its expression, or is the result itself."""
-
-    result: Node
-    target: Buffer
-    root: Node | None
-    path: tuple[View, ...] = ()
-    """Views between the root and the result, the first behind the root first."""
-    beside: tuple[tuple[Node, Buffer], ...] = ()
-    """What is computed from the result element by element, and stored too."""
-    before: tuple[MatMul, Softmax] | None = None
-    """Of an attention, whose root is the second product: the first one and the softmax, which are stored nowhere."""
-
-    @property
-    def stores(self) -> tuple[tuple[Node, Buffer], ...]:
-        """All tensors that it stores, with where they lie."""
-        return ((self.result, self.target), *self.beside)
-
-    @property
-    def targets(self) -> tuple[Buffer, ...]:
-        """Where they lie."""
-        return tuple(buffer for _, buffer in self.stores)
-
-    @property
-    def kind(self) -> str:
-        """What the kernel is built around, in one word."""
-        if self.before is not None:
-            return "attention"
-        return type(self.root).__name__.lower() if self.root is not None else "elementwise"
-
-    def place_of_result(self, place: Place) -> Place:
-        """Where the element of the root at `place` comes to lie in the result."""
-        for view in self.path:
-            assert view.inverse is not None
-            place = view.inverse(place)
-        return place
-
-
-@dataclass
-class Plan:
-    """Kernels in executable order, and where every stored tensor lies."""
-
-    inputs: Sequence[Node]
-    outputs: Sequence[Node]
-    kernels: list[Kernel] = field(default_factory=list)
-    buffers: dict[Node, Buffer] = field(default_factory=dict)
-    arena_bytes: int = 0
-    arena_offsets: dict[int, int] = field(default_factory=dict)
-    """Bytes from the start of the arena, by number of the home."""
-    arena_sizes: dict[int, int] = field(default_factory=dict)
-
-    def arena_span(self, number: int) -> tuple[int, int]:
-        """First byte of a home in the arena, and the first behind it."""
-        start = self.arena_offsets.get(number, 0)
-        return start, start + self.arena_sizes.get(number, 0)
-
-
-Narrow = Literal["nothing", "operands", "everything"]
-"""What is stored in bfloat16: nothing, what only products read, or all float32 tensors between kernels."""
 
 
 def plan(inputs: Sequence[Node], outputs: Sequence[Node], narrow: Narrow = "nothing") -> Plan:
@@ -142,21 +54,19 @@ def plan(inputs: Sequence[Node], outputs: Sequence[Node], narrow: Narrow = "noth
 class _Planner:
     def __init__(self, inputs: Sequence[Node], outputs: Sequence[Node], narrow: Narrow) -> None:
         self.result = Plan(inputs, outputs)
-        self.narrow = narrow
         self.nodes = reachable(outputs)
         self.users: dict[Node, list[Node]] = defaultdict(list)
         for node in self.nodes:
             for source in dict.fromkeys(node.sources):
                 self.users[source].append(node)
-        self.channels_last = {len(node.shape) for node in self.nodes if isinstance(node, Conv)}
         self.number = {node: i for i, node in enumerate(self.nodes)}
-        self.homes = 0
+        self.memory = Memory(self.result, self.nodes, self.users, narrow)
 
     def plan(self) -> Plan:
         absorbed, ends = self._epilogues()
         stored = self._stored(absorbed, ends)
         attentions = self._attentions(stored, ends)
-        self._place_buffers(stored)
+        self.memory.place(stored)
         for node in self.nodes:
             if node in stored and not isinstance(node, Assembly):
                 root, path = ends.get(node, (None, ()))
@@ -166,7 +76,7 @@ class _Planner:
                 self._copies(node)
         self._outputs()
         self._store_beside()
-        self._arena()
+        arena(self.result)
         return self.result
 
     # --- what is computed together
@@ -356,67 +266,11 @@ class _Planner:
             todo.extend(current.sources)
         return True
 
-    # --- where it lies
-
-    def strides(self, shape: Shape) -> tuple[int, ...]:
-        """Channels last for images of the ranks that convolutions have here, otherwise row-major."""
-        if len(shape) < 3 or len(shape) not in self.channels_last:
-            return row_major(shape)
-        order = (0, *range(2, len(shape)), 1)
-        inner = row_major(tuple(shape[axis] for axis in order))
-        found = [0] * len(shape)
-        for axis, stride in zip(order, inner, strict=True):
-            found[axis] = stride
-        return tuple(found)
-
-    def _new(self, node: Node) -> Buffer:
-        self.homes += 1
-        wanted = self.narrow == "everything" or (self.narrow == "operands" and self._only_multiplied(node))
-        dtype = "bfloat16" if wanted and node.dtype == "float32" else node.dtype
-        return Buffer(("arena", self.homes - 1), node.shape, dtype, self.strides(node.shape))
-
-    def _only_multiplied(self, node: Node, but: Node | None = None) -> bool:
-        """Whether nothing but products read the node, its parts, and views of it (leaving the user `but` out)."""
-        if node in self.result.outputs:
-            return False
-        if isinstance(node, Assembly) and not all(self._only_multiplied(part, node) for part in node.parts):
-            return False
-        for user in self.users[node]:
-            if user is but or isinstance(user, MatMul) or (isinstance(user, Conv) and user.groups == 1):
-                continue
-            if not isinstance(user, (View, Assembly)) or not self._only_multiplied(user):
-                return False
-        return True
-
-    def _place_buffers(self, stored: set[Node]) -> None:
-        buffers = self.result.buffers
-        for node in self.result.inputs:
-            assert isinstance(node, Input)
-            buffers[node] = Buffer(("input", node.position), node.shape, node.dtype, row_major(node.shape))
-        for position, node in enumerate(self.result.outputs):
-            if node in stored and node not in buffers:
-                buffers[node] = Buffer(("output", position), node.shape, node.dtype, row_major(node.shape))
-        for node in reversed(self.nodes):
-            if node not in stored:
-                continue
-            if node not in buffers:
-                buffers[node] = self._new(node)
-            if isinstance(node, Assembly):
-                for part, target in self._parts(node):
-                    if part in stored:
-                        buffers.setdefault(part, target)
-
-    def _parts(self, node: Assembly) -> Iterator[tuple[Node, Buffer]]:
-        """Parts with their places in the buffer of the whole."""
-        own = self.result.buffers[node]
-        strides = tuple(stride * step for stride, step in zip(own.strides, node.steps, strict=True))
-        for part, start in zip(node.parts, node.starts, strict=True):
-            offset = own.offset + sum(i * stride for i, stride in zip(start, own.strides, strict=True))
-            yield part, Buffer(own.home, part.shape, own.dtype, strides, offset)
+    # --- kernels that only copy
 
     def _copies(self, node: Assembly) -> None:
         """Kernels for the parts that lie elsewhere."""
-        for part, target in self._parts(node):
+        for part, target in self.memory.parts(node):
             found = self.result.buffers.get(part)
             if found is None or (found.home, found.offset, found.strides) != (
                 target.home,
@@ -434,49 +288,3 @@ class _Planner:
                 target = Buffer(("output", position), node.shape, node.dtype, row_major(node.shape))
                 self.result.kernels.append(Kernel(node, target, None))
             seen.add(node)
-
-    def _arena(self) -> None:
-        reads = [kernel_reads(kernel, self.result) for kernel in self.result.kernels]
-        spans: dict[int, list[int]] = {}
-        sizes: dict[int, int] = {}
-        for step, kernel in enumerate(self.result.kernels):
-            for buffer in (*kernel.targets, *reads[step]):
-                home, number = buffer.home
-                if home == "arena":
-                    spans.setdefault(number, [step, step])[1] = step
-        for buffer in self.result.buffers.values():
-            home, number = buffer.home
-            if home == "arena" and buffer.offset == 0:
-                size = sum((e - 1) * s for e, s in zip(buffer.shape, buffer.strides, strict=True)) + 1
-                sizes[number] = max(sizes.get(number, 0), size * STORED_BYTES[buffer.dtype])
-        lifetimes = {str(n): Lifetime(sizes[n] + 64, first, last) for n, (first, last) in spans.items()}
-        offsets, total = assign_offsets(lifetimes)
-        self.result.arena_offsets = {int(name): offset for name, offset in offsets.items()}
-        self.result.arena_bytes = total
-        self.result.arena_sizes = sizes
-
-
-def kernel_reads(kernel: Kernel, plan: Plan) -> list[Buffer]:
-    """Buffers that a kernel reads."""
-    return kernel_nodes(kernel, plan)[1]
-
-
-def kernel_nodes(kernel: Kernel, plan: Plan) -> tuple[list[Node], list[Buffer]]:
-    """Nodes that a kernel computes, its constants among them, and buffers that it reads."""
-    stored, targets = {node for node, _ in kernel.stores}, kernel.targets
-    inside: list[Node] = []
-    found: dict[Buffer, None] = {}
-    todo = [node for node, _ in kernel.stores]
-    seen: set[Node] = set()
-    while todo:
-        node = todo.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        own = plan.buffers.get(node)
-        if own is not None and own not in targets:
-            found.setdefault(own)
-        elif node in stored or own is None:
-            inside.append(node)
-            todo.extend(node.sources)
-    return inside, list(found)

@@ -32,9 +32,9 @@ from bricolage.backends.native.body import (
     trace,
     weights_at,
 )
-from bricolage.backends.native.fusion import Kernel, Plan
 from bricolage.backends.native.indexing import ZERO, Index, flatten, unflatten, variable
 from bricolage.backends.native.isa import Isa
+from bricolage.backends.native.plan import Kernel, Plan
 from bricolage.backends.native.tensors import Constant, Conv
 
 _MOST_PLACES = 14

@@ -13,10 +13,10 @@ from bricolage.backends.native import attention, contraction, grouped, loops, wi
 from bricolage.backends.native.body import Phase, Weights, indented, pointer
 from bricolage.backends.native.contraction import Blocking
 from bricolage.backends.native.functions import MATHS
-from bricolage.backends.native.fusion import Kernel, Narrow, Plan, kernel_reads
 from bricolage.backends.native.isa import Isa
 from bricolage.backends.native.matrix_unit import tiles
 from bricolage.backends.native.panels import PAIRS, SINGLES, Operand
+from bricolage.backends.native.plan import Kernel, Narrow, Plan, kernel_reads
 from bricolage.backends.native.tensors import STORED_TYPES, Conv, MatMul, Normalise, Reduce, Softmax
 from bricolage.backends.native.threads import THREADS
 

@@ -18,8 +18,8 @@ from bricolage.backends.native.body import (
     shares,
     tests_of,
 )
-from bricolage.backends.native.fusion import Kernel, Plan
 from bricolage.backends.native.indexing import ZERO, Index, Var, unflatten, variable
+from bricolage.backends.native.plan import Kernel, Plan
 from bricolage.backends.native.tensors import (
     C_TYPES,
     Node,

@@ -16,10 +16,10 @@ import numpy as np
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.build import write
 from bricolage.backends.native.contraction import Blocking
-from bricolage.backends.native.fusion import Plan
 from bricolage.backends.native.isa import Isa
 from bricolage.backends.native.kernel import NativeKernel, Stopwatch
 from bricolage.backends.native.library import USUAL, Arithmetic, Choice, generate
+from bricolage.backends.native.plan import Plan
 
 _ROUNDS = 15
 """Runs of each library."""

@@ -31,10 +31,10 @@ from bricolage.backends.native.body import (
     trace,
     weights_at,
 )
-from bricolage.backends.native.fusion import Kernel, Plan
 from bricolage.backends.native.indexing import ZERO, flatten, unflatten, variable
 from bricolage.backends.native.isa import Isa
 from bricolage.backends.native.panels import Operand
+from bricolage.backends.native.plan import Kernel, Plan
 from bricolage.backends.native.tensors import Constant, Conv
 
 _CACHE_BYTES = 512 * 1024

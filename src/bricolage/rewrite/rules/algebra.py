@@ -238,6 +238,12 @@ class ProductOfRoots(_Algebra):
     examples = (
         Example(_ABC, "e = Exp(b) r = Sqrt(e) s = Mul(a, r) t = Mul(r, c) y = Mul(s, t)"),
         Example(_ABC, "e = Mul(b, b) r = Sqrt(e) s = Mul(a, r) t = Mul(r, c) y = Mul(s, t)"),
+        Example(
+            "float[4,8] a, float[4,8] c",
+            "r = Sqrt(b) s = Mul(a, r) t = Mul(r, c) y = Mul(s, t)",
+            {"b": (4, 8)},
+            nonnegative=("b",),
+        ),
     )
     counterexamples = (
         Example(_ABC, "r = Sqrt(b) s = Mul(a, r) t = Mul(r, c) y = Mul(s, t)", why="may be negative"),
