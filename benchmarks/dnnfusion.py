@@ -171,7 +171,7 @@ _row(
 
 def mapping(operator: Operator) -> Mapping | None:
     """The type of an operator; None for those outside the paper's table, which are not fused. An element-wise operator whose
-    inputs broadcast is One-to-Many (footnote 1: the most complex of its pairs counts)."""
+    inputs broadcast is One-to-Many (footnote 1: the most complex of its pairs counts); single numbers are taken for parameters."""
     kind = operator.op_type
     if operator.domain or kind not in _ONE_TO_ONE:
         for found, kinds in (
@@ -187,7 +187,7 @@ def mapping(operator: Operator) -> Mapping | None:
         return "one-to-one"
     size = max(describe(value).elements for value in operator.outputs)
     tensors = [describe(value).elements for value in operator.inputs]
-    return "one-to-many" if kind != "BatchNormalization" and any(n < size for n in tensors) else "one-to-one"
+    return "one-to-many" if kind != "BatchNormalization" and any(1 < n < size for n in tensors) else "one-to-one"
 
 
 class _Plan:
