@@ -118,21 +118,35 @@ TILES = (
 EMULATED = (
     _SHAPES
     + r"""
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
-static __thread struct { struct tile_shapes shapes; unsigned char data[8][1024]; } tile_unit;
-static void tiles_configure(const struct tile_shapes *shapes) {
-  tile_unit.shapes = *shapes;
-  memset(tile_unit.data, 0, sizeof tile_unit.data);
+/* A unit for each thread that has configured one (no thread-local variables: a process may load a thousand such libraries, for
+   which the loader is not made). */
+struct tile_unit { _Atomic unsigned long owner; struct tile_shapes shapes; unsigned char data[8][1024]; };
+static struct tile_unit tile_units[64];
+static struct tile_unit *tile_unit(void) {
+  const unsigned long self = (unsigned long)pthread_self();
+  for (long i = 0;; i = (i + 1) % 64) if (atomic_load(&tile_units[i].owner) == self) return &tile_units[i];
 }
-static void tiles_release(void) { memset(&tile_unit, 0, sizeof tile_unit); }
-static void tile_zero(int t) { memset(tile_unit.data[t], 0, 1024); }
+static void tiles_configure(const struct tile_shapes *shapes) {
+  struct tile_unit *unit = tile_units;
+  for (unsigned long none = 0; !atomic_compare_exchange_strong(&unit->owner, &none, (unsigned long)pthread_self()); none = 0)
+    unit = unit + 1 < tile_units + 64 ? unit + 1 : tile_units;
+  unit->shapes = *shapes;
+  memset(unit->data, 0, sizeof unit->data);
+}
+static void tiles_release(void) { atomic_store(&tile_unit()->owner, 0); }
+static void tile_zero(int t) { memset(tile_unit()->data[t], 0, 1024); }
 static void tile_load(int t, const void *from, long stride) {
-  for (int r = 0; r < tile_unit.shapes.rows[t]; r++)
-    memcpy(tile_unit.data[t] + 64 * r, (const char *)from + r * stride, tile_unit.shapes.bytes[t]);
+  struct tile_unit *unit = tile_unit();
+  for (int r = 0; r < unit->shapes.rows[t]; r++)
+    memcpy(unit->data[t] + 64 * r, (const char *)from + r * stride, unit->shapes.bytes[t]);
 }
 static void tile_store(int t, void *to, long stride) {
-  for (int r = 0; r < tile_unit.shapes.rows[t]; r++)
-    memcpy((char *)to + r * stride, tile_unit.data[t] + 64 * r, tile_unit.shapes.bytes[t]);
+  const struct tile_unit *unit = tile_unit();
+  for (int r = 0; r < unit->shapes.rows[t]; r++)
+    memcpy((char *)to + r * stride, unit->data[t] + 64 * r, unit->shapes.bytes[t]);
 }
 /* As the instruction works: subnormals are zero, even and odd products are summed apart, in single precision. */
 static float tile_number(uint16_t h) {
@@ -141,11 +155,12 @@ static float tile_number(uint16_t h) {
   return u.f;
 }
 static void tile_multiply(int c, int a, int b) {
-  for (int m = 0; m < tile_unit.shapes.rows[c]; m++) {
-    float sums[16][2] = {{0}}, *to = (float *)(tile_unit.data[c] + 64 * m);
-    const uint16_t *left = (const uint16_t *)(tile_unit.data[a] + 64 * m);
+  struct tile_unit *unit = tile_unit();
+  for (int m = 0; m < unit->shapes.rows[c]; m++) {
+    float sums[16][2] = {{0}}, *to = (float *)(unit->data[c] + 64 * m);
+    const uint16_t *left = (const uint16_t *)(unit->data[a] + 64 * m);
     for (int k = 0; k < 16; k++) {
-      const uint16_t *right = (const uint16_t *)(tile_unit.data[b] + 64 * k);
+      const uint16_t *right = (const uint16_t *)(unit->data[b] + 64 * k);
       for (int n = 0; n < 16; n++)
         for (int i = 0; i < 2; i++)
           sums[n][i] = __builtin_fmaf(tile_number(left[2 * k + i]), tile_number(right[2 * n + i]), sums[n][i]);
@@ -155,4 +170,4 @@ static void tile_multiply(int c, int a, int b) {
 }
 """
 ).strip()
-"""What they do, in plain C. Tiles that nobody configured have no rows."""
+"""What they do, in plain C. Whoever forgets to configure the tiles waits for ever."""
