@@ -65,7 +65,7 @@ class Inductor(Backend):
         return ("f32", "bf16") if precision == "medium" and has_bfloat16() else ("f32",)
 
     def environment(self, resources: Resources) -> dict[str, str]:
-        limited = {**library_limits()}
+        limited = library_limits()
         if isa_limit() == "avx2":
             limited["TORCHINDUCTOR_CPP_MARCH"] = "native -mno-avx512f"  # and with it all that needs it
         return {**openmp(resources), **limited, "TORCHINDUCTOR_COMPILE_THREADS": str(resources.threads)}

@@ -110,7 +110,7 @@ def rules_json(families: Mapping[str, Sequence[Rule]]) -> dict[str, Any]:
 def verified(found: Sequence[Verified]) -> RenderableType:
     """Rules with what is proved of them."""
     rows: list[list[str | Text]] = [
-        [one.rule, one.status, f"{_proved(one)} of {len(one.verdicts)}", _chance(one), plain(_notes(one), "dim")]
+        [one.rule, one.status, f"{len(one.proofs)} of {len(one.verdicts)}", _chance(one), plain(_notes(one), "dim")]
         for one in found
     ]
     heads = [
@@ -138,19 +138,17 @@ def verified_json(found: Sequence[Verified]) -> list[dict[str, Any]]:
     ]
 
 
-def _proved(one: Verified) -> int:
-    return sum(hasattr(verdict, "error_bound") for verdict in one.verdicts)
-
-
 def _chance(one: Verified) -> str:
-    return f"{one.error_bound:.0e}" if _proved(one) else ""
+    return f"{one.error_bound:.0e}" if one.proofs else ""
 
 
 def _notes(one: Verified) -> str:
     """Why examples are not proved; functions of which only laws are known; literals read as numbers that no float is."""
-    reasons = dict.fromkeys(v.reason for v in one.verdicts if not hasattr(v, "error_bound") and hasattr(v, "reason"))
-    functions = dict.fromkeys(name for v in one.verdicts for name in getattr(v, "functions", ()))
-    readings = dict.fromkeys(text for v in one.verdicts for text in getattr(v, "readings", ()))
+    from bricolage.rewrite.proof import Unprovable
+
+    reasons = dict.fromkeys(verdict.reason for verdict in one.verdicts if isinstance(verdict, Unprovable))
+    functions = dict.fromkeys(name for proof in one.proofs for name in proof.functions)
+    readings = dict.fromkeys(text for proof in one.proofs for text in proof.readings)
     parts = [*reasons]
     parts += [f"by laws of {', '.join(functions)}"] if functions else []
     parts += [f"reads {', '.join(readings)}"] if readings else []

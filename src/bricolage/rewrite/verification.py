@@ -32,15 +32,20 @@ class Verified:
     verdicts: tuple[Verdict, ...]
 
     @property
+    def proofs(self) -> list[Proved]:
+        """Of the examples that are proved."""
+        return [verdict for verdict in self.verdicts if isinstance(verdict, Proved)]
+
+    @property
     def status(self) -> Status:
         """Whether all, some or none of the examples are proved; the others agree in float64."""
-        proved = sum(isinstance(verdict, Proved) for verdict in self.verdicts)
+        proved = len(self.proofs)
         return "proved" if proved == len(self.verdicts) else "in part" if proved else "not proved"
 
     @property
     def error_bound(self) -> float:
         """The largest chance of error of a proof; 1 where nothing is proved."""
-        return max((verdict.error_bound for verdict in self.verdicts if isinstance(verdict, Proved)), default=1.0)
+        return max((proof.error_bound for proof in self.proofs), default=1.0)
 
 
 def verify(rule: Rule, *, seed: int = 0) -> Verified:

@@ -7,16 +7,18 @@ sides are packed once for each head.
 
 from __future__ import annotations
 
-from bricolage.backends.native.body import Phase, Weights, indented, shares
+from dataclasses import dataclass
+
+from bricolage.backends.native.body import Phase, Weights, indented, pointer
 from bricolage.backends.native.contraction import Blocking, Writer
 from bricolage.backends.native.isa import Isa
 from bricolage.backends.native.loops import SOFTMAX, exponentials
+from bricolage.backends.native.packing import Packing
 from bricolage.backends.native.panels import Operand
 from bricolage.backends.native.plan import Buffer, Kernel, Plan
 from bricolage.backends.native.products import product
 from bricolage.backends.native.tensors import MatMul
 
-_SCORES = "scores"
 _ALL = Blocking(panel_bytes=1 << 40, by_columns=False, ahead=False)
 """All of k at once."""
 
@@ -29,79 +31,79 @@ def attention(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, threads: i
     width = softmax.shape[-1]
     two = Writer(kernel, plan, weights, isa, threads, product(second, isa.lanes), operand, _ALL)
     in_place = operand.dtype == "float32"
-    pitch = two.depth if in_place else width
+    pitch = two.packing.depth if in_place else width
     strides = (*(0 for _ in softmax.shape[:-2]), pitch, 1)
-    scores = Buffer((_SCORES, 0), softmax.shape, "float32", strides)
+    scores = Buffer(("scores", 0), softmax.shape, "float32", strides)
     inner = Kernel(softmax.source, scores, first)
     one = Writer(inner, plan, weights, isa, threads, product(first, isa.lanes), operand, _ALL)
-    p, tiles = two.p, two.tiles
-    own = 0
-
-    def take(size: int) -> int:
-        nonlocal own
-        own += -(-size // 64) * 64
-        return own - -(-size // 64) * 64
-
+    memory = _Scratch()
     rights: list[str] = []
     packing: list[str] = []
     for writer in (one, two):
         if callable(writer.p.right):
             rights.append(writer.constant_right())
         else:
-            rights.append(writer.packed_right(take(writer.right_bytes)))
-            packing += ["{", *indented([rights[-1], *writer.pack_right()]), "}"]
+            rights.append(writer.packing.packed_right(memory.take(writer.packing.right_bytes)))
+            packing += ["{", *indented([rights[-1], *writer.packing.right()]), "}"]
     lines: list[str] = []
-    if one.direct is None:
-        lines.append(
-            f"{one.element} *restrict block = ({one.element} *)(own + {take(one.most * one.depth * one.bytes)});"
-        )
-        left, lda, origin = "block", one.depth, "start"
-        pack_left = one.pack_rows("start", "stop", "start")
+    if one.packing.direct is None:
+        left, lda, origin = "block", one.packing.depth, "start"
+        pack_left = one.packing.rows("start", "stop", "start")
+        at = memory.take(one.most * lda * operand.bytes)
+        lines.append(f"{operand.element} *restrict block = ({operand.element} *)(own + {at});")
     else:
-        (left, lda), origin, pack_left = one.direct, "0", []
-    lines.append(f"float *const rows = (float *)(own + {take(two.most * pitch * 4)});")
-    if in_place:
-        probabilities = "(const float *)rows"
-    else:
-        at = take(two.most * two.depth * two.bytes)
-        lines.append(f"{two.element} *restrict probabilities = ({two.element} *)(own + {at});")
+        (left, lda), origin, pack_left = one.packing.direct, "0", []
+    lines.append(f"float *const rows = (float *)(own + {memory.take(two.most * pitch * 4)});")
+    probabilities = "rows"
+    if not in_place:
         probabilities = "probabilities"
-    part = two.depth // operand.parts
-    softened = [
-        "float *const row = rows + r * " + str(pitch) + ";",
-        *exponentials(width),
-        f"{two.element} *const to = {'row' if in_place else f'probabilities + r * {two.depth}'};",
-        "#pragma GCC ivdep",
-        f"for (long i = 0; i < {width}; i++) {{",
-        *indented(two.kept(SOFTMAX, "i", part)),
-        "}",
-        *two.zeros("to", width, part),
-    ]
+        at = memory.take(two.most * two.packing.depth * operand.bytes)
+        lines.append(f"{operand.element} *restrict probabilities = ({operand.element} *)(own + {at});")
     work = [
         "for (long first = low; first < high; first++) {",
         *indented(
             [
-                f"const long last = first + 1, start = {p.m}L * first / {tiles}, stop = {p.m}L * last / {tiles};",
+                f"const long last = first + 1, start = {two.p.m}L * first / {two.tiles}, stop = {two.p.m}L * last / {two.tiles};",
                 *pack_left,
-                f"float *const {_SCORES}_0_float32_0 = rows - start * {pitch};",
+                f"float *const {pointer(scores)} = rows - start * {pitch};",
                 "{",
                 *indented([rights[0], *one.over_panels("first", "last", left, lda, origin)]),
                 "}",
                 "for (long r = 0; r < stop - start; r++) {",
-                *indented(softened),
+                *indented(_softened(two.packing, width, pitch, probabilities)),
                 "}",
                 "{",
-                *indented([rights[1], *two.over_panels("first", "last", probabilities, two.depth, "start")]),
+                *indented([rights[1], *two.over_panels("first", "last", probabilities, two.packing.depth, "start")]),
                 "}",
             ]
         ),
         "}",
     ]
-    if p.batch >= threads and p.batch > 1:
-        lines += [*shares(p.batch), "for (long b = begin; b < end; b++) {"]
-        low = f"const long low = 0, high = {tiles};"
-    else:
-        lines.append(f"for (long b = 0; b < {p.batch}; b++) {{")
-        low = f"const long low = {tiles}L * tid / threads, high = {tiles}L * (tid + 1) / threads;"
-    lines += [*indented([*packing, low, *work]), "}"]
-    return Phase(operand.prepared(two.most, lines), own=own, helpers={**one.helpers, **two.helpers})
+    lines += two.over_batches(packing, work)
+    return Phase(operand.prepared(two.most, lines), own=memory.bytes, helpers={**one.helpers, **two.helpers})
+
+
+@dataclass
+class _Scratch:
+    """A thread's own memory, handed out from its start."""
+
+    bytes: int = 0
+
+    def take(self, size: int) -> int:
+        """Where the next `size` bytes begin: at a multiple of 64."""
+        start, self.bytes = self.bytes, self.bytes + -(-size // 64) * 64
+        return start
+
+
+def _softened(packing: Packing, width: int, pitch: int, probabilities: str) -> list[str]:
+    """From row `r` of scores to a row of probabilities, packed as the second product reads it."""
+    return [
+        f"float *const row = rows + r * {pitch};",
+        *exponentials(width),
+        f"{packing.element} *const to = {probabilities} + r * {packing.depth};",
+        "#pragma GCC ivdep",
+        f"for (long i = 0; i < {width}; i++) {{",
+        *indented(packing.kept(SOFTMAX, "i", packing.part)),
+        "}",
+        *packing.zeros("to", width, packing.part),
+    ]

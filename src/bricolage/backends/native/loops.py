@@ -17,6 +17,7 @@ from bricolage.backends.native.body import (
     nested,
     shares,
     tests_of,
+    together,
 )
 from bricolage.backends.native.indexing import ZERO, Index, Var, unflatten, variable
 from bricolage.backends.native.plan import Kernel, Plan
@@ -133,7 +134,7 @@ def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     stored = epilogue(kernel, plan, weights, tuple(stays), whole)
     start = literal(start_of(root.kind, root.dtype), root.dtype)
     if side is None:
-        lines = inmost = ["{", *indented(_if([text for text, _ in tests], step)), "}"]
+        lines = inmost = _if([text for text, _ in tests], step)
         for n, axis in reversed(list(enumerate(reduced))):
             if root.source.shape[axis] == 1:
                 continue
@@ -193,7 +194,7 @@ def _counting(root: Reduce, place: Place, plan: Plan, side: Index) -> tuple[Node
 
 
 def _if(tests: Sequence[str], lines: list[str]) -> list[str]:
-    return [f"if ({' && '.join(tests)}) {{", *indented(lines), "}"] if tests else lines
+    return [f"if ({together(tests)}) {{", *indented(lines), "}"] if tests else lines
 
 
 def _side_by_side(root: Reduce, kept: Sequence[int], plan: Plan) -> int | None:

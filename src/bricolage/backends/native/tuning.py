@@ -74,12 +74,14 @@ def search(
     """
     numbers, threads = range(len(planned.kernels)), resources.threads
 
-    def built(choice: Choice, folder: Path) -> tuple[str, Stopwatch] | None:
+    def built(choice: Choice, folder: Path) -> Stopwatch | None:
+        """None for what has been built before."""
         source = generate(planned, isa, threads, arithmetic, dict.fromkeys(numbers, choice), timed=True)
         if source.text in texts:
             return None
+        texts.add(source.text)
         write(source, isa, arithmetic, folder)
-        return source.text, Stopwatch(NativeKernel(region, folder, resources), len(numbers))
+        return Stopwatch(NativeKernel(region, folder, resources), len(numbers))
 
     texts: set[str] = set()
     tried: list[Choice] = []
@@ -87,14 +89,12 @@ def search(
     with tempfile.TemporaryDirectory(prefix="bricolage-native-") as first:
         usual = built(USUAL, Path(first))
         assert usual is not None
-        texts.add(usual[0])
         for choice in alternatives(arithmetic, isa):
             with tempfile.TemporaryDirectory(prefix="bricolage-native-") as second:
                 other = built(choice, Path(second))
             if other is None:
                 continue
-            texts.add(other[0])
-            turns = [(usual[1].run(), other[1].run()) for _ in range(_ROUNDS)]
+            turns = [(usual.run(), other.run()) for _ in range(_ROUNDS)]
             tried.append(choice)
             times.append((np.array([own for own, _ in turns]), np.array([its for _, its in turns])))
     return choose(tried, times)
