@@ -82,14 +82,15 @@ def test_listing_filters() -> None:
 
 
 def test_pruning_takes_what_was_asked_for_and_the_expired() -> None:
+    now = replace(OK, date=time.time())  # OK is as old as this process, which may have run other tests for minutes
     with Database() as database:
         for number in range(4):
-            database.put(replace(KEY, region=f"{number}"), OK)
+            database.put(replace(KEY, region=f"{number}"), now)
         database.put(replace(KEY, region="old"), replace(OK, date=time.time() - 1000))
-        database.put(replace(KEY, region="v2", version="2.0"), OK)
-        database.put(replace(KEY, region="h2", hardware="far"), OK)
+        database.put(replace(KEY, region="v2", version="2.0"), now)
+        database.put(replace(KEY, region="h2", hardware="far"), now)
         database.put(replace(KEY, region="crash"), Cost("crashed", date=time.time() - EXPIRY_S - 1))
-        database.put(replace(KEY, region="schema", schema=KEY.schema - 1), OK)
+        database.put(replace(KEY, region="schema", schema=KEY.schema - 1), now)
         assert database.prune() == 2
         assert database.prune(older_than_s=500) == 1
         assert database.prune(versions={"backend": "1.0", "other": "9"}) == 1
