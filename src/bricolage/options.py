@@ -45,6 +45,8 @@ class EffortProfile:
     population: int
     slow_compilers_per_region: bool
     """Whether backends that compile slowly are tried on every region, or only on the whole model."""
+    forms: int
+    """How many forms of the graph (the original, rewritten ones) are placed region by region, the fastest first."""
     tunes: bool
     """Whether backends that can search for better kernels on this machine do so, for what has done well."""
 
@@ -60,6 +62,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         generations=2,
         population=6,
         slow_compilers_per_region=False,
+        forms=1,
         tunes=False,
     ),
     "full": EffortProfile(
@@ -72,6 +75,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         generations=8,
         population=12,
         slow_compilers_per_region=True,
+        forms=2,
         tunes=True,
     ),
 }
@@ -96,6 +100,8 @@ class Options:
     """Names of the backends allowed; None means all that are installed."""
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Sizes per symbolic dimension. More than one size makes shape buckets, paired by position."""
+    rewrite: bool = True
+    """Whether rewritten forms of the graph take part."""
     seed: int = 0
     memory_limit_mb: int | None = None
     """Resident memory of one worker process; None means 80 % of what is free now."""

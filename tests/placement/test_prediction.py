@@ -16,9 +16,9 @@ def predictor() -> Predictor:
 
 
 def test_a_division_of_known_regions_is_predicted() -> None:
-    assert challenger(((1, KNOWN), (2, KNOWN)), predictor()).predicted_ms == 3.0
+    assert challenger(((1, KNOWN), (2, KNOWN)), predictor(), "original").predicted_ms == 3.0
 
 
 def test_a_division_with_an_unknown_region_races_without_a_prediction() -> None:
     """One that was timed end to end before its regions were."""
-    assert challenger(((1, KNOWN), (2, UNKNOWN)), predictor()).predicted_ms is None
+    assert challenger(((1, KNOWN), (2, UNKNOWN)), predictor(), "original").predicted_ms is None

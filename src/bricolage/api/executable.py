@@ -31,6 +31,7 @@ from bricolage.graph.region import Region
 from bricolage.plan import artifact
 from bricolage.plan.plan import Bucket, Plan, TensorSpec, numbers
 from bricolage.plan.step import Step
+from bricolage.rewrite.forms import ORIGINAL, rewritten
 from bricolage.runtime.buffers import bindable
 from bricolage.runtime.program import BoundProgram, Program
 
@@ -163,6 +164,8 @@ class Executable:
         """
         bucket = min(self.plan.buckets, key=lambda b: _distance(b.sizes, sizes))
         graph = prepare(ir.load(self._directory / artifact.MODEL), sizes)
+        if bucket.form != ORIGINAL:
+            graph = next((form.graph for form in rewritten(graph)), graph)
         quick = _quick_backend(bucket)
         _LOG.info("new shape %s: planned as %s", dict(sizes), dict(bucket.sizes))
         if len(graph) != bucket.operators:

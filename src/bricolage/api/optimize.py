@@ -15,7 +15,15 @@ import numpy as np
 
 import bricolage
 from bricolage.api.executable import Executable
-from bricolage.api.sources import Prepared, Source, measuring_inputs, open_source, tensor_specs, working_folder
+from bricolage.api.sources import (
+    Prepared,
+    Source,
+    measuring_inputs,
+    open_source,
+    tensor_specs,
+    working_folder,
+    write_forms,
+)
 from bricolage.backends import registry
 from bricolage.backends.interface import Backend
 from bricolage.cache import trim
@@ -25,12 +33,15 @@ from bricolage.cost.loading import Limits
 from bricolage.cost.measure import Measurer
 from bricolage.cost.pool import Pool
 from bricolage.cost.rounds import Schedule
+from bricolage.graph import bits as bitset
 from bricolage.graph.identity import Identities
+from bricolage.graph.region import Region
 from bricolage.options import Options
 from bricolage.placement.place import place
 from bricolage.plan.codec import DecodeError, decode, encode
-from bricolage.plan.plan import Bucket, Plan, Provenance
+from bricolage.plan.plan import Bucket, Plan, Provenance, numbers
 from bricolage.progress import Progress, Silent
+from bricolage.rewrite.forms import ORIGINAL, Form
 
 _LOG = logging.getLogger(__name__)
 
@@ -137,12 +148,16 @@ def _decide(
 ) -> Bucket:
     key = _decision_key(opened, bucket, options, backends, inputs)
     known = None if replan else _known_decision(database, key)
+    forms: tuple[Form, ...] = (Form(ORIGINAL, bucket.graph),)
+    if options.rewrite and (known is None or known.form != ORIGINAL):
+        forms = write_forms(bucket, opened.directory)
+        known = None if known is None or not _is_of(known, forms) else known
     if known is not None:
-        return replace(known, graph=bucket.file)
+        return replace(known, graph=bucket.file_of(known.form))
     arrays, origin = measuring_inputs(bucket.graph, options, inputs, alone=len(opened.buckets) == 1)
     with open_pool(options) as pool:
         decision = place(
-            bucket.graph,
+            forms,
             arrays,
             backends,
             options,
@@ -150,12 +165,24 @@ def _decide(
             opened.directory,
             progress,
             sizes=bucket.sizes,
-            graph_file=bucket.file,
+            files={form.name: bucket.file_of(form.name) for form in forms},
             inputs_from=origin,
         )
     if not decision.interrupted:
         database.put_race(key, encode(decision))
     return decision
+
+
+def _is_of(known: Bucket, forms: Sequence[Form]) -> bool:
+    """Whether the rules still make the graph that a stored decision divides."""
+    for form in forms:
+        if form.name == known.form and len(form.graph) == known.operators:
+            identities = Identities(form.graph)
+            return all(
+                identities.key(Region(form.graph, bitset.of(numbers(region.operators)))) == region.key
+                for region in known.regions
+            )
+    return False
 
 
 def _decision_key(
@@ -179,6 +206,7 @@ def _decision_key(
         "budget": options.budget_s,
         "threads": options.threads,
         "seed": options.seed,
+        "rewrite": options.rewrite,
         "inputs": given,
         "versions": {backend.name: registry.version(backend.name) for backend in backends},
         "hardware": this_machine().fingerprint(),

@@ -56,10 +56,7 @@ class Rewritten:
     @property
     def counts(self) -> dict[str, int]:
         """How often each rule was applied, by name, most often first."""
-        found: dict[str, int] = {}
-        for application in self.applications:
-            found[application.rule] = found.get(application.rule, 0) + 1
-        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+        return apply.counts(self.applications)
 
 
 def rewrite(

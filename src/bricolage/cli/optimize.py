@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,6 +36,9 @@ def optimize(
     data: a.Inputs = None,
     report: Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write the HTML report too.")] = None,
     seed: a.Seed = 0,
+    rewrite: Annotated[
+        bool, typer.Option("--rewrite/--no-rewrite", help="Let rewritten forms of the model take part.")
+    ] = True,
     replan: Annotated[bool, typer.Option("--replan", help="Decide afresh even where a decision is known.")] = False,
     as_json: a.Json = False,
 ) -> int:
@@ -48,6 +52,7 @@ def optimize(
 
     target = out if out is not None else Path(model.with_suffix(".bricolage").name)
     options = a.options(precision, tolerance, effort, budget, threads, backend, shape, seed)
+    options = dataclasses.replace(options, rewrite=rewrite)
     if not model.exists():
         raise errors.MissingFile(path=model)
     if is_artifact(model):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import zlib
 from collections.abc import Sequence
@@ -49,18 +50,18 @@ def write_model(model: ir.Model, path: Path) -> None:
         raise NotWritable(path=path, reason=error.strerror or error) from error
 
 
-def share_weights(models: Sequence[ir.Model], directory: Path) -> None:
-    """Moves the large constants of `models` into one file `weights.data` in `directory`, equal ones once, and makes the
-    models refer to it. Region models made afterwards are then small files beside it, however large the weights are.
+def share_weights(models: Sequence[ir.Model], directory: Path, name: str = WEIGHTS) -> None:
+    """Moves the large constants of `models` into one file of `directory`, equal ones once, and makes the models refer to it.
+    Region models made afterwards are then small files beside it, however large the weights are. What another file of
+    `directory` holds stays there.
 
     Raises:
         NotWritable: the disk is full or the folder is not writable.
     """
-    target = directory / WEIGHTS
-    written: dict[int, tuple[int, int]] = {}
-    partial = directory / f"{WEIGHTS}.{os.getpid()}.partial"
+    target = directory / name
+    written: dict[bytes, tuple[int, int]] = {}
+    partial = directory / f"{name}.{os.getpid()}.partial"
     moved: list[tuple[ir.Value, int, int]] = []
-    keep: list[ir.TensorProtocol] = []  # ids in `written` stay unique only while the tensors live
     try:
         with partial.open("wb") as file:
             for value in (
@@ -69,14 +70,15 @@ def share_weights(models: Sequence[ir.Model], directory: Path) -> None:
                 tensor = value.const_value
                 if tensor is None or tensor.nbytes <= _INLINE_BYTES or tensor.dtype == ir.DataType.STRING:
                     continue
-                identity = id(tensor)
-                if identity not in written:
-                    keep.append(tensor)
+                if isinstance(tensor, ir.ExternalTensor) and _lies_in(tensor, directory, besides=name):
+                    continue
+                content = tensor.tobytes()
+                digest = hashlib.sha256(content).digest()
+                if digest not in written:
                     file.write(b"\0" * (-file.tell() % _ALIGNMENT))
-                    offset = file.tell()
-                    file.write(tensor.tobytes())
-                    written[identity] = (offset, file.tell() - offset)
-                moved.append((value, *written[identity]))
+                    written[digest] = (file.tell(), len(content))
+                    file.write(content)
+                moved.append((value, *written[digest]))
         partial.replace(target)
     except OSError as error:
         partial.unlink(missing_ok=True)
@@ -85,7 +87,7 @@ def share_weights(models: Sequence[ir.Model], directory: Path) -> None:
         tensor = value.const_value
         assert tensor is not None
         value.const_value = ir.ExternalTensor(
-            WEIGHTS,
+            name,
             offset,
             length,
             tensor.dtype,
@@ -95,10 +97,15 @@ def share_weights(models: Sequence[ir.Model], directory: Path) -> None:
         )
 
 
+def _lies_in(tensor: ir.ExternalTensor, directory: Path, *, besides: str) -> bool:
+    return Path(tensor.path).parent == directory and Path(tensor.path).name != besides
+
+
 def region_path(region: Region, key: str, directory: Path) -> Path:
     """Where the model of a region with identity `key` lies. Equal regions differ in weights and tensor names, so the
-    operators are part of the file's name."""
-    return directory / f"region-{key[:16]}-{zlib.crc32(f'{region.bits:x}'.encode()):08x}.onnx"
+    graph's name and the operators are part of the file's name."""
+    origin = f"{region.graph.model.graph.name} {region.bits:x}"
+    return directory / f"region-{key[:16]}-{zlib.crc32(origin.encode()):08x}.onnx"
 
 
 def region_file(region: Region, key: str, directory: Path) -> Path:
@@ -107,6 +114,12 @@ def region_file(region: Region, key: str, directory: Path) -> Path:
     if not path.exists():
         write_model(extract(region), path)
     return path
+
+
+def data_files(path: Path) -> set[str]:
+    """Names of the files beside a model, written by `write_model`, that hold its weights."""
+    tensors = [value.const_value for graph in ir.load(path).graphs() for value in graph.initializers.values()]
+    return {Path(tensor.path).name for tensor in tensors if isinstance(tensor, ir.ExternalTensor)}
 
 
 def graph_of(path: Path) -> Graph:

@@ -14,6 +14,7 @@ from bricolage.placement.candidates import Way
 from bricolage.placement.stopping import Stopper
 from bricolage.placement.survey import Survey
 from bricolage.plan.plan import Contestant
+from bricolage.rewrite.forms import ORIGINAL
 
 Division = tuple[tuple[int, Way], ...]
 """A placement as it runs: regions in executable order, each with who runs it."""
@@ -29,6 +30,8 @@ class Challenger:
     name: str
     division: Division
     predicted_ms: float | None
+    form: str = ORIGINAL
+    """The form of the graph that it runs."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class Verdict:
     """Who ships, and the evidence."""
 
     chosen: str
+    form: str
+    """The form of the graph that the chosen one runs."""
     division: Division
     best_single: str
     speedup: Ratio
@@ -49,19 +54,25 @@ def single_name(way: Way) -> str:
     return f"{way.backend} {way.variant}"
 
 
-def division_name(division: Division) -> str:
-    """A short name that says what is mixed: "openvino+onnxruntime plan 3f2a"."""
+def division_name(division: Division, form: str = ORIGINAL) -> str:
+    """A short name that says what is mixed, "openvino+onnxruntime plan 3f2a", or that one backend runs a rewritten graph,
+    "openvino f32 rewritten"."""
+    rewritten = "" if form == ORIGINAL else f" {form}"
+    if len(division) == 1:
+        return single_name(division[0][1]) + rewritten
     backends = "+".join(dict.fromkeys(way.backend for _, way in division))
-    text = ";".join(f"{bits:x} {way.backend} {way.variant}" for bits, way in division)
-    return f"{backends} plan {hashlib.sha256(text.encode()).hexdigest()[:4]}"
+    text = ";".join(f"{bits:x} {way.backend} {way.variant}" for bits, way in division) + rewritten
+    return f"{backends} plan {hashlib.sha256(text.encode()).hexdigest()[:4]}{rewritten}"
 
 
-def hold(survey: Survey, challengers: Sequence[Challenger], stop: Stopper) -> Verdict | None:
-    """Races the challengers against all singles within reach. None when no contestant is correct and alive.
+def hold(surveys: Mapping[str, Survey], challengers: Sequence[Challenger], stop: Stopper) -> Verdict | None:
+    """Races the challengers against all singles within reach. None when no contestant is correct and alive. `surveys` are
+    by form of the graph; singles run the original.
 
     Rule: the fastest single backend is the incumbent. The fastest challenger replaces it only if it wins by more than the
     interval and by more than 2 %.
     """
+    survey = surveys[ORIGINAL]
     surveyed = {single_name(way): (way, cost) for way, cost in survey.singles.items()}
     alive = {name: cost.ms for name, (_, cost) in surveyed.items() if cost.ms is not None}
     if not alive:
@@ -71,7 +82,7 @@ def hold(survey: Survey, challengers: Sequence[Challenger], stop: Stopper) -> Ve
         name for name in sorted(alive, key=lambda name: alive[name]) if alive[name] <= _OUT_OF_REACH * alive[fastest]
     ]
     specs: dict[str, CandidateSpec] = {name: survey.whole_spec(surveyed[name][0]) for name in racing}
-    specs.update({c.name: survey.plan_spec(c.division) for c in challengers})
+    specs.update({c.name: surveys[c.form].plan_spec(c.division) for c in challengers})
     ran: Race | None = None
     if len(specs) > 1 and not stop.interrupted:
         with stop.catching_interrupts():
@@ -92,6 +103,7 @@ def hold(survey: Survey, challengers: Sequence[Challenger], stop: Stopper) -> Ve
             break
     divisions = {c.name: c.division for c in challengers}
     division = divisions.get(chosen) or ((survey.evidence.graph.everything.bits, surveyed[chosen][0]),)
+    form = next((c.form for c in challengers if c.name == chosen), ORIGINAL)
     table = [
         _contestant(
             name,
@@ -110,7 +122,7 @@ def hold(survey: Survey, challengers: Sequence[Challenger], stop: Stopper) -> Ve
         if way not in survey.singles
     ]
     table.sort(key=lambda c: (c.median_ms is None, c.median_ms or 0.0, c.name))
-    return Verdict(chosen, division, best_single, speedup, chosen != best_single, tuple(table))
+    return Verdict(chosen, form, division, best_single, speedup, chosen != best_single, tuple(table))
 
 
 def _race(survey: Survey, specs: Mapping[str, CandidateSpec], incumbent: str) -> Race:

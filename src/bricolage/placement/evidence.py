@@ -11,6 +11,7 @@ from bricolage.cost.tensors import save_tensors
 from bricolage.graph.extract import extract
 from bricolage.graph.graph import Graph, TensorInfo, describe
 from bricolage.graph.region import Region
+from bricolage.rewrite.forms import Form
 from bricolage.verify.compare import acceptance_bound, relative_error
 from bricolage.verify.reference import evaluate
 
@@ -19,11 +20,21 @@ class Evidence:
     """The reference values of one graph on one set of inputs, computed when they are first needed.
 
     Regions get the values that flow into them in the float64 run, rounded to the graph's own types, and must reproduce
-    what float64 makes of exactly these. So a region is judged on realistic numbers, and by its own error alone.
+    what float64 makes of exactly these. So a region is judged on realistic numbers, and by its own error alone. A rewritten
+    graph as a whole is judged by what float64 makes of the `original`.
     """
 
-    def __init__(self, graph: Graph, inputs: Mapping[str, np.ndarray], directory: Path, bound: float) -> None:
-        self.graph = graph
+    def __init__(
+        self,
+        form: Form,
+        inputs: Mapping[str, np.ndarray],
+        directory: Path,
+        bound: float,
+        original: Evidence | None = None,
+    ) -> None:
+        self.form = form
+        self.graph: Graph = form.graph
+        self._original = original
         self.directory = directory
         self._inputs = dict(inputs)
         self._bound = bound
@@ -57,7 +68,9 @@ class Evidence:
     def files(self, region: Region) -> tuple[Path, Path, float]:
         """Paths of the region's inputs and expected outputs (.npz), and the relative error accepted."""
         if region.bits not in self._files:
-            if region.bits == self.graph.everything.bits:
+            if region.bits == self.graph.everything.bits and self._original is not None:
+                self._files[region.bits] = self._original.files(self._original.graph.everything)
+            elif region.bits == self.graph.everything.bits:
                 _, expected = self._reference()
                 self._files[region.bits] = (*self._write("whole", self._inputs, expected), self.bound)
             else:
@@ -69,11 +82,13 @@ class Evidence:
                 own = evaluate(model, inputs, dtype=np.float32)
                 outputs = [value.name or "" for value in region.outputs]
                 error = relative_error([own[name] for name in outputs], [expected[name] for name in outputs])
-                name = f"evidence-{len(self._files)}"
+                name = f"evidence-{self.form.name}-{len(self._files)}"
                 self._files[region.bits] = (*self._write(name, inputs, expected), acceptance_bound(self._bound, error))
         return self._files[region.bits]
 
     def _reference(self) -> tuple[float, dict[str, np.ndarray]]:
+        if self._original is not None:
+            return self._original._reference()
         if self._whole is None:
             names = [info.name for info in self.graph.outputs]
             expected = evaluate(self.graph.model, self._inputs, dtype=np.float64)

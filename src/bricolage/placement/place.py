@@ -1,4 +1,7 @@
-"""The pipeline: survey → exact op-level optimum → evolutionary refinement → tuning → final race → the decision for one bucket."""
+"""The pipeline: survey → exact op-level optimum → evolutionary refinement → tuning → final race → the decision for one bucket.
+
+Forms of the graph are surveyed as a whole; the most promising ones go on. Whatever form a plan runs, it races against every
+single backend on the original."""
 
 from __future__ import annotations
 
@@ -16,7 +19,6 @@ from bricolage.cost.boundary import Boundaries, BoundaryCosts, adjacent_pairs
 from bricolage.cost.engine_model import EngineModel, fit, fixed_costs
 from bricolage.cost.measure import Measurer
 from bricolage.errors import NoBackend, NoPlacement, NotAccurate
-from bricolage.graph.graph import Graph
 from bricolage.graph.region import Region
 from bricolage.options import Options
 from bricolage.placement import contest
@@ -34,6 +36,7 @@ from bricolage.placement.survey import NEAR, Survey
 from bricolage.placement.workgraph import Candidate, WorkGraph
 from bricolage.plan.plan import Boundary, Bucket
 from bricolage.progress import Progress
+from bricolage.rewrite.forms import ORIGINAL, Form
 
 _LOG = logging.getLogger(__name__)
 _CHALLENGERS = 2
@@ -46,6 +49,8 @@ _AT_A_TIME = 2
 _REGIONS_SHARE = 0.2
 _REFINEMENT_SHARE = 0.2
 _TUNING_SHARE = 0.2
+_PROMISING = 1.05
+"""Forms of the graph that are within this factor of the fastest, each on its best backend, may win as mixtures."""
 """Parts of the budget kept free for measuring regions, for refining plans and for tuning, however long whole models compile."""
 
 
@@ -58,6 +63,8 @@ class _Mix:
     """What the search for mixtures found: plans for the race, and the evidence behind them."""
 
     challengers: tuple[Challenger, ...] = ()
+    form: str = ORIGINAL
+    """The form of the graph to which boundaries and predictions belong."""
     measured_ms: tuple[float, ...] = ()
     """End-to-end times of everything tried."""
     boundaries: tuple[Boundary, ...] = ()
@@ -78,7 +85,7 @@ class _Clock:
 
 
 def place(
-    graph: Graph,
+    forms: Sequence[Form],
     inputs: Mapping[str, np.ndarray],
     backends: Sequence[Backend],
     options: Options,
@@ -87,47 +94,88 @@ def place(
     progress: Progress,
     *,
     sizes: Mapping[str, int],
-    graph_file: str,
+    files: Mapping[str, str],
     inputs_from: str,
 ) -> Bucket:
-    """Decides how to run `graph`. `directory` holds its weights file and takes the region models.
+    """Decides how to run a graph, given as its `forms`, the original first. `directory` holds the weights and takes the models
+    of regions, `files` names the file of each form.
 
     Raises:
         NoBackend: no backend can run the whole graph.
         NotAccurate: none that can is accurate enough.
     """
-    clock, stop, survey = _begin(graph, inputs, backends, options, measurer, directory, progress)
-    budget, race = options.budget(len(graph)), options.race_seconds(len(graph))
+    clock, stop, surveys = _begin(forms, inputs, backends, options, measurer, directory, progress)
+    original = surveys[ORIGINAL]
+    operators = len(original.evidence.graph)
+    budget, race = options.budget(operators), options.race_seconds(operators)
     reserved = race + options.profile.tunes * _TUNING_SHARE * budget
-    mixing = graph.static and len(graph) > 1 and len(backends) > 1
+    mixing = len(backends) > 1 and any(form.graph.static and len(form.graph) > 1 for form in forms)
+    whole = stop.reserve(reserved + mixing * (_REGIONS_SHARE + _REFINEMENT_SHARE) * budget)
     with stop.catching_interrupts():
-        survey.measure_singles(stop.reserve(reserved + mixing * (_REGIONS_SHARE + _REFINEMENT_SHARE) * budget))
+        original.measure_singles(whole)
     clock.lap("whole models")
-    _check_singles(survey)
-    mix = _Mix()
-    if mixing:
-        with stop.catching_interrupts():
-            survey.measure_regions(stop.reserve(reserved + _REFINEMENT_SHARE * budget))
-        clock.lap("regions")
-        two: list[_Timed] = []
-        with stop.catching_interrupts():  # few and promising, so they come before anything else takes the time
-            two = _mixed_precisions(survey, stop.reserve(reserved))
-        clock.lap("mixed precisions")
-        mix = _Mix(challengers=tuple(Challenger(contest.division_name(d), d, None) for d, _ in _best(two)))
-        with stop.catching_interrupts():
-            mixture = _Mixing(survey, stop.reserve(reserved))
-            clock.lap("boundary costs")
-            mix = mixture.search(two, stop.reserve(reserved), clock)
+    _check_singles(original)
+    with stop.catching_interrupts():
+        for survey in surveys.values():
+            if survey is not original:
+                survey.measure_beside(original, whole)
+    clock.lap("rewritten models")
+    promising = _promising(surveys)
+    mixes = [_Mix(challengers=_rewritten_singles(promising))]
+    placed = promising[: options.profile.forms] if mixing else ()
+    mixes += [_mixture(survey, stop, clock, reserved, _REFINEMENT_SHARE * budget) for survey in placed]
+    challengers = [challenger for mix in mixes for challenger in mix.challengers]
     if options.profile.tunes:
         with stop.catching_interrupts():
-            survey.measure_tuned(stop.reserve(race))
-            mix = replace(mix, challengers=(*mix.challengers, *_tuned(survey, mix, stop.reserve(race))))
+            original.measure_tuned(stop.reserve(race))
+            challengers += _tuned(surveys, challengers, stop.reserve(race))
         clock.lap("tuning")
-    return _conclude(survey, mix, stop, clock, sizes=sizes, graph_file=graph_file, inputs_from=inputs_from)
+    return _conclude(surveys, challengers, mixes, stop, clock, sizes=sizes, files=files, inputs_from=inputs_from)
+
+
+def _promising(surveys: Mapping[str, Survey]) -> list[Survey]:
+    """The forms that could win, best first."""
+    times = {name: found[1] for name, survey in surveys.items() if (found := survey.fastest) is not None}
+    limit = _PROMISING * min(times.values(), default=0.0)
+    return [surveys[name] for name in sorted(times, key=lambda name: times[name]) if times[name] <= limit]
+
+
+def _rewritten_singles(promising: Sequence[Survey]) -> tuple[Challenger, ...]:
+    """The fastest single backend on each rewritten form."""
+    found: list[Challenger] = []
+    for survey in promising:
+        form, fastest = survey.evidence.form, survey.fastest
+        if form.name != ORIGINAL and fastest is not None:
+            division = ((form.graph.everything.bits, fastest[0]),)
+            found.append(Challenger(contest.division_name(division, form.name), division, None, form.name))
+    return tuple(found)
+
+
+def _mixture(survey: Survey, stop: Stopper, clock: _Clock, reserved: float, refinement: float) -> _Mix:
+    """Measures the regions of one form and searches for mixtures. `reserved` seconds are for what follows, `refinement`
+    seconds for the search."""
+    form = survey.evidence.form
+    mix = _Mix(form=form.name)
+    if not form.graph.static or len(form.graph) < 2:
+        return mix
+    with stop.catching_interrupts():
+        survey.measure_regions(stop.reserve(reserved + refinement))
+    clock.lap("regions")
+    two: list[_Timed] = []
+    with stop.catching_interrupts():  # few and promising, so they come before anything else takes the time
+        two = _mixed_precisions(survey, stop.reserve(reserved))
+    clock.lap("mixed precisions")
+    names = tuple(Challenger(contest.division_name(d, form.name), d, None, form.name) for d, _ in _best(two))
+    mix = replace(mix, challengers=names)
+    with stop.catching_interrupts():
+        mixture = _Mixing(survey, stop.reserve(reserved))
+        clock.lap("boundary costs")
+        mix = mixture.search(two, stop.reserve(reserved), clock)
+    return mix  # noqa: RET504 - an interruption skips the last assignment
 
 
 def compete(
-    graph: Graph,
+    forms: Sequence[Form],
     inputs: Mapping[str, np.ndarray],
     backends: Sequence[Backend],
     options: Options,
@@ -137,55 +185,60 @@ def compete(
     *,
     challengers: Sequence[Challenger],
     sizes: Mapping[str, int],
-    graph_file: str,
+    files: Mapping[str, str],
     inputs_from: str,
 ) -> Bucket:
     """Only the race: every single backend and the given challengers. Arguments and errors as `place`."""
-    clock, stop, survey = _begin(graph, inputs, backends, options, measurer, directory, progress)
+    clock, stop, surveys = _begin(forms, inputs, backends, options, measurer, directory, progress)
     with stop.catching_interrupts():
-        survey.measure_singles(stop)
+        surveys[ORIGINAL].measure_singles(stop)
     clock.lap("whole models")
-    _check_singles(survey)
-    mix = _Mix(challengers=tuple(challengers))
-    return _conclude(survey, mix, stop, clock, sizes=sizes, graph_file=graph_file, inputs_from=inputs_from)
+    _check_singles(surveys[ORIGINAL])
+    return _conclude(surveys, challengers, (), stop, clock, sizes=sizes, files=files, inputs_from=inputs_from)
 
 
 def _begin(
-    graph: Graph,
+    forms: Sequence[Form],
     inputs: Mapping[str, np.ndarray],
     backends: Sequence[Backend],
     options: Options,
     measurer: Measurer,
     directory: Path,
     progress: Progress,
-) -> tuple[_Clock, Stopper, Survey]:
+) -> tuple[_Clock, Stopper, dict[str, Survey]]:
     clock = _Clock({}, time.monotonic())
-    stop = Stopper(options.budget(len(graph)))
-    evidence = Evidence(graph, inputs, directory, options.bound)
+    original = Evidence(forms[0], inputs, directory, options.bound)
+    stop = Stopper(options.budget(len(original.graph)))
     progress.start("float64 reference")
-    evidence.compute()
+    original.compute()
     progress.finish()
     clock.lap("reference")
-    candidates = find(graph, backends, options.precision, slow_per_region=options.profile.slow_compilers_per_region)
+    surveys: dict[str, Survey] = {}
+    for form in forms:
+        evidence = original if form is forms[0] else Evidence(form, inputs, directory, options.bound, original)
+        slow_per_region = options.profile.slow_compilers_per_region
+        candidates = find(form.graph, backends, options.precision, slow_per_region=slow_per_region)
+        surveys[form.name] = Survey(evidence, candidates, backends, options, measurer, progress)
     clock.lap("candidates")
-    return clock, stop, Survey(evidence, candidates, backends, options, measurer, progress)
+    return clock, stop, surveys
 
 
 def _conclude(
-    survey: Survey,
-    mix: _Mix,
+    surveys: Mapping[str, Survey],
+    challengers: Sequence[Challenger],
+    mixes: Sequence[_Mix],
     stop: Stopper,
     clock: _Clock,
     *,
     sizes: Mapping[str, int],
-    graph_file: str,
+    files: Mapping[str, str],
     inputs_from: str,
 ) -> Bucket:
-    verdict = contest.hold(survey, mix.challengers, stop)
+    verdict = contest.hold(surveys, challengers, stop)
     clock.lap("race")
     if verdict is None:
-        raise NotAccurate(error=float("inf"), bound=survey.evidence.bound)
-    bucket = _bucket(survey, verdict, mix, clock, sizes=sizes, graph_file=graph_file, inputs_from=inputs_from)
+        raise NotAccurate(error=float("inf"), bound=surveys[ORIGINAL].evidence.bound)
+    bucket = _bucket(surveys, verdict, challengers, mixes, clock, sizes=sizes, files=files, inputs_from=inputs_from)
     return replace(bucket, interrupted=stop.interrupted)
 
 
@@ -287,8 +340,10 @@ class _Mixing:
         ]
         self.survey.progress.finish()
         clock.lap("refinement")
+        form = self.survey.evidence.form.name
         return _Mix(
-            challengers=tuple(challenger(division, self.predictor) for division, _ in _best(timed)),
+            challengers=tuple(challenger(division, self.predictor, form) for division, _ in _best(timed)),
+            form=form,
             measured_ms=tuple(ms for _, ms in timed),
             boundaries=self._boundary_table(),
             predictor=self.predictor,
@@ -307,11 +362,12 @@ class _Mixing:
         return _time(self.survey, [as_division(placement) for placement in placements], stop)
 
 
-def challenger(division: Division, predictor: Predictor) -> Challenger:
+def challenger(division: Division, predictor: Predictor, form: str) -> Challenger:
     """A plan for the race, with its predicted time if the costs of all its regions are known: of divisions that were timed
     end to end they need not be."""
     predicted = predictor.merged(tuple((bits, way.backend, way.variant) for bits, way in division))
-    return Challenger(contest.division_name(division), division, predicted if math.isfinite(predicted) else None)
+    name = contest.division_name(division, form)
+    return Challenger(name, division, predicted if math.isfinite(predicted) else None, form)
 
 
 def _best(timed: Sequence[_Timed]) -> list[_Timed]:
@@ -338,16 +394,17 @@ def _mixed_precisions(survey: Survey, stop: Stopper) -> list[_Timed]:
     return timed
 
 
-def _tuned(survey: Survey, mix: _Mix, stop: Stopper) -> list[Challenger]:
+def _tuned(surveys: Mapping[str, Survey], challengers: Sequence[Challenger], stop: Stopper) -> list[Challenger]:
     """The challengers with tuned kernels, where they have any and are then faster."""
     found: list[Challenger] = []
-    for one in mix.challengers:
+    for one in challengers:
+        survey = surveys[one.form]
         division = tuple((bits, survey.tuned(way) or way) for bits, way in one.division)
         if division == one.division or stop():
             continue
         (before,), (after,) = _time(survey, [one.division], stop), _time(survey, [division], stop)
         if before is not None and after is not None and after < before:
-            found.append(Challenger(contest.division_name(division), division, None))
+            found.append(Challenger(contest.division_name(division, one.form), division, None, one.form))
     return found
 
 
@@ -363,26 +420,30 @@ def as_division(placement: MergedPlacement) -> Division:
 
 
 def _bucket(
-    survey: Survey,
+    surveys: Mapping[str, Survey],
     verdict: Verdict,
-    mix: _Mix,
+    challengers: Sequence[Challenger],
+    mixes: Sequence[_Mix],
     clock: _Clock,
     *,
     sizes: Mapping[str, int],
-    graph_file: str,
+    files: Mapping[str, str],
     inputs_from: str,
 ) -> Bucket:
+    survey = surveys[verdict.form]
+    mix = next((mix for mix in mixes if mix.form == verdict.form and mix.predictor is not None), _Mix())
+    measured = [ms for mix in mixes for ms in mix.measured_ms]
     times = {c.name: c.median_ms for c in verdict.contestants if c.median_ms is not None}
-    best = next((c for c in mix.challengers if c.name in times), None)
-    shown = next((c for c in mix.challengers if c.name == verdict.chosen), best)
+    best = next((c for c in challengers if c.name in times and c.predicted_ms is not None), None)
+    shown = next((c for c in challengers if c.name == verdict.chosen), best)
     predicted = shown.predicted_ms if shown is not None else None
     # The model is judged on the plan it proposed, also where another contestant ships.
     model = assess(times[shown.name], predicted_ms=predicted) if shown is not None and predicted else None
     singles = [c.median_ms for c in verdict.contestants if c.kind == "single" and c.median_ms is not None]
-    losses = assess(times[verdict.chosen], singles_ms=singles, everything_ms=[*times.values(), *mix.measured_ms])
+    losses = assess(times[verdict.chosen], singles_ms=singles, everything_ms=[*times.values(), *measured])
     return Bucket(
         sizes=dict(sizes),
-        graph=graph_file,
+        graph=files[verdict.form],
         operators=len(survey.evidence.graph),
         chosen=verdict.chosen,
         regions=planned_regions(survey, verdict.division, mix.predictor),
@@ -398,4 +459,6 @@ def _bucket(
         boundaries=mix.boundaries,
         seconds={phase: round(seconds, 3) for phase, seconds in clock.seconds.items()},
         inputs_from=inputs_from,
+        form=verdict.form,
+        rules=survey.evidence.form.rules,
     )

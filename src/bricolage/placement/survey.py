@@ -24,6 +24,8 @@ from bricolage.progress import Progress
 Stop = Callable[[], bool]
 NEAR = 1.25
 """Backends within this factor of the best on the whole model are worth mixing, even if they compile slowly."""
+_WITHIN_REACH = 2.0
+"""Backends within this factor may be the best on a rewritten graph, if they compile quickly."""
 _WORTH_TUNING = 1.1
 """Ways within this factor of the best on the whole model are worth a search for better kernels."""
 _BATCH = 12
@@ -90,6 +92,25 @@ class Survey:
                 break
             self._time_whole(others[start : start + step], stop if self.singles else lambda: False)
         self.progress.finish()
+
+    def measure_beside(self, original: Survey, stop: Stop) -> None:
+        """Times this form of the graph on the backends that did well on the original, until `stop` says so."""
+        times = {way: cost.ms for way, cost in original.singles.items() if cost.ms is not None}
+        fastest = min(times.values(), default=0.0)
+        slow = {backend.name for backend in self.backends if backend.compiles_slowly}
+        reach = {way: fastest * (NEAR if way.backend in slow else _WITHIN_REACH) for way in self.candidates.whole}
+        near = sorted((way for way in reach if way in times and times[way] <= reach[way]), key=times.__getitem__)
+        region_file(self._whole, self.whole_key, self.evidence.directory)
+        self.progress.start(f"{self.evidence.form.name} model on each backend", len(near))
+        if near and not stop():
+            self._time_whole(near, stop)
+        self.progress.finish()
+
+    @property
+    def fastest(self) -> tuple[Way, float] | None:
+        """The way that runs the whole graph fastest, and its time in ms."""
+        times = {way: cost.ms for way, cost in self.singles.items() if cost.ms is not None}
+        return min(times.items(), key=lambda item: item[1]) if times else None
 
     def tuned(self, way: Way) -> Way | None:
         """The way that does the same after a search on this machine, if its backend has one."""

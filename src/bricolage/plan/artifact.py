@@ -1,8 +1,9 @@
 """Artifacts: a zip with the plan, the graphs and the weights. No pickle, no code, nothing that runs by being loaded.
 
 Members: `manifest.json` (format, and size and SHA-256 of every other member), `plan.json`, `model.onnx` (the whole model as
-it came, symbolic dimensions kept), one `graph-N.onnx` for each shape bucket, and `weights.data`, to which all of them
-refer. An artifact is unpacked once into the cache; afterwards loading it reads only the manifest.
+it came, symbolic dimensions kept), one `graph-N.onnx` (or `graph-N-rewritten.onnx`) for each shape bucket, and the data files
+that they refer to, `weights.data` first of all. An artifact is unpacked once into the cache; afterwards loading it reads only
+the manifest.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from bricolage.cache import cache_directory
 from bricolage.errors import BadArtifact, MissingFile, NewerArtifact, NotWritable
-from bricolage.graph.extract import WEIGHTS
+from bricolage.graph.extract import data_files
 from bricolage.plan.codec import DecodeError, decode, encode
 from bricolage.plan.plan import FORMAT, Plan
 
@@ -35,8 +36,7 @@ def save(plan: Plan, directory: Path, path: Path) -> None:
         NotWritable: the folder is not writable or the disk is full.
     """
     names = [MODEL, *dict.fromkeys(bucket.graph for bucket in plan.buckets)]
-    if (directory / WEIGHTS).exists():
-        names.append(WEIGHTS)
+    names += sorted(set[str]().union(*(data_files(directory / name) for name in names)))
     text = json.dumps(encode(plan), indent=1).encode()
     manifest: dict[str, object] = {"format": FORMAT, "members": {}}
     members: dict[str, dict[str, object]] = {}

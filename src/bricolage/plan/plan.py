@@ -139,6 +139,10 @@ class Bucket:
     """Where the inputs of the measurements came from: "generated" with a seed, or the user's file."""
     interrupted: bool = False
     """Whether the user cut the search short: the plan is the best found until then."""
+    form: str = "original"
+    """The form of the graph that ships: "original", or "rewritten" by `rules`."""
+    rules: Mapping[str, int] = field(default_factory=dict)
+    """Rewrite rules that made this form, with the number of their applications."""
 
     @property
     def winner(self) -> Contestant:

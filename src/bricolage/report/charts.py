@@ -19,8 +19,9 @@ _ROW = 30
 
 
 def backend_class(contestant: Contestant, slots: Mapping[str, int]) -> str:
-    """The colour class of a contestant: its backend's; plans mix backends and have their own."""
-    return f"c{slots.get(contestant.name.partition(' ')[0], 8)}" if contestant.kind == "single" else "mix"
+    """The colour class of a contestant: its backend's; plans that mix backends have their own."""
+    backend = contestant.name.partition(" ")[0]
+    return f"c{slots.get(backend, 8)}" if contestant.kind == "single" or backend in slots else "mix"
 
 
 def contestants(bucket: Bucket, slots: Mapping[str, int]) -> str:

@@ -65,7 +65,10 @@ def overview(bucket: Bucket, graph: Graph | None, everything: bool = False) -> R
                 {True: "yes", False: "no", None: words.MISSING}[f.clear],
             ]
         )
-    parts: list[RenderableType] = [verdict(bucket), Text(quality(bucket)), Text(""), plain_table(heads, rows)]
+    parts: list[RenderableType] = [verdict(bucket), Text(quality(bucket))]
+    if bucket.rules:
+        parts.append(Text(words.rewriting(bucket)))
+    parts += [Text(""), plain_table(heads, rows)]
     hidden = len(facts) - len(rows)
     if hidden:
         parts.append(

@@ -96,6 +96,7 @@ def _bucket(
     return {
         "plan": bucket,
         "title": words.shape(bucket.sizes) or "all shapes fixed",
+        "rewriting": words.rewriting(bucket),
         "verdict": words.verdict(bucket).replace("x faster", "× faster"),
         "gain": bucket.significant and bucket.chosen != bucket.best_single,
         "winner": next((c for c in bucket.contestants if c.name == bucket.chosen), None),

@@ -28,6 +28,8 @@ def bucket_summary(bucket: Bucket) -> dict[str, Any]:
         "speedup_ci": list(bucket.speedup_ci),
         "significant": bucket.significant,
         "interrupted": bucket.interrupted,
+        "form": bucket.form,
+        "rules": dict(bucket.rules),
         "contestants": [
             {
                 "name": c.name,

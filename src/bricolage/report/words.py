@@ -94,6 +94,14 @@ def verdict(bucket: Bucket) -> str:
     return f"no significant gain: shipping {bucket.chosen} ({milliseconds(bucket.winner.median_ms)})"
 
 
+def rewriting(bucket: Bucket) -> str:
+    """Which rules made the form of the graph that ships; empty where it is the original."""
+    if not bucket.rules:
+        return ""
+    applied = ", ".join(f"{times} × {rule}" for rule, times in bucket.rules.items())
+    return f"{bucket.form} by {count(sum(bucket.rules.values()), 'rule application')}: {applied}"
+
+
 def standing(bucket: Bucket) -> str:
     """`verdict` for a race in which nothing ships: how a plan stands against the best single backend."""
     plans = [c for c in bucket.contestants if c.kind == "plan" and c.accepted and c.median_ms]

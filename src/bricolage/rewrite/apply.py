@@ -57,6 +57,14 @@ def rewrite(model: ir.Model, rules: Sequence[Rule], *, limit: int | None = None)
     return driver.applications
 
 
+def counts(applications: Iterable[Application]) -> dict[str, int]:
+    """How often each rule was applied, by name, most often first."""
+    found: dict[str, int] = {}
+    for application in applications:
+        found[application.rule] = found.get(application.rule, 0) + 1
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
 def apply_once(model: ir.Model, rule: Rule, *, fold: bool = True) -> Application | None:
     """Applies one rule at the first place where its conditions hold, in place, gain or not. Without `fold`, operators on
     constants stay as the rule wrote them. None where it applies nowhere."""

@@ -1,0 +1,128 @@
+"""Rewritten forms of a graph, from the race to artifacts and shapes that were never planned."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bricolage
+from bricolage.api.bench import bench
+from bricolage.api.executable import Executable
+from bricolage.api.optimize import _is_of
+from bricolage.api.sources import open_source, working_folder, write_forms
+from bricolage.options import Options
+from bricolage.plan.plan import PlannedRegion
+from bricolage.rewrite.forms import ORIGINAL, REWRITTEN
+from tests.graph.models import parse
+
+OPTIONS = Options(backends=("onnxruntime",), budget_s=10.0, threads=1, shapes={"batch": (1, 2)})
+NET = """<ir_version: 8, opset_import: ["" : 18]> net (float[batch,8,16,16] x) => (float[batch,8,16,16] y) {
+    c = Conv<pads=[1,1,1,1]>(x, w) n = BatchNormalization(c, s, b, m, v) t = Transpose<perm=[0,2,3,1]>(n) r = Relu(t)
+    q = Transpose<perm=[0,3,1,2]>(r) y = Add(q, x) }"""
+
+
+def weights() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    shapes = {"w": (8, 8, 3, 3), "s": (8,), "b": (8,), "m": (8,), "v": (8,)}
+    return {name: rng.uniform(0.2, 1.0, shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def sample(batch: int) -> np.ndarray:
+    return np.random.default_rng(batch).normal(size=(batch, 8, 16, 16)).astype(np.float32)
+
+
+def expected(x: np.ndarray) -> np.ndarray:
+    import torch
+
+    w, s, b, m, v = (torch.from_numpy(array) for array in weights().values())
+    c = torch.conv2d(torch.from_numpy(x), w, padding=1)
+    return (torch.nn.functional.batch_norm(c, m, v, s, b).relu() + torch.from_numpy(x)).numpy()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BRICOLAGE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def raced(cache: None) -> Executable:
+    return bricolage.optimize(parse(NET, **weights()), OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def rewritten(raced: Executable) -> Executable:
+    """The same with a plan that ships the rewritten form, whoever won."""
+    directory = working_folder()
+    opened = open_source(parse(NET, **weights()), OPTIONS, directory, example_inputs=None, dynamic=None, given=None)
+    buckets = []
+    for prepared, bucket in zip(opened.buckets, raced.plan.buckets, strict=True):
+        form = write_forms(prepared, directory)[1]
+        numbers = f"0-{len(form.graph) - 1}"
+        region = PlannedRegion("onnxruntime", "f32", numbers, len(form.graph), "all", "", 0, 0, None, measured=False)
+        buckets.append(
+            dataclasses.replace(
+                bucket,
+                graph=prepared.file_of(REWRITTEN),
+                form=REWRITTEN,
+                rules=form.rules,
+                operators=len(form.graph),
+                regions=(region,),
+            )
+        )
+    return Executable(dataclasses.replace(raced.plan, buckets=tuple(buckets)), directory, temporary=True)
+
+
+def test_rewritten_forms_race_and_are_checked(raced: Executable) -> None:
+    for bucket in raced.plan.buckets:
+        found = {contestant.name: contestant for contestant in bucket.contestants}
+        assert {"onnxruntime f32", "onnxruntime f32 rewritten"} <= set(found)
+        one = found["onnxruntime f32 rewritten"]
+        assert one.kind == "plan" and one.accepted and one.error is not None and one.error <= bucket.bound
+        assert found["onnxruntime f32"].kind == "single"
+        assert bucket.best_single == "onnxruntime f32", "what rewriting gains is measured against the original"
+        assert (bucket.form == REWRITTEN) == (bucket.chosen == "onnxruntime f32 rewritten") == bool(bucket.rules)
+
+
+def test_without_rewriting_there_is_only_the_original(raced: Executable) -> None:
+    plain = bricolage.optimize(
+        parse(NET, **weights()), dataclasses.replace(OPTIONS, rewrite=False, shapes={"batch": (1,)})
+    )
+    (bucket,) = plain.plan.buckets
+    assert bucket.form == ORIGINAL and not bucket.rules
+    assert not [contestant for contestant in bucket.contestants if contestant.name.endswith(REWRITTEN)]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5])
+def test_a_rewritten_graph_gives_the_same_at_any_shape(rewritten: Executable, batch: int) -> None:
+    assert len(rewritten.graph()) == 3
+    x = sample(batch)
+    np.testing.assert_allclose(rewritten(x), expected(x), rtol=1e-4, atol=1e-5)
+
+
+def test_an_artifact_holds_the_weights_that_rules_made(rewritten: Executable, tmp_path: Path) -> None:
+    path = rewritten.save(tmp_path / "net.bricolage")
+    loaded = bricolage.load(path)
+    assert loaded.plan == rewritten.plan
+    for batch in (2, 3):
+        np.testing.assert_allclose(loaded(sample(batch)), expected(sample(batch)), rtol=1e-4, atol=1e-5)
+    buckets = bench(path, dataclasses.replace(OPTIONS, budget_s=5.0)).buckets
+    for bucket in buckets:
+        planned = next(contestant for contestant in bucket.contestants if contestant.name == "bricolage")
+        assert planned.accepted, planned.reason
+
+
+def test_a_stored_decision_counts_only_for_the_graph_that_it_divides(raced: Executable) -> None:
+    directory = working_folder()
+    opened = open_source(parse(NET, **weights()), OPTIONS, directory, example_inputs=None, dynamic=None, given=None)
+    forms = write_forms(opened.buckets[0], directory)
+    bucket = raced.plan.buckets[0]
+    assert _is_of(bucket, forms)
+    assert not _is_of(dataclasses.replace(bucket, operators=bucket.operators + 1), forms)
+    other = tuple(dataclasses.replace(region, key="0" * 32) for region in bucket.regions)
+    assert not _is_of(dataclasses.replace(bucket, regions=other), forms)
