@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.errors import InvalidGraph, NoReference, UnboundDimension, WrongRewrite
+from bricolage.errors import BadOption, InvalidGraph, NoReference, UnboundDimension, WrongRewrite
 from bricolage.frontends import to_model
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare, simplify, symbolic_dimensions
@@ -19,6 +19,10 @@ from bricolage.rewrite import apply
 from bricolage.rewrite.apply import Application, Refusal
 from bricolage.rewrite.catalogue import chosen, named
 from bricolage.rewrite.rule import Rule
+from bricolage.rewrite.search.cost import OperatorCost, Roofline
+from bricolage.rewrite.search.options import SearchOptions
+from bricolage.rewrite.search.search import SearchResult, repeat
+from bricolage.rewrite.search.search import search as search_graphs
 from bricolage.verify.compare import acceptance_bound, relative_error
 from bricolage.verify.inputs import Sample, choose
 from bricolage.verify.reference import Evaluator, original_error
@@ -52,6 +56,8 @@ class Rewritten:
     error: float
     """‖y - y64‖ / ‖y64‖ of the rewritten model against the original, both in float64."""
     bound: float
+    searched: SearchResult | None = field(default=None, repr=False)
+    """What a search found, cheapest first, where there was one; `model` is the first."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -68,6 +74,8 @@ def rewrite(
     shapes: Mapping[str, int] | None = None,
     seed: int = 0,
     example_inputs: Any = None,
+    search: SearchOptions | None = None,
+    cost: OperatorCost | None = None,
 ) -> Rewritten:
     """Applies every rule that is a gain until none is, and checks the result against float64 on random inputs.
 
@@ -77,9 +85,12 @@ def rewrite(
         skip: families or rules to leave out.
         limit: stop after that many applications. The first N are the same in every run.
         shapes: sizes of symbolic dimensions for counting and checking; small ones where they are not given.
+        search: look for the cheapest graph that rules lead to, exploring ones too (see `bricolage.rewrite.search`).
+        cost: what the search minimises: milliseconds of an operator; an estimate from its work where it is not given.
 
     Raises:
         WrongRewrite: the answer changed; the rule that changed it was found by bisection.
+        BadOption: `limit` with equality saturation, which has no order of applications.
         UnknownFamily: there is no such family or rule.
         UnboundDimension: small sizes do not fit the model; name some.
         NoReference: the model cannot be evaluated in float64.
@@ -87,24 +98,24 @@ def rewrite(
     """
     rules = chosen(only, skip)
     original = to_model(source, example_inputs=example_inputs)
-    model, applications = _apply(original, rules, limit)
+    how = _How(original, rules, search, cost or Roofline(sizes=dict(shapes or {})))
+    made = how.make(limit)
     sizes = _sizes(original, shapes or {})
     start = _bound(original, sizes, shapes or {})
     check = _Check(start.model, sizes, seed)
-    error = check.error(model)
+    error = check.error(made.model)
     if not error <= check.bound:
-        raise _culprit(original, rules, applications, check, error)
-    simplified = original.clone()
-    simplify(simplified)
+        raise _culprit(made, check, error)
     return Rewritten(
-        model,
-        tuple(applications),
+        made.model,
+        made.applications,
         Amount(_operators(original), *_work(start)),
-        Amount(_operators(simplified), *_work(start)),
-        Amount(_operators(model), *_work(prepare(model, sizes))),
+        Amount(_operators(how.simplified), *_work(start)),
+        Amount(_operators(made.model), *_work(prepare(made.model, sizes))),
         sizes,
         error,
         check.bound,
+        made.searched,
     )
 
 
@@ -120,12 +131,52 @@ def why(source: Any, rule: str, *, example_inputs: Any = None) -> list[Refusal]:
     return apply.refusals(model, named(rule))
 
 
-def _apply(original: ir.Model, rules: Sequence[Rule], limit: int | None) -> tuple[ir.Model, list[Application]]:
-    model = original.clone()
-    simplify(model)
-    applications = apply.rewrite(model, rules, limit=limit)
-    simplify(model)
-    return model, applications
+@dataclass(frozen=True)
+class _Made:
+    """A rewritten model, and how to make it again up to one of its applications (None where there is no order)."""
+
+    model: ir.Model
+    applications: tuple[Application, ...]
+    searched: SearchResult | None
+    again: Callable[[int], ir.Model] | None
+
+
+class _How:
+    """The way from the original to a rewritten model."""
+
+    def __init__(
+        self, original: ir.Model, rules: Sequence[Rule], options: SearchOptions | None, cost: OperatorCost
+    ) -> None:
+        self._rules, self._options, self._cost = rules, options, cost
+        self.simplified = original.clone()
+        simplify(self.simplified)
+
+    def make(self, limit: int | None) -> _Made:
+        if self._options is None:
+            model, applications = self._fixpoint(limit)
+            return _Made(model, tuple(applications), None, lambda count: self._fixpoint(count)[0])
+        if limit is not None and self._options.method == "saturate":
+            raise BadOption(
+                option="--max-rewrites",
+                value=limit,
+                advice="Equality saturation applies rules in no order; search otherwise",
+            )
+        found = search_graphs(self.simplified, self._rules, self._cost, self._options)
+        best = found.best
+
+        def again(count: int) -> ir.Model:
+            return repeat(self.simplified, self._rules, best.steps[:count])
+
+        if len(best.steps) < len(best.applications):
+            return _Made(best.model, best.applications, found, None)
+        model = best.model if limit is None else again(limit)
+        return _Made(model, best.applications[:limit], found, again)
+
+    def _fixpoint(self, limit: int | None) -> tuple[ir.Model, list[Application]]:
+        model = self.simplified.clone()
+        applications = apply.rewrite(model, self._rules, limit=limit)
+        simplify(model)
+        return model, applications
 
 
 def _sizes(model: ir.Model, given: Mapping[str, int]) -> dict[str, int]:
@@ -168,14 +219,16 @@ class _Check:
         return relative_error([found.get(name) for name in reference], list(reference.values()))
 
 
-def _culprit(
-    original: ir.Model, rules: Sequence[Rule], applications: Sequence[Application], check: _Check, error: float
-) -> WrongRewrite:
-    """The application after which the answer is wrong for the first time, by bisection."""
+def _culprit(made: _Made, check: _Check, error: float) -> WrongRewrite:
+    """The application after which the answer is wrong for the first time, by bisection; all where they have no order."""
+    applications = made.applications
     right, wrong = 0, len(applications)
+    if made.again is None:
+        names = ", ".join(dict.fromkeys(application.rule for application in applications))
+        return WrongRewrite(number=wrong, rule=names, error=error, bound=check.bound, removed="in no order")
     while wrong - right > 1:
         middle = (right + wrong) // 2
-        found = check.error(_apply(original, rules, middle)[0])
+        found = check.error(made.again(middle))
         if found <= check.bound:
             right = middle
         else:

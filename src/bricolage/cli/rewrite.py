@@ -33,28 +33,38 @@ def rewrite(
             "--shape", metavar="NAME=SIZE", help="Size of a symbolic dimension to count and check with. Repeatable."
         ),
     ] = None,
+    search: Annotated[
+        str,
+        typer.Option("--search", metavar="METHOD", help="Look for the cheapest graph: none, backtrack or saturate."),
+    ] = "none",
     seed: a.Seed = 0,
     as_json: a.Json = False,
 ) -> None:
     """Rewrite MODEL into an equal ONNX model with less to do, for any runtime.
 
     Applies every rule that is a gain until none is, checks the result against the original in float64 on random inputs,
-    and writes it. Nothing is written where the check fails: the rule at fault is found by bisection and named.
+    and writes it. Nothing is written where the check fails: the rule at fault is found by bisection and named. A search also
+    goes through graphs that cost more for a while, by an estimate of the time of each operator.
     """
     from bricolage.cli import output
+    from bricolage.rewrite.search.options import METHODS, SearchOptions
 
     if not model.exists():
         raise errors.MissingFile(path=model)
     if out.resolve() == model.resolve():
         raise errors.BadOption(option="--output", value=out, advice="It would overwrite the model")
     sizes = _sizes(shape)
+    method = next((known for known in METHODS if known == search), None)
+    if method is None and search != "none":
+        raise errors.BadOption(option="--search", value=search, advice=f"Use one of: none, {', '.join(METHODS)}")
+    options = SearchOptions(method=method) if method is not None else None
     output.check_writable(out)
     with output.stdout_kept():
         from bricolage.api.rewrite import rewrite as run
         from bricolage.graph.extract import write_whole
         from bricolage.report import rewriting
 
-        found = run(model, only=only or (), skip=skip or (), limit=limit, shapes=sizes, seed=seed)
+        found = run(model, only=only or (), skip=skip or (), limit=limit, shapes=sizes, seed=seed, search=options)
         write_whole(found.model, out)
     if as_json:
         output.show_json(rewriting.as_json(found))

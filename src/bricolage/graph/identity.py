@@ -36,7 +36,7 @@ class Identities:
 
     def text(self, region: Region) -> str:
         """The region written down in canonical order, one operator a line. Equal texts mean isomorphic regions."""
-        order = self._canonical_order(region)
+        order = self.order(region)
         graph = self._graph
         names: dict[ir.Value, str] = {}
         outputs = set(region.outputs)
@@ -63,9 +63,10 @@ class Identities:
             lines.append(f"{self._label(operator)}({', '.join(reads)}) -> {', '.join(writes)}")
         return "\n".join(lines)
 
-    def _canonical_order(self, region: Region) -> list[int]:
-        """A topological order that depends on structure alone: Kahn's algorithm, ties broken by structural hashes of
-        everything before and after an operator, then by where its producers stand."""
+    def order(self, region: Region) -> list[int]:
+        """A topological order that depends on structure alone, so that regions of one key correspond number by number:
+        Kahn's algorithm, ties broken by structural hashes of everything before and after an operator, then by where its
+        producers stand."""
         graph = self._graph
         before: dict[int, str] = {}
         for number in region.numbers:
@@ -108,14 +109,11 @@ class Identities:
         return order
 
     def _label(self, operator: Operator) -> str:
-        label = self._labels.get(operator.number)
-        if label is None:
-            attributes = ",".join(
-                f"{name}={_attribute(attribute)}" for name, attribute in sorted(operator.node.attributes.items())
-            )
-            label = f"{operator.domain}:{operator.op_type}:{operator.version}[{attributes}]"
-            self._labels[operator.number] = label
-        return label
+        found = self._labels.get(operator.number)
+        if found is None:
+            found = label(operator)
+            self._labels[operator.number] = found
+        return found
 
     def _constant(self, value: ir.Value) -> str:
         text = self._constants.get(value)
@@ -126,6 +124,14 @@ class Identities:
                 text += f" {hashlib.sha256(tensor.tobytes()).hexdigest()[:16]}"
             self._constants[value] = text
         return text
+
+
+def label(operator: Operator) -> str:
+    """Type, version and attributes of an operator."""
+    attributes = ",".join(
+        f"{name}={_attribute(attribute)}" for name, attribute in sorted(operator.node.attributes.items())
+    )
+    return f"{operator.domain}:{operator.op_type}:{operator.version}[{attributes}]"
 
 
 def _floating(tensor: ir.TensorProtocol) -> bool:

@@ -15,6 +15,7 @@ from bricolage.report.tables import plain, plain_table
 if TYPE_CHECKING:
     from bricolage.api.rewrite import Amount, Rewritten
     from bricolage.rewrite.rule import Rule
+    from bricolage.rewrite.search.search import SearchResult
     from bricolage.rewrite.verification import Verified
 
 _COMMON_OPSET = 18  # loading brings models to it at least
@@ -32,6 +33,8 @@ def result(found: Rewritten) -> RenderableType:
         parts += [plain_table([("Rule", "left"), ("Family", "left"), ("Applied", "right")], applied), Text("")]
     else:
         parts += [Text("no rule applies with a gain"), Text("")]
+    if found.searched is not None:
+        parts.append(plain(_searched(found.searched)))
     if found.sizes:
         shown = ", ".join(f"{name}={size}" for name, size in found.sizes.items())
         parts.append(plain(f"counted and checked with {shown}; the model keeps these dimensions open"))
@@ -48,11 +51,28 @@ def as_json(found: Rewritten) -> dict[str, Any]:
         "sizes": dict(found.sizes),
         "error": found.error,
         "bound": found.bound,
+        "search": None if found.searched is None else _searched_json(found.searched),
         "rules": found.counts,
         "applications": [
             {"number": a.number, "rule": a.rule, "family": a.family, "removed": a.removed, "added": a.added}
             for a in found.applications
         ],
+    }
+
+
+def _searched(found: SearchResult) -> str:
+    statistics = found.statistics
+    return (
+        f"{statistics.counts.seen:,} graphs seen of {statistics.distinct} distinct parts ({statistics.parts} with copies) in "
+        f"{statistics.seconds:.1f} s; predicted {found.before:.4g} ms before, {found.best.cost:.4g} ms after"
+    )
+
+
+def _searched_json(found: SearchResult) -> dict[str, Any]:
+    return {
+        "predicted_before_ms": found.before,
+        "predicted_ms": [candidate.cost for candidate in found.candidates],
+        "statistics": asdict(found.statistics),
     }
 
 

@@ -7,7 +7,7 @@ applications are the same in every run: a wrong answer can be bisected to one ru
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -15,12 +15,11 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from bricolage.errors import EndlessRewriting
 from bricolage.graph.folding import fold
-from bricolage.rewrite import edit
 from bricolage.rewrite.builder import Builder, Names
 from bricolage.rewrite.gain import compare
 from bricolage.rewrite.matching import Match, Matcher
-from bricolage.rewrite.pattern import Op
-from bricolage.rewrite.rule import Mismatch, Rule, Scan
+from bricolage.rewrite.proposal import Indexed, Proposal, RuleIndex, propose, propose_found
+from bricolage.rewrite.rule import Mismatch, Rule
 
 _PER_OPERATOR = 20  # applications for each operator of the model, beyond which rules must be undoing each other
 _ALL_MATCHED = 1_000  # depth of a miss for which the whole pattern was found
@@ -36,6 +35,12 @@ class Application:
     removed: tuple[str, ...]
     added: tuple[str, ...]
 
+    @staticmethod
+    def of(number: int, proposal: Proposal) -> Application:
+        """The record of a proposal that is about to be accepted."""
+        gone, new = tuple(map(_text, proposal.gone)), tuple(map(_text, proposal.new))
+        return Application(number, proposal.rule.name, proposal.rule.family, gone, new)
+
 
 @dataclass(frozen=True)
 class Refusal:
@@ -43,6 +48,9 @@ class Refusal:
 
     operator: str
     reason: str
+
+
+Build = Callable[[], Builder]
 
 
 def rewrite(model: ir.Model, rules: Sequence[Rule], *, limit: int | None = None) -> list[Application]:
@@ -65,6 +73,16 @@ def counts(applications: Iterable[Application]) -> dict[str, int]:
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
+def settle(model: ir.Model, rules: Sequence[Rule], build: Build, observe: Callable[[Proposal], None]) -> None:
+    """The same for a search, which makes the builders and hears of each application just before it is made. Operators that
+    have become constant stay.
+
+    Raises:
+        EndlessRewriting: rules undo each other.
+    """
+    _Driver(model, [rule for rule in rules if not rule.exploring], None, fold=False, build=build, observe=observe).run()
+
+
 def apply_once(model: ir.Model, rule: Rule, *, fold: bool = True) -> Application | None:
     """Applies one rule at the first place where its conditions hold, in place, gain or not. Without `fold`, operators on
     constants stay as the rule wrote them. None where it applies nowhere."""
@@ -81,26 +99,29 @@ def refusals(model: ir.Model, rule: Rule) -> list[Refusal]:
 
 class _Driver:
     def __init__(
-        self, model: ir.Model, rules: Iterable[Rule], limit: int | None, *, fold: bool = True, always: bool = False
+        self,
+        model: ir.Model,
+        rules: Iterable[Rule],
+        limit: int | None,
+        *,
+        fold: bool = True,
+        always: bool = False,
+        build: Build | None = None,
+        observe: Callable[[Proposal], None] = lambda _: None,
     ) -> None:
         self._model, self._limit, self._fold, self._always = model, limit, fold, always
         self._opset = model.graph.opset_imports.get("", 0)
-        rules = [rule for rule in rules if rule.since <= self._opset]
-        self._scans = [rule for rule in rules if isinstance(rule, Scan)]
-        self._index: dict[str, list[tuple[Rule, tuple[Op, ...]]]] = {}
-        for rule in rules:
-            for pattern in rule.patterns():
-                roots = pattern if isinstance(pattern, tuple) else (pattern,)
-                for op_type in sorted(roots[0].types):
-                    self._index.setdefault(op_type, []).append((rule, roots))
+        self._index = RuleIndex(rules, self._opset)
         self._matcher = Matcher(self._opset)
-        self._names = Names(model)
+        names = Names(model)
+        self._build = build or (lambda: Builder(model.graph.opset_imports, names, fold=fold))
+        self._observe = observe
         self._queue: deque[ir.Node] = deque()
         self._queued: set[ir.Node] = set()
         self.applications: list[Application] = []
 
     def run(self) -> None:
-        if not self._index and not self._scans:
+        if not self._index:
             return
         RemoveUnusedNodesPass()(self._model)
         most = _PER_OPERATOR * (50 + sum(1 for _ in self._model.graph.all_nodes()))
@@ -129,94 +150,54 @@ class _Driver:
                 self._queue.append(node)
 
     def _scan(self) -> None:
-        for rule in self._scans:
+        for rule in self._index.scans:
             for graph in self._model.graphs():
                 for node, values in rule.find(graph):
                     if self._stopped:
                         return
-                    builder = self._builder()
                     try:
-                        self._replace(rule, list(zip(node.outputs, values, strict=True)), builder, [node])
+                        self._use(propose_found(rule, node, values, self._build()))
                     except Mismatch:
-                        builder.discard()
+                        continue
 
     def _rewrite(self, node: ir.Node) -> None:
         """Applies the first rule that is a gain at `node`."""
-        for rule, roots in self._index.get(node.op_type, ()):
-            for match in self._matcher.matches(roots, node):
-                if self._attempt(rule, match) is None:
+        for indexed in self._index.at(node.op_type):
+            for match in self._matcher.matches(indexed.roots, node):
+                if self._attempt(indexed, match) is None:
                     return
 
-    def _attempt(self, rule: Rule, match: Match, *, dry: bool = False) -> str | None:
+    def _attempt(self, indexed: Indexed, match: Match, *, dry: bool = False) -> str | None:
         """Applies a rule to a match; the reason where it does not. A `dry` attempt changes nothing."""
-        builder = self._builder()
         try:
-            rule.check(match)
-            result = rule.rewrite(builder, match)
-            values = result if isinstance(result, tuple) else (result,)
-            old = match.roots
-            producers = [_producer(value) for value in old]
-            if len(old) == 1 and len(values) > 1:
-                old = tuple(producers[0].outputs)
-            if len(old) != len(values):
-                raise ValueError(f"rule {rule.name} replaces {len(old)} values by {len(values)}")
-            for value in (value for node in producers for value in node.outputs if value not in old):
-                if value.uses() or value.is_graph_output():
-                    raise Mismatch(f"another output of '{_producer(value).name}' is in use")
-            self._replace(rule, list(zip(old, values, strict=True)), builder, producers, dry=dry)
+            self._use(propose(indexed, match, self._build()), dry=dry)
         except Mismatch as reason:
-            builder.discard()
             return str(reason)
         return None
 
-    def _builder(self) -> Builder:
-        return Builder(self._model.graph.opset_imports, self._names, fold=self._fold)
-
-    def _replace(
-        self,
-        rule: Rule,
-        pairs: list[tuple[ir.Value, ir.Value]],
-        builder: Builder,
-        roots: list[ir.Node],
-        *,
-        dry: bool = False,
-    ) -> None:
-        """Replaces values where that is a gain, and records it.
+    def _use(self, proposal: Proposal, *, dry: bool = False) -> None:
+        """Accepts a proposal that is a gain, and records it.
 
         Raises:
-            Mismatch: it is none, or types would change.
+            Mismatch: it is none.
         """
-        home = edit.graph_of(roots[0])
-        pairs = edit.own_outputs(pairs, builder, home)
-        edit.check_types(pairs)
-        several = len(roots) > 1
-        if several and (
-            edit.depends(builder.nodes, set(roots)) or any(edit.graph_of(root) is not home for root in roots)
-        ):
-            raise Mismatch("one of the roots depends on another")
-        gone = edit.lost(pairs)
-        before, after = compare(gone, builder.nodes, self._opset)
-        if not (self._always or after < before or (rule.enabling and after <= before)):
+        rule, gone, new = proposal.rule, proposal.gone, proposal.new
+        if not self._always and not proposal.is_gain(self._opset):
+            before, after = compare(gone, new, self._opset)
+            proposal.discard()
             raise Mismatch(f"no gain: {before} would become {after}")
         if dry:
-            builder.discard()
+            proposal.discard()
             return
-        self._record(rule, gone, builder.nodes)
-        around = {value for node in gone for value in node.inputs if value is not None}
-        edit.replace(pairs, gone, builder, roots[0])
-        if several:
-            home.sort()
-        self._push(builder.nodes)
-        self._push(usage.node for _, new in pairs for usage in new.uses())
-        self._push(node for value in around if (node := value.producer()) is not None and node.graph is not None)
-
-    def _record(self, rule: Rule, gone: Sequence[ir.Node], new: Sequence[ir.Node]) -> None:
-        number = len(self.applications) + 1
         for node in new:
             node.metadata_props["bricolage.rule"] = rule.name
-        self.applications.append(
-            Application(number, rule.name, rule.family, tuple(map(_text, gone)), tuple(map(_text, new)))
-        )
+        self.applications.append(Application.of(len(self.applications) + 1, proposal))
+        self._observe(proposal)
+        around = {value for node in gone for value in node.inputs if value is not None}
+        proposal.accept()
+        self._push(new)
+        self._push(usage.node for _, value in proposal.pairs for usage in value.uses())
+        self._push(below for value in around if (below := value.producer()) is not None and below.graph is not None)
 
     def refusals(self, rule: Rule) -> list[Refusal]:
         if rule.since > self._opset:
@@ -224,19 +205,15 @@ class _Driver:
         found: list[Refusal] = []
         for node in self._model.graph.all_nodes():
             reasons: list[tuple[int, str]] = []
-            for _, roots in self._index.get(node.op_type, ()):
+            for indexed in self._index.at(node.op_type):
                 matcher = Matcher(self._opset, reasons)
-                checked = [self._attempt(rule, match, dry=True) or "" for match in matcher.matches(roots, node)]
+                checked = [
+                    self._attempt(indexed, match, dry=True) or "" for match in matcher.matches(indexed.roots, node)
+                ]
                 reasons += [(_ALL_MATCHED, reason) for reason in checked]
             if reasons and (_ALL_MATCHED, "") not in reasons:
                 found.append(Refusal(_text(node), max(reasons, key=lambda reason: reason[0])[1]))
         return found
-
-
-def _producer(value: ir.Value) -> ir.Node:
-    node = value.producer()
-    assert node is not None
-    return node
 
 
 def _text(node: ir.Node) -> str:

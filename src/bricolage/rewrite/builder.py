@@ -26,15 +26,35 @@ class Names:
                 self._taken.add(node.name or "")
                 self._taken.update(value.name or "" for value in node.outputs)
         self._count = 0
+        self._given: list[tuple[int, str]] = []
 
     def fresh(self, stem: str) -> str:
         """A name that nothing has."""
+        before = self._count
         while True:
             self._count += 1
             name = f"{stem}.{self._count}"
             if name not in self._taken:
                 self._taken.add(name)
+                self._given.append((before, name))
                 return name
+
+    @property
+    def given(self) -> int:
+        """How many names were given."""
+        return len(self._given)
+
+    def take_back(self, given: int) -> None:
+        """Takes back all names but the first so many, so that what is discarded leaves no trace in later names."""
+        while len(self._given) > given:
+            self._count, name = self._given.pop()
+            self._taken.discard(name)
+
+    def copy(self) -> Names:
+        """Names that go on independently."""
+        other = Names.__new__(Names)
+        other._taken, other._count, other._given = set(self._taken), self._count, []
+        return other
 
 
 class Builder:
@@ -45,6 +65,7 @@ class Builder:
 
     def __init__(self, opsets: Mapping[str, int], names: Names, *, fold: bool) -> None:
         self._opsets, self.names, self._fold = opsets, names, fold
+        self._given = names.given
         self.nodes: list[ir.Node] = []
         self.constants: list[ir.Value] = []
 
@@ -89,14 +110,26 @@ class Builder:
             detach(node)
             raise
         if self._fold and all(value is None or is_known(value) for value in given):
-            results = evaluate(node, self._opsets)
-            if results is not None:
-                detach(node)
-                if _overflows(given, results):
-                    raise Mismatch(f"{op_type} of the constants is not finite")
-                return tuple(self._constant(result) for result in results)
+            constants = self._folded(node)
+            if constants is not None:
+                return constants
         self.nodes.append(node)
         return tuple(node.outputs)
+
+    def _folded(self, node: ir.Node) -> tuple[ir.Value, ...] | None:
+        """The results of an operator on constants, which is detached; None, and it is left alone, where it cannot be computed.
+
+        Raises:
+            Mismatch: they overflow.
+        """
+        results = evaluate(node, self._opsets)
+        if results is None:
+            return None
+        given = list(node.inputs)
+        detach(node)
+        if _overflows(given, results):
+            raise Mismatch(f"{node.op_type} of the constants is not finite")
+        return tuple(self._constant(result) for result in results)
 
     def identity(self, value: ir.Value) -> ir.Value:
         """A copy of a value under a name of its own, also of a constant."""
@@ -107,11 +140,12 @@ class Builder:
         return copy
 
     def discard(self) -> None:
-        """Forgets everything made: the inputs lose these readers."""
+        """Forgets everything made: the inputs lose these readers, the names are free again."""
         for node in reversed(self.nodes):
             detach(node)
         self.nodes.clear()
         self.constants.clear()
+        self.names.take_back(self._given)
 
     def _constant(self, array: np.ndarray) -> ir.Value:
         value = constant_value(self.names.fresh("constant"), array)

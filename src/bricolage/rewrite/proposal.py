@@ -1,0 +1,174 @@
+"""An application of a rule that is proposed: its new operators are made, and the graph is as it was until it is accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from bricolage.rewrite import edit
+from bricolage.rewrite.builder import Builder
+from bricolage.rewrite.gain import compare
+from bricolage.rewrite.matching import Match
+from bricolage.rewrite.pattern import Op
+from bricolage.rewrite.rule import Mismatch, Rule, Scan
+
+
+@dataclass(frozen=True)
+class Step:
+    """Where a rule applies, in names: enough to find the place again in a copy of the graph.
+
+    `roots` are the values that its patterns' roots compute, `bound` what its variables stand for, `pattern` which of its
+    patterns matched. For a `Scan`, `roots` are what is replaced and `bound` what replaces it.
+    """
+
+    rule: str
+    pattern: int
+    roots: tuple[str, ...]
+    bound: tuple[tuple[str, str | None], ...]
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """One pattern of a rule."""
+
+    rule: Rule
+    pattern: int
+    roots: tuple[Op, ...]
+
+
+class RuleIndex:
+    """Rules that an opset has the operators for, by the type of the operator at the first root of each pattern."""
+
+    def __init__(self, rules: Iterable[Rule], opset: int) -> None:
+        usable = [rule for rule in rules if rule.since <= opset]
+        self.opset = opset
+        self.scans = [rule for rule in usable if isinstance(rule, Scan)]
+        self._patterns: dict[tuple[str, int], Indexed] = {}
+        self._by_type: dict[str, list[Indexed]] = {}
+        for rule in usable:
+            for number, pattern in enumerate(rule.patterns()):
+                indexed = Indexed(rule, number, pattern if isinstance(pattern, tuple) else (pattern,))
+                self._patterns[rule.name, number] = indexed
+                for op_type in sorted(indexed.roots[0].types):
+                    self._by_type.setdefault(op_type, []).append(indexed)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_type or self.scans)
+
+    def __contains__(self, op_type: str) -> bool:
+        return op_type in self._by_type
+
+    def at(self, op_type: str) -> Sequence[Indexed]:
+        """The patterns that an operator of a type may be the first root of, in the order of the rules."""
+        return self._by_type.get(op_type, ())
+
+    def pattern(self, rule: str, number: int) -> Indexed:
+        """A pattern by the name of its rule."""
+        return self._patterns[rule, number]
+
+    def scan(self, rule: str) -> Scan | None:
+        """A scanning rule by name; None where that is no scan."""
+        return next((scan for scan in self.scans if scan.name == rule), None)
+
+
+@dataclass(frozen=True, eq=False)
+class Proposal:
+    """What an application would do: `pairs` are values with what replaces them, `gone` the operators that nothing needs
+    afterwards. Exactly one of `accept` and `discard` must follow."""
+
+    rule: Rule
+    step: Step
+    pairs: list[tuple[ir.Value, ir.Value]]
+    builder: Builder
+    roots: list[ir.Node]
+    gone: list[ir.Node]
+
+    @property
+    def new(self) -> list[ir.Node]:
+        """The operators that it adds."""
+        return self.builder.nodes
+
+    def is_gain(self, opset: int) -> bool:
+        """Whether the driver would make it: a gain, or no loss where the rule enables others."""
+        before, after = compare(self.gone, self.new, opset)
+        return not self.rule.exploring and (after < before or (self.rule.enabling and after <= before))
+
+    def accept(self) -> None:
+        """Changes the graph."""
+        home = edit.graph_of(self.roots[0])
+        edit.replace(self.pairs, self.gone, self.builder, self.roots[0])
+        if len(self.roots) > 1:
+            home.sort()
+
+    def discard(self) -> None:
+        """Forgets what was made."""
+        self.builder.discard()
+
+
+def propose(indexed: Indexed, match: Match, builder: Builder) -> Proposal:
+    """The application of a rule to a match.
+
+    Raises:
+        Mismatch: a condition does not hold. What `builder` made is discarded.
+    """
+    rule = indexed.rule
+    try:
+        rule.check(match)
+        result = rule.rewrite(builder, match)
+        values = result if isinstance(result, tuple) else (result,)
+        old = match.roots
+        producers = [_producer(value) for value in old]
+        if len(old) == 1 and len(values) > 1:
+            old = tuple(producers[0].outputs)
+        if len(old) != len(values):
+            raise ValueError(f"rule {rule.name} replaces {len(old)} values by {len(values)}")
+        for value in (value for node in producers for value in node.outputs if value not in old):
+            if value.uses() or value.is_graph_output():
+                raise Mismatch(f"another output of '{_producer(value).name}' is in use")
+    except Mismatch:
+        builder.discard()
+        raise
+    bound = tuple((name, None if value is None else value.name or "") for name, value in sorted(match.values.items()))
+    step = Step(rule.name, indexed.pattern, tuple(value.name or "" for value in match.roots), bound)
+    return _proposal(rule, step, list(zip(old, values, strict=True)), builder, producers)
+
+
+def propose_found(rule: Scan, node: ir.Node, values: Sequence[ir.Value], builder: Builder) -> Proposal:
+    """The application of a rule that found a node and what replaces its outputs.
+
+    Raises:
+        Mismatch: types would change.
+    """
+    pairs = list(zip(node.outputs, values, strict=True))
+    step = Step(
+        rule.name,
+        0,
+        tuple(old.name or "" for old, _ in pairs),
+        tuple((old.name or "", new.name) for old, new in pairs),
+    )
+    return _proposal(rule, step, pairs, builder, [node])
+
+
+def _proposal(
+    rule: Rule, step: Step, pairs: list[tuple[ir.Value, ir.Value]], builder: Builder, roots: list[ir.Node]
+) -> Proposal:
+    try:
+        home = edit.graph_of(roots[0])
+        pairs = edit.own_outputs(pairs, builder, home)
+        edit.check_types(pairs)
+        if len(roots) > 1 and (
+            edit.depends(builder.nodes, set(roots)) or any(edit.graph_of(root) is not home for root in roots)
+        ):
+            raise Mismatch("one of the roots depends on another")
+    except Mismatch:
+        builder.discard()
+        raise
+    return Proposal(rule, step, pairs, builder, roots, edit.lost(pairs))
+
+
+def _producer(value: ir.Value) -> ir.Node:
+    node = value.producer()
+    assert node is not None
+    return node

@@ -1,0 +1,113 @@
+"""Fingerprints of graphs, to recognise one that was met before by another order of rewrites.
+
+A value's number is made from the operator, its attributes and the numbers of what it reads; a graph's is the sum over its
+operators and its outputs (TASO's hash, section 5 of its code's `Graph::hash`, with structure in the place of pointers). Names do
+not count, nor does the order of independent operators. Two graphs with one number have the same operators on the same terms.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections.abc import Mapping, Sequence
+
+import onnx_ir as ir
+
+from bricolage.graph.folding import is_known
+from bricolage.graph.graph import Operator, captured
+from bricolage.graph.identity import label
+from bricolage.rewrite.proposal import Proposal
+
+CONSTANT = "bricolage.constant"
+"""Under which a value's meta data keep the number of a constant that is an expression."""
+_LABEL = "bricolage.label"
+_MASK = (1 << 64) - 1
+_BY_VALUE = 1024
+
+
+def number(text: str | bytes) -> int:
+    """64 bits that depend on a text alone."""
+    raw = text.encode() if isinstance(text, str) else text
+    return int.from_bytes(hashlib.blake2b(raw, digest_size=8).digest(), "little")
+
+
+def constant_key(value: ir.Value) -> int:
+    """Equal for constants that are equal: small ones by value, large ones by name or by the expression they are."""
+    found = value.meta.get(CONSTANT)
+    if not isinstance(found, int):
+        tensor = value.const_value
+        if tensor is not None and tensor.nbytes <= _BY_VALUE and tensor.dtype != ir.DataType.STRING:
+            found = hash((number(f"{tensor.dtype}{tensor.shape}"), number(tensor.tobytes())))
+        else:
+            found = number(f"constant {value.name}")
+        value.meta[CONSTANT] = found
+    return found
+
+
+def node_key(node: ir.Node, sources: Sequence[int], opsets: Mapping[str, int]) -> int:
+    """The number of an operator on inputs with numbers; what its bodies capture follows the inputs."""
+    own = node.meta.get(_LABEL)
+    if not isinstance(own, int):
+        outputs = "".join("!" if value.name else "-" for value in node.outputs)
+        own = number(label(Operator(0, node, opsets.get(node.domain, 1))) + outputs)
+        node.meta[_LABEL] = own
+    return hash((own, *sources))
+
+
+class Fingerprint:
+    """The number of a graph in topological order, and cheaply those of its neighbours."""
+
+    def __init__(self, graph: ir.Graph) -> None:
+        self._graph = graph
+        self._values: dict[ir.Value, int] = {value: number(f"input {value.name}") for value in graph.inputs}
+        self._nodes: dict[ir.Node, int] = {}
+        self._place: dict[ir.Node, int] = {}
+        for place, node in enumerate(graph):
+            self._place[node] = place
+            self._nodes[node] = self._add(node, self._values)
+        self.number = (sum(self._nodes.values()) + self._outputs({})) & _MASK
+
+    def after(self, proposal: Proposal) -> int:
+        """The number of the graph that a proposal would make: only what lies behind the replaced values is hashed again."""
+        values: dict[ir.Value, int] = {}
+        total = self.number - self._outputs({})
+        for node in proposal.new:
+            total += self._add(node, values)
+        waiting: list[tuple[int, ir.Node]] = []
+        queued = set(proposal.gone)
+        total -= sum(self._nodes[node] for node in proposal.gone)
+
+        def change(value: ir.Value, found: int) -> None:
+            values[value] = found
+            for usage in value.uses():
+                if usage.node in self._place and usage.node not in queued:
+                    queued.add(usage.node)
+                    heapq.heappush(waiting, (self._place[usage.node], usage.node))
+
+        for old, new in proposal.pairs:
+            change(old, self._of(new, values))
+        while waiting:
+            _, node = heapq.heappop(waiting)
+            found = node_key(node, self._sources(node, values), self._graph.opset_imports)
+            total += found - self._nodes[node]
+            for index, value in enumerate(node.outputs):
+                change(value, hash((found, index)))
+        return (total + self._outputs(values)) & _MASK
+
+    def _add(self, node: ir.Node, values: dict[ir.Value, int]) -> int:
+        found = node_key(node, self._sources(node, values), self._graph.opset_imports)
+        for index, value in enumerate(node.outputs):
+            values[value] = hash((found, index))
+        return found
+
+    def _sources(self, node: ir.Node, values: Mapping[ir.Value, int]) -> list[int]:
+        return [0 if value is None else self._of(value, values) for value in (*node.inputs, *captured(node))]
+
+    def _of(self, value: ir.Value, values: Mapping[ir.Value, int]) -> int:
+        found = values.get(value)
+        if found is None:
+            found = self._values.get(value)
+        return constant_key(value) if found is None and is_known(value) else found or 0
+
+    def _outputs(self, values: Mapping[ir.Value, int]) -> int:
+        return sum(hash((index, self._of(value, values))) for index, value in enumerate(self._graph.outputs))

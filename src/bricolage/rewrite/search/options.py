@@ -1,0 +1,52 @@
+"""How far a search goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from bricolage.errors import BadOption
+from bricolage.rewrite.egraph.extraction.extract import ExtractionLimits
+from bricolage.rewrite.egraph.saturate import SaturationLimits
+
+Method = Literal["backtrack", "saturate"]
+METHODS: tuple[Method, ...] = ("backtrack", "saturate")
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """Limits of a search. It is deterministic as long as none of those in seconds is reached.
+
+    method      backtracking over whole graphs, or equality saturation
+    alpha       a graph is looked into while it costs less than alpha times the best; 1 is greedy
+    graphs      how many graphs of each part are looked into
+    seconds     for everything
+    part        operators of a part, at most
+    passes      how often the graph is cut into parts, each time elsewhere
+    keep        how many graphs are returned, at most
+    saturation, extraction   limits for one part
+
+    Raises:
+        BadOption: a number makes no sense.
+    """
+
+    method: Method = "backtrack"
+    alpha: float = 1.05
+    graphs: int = 60
+    seconds: float = 60.0
+    part: int = 40
+    passes: int = 2
+    keep: int = 3
+    saturation: SaturationLimits = field(default_factory=lambda: SaturationLimits(rounds=6, nodes=2_000, seconds=10.0))
+    extraction: ExtractionLimits = field(default_factory=lambda: ExtractionLimits(seconds=5.0))
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise BadOption(option="method", value=self.method, advice=f"Use one of: {', '.join(METHODS)}")
+        if not self.alpha >= 1.0:
+            raise BadOption(option="alpha", value=self.alpha, advice="It is at least 1, which is greedy")
+        if not self.seconds > 0.0:
+            raise BadOption(option="seconds", value=self.seconds, advice="It is more than 0")
+        for name, least in (("graphs", 1), ("part", 2), ("passes", 1), ("keep", 1)):
+            if getattr(self, name) < least:
+                raise BadOption(option=name, value=getattr(self, name), advice=f"It is at least {least}")

@@ -1,0 +1,122 @@
+"""Cutting a graph into parts that are searched on their own, and carrying what was found over to the whole.
+
+MetaFlow (SysML 2019) splits large graphs where few substitutions could cross. Here parts are intervals of the depth-first
+numbering, which are convex and never form a cycle, cut where few bytes are alive; operators with bodies belong to none. Equal
+parts, such as the layers of a transformer, are searched once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import onnx_ir as ir
+
+from bricolage.graph.bits import members
+from bricolage.graph.extract import extract
+from bricolage.graph.graph import Graph
+from bricolage.graph.identity import Identities
+from bricolage.graph.region import Region
+from bricolage.graph.segments import segments
+from bricolage.rewrite.proposal import Step
+from bricolage.rewrite.rule import Mismatch, Rule
+from bricolage.rewrite.search.workspace import Workspace, follow, has_body
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part that occurs once or more often: its regions correspond operator by operator, in canonical order."""
+
+    regions: tuple[Region, ...]
+    names: tuple[tuple[str, ...], ...]
+    """For each region the names of its values, in an order that is the same for all."""
+
+    def model(self) -> ir.Model:
+        """The first of its regions as a model."""
+        return extract(self.regions[0])
+
+    def correspondence(self, number: int) -> dict[str, str]:
+        """What the values of the first region are called in another."""
+        return dict(zip(self.names[0], self.names[number], strict=True))
+
+
+def parts(graph: Graph, *, largest: int, shifted: bool) -> list[Part]:
+    """The parts of a graph, of at most `largest` operators each, equal ones together, in the graph's order. `shifted` ones are cut
+    elsewhere, so that what crosses a border here lies within a part there."""
+    identities = Identities(graph)
+    found: dict[tuple[str, tuple[int, ...]], list[tuple[Region, tuple[str, ...]]]] = {}
+    for bits in _intervals(graph, largest, shifted):
+        region = graph.region(bits)
+        names = _names(region, identities.order(region))
+        # The identity of a region does not tell which operators share a weight.
+        first: dict[str, int] = {}
+        sharing = tuple(first.setdefault(name, place) for place, name in enumerate(names))
+        found.setdefault((identities.key(region), sharing), []).append((region, names))
+    return [Part(*zip(*copies, strict=True)) for copies in found.values()]
+
+
+def _intervals(graph: Graph, largest: int, shifted: bool) -> list[int]:
+    smallest = largest // 2 if not shifted else largest // 3
+    cuts = segments(graph, smallest=smallest, largest=largest if not shifted else (2 * largest) // 3)
+    if shifted and len(cuts) > 1:
+        cuts = _between(cuts)
+    barred = {operator.number for operator in graph.operators if has_body(operator.node)}
+    intervals: list[int] = []
+    for bits in cuts:
+        current = 0
+        for number in members(bits):
+            if number in barred:
+                intervals.append(current)
+                current = 0
+            else:
+                current |= 1 << number
+        intervals.append(current)
+    return [bits for bits in intervals if bits.bit_count() > 1]
+
+
+def _between(cuts: Sequence[int]) -> list[int]:
+    """Intervals from the middle of each to the middle of the next."""
+    numbers = [members(bits) for bits in cuts]
+    borders = [0, *(own[len(own) // 2] for own in numbers), numbers[-1][-1] + 1]
+    return [((1 << (end - start)) - 1) << start for start, end in pairwise(borders) if end > start]
+
+
+def _names(region: Region, order: Sequence[int]) -> tuple[str, ...]:
+    """Of what the operators read and write, in order, each as often as it occurs."""
+    operators = [region.graph.operators[number] for number in order]
+    return tuple(
+        value.name
+        for operator in operators
+        for value in (*operator.node.inputs, *operator.node.outputs)
+        if value is not None and value.name
+    )
+
+
+class Whole:
+    """A model that takes over, part by part, what was found for its parts."""
+
+    def __init__(self, model: ir.Model, rules: Sequence[Rule], steps: Sequence[Step] = ()) -> None:
+        self._model, self._rules = model, rules
+        self.workspace = Workspace(model.clone(), rules, lazy=False)
+        self.workspace.repeat(steps)
+
+    def carry(self, part: Part, steps: Sequence[Step]) -> int:
+        """Makes the steps found for a part on all of its copies; for how many that was possible. A copy whose weights stand in the
+        way is left as it was."""
+        done = 0
+        for number in range(len(part.regions)):
+            before = len(self.workspace.steps)
+            try:
+                follow(
+                    Workspace(part.model(), self._rules, lazy=True),
+                    self.workspace,
+                    steps,
+                    part.correspondence(number),
+                )
+                done += 1
+            except Mismatch:
+                kept = self.workspace.steps[:before]
+                self.workspace = Workspace(self._model.clone(), self._rules, lazy=False)
+                self.workspace.repeat(kept)
+        return done

@@ -1,0 +1,168 @@
+"""`search`: one interface for both ways to look for the cheapest of many equal graphs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from bricolage.graph.graph import Graph
+from bricolage.graph.prepare import simplify
+from bricolage.rewrite.apply import Application
+from bricolage.rewrite.proposal import Step
+from bricolage.rewrite.rule import Rule
+from bricolage.rewrite.search.backtrack import Counts, Found, backtrack
+from bricolage.rewrite.search.combine import combinations
+from bricolage.rewrite.search.cost import OperatorCost, Pricing
+from bricolage.rewrite.search.fingerprint import Fingerprint
+from bricolage.rewrite.search.options import SearchOptions
+from bricolage.rewrite.search.parts import Part, Whole, parts
+from bricolage.rewrite.search.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A graph equal to the one that was searched from, its predicted cost in ms, and how it came about."""
+
+    model: ir.Model = field(repr=False)
+    cost: float
+    applications: tuple[Application, ...]
+    steps: tuple[Step, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What a search did.
+
+    `counts` are over all parts that were searched; `parts` were cut, `distinct` of them searched, in all passes together;
+    `stopped` says how many of these ended for which reason.
+    """
+
+    counts: Counts
+    parts: int
+    distinct: int
+    stopped: dict[str, int]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """`candidates` are distinct and cheapest first; the graph as it was given, which costs `before`, may be one."""
+
+    candidates: tuple[Candidate, ...]
+    before: float
+    statistics: Statistics
+
+    @property
+    def best(self) -> Candidate:
+        return self.candidates[0]
+
+
+def search(
+    model: ir.Model, rules: Sequence[Rule], cost: OperatorCost, options: SearchOptions | None = None
+) -> SearchResult:
+    """The cheapest graphs that rules lead to from `model`, which is simplified (see `bricolage.graph.prepare`) and not changed.
+
+    Raises:
+        EndlessRewriting: rules that are gains undo each other.
+    """
+    return _Searching(model, rules, cost, options or SearchOptions()).run()
+
+
+class _Searching:
+    def __init__(self, model: ir.Model, rules: Sequence[Rule], cost: OperatorCost, options: SearchOptions) -> None:
+        self._model, self._rules, self._cost, self._options = model, rules, cost, options
+        self._started = time.monotonic()
+        self._pricing = Pricing(cost, model.graph.opset_imports)
+        self._counts = Counts()
+        self._parts = self._distinct = 0
+        self._stopped: dict[str, int] = {}
+        self._candidates: dict[int, Candidate] = {}
+
+    def run(self) -> SearchResult:
+        start = Workspace(self._model.clone(), self._rules, lazy=False)
+        before = self._offer(start)
+        settled = start.copy()
+        settled.settle()
+        lowest = self._offer(settled)
+        current = start
+        for number in range(self._options.passes):
+            last = number + 1 == self._options.passes
+            found, cost = self._pass(current, shifted=bool(number % 2), keep=self._options.keep if last else 1)
+            if cost < lowest:
+                current, lowest = found, cost
+            elif current is start and not last:
+                current = settled
+            if self._left <= 0.0:
+                break
+        best = sorted(self._candidates.values(), key=lambda candidate: candidate.cost)
+        return SearchResult(
+            tuple(self._finished(candidate) for candidate in best[: self._options.keep]),
+            before,
+            Statistics(self._counts, self._parts, self._distinct, self._stopped, time.monotonic() - self._started),
+        )
+
+    @property
+    def _left(self) -> float:
+        return self._started + self._options.seconds - time.monotonic()
+
+    def _pass(self, current: Workspace, *, shifted: bool, keep: int) -> tuple[Workspace, float]:
+        """Searches each part of the current graph; the cheapest graph that comes of it, and its cost."""
+        cut = parts(Graph(current.model.clone()), largest=self._options.part, shifted=shifted)
+        self._parts += sum(len(part.regions) for part in cut)
+        self._distinct += len(cut)
+        found: list[list[Found]] = []
+        for number, part in enumerate(cut):
+            share = max(self._left, 0.0) / (len(cut) - number)
+            found.append(self._searched(part, share))
+        costs = [[len(part.regions) * one.cost for one in own] for part, own in zip(cut, found, strict=True)]
+        best, lowest = current, math.inf
+        for choice in combinations(costs, keep):
+            whole = Whole(self._model, self._rules, current.steps)
+            for part, own, chosen in zip(cut, found, choice, strict=True):
+                whole.carry(part, own[chosen].steps)
+            whole.workspace.settle()
+            cost = self._offer(whole.workspace)
+            if cost < lowest:
+                best, lowest = whole.workspace, cost
+        return best, lowest
+
+    def _searched(self, part: Part, seconds: float) -> list[Found]:
+        options = self._options
+        found = backtrack(
+            part.model(),
+            self._rules,
+            self._cost,
+            alpha=options.alpha,
+            graphs=options.graphs,
+            seconds=seconds,
+            keep=options.keep,
+        )
+        self._counts.add(found.counts)
+        self._stopped[found.stop] = self._stopped.get(found.stop, 0) + 1
+        return found.best
+
+    def _offer(self, workspace: Workspace) -> float:
+        """Puts a graph among the candidates; its cost."""
+        cost = self._pricing.total(workspace.model.graph)
+        number = Fingerprint(workspace.model.graph).number
+        if number not in self._candidates:
+            self._candidates[number] = Candidate(
+                workspace.model.clone(), cost, tuple(workspace.applications), tuple(workspace.steps)
+            )
+        return cost
+
+    def _finished(self, candidate: Candidate) -> Candidate:
+        simplify(candidate.model)
+        return candidate
+
+
+def repeat(model: ir.Model, rules: Sequence[Rule], steps: Sequence[Step]) -> ir.Model:
+    """The graph after the first steps of a candidate: `model` is the one that was searched from, and is not changed."""
+    workspace = Workspace(model.clone(), rules, lazy=False)
+    workspace.repeat(steps)
+    simplify(workspace.model)
+    return workspace.model

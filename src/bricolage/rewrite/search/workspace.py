@@ -1,0 +1,200 @@
+"""A model on which rules are applied one by one, so that the same can be done again: on a copy, on an equal part, up to a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import onnx_ir as ir
+
+from bricolage.graph.graph import captured
+from bricolage.rewrite.apply import Application, settle
+from bricolage.rewrite.builder import Builder, Names
+from bricolage.rewrite.matching import Matcher
+from bricolage.rewrite.proposal import Proposal, RuleIndex, Step, propose, propose_found
+from bricolage.rewrite.rule import Mismatch, Rule
+from bricolage.rewrite.search.lazy import LazyBuilder
+
+Record = Callable[[Proposal], None]
+
+
+class Workspace:
+    """The main graph of a model (bodies of control flow are left alone) and the steps made on it.
+
+    With `lazy`, constants are expressions (see `LazyBuilder`). Equal models and equal steps give equal names.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        rules: Sequence[Rule],
+        *,
+        lazy: bool,
+        names: Names | None = None,
+        index: RuleIndex | None = None,
+    ) -> None:
+        self.model, self.rules, self.lazy = model, rules, lazy
+        self.names = names or Names(model)
+        self.index = index or RuleIndex(rules, model.graph.opset_imports.get("", 0))
+        self.steps: list[Step] = []
+        self.applications: list[Application] = []
+        self._matcher = Matcher(self.index.opset)
+        self._values = {
+            value.name: value
+            for value in (
+                *model.graph.inputs,
+                *model.graph.initializers.values(),
+                *(value for node in model.graph for value in node.outputs),
+            )
+        }
+
+    def copy(self) -> Workspace:
+        """A workspace of its own in the same state."""
+        other = Workspace(self.model.clone(), self.rules, lazy=self.lazy, names=self.names.copy(), index=self.index)
+        other.steps, other.applications = list(self.steps), list(self.applications)
+        return other
+
+    def proposals(self) -> Iterator[Proposal]:
+        """Every application that is possible, gain or not, in a fixed order; each must be accepted or discarded before the next."""
+        for scan in self.index.scans:
+            for node, values in scan.find(self.model.graph):
+                try:
+                    yield propose_found(scan, node, values, self._builder())
+                except Mismatch:
+                    continue
+        for node in list(self.model.graph):
+            for indexed in self.index.at(node.op_type):
+                for match in list(self._matcher.matches(indexed.roots, node)):
+                    try:
+                        yield propose(indexed, match, self._builder())
+                    except Mismatch:
+                        continue
+
+    def find(self, step: Step) -> Proposal:
+        """The application that a step names.
+
+        Raises:
+            Mismatch: it is not possible here.
+        """
+        roots = [self._values.get(name) for name in step.roots]
+        node = roots[0].producer() if roots and roots[0] is not None else None
+        if node is None or any(root is None for root in roots):
+            raise Mismatch(f"{step.rule} finds none of {', '.join(step.roots)}")
+        scan = self.index.scan(step.rule)
+        if scan is not None:
+            replacing = [self._values.get(name or "") for _, name in step.bound]
+            values = [value for value in replacing if value is not None]
+            if all(found is not node for found, _ in scan.find(self.model.graph)) or len(values) != len(node.outputs):
+                raise Mismatch(f"{step.rule} does not apply at '{node.name}'")
+            return propose_found(scan, node, values, self._builder())
+        indexed = self.index.pattern(step.rule, step.pattern)
+        reason = Mismatch(f"{step.rule} does not match at '{node.name}'")
+        for match in self._matcher.matches(indexed.roots, node):
+            same = tuple(value.name for value in match.roots) == step.roots and all(
+                (None if match.values[name] is None else match[name].name) == bound for name, bound in step.bound
+            )
+            if same:
+                try:
+                    return propose(indexed, match, self._builder())
+                except Mismatch as mismatch:
+                    reason = mismatch
+        raise reason
+
+    def accept(self, proposal: Proposal) -> None:
+        """Makes the application, and records it."""
+        self._record(proposal)
+        proposal.accept()
+        self._know(proposal)
+
+    def repeat(self, steps: Sequence[Step]) -> None:
+        """Makes several applications.
+
+        Raises:
+            Mismatch: one is not possible; those before it are made.
+        """
+        for step in steps:
+            self.accept(self.find(step))
+
+    def settle(self) -> int:
+        """Applies what is a gain until nothing is; how many applications that took.
+
+        Raises:
+            EndlessRewriting: rules undo each other.
+        """
+        before = len(self.steps)
+        pending: list[Proposal] = []
+
+        def observe(proposal: Proposal) -> None:
+            if pending:
+                self._know(pending.pop())
+            self._record(proposal)
+            pending.append(proposal)
+
+        settle(self.model, self.rules, self._builder, observe)
+        if pending:
+            self._know(pending.pop())
+        return len(self.steps) - before
+
+    def _builder(self) -> Builder:
+        opsets = self.model.graph.opset_imports
+        return LazyBuilder(opsets, self.names) if self.lazy else Builder(opsets, self.names, fold=True)
+
+    def _record(self, proposal: Proposal) -> None:
+        self.steps.append(proposal.step)
+        self.applications.append(Application.of(len(self.applications) + 1, proposal))
+
+    def _know(self, proposal: Proposal) -> None:
+        """Learns the names of an accepted proposal, and forgets those that are gone."""
+        for node in proposal.gone:
+            for value in node.outputs:
+                if self._values.get(value.name) is value:
+                    del self._values[value.name]
+        for node in proposal.new:
+            self._values.update((value.name, value) for value in node.outputs)
+        for old, new in proposal.pairs:
+            if self._values.get(old.name) is not old:
+                self._values[old.name] = old
+            self._values[new.name] = new
+        self._values.update((constant.name, constant) for constant in proposal.builder.constants)
+
+
+def follow(pattern: Workspace, copy: Workspace, steps: Sequence[Step], names: dict[str, str]) -> None:
+    """Makes on `copy` the applications that correspond to `steps` on `pattern`, which are made there too. `names` says which value
+    of the copy stands for which of the pattern, and learns of the new ones.
+
+    Raises:
+        Mismatch: a condition does not hold for the copy (its weights are others), or the two came apart.
+    """
+
+    def there(name: str | None) -> str | None:
+        if name is None:
+            return None
+        if name not in names:
+            raise Mismatch(f"'{name}' has no counterpart")
+        return names[name]
+
+    for step in steps:
+        scan = pattern.index.scan(step.rule) is not None
+        roots = tuple(there(name) or "" for name in step.roots)
+        bound = tuple(((there(name) or "") if scan else name, there(value)) for name, value in step.bound)
+        first = pattern.find(step)
+        try:
+            second = copy.find(Step(step.rule, step.pattern, roots, bound))
+        except Mismatch:
+            first.discard()
+            raise
+        pattern.accept(first)
+        copy.accept(second)
+        own, other = _made(first), _made(second)
+        if len(own) != len(other):
+            raise Mismatch(f"{step.rule} built something else on the copy")
+        names.update((a.name or "", b.name or "") for a, b in zip(own, other, strict=True))
+
+
+def _made(proposal: Proposal) -> list[ir.Value]:
+    return [*(value for node in proposal.new for value in node.outputs), *proposal.builder.constants]
+
+
+def has_body(node: ir.Node) -> bool:
+    """Whether an operator holds sub-graphs, or may read values that it does not name."""
+    kinds = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+    return any(attribute.type in kinds for attribute in node.attributes.values()) or any(True for _ in captured(node))
