@@ -47,6 +47,8 @@ class EffortProfile:
     """Whether backends that compile slowly are tried on every region, or only on the whole model."""
     forms: int
     """How many forms of the graph (the original, rewritten ones) are placed region by region, the fastest first."""
+    searched: int
+    """How many graphs that a search over rewrites finds are timed."""
     tunes: bool
     """Whether backends that can search for better kernels on this machine do so, for what has done well."""
 
@@ -63,6 +65,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         population=6,
         slow_compilers_per_region=False,
         forms=1,
+        searched=2,
         tunes=False,
     ),
     "full": EffortProfile(
@@ -76,6 +79,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         population=12,
         slow_compilers_per_region=True,
         forms=2,
+        searched=5,
         tunes=True,
     ),
 }

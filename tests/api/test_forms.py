@@ -12,11 +12,15 @@ import pytest
 import bricolage
 from bricolage.api.bench import bench
 from bricolage.api.executable import Executable
-from bricolage.api.optimize import _is_of
-from bricolage.api.sources import open_source, working_folder, write_forms
+from bricolage.api.optimize import _made_again
+from bricolage.api.sources import open_source, working_folder
+from bricolage.frontends import to_model
+from bricolage.graph.prepare import prepare
 from bricolage.options import Options
-from bricolage.plan.plan import PlannedRegion
+from bricolage.placement import forms
+from bricolage.plan.plan import PlannedRegion, RewriteStep
 from bricolage.rewrite.forms import ORIGINAL, REWRITTEN
+from bricolage.rewrite.forms import rewritten as rewritten_forms
 from tests.graph.models import parse
 
 OPTIONS = Options(backends=("onnxruntime",), budget_s=10.0, threads=1, shapes={"batch": (1, 2)})
@@ -62,13 +66,14 @@ def rewritten(raced: Executable) -> Executable:
     opened = open_source(parse(NET, **weights()), OPTIONS, directory, example_inputs=None, dynamic=None, given=None)
     buckets = []
     for prepared, bucket in zip(opened.buckets, raced.plan.buckets, strict=True):
-        form = write_forms(prepared, directory)[1]
+        (form,) = rewritten_forms(prepared.graph)
+        forms.write(form, prepared.file, directory)
         numbers = f"0-{len(form.graph) - 1}"
         region = PlannedRegion("onnxruntime", "f32", numbers, len(form.graph), "all", "", 0, 0, None, measured=False)
         buckets.append(
             dataclasses.replace(
                 bucket,
-                graph=prepared.file_of(REWRITTEN),
+                graph=forms.file_of(prepared.file, REWRITTEN),
                 form=REWRITTEN,
                 rules=form.rules,
                 operators=len(form.graph),
@@ -118,11 +123,12 @@ def test_an_artifact_holds_the_weights_that_rules_made(rewritten: Executable, tm
 
 
 def test_a_stored_decision_counts_only_for_the_graph_that_it_divides(raced: Executable) -> None:
-    directory = working_folder()
-    opened = open_source(parse(NET, **weights()), OPTIONS, directory, example_inputs=None, dynamic=None, given=None)
-    forms = write_forms(opened.buckets[0], directory)
+    graph = prepare(to_model(parse(NET, **weights())), {"batch": 1})
     bucket = raced.plan.buckets[0]
-    assert _is_of(bucket, forms)
-    assert not _is_of(dataclasses.replace(bucket, operators=bucket.operators + 1), forms)
+    made = _made_again(bucket, graph)
+    assert made is not None and made.name == bucket.form
+    assert _made_again(dataclasses.replace(bucket, operators=bucket.operators + 1), graph) is None
     other = tuple(dataclasses.replace(region, key="0" * 32) for region in bucket.regions)
-    assert not _is_of(dataclasses.replace(bucket, regions=other), forms)
+    assert _made_again(dataclasses.replace(bucket, regions=other), graph) is None
+    lost = (RewriteStep("no-such-rule", 0, ("y",), ()),)
+    assert _made_again(dataclasses.replace(bucket, form="searched-1", steps=lost), graph) is None

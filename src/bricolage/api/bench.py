@@ -70,7 +70,7 @@ def bench(
                         progress,
                         challengers=challengers,
                         sizes=bucket.sizes,
-                        files={form.name: bucket.file_of(form.name) for form in forms},
+                        file=bucket.file,
                         inputs_from=origin,
                     )
                 )

@@ -165,7 +165,9 @@ class Executable:
         bucket = min(self.plan.buckets, key=lambda b: _distance(b.sizes, sizes))
         graph = prepare(ir.load(self._directory / artifact.MODEL), sizes)
         if bucket.form != ORIGINAL:
-            graph = next((form.graph for form in rewritten(graph)), graph)
+            graph = next(
+                (form.graph for form in rewritten(graph)), graph
+            )  # a searched form may not exist at this shape
         quick = _quick_backend(bucket)
         _LOG.info("new shape %s: planned as %s", dict(sizes), dict(bucket.sizes))
         if len(graph) != bucket.operators:

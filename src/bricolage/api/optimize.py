@@ -22,7 +22,6 @@ from bricolage.api.sources import (
     open_source,
     tensor_specs,
     working_folder,
-    write_forms,
 )
 from bricolage.backends import registry
 from bricolage.backends.interface import Backend
@@ -34,14 +33,17 @@ from bricolage.cost.measure import Measurer
 from bricolage.cost.pool import Pool
 from bricolage.cost.rounds import Schedule
 from bricolage.graph import bits as bitset
+from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
 from bricolage.graph.region import Region
 from bricolage.options import Options
+from bricolage.placement import forms
 from bricolage.placement.place import place
 from bricolage.plan.codec import DecodeError, decode, encode
 from bricolage.plan.plan import Bucket, Plan, Provenance, numbers
 from bricolage.progress import Progress, Silent
-from bricolage.rewrite.forms import ORIGINAL, Form
+from bricolage.rewrite.forms import ORIGINAL, Form, again, rewritten
+from bricolage.rewrite.proposal import Step
 
 _LOG = logging.getLogger(__name__)
 
@@ -148,16 +150,17 @@ def _decide(
 ) -> Bucket:
     key = _decision_key(opened, bucket, options, backends, inputs)
     known = None if replan else _known_decision(database, key)
-    forms: tuple[Form, ...] = (Form(ORIGINAL, bucket.graph),)
-    if options.rewrite and (known is None or known.form != ORIGINAL):
-        forms = write_forms(bucket, opened.directory)
-        known = None if known is None or not _is_of(known, forms) else known
-    if known is not None:
-        return replace(known, graph=bucket.file_of(known.form))
+    if known is not None and (made := _made_again(known, bucket.graph)) is not None:
+        if made.name != ORIGINAL:
+            forms.write(made, bucket.file, opened.directory)
+        return replace(known, graph=forms.file_of(bucket.file, made.name))
+    rewritten_forms = rewritten(bucket.graph) if options.rewrite else ()
+    for form in rewritten_forms:
+        forms.write(form, bucket.file, opened.directory)
     arrays, origin = measuring_inputs(bucket.graph, options, inputs, alone=len(opened.buckets) == 1)
     with open_pool(options) as pool:
         decision = place(
-            forms,
+            (Form(ORIGINAL, bucket.graph), *rewritten_forms),
             arrays,
             backends,
             options,
@@ -165,7 +168,7 @@ def _decide(
             opened.directory,
             progress,
             sizes=bucket.sizes,
-            files={form.name: bucket.file_of(form.name) for form in forms},
+            file=bucket.file,
             inputs_from=origin,
         )
     if not decision.interrupted:
@@ -173,16 +176,14 @@ def _decide(
     return decision
 
 
-def _is_of(known: Bucket, forms: Sequence[Form]) -> bool:
-    """Whether the rules still make the graph that a stored decision divides."""
-    for form in forms:
-        if form.name == known.form and len(form.graph) == known.operators:
-            identities = Identities(form.graph)
-            return all(
-                identities.key(Region(form.graph, bitset.of(numbers(region.operators)))) == region.key
-                for region in known.regions
-            )
-    return False
+def _made_again(known: Bucket, graph: Graph) -> Form | None:
+    """The form of the graph that a stored decision divides; None where the rules do not make it any more."""
+    form = again(graph, known.form, tuple(Step(s.rule, s.pattern, s.roots, s.bound) for s in known.steps))
+    if form is None or len(form.graph) != known.operators:
+        return None
+    identities = Identities(form.graph)
+    regions = [(Region(form.graph, bitset.of(numbers(region.operators))), region.key) for region in known.regions]
+    return form if all(identities.key(region) == key for region, key in regions) else None
 
 
 def _decision_key(

@@ -21,7 +21,6 @@ from bricolage.graph.prepare import buckets, dimension_name, prepare, symbolic_d
 from bricolage.options import Options
 from bricolage.plan import artifact
 from bricolage.plan.plan import TensorSpec
-from bricolage.rewrite.forms import ORIGINAL, Form, rewritten
 from bricolage.verify import inputs
 
 
@@ -32,10 +31,6 @@ class Prepared:
     sizes: dict[str, int]
     graph: Graph
     file: str
-
-    def file_of(self, form: str) -> str:
-        """Name of the file that holds a form of the graph."""
-        return self.file if form == ORIGINAL else f"{Path(self.file).stem}-{form}.onnx"
 
 
 @dataclass(frozen=True)
@@ -81,17 +76,6 @@ def open_source(
     for bucket in prepared:
         write_model(bucket.graph.model, directory / bucket.file)
     return Source(name, model, _digest(directory), tuple(prepared), directory)
-
-
-def write_forms(bucket: Prepared, directory: Path) -> tuple[Form, ...]:
-    """All forms of a bucket's graph, the original first, written to `directory`. What they fold out of weights goes into a file
-    of its own."""
-    found = rewritten(bucket.graph)
-    for form in found:
-        file = bucket.file_of(form.name)
-        share_weights([form.graph.model], directory, f"{Path(file).stem}.data")
-        write_model(form.graph.model, directory / file)
-    return (Form(ORIGINAL, bucket.graph), *found)
 
 
 def _load(source: Any, example_inputs: Any, dynamic: Any) -> tuple[ir.Model, str]:

@@ -42,6 +42,10 @@ class Evidence:
         self._whole: tuple[float, dict[str, np.ndarray]] | None = None
         self._files: dict[int, tuple[Path, Path, float]] = {}
 
+    def of(self, form: Form) -> Evidence:
+        """The evidence of another form of this graph, which is judged by this one's reference."""
+        return Evidence(form, self._inputs, self.directory, self._bound, self)
+
     def compute(self) -> None:
         """Computes the whole model's reference now."""
         self._reference()

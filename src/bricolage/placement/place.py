@@ -22,7 +22,9 @@ from bricolage.errors import NoBackend, NoPlacement, NotAccurate
 from bricolage.graph.region import Region
 from bricolage.options import Options
 from bricolage.placement import contest
-from bricolage.placement.candidates import Way, find, work_graph
+from bricolage.placement import forms as formed
+from bricolage.placement.calibration import Calibrated, calibrate
+from bricolage.placement.candidates import Way, work_graph
 from bricolage.placement.contest import Challenger, Division, Verdict
 from bricolage.placement.describe import planned_regions
 from bricolage.placement.evidence import Evidence
@@ -32,9 +34,9 @@ from bricolage.placement.precision import proposals
 from bricolage.placement.prediction import Predictor
 from bricolage.placement.quality import assess
 from bricolage.placement.stopping import Stopper
-from bricolage.placement.survey import NEAR, Survey
+from bricolage.placement.survey import NEAR, Survey, survey_of
 from bricolage.placement.workgraph import Candidate, WorkGraph
-from bricolage.plan.plan import Boundary, Bucket
+from bricolage.plan.plan import Boundary, Bucket, RewriteStep
 from bricolage.progress import Progress
 from bricolage.rewrite.forms import ORIGINAL, Form
 
@@ -49,8 +51,6 @@ _AT_A_TIME = 2
 _REGIONS_SHARE = 0.2
 _REFINEMENT_SHARE = 0.2
 _TUNING_SHARE = 0.2
-_PROMISING = 1.05
-"""Forms of the graph that are within this factor of the fastest, each on its best backend, may win as mixtures."""
 """Parts of the budget kept free for measuring regions, for refining plans and for tuning, however long whole models compile."""
 
 
@@ -94,11 +94,11 @@ def place(
     progress: Progress,
     *,
     sizes: Mapping[str, int],
-    files: Mapping[str, str],
+    file: str,
     inputs_from: str,
 ) -> Bucket:
-    """Decides how to run a graph, given as its `forms`, the original first. `directory` holds the weights and takes the models
-    of regions, `files` names the file of each form.
+    """Decides how to run a graph, given as its `forms`, the original first. `directory` holds the weights and the forms, the
+    original in `file`, and takes the models of regions.
 
     Raises:
         NoBackend: no backend can run the whole graph.
@@ -120,35 +120,26 @@ def place(
             if survey is not original:
                 survey.measure_beside(original, whole)
     clock.lap("rewritten models")
-    promising = _promising(surveys)
-    mixes = [_Mix(challengers=_rewritten_singles(promising))]
+    promising = formed.promising(surveys)
+    mixes = [_Mix(challengers=formed.rewritten_singles(surveys.values()))]
     placed = promising[: options.profile.forms] if mixing else ()
     mixes += [_mixture(survey, stop, clock, reserved, _REFINEMENT_SHARE * budget) for survey in placed]
     challengers = [challenger for mix in mixes for challenger in mix.challengers]
+    model: Calibrated | None = None
+    if options.rewrite and mixing:
+        with stop.catching_interrupts():
+            model = calibrate([sample for survey in surveys.values() for sample in formed.samples(survey)])
+            found = formed.explore(surveys, model, file, stop.reserve(reserved))
+            surveys.update({survey.evidence.form.name: survey for survey in found})
+            challengers += formed.rewritten_singles(found)
+        clock.lap("search for rewrites")
     if options.profile.tunes:
         with stop.catching_interrupts():
             original.measure_tuned(stop.reserve(race))
             challengers += _tuned(surveys, challengers, stop.reserve(race))
         clock.lap("tuning")
-    return _conclude(surveys, challengers, mixes, stop, clock, sizes=sizes, files=files, inputs_from=inputs_from)
-
-
-def _promising(surveys: Mapping[str, Survey]) -> list[Survey]:
-    """The forms that could win, best first."""
-    times = {name: found[1] for name, survey in surveys.items() if (found := survey.fastest) is not None}
-    limit = _PROMISING * min(times.values(), default=0.0)
-    return [surveys[name] for name in sorted(times, key=lambda name: times[name]) if times[name] <= limit]
-
-
-def _rewritten_singles(promising: Sequence[Survey]) -> tuple[Challenger, ...]:
-    """The fastest single backend on each rewritten form."""
-    found: list[Challenger] = []
-    for survey in promising:
-        form, fastest = survey.evidence.form, survey.fastest
-        if form.name != ORIGINAL and fastest is not None:
-            division = ((form.graph.everything.bits, fastest[0]),)
-            found.append(Challenger(contest.division_name(division, form.name), division, None, form.name))
-    return tuple(found)
+    bucket = _conclude(surveys, challengers, mixes, stop, clock, sizes=sizes, file=file, inputs_from=inputs_from)
+    return bucket if model is None else replace(bucket, model_error=model.error)
 
 
 def _mixture(survey: Survey, stop: Stopper, clock: _Clock, reserved: float, refinement: float) -> _Mix:
@@ -185,7 +176,7 @@ def compete(
     *,
     challengers: Sequence[Challenger],
     sizes: Mapping[str, int],
-    files: Mapping[str, str],
+    file: str,
     inputs_from: str,
 ) -> Bucket:
     """Only the race: every single backend and the given challengers. Arguments and errors as `place`."""
@@ -194,7 +185,7 @@ def compete(
         surveys[ORIGINAL].measure_singles(stop)
     clock.lap("whole models")
     _check_singles(surveys[ORIGINAL])
-    return _conclude(surveys, challengers, (), stop, clock, sizes=sizes, files=files, inputs_from=inputs_from)
+    return _conclude(surveys, challengers, (), stop, clock, sizes=sizes, file=file, inputs_from=inputs_from)
 
 
 def _begin(
@@ -207,18 +198,14 @@ def _begin(
     progress: Progress,
 ) -> tuple[_Clock, Stopper, dict[str, Survey]]:
     clock = _Clock({}, time.monotonic())
-    original = Evidence(forms[0], inputs, directory, options.bound)
-    stop = Stopper(options.budget(len(original.graph)))
+    evidence = Evidence(forms[0], inputs, directory, options.bound)
+    stop = Stopper(options.budget(len(evidence.graph)))
     progress.start("float64 reference")
-    original.compute()
+    evidence.compute()
     progress.finish()
     clock.lap("reference")
-    surveys: dict[str, Survey] = {}
-    for form in forms:
-        evidence = original if form is forms[0] else Evidence(form, inputs, directory, options.bound, original)
-        slow_per_region = options.profile.slow_compilers_per_region
-        candidates = find(form.graph, backends, options.precision, slow_per_region=slow_per_region)
-        surveys[form.name] = Survey(evidence, candidates, backends, options, measurer, progress)
+    original = survey_of(evidence, backends, options, measurer, progress)
+    surveys = {form.name: original.beside(form) if form.name != ORIGINAL else original for form in forms}
     clock.lap("candidates")
     return clock, stop, surveys
 
@@ -231,14 +218,14 @@ def _conclude(
     clock: _Clock,
     *,
     sizes: Mapping[str, int],
-    files: Mapping[str, str],
+    file: str,
     inputs_from: str,
 ) -> Bucket:
     verdict = contest.hold(surveys, challengers, stop)
     clock.lap("race")
     if verdict is None:
         raise NotAccurate(error=float("inf"), bound=surveys[ORIGINAL].evidence.bound)
-    bucket = _bucket(surveys, verdict, challengers, mixes, clock, sizes=sizes, files=files, inputs_from=inputs_from)
+    bucket = _bucket(surveys, verdict, challengers, mixes, clock, sizes=sizes, file=file, inputs_from=inputs_from)
     return replace(bucket, interrupted=stop.interrupted)
 
 
@@ -427,7 +414,7 @@ def _bucket(
     clock: _Clock,
     *,
     sizes: Mapping[str, int],
-    files: Mapping[str, str],
+    file: str,
     inputs_from: str,
 ) -> Bucket:
     survey = surveys[verdict.form]
@@ -443,7 +430,7 @@ def _bucket(
     losses = assess(times[verdict.chosen], singles_ms=singles, everything_ms=[*times.values(), *measured])
     return Bucket(
         sizes=dict(sizes),
-        graph=files[verdict.form],
+        graph=formed.file_of(file, verdict.form),
         operators=len(survey.evidence.graph),
         chosen=verdict.chosen,
         regions=planned_regions(survey, verdict.division, mix.predictor),
@@ -461,4 +448,5 @@ def _bucket(
         inputs_from=inputs_from,
         form=verdict.form,
         rules=survey.evidence.form.rules,
+        steps=tuple(RewriteStep(s.rule, s.pattern, s.roots, s.bound) for s in survey.evidence.form.steps),
     )

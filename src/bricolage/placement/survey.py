@@ -15,11 +15,12 @@ from bricolage.graph.identity import Identities
 from bricolage.graph.region import Region
 from bricolage.graph.work import flops, moved
 from bricolage.options import Options
-from bricolage.placement.candidates import Candidates, Group, Way
+from bricolage.placement.candidates import Candidates, Group, Way, find
 from bricolage.placement.evidence import Evidence
 from bricolage.placement.workgraph import Candidate
 from bricolage.plan.step import Step
 from bricolage.progress import Progress
+from bricolage.rewrite.forms import Form
 
 Stop = Callable[[], bool]
 NEAR = 1.25
@@ -50,6 +51,10 @@ class Survey:
         self._identities = Identities(self.evidence.graph)
         self.whole_key = self._identities.key(self._whole)
         self._outputs = tuple(info.name for info in self.evidence.graph.outputs)
+
+    def beside(self, form: Form) -> Survey:
+        """The survey of another form of the graph."""
+        return survey_of(self.evidence.of(form), self.backends, self.options, self.measurer, self.progress)
 
     def whole_spec(self, way: Way) -> CandidateSpec:
         """The whole graph on one backend, alone in its process."""
@@ -219,3 +224,12 @@ class Survey:
                     share = cost.ms * weights[number] / total
                     found.append(Candidate(1 << number, way.backend, way.variant, share, "", kinds[way.backend]))
         return found
+
+
+def survey_of(
+    evidence: Evidence, backends: Sequence[Backend], options: Options, measurer: Measurer, progress: Progress
+) -> Survey:
+    """A survey in which nothing is measured yet."""
+    slow_per_region = options.profile.slow_compilers_per_region
+    candidates = find(evidence.graph, backends, options.precision, slow_per_region=slow_per_region)
+    return Survey(evidence, candidates, backends, options, measurer, progress)

@@ -113,6 +113,17 @@ class Quality:
 
 
 @dataclass(frozen=True)
+class RewriteStep:
+    """One application of a rewrite rule, in names of the graph: which of the rule's patterns, the values that it replaces, and
+    what its variables stand for. The same steps on the same graph give the same graph."""
+
+    rule: str
+    pattern: int
+    roots: tuple[str, ...]
+    bound: tuple[tuple[str, str | None], ...]
+
+
+@dataclass(frozen=True)
 class Bucket:
     """The decision for one binding of the symbolic dimensions."""
 
@@ -140,9 +151,13 @@ class Bucket:
     interrupted: bool = False
     """Whether the user cut the search short: the plan is the best found until then."""
     form: str = "original"
-    """The form of the graph that ships: "original", or "rewritten" by `rules`."""
+    """The form of the graph that ships: "original", "rewritten" by all rules that are gains, or one that was "searched"."""
     rules: Mapping[str, int] = field(default_factory=dict)
     """Rewrite rules that made this form, with the number of their applications."""
+    steps: tuple[RewriteStep, ...] = ()
+    """For a form that was searched: how to make it again."""
+    model_error: float | None = None
+    """Median relative error of the cost model with which forms were searched, on regions that it had not seen."""
 
     @property
     def winner(self) -> Contestant:

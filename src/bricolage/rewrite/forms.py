@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
 
 from bricolage.errors import EndlessRewriting
 from bricolage.graph.graph import Graph
+from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import simplify
 from bricolage.rewrite.apply import Application, counts, rewrite
 from bricolage.rewrite.catalogue import rules
+from bricolage.rewrite.proposal import Step
+from bricolage.rewrite.rule import Mismatch
+from bricolage.rewrite.search.cost import OperatorCost
+from bricolage.rewrite.search.options import SearchOptions
+from bricolage.rewrite.search.search import repeat, search
 
 _LOG = logging.getLogger(__name__)
 
 ORIGINAL = "original"
 REWRITTEN = "rewritten"
+SEARCHED = "searched"
 
 
 @dataclass(frozen=True)
@@ -23,23 +33,76 @@ class Form:
 
     name: str
     graph: Graph
-    applications: tuple[Application, ...] = ()
+    rules: dict[str, int] = field(default_factory=dict)
+    """How often each rule was applied, by name."""
+    steps: tuple[Step, ...] = ()
+    """How to make a form that was searched again."""
+    predicted_ms: float | None = None
 
     @property
-    def rules(self) -> dict[str, int]:
-        """How often each rule was applied, by name, most often first."""
-        return counts(self.applications)
+    def key(self) -> str:
+        """Identity of the graph: equal for forms that differ in names and large weights only."""
+        return Identities(self.graph).key(self.graph.everything)
 
 
 def rewritten(graph: Graph) -> tuple[Form, ...]:
     """The graph with every rule applied that is a gain; empty where none is. The same every time."""
     model = graph.model.clone()
-    model.graph.name = (
-        f"{graph.model.graph.name} {REWRITTEN}"  # its regions' files must not be taken for the original's
-    )
     try:
         applications = tuple(rewrite(model, rules()))
     except EndlessRewriting as error:
         _LOG.warning("the graph is used as it is: %s", error)
         return ()
-    return (Form(REWRITTEN, simplify(model), applications),) if applications else ()
+    return (_form(REWRITTEN, model, graph, applications),) if applications else ()
+
+
+def searched(graph: Graph, cost: OperatorCost, options: SearchOptions, known: Sequence[Form]) -> tuple[Form, ...]:
+    """The cheapest graphs that a search over all rules finds, cheapest first: those that are cheaper than all that are `known`."""
+    lowest = min(sum(map(cost, form.graph.operators)) for form in known)
+    try:
+        result = search(graph.model, rules(), cost, options)
+    except EndlessRewriting as error:
+        _LOG.warning("no search for better graphs: %s", error)
+        return ()
+    keys = {form.key for form in known}
+    found: list[Form] = []
+    for candidate in result.candidates:
+        if candidate.cost >= lowest or len(candidate.steps) < len(candidate.applications):
+            continue
+        form = _form(
+            f"{SEARCHED}-{len(found) + 1}",
+            candidate.model,
+            graph,
+            candidate.applications,
+            candidate.steps,
+            candidate.cost,
+        )
+        if form.key not in keys:
+            keys.add(form.key)
+            found.append(form)
+    return tuple(found)
+
+
+def again(graph: Graph, name: str, steps: Sequence[Step]) -> Form | None:
+    """The form of a graph that was called `name`, made again; None where the rules do not lead to it any more."""
+    if name == ORIGINAL:
+        return Form(ORIGINAL, graph)
+    if not steps:
+        return next(iter(rewritten(graph)), None)
+    try:
+        model = repeat(graph.model, rules(), steps)
+    except (Mismatch, KeyError):  # a rule is gone or does something else now
+        return None
+    return _form(name, model, graph, (), tuple(steps))
+
+
+def _form(
+    name: str,
+    model: ir.Model,
+    original: Graph,
+    applications: Sequence[Application],
+    steps: tuple[Step, ...] = (),
+    predicted_ms: float | None = None,
+) -> Form:
+    model.graph.name = f"{original.model.graph.name} {name}"  # its regions' files must not be taken for the original's
+    return Form(name, simplify(model), counts(applications), steps, predicted_ms)

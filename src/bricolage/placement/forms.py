@@ -1,0 +1,93 @@
+"""Forms of a graph in placement: where they lie, which of them a search over rewrites proposes, and which could win."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from bricolage.graph.extract import share_weights, write_model
+from bricolage.graph.region import Region
+from bricolage.placement import contest
+from bricolage.placement.calibration import Calibrated, Sample
+from bricolage.placement.contest import Challenger
+from bricolage.placement.stopping import Stopper
+from bricolage.placement.survey import Survey
+from bricolage.rewrite.forms import ORIGINAL, Form, searched
+from bricolage.rewrite.search.options import SearchOptions
+
+_EXPLORING_SHARE = 0.1
+"""Part of the budget for searching better graphs."""
+_PROMISING = 1.05
+"""Forms of the graph that are within this factor of the fastest, each on its best backend, may win as mixtures."""
+
+
+def file_of(file: str, form: str) -> str:
+    """Name of the file that holds a form of the graph whose original is in `file`."""
+    return file if form == ORIGINAL else f"{Path(file).stem}-{form}.onnx"
+
+
+def write(form: Form, file: str, directory: Path) -> None:
+    """Writes a form beside the original, which is in `file`. What rules folded out of weights goes into a file of its own.
+
+    Raises:
+        NotWritable: the disk is full or the folder is not writable.
+    """
+    target = file_of(file, form.name)
+    share_weights([form.graph.model], directory, f"{Path(target).stem}.data")
+    write_model(form.graph.model, directory / target)
+
+
+def samples(survey: Survey) -> list[Sample]:
+    """Everything that was measured of a graph, each region with the time of its fastest backend."""
+    graph = survey.evidence.graph
+    found = [Sample.of(graph.everything, fastest[1])] if (fastest := survey.fastest) is not None else []
+    for group in survey.candidates.groups:
+        times = (survey.regions.get((group.key, way)) for way in group.ways)
+        ms = _least(cost.ms for cost in times if cost is not None)
+        if ms is not None:
+            found.append(Sample.of(Region(graph, group.regions[0]), ms))
+    return found
+
+
+def _least(times: Iterable[float | None]) -> float | None:
+    return min((ms for ms in times if ms is not None), default=None)
+
+
+def explore(surveys: Mapping[str, Survey], model: Calibrated, file: str, stop: Stopper) -> list[Survey]:
+    """Graphs that are cheaper by the cost model, timed as wholes."""
+    original = surveys[ORIGINAL]
+    evidence, options = original.evidence, original.options
+    seconds = min(stop.left, _EXPLORING_SHARE * options.budget(len(evidence.graph)))
+    if seconds <= 0.0:
+        return []
+    original.progress.start("search for rewrites")
+    limits = SearchOptions(seconds=seconds, keep=options.profile.searched)
+    forms = searched(evidence.graph, model, limits, [survey.evidence.form for survey in surveys.values()])
+    original.progress.finish()
+    found: list[Survey] = []
+    for form in forms:
+        write(form, file, evidence.directory)
+        survey = original.beside(form)
+        survey.measure_beside(original, stop)
+        found.append(survey)
+    return found
+
+
+def promising(surveys: Mapping[str, Survey]) -> list[Survey]:
+    """The forms that could win, best first."""
+    times = {name: found[1] for name, survey in surveys.items() if (found := survey.fastest) is not None}
+    limit = _PROMISING * min(times.values(), default=0.0)
+    return [surveys[name] for name in sorted(times, key=lambda name: times[name]) if times[name] <= limit]
+
+
+def rewritten_singles(surveys: Iterable[Survey]) -> tuple[Challenger, ...]:
+    """The fastest single backend on each rewritten form. All of them race: a survey is too coarse to leave one out, and who is
+    clearly beaten retires early."""
+    found: list[Challenger] = []
+    for survey in surveys:
+        form, fastest = survey.evidence.form, survey.fastest
+        if form.name != ORIGINAL and fastest is not None:
+            division = ((form.graph.everything.bits, fastest[0]),)
+            name = contest.division_name(division, form.name)
+            found.append(Challenger(name, division, form.predicted_ms, form.name))
+    return tuple(found)
