@@ -170,6 +170,11 @@ class ForeignArtifact(UsageError):
     hint = "Plan again with --replan, or run the best available backend with --any-machine"
 
 
+class ForeignPlan(UsageError):
+    what = "the plan '{name}' is not for this model: {difference}"
+    hint = "Race artifacts of one model, made by this version of bricolage"
+
+
 # --- backends ---------------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx_ir as ir
 import pytest
 
 import bricolage
@@ -14,6 +16,7 @@ from bricolage.api.bench import bench
 from bricolage.api.executable import Executable
 from bricolage.api.optimize import _made_again
 from bricolage.api.sources import open_source, working_folder
+from bricolage.errors import ForeignPlan
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
 from bricolage.options import Options
@@ -120,6 +123,25 @@ def test_an_artifact_holds_the_weights_that_rules_made(rewritten: Executable, tm
     for bucket in buckets:
         planned = next(contestant for contestant in bucket.contestants if contestant.name == "bricolage")
         assert planned.accepted, planned.reason
+
+
+def test_plans_of_one_model_race_each_other(raced: Executable, rewritten: Executable, tmp_path: Path) -> None:
+    ours, theirs = rewritten.save(tmp_path / "ours.bricolage"), raced.save(tmp_path / "theirs.bricolage")
+    options = dataclasses.replace(OPTIONS, budget_s=5.0)
+    for bucket in bench(ours, options, rivals=[theirs, ours]).buckets:
+        found = {c.name: c for c in bucket.contestants}
+        assert {"bricolage", "theirs (rival 1)", "ours (rival 2)", "onnxruntime f32"} <= set(found)
+        assert all(c.accepted for c in found.values()), [c.reason for c in found.values()]
+    other = parse(
+        NET.replace("y = Add(q, x)", "y = Mul(q, x)").replace("] y)", "] z)").replace("y = ", "z = "), **weights()
+    )
+    onnx.save(ir.to_proto(other), tmp_path / "other.onnx")
+    with pytest.raises(ForeignPlan, match="inputs or outputs"):
+        bench(tmp_path / "other.onnx", options, rivals=[ours])
+    larger = dataclasses.replace(rewritten.plan.buckets[0], operators=9)
+    odd = Executable(dataclasses.replace(rewritten.plan, buckets=(larger,)), rewritten._directory)
+    with pytest.raises(ForeignPlan, match="9 operators"):
+        bench(odd.save(tmp_path / "odd.bricolage"), dataclasses.replace(options, shapes={"batch": (1,)}))
 
 
 def test_a_stored_decision_counts_only_for_the_graph_that_it_divides(raced: Executable) -> None:

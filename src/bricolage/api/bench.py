@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bricolage.api.optimize import make_measurer, make_plan, open_pool
-from bricolage.api.sources import Prepared, measuring_inputs, open_source, working_folder
+from bricolage.api.sources import Prepared, Source, measuring_inputs, open_source, tensor_specs, working_folder
 from bricolage.backends import registry
 from bricolage.cost.database import Database
+from bricolage.errors import ForeignPlan
 from bricolage.graph import bits as bitset
 from bricolage.graph.extract import graph_of, share_weights
 from bricolage.options import Options
@@ -34,10 +35,13 @@ def bench(
     *,
     example_inputs: Any = None,
     inputs: Mapping[str, np.ndarray] | None = None,
+    rivals: Sequence[str | Path] = (),
     progress: Progress | None = None,
 ) -> Plan:
     """Races every backend that can run the model as a whole, and for an artifact its plan too, interleaved. Nothing is taken
     from the cost database or written to it: this is an independent check of what `optimize` decided.
+
+    `rivals` are other artifacts of the same model; their plans race too, as "FILE (rival 1)" and so on.
 
     Each bucket of the result has all contestants with medians, intervals, errors, and their speed-up over the best single
     backend.
@@ -46,10 +50,9 @@ def bench(
         As `optimize`.
     """
     options, progress = options or Options(), progress or Silent()
-    planned: Plan | None = None
-    kept = Path()
+    racing = [(f"{Path(rival).stem} (rival {n})", *artifact.load(Path(rival))) for n, rival in enumerate(rivals, 1)]
     if isinstance(source, str | Path) and Path(source).suffix == artifact.SUFFIX:
-        planned, kept = artifact.load(Path(source))
+        racing.insert(0, (CHALLENGER, *artifact.load(Path(source))))
     backends = registry.available(options.backends)
     directory = working_folder()
     try:
@@ -57,7 +60,7 @@ def bench(
         decided = []
         with Database(directory / "costs.sqlite") as database, open_pool(options) as pool:
             for bucket in opened.buckets:
-                forms, challengers = _planned(planned, bucket, kept, directory)
+                forms, challengers = _racing(racing, opened, bucket)
                 arrays, origin = measuring_inputs(bucket.graph, options, inputs, alone=len(opened.buckets) == 1)
                 decided.append(
                     compete(
@@ -79,20 +82,34 @@ def bench(
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _planned(
-    planned: Plan | None, prepared: Prepared, kept: Path, directory: Path
+def _racing(
+    plans: Sequence[tuple[str, Plan, Path]], opened: Source, prepared: Prepared
 ) -> tuple[list[Form], list[Challenger]]:
-    """The forms of the graph that race, and the artifact's plan for these sizes, if it has one. The artifact's files lie in
-    `kept`, `directory` is the working folder."""
-    forms = [Form(ORIGINAL, prepared.graph)]
-    for bucket in planned.buckets if planned is not None else ():
-        if dict(bucket.sizes) != dict(prepared.sizes):
-            continue
-        if bucket.form != ORIGINAL:
-            graph = graph_of(kept / bucket.graph)
-            share_weights([graph.model], directory, f"{Path(bucket.graph).stem}.data")
-            forms.append(Form(bucket.form, graph))
-        if len(forms[-1].graph) == bucket.operators:
+    """The forms of the graph that race, the original first, and the plans for these sizes. Plans come with their names and the
+    folders of their artifacts.
+
+    Raises:
+        ForeignPlan: a plan is for another model.
+    """
+    forms, challengers = [Form(ORIGINAL, prepared.graph)], []
+    for name, plan, kept in plans:
+        graph = opened.model.graph
+        if (plan.inputs, plan.outputs) != tuple(tensor_specs(v, opened.model) for v in (graph.inputs, graph.outputs)):
+            raise ForeignPlan(name=name, difference="its inputs or outputs are others")
+        for bucket in plan.buckets:
+            if dict(bucket.sizes) != dict(prepared.sizes):
+                continue
+            form = forms[0]
+            if bucket.form != ORIGINAL:
+                own = graph_of(kept / bucket.graph)
+                own.model.graph.name = f"{own.model.graph.name} of {name}"  # other files than those of another plan
+                share_weights([own.model], opened.directory, f"{Path(bucket.graph).stem}-{len(forms)}.data")
+                form = Form(f"{bucket.form} {name}", own)
+                forms.append(form)
+            if len(form.graph) != bucket.operators:
+                difference = f"it has {bucket.operators} operators where the model has {len(form.graph)}"
+                raise ForeignPlan(name=name, difference=difference)
             division = tuple((bitset.of(numbers(r.operators)), Way(r.backend, r.variant)) for r in bucket.regions)
-            return forms, [Challenger(CHALLENGER, division, None, forms[-1].name)]
-    return forms, []
+            challengers.append(Challenger(name, division, None, form.name))
+            break
+    return forms, challengers

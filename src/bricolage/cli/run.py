@@ -59,6 +59,12 @@ def bench(
     shape: a.Shapes = None,
     data: a.Inputs = None,
     seed: a.Seed = 0,
+    rival: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--rival", metavar="ARTIFACT", help="Another artifact of the same model, to race too. Repeatable."
+        ),
+    ] = None,
     as_json: a.Json = False,
 ) -> None:
     """Race every backend on MODEL side by side, with intervals and a Match column; an artifact's plan takes part."""
@@ -73,7 +79,7 @@ def bench(
     with output.stdout_kept(), progress.shown() as shown:
         from bricolage.api.bench import bench as race
 
-        plan = race(model, options, inputs=inputs, progress=shown)
+        plan = race(model, options, inputs=inputs, rivals=rival or (), progress=shown)
         crash.remember(plan)
     if as_json:
         from bricolage.report.summary import summary
