@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.errors import InvalidGraph, NoReference, UnboundDimension, WrongRewrite
-from bricolage.frontends import to_model
+from bricolage.frontends import raise_opset, to_model
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare, simplify, symbolic_dimensions
 from bricolage.graph.work import flops, moved
@@ -68,6 +68,7 @@ def rewrite(
     only: Sequence[str] = (),
     skip: Sequence[str] = (),
     limit: int | None = None,
+    opset: int | None = None,
     shapes: Mapping[str, int] | None = None,
     seed: int = 0,
     example_inputs: Any = None,
@@ -79,24 +80,30 @@ def rewrite(
         only: families or rules to use; all where empty.
         skip: families or rules to leave out.
         limit: stop after that many applications. The first N are the same in every run.
+        opset: raise the model to this opset of the default domain first, where it has an older one: newer opsets have
+            operators for what older ones write out.
         shapes: sizes of symbolic dimensions for counting and checking; small ones where they are not given.
 
     Raises:
         WrongRewrite: the answer changed; the rule that changed it was found by bisection.
         UnknownFamily: there is no such family or rule.
+        UnsupportedOpset, OpsetOutOfReach: the model cannot be raised to `opset`.
         UnboundDimension: small sizes do not fit the model; name some.
         NoReference: the model cannot be evaluated in float64.
         UsageError: the model is not usable, see `bricolage.frontends`.
     """
     rules = chosen(only, skip)
     original = to_model(source, example_inputs=example_inputs)
-    model, applications = _apply(original, rules, limit)
+    raised = original.clone()
+    if opset is not None:
+        raise_opset(raised, opset)
+    model, applications = _apply(raised, rules, limit)
     sizes = _sizes(original, shapes or {})
     start = _bound(original, sizes, shapes or {})
     check = _Check(start.model, sizes, seed)
     error = check.error(model)
     if not error <= check.bound:
-        raise _culprit(original, rules, applications, check, error)
+        raise _culprit(raised, rules, applications, check, error)
     simplified = original.clone()
     simplify(simplified)
     return Rewritten(
@@ -172,13 +179,13 @@ class _Check:
 
 
 def _culprit(
-    original: ir.Model, rules: Sequence[Rule], applications: Sequence[Application], check: _Check, error: float
+    raised: ir.Model, rules: Sequence[Rule], applications: Sequence[Application], check: _Check, error: float
 ) -> WrongRewrite:
     """The application after which the answer is wrong for the first time, by bisection."""
     right, wrong = 0, len(applications)
     while wrong - right > 1:
         middle = (right + wrong) // 2
-        found = check.error(_apply(original, rules, middle)[0])
+        found = check.error(_apply(raised, rules, middle)[0])
         if found <= check.bound:
             right = middle
         else:
@@ -186,7 +193,7 @@ def _culprit(
     at = applications[wrong - 1] if applications else None
     return WrongRewrite(
         number=wrong,
-        rule=at.rule if at else "none (folding of constants)",
+        rule=at.rule if at else "none (folding of constants, or the opset)",
         error=error,
         bound=check.bound,
         removed=", ".join(at.removed) if at else "nothing",
