@@ -76,7 +76,7 @@ def _onnxscript(source: Path, target: Path) -> None:
     import onnx_ir as ir
     from onnxscript import optimizer
 
-    model = ir.load(source)
+    model = ir.from_proto(onnx.load(source))
     optimizer.optimize(model, num_iterations=10, onnx_shape_inference=True)
     _save(ir.to_proto(model), target)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import tempfile
 import time
@@ -99,8 +100,12 @@ class _Check:
         self.bound = acceptance_bound(BOUNDS["highest"], original_error(original, inputs, self._reference))
 
     def error(self, path: Path) -> float:
-        """Of the outputs of a model in float32; what the original has no output for does not count."""
-        found = _session(path).run(list(self._reference), dict(self._inputs))
+        """Of the outputs of a model in float32; infinite where ONNX Runtime cannot run it."""
+        try:
+            found = _session(path).run(list(self._reference), dict(self._inputs))
+        except Exception as reason:  # ONNX Runtime's errors have no base class of their own
+            print(f"{path.name}: {reason}", file=sys.stderr)
+            return math.inf
         return relative_error(found, list(self._reference.values()))
 
 

@@ -30,7 +30,9 @@ def rewrite(
     opset: Annotated[
         int | None,
         typer.Option(
-            "--opset", metavar="N", help="Raise the model to opset N first: newer ones have operators that more rules use."
+            "--opset",
+            metavar="N",
+            help="Raise the model to opset N first: newer ones have operators that more rules use.",
         ),
     ] = None,
     shape: Annotated[

@@ -20,6 +20,17 @@ def _mean(source: Pattern, name: str) -> Op:
     return op.ReduceMean(source, Any(f"{name} axes", optional=True), name=name)
 
 
+def _quotient(above: Pattern, square: Pattern) -> list[Op]:
+    """above / √square, in every form of a root and of a reciprocal."""
+    root = Either(op.Sqrt(square), op.Pow(square, Number(0.5)))
+    return [op.Div(above, root), op.Mul(above, _inverse_root(square))]
+
+
+def _inverse_root(square: Pattern) -> Either:
+    root = Either(op.Sqrt(square), op.Pow(square, Number(0.5)))
+    return Either(op.Reciprocal(root), op.Div(Number(1.0), root), op.Pow(square, Number(-0.5)))
+
+
 def _square(source: Op | Any) -> Either:
     return Either(op.Pow(source, Number(2.0)), op.Mul(source, source))
 
@@ -91,6 +102,11 @@ class RecogniseLayerNormalization(Rule):
         Example("float[2,3,4] x", _NORM, _VALUES),
         Example("float[N,3,4] x", _POW, {**_VALUES, "a": [2, 1]}),
         Example("float[2,3,4] x", _POW.replace("i = Reciprocal(r) y = Mul(d, i)", "y = Div(d, r)"), _VALUES),
+        Example("float[2,3,4] x", _POW.replace("Reciprocal(r)", "Div(one, r)"), {**_VALUES, "one": 1.0}),
+        Example(
+            "float[2,3,4] x", _POW.replace("r = Sqrt(w) i = Reciprocal(r)", "i = Pow(w, h)"), {**_VALUES, "h": -0.5}
+        ),
+        Example("float[2,3,4] x", _NORM.replace("Sqrt(w)", "Pow(w, h)"), {**_VALUES, "h": 0.5}),
     )
     counterexamples = (
         Example("float[2,3,4] x", _NORM, {**_VALUES, "a": [1]}, why="last axes"),
@@ -112,8 +128,7 @@ class RecogniseLayerNormalization(Rule):
 
     def patterns(self) -> list[Op]:
         centred = op.Sub(x, _mean(x, "mean"), name="centred")
-        root = op.Sqrt(op.Add(_mean(_square(centred), "variance"), Weight("epsilon")))
-        return [op.Div(centred, root), op.Mul(centred, op.Reciprocal(root))]
+        return _quotient(centred, op.Add(_mean(_square(centred), "variance"), Weight("epsilon")))
 
     def check(self, match: Match) -> None:
         _single(match["x"])
@@ -146,6 +161,12 @@ class RecogniseRMSNormalization(Rule):
             _VALUES,
             opset=23,
         ),
+        Example(
+            "float[2,3,4] x",
+            "s = Pow(x, two) v = ReduceMean(s, a) w = Add(v, e) i = Pow(w, h) y = Mul(x, i)",
+            {**_VALUES, "h": -0.5},
+            opset=23,
+        ),
     )
     counterexamples = (
         Example("float[2,3,4] x", _RMS, {**_VALUES, "a": [0]}, opset=23, why="last axes"),
@@ -157,8 +178,7 @@ class RecogniseRMSNormalization(Rule):
     )
 
     def patterns(self) -> list[Op]:
-        root = op.Sqrt(op.Add(_mean(_square(x), "mean"), Weight("epsilon")))
-        return [op.Div(x, root), op.Mul(x, op.Reciprocal(root))]
+        return _quotient(x, op.Add(_mean(_square(x), "mean"), Weight("epsilon")))
 
     def check(self, match: Match) -> None:
         _single(match["x"])
