@@ -44,18 +44,23 @@ def _rms(opset: int) -> int:
 
 _Count = Callable[[onnx.NodeProto, int], int]
 
+
+def _fixed(count: int) -> _Count:
+    return lambda _node, _opset: count
+
+
 REPLACED: dict[tuple[str, str], _Count] = {
     # a convolution, its activation, and the sum with a fourth input
     ("com.microsoft", "FusedConv"): lambda node, _: 1 + _set(node, "activation") + _has(node, 3),
     ("com.microsoft.nchwc", "Conv"): lambda node, _: 1 + _set(node, "activation") + _has(node, 3),
     # changes of memory layout are no operators of the model
-    ("com.microsoft.nchwc", "ReorderInput"): lambda node, _: 0,
-    ("com.microsoft.nchwc", "ReorderOutput"): lambda node, _: 0,
-    ("com.microsoft.nchwc", "MaxPool"): lambda node, _: 1,
-    ("com.microsoft.nchwc", "AveragePool"): lambda node, _: 1,
-    ("com.microsoft.nchwc", "GlobalMaxPool"): lambda node, _: 1,
-    ("com.microsoft.nchwc", "GlobalAveragePool"): lambda node, _: 1,
-    ("com.microsoft.nchwc", "Upsample"): lambda node, _: 1,
+    ("com.microsoft.nchwc", "ReorderInput"): _fixed(0),
+    ("com.microsoft.nchwc", "ReorderOutput"): _fixed(0),
+    ("com.microsoft.nchwc", "MaxPool"): _fixed(1),
+    ("com.microsoft.nchwc", "AveragePool"): _fixed(1),
+    ("com.microsoft.nchwc", "GlobalMaxPool"): _fixed(1),
+    ("com.microsoft.nchwc", "GlobalAveragePool"): _fixed(1),
+    ("com.microsoft.nchwc", "Upsample"): _fixed(1),
     ("com.microsoft", "FusedGemm"): lambda node, _: 1 + _set(node, "activation"),
     # a product, the transposes of its operands, and a scale
     ("com.microsoft", "FusedMatMul"): lambda node, _: (
@@ -66,7 +71,7 @@ REPLACED: dict[tuple[str, str], _Count] = {
     ("com.microsoft", "FastGelu"): lambda node, opset: _has(node, 1) + _tanh_gelu(opset),
     # x · Sigmoid(α · x)
     ("com.microsoft", "QuickGelu"): lambda node, _: 2 + _set(node, "alpha"),
-    ("com.microsoft", "BiasSoftmax"): lambda node, _: 2,
+    ("com.microsoft", "BiasSoftmax"): _fixed(2),
     # a sum (with a bias, two), and the normalisation
     ("com.microsoft", "SkipLayerNormalization"): lambda node, _: 2 + _has(node, 4),
     ("com.microsoft", "SkipSimplifiedLayerNormalization"): lambda node, opset: 1 + _has(node, 3) + _rms(opset),

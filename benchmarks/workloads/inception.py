@@ -91,7 +91,19 @@ def _e(channels: int) -> Any:
 def _network() -> Any:
     stem = [_conv(3, 32, 3, 2), _conv(32, 32, 3), _conv(32, 64, 3, padding=1), nn.MaxPool2d(3, 2)]
     stem += [_conv(64, 80, 1), _conv(80, 192, 3), nn.MaxPool2d(3, 2)]
-    blocks = [_a(192, 32), _a(256, 64), _a(288, 64), _b(288), _c(128), _c(160), _c(160), _c(192), _d(), _e(1280), _e(2048)]
+    blocks = [
+        _a(192, 32),
+        _a(256, 64),
+        _a(288, 64),
+        _b(288),
+        _c(128),
+        _c(160),
+        _c(160),
+        _c(192),
+        _d(),
+        _e(1280),
+        _e(2048),
+    ]
     head = [nn.AdaptiveAvgPool2d(1), nn.Dropout(), nn.Flatten(), classifier(nn.Linear(2048, 1000))]
     return nn.Sequential(*stem, *blocks, *head)
 

@@ -13,7 +13,11 @@ from benchmarks.workloads.calibrate import branch_end, calibrated, classifier, z
 from benchmarks.workloads.inputs import smooth_noise
 from benchmarks.workloads.module import Module
 
-_FIRE = ((64, 16, 64), (128, 16, 64), (128, 32, 128), (256, 32, 128), (256, 48, 192), (384, 48, 192), (384, 64, 256), (512, 64, 256))
+# input channels, squeezed, expanded by each of the two
+_FIRE = (
+    *((64, 16, 64), (128, 16, 64), (128, 32, 128), (256, 32, 128)),
+    *((256, 48, 192), (384, 48, 192), (384, 64, 256), (512, 64, 256)),
+)
 _POOL_BEFORE = (2, 4)
 # expansion, output channels, repetitions, stride of the first
 _STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))

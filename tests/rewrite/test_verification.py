@@ -95,6 +95,15 @@ FALSE: dict[str, Planted] = {
         lambda op, m: op.Softmax(m["x"], axis=0),
         sample("float[2,3] x", "y = Softmax<axis=1>(x)"),
     ),
+    "attention": Planted(
+        op.MatMul(op.Softmax(op.MatMul(x, y)), z),
+        lambda op, m: op.Attention(m["x"], op.Transpose(m["y"], perm=[0, 1, 3, 2]), m["z"], scale=0.5),
+        sample(
+            "float[1,1,2,2] q, float[1,1,2,2] k, float[1,1,2,2] v",
+            "s = MatMul(q, k) p = Softmax(s) y = MatMul(p, v)",
+            opset=23,
+        ),
+    ),
     "algebra": Planted(
         op.Add(op.Mul(x, y), op.Mul(x, z)),
         lambda op, m: op.Mul(m["x"], op.Mul(m["y"], m["z"])),

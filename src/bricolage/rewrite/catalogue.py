@@ -20,6 +20,7 @@ FAMILIES = (
     "product",
     "activation",
     "normalization",
+    "attention",
     "algebra",
     "merging",
 )
