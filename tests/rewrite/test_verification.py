@@ -67,6 +67,11 @@ FALSE: dict[str, Planted] = {
         lambda op, m: op.Reshape(m["x"], m["s"]),
         sample("float[2,3] x", "t = Transpose(x) y = Reshape(t, s)", s=[6]),
     ),
+    "shapes": Planted(
+        op.Shape(x),
+        lambda op, m: op.Shape(op.Transpose(m["x"])),
+        sample("float[2,3] x", "s = Shape(x) f = Cast<to=1>(s) t = ReduceSum(x) y = Mul(f, t)"),
+    ),
     "concat": Planted(
         op.Concat(x, z, name="concat"),
         lambda op, m: op.Concat(m["z"], m["x"], axis=0),

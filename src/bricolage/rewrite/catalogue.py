@@ -14,6 +14,7 @@ FAMILIES = (
     "identity",
     "transpose",
     "reshape",
+    "shapes",
     "concat",
     "folding",
     "scaling",
