@@ -91,6 +91,8 @@ def _initialise(model: Any) -> None:
             mean, deviation = _target(module)
             nn.init.uniform_(module.weight, 0.8 * deviation, 1.2 * deviation)
             nn.init.normal_(module.bias, mean or 0.0, 0.1)
+        elif isinstance(module, nn.RMSNorm):
+            nn.init.uniform_(module.weight, 0.8, 1.2)
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight)
 

@@ -25,6 +25,7 @@ from benchmarks.workloads.registry import Workload
 # LayerNormalization is one operator from 17 on; 18 is the newest that every backend reads. GELU stays in its
 # elementary form (an operator of its own only from 20 on), which is what the engines' fusions look for.
 OPSET = 18
+_OLD_OPSET = 11
 _STALE_SECONDS = 6 * 3600.0
 
 
@@ -34,23 +35,25 @@ def cache_directory() -> Path:
     return Path(chosen) if chosen else Path(platformdirs.user_cache_dir("bricolage")) / "workloads"
 
 
-def export(workload: Workload, directory: Path | None = None) -> Path:
-    """Path of `<name>.onnx` (weights beside it as external data), written if it is not there yet.
+def export(workload: Workload, directory: Path | None = None, *, unoptimised: bool = False) -> Path:
+    """Path of `<name>.onnx` (weights beside it as external data), written if it is not there yet. `unoptimised`: as
+    `write_unoptimised` writes it, under `<name>-unoptimised`.
 
     Without `directory` it is the file in the cache, which is shared: do not edit it. With one it is a private copy.
 
     Raises OSError when the cache or `directory` cannot be written.
     """
-    kept = cache_directory() / f"{workload.name}-{_key()}"
+    name = f"{workload.name}-unoptimised" if unoptimised else workload.name
+    kept = cache_directory() / f"{name}-{_key()}"
     if not kept.exists():
-        _write_atomically(workload, kept)
-        _drop_stale(kept, workload.name)
+        _write_atomically(workload, kept, name, unoptimised)
+        _drop_stale(kept, name)
     if directory is None:
-        return kept / f"{workload.name}.onnx"
+        return kept / f"{name}.onnx"
     directory.mkdir(parents=True, exist_ok=True)
     for file in kept.iterdir():
         shutil.copyfile(file, directory / file.name)
-    return directory / f"{workload.name}.onnx"
+    return directory / f"{name}.onnx"
 
 
 def write_onnx(
@@ -85,12 +88,37 @@ def write_onnx(
         )
 
 
-def _write_atomically(workload: Workload, kept: Path) -> None:
+def write_unoptimised(workload: Workload, path: Path) -> None:
+    """Export as older tools do: by tracing, opset 11, nothing folded, batch normalisation as it stands, layer normalisation
+    and GELU written out, shapes computed at run time. Weights are in the file."""
+    import torch
+
+    axes = dict(enumerate(workload.symbolic))
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            workload.build(),
+            tuple(torch.from_numpy(array) for array in workload.example_inputs(0).values()),
+            path,
+            input_names=list(workload.input_names),
+            output_names=list(workload.output_names),
+            opset_version=_OLD_OPSET,
+            dynamo=False,
+            do_constant_folding=False,
+            training=torch.onnx.TrainingMode.PRESERVE,
+            dynamic_axes=dict.fromkeys(workload.input_names, axes) if axes else None,
+            verbose=False,
+        )
+
+
+def _write_atomically(workload: Workload, kept: Path, name: str, unoptimised: bool) -> None:
     kept.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{workload.name}-", dir=kept.parent))
+    draft = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=kept.parent))
     try:
-        path = draft / f"{workload.name}.onnx"
-        if workload.write is not None:
+        path = draft / f"{name}.onnx"
+        if unoptimised:
+            write_unoptimised(workload, path)
+        elif workload.write is not None:
             workload.write(path)
         else:
             write_onnx(workload.build(), workload.example_inputs(0), workload.output_names, path)

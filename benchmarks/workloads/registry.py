@@ -18,7 +18,7 @@ from benchmarks.workloads import inputs
 if TYPE_CHECKING:
     import torch
 
-Family = Literal["six", "collage", "light", "demo"]
+Family = Literal["six", "collage", "light", "demo", "rewriting"]
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -31,6 +31,7 @@ class Workload:
     gflops          floating-point operations of one run on `example_inputs(0)`, in 10^9 (a multiply-add counts as two;
                     convolutions and matrix products only)
     write           how to write the ONNX file, where it is not exported from `build`
+    symbolic        names of the leading dimensions of every input, where they are symbolic
     """
 
     name: str
@@ -41,12 +42,13 @@ class Workload:
     output_names: tuple[str, ...]
     gflops: float
     write: Callable[[Path], None] | None = None
+    symbolic: tuple[str, ...] = ()
 
 
 @cache
 def workloads() -> Mapping[str, Workload]:
-    """Every workload by name: the six, the paper's five, the nine light networks, the demo."""
-    table = [*_six(), *_collage(), *_light(), _demo()]
+    """Every workload by name: the six, the paper's five, the nine light networks, the demo, and those of `rewriting`."""
+    table = [*_six(), *_collage(), *_light(), _demo(), *_rewriting()]
     return MappingProxyType({workload.name: workload for workload in table})
 
 
@@ -205,4 +207,31 @@ def _demo() -> Workload:
         ("sentence_embedding",),
         2.91,
         write=write,
+        symbolic=("batch", "sequence"),
     )
+
+
+def _rewriting() -> list[Workload]:
+    """What others measured rewriting on (TASO, Tensat), beside the six; and decoders."""
+    image, logits, ids = ("image",), ("logits",), ("input_ids",)
+
+    def steps(seed: int) -> Arrays:
+        shapes = {"sequence": (5, 1, 512), "hidden": (1, 512), "memory": (1, 512)}
+        return {name: inputs.normal(shape, 3 * seed + i) for i, (name, shape) in enumerate(shapes.items())}
+
+    def text(length: int, vocabulary: int) -> Callable[[int], Arrays]:
+        return lambda seed: {"input_ids": inputs.tokens((1, length), seed, vocabulary)}
+
+    photo = _smooth("image", 1, 3, 224, 224)
+    entries: list[tuple[str, str, str, Callable[[int], Arrays], tuple[str, ...], tuple[str, ...], float]] = [
+        ("nasrnn", "nasrnn", "nasrnn", steps, ("sequence", "hidden", "memory"), ("last",), 0.0419),
+        ("inception-v3", "inception", "inception_v3", _smooth("image", 1, 3, 299, 299), image, logits, 11.43),
+        ("squeezenet", "mobile", "squeezenet", photo, image, logits, 0.698),
+        ("mobilenet-v2", "mobile", "mobilenet_v2", photo, image, logits, 0.602),
+        ("gpt2", "decoder", "gpt2", text(128, 50257), ids, logits, 32.23),
+        ("rotary-decoder", "decoder", "rotary_decoder", text(64, 8000), ids, logits, 2.177),
+    ]
+    return [
+        Workload(name, "rewriting", _built_by(module, function), sample, given, found, gflops)
+        for name, module, function, sample, given, found, gflops in entries
+    ]

@@ -66,6 +66,11 @@ class UnsupportedOpset(UsageError):
     hint = "Convert it with onnx.version_converter, or export it at opset {high} or lower"
 
 
+class OpsetOutOfReach(UsageError):
+    what = "the model cannot be brought to opset {opset}: {reason}"
+    hint = "Leave --opset out to keep the model's own, or export it at opset {opset}"
+
+
 class InvalidGraph(UsageError):
     what = "the graph is invalid: {reason}"
     hint = "Run `python -m onnx.checker` on the file and export the model again"

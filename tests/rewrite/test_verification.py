@@ -67,6 +67,11 @@ FALSE: dict[str, Planted] = {
         lambda op, m: op.Reshape(m["x"], m["s"]),
         sample("float[2,3] x", "t = Transpose(x) y = Reshape(t, s)", s=[6]),
     ),
+    "shapes": Planted(
+        op.Shape(x),
+        lambda op, m: op.Shape(op.Transpose(m["x"])),
+        sample("float[2,3] x", "s = Shape(x) f = Cast<to=1>(s) t = ReduceSum(x) y = Mul(f, t)"),
+    ),
     "concat": Planted(
         op.Concat(x, z, name="concat"),
         lambda op, m: op.Concat(m["z"], m["x"], axis=0),
@@ -94,6 +99,15 @@ FALSE: dict[str, Planted] = {
         op.Softmax(x, name="softmax"),
         lambda op, m: op.Softmax(m["x"], axis=0),
         sample("float[2,3] x", "y = Softmax<axis=1>(x)"),
+    ),
+    "attention": Planted(
+        op.MatMul(op.Softmax(op.MatMul(x, y)), z),
+        lambda op, m: op.Attention(m["x"], op.Transpose(m["y"], perm=[0, 1, 3, 2]), m["z"], scale=0.5),
+        sample(
+            "float[1,1,2,2] q, float[1,1,2,2] k, float[1,1,2,2] v",
+            "s = MatMul(q, k) p = Softmax(s) y = MatMul(p, v)",
+            opset=23,
+        ),
     ),
     "algebra": Planted(
         op.Add(op.Mul(x, y), op.Mul(x, z)),

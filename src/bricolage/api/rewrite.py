@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.errors import BadOption, InvalidGraph, NoReference, UnboundDimension, WrongRewrite
-from bricolage.frontends import to_model
+from bricolage.frontends import raise_opset, to_model
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare, simplify, symbolic_dimensions
 from bricolage.graph.work import flops, moved
@@ -71,6 +71,7 @@ def rewrite(
     only: Sequence[str] = (),
     skip: Sequence[str] = (),
     limit: int | None = None,
+    opset: int | None = None,
     shapes: Mapping[str, int] | None = None,
     seed: int = 0,
     example_inputs: Any = None,
@@ -84,6 +85,8 @@ def rewrite(
         only: families or rules to use; all where empty.
         skip: families or rules to leave out.
         limit: stop after that many applications. The first N are the same in every run.
+        opset: raise the model to this opset of the default domain first, where it has an older one: newer opsets have
+            operators for what older ones write out.
         shapes: sizes of symbolic dimensions for counting and checking; small ones where they are not given.
         search: look for the cheapest graph that rules lead to, exploring ones too (see `bricolage.rewrite.search`).
         cost: what the search minimises: milliseconds of an operator; an estimate from its work where it is not given.
@@ -92,13 +95,17 @@ def rewrite(
         WrongRewrite: the answer changed; the rule that changed it was found by bisection.
         BadOption: `limit` with equality saturation, which has no order of applications.
         UnknownFamily: there is no such family or rule.
+        UnsupportedOpset, OpsetOutOfReach: the model cannot be raised to `opset`.
         UnboundDimension: small sizes do not fit the model; name some.
         NoReference: the model cannot be evaluated in float64.
         UsageError: the model is not usable, see `bricolage.frontends`.
     """
     rules = chosen(only, skip)
     original = to_model(source, example_inputs=example_inputs)
-    how = _How(original, rules, search, cost or Roofline(sizes=dict(shapes or {})))
+    raised = original.clone()
+    if opset is not None:
+        raise_opset(raised, opset)
+    how = _How(raised, rules, search, cost or Roofline(sizes=dict(shapes or {})))
     made = how.make(limit)
     sizes = _sizes(original, shapes or {})
     start = _bound(original, sizes, shapes or {})
@@ -236,7 +243,7 @@ def _culprit(made: _Made, check: _Check, error: float) -> WrongRewrite:
     at = applications[wrong - 1] if applications else None
     return WrongRewrite(
         number=wrong,
-        rule=at.rule if at else "none (folding of constants)",
+        rule=at.rule if at else "none (folding of constants, or the opset)",
         error=error,
         bound=check.bound,
         removed=", ".join(at.removed) if at else "nothing",

@@ -27,6 +27,14 @@ def rewrite(
     limit: Annotated[
         int | None, typer.Option("--max-rewrites", metavar="N", min=0, help="Stop after N applications of rules.")
     ] = None,
+    opset: Annotated[
+        int | None,
+        typer.Option(
+            "--opset",
+            metavar="N",
+            help="Raise the model to opset N first: newer ones have operators that more rules use.",
+        ),
+    ] = None,
     shape: Annotated[
         list[str] | None,
         typer.Option(
@@ -64,7 +72,9 @@ def rewrite(
         from bricolage.graph.extract import write_whole
         from bricolage.report import rewriting
 
-        found = run(model, only=only or (), skip=skip or (), limit=limit, shapes=sizes, seed=seed, search=options)
+        found = run(
+            model, only=only or (), skip=skip or (), limit=limit, opset=opset, shapes=sizes, seed=seed, search=options
+        )
         write_whole(found.model, out)
     if as_json:
         output.show_json(rewriting.as_json(found))

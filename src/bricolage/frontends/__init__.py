@@ -8,11 +8,12 @@ import onnx
 import onnx_ir as ir
 
 from bricolage.errors import BadOption
+from bricolage.frontends.clean import raise_opset
 from bricolage.frontends.objects import from_ir, from_proto
 from bricolage.frontends.onnx_file import load
 from bricolage.frontends.torch_module import from_torch, is_torch
 
-__all__ = ["load", "to_model"]
+__all__ = ["load", "raise_opset", "to_model"]
 
 
 def to_model(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import (
@@ -10,10 +12,11 @@ from onnx_ir.passes.common import (
     TopologicalSortPass,
 )
 
-from bricolage.errors import InvalidGraph
+from bricolage.errors import InvalidGraph, OpsetOutOfReach, UnsupportedOpset
 from bricolage.frontends import checks
 from bricolage.frontends.upgrade import TARGET, NotUpgradable, upgrade, upgrade_nodes
 
+_LOG = logging.getLogger(__name__)
 _OLDEST_IR = 8  # initializers need not be inputs, and functions are known
 _BIG = 256  # elements of a Constant node's tensor from which on it is an initializer, like every weight
 
@@ -39,13 +42,36 @@ def clean(model: ir.Model) -> ir.Model:
     model.ir_version = _ir_version(model)
     infer(model)
     checks.check_with_onnx(model)
-    if upgrade(model):
+    try:
+        _upgrade(model, TARGET)
+    except NotUpgradable as reason:
+        _LOG.info("the model keeps its opset: %s", reason)
+    _prune_imports(model)
+    return model
+
+
+def raise_opset(model: ir.Model, opset: int) -> None:
+    """Brings a clean model to at least `opset`, in place; it computes the same.
+
+    Raises:
+        UnsupportedOpset: there is no such opset.
+        OpsetOutOfReach: one of its operators has no equal in it.
+    """
+    if not checks.OLDEST_OPSET <= opset <= checks.newest_opset():
+        low, high = checks.OLDEST_OPSET, checks.newest_opset()
+        raise UnsupportedOpset(opset=opset, domain="ai.onnx", low=low, high=high)
+    try:
+        _upgrade(model, opset)
+    except NotUpgradable as reason:
+        raise OpsetOutOfReach(opset=opset, reason=reason) from reason
+
+
+def _upgrade(model: ir.Model, opset: int) -> None:
+    if upgrade(model, opset):
         unique_names(model)
         infer(model)
         model.ir_version = _ir_version(model)
         checks.check_with_onnx(model)
-    _prune_imports(model)
-    return model
 
 
 def infer(model: ir.Model) -> None:

@@ -104,6 +104,12 @@ def floating(value: ir.Value) -> None:
     require(dtype in allowed, f"'{value.name}' does not hold floating-point numbers")
 
 
+def single_precision(value: ir.Value) -> None:
+    """The elements are floating-point numbers of at most 32 bits: some operators compute in no higher precision."""
+    floating(value)
+    require(describe(value).dtype != ir.DataType.DOUBLE, "the operator computes in single precision at most")
+
+
 def axes(node: ir.Node, index: int = 1) -> tuple[int, ...]:
     """Axes of a Squeeze, Unsqueeze or Reduce operator, by attribute or by input, not normalised. Empty where it names none."""
     if "axes" in node.attributes:

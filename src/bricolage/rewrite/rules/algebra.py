@@ -437,18 +437,21 @@ class AbsorbNegation(_Algebra):
 
 
 class ReciprocalIntoDivision(_Algebra):
-    """x · Recip(z) = x / z, x / Recip(z) = x · z"""
+    """x · Recip(z) = x / z, x / Recip(z) = x · z, and with 1 / z for Recip(z)"""
 
     examples = (
         Example("float[4,8] x, float[4,8] z", "t = Reciprocal(z) y = Mul(t, x)"),
+        Example("float[4,8] x, float[4,1] z", "t = Div(one, z) y = Mul(x, t)", {"one": 1.0}),
         Example("float[4,8] x, float[4,8] z", "t = Reciprocal(z) y = Div(x, t)"),
     )
     counterexamples = (
         Example("float[4] x, float[4] z", "t = Reciprocal(z) y = Mul(x, t)", outputs="y, t", why="no gain"),
+        Example("int64[4] x, int64[4] z", "t = Div(one, z) y = Mul(x, t)", {"one": 1}, why="floating-point"),
     )
 
     def patterns(self) -> list[Op]:
-        return [op.Mul(x, op.Reciprocal(z)), op.Div(x, op.Reciprocal(z), name="division")]
+        reciprocal = Either(op.Reciprocal(z), op.Div(Number(1.0), z))
+        return [op.Mul(x, reciprocal), op.Div(x, reciprocal, name="division")]
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         return op.Mul(match["x"], match["z"]) if "division" in match.nodes else op.Div(match["x"], match["z"])

@@ -1,14 +1,21 @@
-"""Normalisations, softmax and attention that an export wrote out in elementary operators."""
+"""Normalisations and softmax that an export wrote out in elementary operators."""
 
 from __future__ import annotations
-
-import math
 
 import onnx_ir as ir
 
 from bricolage.graph.folding import known
-from bricolage.graph.graph import describe
-from bricolage.rewrite.facts import axes, floating, integer, normalised, rank, require, require_shape, shape, sizes
+from bricolage.rewrite.facts import (
+    axes,
+    floating,
+    integer,
+    normalised,
+    rank,
+    require,
+    require_shape,
+    shape,
+    single_precision,
+)
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Either, Number, Op, Pattern, Weight, op
 from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
@@ -18,6 +25,17 @@ x = Any("x")
 
 def _mean(source: Pattern, name: str) -> Op:
     return op.ReduceMean(source, Any(f"{name} axes", optional=True), name=name)
+
+
+def _quotient(above: Pattern, square: Pattern) -> list[Op]:
+    """above / √square, in every form of a root and of a reciprocal."""
+    root = Either(op.Sqrt(square), op.Pow(square, Number(0.5)))
+    return [op.Div(above, root), op.Mul(above, _inverse_root(square))]
+
+
+def _inverse_root(square: Pattern) -> Either:
+    root = Either(op.Sqrt(square), op.Pow(square, Number(0.5)))
+    return Either(op.Reciprocal(root), op.Div(Number(1.0), root), op.Pow(square, Number(-0.5)))
 
 
 def _square(source: Op | Any) -> Either:
@@ -58,11 +76,6 @@ def _epsilon(match: Match) -> float:
     return float(array.reshape(()).astype(float))
 
 
-def _single(value: ir.Value) -> None:
-    floating(value)
-    require(describe(value).dtype != ir.DataType.DOUBLE, "the operator computes in single precision at most")
-
-
 def _ones(op: Operators, match: Match, axis: int) -> ir.Value:
     over = shape(match["x"])[axis:]
     if not all(isinstance(size, int) for size in over):
@@ -91,6 +104,11 @@ class RecogniseLayerNormalization(Rule):
         Example("float[2,3,4] x", _NORM, _VALUES),
         Example("float[N,3,4] x", _POW, {**_VALUES, "a": [2, 1]}),
         Example("float[2,3,4] x", _POW.replace("i = Reciprocal(r) y = Mul(d, i)", "y = Div(d, r)"), _VALUES),
+        Example("float[2,3,4] x", _POW.replace("Reciprocal(r)", "Div(one, r)"), {**_VALUES, "one": 1.0}),
+        Example(
+            "float[2,3,4] x", _POW.replace("r = Sqrt(w) i = Reciprocal(r)", "i = Pow(w, h)"), {**_VALUES, "h": -0.5}
+        ),
+        Example("float[2,3,4] x", _NORM.replace("Sqrt(w)", "Pow(w, h)"), {**_VALUES, "h": 0.5}),
     )
     counterexamples = (
         Example("float[2,3,4] x", _NORM, {**_VALUES, "a": [1]}, why="last axes"),
@@ -112,11 +130,10 @@ class RecogniseLayerNormalization(Rule):
 
     def patterns(self) -> list[Op]:
         centred = op.Sub(x, _mean(x, "mean"), name="centred")
-        root = op.Sqrt(op.Add(_mean(_square(centred), "variance"), Weight("epsilon")))
-        return [op.Div(centred, root), op.Mul(centred, op.Reciprocal(root))]
+        return _quotient(centred, op.Add(_mean(_square(centred), "variance"), Weight("epsilon")))
 
     def check(self, match: Match) -> None:
-        _single(match["x"])
+        single_precision(match["x"])
         _trailing(match, "mean", "variance")
         _epsilon(match)
         require_shape(match.root, match["x"])
@@ -146,6 +163,12 @@ class RecogniseRMSNormalization(Rule):
             _VALUES,
             opset=23,
         ),
+        Example(
+            "float[2,3,4] x",
+            "s = Pow(x, two) v = ReduceMean(s, a) w = Add(v, e) i = Pow(w, h) y = Mul(x, i)",
+            {**_VALUES, "h": -0.5},
+            opset=23,
+        ),
     )
     counterexamples = (
         Example("float[2,3,4] x", _RMS, {**_VALUES, "a": [0]}, opset=23, why="last axes"),
@@ -157,11 +180,10 @@ class RecogniseRMSNormalization(Rule):
     )
 
     def patterns(self) -> list[Op]:
-        root = op.Sqrt(op.Add(_mean(_square(x), "mean"), Weight("epsilon")))
-        return [op.Div(x, root), op.Mul(x, op.Reciprocal(root))]
+        return _quotient(x, op.Add(_mean(_square(x), "mean"), Weight("epsilon")))
 
     def check(self, match: Match) -> None:
-        _single(match["x"])
+        single_precision(match["x"])
         _trailing(match, "mean")
         _epsilon(match)
         require_shape(match.root, match["x"])
@@ -244,89 +266,3 @@ class RecogniseLogSoftmax(Rule):
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         return op.LogSoftmax(match["x"], axis=integer(match.node("softmax"), "axis", -1))
-
-
-_QKV = "float[2,3,5,4] q, float[2,3,4,6] k, float[2,3,6,7] v"
-_PLAIN = "s = MatMul(q, k) p = Softmax(s) y = MatMul(p, v)"
-_SCALED = "s = MatMul(q, k) c = Mul(s, f) b = Add(c, m) p = Softmax<axis=-1>(b) y = MatMul(p, v)"
-_DIVIDED = "s = MatMul(q, k) c = Div(s, f) p = Softmax<axis=3>(c) y = MatMul(p, v)"
-
-
-class RecogniseAttention(Rule):
-    """MatMul(Softmax(MatMul(q, k) · c + mask), v) = Attention(q, kᵀ, v, mask, scale=c)
-
-    for q, k, v of rank 4 with equal batches and heads, the softmax along the last axis, c a positive constant of one
-    element (1 where there is none, or its reciprocal after /), and a mask (or none) that broadcasts to the scores, whose
-    last two sizes are fixed where the mask has others; q of at most single precision; from opset 23.
-    """
-
-    family = "normalization"
-    since = 23
-    examples = (
-        Example(_QKV, _PLAIN, opset=23),
-        Example(f"{_QKV}, float[2,1,1,6] m", _SCALED, {"f": 0.5}, opset=23),
-        Example(f"{_QKV}, float[5,6] m", _SCALED, {"f": 0.5}, opset=23),
-        Example(_QKV, _DIVIDED, {"f": 2.0}, opset=23),
-    )
-    counterexamples = (
-        Example(_QKV, _PLAIN.replace("Softmax", "Softmax<axis=2>"), opset=23, why="last axis"),
-        Example(_QKV, _DIVIDED, {"f": -2.0}, opset=23, why="positive"),
-        Example(_QKV, _DIVIDED, {"f": (6,)}, opset=23, why="one element"),
-        Example("float[3,5,4] q, float[3,4,6] k, float[3,6,7] v", _PLAIN, opset=23, why="rank 4"),
-        Example("float[2,3,5,4] q, float[2,1,4,6] k, float[2,3,6,7] v", _PLAIN, opset=23, why="batches and heads"),
-        Example(f"{_QKV}, float[4,1,2,3,1,6] m", _SCALED, {"f": 0.5}, opset=23, why="rank"),
-        Example(
-            "float[2,3,N,4] q, float[2,3,4,6] k, float[2,3,6,7] v, float[2,1,1,6] m",
-            _SCALED,
-            {"f": 0.5},
-            opset=23,
-            why="not known",
-        ),
-        Example(_QKV, _PLAIN, opset=22),
-    )
-
-    def patterns(self) -> list[Op]:
-        product = op.MatMul(Any("q"), Any("k"))
-        scores = Either(op.Mul(product, Weight("c"), name="mul"), op.Div(product, Weight("c"), name="div"), product)
-        masked = Either(op.Add(scores, Any("mask"), name="masked"), scores)
-        return [op.MatMul(op.Softmax(masked, name="softmax"), Any("v"))]
-
-    def check(self, match: Match) -> None:
-        _single(match["q"])
-        ranks = [rank(match[name]) for name in "qkv"]
-        require(ranks == [4, 4, 4], "q, k and v are not all of rank 4")
-        batches = {shape(match[name])[:2] for name in "qkv"}
-        require(len(batches) == 1 and "?" not in batches.pop(), "q, k and v have different batches and heads")
-        require(integer(match.node("softmax"), "axis", -1) in (-1, 3), "the softmax is not along the last axis")
-        if "mul" in match.nodes or "div" in match.nodes:
-            self._scale(match)
-        if "masked" in match.nodes:
-            mask = match["mask"]
-            require(describe(mask).dtype == describe(match["q"]).dtype, "the mask has another type")
-            require(rank(mask) <= 4, "the mask has a higher rank than the scores")
-            require(
-                shape(match.node("masked").outputs[0]) == shape(match.node("softmax").outputs[0]), "the mask is larger"
-            )
-
-    @staticmethod
-    def _scale(match: Match) -> float:
-        if "mul" not in match.nodes and "div" not in match.nodes:
-            return 1.0
-        array = known(match["c"])
-        require(array is not None and array.size == 1 and len(sizes(match["c"])) <= 4, "the scale has not one element")
-        assert array is not None
-        scale = float(array.reshape(()).astype(float))
-        require(math.isfinite(scale) and scale > 0, "the scale is not positive")
-        return 1 / scale if "div" in match.nodes else scale
-
-    def rewrite(self, op: Operators, match: Match) -> Result:
-        mask = match["mask"] if "masked" in match.nodes else None
-        if mask is not None:
-            if rank(mask) < 4:
-                mask = op.Unsqueeze(mask, op.integers(list(range(4 - rank(mask)))))
-            scores = shape(match.node("masked").outputs[0])
-            if shape(mask)[2:] != scores[2:]:  # runtimes broadcast a mask over batches and heads only
-                rows, columns = sizes(match.node("masked").outputs[0])[2:]
-                mask = op.Expand(mask, op.integers([1, 1, rows, columns]))
-        key = op.Transpose(match["k"], perm=[0, 1, 3, 2])
-        return op.Attention(match["q"], key, match["v"], mask, scale=self._scale(match))

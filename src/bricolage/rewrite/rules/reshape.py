@@ -115,10 +115,11 @@ class FixReshape(Rule):
     """Reshape(x, s) = Reshape(x, c)
 
     for s that is computed, where shape inference knows the result: every dimension is a size or that of x at the same
-    place, but for one at most, and none is zero. What computed s is then unused.
+    place, but for one at most, and none is zero. What computed s is then unused, once its last reader is fixed.
     """
 
     family = "reshape"
+    enabling = True
     examples = (
         Example(
             "float[N,M,6] x",

@@ -1,0 +1,484 @@
+"""Attention and rotary position embedding that an export wrote out in elementary operators, and the heads around them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from bricolage.graph.folding import known
+from bricolage.graph.graph import describe
+from bricolage.rewrite.elementwise import UNARY
+from bricolage.rewrite.facts import (
+    integer,
+    normalised,
+    permutation,
+    rank,
+    require,
+    scalar,
+    shape,
+    single_precision,
+    sizes,
+)
+from bricolage.rewrite.matching import Match
+from bricolage.rewrite.pattern import Any, Either, Op, Weight, op
+from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
+from bricolage.rewrite.slices import any_slice, kept_ranges
+
+x = Any("x")
+
+_QKV = "float[2,3,5,4] q, float[2,3,4,6] k, float[2,3,6,7] v"
+_PLAIN = "s = MatMul(q, k) p = Softmax(s) y = MatMul(p, v)"
+_SCALED = "s = MatMul(q, k) c = Mul(s, f) b = Add(c, m) p = Softmax<axis=-1>(b) y = MatMul(p, v)"
+_DIVIDED = "s = MatMul(q, k) c = Div(s, f) p = Softmax<axis=3>(c) y = MatMul(p, v)"
+
+
+class RecogniseAttention(Rule):
+    """MatMul(Softmax(MatMul(q, k) · c + mask), v) = Attention(q, kᵀ, v, mask, scale=c)
+
+    for q, k, v of rank 4 with equal batches and heads, the softmax along the last axis, c a positive constant of one
+    element (1 where there is none, or its reciprocal after /), and a mask (or none) that broadcasts to the scores, whose
+    last two sizes are fixed where the mask has others; q of at most single precision; from opset 23.
+    """
+
+    family = "attention"
+    since = 23
+    examples = (
+        Example(_QKV, _PLAIN, opset=23),
+        Example(f"{_QKV}, float[2,1,1,6] m", _SCALED, {"f": 0.5}, opset=23),
+        Example(f"{_QKV}, float[5,6] m", _SCALED, {"f": 0.5}, opset=23),
+        Example(_QKV, _DIVIDED, {"f": 2.0}, opset=23),
+    )
+    counterexamples = (
+        Example(_QKV, _PLAIN.replace("Softmax", "Softmax<axis=2>"), opset=23, why="last axis"),
+        Example(_QKV, _DIVIDED, {"f": -2.0}, opset=23, why="positive"),
+        Example(_QKV, _DIVIDED, {"f": (6,)}, opset=23, why="one element"),
+        Example("float[3,5,4] q, float[3,4,6] k, float[3,6,7] v", _PLAIN, opset=23, why="rank 4"),
+        Example("float[2,3,5,4] q, float[2,1,4,6] k, float[2,3,6,7] v", _PLAIN, opset=23, why="batches and heads"),
+        Example(f"{_QKV}, float[4,1,2,3,1,6] m", _SCALED, {"f": 0.5}, opset=23, why="rank"),
+        Example(
+            "float[2,3,N,4] q, float[2,3,4,6] k, float[2,3,6,7] v, float[2,1,1,6] m",
+            _SCALED,
+            {"f": 0.5},
+            opset=23,
+            why="not known",
+        ),
+        Example(_QKV, _PLAIN, opset=22),
+    )
+
+    def patterns(self) -> list[Op]:
+        product = op.MatMul(Any("q"), Any("k"))
+        scores = Either(op.Mul(product, Weight("c"), name="mul"), op.Div(product, Weight("c"), name="div"), product)
+        masked = Either(op.Add(scores, Any("mask"), name="masked"), scores)
+        return [op.MatMul(op.Softmax(masked, name="softmax"), Any("v"))]
+
+    def check(self, match: Match) -> None:
+        single_precision(match["q"])
+        ranks = [rank(match[name]) for name in "qkv"]
+        require(ranks == [4, 4, 4], "q, k and v are not all of rank 4")
+        batches = {shape(match[name])[:2] for name in "qkv"}
+        require(len(batches) == 1 and "?" not in batches.pop(), "q, k and v have different batches and heads")
+        require(integer(match.node("softmax"), "axis", -1) in (-1, 3), "the softmax is not along the last axis")
+        if "mul" in match.nodes or "div" in match.nodes:
+            self._scale(match)
+        if "masked" in match.nodes:
+            mask = match["mask"]
+            require(describe(mask).dtype == describe(match["q"]).dtype, "the mask has another type")
+            require(rank(mask) <= 4, "the mask has a higher rank than the scores")
+            require(
+                shape(match.node("masked").outputs[0]) == shape(match.node("softmax").outputs[0]), "the mask is larger"
+            )
+
+    @staticmethod
+    def _scale(match: Match) -> float:
+        if "mul" not in match.nodes and "div" not in match.nodes:
+            return 1.0
+        array = known(match["c"])
+        require(array is not None and array.size == 1 and len(sizes(match["c"])) <= 4, "the scale has not one element")
+        assert array is not None
+        scale = float(array.reshape(()).astype(float))
+        require(math.isfinite(scale) and scale > 0, "the scale is not positive")
+        return 1 / scale if "div" in match.nodes else scale
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        mask = match["mask"] if "masked" in match.nodes else None
+        if mask is not None:
+            if rank(mask) < 4:
+                mask = op.Unsqueeze(mask, op.integers(list(range(4 - rank(mask)))))
+            scores = shape(match.node("masked").outputs[0])
+            if shape(mask)[2:] != scores[2:]:  # runtimes broadcast a mask over batches and heads only
+                rows, columns = sizes(match.node("masked").outputs[0])[2:]
+                mask = op.Expand(mask, op.integers([1, 1, rows, columns]))
+        key = op.Transpose(match["k"], perm=[0, 1, 3, 2])
+        return op.Attention(match["q"], key, match["v"], mask, scale=self._scale(match))
+
+
+_COS = np.random.default_rng(0).uniform(0.5, 1.5, (1, 1, 3, 2)).astype(np.float32)
+_TABLES = {"cos": np.concatenate([_COS, _COS], -1), "sin": np.concatenate([_COS / 2, _COS / 2], -1)}
+_HALVES = {"l": [0], "h": [2], "e": [2**31 - 1], "last": [3]}
+_CUT = "first = Slice(x, l, h, last) second = Slice(x, h, e, last)"
+_TURN = "n = Neg(second) r = Concat<axis=-1>(n, first) a = Mul(x, cos) b = Mul(r, sin) y = Add(a, b)"
+_PAIRS = (
+    "p = Mul(first, cos) q = Mul(second, sin) r = Mul(second, cos) s = Mul(first, sin) t = Sub(p, q) u = Add(r, s)"
+    " y = Concat<axis=-1>(t, u)"
+)
+_NARROW = {"cos": _COS, "sin": _COS / 2}
+_ANGLES = "w = Concat<axis=-1>(f, f) g = Unsqueeze(w, one) cos = Cos(g) sin = Sin(g)"
+
+
+class RecogniseRotaryEmbedding(Rule):
+    """x · cos + (-x₂, x₁) · sin = (x₁ · c - x₂ · s, x₂ · c + x₁ · s) = RotaryEmbedding(x, c, s)
+
+    for x = (x₁, x₂) of rank 4, halved along its last axis, which has an even fixed size; cos = (c, c) and sin = (s, s), with one
+    row for each position (and batch) that all heads share; x of at most single precision; from opset 23.
+    """
+
+    family = "attention"
+    since = 23
+    examples = (
+        Example("float[2,5,3,4] x", f"{_CUT} {_TURN}", {**_HALVES, **_TABLES}, opset=23),
+        Example(
+            "float[1,N,3,4] x",
+            f"first, second = Split<axis=3, num_outputs=2>(x) {_TURN.replace('Mul(x, cos)', 'Mul(cos, x)')}",
+            _TABLES,
+            opset=23,
+        ),
+        Example(
+            "float[2,5,3,4] x, float[2,3,2] f",
+            f"{_ANGLES} {_CUT} {_TURN}",
+            {**_HALVES, "one": [1]},
+            opset=23,
+        ),
+        Example("float[2,5,3,4] x", f"{_CUT} {_PAIRS}", {**_HALVES, **_NARROW}, opset=23),
+        Example(
+            "float[1,5,3,4] x", f"first, second = Split<axis=-1>(x, k) {_PAIRS}", {**_NARROW, "k": [2, 2]}, opset=23
+        ),
+    )
+    counterexamples = (
+        Example(
+            "float[2,5,3,4] x",
+            f"{_CUT} {_TURN}",
+            {**_HALVES, "cos": (1, 1, 3, 4), "sin": _TABLES["sin"]},
+            opset=23,
+            why="are not equal",
+        ),
+        Example(
+            "float[2,5,3,4] x, float[2,1,3,4] cos",
+            f"{_CUT} {_TURN}",
+            {**_HALVES, "sin": _TABLES["sin"]},
+            opset=23,
+            why="not known to be equal",
+        ),
+        Example(
+            "float[2,5,3,4] x", f"{_CUT} {_TURN}", {**_HALVES, **_TABLES, "l": [1]}, opset=23, why="not the halves"
+        ),
+        Example(
+            "float[2,5,3,4] x",
+            f"{_CUT} {_TURN}",
+            {**_HALVES, **_TABLES, "last": [2], "h": [1]},
+            opset=23,
+            why="not the halves",
+        ),
+        Example(
+            "float[3,3,4] x",
+            f"{_CUT} {_TURN}",
+            {**_HALVES, **_TABLES, "last": [2], "cos": _TABLES["cos"][0], "sin": _TABLES["sin"][0]},
+            opset=23,
+            why="rank 4",
+        ),
+        Example(
+            "float[2,5,3,4] x",
+            f"{_CUT} {_TURN}",
+            {**_HALVES, **{name: np.broadcast_to(t, (1, 5, 3, 4)).copy() for name, t in _TABLES.items()}},
+            opset=23,
+            why="one row for each position",
+        ),
+        Example("float[N,5,3,4] x", f"{_CUT} {_TURN}", {**_HALVES, **_TABLES}, opset=23, why="batch"),
+        Example("float[2,5,3,4] x", f"{_CUT} {_TURN}", {**_HALVES, **_TABLES}, opset=22),
+    )
+
+    def patterns(self) -> Sequence[Op]:
+        found: list[Op] = []
+        for first, second in (
+            (any_slice(x, "first"), any_slice(x, "second")),
+            (
+                op.Split(x, Any("parts", optional=True), name="split"),
+                op.Split(x, Any("parts", optional=True), name="split", output=1),
+            ),
+        ):
+            cos, sin = Any("cos"), Any("sin")
+            turned = op.Concat(op.Neg(second), first, name="concat")
+            found.append(op.Add(op.Mul(x, cos), op.Mul(turned, sin), name="whole"))
+            real = op.Sub(op.Mul(first, cos), op.Mul(second, sin))
+            imaginary = op.Add(op.Mul(second, cos), op.Mul(first, sin))
+            found.append(op.Concat(real, imaginary, name="concat"))
+        return found
+
+    def check(self, match: Match) -> None:
+        value = match["x"]
+        single_precision(value)
+        own = shape(value)
+        require(len(own) == 4, "x is not of rank 4")
+        size = own[3]
+        if not isinstance(size, int) or size % 2:
+            raise Mismatch("the last axis has no even fixed size")
+        require(
+            normalised([integer(match.node("concat"), "axis", 0)], 4) == (3,),
+            "the halves are not joined along the last axis",
+        )
+        require(
+            self._halves(match, size) == ((0, size // 2), (size // 2, size)), "they are not the halves of the last axis"
+        )
+        width = size if "whole" in match.nodes else size // 2
+        for name in ("cos", "sin"):
+            table = match[name]
+            aligned = (1,) * (4 - rank(table)) + shape(table)
+            require(
+                len(aligned) == 4 and aligned[1:] == (1, own[2], width) and own[2] != "?",
+                f"'{table.name}' has not one row for each position",
+            )
+            require(
+                aligned[0] == own[0] or (aligned[0] == 1 and isinstance(own[0], int)), "the tables have another batch"
+            )
+            require(describe(table).dtype == describe(value).dtype, f"'{table.name}' has another type")
+            if "whole" in match.nodes:
+                _require_equal_halves(table)
+
+    @staticmethod
+    def _halves(match: Match, size: int) -> tuple[tuple[int, int], ...]:
+        """Ranges of the last axis that the two parts have."""
+        if "split" in match.nodes:
+            split = match.node("split")
+            require(len(split.outputs) == 2, "x is split into more than two parts")
+            require(normalised([integer(split, "axis", 0)], 4) == (3,), "they are not the halves of the last axis")
+            first = shape(split.outputs[0])[3]
+            if not isinstance(first, int):
+                raise Mismatch("the parts have no fixed size")
+            return (0, first), (first, size)
+        found = [kept_ranges(match.node(name)) for name in ("first", "second")]
+        require(all(set(ranges) == {3} for ranges in found), "they are not the halves of the last axis")
+        return tuple(ranges[3] for ranges in found)
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        cos, sin = (self._table(op, match, match[name]) for name in ("cos", "sin"))
+        return op.RotaryEmbedding(match["x"], cos, sin)
+
+    @staticmethod
+    def _table(op: Operators, match: Match, table: ir.Value) -> ir.Value:
+        """(batch, positions, size / 2)"""
+        batch, _, _, size = shape(match["x"])
+        if "whole" in match.nodes:
+            table = op.Slice(table, op.integers([0]), op.integers([int(size) // 2]), op.integers([-1]))
+        if rank(table) > 2:
+            table = op.Squeeze(table, op.integers([-3]))
+        if rank(table) == 2:
+            table = op.Unsqueeze(table, op.integers([0]))
+        if shape(table)[0] != batch:
+            table = op.Expand(table, op.integers([int(batch), 1, 1]))
+        return table
+
+
+def _require_equal_halves(value: ir.Value) -> None:
+    """The two halves of the last axis are equal: those of a constant, or of what functions of single elements and views of
+    other axes make of Concat(f, f).
+
+    Raises:
+        Mismatch
+    """
+    array = known(value)
+    if array is not None:
+        half = array.shape[-1] // 2
+        require(np.array_equal(array[..., :half], array[..., half:]), f"the halves of '{value.name}' are not equal")
+        return None
+    node = value.producer()
+    if node is not None and not node.domain and node.inputs and node.inputs[0] is not None:
+        source = node.inputs[0]
+        if node.op_type == "Concat" and len(node.inputs) == 2 and node.inputs[1] is source:
+            require(
+                normalised([integer(node, "axis", 0)], rank(value)) == (rank(value) - 1,), "they are joined elsewhere"
+            )
+            return None
+        views = node.op_type in ("Unsqueeze", "Squeeze") and shape(source)[-1] == shape(value)[-1] != 1
+        scales = node.op_type in ("Mul", "Div") and node.inputs[1] is not None and scalar(node.inputs[1])
+        if node.op_type in UNARY or views or scales:
+            return _require_equal_halves(source)
+    raise Mismatch(f"the halves of '{value.name}' are not known to be equal")
+
+
+_SPLIT = "r = Reshape(x, s) t = Transpose<perm=[0,2,1,3]>(r)"
+_ROTARY = {"s": [2, 3, 5, 4], "c": (2, 3, 2), "d": (2, 3, 2)}
+
+
+class SplitHeadsBehindRotary(Rule):
+    """RotaryEmbedding(heads(x), c, s) = heads(RotaryEmbedding(x, c, s, number of heads))
+
+    with heads(x) = Transpose(Reshape(x)), which splits the last axis of x of rank 3 into heads and their elements and moves the
+    heads to the front; where an Attention reads the result, which can take heads side by side too.
+    """
+
+    family = "attention"
+    since = 23
+    enabling = True
+    examples = (
+        Example(
+            "float[2,3,20] x",
+            f"{_SPLIT} e = RotaryEmbedding(t, c, d) y = Attention(e, e, e)",
+            _ROTARY,
+            opset=23,
+        ),
+    )
+    counterexamples = (
+        Example(
+            "float[2,3,20] x",
+            f"{_SPLIT} e = RotaryEmbedding(t, c, d) y = Relu(e)",
+            _ROTARY,
+            opset=23,
+            why="no Attention",
+        ),
+        Example(
+            "float[2,3,20] x",
+            f"{_SPLIT.replace('[0,2,1,3]', '[0,2,3,1]')} e = RotaryEmbedding(t, c, d) y = Attention(e, e, e)",
+            {"s": [2, 4, 5, 3], "c": (2, 5, 2), "d": (2, 5, 2)},
+            opset=23,
+            why="not moved to the front",
+        ),
+        Example(
+            "float[2,60] x",
+            f"{_SPLIT} e = RotaryEmbedding(t, c, d) y = Attention(e, e, e)",
+            _ROTARY,
+            opset=23,
+            why="rank 3",
+        ),
+    )
+
+    def patterns(self) -> Sequence[Op]:
+        tables = (Any("cos"), Any("sin"), Any("positions", optional=True))
+        return [op.RotaryEmbedding(Any("heads"), *tables, name="rotary")]
+
+    def check(self, match: Match) -> None:
+        readers = [usage.node.op_type for usage in match.root.uses()]
+        require(bool(readers) and set(readers) == {"Attention"}, "no Attention reads it alone")
+        _source_of_heads(match["heads"], match.home)
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        source, heads = _source_of_heads(match["heads"], match.home), match["heads"]
+        tables = (match["cos"], match["sin"], match.get("positions"))
+        turned = op.copy(match.node("rotary"), source, *tables, num_heads=_sizes_of_heads(heads)[0])
+        reshape = _producer(_producer(heads).inputs[0])
+        return op.Transpose(op.copy(reshape, turned, reshape.inputs[1]), perm=[0, 2, 1, 3])
+
+
+def _producer(value: ir.Value | None) -> ir.Node:
+    node = value.producer() if value is not None else None
+    if node is None or node.domain:
+        raise Mismatch("the heads are not split from one axis")
+    return node
+
+
+def _sizes_of_heads(value: ir.Value) -> tuple[int, int]:
+    """Number and size of the heads of a value (batch, heads, positions, size).
+
+    Raises:
+        Mismatch: they are not fixed.
+    """
+    _, heads, _, size = shape(value)
+    if not isinstance(heads, int) or not isinstance(size, int):
+        raise Mismatch("the heads have no fixed number and size")
+    return heads, size
+
+
+def _source_of_heads(value: ir.Value, home: object) -> ir.Value:
+    """x of heads(x) = Transpose(Reshape(x)), (batch, positions, heads · size) to (batch, heads, positions, size).
+
+    Raises:
+        Mismatch: the value is no such thing.
+    """
+    transpose = _producer(value)
+    require(
+        transpose.op_type == "Transpose" and transpose.graph is home,
+        "the heads are not moved to the front by a transpose",
+    )
+    split = transpose.inputs[0]
+    assert split is not None
+    require(rank(split) == 4 and permutation(transpose, split) == (0, 2, 1, 3), "the heads are not moved to the front")
+    reshape = _producer(split)
+    source = reshape.inputs[0] if reshape.op_type == "Reshape" and reshape.graph is home else None
+    require(source is not None and rank(source) == 3, "the heads are not split from one axis of a value of rank 3")
+    assert source is not None
+    heads, size = _sizes_of_heads(value)
+    before, after = shape(source), shape(split)
+    require(before == (*after[:2], heads * size) and "?" not in before, "the heads are not split from the last axis")
+    return source
+
+
+_FLAT = (
+    "a = Reshape(q, s) b = Reshape(k, u) c = Reshape(v, u) d = Transpose<perm=[0,2,1,3]>(a) e = Transpose<perm=[0,2,1,3]>(b)"
+    " f = Transpose<perm=[0,2,1,3]>(c) g = Attention<scale=0.5>(d, e, f, m) h = Transpose<perm=[0,2,1,3]>(g) y = Reshape(h, w)"
+)
+_FLAT_INPUTS = "float[2,3,20] q, float[2,4,20] k, float[2,4,20] v, float[2,1,3,4] m"
+_FLAT_SHAPES = {"s": [2, 3, 5, 4], "u": [2, 4, 5, 4], "w": [2, 3, 20]}
+
+
+class HeadsIntoAttention(Rule):
+    """merged(Attention(heads(q), heads(k), heads(v), mask)) = Attention(q, k, v, mask, numbers of heads)
+
+    with heads(q) = Transpose(Reshape(q)), (batch, positions, heads · size) to (batch, heads, positions, size), of fixed number
+    and size, and merged the way back; without a past.
+    """
+
+    family = "attention"
+    since = 23
+    examples = (
+        Example(_FLAT_INPUTS, _FLAT, _FLAT_SHAPES, opset=23),
+        Example(
+            _FLAT_INPUTS.replace("[2,4,20]", "[2,N,20]").replace(", float[2,1,3,4] m", ""),
+            _FLAT.replace(", m)", ")"),
+            {**_FLAT_SHAPES, "u": [2, 0, 5, 4]},
+            opset=23,
+        ),
+    )
+    counterexamples = (
+        Example(_FLAT_INPUTS, _FLAT, _FLAT_SHAPES, outputs="y, g", opset=23, why="gain"),
+        Example(
+            _FLAT_INPUTS, _FLAT.replace("h = Transpose<perm=[0,2,1,3]>", "h = Transpose<perm=[0,2,3,1]>"), _FLAT_SHAPES, opset=23,
+            why="not merged",
+        ),
+        Example(
+            _FLAT_INPUTS, _FLAT, {**_FLAT_SHAPES, "w": [1, 6, 20]}, opset=23, why="not merged"
+        ),
+        Example(
+            "float[2,5,3,4] q, float[2,5,4,4] k, float[2,5,4,4] v",
+            "g = Attention(q, k, v) h = Transpose<perm=[0,2,1,3]>(g) y = Reshape(h, w)",
+            {"w": [2, 3, 20]},
+            opset=23,
+            why="not split",
+        ),
+    )  # fmt: skip
+
+    def patterns(self) -> Sequence[Op]:
+        return [op.Reshape(op.Transpose(op.variadic("Attention", name="attention"), name="out"), Any("shape"))]
+
+    def check(self, match: Match) -> None:
+        node = match.node("attention")
+        require(not any(value is not None for value in node.inputs[4:]), "it has a past")
+        result, merged = node.outputs[0], shape(match.root)
+        require(
+            rank(result) == 4 and permutation(match.node("out"), result) == (0, 2, 1, 3), "the heads are not merged"
+        )
+        heads, size = _sizes_of_heads(result)
+        batch, _, length, _ = shape(result)
+        require(merged == (batch, length, heads * size) and "?" not in merged, "the heads are not merged")
+        self._sources(match)
+
+    @staticmethod
+    def _sources(match: Match) -> list[ir.Value]:
+        return [
+            _source_of_heads(value, match.home) for value in match.node("attention").inputs[:3] if value is not None
+        ]
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        node = match.node("attention")
+        query, key = (_sizes_of_heads(value)[0] for value in node.inputs[:2] if value is not None)
+        return op.copy(node, *self._sources(match), *node.inputs[3:4], q_num_heads=query, kv_num_heads=key)
