@@ -62,6 +62,11 @@ FALSE: dict[str, Planted] = {
         lambda op, m: op.Transpose(m["x"], perm=[1, 2, 0]),
         sample("float[2,2,2] x", "t = Transpose<perm=[1,2,0]>(x) y = Transpose<perm=[1,2,0]>(t)"),
     ),
+    "layout": Planted(
+        op.Transpose(op.Softmax(op.Transpose(x)), name="outer"),
+        lambda op, m: op.Softmax(m["x"], axis=-1),
+        sample("float[2,3] x", "t = Transpose(x) u = Softmax<axis=-1>(t) y = Transpose(u)"),
+    ),
     "reshape": Planted(
         op.Reshape(op.Transpose(x), Any("s")),
         lambda op, m: op.Reshape(m["x"], m["s"]),

@@ -20,7 +20,7 @@ from bricolage.rewrite.builder import Builder, Names
 from bricolage.rewrite.gain import compare
 from bricolage.rewrite.matching import Match, Matcher
 from bricolage.rewrite.pattern import Op
-from bricolage.rewrite.rule import Mismatch, Rule, Scan
+from bricolage.rewrite.rule import Mismatch, Replacement, Rule, Scan
 
 _PER_OPERATOR = 20  # applications for each operator of the model, beyond which rules must be undoing each other
 _ALL_MATCHED = 1_000  # depth of a miss for which the whole pattern was found
@@ -123,14 +123,22 @@ class _Driver:
     def _scan(self) -> None:
         for rule in self._scans:
             for graph in self._model.graphs():
-                for node, values in rule.find(graph):
+                for _, replacement in rule.find(graph):
                     if self._stopped:
                         return
-                    builder = self._builder()
-                    try:
-                        self._replace(rule, list(zip(node.outputs, values, strict=True)), builder, [node])
-                    except Mismatch:
-                        builder.discard()
+                    self._attempt_scan(rule, replacement)
+
+    def _attempt_scan(self, rule: Scan, replacement: Replacement, *, dry: bool = False) -> str | None:
+        """Like `_attempt`, for a place that a scan found."""
+        builder = self._builder()
+        try:
+            pairs = list(replacement(builder).items())
+            roots = list(dict.fromkeys(_producer(old) for old, _ in pairs))
+            self._replace(rule, pairs, builder, roots, dry=dry)
+        except Mismatch as reason:
+            builder.discard()
+            return str(reason)
+        return None
 
     def _rewrite(self, node: ir.Node) -> None:
         """Applies the first rule that is a gain at `node`."""
@@ -182,9 +190,7 @@ class _Driver:
         pairs = edit.own_outputs(pairs, builder, home)
         edit.check_types(pairs)
         several = len(roots) > 1
-        if several and (
-            edit.depends(builder.nodes, set(roots)) or any(edit.graph_of(root) is not home for root in roots)
-        ):
+        if several and not isinstance(rule, Scan) and _depend(builder, roots, home):
             raise Mismatch("one of the roots depends on another")
         gone = edit.lost(pairs)
         before, after = compare(gone, builder.nodes, self._opset)
@@ -214,6 +220,10 @@ class _Driver:
         if rule.since > self._opset:
             return [Refusal("the model", f"the rule needs opset {rule.since}, the model has {self._opset}")]
         found: list[Refusal] = []
+        for scan in self._scans:
+            for graph in self._model.graphs():
+                tried = [(node, self._attempt_scan(scan, written, dry=True)) for node, written in scan.find(graph)]
+                found += [Refusal(_text(node), reason) for node, reason in tried if reason is not None]
         for node in self._model.graph.all_nodes():
             reasons: list[tuple[int, str]] = []
             for _, roots in self._index.get(node.op_type, ()):
@@ -223,6 +233,10 @@ class _Driver:
             if reasons and (_ALL_MATCHED, "") not in reasons:
                 found.append(Refusal(_text(node), max(reasons, key=lambda reason: reason[0])[1]))
         return found
+
+
+def _depend(builder: Builder, roots: Sequence[ir.Node], home: ir.Graph) -> bool:
+    return edit.depends(builder.nodes, set(roots)) or any(edit.graph_of(root) is not home for root in roots)
 
 
 def _producer(value: ir.Value) -> ir.Node:

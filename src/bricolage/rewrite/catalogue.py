@@ -13,6 +13,7 @@ from bricolage.rewrite.rule import Rule
 FAMILIES = (
     "identity",
     "transpose",
+    "layout",
     "reshape",
     "concat",
     "folding",

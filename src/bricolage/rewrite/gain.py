@@ -66,7 +66,7 @@ def _cost(nodes: Sequence[ir.Node], opset: int, with_bytes: bool) -> Cost:
     for node in nodes:
         contraction = node.op_type in ANCHORS
         work = flops(Operator(0, node, opset)) if contraction else 0
-        moved = sum(map(_bytes, _values(node))) if with_bytes and node.op_type not in VIEWS else 0
+        moved = sum(map(bytes_of, _values(node))) if with_bytes and node.op_type not in VIEWS else 0
         total += Cost(int(contraction), work, moved, 1)
     return total
 
@@ -81,7 +81,8 @@ def _symbols(nodes: Sequence[ir.Node]) -> set[str]:
     return {d for shape in shapes for d in (("?",) if shape is None else shape) if isinstance(d, str)}
 
 
-def _bytes(value: ir.Value) -> int:
+def bytes_of(value: ir.Value) -> int:
+    """Size of a value; symbolic dimensions count with a size of their own, what is not known nothing."""
     info = describe(value)
     if info.dtype is None or info.shape is None or info.dtype == ir.DataType.STRING:
         return 0
