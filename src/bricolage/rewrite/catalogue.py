@@ -18,11 +18,17 @@ FAMILIES = (
     "concat",
     "folding",
     "scaling",
+    "einsum",
     "product",
     "activation",
     "normalization",
     "algebra",
+    "functions",
+    "reduction",
     "merging",
+    "grouping",
+    "splitting",
+    "convolution",
 )
 """A module of `bricolage.rewrite.rules` each, in the order in which their rules are tried."""
 

@@ -134,8 +134,8 @@ class Rule(ABC):
 
 
 Replacement = Callable[[Operators], Mapping[ir.Value, ir.Value]]
-"""Writes the right side of a `Scan`: values of the graph with what replaces them, operator for operator, so that no cycle comes
-about. Raises Mismatch."""
+"""Writes the right side of a `Scan`: values of the graph with what replaces them. The rule sees to it that no cycle comes about.
+Raises Mismatch."""
 
 
 class Scan(Rule):
