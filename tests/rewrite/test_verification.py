@@ -15,7 +15,7 @@ from bricolage.rewrite.rule import Example, Operators, Result, Rule
 from bricolage.rewrite.verification import verify
 
 x, y, z, w = (Any(name) for name in "xyzw")
-UNPROVED = {"recognise-hard-sigmoid", "shift-out-of-sum"}
+UNPROVED = {"recognise-hard-sigmoid", "shift-out-of-sum", "log-sum-exp-into-log-softmax"}
 """Rules that rest on laws that the prover does not model (docs/rewriting-proof.md), or on limits."""
 
 
@@ -62,6 +62,11 @@ FALSE: dict[str, Planted] = {
         lambda op, m: op.Transpose(m["x"], perm=[1, 2, 0]),
         sample("float[2,2,2] x", "t = Transpose<perm=[1,2,0]>(x) y = Transpose<perm=[1,2,0]>(t)"),
     ),
+    "layout": Planted(
+        op.Transpose(op.Softmax(op.Transpose(x)), name="outer"),
+        lambda op, m: op.Softmax(m["x"], axis=-1),
+        sample("float[2,3] x", "t = Transpose(x) u = Softmax<axis=-1>(t) y = Transpose(u)"),
+    ),
     "reshape": Planted(
         op.Reshape(op.Transpose(x), Any("s")),
         lambda op, m: op.Reshape(m["x"], m["s"]),
@@ -86,6 +91,11 @@ FALSE: dict[str, Planted] = {
         op.MatMul(op.Mul(x, Weight("c")), z),
         lambda op, m: op.Mul(op.Mul(op.MatMul(m["x"], m["z"]), m["c"]), m["c"]),
         sample("float[2,3] x, float[3,2] z", "t = Mul(x, c) y = MatMul(t, z)", c=2.0),
+    ),
+    "einsum": Planted(
+        op.Einsum(op.Transpose(x), z, name="einsum"),
+        lambda op, m: op.copy(m.node("einsum"), m["x"], m["z"]),
+        sample("float[2,2] x, float[2,2] z", 't = Transpose(x) y = Einsum<equation="ij,jk->ik">(t, z)'),
     ),
     "product": Planted(
         op.Transpose(op.MatMul(x, z)),
@@ -114,12 +124,39 @@ FALSE: dict[str, Planted] = {
         lambda op, m: op.Mul(m["x"], op.Mul(m["y"], m["z"])),
         sample("float[3] x, float[3] a, float[3] b", "t = Mul(x, a) u = Mul(x, b) y = Add(t, u)"),
     ),
+    "functions": Planted(
+        op.Max(op.Neg(x), op.Neg(z)),
+        lambda op, m: op.Neg(op.Max(m["x"], m["z"])),
+        sample("float[2] x, float[2] z", "s = Neg(x) t = Neg(z) y = Max(s, t)"),
+    ),
+    "reduction": Planted(
+        op.ReduceMean(op.Mul(x, z), Any("a"), name="mean"),
+        lambda op, m: op.Mul(*(op.copy(m.node("mean"), m[name], m["a"]) for name in "xz")),
+        sample("float[2,3] x, float[2,3] z", "t = Mul(x, z) y = ReduceMean(t, a)", a=[1]),
+    ),
     "merging": Planted(
         (op.MatMul(x, Weight("v")), op.MatMul(x, Weight("w"))),
         lambda op, m: tuple(
             reversed(op.many("Split", 2, op.MatMul(m["x"], op.Concat(m["v"], m["w"], axis=1)), axis=1, num_outputs=2))
         ),
         Example("float[2,3] x", "y = MatMul(x, v) z = MatMul(x, w)", {"v": (3, 2), "w": (3, 2)}, outputs="y, z"),
+    ),
+    "grouping": Planted(
+        (op.Conv(x, w), op.Conv(z, w)),
+        lambda op, m: op.many(
+            "Split", 2, op.Conv(op.Concat(m["x"], m["z"], axis=2), m["w"]), op.integers([2, 2]), axis=2
+        ),
+        Example("float[1,1,3] x, float[1,1,3] z, float[1,1,2] w", "a = Conv(x, w) b = Conv(z, w)", outputs="a, b"),
+    ),
+    "splitting": Planted(
+        op.Conv(x, Weight("w"), name="conv"),
+        lambda op, m: op.Conv(m["x"], op.Concat(m["w"], m["w"], axis=1)),
+        sample("float[1,2,3] x", "y = Conv<group=2>(x, w)", w=(2, 1, 2)),
+    ),
+    "convolution": Planted(
+        op.Conv(x, Weight("w"), name="conv"),
+        lambda op, m: op.copy(m.node("conv"), m["x"], m["w"], dilations=None, pads=[0, -1]),
+        sample("float[1,1,4] x", "y = Conv<dilations=[2]>(x, w)", w=(1, 1, 2)),
     ),
 }
 

@@ -114,6 +114,19 @@ def _attention(operator: Operator) -> int:
     return 4 * math.prod(query) * key[-2]
 
 
+def _einsum(operator: Operator) -> int:
+    """One multiply-add for each combination of all indices; without knowledge of the indices (an ellipsis), of the results."""
+    equation = str(operator.node.attributes.get_string("equation", "")).replace(" ", "")
+    terms = equation.partition("->")[0].split(",")
+    sizes: dict[str, int] = {}
+    for index, term in enumerate(terms):
+        shape = _shape(operator, index)
+        if "." in term or len(shape) != len(term):
+            return 2 * _outputs(operator)
+        sizes.update(zip(term, shape, strict=True))
+    return 2 * math.prod(sizes.values())
+
+
 def _pool(operator: Operator) -> int:
     kernel = operator.node.attributes.get("kernel_shape")
     return _outputs(operator) * (math.prod(kernel.as_ints()) if kernel is not None else 1)
@@ -134,6 +147,7 @@ _FLOPS: dict[str, Callable[[Operator], int]] = {
     "GRU": _recurrent(3),
     "RNN": _recurrent(1),
     "Attention": _attention,
+    "Einsum": _einsum,
     "MaxPool": _pool,
     "AveragePool": _pool,
     "LpPool": _pool,

@@ -19,7 +19,7 @@ from bricolage.rewrite.builder import Builder, Names
 from bricolage.rewrite.gain import compare
 from bricolage.rewrite.matching import Match, Matcher
 from bricolage.rewrite.proposal import Indexed, Proposal, RuleIndex, propose, propose_found
-from bricolage.rewrite.rule import Mismatch, Rule
+from bricolage.rewrite.rule import Mismatch, Replacement, Rule, Scan
 
 _PER_OPERATOR = 20  # applications for each operator of the model, beyond which rules must be undoing each other
 _ALL_MATCHED = 1_000  # depth of a miss for which the whole pattern was found
@@ -152,13 +152,18 @@ class _Driver:
     def _scan(self) -> None:
         for rule in self._index.scans:
             for graph in self._model.graphs():
-                for node, values in rule.find(graph):
+                for _, replacement in rule.find(graph):
                     if self._stopped:
                         return
-                    try:
-                        self._use(propose_found(rule, node, values, self._build()))
-                    except Mismatch:
-                        continue
+                    self._attempt_scan(rule, replacement)
+
+    def _attempt_scan(self, rule: Scan, replacement: Replacement, *, dry: bool = False) -> str | None:
+        """Like `_attempt`, for a place that a scan found."""
+        try:
+            self._use(propose_found(rule, replacement, self._build()), dry=dry)
+        except Mismatch as reason:
+            return str(reason)
+        return None
 
     def _rewrite(self, node: ir.Node) -> None:
         """Applies the first rule that is a gain at `node`."""
@@ -203,6 +208,10 @@ class _Driver:
         if rule.since > self._opset:
             return [Refusal("the model", f"the rule needs opset {rule.since}, the model has {self._opset}")]
         found: list[Refusal] = []
+        for scan in self._index.scans:
+            for graph in self._model.graphs():
+                tried = [(node, self._attempt_scan(scan, written, dry=True)) for node, written in scan.find(graph)]
+                found += [Refusal(_text(node), reason) for node, reason in tried if reason is not None]
         for node in self._model.graph.all_nodes():
             reasons: list[tuple[int, str]] = []
             for indexed in self._index.at(node.op_type):

@@ -13,17 +13,24 @@ from bricolage.rewrite.rule import Rule
 FAMILIES = (
     "identity",
     "transpose",
+    "layout",
     "reshape",
     "shapes",
     "concat",
     "folding",
     "scaling",
+    "einsum",
     "product",
     "activation",
     "normalization",
     "attention",
     "algebra",
+    "functions",
+    "reduction",
     "merging",
+    "grouping",
+    "splitting",
+    "convolution",
 )
 """A module of `bricolage.rewrite.rules` each, in the order in which their rules are tried."""
 

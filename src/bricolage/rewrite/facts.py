@@ -142,3 +142,31 @@ def text(node: ir.Node, name: str, default: str) -> str:
 def permutation(node: ir.Node, value: ir.Value) -> tuple[int, ...]:
     """The permutation of a Transpose of `value`; reversed axes where it gives none."""
     return listed(node, "perm", tuple(range(rank(value)))[::-1])
+
+
+_NONNEGATIVE = (
+    "Abs",
+    "Exp",
+    "Relu",
+    "Sigmoid",
+    "Softmax",
+    "Softplus",
+    "Sqrt",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceSumSquare",
+)
+
+
+def require_nonnegative(value: ir.Value) -> None:
+    """The value is known to be ≥ 0 wherever it is a number."""
+    array = known(value)
+    if array is not None:
+        require(bool((array.astype(float) >= 0).all()), f"'{value.name}' may be negative")
+        return
+    node = value.producer()
+    squared = node is not None and node.op_type == "Mul" and node.inputs[0] is node.inputs[1]
+    require(
+        node is not None and not node.domain and (node.op_type in _NONNEGATIVE or squared),
+        f"'{value.name}' may be negative",
+    )

@@ -18,7 +18,7 @@ import onnx_ir as ir
 from bricolage.graph.graph import Operator, describe
 from bricolage.graph.work import ANCHORS, VIEWS, flops
 
-_SYMBOLIC = 16
+SYMBOLIC = 16
 """Size that an unknown dimension counts with."""
 
 
@@ -64,9 +64,9 @@ def compare(gone: Sequence[ir.Node], new: Sequence[ir.Node], opset: int) -> tupl
 def _cost(nodes: Sequence[ir.Node], opset: int, with_bytes: bool) -> Cost:
     total = Cost(0, 0, 0, 0)
     for node in nodes:
-        contraction = node.op_type in ANCHORS
+        contraction = node.op_type in ANCHORS or (node.op_type == "Einsum" and len(node.inputs) > 1)
         work = flops(Operator(0, node, opset)) if contraction else 0
-        moved = sum(map(_bytes, _values(node))) if with_bytes and node.op_type not in VIEWS else 0
+        moved = sum(map(bytes_of, _values(node))) if with_bytes and node.op_type not in VIEWS else 0
         total += Cost(int(contraction), work, moved, 1)
     return total
 
@@ -81,9 +81,10 @@ def _symbols(nodes: Sequence[ir.Node]) -> set[str]:
     return {d for shape in shapes for d in (("?",) if shape is None else shape) if isinstance(d, str)}
 
 
-def _bytes(value: ir.Value) -> int:
+def bytes_of(value: ir.Value) -> int:
+    """Size of a value; symbolic dimensions count with a size of their own, what is not known nothing."""
     info = describe(value)
     if info.dtype is None or info.shape is None or info.dtype == ir.DataType.STRING:
         return 0
-    elements = math.prod(d if isinstance(d, int) else _SYMBOLIC for d in info.shape)
+    elements = math.prod(d if isinstance(d, int) else SYMBOLIC for d in info.shape)
     return math.ceil(elements * info.dtype.bitwidth / 8)

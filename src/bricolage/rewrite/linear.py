@@ -3,15 +3,57 @@ their output channels can be done to weight and bias instead."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import onnx_ir as ir
 
 from bricolage.graph.graph import describe
-from bricolage.rewrite.facts import integer, rank, require, shape, sizes
+from bricolage.rewrite.facts import integer, listed, rank, require, shape, sizes, text
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, Weight, op
 from bricolage.rewrite.rule import Operators
 
 CONVOLUTIONS = ("Conv", "ConvTranspose")
+
+
+@dataclass(frozen=True)
+class Window:
+    """Of a convolution: one number for each direction."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    @property
+    def directions(self) -> int:
+        return len(self.kernel)
+
+
+def window(node: ir.Node, weight: ir.Value) -> Window:
+    """The window of a Conv.
+
+    Raises:
+        Mismatch: pads are not explicit, or the size of the kernel is not known.
+    """
+    require(text(node, "auto_pad", "NOTSET") in ("NOTSET", "VALID"), "the pads are not explicit")
+    kernel = sizes(weight)[2:]
+    count = len(kernel)
+    pads = listed(node, "pads", [0] * (2 * count))
+    ones = [1] * count
+    return Window(kernel, listed(node, "strides", ones), listed(node, "dilations", ones), pads[:count], pads[count:])
+
+
+def geometry(node: ir.Node) -> tuple[Window, int]:
+    """What is equal for convolutions that can be done as one, however they are written: the window and the groups.
+
+    Raises:
+        Mismatch: see `window`.
+    """
+    weight = node.inputs[1]
+    assert weight is not None
+    return window(node, weight), integer(node, "group", 1)
 
 
 def linear(*types: str) -> Op:

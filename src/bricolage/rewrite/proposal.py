@@ -12,7 +12,7 @@ from bricolage.rewrite.builder import Builder
 from bricolage.rewrite.gain import compare
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Op
-from bricolage.rewrite.rule import Mismatch, Rule, Scan
+from bricolage.rewrite.rule import Mismatch, Replacement, Rule, Scan
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Step:
     """Where a rule applies, in names: enough to find the place again in a copy of the graph.
 
     `roots` are the values that its patterns' roots compute, `bound` what its variables stand for, `pattern` which of its
-    patterns matched. For a `Scan`, `roots` are what is replaced and `bound` what replaces it.
+    patterns matched. For a `Scan`, `roots` are what is replaced.
     """
 
     rule: str
@@ -135,20 +135,19 @@ def propose(indexed: Indexed, match: Match, builder: Builder) -> Proposal:
     return _proposal(rule, step, list(zip(old, values, strict=True)), builder, producers)
 
 
-def propose_found(rule: Scan, node: ir.Node, values: Sequence[ir.Value], builder: Builder) -> Proposal:
-    """The application of a rule that found a node and what replaces its outputs.
+def propose_found(rule: Scan, replacement: Replacement, builder: Builder) -> Proposal:
+    """The application of a rule at a place that it found itself.
 
     Raises:
-        Mismatch: types would change.
+        Mismatch: a condition does not hold, or types would change. What `builder` made is discarded.
     """
-    pairs = list(zip(node.outputs, values, strict=True))
-    step = Step(
-        rule.name,
-        0,
-        tuple(old.name or "" for old, _ in pairs),
-        tuple((old.name or "", new.name) for old, new in pairs),
-    )
-    return _proposal(rule, step, pairs, builder, [node])
+    try:
+        pairs = list(replacement(builder).items())
+    except Mismatch:
+        builder.discard()
+        raise
+    step = Step(rule.name, 0, tuple(old.name or "" for old, _ in pairs), ())
+    return _proposal(rule, step, pairs, builder, list(dict.fromkeys(_producer(old) for old, _ in pairs)))
 
 
 def _proposal(
@@ -158,8 +157,10 @@ def _proposal(
         home = edit.graph_of(roots[0])
         pairs = edit.own_outputs(pairs, builder, home)
         edit.check_types(pairs)
-        if len(roots) > 1 and (
-            edit.depends(builder.nodes, set(roots)) or any(edit.graph_of(root) is not home for root in roots)
+        if (
+            len(roots) > 1
+            and not isinstance(rule, Scan)
+            and (edit.depends(builder.nodes, set(roots)) or any(edit.graph_of(root) is not home for root in roots))
         ):
             raise Mismatch("one of the roots depends on another")
     except Mismatch:

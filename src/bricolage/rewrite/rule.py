@@ -133,15 +133,22 @@ class Rule(ABC):
         """
 
 
+Replacement = Callable[[Operators], Mapping[ir.Value, ir.Value]]
+"""Writes the right side of a `Scan`: values of the graph with what replaces them. The rule sees to it that no cycle comes about.
+Raises Mismatch."""
+
+
 class Scan(Rule):
-    """A rule that no pattern can state, since it compares operators of any type; it goes over the graph itself."""
+    """A rule that no pattern can state, since it speaks of any operators, or of parts of any size; it goes over the graph
+    itself."""
 
     def patterns(self) -> Sequence[Op]:
         return ()
 
     @abstractmethod
-    def find(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, tuple[ir.Value, ...]]]:
-        """Nodes with the values that replace their outputs, in the graph's order. The graph changes between two steps."""
+    def find(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
+        """The first operator of each place where the rule may apply, with what applies it there, in the graph's order. The graph
+        changes between two steps."""
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         raise NotImplementedError

@@ -77,14 +77,14 @@ class FieldTensor:
 
     def move(self, place: Callable[[Positions], Positions]) -> FieldTensor:
         """Elements moved as `place` moves the elements of a numpy array of the same shape."""
-        return gather([self], place)
+        moved = gather([self], place)
+        if self.literal is not None:
+            moved.literal = place(self.literal)
+        return moved
 
     def reshape(self, *shape: Any) -> FieldTensor:
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        moved = self.move(lambda i: i.reshape(sizes))
-        if self.literal is not None:
-            moved.literal = self.literal.reshape(sizes)
-        return moved
+        return self.move(lambda i: i.reshape(sizes))
 
     def __getitem__(self, key: Any) -> FieldTensor:
         return self.move(lambda i: np.asarray(i[key]))

@@ -7,10 +7,7 @@ that Add and Mul commute, so that the commutative law is no rule of its own.
 
 from __future__ import annotations
 
-import onnx_ir as ir
-
-from bricolage.graph.folding import known
-from bricolage.rewrite.facts import floating, integer, require, require_shape, scalar, text
+from bricolage.rewrite.facts import floating, integer, require, require_nonnegative, require_shape, scalar, text
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Either, Number, Op, Weight, op
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
@@ -200,34 +197,6 @@ class ReciprocalsOfProduct(_Algebra):
         return op.Mul(op.Mul(reciprocal, reciprocal), op.Reciprocal(match["b"]))
 
 
-_NONNEGATIVE = (
-    "Abs",
-    "Exp",
-    "Relu",
-    "Sigmoid",
-    "Softmax",
-    "Softplus",
-    "Sqrt",
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceSumSquare",
-)
-
-
-def _require_nonnegative(value: ir.Value) -> None:
-    """The value is known to be ≥ 0 wherever it is a number."""
-    array = known(value)
-    if array is not None:
-        require(bool((array.astype(float) >= 0).all()), f"'{value.name}' may be negative")
-        return
-    node = value.producer()
-    squared = node is not None and node.op_type == "Mul" and node.inputs[0] is node.inputs[1]
-    require(
-        node is not None and not node.domain and (node.op_type in _NONNEGATIVE or squared),
-        f"'{value.name}' may be negative",
-    )
-
-
 class ProductOfRoots(_Algebra):
     """(A ⊙ √B) ⊙ (√B ⊙ C) = A ⊙ B ⊙ C
 
@@ -259,7 +228,7 @@ class ProductOfRoots(_Algebra):
 
     def check(self, match: Match) -> None:
         super().check(match)
-        _require_nonnegative(match["b"])
+        require_nonnegative(match["b"])
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         return op.Mul(op.Mul(match["a"], match["b"]), match["c"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import onnx_ir as ir
 
@@ -17,7 +18,7 @@ from bricolage.rewrite.facts import (
 )
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, Weight, op
-from bricolage.rewrite.rule import Example, Operators, Result, Rule, Scan
+from bricolage.rewrite.rule import Example, Operators, Replacement, Result, Rule, Scan
 
 x = Any("x")
 _SMALL = 1024  # bytes of a constant that is compared by value
@@ -438,7 +439,7 @@ class CommonSubexpression(Scan):
         Example("float[2,3] x", "a = RandomNormalLike(x) b = RandomNormalLike(x) y = Add(a, b)"),
     )
 
-    def find(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, tuple[ir.Value, ...]]]:
+    def find(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
         first: dict[object, ir.Node] = {}
         for node in graph:
             key = _key(node)
@@ -446,7 +447,11 @@ class CommonSubexpression(Scan):
                 continue
             earlier = first.setdefault(key, node)
             if earlier is not node:
-                yield node, tuple(earlier.outputs)
+                yield node, partial(_instead, node, earlier)
+
+
+def _instead(node: ir.Node, earlier: ir.Node, _: Operators) -> dict[ir.Value, ir.Value]:
+    return dict(zip(node.outputs, earlier.outputs, strict=True))
 
 
 def _key(node: ir.Node) -> object | None:

@@ -3,12 +3,11 @@ depends on the machine: these rules explore, a search decides."""
 
 from __future__ import annotations
 
-import onnx_ir as ir
-
-from bricolage.rewrite.facts import integer, listed, rank, require, sizes, text
+from bricolage.rewrite.facts import integer, rank, require, sizes
+from bricolage.rewrite.linear import Window, geometry, window
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, Weight, op
-from bricolage.rewrite.rule import Example, Operators, Result, Rule
+from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
 
 x = Any("x")
 
@@ -55,15 +54,6 @@ class MergeProducts(Rule):
         first, second = match["v"], match["w"]
         product = op.MatMul(match["x"], op.Concat(first, second, axis=1))
         return op.many("Split", 2, product, op.integers([sizes(first)[1], sizes(second)[1]]), axis=-1)
-
-
-def _alike(first: ir.Node, second: ir.Node) -> bool:
-    """Whether two convolutions have the same geometry."""
-    names = {*first.attributes, *second.attributes} - {"kernel_shape"}
-    values = [
-        [node.attributes[n].value if n in node.attributes else None for n in sorted(names)] for node in (first, second)
-    ]
-    return values[0] == values[1]
 
 
 class MergeConvolutions(Rule):
@@ -125,7 +115,7 @@ class MergeConvolutions(Rule):
     def check(self, match: Match) -> None:
         first, second = match.node("first"), match.node("second")
         require(sizes(match["v"])[1:] == sizes(match["w"])[1:], "the kernels have different sizes")
-        require(_alike(first, second), "strides, pads or dilations differ")
+        require(geometry(first) == geometry(second), "strides, pads or dilations differ")
         require(integer(first, "group", 1) == 1, "there is more than one group")
         require((match.get("a") is None) == (match.get("b") is None), "only one has a bias")
 
@@ -137,36 +127,99 @@ class MergeConvolutions(Rule):
 
 
 class EnlargeKernel(Rule):
-    """Conv(x, w, 1×1) = Conv(x, Pad(w), 3×3, pads + 1)
+    """Conv(x, w, b) = Conv(x, Pad(w), b, the pads of another convolution of x)
 
-    for a kernel of size 1 in every direction, with explicit pads (TASO's enlarge: merging convolutions of different sizes).
+    where another convolution of x has a larger kernel and larger pads, and the same strides, dilations and groups: filled up
+    with zeros, both can be merged (TASO's enlarge).
     """
 
     family = "merging"
     exploring = True
     examples = (
-        Example("float[1,3,5,5] x", "y = Conv(x, w)", {"w": (4, 3, 1, 1)}),
-        Example("float[1,4,6] x", "y = Conv<group=2, strides=[2], pads=[1,0]>(x, w, b)", {"w": (4, 2, 1), "b": (4,)}),
+        Example(
+            "float[1,3,5,5] x",
+            "a = Conv(x, w) b = Conv<pads=[1,1,1,1]>(x, v) y = Add(a, b)",
+            {"w": (4, 3, 1, 1), "v": (4, 3, 3, 3)},
+        ),
+        Example(
+            "float[1,4,9] x",
+            "a = Conv<group=2, strides=[2], dilations=[2], pads=[2,2]>(x, w, c)"
+            " b = Conv<group=2, strides=[2], dilations=[2], pads=[4,4]>(x, v) y = Add(a, b)",
+            {"w": (4, 2, 3), "v": (4, 2, 5), "c": (4,)},
+        ),
+        Example(
+            "float[N,3,5,6] x",
+            "a = Conv<pads=[1,0,1,0]>(x, w) b = Conv<pads=[1,0,1,1]>(x, v) y = Add(a, b)",
+            {"w": (4, 3, 3, 1), "v": (4, 3, 3, 2)},
+        ),
     )
     counterexamples = (
-        Example("float[1,3,5,5] x", "y = Conv(x, w)", {"w": (4, 3, 3, 1)}, why="size 1"),
-        Example("float[1,3,5] x", 'y = Conv<auto_pad="SAME_UPPER">(x, w)', {"w": (4, 3, 1)}, why="explicit"),
+        Example("float[1,3,5,5] x", "y = Conv(x, w)", {"w": (4, 3, 1, 1)}, why="no other convolution"),
+        Example(
+            "float[1,3,5] x",
+            "a = Conv(x, w) b = Conv(x, v) y = Concat<axis=2>(a, b)",
+            {"w": (4, 3, 1), "v": (4, 3, 3)},
+            why="no other convolution",
+        ),
+        Example(
+            "float[1,3,5] x",
+            "a = Conv(x, w) b = Conv<pads=[1,1], strides=[2]>(x, v) y = Concat<axis=2>(a, b)",
+            {"w": (4, 3, 1), "v": (4, 3, 3)},
+            why="no other convolution",
+        ),
+        Example(
+            "float[1,3,5] x",
+            'a = Conv<auto_pad="SAME_UPPER">(x, w) b = Conv<pads=[1,1]>(x, v) y = Add(a, b)',
+            {"w": (4, 3, 1), "v": (4, 3, 3)},
+            why="explicit",
+        ),
+        Example(
+            "float[1,3,5] x, float[4,3,1] w",
+            "a = Conv(x, w) b = Conv<pads=[1,1]>(x, v) y = Add(a, b)",
+            {"v": (4, 3, 3)},
+            why="not a constant",
+        ),
     )
 
     def patterns(self) -> list[Op]:
         return [op.Conv(x, Weight("w"), Any("b", optional=True), name="conv")]
 
     def check(self, match: Match) -> None:
-        require(set(sizes(match["w"])[2:]) == {1}, "the kernel is not of size 1")
-        require(text(match.node("conv"), "auto_pad", "NOTSET") in ("NOTSET", "VALID"), "the pads are not explicit")
+        self._added(match)
+
+    @staticmethod
+    def _added(match: Match) -> tuple[Window, list[int], list[int]]:
+        """The other convolution's window, and how many zeros go before and after the kernel in each direction."""
+        node = match.node("conv")
+        own, groups = window(node, match["w"]), integer(node, "group", 1)
+        for reader in match["x"].consumers():
+            if reader is node or reader.op_type != "Conv" or reader.domain or reader.inputs[0] is not match["x"]:
+                continue
+            weight = reader.inputs[1]
+            assert weight is not None
+            try:
+                other = window(reader, weight)
+            except Mismatch:
+                continue
+            if (other.strides, other.dilations, integer(reader, "group", 1)) != (own.strides, own.dilations, groups):
+                continue
+            before = [(q - p) / d for p, q, d in zip(own.before, other.before, own.dilations, strict=True)]
+            after = [(q - p) / d for p, q, d in zip(own.after, other.after, own.dilations, strict=True)]
+            grown = tuple(k + p + q for k, p, q in zip(own.kernel, before, after, strict=True))
+            added = [*before, *after]
+            if any(added) and min(added) >= 0 and all(n == int(n) for n in added) and grown == other.kernel:
+                return other, [int(n) for n in before], [int(n) for n in after]
+        raise Mismatch("there is no other convolution of x that it could be merged with")
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        node, weight = match.node("conv"), match["w"]
-        directions = rank(weight) - 2
-        around = [0, 0, *[1] * directions]
-        enlarged = op.Pad(weight, op.integers([*around, *around]))
-        dilations = listed(node, "dilations", [1] * directions)
-        own = listed(node, "pads", [0] * (2 * directions))
-        pads = [pad + dilation for pad, dilation in zip(own, [*dilations, *dilations], strict=True)]
-        kernel = [3] * directions
-        return op.copy(node, match["x"], enlarged, match.get("b"), pads=pads, kernel_shape=kernel, auto_pad=None)
+        other, before, after = self._added(match)
+        enlarged = op.Pad(match["w"], op.integers([0, 0, *before, 0, 0, *after]))
+        return op.copy(
+            match.node("conv"),
+            match["x"],
+            enlarged,
+            match.get("b"),
+            kernel_shape=other.kernel,
+            pads=[*other.before, *other.after],
+            auto_pad=None,
+        )

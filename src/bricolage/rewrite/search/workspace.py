@@ -11,7 +11,7 @@ from bricolage.rewrite.apply import Application, settle
 from bricolage.rewrite.builder import Builder, Names
 from bricolage.rewrite.matching import Matcher
 from bricolage.rewrite.proposal import Proposal, RuleIndex, Step, propose, propose_found
-from bricolage.rewrite.rule import Mismatch, Rule
+from bricolage.rewrite.rule import Mismatch, Rule, Scan
 from bricolage.rewrite.search.lazy import LazyBuilder
 
 Record = Callable[[Proposal], None]
@@ -56,9 +56,9 @@ class Workspace:
     def proposals(self) -> Iterator[Proposal]:
         """Every application that is possible, gain or not, in a fixed order; each must be accepted or discarded before the next."""
         for scan in self.index.scans:
-            for node, values in scan.find(self.model.graph):
+            for _, replacement in scan.find(self.model.graph):
                 try:
-                    yield propose_found(scan, node, values, self._builder())
+                    yield propose_found(scan, replacement, self._builder())
                 except Mismatch:
                     continue
         for node in list(self.model.graph):
@@ -81,11 +81,7 @@ class Workspace:
             raise Mismatch(f"{step.rule} finds none of {', '.join(step.roots)}")
         scan = self.index.scan(step.rule)
         if scan is not None:
-            replacing = [self._values.get(name or "") for _, name in step.bound]
-            values = [value for value in replacing if value is not None]
-            if all(found is not node for found, _ in scan.find(self.model.graph)) or len(values) != len(node.outputs):
-                raise Mismatch(f"{step.rule} does not apply at '{node.name}'")
-            return propose_found(scan, node, values, self._builder())
+            return self._found(scan, step)
         indexed = self.index.pattern(step.rule, step.pattern)
         reason = Mismatch(f"{step.rule} does not match at '{node.name}'")
         for match in self._matcher.matches(indexed.roots, node):
@@ -98,6 +94,17 @@ class Workspace:
                 except Mismatch as mismatch:
                     reason = mismatch
         raise reason
+
+    def _found(self, scan: Scan, step: Step) -> Proposal:
+        for _, replacement in scan.find(self.model.graph):
+            try:
+                proposal = propose_found(scan, replacement, self._builder())
+            except Mismatch:
+                continue
+            if proposal.step == step:
+                return proposal
+            proposal.discard()
+        raise Mismatch(f"{step.rule} does not apply at {', '.join(step.roots)}")
 
     def accept(self, proposal: Proposal) -> None:
         """Makes the application, and records it."""
@@ -173,9 +180,8 @@ def follow(pattern: Workspace, copy: Workspace, steps: Sequence[Step], names: di
         return names[name]
 
     for step in steps:
-        scan = pattern.index.scan(step.rule) is not None
         roots = tuple(there(name) or "" for name in step.roots)
-        bound = tuple(((there(name) or "") if scan else name, there(value)) for name, value in step.bound)
+        bound = tuple((name, there(value)) for name, value in step.bound)
         first = pattern.find(step)
         try:
             second = copy.find(Step(step.rule, step.pattern, roots, bound))

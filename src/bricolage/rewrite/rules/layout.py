@@ -1,0 +1,180 @@
+"""Layouts: which operators work on transposed data, decided for a whole part of a graph at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+import onnx_ir as ir
+
+from bricolage.rewrite.facts import rank, require
+from bricolage.rewrite.layout import Component, components, moved
+from bricolage.rewrite.motion import Form, Permutation, compose, inverse, unchanged
+from bricolage.rewrite.rule import Example, Operators, Replacement, Scan
+
+
+class _Rewriter:
+    """Writes the operators of a component in their new forms."""
+
+    def __init__(self, op: Operators, component: Component, forms: Mapping[ir.Node, Form]) -> None:
+        self._op, self._component, self._forms = op, component, forms
+        self._stored: dict[ir.Value, tuple[ir.Value, Permutation]] = {}
+        self._turned: dict[tuple[ir.Value, Permutation], ir.Value] = {}
+        for node in component.home:
+            if node in component.turns:  # those that may stay serve as conversions
+                source, perm = component.source(node.outputs[0])
+                if source.producer() not in forms:
+                    self._turned.setdefault((source, perm), node.outputs[0])
+
+    def rewrite(self) -> dict[ir.Value, ir.Value]:
+        """The values that others read, with what replaces them."""
+        for node in self._component.home:
+            if node in self._forms:
+                self._write(node, self._forms[node])
+        made = [node for node in self._component.home if node in self._forms or node in self._component.turns]
+        pairs: dict[ir.Value, ir.Value] = {}
+        for value in (value for node in made for value in node.outputs):
+            if self._read_outside(value):
+                new = self._get(value, tuple(range(rank(value))))
+                if new is not value:
+                    pairs[value] = new
+        return pairs
+
+    def _write(self, node: ir.Node, new: Form) -> None:
+        given = [
+            value if value is None or perm is None else self._get(value, perm)
+            for value, perm in zip(node.inputs, new.inputs, strict=True)
+        ]
+        results = new.build(self._op, given)
+        for value, result, perm in zip(node.outputs, results, new.outputs, strict=True):
+            self._stored[value] = (result, perm)
+
+    def _get(self, value: ir.Value, perm: Permutation) -> ir.Value:
+        """s with value = Transpose(s, perm)."""
+        source, total = self._component.source(value)
+        if source in self._stored:
+            source, stored = self._stored[source]
+            total = compose(stored, total)
+        if len(perm) > len(total):
+            added = len(perm) - len(total)
+            base = source if unchanged(total) else self._turn(source, total)
+            source = self._op.Unsqueeze(base, self._op.integers(range(added))) if total else base
+            if not total:
+                source = self._op.Reshape(base, self._op.integers([1] * added))
+            return self._turn(source, inverse(perm))
+        return self._turn(source, compose(total, inverse(perm)))
+
+    def _turn(self, value: ir.Value, perm: Permutation) -> ir.Value:
+        if unchanged(perm):
+            return value
+        key = (value, perm)
+        if key not in self._turned:
+            self._turned[key] = self._op.Transpose(value, perm=perm)
+        return self._turned[key]
+
+    def _read_outside(self, value: ir.Value) -> bool:
+        inside = self._component.turns
+        return value.is_graph_output() or any(
+            usage.node not in self._forms and usage.node not in inside for usage in value.uses()
+        )
+
+
+def _between(
+    kind: str, body: str, weights: Mapping[str, object] | None = None, inputs: str = "", out: str = ""
+) -> Example:
+    """An operator from t to u on channels-last data between transposes to and from channels-first data."""
+    given = ", ".join(filter(None, [kind, inputs]))
+    last = out or "y = Transpose<perm=[0,3,1,2]>(u)"
+    return Example(given, f"t = Transpose<perm=[0,2,3,1]>(x) {body} {last}", weights or {})
+
+
+_X = "float[2,3,4,5] x"
+_TWICE = "float[1,1,2,3] x"
+
+
+class MoveLayoutBorder(Scan):
+    """R(Transpose(x₁), …, Transpose(xₙ)) = Transpose(R'(x₁, …, xₙ)), with R' for other axes
+
+    for a part R of a graph, of any size and with any number of results, in which every operator commutes with transposes:
+    element-wise ones (constants and smaller operands are transposed instead), Concat, Split, Slice, Pad, Resize, Softmax,
+    reductions, Squeeze, Unsqueeze, Gather, Tile, Expand, products and normalisations along axes that stay. Of all such parts
+    the one that leaves the fewest bytes to transpose is taken, where that is a gain.
+    """
+
+    family = "layout"
+    since = 18
+    examples = (
+        _between(_X, "u = Relu(t)"),
+        _between(_X, "u = Add(t, c)", {"c": (3,)}),
+        _between(_X, "s = Mul(t, z) u = Sub(s, c)", {"c": (5, 1)}, "float[2,1,1,3] z"),
+        _between(
+            _X,
+            "u = Clip(t, l, h)",
+            {"l": 0.0, "h": 1.0},
+            out="v = Transpose<perm=[0,3,1,2]>(u) y = MaxPool<kernel_shape=[2,2]>(v)",
+        ),
+        _between(_X, "u = PRelu(t, c)", {"c": (1, 1, 3)}),
+        _between(_X, "g = Greater(t, c) u = Where(g, t, c)", {"c": (3,)}),
+        _between(_X, "u = Softmax<axis=-1>(t)"),
+        _between(_X, "s = Transpose<perm=[0,2,3,1]>(z) u = Concat<axis=-1>(s, t)", None, "float[2,6,4,5] z"),
+        _between(_X, "a, b = Split<axis=3>(t, n) u = Mul(a, b)", {"n": [1, 2]}),
+        _between(_X, "u = Slice(t, a, b, c)", {"a": [1], "b": [3], "c": [1]}),
+        _between(_X, "u = Slice(t, a, b)", {"a": [0, 1], "b": [2, 3]}),
+        _between(_X, "u = Pad(t, p)", {"p": [0, 1, 1, 0, 0, 2, 0, 0]}),
+        _between(_X, "u = Pad(t, p, , a)", {"p": [1, 0, 0, 2], "a": [1, 2]}),
+        _between(_X, "m = ReduceMean(t, a) s = Sigmoid(m) u = Mul(t, s)", {"a": [1, 2]}),
+        _between(_X, "m = ReduceMax<keepdims=0>(t, a) s = Unsqueeze(m, a) u = Sub(t, s)", {"a": [1]}),
+        _between(
+            _TWICE,
+            'u = Resize<mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor">(t, , s)',
+            {"s": [1.0, 2.0, 2.0, 1.0]},
+        ),
+        _between("float[2,3,1,5] x", "s = Squeeze(t, a) r = Relu(s) u = Unsqueeze(r, a)", {"a": [1]}),
+        _between(_X, "u = Gather<axis=2>(t, i)", {"i": [3, 0]}),
+        _between(_X, "u = Tile(t, r)", {"r": [1, 2, 1, 1]}),
+        _between("float[2,3,1,5] x", "u = Expand(t, r)", {"r": [2, 4, 5, 3]}),
+        Example(
+            "float[2,3,4,5] x",
+            "t = Transpose<perm=[0,2,1,3]>(x) u = MatMul(t, w) y = Transpose<perm=[0,2,1,3]>(u)",
+            {"w": (5, 6)},
+        ),
+        Example(
+            "float[2,3,4,5] x",
+            "t = Transpose<perm=[0,2,1,3]>(x) u = LayerNormalization(t, s, b) y = Transpose<perm=[0,2,1,3]>(u)",
+            {"s": (5,), "b": (5,)},
+        ),
+        Example(
+            "float[2,3,4,5] x, float[2,3,4,5] z",
+            "t = Transpose<perm=[0,2,3,1]>(x) s = Transpose<perm=[0,2,3,1]>(z) u = Add(t, s) r = Relu(u)"
+            " p = Transpose<perm=[0,3,1,2]>(r) q = Conv(p, w) v = Transpose<perm=[0,2,3,1]>(q) a = Add(v, r)"
+            " y = Transpose<perm=[0,3,1,2]>(a)",
+            {"w": (3, 3, 1, 1)},
+        ),
+        Example(
+            "float[N,3,4,5] x",
+            "t = Transpose<perm=[0,2,3,1]>(x) u = Mul(t, c) r = Tanh(u) y = Transpose<perm=[0,3,1,2]>(r)",
+            {"c": (3,)},
+        ),
+    )
+    counterexamples = (
+        Example("float[2,3,4,5] x", "t = Transpose<perm=[0,2,3,1]>(x) y = Relu(t)", why="no transpose less"),
+        _between(_X, "r = Reshape(t, s) u = Relu(r)", {"s": [2, 5, 4, 3]}),
+        _between(_X, "u = MatMul(t, w)", {"w": (3, 3)}),
+        _between(_X, "u = Pad(t, p)", None, "int64[8] p"),
+        Example(
+            "float[2,3,4,5] x",
+            "t = Transpose<perm=[0,2,3,1]>(x) u = Relu(t) y = Transpose<perm=[0,3,1,2]>(u)",
+            outputs="y, t, u",
+            why="no transpose less",
+        ),
+    )
+
+    def find(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
+        for first, component in components(graph):
+            yield first, partial(self._rewrite, component)
+
+    @staticmethod
+    def _rewrite(component: Component, op: Operators) -> Mapping[ir.Value, ir.Value]:
+        forms = moved(component)
+        require(bool(forms), "no transpose less would do")
+        return _Rewriter(op, component, forms).rewrite()
