@@ -24,8 +24,8 @@ class Saturated:
     """The cheapest graph of a part.
 
     `chosen` are the classes that it needs with the node of each, what is read before what reads it; `outputs` the classes of the
-    part's outputs. `by_values` says that a rule applied after a look at the numbers of a weight, so that all holds for these weights
-    alone.
+    part's outputs. `by_values` says that a rule applied after a look at the numbers of a weight, so that all holds for these
+    weights alone.
     """
 
     encoder: Encoder = field(repr=False)
