@@ -120,7 +120,7 @@ class Identities:
         if text is None:
             tensor = value.const_value
             text = f"const {_type(value)}"
-            if tensor is not None and tensor.nbytes <= _BY_VALUE_BYTES and (tensor.size == 1 or not _floating(tensor)):
+            if tensor is not None and by_value(tensor):
                 text += f" {hashlib.sha256(tensor.tobytes()).hexdigest()[:16]}"
             self._constants[value] = text
         return text
@@ -134,8 +134,9 @@ def label(operator: Operator) -> str:
     return f"{operator.domain}:{operator.op_type}:{operator.version}[{attributes}]"
 
 
-def _floating(tensor: ir.TensorProtocol) -> bool:
-    return tensor.dtype.is_floating_point()
+def by_value(tensor: ir.TensorProtocol) -> bool:
+    """Whether a constant counts by its value: scalars, and small ones that hold no floats."""
+    return tensor.nbytes <= _BY_VALUE_BYTES and (tensor.size == 1 or not tensor.dtype.is_floating_point())
 
 
 def _own(operator: Operator) -> int:

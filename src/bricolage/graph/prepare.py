@@ -108,12 +108,23 @@ def simplify(model: ir.Model) -> Graph:
         if not fold(model):
             break
         infer(model)
+    names = [value.name for value in model.graph.outputs]
     IdentityEliminationPass()(model)
     OutputFixPass()(model)
+    _keep_names(model, names)
     RemoveUnusedNodesPass()(model)
     DeduplicateInitializersPass(size_limit=1024)(model)
     infer(model)
     return Graph(model)
+
+
+def _keep_names(model: ir.Model, names: Sequence[str | None]) -> None:
+    """Gives the outputs their names back, which passes lose where one output is another one's Identity."""
+    changed = [(value, name) for value, name in zip(model.graph.outputs, names, strict=True) if value.name != name]
+    for number, (value, _) in enumerate(changed):
+        value.name = f"{value.name}.renamed.{number}"
+    for value, name in changed:
+        value.name = name
 
 
 def infer(model: ir.Model) -> None:

@@ -12,7 +12,8 @@ from bricolage.graph.folding import constant_value, evaluate, is_known, known
 from bricolage.graph.graph import describe
 from bricolage.rewrite.rule import Mismatch
 
-_DATA_BYTES = 1024  # constants up to this size are shown to shape inference: shapes, axes, pads
+_DATA_BYTES = 1024  # integers up to this size are shown to shape inference: shapes, axes, pads
+_SCALES_BYTES = 64  # and floats: the scales of a Resize
 
 
 class Names:
@@ -160,7 +161,7 @@ class Builder:
         data = {
             value.name: onnx.numpy_helper.from_array(value.const_value.numpy(), value.name)
             for value in given
-            if is_known(value) and value.const_value is not None and value.const_value.nbytes <= _DATA_BYTES
+            if is_known(value) and value.const_value is not None and _shown(value.const_value)
         }
         opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in self._opsets.items()]
         try:
@@ -175,6 +176,10 @@ class Builder:
                 value.type = ir.TensorType(ir.DataType(proto.tensor_type.elem_type))
                 if proto.tensor_type.HasField("shape"):
                     value.shape = ir.Shape([_dimension(d) for d in proto.tensor_type.shape.dim])
+
+
+def _shown(tensor: ir.TensorProtocol) -> bool:
+    return tensor.nbytes <= (_SCALES_BYTES if tensor.dtype.is_floating_point() else _DATA_BYTES)
 
 
 def _overflows(given: Sequence[ir.Value | None], results: Sequence[np.ndarray]) -> bool:

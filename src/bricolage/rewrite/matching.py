@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -85,7 +85,7 @@ class Matcher:
 
     def _candidates(self, root: Op, match: Match) -> list[ir.Value]:
         """Values that `root` could compute: from a bound variable through its readers."""
-        chain = _chain(root, match)
+        chain = way_up(root, {name for name, value in match.values.items() if value is not None})
         if chain is None:
             raise ValueError(f"the root {root} shares no variable with the roots before it")
         name, operators = chain
@@ -107,7 +107,7 @@ class Matcher:
             for choice in pattern.choices:
                 yield from self._value(choice, value, match)
         elif isinstance(pattern, Number):
-            if value is not None and _is_number(value, pattern.value):
+            if value is not None and is_number(value, pattern.value):
                 yield match
             else:
                 self._miss(match, f"{_text(value)} is not the constant {pattern.value:g}")
@@ -163,19 +163,20 @@ class Matcher:
             self._misses.append((match.depth + len(match.values), reason))
 
 
-def _chain(root: Op, match: Match) -> tuple[str, list[Op]] | None:
+def way_up(root: Op, bound: Set[str]) -> tuple[str, list[Op]] | None:
     """A bound variable under `root`, and the operators on the way from it up to `root`."""
     for pattern in root.inputs or ():
-        if isinstance(pattern, Any | Weight) and match.values.get(pattern.name) is not None:
+        if isinstance(pattern, Any | Weight) and pattern.name in bound:
             return pattern.name, [root]
         if isinstance(pattern, Op):
-            below = _chain(pattern, match)
+            below = way_up(pattern, bound)
             if below is not None:
                 return below[0], [*below[1], root]
     return None
 
 
-def _is_number(value: ir.Value, wanted: float) -> bool:
+def is_number(value: ir.Value, wanted: float) -> bool:
+    """Whether a value is a constant of one element that a `Number` stands for."""
     if value.const_value is None or value.const_value.size != 1:
         return False
     array = known(value)

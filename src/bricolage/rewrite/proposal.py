@@ -64,6 +64,11 @@ class RuleIndex:
         """The patterns that an operator of a type may be the first root of, in the order of the rules."""
         return self._by_type.get(op_type, ())
 
+    @property
+    def patterns(self) -> list[Indexed]:
+        """All of them, in the order of the rules."""
+        return list(self._patterns.values())
+
     def pattern(self, rule: str, number: int) -> Indexed:
         """A pattern by the name of its rule."""
         return self._patterns[rule, number]
@@ -84,6 +89,8 @@ class Proposal:
     builder: Builder
     roots: list[ir.Node]
     gone: list[ir.Node]
+    built: int
+    """How many operators the rule made; those after them are Identities that keep names."""
 
     @property
     def new(self) -> list[ir.Node]:
@@ -153,6 +160,7 @@ def propose_found(rule: Scan, replacement: Replacement, builder: Builder) -> Pro
 def _proposal(
     rule: Rule, step: Step, pairs: list[tuple[ir.Value, ir.Value]], builder: Builder, roots: list[ir.Node]
 ) -> Proposal:
+    built = len(builder.nodes)
     try:
         home = edit.graph_of(roots[0])
         pairs = edit.own_outputs(pairs, builder, home)
@@ -166,7 +174,7 @@ def _proposal(
     except Mismatch:
         builder.discard()
         raise
-    return Proposal(rule, step, pairs, builder, roots, edit.lost(pairs))
+    return Proposal(rule, step, pairs, builder, roots, edit.lost(pairs), built)
 
 
 def _producer(value: ir.Value) -> ir.Node:

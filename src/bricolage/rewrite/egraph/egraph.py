@@ -77,6 +77,11 @@ class EGraph(Generic[Data]):
     def class_count(self) -> int:
         return len(self._classes)
 
+    @property
+    def age_next(self) -> int:
+        """The age that the next new node will have."""
+        return self._added
+
     def find(self, number: int) -> int:
         """The class that stands for class `number` since they were merged."""
         leader = self._leader

@@ -8,7 +8,7 @@ banned for some rounds, each time longer (egg's back-off scheduler).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeAlias, TypeVar
 
@@ -25,19 +25,26 @@ Stop: TypeAlias = Literal["saturated", "rounds", "nodes", "seconds", "applicatio
 class Rule(Generic[Data]):
     """Patterns that share variables, and the term that each is equal to.
 
-    `right` may be a function instead: it adds what it likes and returns one class for each pattern, or None to decline.
+    `left` may be a function instead, which finds the matches itself; `joins` says whether it joins several patterns. `right` may
+    be a function: it adds what it likes and returns one class for each root of the match, or None to decline.
     Only matches that `condition` accepts are applied. Raises BadRule when the sides do not fit together.
     """
 
     name: str
-    left: tuple[Apply, ...]
+    left: tuple[Apply, ...] | Callable[[EGraph[Data]], Iterable[Match]]
     right: tuple[Term, ...] | Callable[[EGraph[Data], Match], Sequence[int] | None]
     condition: Callable[[EGraph[Data], Match], bool] | None = None
+    joins: bool = False
+
+    @property
+    def several(self) -> bool:
+        """Whether a match joins several patterns."""
+        return len(self.left) > 1 if isinstance(self.left, tuple) else self.joins
 
     def __post_init__(self) -> None:
         if not self.left:
             raise BadRule(name=self.name, reason="it has no pattern")
-        if isinstance(self.right, tuple):
+        if isinstance(self.right, tuple) and isinstance(self.left, tuple):
             if len(self.left) != len(self.right):
                 raise BadRule(name=self.name, reason=f"{len(self.left)} patterns, {len(self.right)} terms")
             known = set[str]().union(*(names(term) for term in self.left))
@@ -184,11 +191,11 @@ class _Runner(Generic[Data]):
         index = Index(self.egraph)
         found: list[tuple[Rule[Data], Match]] = []
         for rule, standing in zip(self.rules, self.standing, strict=True):
-            if standing.banned_until > number or (len(rule.left) > 1 and number >= self.limits.multi_rounds):
+            if standing.banned_until > number or (rule.several and number >= self.limits.multi_rounds):
                 continue
             most = self.limits.matches << standing.times_banned
             matches: list[tuple[Rule[Data], Match]] = []
-            for match in index.matches(rule.left):
+            for match in index.matches(rule.left) if isinstance(rule.left, tuple) else rule.left(self.egraph):
                 if time.monotonic() - self.started >= self.limits.seconds:
                     return found
                 matches.append((rule, match))

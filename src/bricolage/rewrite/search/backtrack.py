@@ -33,13 +33,15 @@ class Counts:
     """What a search did.
 
     `seen` graphs were met, each once; `duplicates` were met again; `pruned` were too dear or too large; `taken` were looked at
-    for successors.
+    for successors. Of saturation: nodes and classes of the e-graphs.
     """
 
     seen: int = 0
     duplicates: int = 0
     pruned: int = 0
     taken: int = 0
+    nodes: int = 0
+    classes: int = 0
 
     def add(self, other: Counts) -> None:
         self.seen += other.seen

@@ -15,14 +15,13 @@ import onnx_ir as ir
 
 from bricolage.graph.folding import is_known
 from bricolage.graph.graph import Operator, captured
-from bricolage.graph.identity import label
+from bricolage.graph.identity import by_value, label
 from bricolage.rewrite.proposal import Proposal
 
 CONSTANT = "bricolage.constant"
 """Under which a value's meta data keep the number of a constant that is an expression."""
 _LABEL = "bricolage.label"
 _MASK = (1 << 64) - 1
-_BY_VALUE = 1024
 
 
 def number(text: str | bytes) -> int:
@@ -32,11 +31,11 @@ def number(text: str | bytes) -> int:
 
 
 def constant_key(value: ir.Value) -> int:
-    """Equal for constants that are equal: small ones by value, large ones by name or by the expression they are."""
+    """Equal for constants that are equal: those that count by value by it, others by name or by the expression they are."""
     found = value.meta.get(CONSTANT)
     if not isinstance(found, int):
         tensor = value.const_value
-        if tensor is not None and tensor.nbytes <= _BY_VALUE and tensor.dtype != ir.DataType.STRING:
+        if tensor is not None and tensor.dtype != ir.DataType.STRING and by_value(tensor):
             found = hash((number(f"{tensor.dtype}{tensor.shape}"), number(tensor.tobytes())))
         else:
             found = number(f"constant {value.name}")

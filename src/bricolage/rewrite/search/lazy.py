@@ -4,78 +4,119 @@ it throws away."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.folding import constant_value, evaluate, is_known
+from bricolage.graph.folding import constant_value, evaluate
 from bricolage.graph.graph import describe
+from bricolage.graph.identity import by_value
 from bricolage.rewrite.builder import Builder, Names, detach
 from bricolage.rewrite.search.fingerprint import CONSTANT, constant_key, node_key
 
-_SMALL = 1024  # bytes; shapes, axes and scalars, which conditions look at, are computed at once
 _LARGE = 64 << 20  # bytes; more is not folded
+_EXPRESSION = "bricolage.expression"
+
+
+@dataclass(eq=False)
+class Expression:
+    """One output of an operator on constants. The operator lies in no graph and reads copies of its constants."""
+
+    node: ir.Node
+    output: int
+    opsets: Mapping[str, int]
+    _value: ir.TensorProtocol | None = None
+
+    def __call__(self) -> ir.TensorProtocol:
+        """Its value. Whoever watches its constants (see `Watch`) hears of it every time."""
+        if self._value is None:
+            results = evaluate(self.node, self.opsets)
+            if results is None:
+                raise ValueError(f"{self.node.op_type} of constants cannot be computed")
+            self._value = constant_value("", np.asarray(results[self.output])).const_value
+            assert self._value is not None
+        else:
+            for value in self.node.inputs:
+                if value is not None and isinstance(value.const_value, ir.LazyTensor):
+                    value.const_value.numpy()
+        return self._value
+
+
+class Watch:
+    """Remembers whether somebody looked at the numbers of a weight."""
+
+    def __init__(self) -> None:
+        self.looked = False
+
+    def over(self, value: ir.Value) -> None:
+        """Watches a constant, unless it counts by value in the identity of the graph anyway."""
+        tensor = value.const_value
+        if tensor is None or tensor.dtype == ir.DataType.STRING or by_value(tensor):
+            return
+        value.meta[CONSTANT] = constant_key(value)
+
+        def look() -> ir.TensorProtocol:
+            self.looked = True
+            return tensor
+
+        shape = ir.Shape(tensor.shape.numpy())
+        value.const_value = ir.LazyTensor(look, dtype=tensor.dtype, shape=shape, cache=False, name=tensor.name)
+
+
+def expression(value: ir.Value) -> Expression | None:
+    """How a constant is computed from others; None where it stands for itself."""
+    found = value.meta.get(_EXPRESSION)
+    return found if isinstance(found, Expression) else None
 
 
 class LazyBuilder(Builder):
-    """A builder whose large constants are expressions: equal ones are known to be equal, and computed only where needed. Whether
-    they overflow shows when the rewrite is repeated by a `Builder`."""
+    """A builder whose constants are expressions, so that equal ones are known to be equal, and none is computed before it is looked
+    at. Whether they overflow shows when the rewrite is repeated by a `Builder`. Only what is made from shapes, axes and scalars
+    is computed at once."""
 
     def __init__(self, opsets: Mapping[str, int], names: Names) -> None:
         super().__init__(opsets, names, fold=True)
 
     def _folded(self, node: ir.Node) -> tuple[ir.Value, ...] | None:
+        tensors = [value.const_value for value in node.inputs if value is not None]
         infos = [describe(value) for value in node.outputs]
-        if not all(info.static for info in infos) or all(info.bytes <= _SMALL for info in infos):
+        if not all(info.static for info in infos) or all(t is not None and by_value(t) for t in tensors):
             return super()._folded(node)
         if any(info.bytes > _LARGE for info in infos):
             return None
         key = node_key(node, [0 if value is None else constant_key(value) for value in node.inputs], self._opsets)
         copy, opsets = _detached(node), dict(self._opsets)
         detach(node)
-        values = []
-        for index, info in enumerate(infos):
-            assert info.dtype is not None
-            tensor = ir.LazyTensor(
-                _later(copy, opsets, index), dtype=info.dtype, shape=ir.Shape(info.sizes), cache=True
-            )
-            value = ir.Value(
-                name=self.names.fresh("constant"),
-                shape=ir.Shape(info.sizes),
-                type=ir.TensorType(info.dtype),
-                const_value=tensor,
-            )
-            value.meta[CONSTANT] = hash((key, index))
-            self.constants.append(value)
-            values.append(value)
+        values = [self._lazy(Expression(copy, index, opsets), hash((key, index))) for index in range(len(infos))]
+        self.constants += values
         return tuple(values)
+
+    def _lazy(self, computed: Expression, key: int) -> ir.Value:
+        info = describe(computed.node.outputs[computed.output])
+        assert info.dtype is not None
+        value = ir.Value(
+            name=self.names.fresh("constant"),
+            shape=ir.Shape(info.sizes),
+            type=ir.TensorType(info.dtype),
+            const_value=ir.LazyTensor(computed, dtype=info.dtype, shape=ir.Shape(info.sizes), cache=False),
+        )
+        value.meta[CONSTANT], value.meta[_EXPRESSION] = key, computed
+        return value
 
 
 def _detached(node: ir.Node) -> ir.Node:
     """The operator on copies of its constants, so that these do not count it as a reader."""
-    inputs = [
-        None if value is None else ir.Value(name=value.name, type=value.type, const_value=value.const_value)
-        for value in node.inputs
-    ]
-    copy = ir.Node(
+    inputs: list[ir.Value | None] = []
+    for value in node.inputs:
+        copy = None
+        if value is not None:
+            copy = ir.Value(name=value.name, type=value.type, shape=value.shape, const_value=value.const_value)
+            copy.meta.update(value.meta)
+        inputs.append(copy)
+    own = ir.Node(
         node.domain, node.op_type, inputs, list(node.attributes.values()), num_outputs=len(node.outputs), name=node.name
     )
-    for own, value in zip(copy.outputs, node.outputs, strict=True):
-        own.name = value.name
-    return copy
-
-
-class _later:
-    """Computes one output of an operator on constants when it is called."""
-
-    def __init__(self, node: ir.Node, opsets: Mapping[str, int], index: int) -> None:
-        self._node, self._opsets, self._index = node, opsets, index
-
-    def __call__(self) -> ir.TensorProtocol:
-        assert all(value is None or is_known(value) for value in self._node.inputs)
-        results = evaluate(self._node, self._opsets)
-        if results is None:
-            raise ValueError(f"{self._node.op_type} of constants cannot be computed")
-        tensor = constant_value("", np.asarray(results[self._index])).const_value
-        assert tensor is not None
-        return tensor
+    for output, value in zip(own.outputs, node.outputs, strict=True):
+        output.name, output.type, output.shape = value.name, value.type, value.shape
+    return own

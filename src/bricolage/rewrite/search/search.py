@@ -5,22 +5,30 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import simplify
 from bricolage.rewrite.apply import Application
-from bricolage.rewrite.proposal import Step
-from bricolage.rewrite.rule import Rule
+from bricolage.rewrite.proposal import RuleIndex, Step
+from bricolage.rewrite.rule import Mismatch, Rule
 from bricolage.rewrite.search.backtrack import Counts, Found, backtrack
 from bricolage.rewrite.search.combine import combinations
 from bricolage.rewrite.search.cost import OperatorCost, Pricing
 from bricolage.rewrite.search.fingerprint import Fingerprint
 from bricolage.rewrite.search.options import SearchOptions
 from bricolage.rewrite.search.parts import Part, Whole, parts
+from bricolage.rewrite.search.saturation.part import Saturated, saturate_part
+from bricolage.rewrite.search.saturation.splice import splice
 from bricolage.rewrite.search.workspace import Workspace
+
+_ROUNDING = 1e-9
+"""Of a sum of costs; less is no gain."""
+_LEAST_SECONDS = 0.1
+"""For an extraction, when time is up: what was saturated is not thrown away."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,8 @@ class Statistics:
     distinct: int
     stopped: dict[str, int]
     seconds: float
+    lower_bound: float | None = None
+    """After saturation: no graph that the e-graphs of the last pass hold costs less, in ms."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +91,8 @@ class _Searching:
         self._parts = self._distinct = 0
         self._stopped: dict[str, int] = {}
         self._candidates: dict[int, Candidate] = {}
+        self._index = RuleIndex(rules, model.graph.opset_imports.get("", 0))
+        self._bound: float | None = None
 
     def run(self) -> SearchResult:
         start = Workspace(self._model.clone(), self._rules, lazy=False)
@@ -102,7 +114,9 @@ class _Searching:
         return SearchResult(
             tuple(self._finished(candidate) for candidate in best[: self._options.keep]),
             before,
-            Statistics(self._counts, self._parts, self._distinct, self._stopped, time.monotonic() - self._started),
+            Statistics(
+                self._counts, self._parts, self._distinct, self._stopped, time.monotonic() - self._started, self._bound
+            ),
         )
 
     @property
@@ -114,10 +128,11 @@ class _Searching:
         cut = parts(Graph(current.model.clone()), largest=self._options.part, shifted=shifted)
         self._parts += sum(len(part.regions) for part in cut)
         self._distinct += len(cut)
+        if self._options.method == "saturate":
+            return self._saturate(current, cut)
         found: list[list[Found]] = []
         for number, part in enumerate(cut):
-            share = max(self._left, 0.0) / (len(cut) - number)
-            found.append(self._searched(part, share))
+            found.append(self._searched(part, self._left / (len(cut) - number)))
         costs = [[len(part.regions) * one.cost for one in own] for part, own in zip(cut, found, strict=True)]
         best, lowest = current, math.inf
         for choice in combinations(costs, keep):
@@ -129,6 +144,39 @@ class _Searching:
             if cost < lowest:
                 best, lowest = whole.workspace, cost
         return best, lowest
+
+    def _saturate(self, current: Workspace, cut: Sequence[Part]) -> tuple[Workspace, float]:
+        """Saturates each part; the graph with what was extracted, and its cost."""
+        whole, bound = current.copy(), self._pricing.total(current.model.graph)
+        waiting = list(cut)
+        while waiting:
+            part = waiting.pop(0)
+            done = self._saturated(part, self._left / (1 + len(waiting)))
+            if done.by_values:  # the others have other weights
+                alone = [Part((r,), (n,)) for r, n in zip(part.regions[1:], part.names[1:], strict=True)]
+                waiting = [*alone, *waiting]
+                self._distinct += len(alone)
+            copies = 1 if done.by_values else len(part.regions)
+            bound -= copies * (done.before - done.extraction.lower_bound)
+            if done.extraction.cost >= done.before * (1.0 - _ROUNDING):
+                continue
+            outputs = [value.name or "" for value in part.regions[0].outputs]
+            for number in range(copies):
+                with suppress(Mismatch):  # a copy whose constants overflow stays as it is
+                    splice(whole, done, part.correspondence(number), outputs)
+        self._bound = bound
+        whole.settle()
+        return whole, self._offer(whole)
+
+    def _saturated(self, part: Part, seconds: float) -> Saturated:
+        options = self._options
+        limits = replace(options.saturation, seconds=max(min(options.saturation.seconds, seconds), 0.0))
+        extraction = replace(options.extraction, seconds=max(min(options.extraction.seconds, seconds), _LEAST_SECONDS))
+        done = saturate_part(part.model(), self._index, self._pricing, limits, extraction)
+        self._counts.nodes += done.saturation.rounds[-1].nodes if done.saturation.rounds else 0
+        self._counts.classes += done.saturation.rounds[-1].classes if done.saturation.rounds else 0
+        self._stopped[done.saturation.stop] = self._stopped.get(done.saturation.stop, 0) + 1
+        return done
 
     def _searched(self, part: Part, seconds: float) -> list[Found]:
         options = self._options

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import onnx_ir as ir
 
 from bricolage.graph.graph import captured
+from bricolage.rewrite import edit
 from bricolage.rewrite.apply import Application, settle
 from bricolage.rewrite.builder import Builder, Names
+from bricolage.rewrite.edit import Pairs
 from bricolage.rewrite.matching import Matcher
 from bricolage.rewrite.proposal import Proposal, RuleIndex, Step, propose, propose_found
 from bricolage.rewrite.rule import Mismatch, Rule, Scan
 from bricolage.rewrite.search.lazy import LazyBuilder
-
-Record = Callable[[Proposal], None]
 
 
 class Workspace:
@@ -36,6 +37,7 @@ class Workspace:
         self.names = names or Names(model)
         self.index = index or RuleIndex(rules, model.graph.opset_imports.get("", 0))
         self.steps: list[Step] = []
+        self._replaced: dict[str, str] = {}
         self.applications: list[Application] = []
         self._matcher = Matcher(self.index.opset)
         self._values = {
@@ -51,6 +53,7 @@ class Workspace:
         """A workspace of its own in the same state."""
         other = Workspace(self.model.clone(), self.rules, lazy=self.lazy, names=self.names.copy(), index=self.index)
         other.steps, other.applications = list(self.steps), list(self.applications)
+        other._replaced = dict(self._replaced)
         return other
 
     def proposals(self) -> Iterator[Proposal]:
@@ -58,14 +61,14 @@ class Workspace:
         for scan in self.index.scans:
             for _, replacement in scan.find(self.model.graph):
                 try:
-                    yield propose_found(scan, replacement, self._builder())
+                    yield propose_found(scan, replacement, self.builder())
                 except Mismatch:
                     continue
         for node in list(self.model.graph):
             for indexed in self.index.at(node.op_type):
                 for match in list(self._matcher.matches(indexed.roots, node)):
                     try:
-                        yield propose(indexed, match, self._builder())
+                        yield propose(indexed, match, self.builder())
                     except Mismatch:
                         continue
 
@@ -90,7 +93,7 @@ class Workspace:
             )
             if same:
                 try:
-                    return propose(indexed, match, self._builder())
+                    return propose(indexed, match, self.builder())
                 except Mismatch as mismatch:
                     reason = mismatch
         raise reason
@@ -98,7 +101,7 @@ class Workspace:
     def _found(self, scan: Scan, step: Step) -> Proposal:
         for _, replacement in scan.find(self.model.graph):
             try:
-                proposal = propose_found(scan, replacement, self._builder())
+                proposal = propose_found(scan, replacement, self.builder())
             except Mismatch:
                 continue
             if proposal.step == step:
@@ -110,7 +113,7 @@ class Workspace:
         """Makes the application, and records it."""
         self._record(proposal)
         proposal.accept()
-        self._know(proposal)
+        self._know(proposal.pairs, proposal.builder, proposal.gone)
 
     def repeat(self, steps: Sequence[Step]) -> None:
         """Makes several applications.
@@ -130,18 +133,22 @@ class Workspace:
         before = len(self.steps)
         pending: list[Proposal] = []
 
+        def know() -> None:
+            for proposal in pending:
+                self._know(proposal.pairs, proposal.builder, proposal.gone)
+            pending.clear()
+
         def observe(proposal: Proposal) -> None:
-            if pending:
-                self._know(pending.pop())
+            know()
             self._record(proposal)
             pending.append(proposal)
 
-        settle(self.model, self.rules, self._builder, observe)
-        if pending:
-            self._know(pending.pop())
+        settle(self.model, self.rules, self.builder, observe)
+        know()
         return len(self.steps) - before
 
-    def _builder(self) -> Builder:
+    def builder(self) -> Builder:
+        """A builder with this model's names."""
         opsets = self.model.graph.opset_imports
         return LazyBuilder(opsets, self.names) if self.lazy else Builder(opsets, self.names, fold=True)
 
@@ -149,19 +156,48 @@ class Workspace:
         self.steps.append(proposal.step)
         self.applications.append(Application.of(len(self.applications) + 1, proposal))
 
-    def _know(self, proposal: Proposal) -> None:
-        """Learns the names of an accepted proposal, and forgets those that are gone."""
-        for node in proposal.gone:
+    def graft(self, pairs: Pairs, builder: Builder, applications: Sequence[Application]) -> None:
+        """Replaces values by others that `builder` made, wherever in the graph they lie. Steps made so cannot be repeated.
+
+        Raises:
+            Mismatch: types would change; nothing has.
+        """
+        try:
+            pairs = edit.own_outputs(pairs, builder, self.model.graph)
+            edit.check_types(pairs)
+        except Mismatch:
+            builder.discard()
+            raise
+        gone, before = edit.lost(pairs), pairs[0][0].producer()
+        assert before is not None
+        edit.replace(pairs, gone, builder, before)
+        self.model.graph.sort()
+        self._know(pairs, builder, gone)
+        self.applications += [replace(one, number=len(self.applications) + 1 + i) for i, one in enumerate(applications)]
+
+    def value(self, name: str) -> ir.Value | None:
+        """The value of a name, or what has replaced it."""
+        return self._values.get(self.resolve(name))
+
+    def resolve(self, name: str) -> str:
+        """The name that a value has now: another where it was replaced by one that has a name of its own."""
+        while name in self._replaced:
+            name = self._replaced[name]
+        return name
+
+    def _know(self, pairs: Pairs, builder: Builder, gone: Sequence[ir.Node]) -> None:
+        """Learns the names of what was made, and forgets those that are gone."""
+        for node in builder.nodes:
+            self._values.update((value.name, value) for value in node.outputs)
+        self._values.update((constant.name, constant) for constant in builder.constants)
+        for old, new in pairs:
+            if self._values.get(old.name) is old:  # it did not hand its name on
+                self._replaced[old.name or ""] = new.name or ""
+            self._values[new.name] = new
+        for node in gone:
             for value in node.outputs:
                 if self._values.get(value.name) is value:
                     del self._values[value.name]
-        for node in proposal.new:
-            self._values.update((value.name, value) for value in node.outputs)
-        for old, new in proposal.pairs:
-            if self._values.get(old.name) is not old:
-                self._values[old.name] = old
-            self._values[new.name] = new
-        self._values.update((constant.name, constant) for constant in proposal.builder.constants)
 
 
 def follow(pattern: Workspace, copy: Workspace, steps: Sequence[Step], names: dict[str, str]) -> None:
@@ -177,7 +213,7 @@ def follow(pattern: Workspace, copy: Workspace, steps: Sequence[Step], names: di
             return None
         if name not in names:
             raise Mismatch(f"'{name}' has no counterpart")
-        return names[name]
+        return copy.resolve(names[name])
 
     for step in steps:
         roots = tuple(there(name) or "" for name in step.roots)
@@ -188,16 +224,20 @@ def follow(pattern: Workspace, copy: Workspace, steps: Sequence[Step], names: di
         except Mismatch:
             first.discard()
             raise
-        pattern.accept(first)
-        copy.accept(second)
         own, other = _made(first), _made(second)
         if len(own) != len(other):
-            raise Mismatch(f"{step.rule} built something else on the copy")
+            first.discard()
+            second.discard()
+            raise Mismatch(f"{step.rule} builds something else on the copy")
+        pattern.accept(first)
+        copy.accept(second)
         names.update((a.name or "", b.name or "") for a, b in zip(own, other, strict=True))
 
 
 def _made(proposal: Proposal) -> list[ir.Value]:
-    return [*(value for node in proposal.new for value in node.outputs), *proposal.builder.constants]
+    """The values that the rule itself made; an output of the part may need an Identity that the whole does not."""
+    nodes = proposal.new[: proposal.built]
+    return [*(value for node in nodes for value in node.outputs), *proposal.builder.constants]
 
 
 def has_body(node: ir.Node) -> bool:

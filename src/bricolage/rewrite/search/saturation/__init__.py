@@ -1,0 +1,1 @@
+"""Equality saturation of ONNX graphs with the rules of the catalogue."""

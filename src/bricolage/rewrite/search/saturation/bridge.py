@@ -1,0 +1,270 @@
+"""The rules of the catalogue as rules of e-graphs.
+
+A match among classes is made concrete: a small graph of the matched operators, with what computes their inputs two steps down, in
+types and shapes. There the rule's own condition and right side run, as they do in a model, and what they build becomes nodes of
+the e-graph. Conditions see true facts, since all nodes of a class are equal; which of several nodes they see is not theirs to
+choose.
+
+Rules that move something towards what follows want to see it. For them the graph goes on along one reader after another, on
+several paths; in an e-graph the order of moves does not matter, so that any path will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import onnx_ir as ir
+
+from bricolage.graph.graph import TensorInfo
+from bricolage.rewrite import edit, matching
+from bricolage.rewrite.builder import Names
+from bricolage.rewrite.egraph import saturate
+from bricolage.rewrite.egraph.egraph import ENode
+from bricolage.rewrite.egraph.pattern import Match
+from bricolage.rewrite.proposal import Indexed
+from bricolage.rewrite.rule import Mismatch, Rule
+from bricolage.rewrite.search.lazy import LazyBuilder, Watch
+from bricolage.rewrite.search.saturation.ematching import Chosen, Classes, Found
+from bricolage.rewrite.search.saturation.terms import Data, Encoder, Operation, Output, Terms, fits
+
+_BELOW = 2
+"""Operators under an input that conditions may look at."""
+_PATHS = 8
+_ABOVE = 4
+"""Paths of readers that are tried, and their length."""
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A rule that changed the e-graph: what it matched, what it built, the class it made equal to others, the age of each node
+    that it added, and whether it looked at the numbers of a weight."""
+
+    rule: Rule
+    matched: tuple[str, ...]
+    built: tuple[str, ...]
+    number: int
+    ages: frozenset[int]
+    by_values: bool
+
+
+class Bridge:
+    """One e-graph with its rules, and the record of what they did."""
+
+    def __init__(self, encoder: Encoder, patterns: Iterable[Indexed], watch: Watch) -> None:
+        self._encoder, self._egraph, self._watch = encoder, encoder.egraph, watch
+        self._names = Names(ir.Model(ir.Graph([], [], nodes=[], opset_imports=encoder.opsets), ir_version=10))
+        self._classes: tuple[tuple[int, int], Classes] | None = None
+        self._tried: dict[Indexed, set[Found]] = {}
+        self.applied: list[Applied] = []
+        self.rules: list[saturate.Rule[Data]] = [
+            saturate.Rule(
+                f"{indexed.rule.name} {indexed.pattern}",
+                partial(self._matches, indexed),
+                partial(self._apply, indexed),
+                joins=len(indexed.roots) > 1,
+            )
+            for indexed in patterns
+        ]
+
+    def _matches(self, indexed: Indexed, egraph: Terms) -> Iterator[Match]:
+        state = (egraph.merges, egraph.node_count)
+        if self._classes is None or self._classes[0] != state:
+            self._classes = (state, Classes(self._encoder))
+        tried = self._tried.setdefault(indexed, set())
+        for found in self._classes[1].matches(indexed.roots):
+            # What a reader makes possible may come later; everything else stays as it was.
+            if found not in tried or indexed.rule.enabling:
+                tried.add(found)
+                yield Match(found.classes, {"found": found})
+
+    def _apply(self, indexed: Indexed, _egraph: Terms, match: Match) -> Sequence[int] | None:
+        found = match.bindings["found"]
+        assert isinstance(found, Found) and self._classes is not None
+        for path in self._paths(found, self._classes[1]) if indexed.rule.enabling else ((),):
+            small = _Small(self._encoder, self._classes[1], found, path)
+            builder = LazyBuilder(self._encoder.opsets, self._names)
+            try:
+                return self._equal(indexed.rule, found, small, builder)
+            except Mismatch:
+                continue
+            finally:
+                builder.discard()
+        return None
+
+    def _equal(self, rule: Rule, found: Found, small: _Small, builder: LazyBuilder) -> list[int]:
+        """The classes that are equal to the roots' outputs; those of further outputs are merged.
+
+        Raises:
+            Mismatch: the rule's conditions do not hold, or types would change.
+        """
+        self._watch.looked = False
+        match = small.match(found)
+        rule.check(match)
+        result = rule.rewrite(builder, match)
+        values = result if isinstance(result, tuple) else (result,)
+        old = match.roots
+        if len(old) == 1 and len(values) > 1:
+            producer = old[0].producer()
+            assert producer is not None
+            old = tuple(producer.outputs)
+        edit.check_types(list(zip(old, values, strict=True)))
+        egraph = self._egraph
+        before, merges = egraph.age_next, egraph.merges
+        classes = dict(small.classes)
+        self._encoder.nodes(builder.nodes, classes)
+        new = [classes[value] if value in classes else self._encoder.leaf(value) for value in values]
+        current = [classes.get(value) for value in old]
+        for here, there in zip(current, new, strict=True):
+            if here is not None and not fits(egraph.data(here), egraph.data(there)):
+                raise Mismatch("types or shapes of the two sides differ")
+        for here, there in zip(current, new, strict=True):
+            if here is not None:
+                egraph.merge(here, there)
+        if egraph.merges != merges:
+            self._record(rule, found, builder, frozenset(range(before, egraph.age_next)), new[0])
+        return [new[old.index(root)] for root in match.roots]
+
+    def _record(self, rule: Rule, found: Found, builder: LazyBuilder, ages: frozenset[int], number: int) -> None:
+        matched = tuple(chosen.operation.op_type for chosen in found.roots)
+        built = tuple(node.op_type for node in builder.nodes)
+        self.applied.append(Applied(rule, matched, built, number, ages, self._watch.looked))
+
+    def _paths(self, found: Found, classes: Classes) -> list[tuple[tuple[ENode, int], ...]]:
+        """Chains of readers of the first root, each a node with the class that it computes."""
+        paths: list[tuple[tuple[ENode, int], ...]] = []
+        waiting: list[tuple[tuple[ENode, int], ...]] = [
+            (reader,) for reader in classes.readers.get(found.classes[0], ())
+        ]
+        while waiting and len(paths) < _PATHS:
+            path = waiting.pop(0)
+            paths.append(path)
+            if len(path) < _ABOVE:
+                waiting += [(*path, reader) for reader in classes.readers.get(path[-1][1], ()) if reader not in path]
+        return paths
+
+
+class _Small:
+    """A few operators of an e-graph as a graph of `onnx_ir`."""
+
+    def __init__(self, encoder: Encoder, classes: Classes, found: Found, path: Sequence[tuple[ENode, int]]) -> None:
+        self._encoder, self._known = encoder, classes
+        self.classes: dict[ir.Value, int] = {}
+        self._values: dict[int, ir.Value] = {}
+        self._graph = ir.Graph([], [], nodes=[], opset_imports=encoder.opsets, name="match")
+        self._named: dict[str, ir.Node] = {}
+        for _, number in found.bound:
+            if number is not None:
+                self._class(number, _BELOW)
+        self.roots = tuple(self._chosen(root, number) for root, number in zip(found.roots, found.classes, strict=True))
+        last = self.roots[0]
+        for node, number in path:
+            if not isinstance(node.operator, Operation) or len(node.operator.outputs) != 1:
+                break
+            below = self.classes[last]
+            inputs = [last if child == below else self._class(child, 0) for child in node.children]
+            last = self._node(node, inputs)[0]
+            self._typed(last, number)
+
+    def match(self, found: Found) -> matching.Match:
+        """The match as rules know it."""
+        opset = self._encoder.opsets.get("", 0)
+        values = {name: None if number is None else self._values[number] for name, number in found.bound}
+        return matching.Match(opset, self._graph, values, self._named, self.roots)
+
+    def _class(self, number: int, depth: int) -> ir.Value:
+        """A value of a class, computed by its first node as far down as `depth` allows."""
+        if number in self._values:
+            return self._values[number]
+        constant = self._known.constant(number)
+        if constant is not None:
+            value = _copied(self._encoder.constants[constant], self._encoder.egraph.data(number))
+        else:
+            value = self._computed(number, depth) or self._typed(ir.Value(name=f"class{number}"), number)
+        self._values[number] = value
+        self.classes[value] = number
+        return value
+
+    def _computed(self, number: int, depth: int) -> ir.Value | None:
+        node, index = next(iter(self._known.nodes(number)), None), 0
+        if node is not None and isinstance(node.operator, Output):
+            index = node.operator.index
+            node = next(iter(self._known.nodes(node.children[0])), None)
+        if not depth or node is None or not isinstance(node.operator, Operation):
+            return None
+        self._values[number] = placeholder = self._typed(ir.Value(name=f"class{number}"), number)  # for cycles
+        self.classes[placeholder] = number
+        inputs = [self._class(child, depth - 1) for child in node.children]
+        return self._typed(self._node(node, inputs)[index], number)
+
+    def _chosen(self, chosen: Chosen, number: int) -> ir.Value:
+        """The output of a matched operator."""
+        inputs: list[ir.Value] = []
+        children = iter(chosen.node.children)
+        for given in chosen.inputs:
+            if given is None:
+                continue
+            child = next(children)
+            inputs.append(self._chosen(given, child) if isinstance(given, Chosen) else self._class(child, _BELOW))
+        outputs = self._node(chosen.node, inputs)
+        value = self._typed(outputs[chosen.output], number)
+        if len(outputs) > 1:
+            whole = self._whole(chosen, number)
+            for reader, home in self._known.readers.get(whole, ()):
+                if isinstance(reader.operator, Output):
+                    self._typed(outputs[reader.operator.index], home)
+        if chosen.name:
+            node = value.producer()
+            assert node is not None
+            self._named[chosen.name] = node
+        return value
+
+    def _whole(self, chosen: Chosen, number: int) -> int:
+        """The class of a matched operator of several outputs."""
+        projections = [n for n in self._known.nodes(number) if n.operator == Output(chosen.output)]
+        return next(n.children[0] for n in projections if chosen.node in self._known.nodes(n.children[0]))
+
+    def _node(self, node: ENode, inputs: Sequence[ir.Value]) -> Sequence[ir.Value]:
+        operation = node.operator
+        assert isinstance(operation, Operation)
+        built = instance(operation, inputs)
+        for index, value in enumerate(built.outputs):
+            value.name = f"{operation.op_type}{len(self.classes)}.{index}" if operation.outputs[index] else ""
+        self._graph.append(built)
+        return built.outputs
+
+    def _typed(self, value: ir.Value, number: int) -> ir.Value:
+        give_type(value, self._encoder.egraph.data(number))
+        self.classes[value] = number
+        return value
+
+
+def instance(operation: Operation, inputs: Sequence[ir.Value]) -> ir.Node:
+    """A new operator of a kind on the inputs that are present; names and types of its outputs are open."""
+    given = iter(inputs)
+    node = operation.node
+    return ir.Node(
+        node.domain,
+        node.op_type,
+        [next(given) if present else None for present in operation.inputs],
+        list(node.attributes.values()),
+        num_outputs=len(operation.outputs),
+        overload=node.overload,
+        name=node.name,
+    )
+
+
+def give_type(value: ir.Value, data: TensorInfo | None) -> None:
+    """Writes what a class knows to a value."""
+    if data is None:
+        return
+    value.type = None if data.dtype is None else ir.TensorType(data.dtype)
+    value.shape = None if data.shape is None else ir.Shape([None if d == "?" else d for d in data.shape])
+
+
+def _copied(constant: ir.Value, data: TensorInfo | None) -> ir.Value:
+    value = ir.Value(name=constant.name, const_value=constant.const_value)
+    give_type(value, data)
+    value.meta.update(constant.meta)
+    return value
