@@ -1,0 +1,181 @@
+"""What rewriting gains the whole product; `python -m benchmarks.rewriting_product`.
+
+    python -m benchmarks.rewriting_product --workload six,minilm-l6,rewriting --budget 30 --output out/product.json
+    python -m benchmarks.rewriting_product --workload mobilenet-v2 --exports unoptimised --backends native,openvino,onnxruntime
+    python -m benchmarks.rewriting_product --show out/product.json
+
+Each model is optimised twice, with and without rewriting, with the same backends and budget; then both plans and every single
+backend within reach race in the same rounds, each in a process of its own, all checked against float64 of the original.
+Where the decision with rewriting runs the original graph, rewriting has changed nothing: the ratio is 1, and nothing races.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.latency import backends_within_reach, select
+from benchmarks.rewriting import ALL, Export
+from benchmarks.workloads import export, workloads
+from bricolage.api.bench import CHALLENGER, bench
+from bricolage.api.executable import Executable
+from bricolage.api.optimize import optimize
+from bricolage.cost.hardware import this_machine
+from bricolage.errors import BricolageError
+from bricolage.options import Options
+from bricolage.plan.codec import decode
+from bricolage.plan.plan import Bucket
+from bricolage.rewrite.forms import ORIGINAL
+
+_RIVAL = "plain"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model: times in milliseconds; the ratio is above 1 where rewriting gains."""
+
+    workload: str
+    export: Export
+    without: str
+    without_ms: float
+    without_operators: int
+    with_: str
+    with_ms: float
+    with_operators: int
+    ratio: float
+    ratio_ci: tuple[float, float]
+    rules: Mapping[str, int] = field(default_factory=dict)
+
+
+def run(name: str, exported: Export, options: Options) -> Row:
+    """Optimises a model without and with rewriting, and races the two plans.
+
+    Raises:
+        BricolageError: it cannot be optimised, or a plan did not finish the race.
+    """
+    workload = workloads()[name]
+    source, inputs = export(workload, unoptimised=exported == "unoptimised"), workload.example_inputs(options.seed)
+    better = optimize(source, options, inputs=inputs)
+    other = better.plan.buckets[0]
+    if other.form == ORIGINAL:
+        return _row(name, exported, other, other.winner.median_ms, other, other.winner.median_ms, 1.0, (1.0, 1.0))
+    plain = optimize(source, dataclasses.replace(options, rewrite=False), inputs=inputs)
+    one = plain.plan.buckets[0]
+    near = tuple(dict.fromkeys([*backends_within_reach(one), *backends_within_reach(other)]))
+    raced = _race(better, plain, dataclasses.replace(options, backends=near), inputs)
+    ours = next(c for c in raced.contestants if c.name == CHALLENGER)
+    theirs = next(c for c in raced.contestants if c.name.startswith(f"{_RIVAL} "))
+    if ours.speedup is None or ours.speedup_ci is None or theirs.speedup is None or theirs.speedup_ci is None:
+        raise BricolageError(message=f"a plan did not finish the race: {ours.reason or theirs.reason}")
+    interval = (ours.speedup_ci[0] / theirs.speedup_ci[1], ours.speedup_ci[1] / theirs.speedup_ci[0])
+    return _row(name, exported, one, theirs.median_ms, other, ours.median_ms, ours.speedup / theirs.speedup, interval)
+
+
+def _race(better: Executable, plain: Executable, options: Options, inputs: Mapping[str, np.ndarray]) -> Bucket:
+    with tempfile.TemporaryDirectory() as folder:
+        ours, theirs = better.save(Path(folder) / "ours.bricolage"), plain.save(Path(folder) / f"{_RIVAL}.bricolage")
+        return bench(ours, options, inputs=inputs, rivals=[theirs]).buckets[0]
+
+
+def _row(
+    name: str,
+    exported: Export,
+    one: Bucket,
+    one_ms: float | None,
+    other: Bucket,
+    other_ms: float | None,
+    ratio: float,
+    interval: tuple[float, float],
+) -> Row:
+    none = float("nan")
+    return Row(
+        name,
+        exported,
+        _title(one),
+        one_ms if one_ms is not None else none,
+        one.operators,
+        _title(other),
+        other_ms if other_ms is not None else none,
+        other.operators,
+        ratio,
+        interval,
+        dict(other.rules),
+    )
+
+
+def _title(bucket: Bucket) -> str:
+    return bucket.chosen if len(bucket.regions) == 1 else "+".join(bucket.backends)
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as Markdown, with geometric means."""
+    lines = [
+        "| model | export | without rewriting | operators | ms | with rewriting | operators | ms | ratio [95 % CI] |",
+        "|---|---|---|---:|---:|---|---:|---:|---|",
+    ]
+    lines += [
+        f"| {r.workload} | {r.export} | {r.without} | {r.without_operators} | {r.without_ms:.3g} | {r.with_} "
+        f"| {r.with_operators} | {r.with_ms:.3g} | **{r.ratio:.3f}** [{r.ratio_ci[0]:.3f}, {r.ratio_ci[1]:.3f}] |"
+        for r in rows
+    ]
+    for kind in (*dict.fromkeys(r.export for r in rows), "all"):
+        own = [r.ratio for r in rows if kind in (r.export, "all")]
+        lines.append(
+            f"| geometric mean of {len(own)} | {kind} | | | | | | | **{statistics.geometric_mean(own):.3f}** |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """The command line; see the module's docstring."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.rewriting_product", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("--workload", default=",".join(ALL), help="names or families, separated by commas")
+    parser.add_argument("--exports", default="exported,unoptimised", help="exported, unoptimised or both")
+    parser.add_argument("--backends", default="", help="names, separated by commas; all by default")
+    parser.add_argument("--precision", default="highest")
+    parser.add_argument("--budget", type=float, help="seconds for each decision")
+    parser.add_argument("--output", type=Path, help="write all figures there as JSON, after each row")
+    parser.add_argument("--show", type=Path, metavar="FILE", help="print the table of such a file")
+    given = parser.parse_args()
+    if given.show:
+        print(table([decode(Row, row, str(given.show)) for row in json.loads(given.show.read_text())["rows"]]))
+        return 0
+    backends = tuple(given.backends.split(",")) if given.backends else None
+    options = Options(precision=given.precision, budget_s=given.budget, backends=backends)
+    rows: list[Row] = []
+    failures: list[str] = []
+    for name in select(given.workload.split(",")):
+        for exported in given.exports.split(","):
+            try:
+                rows.append(run(name, exported, options))
+                print(table(rows[-1:]).splitlines()[2], file=sys.stderr, flush=True)
+            except BricolageError as error:
+                failures.append(f"{name} {exported}: {error}")
+                print(failures[-1], file=sys.stderr, flush=True)
+            if given.output:
+                given.output.parent.mkdir(parents=True, exist_ok=True)
+                kept = {
+                    "hardware": str(this_machine()),
+                    "rows": [dataclasses.asdict(r) for r in rows],
+                    "failures": failures,
+                }
+                given.output.write_text(json.dumps(kept, indent=1))
+    if rows:
+        print(f"{this_machine()}\n\n{table(rows)}")
+    print(*failures, sep="\n")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
