@@ -221,7 +221,7 @@ class Bait(Region):
 
     def again(self) -> None:
         node = self.random.choice(self.nodes) if self.nodes else None
-        if node is None or len(node.output) != 1:
+        if node is None or len(node.output) != 1 or node.output[0] not in self.shapes:
             return
         copy = onnx.NodeProto()
         copy.CopyFrom(node)

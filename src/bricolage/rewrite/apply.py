@@ -43,6 +43,8 @@ class Refusal:
 
     operator: str
     reason: str
+    near: bool = False
+    """The whole pattern is there; a condition does not hold, or it is no gain."""
 
 
 def rewrite(model: ir.Model, rules: Sequence[Rule], *, limit: int | None = None) -> list[Application]:
@@ -223,7 +225,7 @@ class _Driver:
         for scan in self._scans:
             for graph in self._model.graphs():
                 tried = [(node, self._attempt_scan(scan, written, dry=True)) for node, written in scan.find(graph)]
-                found += [Refusal(_text(node), reason) for node, reason in tried if reason is not None]
+                found += [Refusal(_text(node), reason, True) for node, reason in tried if reason is not None]
         for node in self._model.graph.all_nodes():
             reasons: list[tuple[int, str]] = []
             for _, roots in self._index.get(node.op_type, ()):
@@ -231,7 +233,8 @@ class _Driver:
                 checked = [self._attempt(rule, match, dry=True) or "" for match in matcher.matches(roots, node)]
                 reasons += [(_ALL_MATCHED, reason) for reason in checked]
             if reasons and (_ALL_MATCHED, "") not in reasons:
-                found.append(Refusal(_text(node), max(reasons, key=lambda reason: reason[0])[1]))
+                depth, reason = max(reasons, key=lambda reason: reason[0])
+                found.append(Refusal(_text(node), reason, depth == _ALL_MATCHED))
         return found
 
 
