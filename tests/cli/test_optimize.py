@@ -52,6 +52,7 @@ def test_optimize_then_run_explain_report_and_bench(model: Path) -> None:
     with np.load("y.npz") as y:
         np.testing.assert_allclose(y["y"], np.maximum(x, 0) + x)
     assert run.invoke(app, ["explain", "out.bricolage", "--op", "relu"]).exit_code == 0
+    assert run.invoke(app, ["explain", "out.bricolage", "--rules"]).exit_code == 0
     assert run.invoke(app, ["report", "out.bricolage", "-o", "again.html"]).exit_code == 0
 
     shown = run.invoke(app, ["explain", "out.bricolage", "--kernels"])

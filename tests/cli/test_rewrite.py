@@ -34,13 +34,23 @@ def run(*words: object) -> tuple[int, str, str]:
 def test_a_table_and_a_file(source: Path, tmp_path: Path) -> None:
     code, out, err = run("rewrite", source, "-o", tmp_path / "better.onnx")
     assert code == 0 and f"wrote {tmp_path / 'better.onnx'}" in err
-    assert "compose-transposes" in out and "batch=2" in out and "equal to the original" in out
+    assert "move-layout-border" in out and "batch=2" in out and "equal to the original" in out
     assert [node.op_type for node in onnx.load(str(tmp_path / "better.onnx")).graph.node] == ["Relu"]
 
 
 def test_json(source: Path, tmp_path: Path) -> None:
     _, out, _ = run(
-        "rewrite", source, "-o", tmp_path / "better.onnx", "--json", "--max-rewrites", 1, "--skip", "identity"
+        "rewrite",
+        source,
+        "-o",
+        tmp_path / "better.onnx",
+        "--json",
+        "--max-rewrites",
+        1,
+        "--skip",
+        "identity",
+        "--skip",
+        "layout",
     )
     found = json.loads(out)
     assert found["before"]["operators"] == 4 and len(found["applications"]) == 1
@@ -77,6 +87,15 @@ def test_why_a_rule_does_not_apply(source: Path) -> None:
     code, out, _ = run("rules", "why", "compose-transposes", source)
     assert code == 0 and "'u' is not computed by Transpose" in out
     assert run("rules", "why", "nonsense", source)[0] == 2
+
+
+def test_rules_of_a_model_are_explained(source: Path) -> None:
+    code, out, _ = run("explain", source, "--rules")
+    assert code == 0 and "move-layout-border" in out and "remove-neutral" in out
+    _, out, _ = run("explain", source, "--rules", "--json")
+    found = {use["rule"]: use for use in json.loads(out)}
+    assert len(found["move-layout-border"]["applied"]) == 1
+    assert run("explain", "absent.onnx", "--rules")[0] == 2
 
 
 def test_rules_are_verified() -> None:

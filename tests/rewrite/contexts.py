@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -69,10 +70,67 @@ def in_branches(model: ir.Model, captured: bool = False) -> ir.Model:
     return wrapped
 
 
+def in_loop(model: ir.Model) -> ir.Model:
+    """The operators as the body of a Loop of two rounds, which captures the inputs and stacks the outputs."""
+    proto = ir.to_proto(model)
+    body = _branch(list(proto.graph.node), list(proto.graph.output), list(proto.graph.initializer), "body")
+    body.input.append(onnx.helper.make_tensor_value_info("body.round", onnx.TensorProto.INT64, []))
+    body.input.append(onnx.helper.make_tensor_value_info("body.go", onnx.TensorProto.BOOL, []))
+    body.node.append(onnx.helper.make_node("Identity", ["body.go"], ["body.going"], "body.identity"))
+    results = list(body.output)
+    del body.output[:]
+    body.output.append(onnx.helper.make_tensor_value_info("body.going", onnx.TensorProto.BOOL, []))
+    body.output.extend(results)
+    start = [onnx.numpy_helper.from_array(np.asarray(v), n) for n, v in (("rounds", np.int64(2)), ("go", np.True_))]
+    outputs = [value.name for value in proto.graph.output]
+    return _around(proto, onnx.helper.make_node("Loop", ["rounds", "go"], outputs, "loop", body=body), start)
+
+
+def in_scan(model: ir.Model) -> ir.Model:
+    """The operators as the body of a Scan, over the first axis of inputs that hold two of the model's, one after another."""
+    proto = ir.to_proto(model)
+    inputs = list(proto.graph.input)
+    body = _branch(list(proto.graph.node), list(proto.graph.output), list(proto.graph.initializer), "body", inputs)
+    outputs = [value.name for value in proto.graph.output]
+    names = [value.name for value in inputs]
+    scan = onnx.helper.make_node("Scan", names, outputs, "scan", body=body, num_scan_inputs=len(names))
+    for value in inputs:
+        own = value.type.tensor_type.shape
+        sizes = [d.dim_param or d.dim_value for d in own.dim]
+        del own.dim[:]
+        for size in (2, *sizes):
+            added = own.dim.add()
+            if isinstance(size, str):
+                added.dim_param = size
+            else:
+                added.dim_value = size
+    return _around(proto, scan, [])
+
+
+def _around(proto: onnx.ModelProto, node: onnx.NodeProto, weights: list[onnx.TensorProto]) -> ir.Model:
+    """A model of this one operator."""
+    del proto.graph.node[:]
+    del proto.graph.initializer[:]
+    del proto.graph.value_info[:]
+    proto.graph.node.append(node)
+    proto.graph.initializer.extend(weights)
+    for value in proto.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    wrapped = ir.from_proto(proto)
+    infer(wrapped)
+    return wrapped
+
+
 def _branch(
-    nodes: list[onnx.NodeProto], outputs: list[onnx.ValueInfoProto], weights: list[onnx.TensorProto], name: str
+    nodes: list[onnx.NodeProto],
+    outputs: list[onnx.ValueInfoProto],
+    weights: list[onnx.TensorProto],
+    name: str,
+    inputs: list[onnx.ValueInfoProto] | None = None,
 ) -> onnx.GraphProto:
+    """The operators under names of their own, as a graph with these inputs, or without."""
     made = {output for node in nodes for output in node.output if output} | {weight.name for weight in weights}
+    made |= {value.name for value in inputs or ()}
     copies, constants = [], []
     for weight in weights:
         constant = onnx.TensorProto()
@@ -86,10 +144,12 @@ def _branch(
         copy.input[:] = [f"{name}.{value}" if value in made else value for value in node.input]
         copy.output[:] = [f"{name}.{value}" if value else "" for value in node.output]
         copies.append(copy)
-    ends = []
-    for value in outputs:
-        end = onnx.ValueInfoProto()
-        end.CopyFrom(value)
-        end.name = f"{name}.{value.name}"
-        ends.append(end)
-    return onnx.helper.make_graph(copies, name, [], ends, initializer=constants)
+    starts, ends = ([_named(value, f"{name}.{value.name}") for value in values] for values in (inputs or (), outputs))
+    return onnx.helper.make_graph(copies, name, starts, ends, initializer=constants)
+
+
+def _named(value: onnx.ValueInfoProto, name: str) -> onnx.ValueInfoProto:
+    copy = onnx.ValueInfoProto()
+    copy.CopyFrom(value)
+    copy.name = name
+    return copy

@@ -9,8 +9,9 @@ import onnx
 import onnx_ir as ir
 from onnx import helper
 
-from bricolage.graph.prepare import infer
+from bricolage.graph.prepare import bind, infer, symbolic_dimensions
 from bricolage.rewrite.catalogue import rules
+from bricolage.rewrite.rule import Example
 from tests.backends.native.random_regions import FLOAT, Region
 
 _UNARY = (
@@ -45,22 +46,25 @@ class Bait(Region):
     def planted(self) -> None:
         """The operators of a rule's example, on tensors at hand where their shapes fit."""
         rule = self.random.choice(rules())
-        model = ir.to_proto(self.random.choice(rule.examples).model())
-        floats = all(value.type.tensor_type.elem_type == FLOAT for value in (*model.graph.input, *model.graph.output))
-        symbolic = any(d.dim_param for value in model.graph.input for d in value.type.tensor_type.shape.dim)
-        if not floats or symbolic or model.opset_import[0].version > self.opset:
+        model = ir.to_proto(_fixed(self.random.choice(rule.examples)))
+        if model.opset_import[0].version > self.opset:
             return
         names: dict[str, str] = {"": ""}
         for value in model.graph.input:
-            shape = tuple(d.dim_value for d in value.type.tensor_type.shape.dim)
-            fitting = [name for name, own in self.shapes.items() if own == shape]
-            names[value.name] = self.random.choice(fitting) if fitting else self.input(shape)
+            kind = value.type.tensor_type
+            shape = tuple(d.dim_value for d in kind.shape.dim)
+            if kind.elem_type == FLOAT:
+                fitting = [name for name, own in self.shapes.items() if own == shape]
+                names[value.name] = self.random.choice(fitting) if fitting else self.input(shape)
+            else:
+                names[value.name] = f"i{len(self.inputs)}"
+                self.inputs.append(helper.make_tensor_value_info(names[value.name], kind.elem_type, shape))
         for weight in model.graph.initializer:
             names[weight.name] = self.constant(onnx.numpy_helper.to_array(weight))
         inferred = {value.name: value.type.tensor_type for value in (*model.graph.value_info, *model.graph.output)}
         for node in model.graph.node:
             for name in node.output:
-                names[name] = f"p{len(self.nodes)}.{name}"
+                names[name] = f"p{len(self.nodes)}.{name}" if name else ""
                 kind = inferred.get(name)
                 if kind is not None and kind.elem_type == FLOAT:
                     self.shapes[names[name]] = tuple(d.dim_value for d in kind.shape.dim)
@@ -68,6 +72,10 @@ class Bait(Region):
             copy.CopyFrom(node)
             copy.input[:], copy.output[:] = [names[n] for n in node.input], [names[n] for n in node.output]
             self.nodes.append(copy)
+        for value in model.graph.output:
+            kind = value.type.tensor_type
+            if kind.elem_type != FLOAT:
+                self.add("Cast", [names[value.name]], tuple(d.dim_value for d in kind.shape.dim), to=FLOAT)
 
     def scalar(self, value: float) -> str:
         shape = self.random.choice([(), (), (1,)])
@@ -213,7 +221,7 @@ class Bait(Region):
 
     def again(self) -> None:
         node = self.random.choice(self.nodes) if self.nodes else None
-        if node is None or len(node.output) != 1:
+        if node is None or len(node.output) != 1 or node.output[0] not in self.shapes:
             return
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
@@ -274,6 +282,14 @@ class Bait(Region):
         p = self.add("Softmax", [s], scores, axis=-1)
         c = self._turn(self.add("MatMul", [p, v], (batch, heads, length, width)), [0, 2, 1, 3])
         self.add("Reshape", [c, self.ints(batch, length, heads * width)], (batch, length, heads * width))
+
+
+def _fixed(example: Example) -> ir.Model:
+    """The model of an example, with a size for each symbolic dimension."""
+    model = example.model()
+    bound = bind(model, dict.fromkeys(symbolic_dimensions(model), 3))
+    infer(bound)
+    return bound
 
 
 def random_model(seed: int) -> ir.Model:

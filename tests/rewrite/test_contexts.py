@@ -52,6 +52,16 @@ def test_branches_of_an_if_are_rewritten(rule: Rule, index: int) -> None:
     check_equal(before, after, attempts=2)
 
 
+@pytest.mark.parametrize("context", [contexts.in_loop, contexts.in_scan], ids=lambda c: c.__name__)
+@pytest.mark.parametrize("rule", rules(), ids=label)
+def test_bodies_of_loop_and_scan_are_rewritten(rule: Rule, context: Callable[[ir.Model], ir.Model]) -> None:
+    example = rule.examples[0]
+    before, after = context(example.model()), context(example.model())
+    applied = [apply_once(after, rule)] if rule.exploring else rewrite(after, [rule])
+    assert applied and applied[0] is not None
+    check_equal(before, after, attempts=1)
+
+
 @pytest.mark.parametrize("rule", rules(), ids=label)
 def test_weights_of_the_enclosing_graph(rule: Rule) -> None:
     before, after = (contexts.in_branches(rule.examples[0].model(), captured=True) for _ in range(2))

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from bricolage.rewrite.apply import rewrite
+from bricolage.rewrite.apply import apply_once, rewrite
 from bricolage.rewrite.catalogue import rules
 from tests.rewrite.checking import check_equal
 from tests.rewrite.random_models import random_model
@@ -14,25 +14,28 @@ from tests.rewrite.random_models import random_model
 FAST, SLOW, PART = 150, 5_000, 25
 
 
-def check(seed: int) -> int:
-    """Rewrites one model; the number of applications."""
+def check(seed: int) -> list[str]:
+    """Rewrites one model: a few exploring rules once each, and then a subset of the others, in some order, as long as they
+    apply. The rules that were applied."""
     chance = random.Random(seed)
     chosen = [rule for rule in rules() if not rule.exploring]
+    exploring = [rule for rule in rules() if rule.exploring]
     if chance.random() < 0.7:
         chance.shuffle(chosen)
     if chance.random() < 0.5:
         chosen = chosen[: chance.randint(1, len(chosen))]
     before, after = random_model(seed), random_model(seed)
+    explored = [apply_once(after, rule) for rule in chance.sample(exploring, chance.choice([0, 2, len(exploring)]))]
     applied = rewrite(after, chosen)
     check_equal(before, after, seed=seed, attempts=1, own_error=True)
     assert not rewrite(after, chosen), "a second run finds something to do"
     assert [a.number for a in applied] == list(range(1, len(applied) + 1))
-    return len(applied)
+    return [application.rule for application in (*explored, *applied) if application is not None]
 
 
 @pytest.mark.parametrize("start", range(0, FAST, PART))
 def test_random_models(start: int) -> None:
-    assert sum(check(seed) for seed in range(start, start + PART)) > PART
+    assert sum(len(check(seed)) for seed in range(start, start + PART)) > PART
 
 
 @pytest.mark.slow
@@ -40,6 +43,20 @@ def test_random_models(start: int) -> None:
 def test_many_random_models(start: int) -> None:
     for seed in range(start, start + PART):
         check(seed)
+
+
+@pytest.mark.slow
+def test_nearly_every_rule_takes_part() -> None:
+    """What random models hold is what rules look for: over many of them hardly one never applies."""
+    taking_part: set[str] = set()
+    for seed in range(SLOW):
+        model = random_model(seed)
+        taking_part.update(rule.name for rule in rules() if rule.exploring and apply_once(random_model(seed), rule))
+        taking_part.update(application.rule for application in rewrite(model, rules()))
+        if len(taking_part) == len(rules()):
+            break
+    missing = sorted({rule.name for rule in rules()} - taking_part)
+    assert len(missing) < 0.03 * len(rules()), missing
 
 
 def test_the_first_applications_are_the_same_in_every_run() -> None:

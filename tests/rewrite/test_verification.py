@@ -144,7 +144,11 @@ FALSE: dict[str, Planted] = {
     "grouping": Planted(
         (op.Conv(x, w), op.Conv(z, w)),
         lambda op, m: op.many(
-            "Split", 2, op.Conv(op.Concat(m["x"], m["z"], axis=2), m["w"]), op.integers([2, 2]), axis=2
+            "Split",
+            2,
+            op.Conv(op.Concat(m["z"], m["x"], axis=1), op.Concat(m["w"], m["w"], axis=0), group=2),
+            op.integers([1, 1]),
+            axis=1,
         ),
         Example("float[1,1,3] x, float[1,1,3] z, float[1,1,2] w", "a = Conv(x, w) b = Conv(z, w)", outputs="a, b"),
     ),
@@ -155,8 +159,8 @@ FALSE: dict[str, Planted] = {
     ),
     "convolution": Planted(
         op.Conv(x, Weight("w"), name="conv"),
-        lambda op, m: op.copy(m.node("conv"), m["x"], m["w"], dilations=None, pads=[0, -1]),
-        sample("float[1,1,4] x", "y = Conv<dilations=[2]>(x, w)", w=(1, 1, 2)),
+        lambda op, m: op.Conv(op.Slice(m["x"], *(op.integers([n]) for n in (1, 9, 2, 2))), m["w"]),
+        sample("float[1,1,4] x", "y = Conv<strides=[2]>(x, w)", w=(1, 1, 1)),
     ),
 }
 

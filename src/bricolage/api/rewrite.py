@@ -139,6 +139,36 @@ def why(source: Any, rule: str, *, example_inputs: Any = None) -> list[Refusal]:
 
 
 @dataclass(frozen=True)
+class RuleUse:
+    """What a rule does to a model: where it applies, and where it finds its whole pattern in the result and is refused."""
+
+    rule: str
+    family: str
+    applied: tuple[Application, ...]
+    refused: tuple[Refusal, ...]
+
+
+def uses(source: Any, *, example_inputs: Any = None) -> list[RuleUse]:
+    """The rules that apply to a model or nearly do, in the order in which they are tried; the model is not changed.
+
+    Raises:
+        UsageError: the model is not usable.
+    """
+    kept = [rule for rule in chosen() if not rule.exploring]
+    model = to_model(source, example_inputs=example_inputs)
+    simplify(model)
+    applications = apply.rewrite(model, kept)
+    simplify(model)
+    found = []
+    for rule in kept:
+        applied = tuple(a for a in applications if a.rule == rule.name)
+        refused = tuple(refusal for refusal in apply.refusals(model, rule) if refusal.near)
+        if applied or refused:
+            found.append(RuleUse(rule.name, rule.family, applied, refused))
+    return found
+
+
+@dataclass(frozen=True)
 class _Made:
     """A rewritten model, and how to make it again up to one of its applications (None where there is no order)."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +14,7 @@ import typer
 
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
+from bricolage.errors import MissingFile
 
 if TYPE_CHECKING:
     from bricolage.backends.interface import Anatomy
@@ -35,9 +37,18 @@ def explain(
     dump: Annotated[
         Path | None, typer.Option("--dump-kernels", metavar="DIR", help="Write the C of these kernels there.")
     ] = None,
+    rules: Annotated[
+        bool,
+        typer.Option(
+            "--rules", help="Instead, which rewrites apply to its graph or nearly do. Takes an ONNX model too."
+        ),
+    ] = False,
     as_json: a.Json = False,
 ) -> None:
     """Say why each region is where it is: the choice, the runner-up, the margin and how sure it is."""
+    if rules:
+        _explain_rules(artifact, as_json)
+        return
     from bricolage.api.anatomy import anatomy
     from bricolage.cli import output
     from bricolage.report import explain as because
@@ -74,6 +85,28 @@ def explain(
             output.note(_NOTHING_INSIDE)
     if as_json:
         output.show_json(found[0] if len(found) == 1 else {"buckets": found})
+
+
+def _explain_rules(source: Path, as_json: bool) -> None:
+    """Which rules apply to a model, or to the graph of an artifact's first bucket (they differ in sizes alone)."""
+    from bricolage.cli import output
+
+    if not source.exists():
+        raise MissingFile(path=source)
+    with output.stdout_kept():
+        from bricolage.api.rewrite import uses
+        from bricolage.report import rewriting
+
+        if zipfile.is_zipfile(source):
+            from bricolage.plan import artifact
+
+            plan, directory = artifact.load(source)
+            source = directory / plan.buckets[0].graph
+        found = uses(source)
+    if as_json:
+        output.show_json(rewriting.uses_json(found))
+    else:
+        output.show(rewriting.uses(found))
 
 
 def _inside(made: Anatomy) -> dict[str, Any]:

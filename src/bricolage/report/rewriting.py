@@ -13,7 +13,7 @@ from rich.text import Text
 from bricolage.report.tables import plain, plain_table
 
 if TYPE_CHECKING:
-    from bricolage.api.rewrite import Amount, Rewritten
+    from bricolage.api.rewrite import Amount, Rewritten, RuleUse
     from bricolage.rewrite.rule import Rule
     from bricolage.rewrite.search.search import SearchResult
     from bricolage.rewrite.verification import Verified
@@ -88,6 +88,38 @@ def rules(families: Mapping[str, Sequence[Rule]]) -> RenderableType:
             rows.append([plain(rule.name + (" (exploring)" if rule.exploring else "")), text])
         parts += [plain_table([("Rule", "left"), ("Equation and conditions", "fold")], rows, title=family), Text("")]
     return Group(*parts)
+
+
+def uses(found: Sequence[RuleUse]) -> RenderableType:
+    """Rules that apply to a model or nearly do, with the most frequent reason why not."""
+    if not found:
+        return plain("no rule applies, or nearly does")
+    rows: list[list[str | Text]] = []
+    for use in found:
+        reasons = Counter(refusal.reason for refusal in use.refused)
+        reason = f"{reasons.most_common(1)[0][0]} ({use.refused[0].operator})" if reasons else ""
+        rows.append([use.rule, use.family, str(len(use.applied)), str(len(use.refused)), plain(reason, "dim")])
+    heads = [
+        ("Rule", "left"),
+        ("Family", "left"),
+        ("Applies", "right"),
+        ("Nearly", "right"),
+        ("Why not, mostly", "fold"),
+    ]
+    return plain_table(heads, rows)
+
+
+def uses_json(found: Sequence[RuleUse]) -> list[dict[str, Any]]:
+    """The same, place by place."""
+    return [
+        {
+            "rule": use.rule,
+            "family": use.family,
+            "applied": [{"number": a.number, "removed": a.removed, "added": a.added} for a in use.applied],
+            "refused": [{"operator": refusal.operator, "reason": refusal.reason} for refusal in use.refused],
+        }
+        for use in found
+    ]
 
 
 def rules_markdown(families: Mapping[str, Sequence[Rule]]) -> str:

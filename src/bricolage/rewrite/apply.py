@@ -48,6 +48,8 @@ class Refusal:
 
     operator: str
     reason: str
+    near: bool = False
+    """The whole pattern is there; a condition does not hold, or it is no gain."""
 
 
 Build = Callable[[], Builder]
@@ -211,7 +213,7 @@ class _Driver:
         for scan in self._index.scans:
             for graph in self._model.graphs():
                 tried = [(node, self._attempt_scan(scan, written, dry=True)) for node, written in scan.find(graph)]
-                found += [Refusal(_text(node), reason) for node, reason in tried if reason is not None]
+                found += [Refusal(_text(node), reason, True) for node, reason in tried if reason is not None]
         for node in self._model.graph.all_nodes():
             reasons: list[tuple[int, str]] = []
             for indexed in self._index.at(node.op_type):
@@ -221,7 +223,8 @@ class _Driver:
                 ]
                 reasons += [(_ALL_MATCHED, reason) for reason in checked]
             if reasons and (_ALL_MATCHED, "") not in reasons:
-                found.append(Refusal(_text(node), max(reasons, key=lambda reason: reason[0])[1]))
+                depth, reason = max(reasons, key=lambda reason: reason[0])
+                found.append(Refusal(_text(node), reason, depth == _ALL_MATCHED))
         return found
 
 

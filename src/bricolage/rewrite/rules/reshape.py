@@ -20,6 +20,7 @@ from bricolage.rewrite.facts import (
     shape,
 )
 from bricolage.rewrite.matching import Match
+from bricolage.rewrite.motion import REDUCTIONS
 from bricolage.rewrite.pattern import Any, Either, Op, op
 from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
 
@@ -386,20 +387,6 @@ class ReshapeAroundProduct(Rule):
         return op.MatMul(match["x"], match["w"])
 
 
-_REDUCTIONS = (
-    "ReduceSum",
-    "ReduceMean",
-    "ReduceMax",
-    "ReduceMin",
-    "ReduceProd",
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceSumSquare",
-    "ReduceLogSumExp",
-    "ReduceLogSum",
-)
-
-
 class ViewIntoReduce(Rule):
     """Squeeze(Reduce(x, keepdims=1)) = Reduce(x, keepdims=0), Unsqueeze(Reduce(x, keepdims=0)) = Reduce(x, keepdims=1)
 
@@ -423,7 +410,7 @@ class ViewIntoReduce(Rule):
     )
 
     def patterns(self) -> list[Op]:
-        return [_root_view(op.one_of(*_REDUCTIONS)(x, Any("axes", optional=True), name="reduce"), "view")]
+        return [_root_view(op.one_of(*REDUCTIONS)(x, Any("axes", optional=True), name="reduce"), "view")]
 
     def check(self, match: Match) -> None:
         node, own = match.node("reduce"), shape(match["x"])

@@ -21,11 +21,11 @@ from bricolage.rewrite.facts import (
     shape,
 )
 from bricolage.rewrite.matching import Match
+from bricolage.rewrite.motion import REDUCTIONS, Permutation, inverse
 from bricolage.rewrite.pattern import Any, Op, op
 from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
 
 x, z = Any("x"), Any("z")
-Permutation = tuple[int, ...]
 
 
 def _perm(match: Match, name: str) -> Permutation:
@@ -33,10 +33,6 @@ def _perm(match: Match, name: str) -> Permutation:
     source = node.inputs[0]
     assert source is not None
     return permutation(node, source)
-
-
-def _inverse(perm: Permutation) -> Permutation:
-    return tuple(sorted(range(len(perm)), key=perm.__getitem__))
 
 
 def _swaps_last(perm: Permutation) -> bool:
@@ -240,7 +236,7 @@ class MoveTransposeBehindConstant(Rule):
         if not scalar(constant):
             own = shape(constant)
             sizes = [*([1] * (len(perm) - len(own))), *(int(size) for size in own)]
-            constant = op.Transpose(op.Reshape(constant, op.integers(sizes)), perm=_inverse(perm))
+            constant = op.Transpose(op.Reshape(constant, op.integers(sizes)), perm=inverse(perm))
         swapped = "second" in match.nodes
         node = match.node("second" if swapped else "first")
         operands = (constant, match["x"]) if swapped else (match["x"], constant)
@@ -343,18 +339,6 @@ class TransposeIntoMatrixProduct(Rule):
         return op.Gemm(match["x"], match["z"], transB=1)
 
 
-_REDUCTIONS = (
-    "ReduceSum",
-    "ReduceMean",
-    "ReduceMax",
-    "ReduceMin",
-    "ReduceProd",
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceSumSquare",
-)
-
-
 class ReduceBeforeTranspose(Rule):
     """Reduce(Transpose(x, p), axes) = Transpose(Reduce(x, p(axes)), rest of p)
 
@@ -376,7 +360,7 @@ class ReduceBeforeTranspose(Rule):
 
     def patterns(self) -> list[Op]:
         source = op.Transpose(x, name="transpose")
-        return [op.one_of(*_REDUCTIONS)(source, Any("axes", optional=True), name="reduce")]
+        return [op.one_of(*REDUCTIONS)(source, Any("axes", optional=True), name="reduce")]
 
     def check(self, match: Match) -> None:
         node = match.node("reduce")
