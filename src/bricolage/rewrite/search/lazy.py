@@ -106,12 +106,12 @@ class LazyBuilder(Builder):
 
 
 def _detached(node: ir.Node) -> ir.Node:
-    """The operator on copies of its constants, so that these do not count it as a reader."""
+    """The operator on copies of its constants, so that these do not count it as a reader, under names that are surely different."""
     inputs: list[ir.Value | None] = []
-    for value in node.inputs:
+    for index, value in enumerate(node.inputs):
         copy = None
         if value is not None:
-            copy = ir.Value(name=value.name, type=value.type, shape=value.shape, const_value=value.const_value)
+            copy = ir.Value(name=f"input{index}", type=value.type, shape=value.shape, const_value=value.const_value)
             copy.meta.update(value.meta)
         inputs.append(copy)
     own = ir.Node(

@@ -112,8 +112,9 @@ class Workspace:
     def accept(self, proposal: Proposal) -> None:
         """Makes the application, and records it."""
         self._record(proposal)
+        names = _names(proposal.pairs)
         proposal.accept()
-        self._know(proposal.pairs, proposal.builder, proposal.gone)
+        self._know(names, proposal.pairs, proposal.builder, proposal.gone)
 
     def repeat(self, steps: Sequence[Step]) -> None:
         """Makes several applications.
@@ -131,17 +132,17 @@ class Workspace:
             EndlessRewriting: rules undo each other.
         """
         before = len(self.steps)
-        pending: list[Proposal] = []
+        pending: list[tuple[list[str], Proposal]] = []
 
         def know() -> None:
-            for proposal in pending:
-                self._know(proposal.pairs, proposal.builder, proposal.gone)
+            for names, proposal in pending:
+                self._know(names, proposal.pairs, proposal.builder, proposal.gone)
             pending.clear()
 
         def observe(proposal: Proposal) -> None:
             know()
             self._record(proposal)
-            pending.append(proposal)
+            pending.append((_names(proposal.pairs), proposal))
 
         settle(self.model, self.rules, self.builder, observe)
         know()
@@ -170,9 +171,10 @@ class Workspace:
             raise
         gone, before = edit.lost(pairs), pairs[0][0].producer()
         assert before is not None
+        names = _names(pairs)
         edit.replace(pairs, gone, builder, before)
         self.model.graph.sort()
-        self._know(pairs, builder, gone)
+        self._know(names, pairs, builder, gone)
         self.applications += [replace(one, number=len(self.applications) + 1 + i) for i, one in enumerate(applications)]
 
     def value(self, name: str) -> ir.Value | None:
@@ -185,14 +187,14 @@ class Workspace:
             name = self._replaced[name]
         return name
 
-    def _know(self, pairs: Pairs, builder: Builder, gone: Sequence[ir.Node]) -> None:
-        """Learns the names of what was made, and forgets those that are gone."""
+    def _know(self, names: Sequence[str], pairs: Pairs, builder: Builder, gone: Sequence[ir.Node]) -> None:
+        """Learns the names of what was made, and forgets those that are gone; `names` are those that replaced values had."""
         for node in builder.nodes:
             self._values.update((value.name, value) for value in node.outputs)
         self._values.update((constant.name, constant) for constant in builder.constants)
-        for old, new in pairs:
-            if self._values.get(old.name) is old:  # it did not hand its name on
-                self._replaced[old.name or ""] = new.name or ""
+        for name, (_, new) in zip(names, pairs, strict=True):
+            if new.name != name:  # it did not hand its name on, or not last
+                self._replaced[name] = new.name or ""
             self._values[new.name] = new
         for node in gone:
             for value in node.outputs:
@@ -232,6 +234,10 @@ def follow(pattern: Workspace, copy: Workspace, steps: Sequence[Step], names: di
         pattern.accept(first)
         copy.accept(second)
         names.update((a.name or "", b.name or "") for a, b in zip(own, other, strict=True))
+
+
+def _names(pairs: Pairs) -> list[str]:
+    return [old.name or "" for old, _ in pairs]
 
 
 def _made(proposal: Proposal) -> list[ir.Value]:

@@ -25,6 +25,7 @@ from bricolage.rewrite.egraph.egraph import ENode
 from bricolage.rewrite.egraph.pattern import Match
 from bricolage.rewrite.proposal import Indexed
 from bricolage.rewrite.rule import Mismatch, Rule
+from bricolage.rewrite.search.fingerprint import constant_key
 from bricolage.rewrite.search.lazy import LazyBuilder, Watch
 from bricolage.rewrite.search.saturation.ematching import Chosen, Classes, Found
 from bricolage.rewrite.search.saturation.terms import Data, Encoder, Operation, Output, Terms, fits
@@ -264,7 +265,8 @@ def give_type(value: ir.Value, data: TensorInfo | None) -> None:
 
 
 def _copied(constant: ir.Value, data: TensorInfo | None) -> ir.Value:
-    value = ir.Value(name=constant.name, const_value=constant.const_value)
+    # A name of its own: those that builders give are used again after each match.
+    value = ir.Value(name=f"weight {constant_key(constant):x}", const_value=constant.const_value)
     give_type(value, data)
     value.meta.update(constant.meta)
     return value
