@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
-from bricolage.backends.native.indexing import Index
+from bricolage.backends.native.indexing import Index, flatten, variable
 
 Shape = tuple[int, ...]
 Place = tuple[Index, ...]
@@ -90,6 +91,15 @@ class View(Node):
     @property
     def sources(self) -> tuple[Node, ...]:
         return (self.source,)
+
+    @cached_property
+    def turned(self) -> bool:
+        """Whether neighbours along the last dimension are not neighbours in the source, both row-major."""
+        place = tuple(variable(f"d{axis}", extent) for axis, extent in enumerate(self.shape))
+        last = next((index for index in reversed(place) if index.terms), None)
+        if last is None:
+            return False
+        return flatten(self.mapping(place), self.source.shape).stride(*last.variables) not in (0, 1)
 
 
 @dataclass(frozen=True, eq=False)
