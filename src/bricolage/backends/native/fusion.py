@@ -43,7 +43,6 @@ from bricolage.backends.native.tensors import (
     View,
     reachable,
 )
-from bricolage.backends.native.traffic import expense
 
 ROOTS = (Conv, MatMul, Reduce, Softmax, Normalise)
 _LARGEST_DIAMOND = 16
@@ -68,14 +67,7 @@ def plan(
     inputs: Sequence[Node], outputs: Sequence[Node], narrow: Narrow = "nothing", strategy: Strategy = "searched"
 ) -> Plan:
     """The fused kernels that compute `outputs`."""
-    if strategy != "searched":
-        return _Planner(inputs, outputs, narrow, strategy).plan()
-    planner = _Planner(inputs, outputs, narrow, strategy)
-    found = planner.plan()
-    if planner.as_rules:
-        return found
-    usual = _Planner(inputs, outputs, narrow, "rules").plan()
-    return found if expense(found).nanoseconds <= expense(usual).nanoseconds else usual
+    return _Planner(inputs, outputs, narrow, strategy).plan()
 
 
 class _Planner:
@@ -89,9 +81,7 @@ class _Planner:
         self.number = {node: i for i, node in enumerate(self.nodes)}
         self.memory = Memory(self.result, self.nodes, self.users, narrow)
         self.strategy = strategy
-        self.blocks: Mapping[Node, int] | None = strategy.of if isinstance(strategy, Blocks) else None
-        self.as_rules = strategy == "rules"
-        """Whether what is stored is what the rules say."""
+        self.blocks = strategy.of if isinstance(strategy, Blocks) else None
 
     def plan(self) -> Plan:
         absorbed, ends = self._epilogues()
@@ -249,7 +239,7 @@ class _Planner:
         if self.blocks is not None:
             return self._at_borders(given | absorbed)
         usual = {node for node in free if self._worth_storing(node)}
-        if self.as_rules:
+        if self.strategy == "rules":
             return usual
         kernels: dict[Node, frozenset[Node]] = {}
         for node in self.nodes:
@@ -272,9 +262,7 @@ class _Planner:
             lambda node: STORED_BYTES[node.dtype if node in ends_of_region else self.memory.dtype(node)],
             lambda node: node in ends_of_region and self.memory.channels_last(node),
         )
-        found = search(space, usual, self.users).stored
-        self.as_rules = found == usual
-        return set(found)
+        return set(search(space, usual, self.users).stored)
 
     def _at_borders(self, decided: Set[Node]) -> set[Node]:
         """What is read in another block, views too, and what rules would not compute twice."""
@@ -335,6 +323,7 @@ class _Planner:
         latest = max(leaves.values(), default=-1)
         for leaf, position in leaves.items():
             alike = leaf.shape == node.shape and buffers[leaf].order == kernel.target.order
+            alike &= not self._apart(leaf, node)
             if position == latest > elsewhere and alike and stored_by.get(leaf) == latest:
                 return latest
         return None

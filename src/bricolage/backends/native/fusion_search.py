@@ -152,7 +152,7 @@ def _better_inside(node: Node, space: Space, users: Mapping[Node, Sequence[Node]
     only, *others = users[node]
     if others or space.size(node) < widest[node]:
         return False
-    if isinstance(only, (Softmax, Normalise, Reduce)):
+    if isinstance(only, (Softmax, Reduce)) or (isinstance(only, Normalise) and only.in_rows):
         return True
     alike = isinstance(only, Pointwise) and only.shape == node.shape
     return alike and all(source is node or isinstance(source, Constant) for source in only.sources)
@@ -246,6 +246,7 @@ class _Group:
                 space.outer(node),
                 getattr(node, "function", None),
                 isinstance(node, View) and (node.turned, node.inverse is None),
+                isinstance(node, Normalise) and node.in_rows,
                 tuple(local[source] for source in node.sources if source in local),
                 tuple(sorted(local[root] for root in self.kernels[node])) if node in ends else None,
             )

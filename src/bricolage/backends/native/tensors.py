@@ -29,6 +29,10 @@ STORED_BYTES = {"float32": 4, "int64": 8, "int32": 4, "bool": 1, "bfloat16": 2}
 """Bytes of an element in a buffer."""
 
 
+LONGEST_ROW = 16384
+"""Elements of a row that a thread may keep on its stack."""
+
+
 @dataclass(frozen=True, eq=False)
 class Node:
     """A tensor. Nodes are equal only to themselves."""
@@ -159,10 +163,17 @@ class Softmax(Node):
 
 @dataclass(frozen=True, eq=False)
 class Normalise(Node):
-    """(x - mean) / sqrt(variance + epsilon) over the last dimension."""
+    """(x - mean) / sqrt(mean of squares of that + epsilon) over all dimensions from `axis` on; without mean if not `centred`."""
 
     source: Node
     epsilon: float
+    axis: int
+    centred: bool = True
+
+    @property
+    def in_rows(self) -> bool:
+        """Whether it goes over rows that a thread can keep."""
+        return self.axis == len(self.shape) - 1 and self.shape[-1] <= LONGEST_ROW
 
     @property
     def sources(self) -> tuple[Node, ...]:

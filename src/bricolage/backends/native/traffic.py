@@ -68,6 +68,8 @@ _MOST_ELEMENTS = 64
 """Elements that a loop's body may compute or read ..."""
 _SPILLED = 400.0
 """... before each further one takes registers, text and compile time that are counted like this."""
+_PASSES = 3
+"""How often a normalisation reads what it cannot keep."""
 _SHARED_ROWS = 2
 """How often the right side of a single product is packed: each of the threads does it, of which there are two at least."""
 
@@ -142,7 +144,8 @@ def traffic(
             case Conv() | MatMul() if node in inside:
                 todo += _operands(node, stored, undecided, found)
             case Reduce() | Softmax() | Normalise() if node in inside:
-                todo.append((node.source, node.source.elements, node, False))
+                passes = _PASSES if isinstance(node, Normalise) and not node.in_rows else 1
+                todo.append((node.source, passes * node.source.elements, node, False))
             case _:
                 raise AssertionError(f"{type(node).__name__} has a kernel of its own")
     found.body = len(seen)
