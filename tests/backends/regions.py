@@ -25,10 +25,15 @@ def region(
     outputs: str = "float[4] y",
     opset: int = 18,
     domains: str = "",
+    known: str = "",
     **constants: np.ndarray,
 ) -> RegionModel:
-    """A region from the body of an ONNX text; constants over a kilobyte go to the shared weights file."""
-    text = f'<ir_version: 10, opset_import: ["" : {opset}{domains}]> test ({inputs}) => ({outputs}) {{ {body} }}'
+    """A region from the body of an ONNX text; constants over a kilobyte go to the shared weights file. `known` are types of tensors
+    inside, where ONNX does not infer them."""
+    inside = f"<{known}>" if known else ""
+    text = (
+        f'<ir_version: 10, opset_import: ["" : {opset}{domains}]> test ({inputs}) => ({outputs}) {inside} {{ {body} }}'
+    )
     model = parse(text, **constants)
     share_weights([model], folder)
     path = folder / "region.onnx"

@@ -10,19 +10,25 @@ A kernel also stores what element-wise functions make of its result where both a
 ReLU for the convolution that follows): no pass of its own reads the result again.
 
 An assembly (a concatenation, say) is no kernel: its parts are stored where they belong in its buffer.
+
+Whether an element-wise result is stored, or computed where it is read, is a choice wherever both can be run. It is made by rules
+of thumb, or by a search that begins with what they say (`fusion_search`), or by a partition that is given from outside.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from bricolage.backends.native.functions import EXPENSIVE
+from bricolage.backends.native.fusion_search import Space, search
 from bricolage.backends.native.indexing import row_major
 from bricolage.backends.native.memory import Memory, arena
 from bricolage.backends.native.plan import Buffer, Kernel, Narrow, Plan
 from bricolage.backends.native.tensors import (
+    STORED_BYTES,
     Assembly,
     Constant,
     Conv,
@@ -46,13 +52,26 @@ _CHEAP_ELEMENTS = 2048
 """Tensors up to this size are computed again rather than stored, if nothing in them is expensive."""
 
 
-def plan(inputs: Sequence[Node], outputs: Sequence[Node], narrow: Narrow = "nothing") -> Plan:
+@dataclass(frozen=True)
+class Blocks:
+    """A partition of tensors: kernels do not reach across its borders. What it does not name lies in no block."""
+
+    of: Mapping[Node, int]
+
+
+Strategy = Literal["rules", "searched"] | Blocks
+"""How it is decided what is stored: by rules of thumb, by search, or by where blocks end."""
+
+
+def plan(
+    inputs: Sequence[Node], outputs: Sequence[Node], narrow: Narrow = "nothing", strategy: Strategy = "searched"
+) -> Plan:
     """The fused kernels that compute `outputs`."""
-    return _Planner(inputs, outputs, narrow).plan()
+    return _Planner(inputs, outputs, narrow, strategy).plan()
 
 
 class _Planner:
-    def __init__(self, inputs: Sequence[Node], outputs: Sequence[Node], narrow: Narrow) -> None:
+    def __init__(self, inputs: Sequence[Node], outputs: Sequence[Node], narrow: Narrow, strategy: Strategy) -> None:
         self.result = Plan(inputs, outputs)
         self.nodes = reachable(outputs)
         self.users: dict[Node, list[Node]] = defaultdict(list)
@@ -61,11 +80,14 @@ class _Planner:
                 self.users[source].append(node)
         self.number = {node: i for i, node in enumerate(self.nodes)}
         self.memory = Memory(self.result, self.nodes, self.users, narrow)
+        self.strategy = strategy
+        self.blocks = strategy.of if isinstance(strategy, Blocks) else None
 
     def plan(self) -> Plan:
         absorbed, ends = self._epilogues()
-        stored = self._stored(absorbed, ends)
+        stored, free = self._given(absorbed, ends)
         attentions = self._attentions(stored, ends)
+        stored |= self._choose(stored, absorbed, free, ends, attentions)
         self.memory.place(stored)
         for node in self.nodes:
             if node in stored and not isinstance(node, Assembly):
@@ -98,7 +120,7 @@ class _Planner:
         while end not in self.result.outputs:
             users = self.users[end]
             only = users[0] if len(users) == 1 else None
-            if only in taken:
+            if only in taken or (only is not None and self._apart(end, only)):
                 break
             if isinstance(only, View) and only.inverse is not None and only.guard is None and self._leads_on(only):
                 inside.add(end)
@@ -133,6 +155,8 @@ class _Planner:
                 and ends.get(softmax, (softmax, ()))[0] is softmax
                 and stored.issuperset(inside)
                 and all(len(self.users[node]) == 1 and node not in self.result.outputs for node in inside)
+                and not self._apart(first, softmax)
+                and not self._apart(softmax, second)
             ):
                 found[second] = first, softmax
                 stored.difference_update(inside)
@@ -156,6 +180,8 @@ class _Planner:
             following = min(open_users, key=lambda n: self.number[n])
             if not isinstance(following, Pointwise) or following.shape != start.shape or following in taken:
                 return None
+            if self._apart(start, following):
+                return None
             inside[following] = None
             if any(n in self.result.outputs for n in inside if n is not following):
                 return None
@@ -163,8 +189,12 @@ class _Planner:
                 return following, {n for n in inside if n is not following}
         return None
 
-    def _stored(self, absorbed: set[Node], ends: dict[Node, tuple[Node, tuple[View, ...]]]) -> set[Node]:
+    def _given(
+        self, absorbed: Set[Node], ends: Mapping[Node, tuple[Node, tuple[View, ...]]]
+    ) -> tuple[set[Node], list[Node]]:
+        """What every plan stores, and what it may store or not."""
         stored: set[Node] = set()
+        free: list[Node] = []
         for node in reversed(self.nodes):
             if isinstance(node, (Input, Constant)):
                 continue
@@ -175,12 +205,75 @@ class _Planner:
             elif node in self.result.outputs:
                 stored.add(node)
             elif isinstance(node, (Pointwise, Gather)):
-                users = self.users[node]
-                wanted = any(isinstance(u, (Conv, MatMul, Assembly)) for u in users) or self._behind_view(node)
-                again = len(users) > 1 and not self._cheap(node)
-                if wanted or again:
+                if self._must_lie(node):
                     stored.add(node)
-        return stored
+                else:
+                    free.append(node)
+        return stored, free
+
+    def _must_lie(self, node: Node) -> bool:
+        """Whether something reads the node that only reads memory: an assembly, or a window that moves over images."""
+        for user in self.users[node]:
+            if isinstance(user, Assembly) or (isinstance(user, Conv) and not _pointwise_products(user)):
+                return True
+            if isinstance(user, View) and self._read_by_window(user):
+                return True
+        return False
+
+    def _read_by_window(self, view: View) -> bool:
+        return any(
+            (isinstance(user, Conv) and not _pointwise_products(user))
+            or (isinstance(user, View) and self._read_by_window(user))
+            for user in self.users[view]
+        )
+
+    def _choose(
+        self,
+        given: Set[Node],
+        absorbed: Set[Node],
+        free: Sequence[Node],
+        ends: Mapping[Node, tuple[Node, tuple[View, ...]]],
+        attentions: Mapping[Node, tuple[MatMul, Softmax]],
+    ) -> set[Node]:
+        """What is stored besides what is given."""
+        if self.blocks is not None:
+            return self._at_borders(given | absorbed)
+        usual = {node for node in free if self._worth_storing(node)}
+        if self.strategy == "rules":
+            return usual
+        kernels: dict[Node, frozenset[Node]] = {}
+        for node in self.nodes:
+            if node in ends:
+                root, _ = ends[node]
+                kernels[node] = frozenset((root, *attentions.get(root, ())))
+            elif isinstance(node, Assembly):
+                kernels.update(
+                    (part, frozenset()) for part in node.parts if isinstance(part, View) and part not in ends
+                )
+            elif node in given:
+                kernels[node] = frozenset()
+        kernels = {node: inside for node, inside in kernels.items() if node in given or isinstance(node, View)}
+        ends_of_region = {*self.result.inputs, *self.result.outputs}
+        space = Space(
+            given,
+            frozenset(free),
+            kernels,
+            self.number,
+            lambda node: STORED_BYTES[node.dtype if node in ends_of_region else self.memory.dtype(node)],
+            lambda node: node in ends_of_region and self.memory.channels_last(node),
+        )
+        return set(search(space, usual, self.users).stored)
+
+    def _at_borders(self, decided: Set[Node]) -> set[Node]:
+        """What is read in another block, views too, and what rules would not compute twice."""
+        found: set[Node] = set()
+        for node in self.nodes:
+            if node in decided or isinstance(node, (Input, Constant, Assembly, *ROOTS)):
+                continue
+            again = isinstance(node, (Pointwise, Gather)) and len(self.users[node]) > 1 and not self._cheap(node)
+            if again or any(self._apart(node, user) for user in self.users[node]):
+                found.add(node)
+        return found
 
     def _store_beside(self) -> None:
         """Joins element-wise kernels to those whose results they read, where all else that they need is there by then."""
@@ -230,6 +323,7 @@ class _Planner:
         latest = max(leaves.values(), default=-1)
         for leaf, position in leaves.items():
             alike = leaf.shape == node.shape and buffers[leaf].order == kernel.target.order
+            alike &= not self._apart(leaf, node)
             if position == latest > elsewhere and alike and stored_by.get(leaf) == latest:
                 return latest
         return None
@@ -237,6 +331,12 @@ class _Planner:
     def _completed(self, node: Node, stored_by: Mapping[Node, int], last_in: Mapping[tuple[str, int], int]) -> int:
         """Position of the kernel that completes a stored tensor; -1 for inputs."""
         return stored_by.get(node, last_in.get(self.result.buffers[node].home, -1))
+
+    def _worth_storing(self, node: Node) -> bool:
+        """The rule of thumb."""
+        users = self.users[node]
+        wanted = any(isinstance(u, (Conv, MatMul, Assembly)) for u in users) or self._behind_view(node)
+        return wanted or (len(users) > 1 and not self._cheap(node))
 
     def _behind_view(self, node: Node) -> bool:
         """Whether a contraction or a window reads the node through views: it would compute each element many times."""
@@ -266,6 +366,10 @@ class _Planner:
             todo.extend(current.sources)
         return True
 
+    def _apart(self, one: Node, other: Node) -> bool:
+        """Whether a border lies between two nodes."""
+        return self.blocks is not None and self.blocks.get(one) != self.blocks.get(other)
+
     # --- kernels that only copy
 
     def _copies(self, node: Assembly) -> None:
@@ -288,3 +392,8 @@ class _Planner:
                 target = Buffer(("output", position), node.shape, node.dtype, row_major(node.shape))
                 self.result.kernels.append(Kernel(node, target, None))
             seen.add(node)
+
+
+def _pointwise_products(conv: Conv) -> bool:
+    """Whether a convolution reads each element of its input once, as rows that it can pack itself."""
+    return conv.groups == 1 and conv.weight.elements == conv.weight.shape[0] * conv.weight.shape[1]

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from bricolage.backends.native import attention, contraction, grouped, loops, winograd
+from bricolage.backends.native import attention, contraction, grouped, loops, moments, winograd
 from bricolage.backends.native.body import Phase, Weights, indented, pointer
 from bricolage.backends.native.contraction import Blocking
 from bricolage.backends.native.functions import MATHS
@@ -190,6 +190,8 @@ def _phases(
             return [attention.attention(kernel, plan, weights, isa, threads, operand)]
         case Conv() | MatMul():
             return contraction.contraction(kernel, plan, weights, isa, threads, operand, blocking)
+        case Normalise() if not kernel.root.in_rows:
+            return [Phase(moments.moments(kernel, plan, weights))]
         case Softmax() | Normalise():
             return [Phase(loops.rows(kernel, plan, weights))]
         case Reduce():

@@ -249,11 +249,14 @@ def rows(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
         middle = exponentials(width)
     else:
         found = "((row[i] - mean) * scale)"
-        middle = [
+        mean = [
             "float sum = 0.0f;",
             "#pragma omp simd reduction(+:sum)",
             f"for (long i = 0; i < {width}; i++) sum += row[i];",
             f"const float mean = sum * {literal(1.0 / width, 'float32')};",
+        ]
+        middle = [
+            *(mean if root.centred else ["const float mean = 0.0f;"]),
             "float squares = 0.0f;",
             "#pragma omp simd reduction(+:squares)",
             f"for (long i = 0; i < {width}; i++) {{ const float d = row[i] - mean; squares += d * d; }}",

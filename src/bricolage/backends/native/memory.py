@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 
 from bricolage.backends.native.indexing import row_major
 from bricolage.backends.native.plan import Buffer, Narrow, Plan, kernel_reads
-from bricolage.backends.native.tensors import STORED_BYTES, Assembly, Conv, Input, MatMul, Node, Shape, View
+from bricolage.backends.native.tensors import STORED_BYTES, Assembly, Conv, Input, MatMul, Node, View
 from bricolage.runtime.buffers import Lifetime, assign_offsets
 
 
@@ -55,11 +55,18 @@ class Memory:
             offset = own.offset + sum(i * stride for i, stride in zip(start, own.strides, strict=True))
             yield part, Buffer(own.home, part.shape, own.dtype, strides, offset)
 
+    def dtype(self, node: Node) -> str:
+        """The type in which a tensor in between is stored."""
+        wanted = self._narrow == "everything" or (self._narrow == "operands" and self._only_multiplied(node))
+        return "bfloat16" if wanted and node.dtype == "float32" else node.dtype
+
+    def channels_last(self, node: Node) -> bool:
+        """Whether a tensor in between lies with its channels last."""
+        return len(node.shape) >= 3 and len(node.shape) in self._channels_last
+
     def _new(self, node: Node) -> Buffer:
         self._homes += 1
-        wanted = self._narrow == "everything" or (self._narrow == "operands" and self._only_multiplied(node))
-        dtype = "bfloat16" if wanted and node.dtype == "float32" else node.dtype
-        return Buffer(("arena", self._homes - 1), node.shape, dtype, self._strides(node.shape))
+        return Buffer(("arena", self._homes - 1), node.shape, self.dtype(node), self._strides(node))
 
     def _only_multiplied(self, node: Node, but: Node | None = None) -> bool:
         """Whether nothing but products read the node, its parts, and views of it (leaving the user `but` out)."""
@@ -74,9 +81,10 @@ class Memory:
                 return False
         return True
 
-    def _strides(self, shape: Shape) -> tuple[int, ...]:
+    def _strides(self, node: Node) -> tuple[int, ...]:
         """Channels last for images of the ranks that convolutions have here, otherwise row-major."""
-        if len(shape) < 3 or len(shape) not in self._channels_last:
+        shape = node.shape
+        if not self.channels_last(node):
             return row_major(shape)
         order = (0, *range(2, len(shape)), 1)
         inner = row_major(tuple(shape[axis] for axis in order))

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
-from bricolage.backends.native.indexing import Index
+from bricolage.backends.native.indexing import Index, flatten, variable
 
 Shape = tuple[int, ...]
 Place = tuple[Index, ...]
@@ -26,6 +27,10 @@ STORED_TYPES = {**C_TYPES, "bfloat16": "uint16_t"}
 
 STORED_BYTES = {"float32": 4, "int64": 8, "int32": 4, "bool": 1, "bfloat16": 2}
 """Bytes of an element in a buffer."""
+
+
+LONGEST_ROW = 16384
+"""Elements of a row that a thread may keep on its stack."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +96,15 @@ class View(Node):
     def sources(self) -> tuple[Node, ...]:
         return (self.source,)
 
+    @cached_property
+    def turned(self) -> bool:
+        """Whether neighbours along the last dimension are not neighbours in the source, both row-major."""
+        place = tuple(variable(f"d{axis}", extent) for axis, extent in enumerate(self.shape))
+        last = next((index for index in reversed(place) if index.terms), None)
+        if last is None:
+            return False
+        return flatten(self.mapping(place), self.source.shape).stride(*last.variables) not in (0, 1)
+
 
 @dataclass(frozen=True, eq=False)
 class Gather(Node):
@@ -149,10 +163,17 @@ class Softmax(Node):
 
 @dataclass(frozen=True, eq=False)
 class Normalise(Node):
-    """(x - mean) / sqrt(variance + epsilon) over the last dimension."""
+    """(x - mean) / sqrt(mean of squares of that + epsilon) over all dimensions from `axis` on; without mean if not `centred`."""
 
     source: Node
     epsilon: float
+    axis: int
+    centred: bool = True
+
+    @property
+    def in_rows(self) -> bool:
+        """Whether it goes over rows that a thread can keep."""
+        return self.axis == len(self.shape) - 1 and self.shape[-1] <= LONGEST_ROW
 
     @property
     def sources(self) -> tuple[Node, ...]:

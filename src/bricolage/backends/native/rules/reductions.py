@@ -10,8 +10,8 @@ import numpy as np
 
 from bricolage.backends.native.indexing import Index
 from bricolage.backends.native.rules.call import Call, NoRule, axis_of, pads_of, rule
-from bricolage.backends.native.rules.views import pointwise, reshape, scalar, transpose
-from bricolage.backends.native.tensors import Constant, Node, Normalise, Place, Reduce, Softmax, View
+from bricolage.backends.native.rules.views import broadcast, pointwise, reshape, scalar, transpose
+from bricolage.backends.native.tensors import LONGEST_ROW, Constant, Node, Normalise, Place, Reduce, Softmax, View
 
 _REDUCE = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "product"}
 
@@ -123,10 +123,6 @@ def local_response_normalization(call: Call) -> Node:
     return pointwise("mul", x, power)
 
 
-_LONGEST_ROW = 16384
-"""Elements of a row that a thread may keep on its stack."""
-
-
 @rule("Softmax")
 def softmax(call: Call) -> Node:
     x = call.tensor(0)
@@ -141,7 +137,7 @@ def soft_row(x: Node, axis: int) -> Node:
     """The softmax along a dimension. Of longer rows than a thread may keep, it takes several kernels."""
     if x.dtype != "float32":
         raise NoRule(f"Softmax of {x.dtype}")
-    if x.shape[axis] > _LONGEST_ROW:
+    if x.shape[axis] > LONGEST_ROW:
         raised = pointwise("exp", pointwise("sub", x, reduce("max", x, [axis])))
         return pointwise("div", raised, reduce("sum", raised, [axis]))
     rank = len(x.shape)
@@ -162,12 +158,57 @@ def layer_normalization(call: Call) -> tuple[Node, ...]:
     centred = pointwise("sub", x, mean)
     variance = reduce("mean", pointwise("square", centred), axes)
     inverse = pointwise("reciprocal", pointwise("sqrt", pointwise("add", variance, scalar(epsilon))))
-    if row > _LONGEST_ROW:
-        shape = x.shape[axis:]
-        found = pointwise("mul", pointwise("mul", centred, inverse), reshape(scale, shape))
-        return found if bias is None else pointwise("add", found, reshape(bias, shape)), mean, inverse
     folded = reshape(x, (math.prod(x.shape[:axis]), row))
-    found = pointwise("mul", Normalise(folded.shape, x.dtype, folded, epsilon), reshape(scale, (row,)))
+    found = pointwise("mul", Normalise(folded.shape, x.dtype, folded, epsilon, 1), reshape(scale, (row,)))
     if bias is not None:
         found = pointwise("add", found, reshape(bias, (row,)))
     return reshape(found, x.shape), mean, inverse
+
+
+@rule("RMSNormalization")
+def rms_normalization(call: Call) -> Node:
+    x, scale = _floats(call), call.tensor(1)
+    axis = axis_of(call, len(x.shape), -1)
+    row = math.prod(x.shape[axis:])
+    folded = reshape(x, (math.prod(x.shape[:axis]), row))
+    found = Normalise(folded.shape, x.dtype, folded, call.get("epsilon", 1e-5), 1, centred=False)
+    spread = broadcast(scale, x.shape[axis:]) if scale.elements != row else scale
+    return reshape(pointwise("mul", found, reshape(spread, (row,))), x.shape)
+
+
+@rule("InstanceNormalization")
+def instance_normalization(call: Call) -> Node:
+    x = _floats(call)
+    return _per_channel(call, reshape(_grouped(x, x.shape[1], call.get("epsilon", 1e-5)), x.shape))
+
+
+@rule("GroupNormalization")
+def group_normalization(call: Call) -> Node:
+    """Scale and bias are those of channels, before operator set 21 those of groups."""
+    x, groups = _floats(call), int(call.get("num_groups"))
+    if x.shape[1] % groups:
+        raise NoRule(f"GroupNormalization of {x.shape[1]} channels in {groups} groups")
+    found = _grouped(x, groups, call.get("epsilon", 1e-5))
+    if call.opset >= 21:
+        return _per_channel(call, reshape(found, x.shape))
+    return reshape(_per_channel(call, found), x.shape)
+
+
+def _floats(call: Call) -> Node:
+    x = call.tensor(0)
+    if x.dtype != "float32":
+        raise NoRule(f"{call.op_type} of {x.dtype}")
+    return x
+
+
+def _grouped(x: Node, groups: int, epsilon: float) -> Node:
+    """[images, groups, channels of a group, …], normalised from its third dimension on."""
+    split = reshape(x, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
+    return Normalise(split.shape, x.dtype, split, epsilon, 2)
+
+
+def _per_channel(call: Call, x: Node) -> Node:
+    """With the operator's scale and bias along the second dimension."""
+    ones = (1,) * (len(x.shape) - 2)
+    scale, bias = (reshape(node, (node.elements, *ones)) for node in (call.tensor(1), call.tensor(2)))
+    return pointwise("add", pointwise("mul", x, scale), bias)

@@ -16,12 +16,7 @@ from bricolage.lowering.common import PORTABLE, refusal, to_host
 
 _ATTENTION = ("Attention", "RotaryEmbedding", "LinearAttention")
 _RECURRENT = ("RNN", "GRU", "LSTM")
-_NORMALISATIONS = (
-    "RMSNormalization",
-    "GroupNormalization",
-    "InstanceNormalization",
-    "LpNormalization",
-)
+_NORMALISATIONS = ("LpNormalization",)
 _REDUCTIONS = (
     "ReduceL1",
     "ReduceLogSum",
