@@ -21,6 +21,7 @@ FAMILIES = (
     "product",
     "activation",
     "normalization",
+    "rotary",
     "attention",
     "algebra",
     "merging",
