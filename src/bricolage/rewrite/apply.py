@@ -18,8 +18,8 @@ from bricolage.graph.folding import fold
 from bricolage.rewrite import edit
 from bricolage.rewrite.builder import Builder, Names
 from bricolage.rewrite.gain import compare
+from bricolage.rewrite.index import RuleIndex
 from bricolage.rewrite.matching import Match, Matcher
-from bricolage.rewrite.pattern import Op
 from bricolage.rewrite.rule import Mismatch, Rule, Scan
 
 _PER_OPERATOR = 20  # applications for each operator of the model, beyond which rules must be undoing each other
@@ -79,12 +79,7 @@ class _Driver:
         self._opset = model.graph.opset_imports.get("", 0)
         rules = [rule for rule in rules if rule.since <= self._opset]
         self._scans = [rule for rule in rules if isinstance(rule, Scan)]
-        self._index: dict[str, list[tuple[Rule, tuple[Op, ...]]]] = {}
-        for rule in rules:
-            for pattern in rule.patterns():
-                roots = pattern if isinstance(pattern, tuple) else (pattern,)
-                for op_type in sorted(roots[0].types):
-                    self._index.setdefault(op_type, []).append((rule, roots))
+        self._index = RuleIndex(rules)
         self._matcher = Matcher(self._opset)
         self._names = Names(model)
         self._queue: deque[ir.Node] = deque()
@@ -134,7 +129,7 @@ class _Driver:
 
     def _rewrite(self, node: ir.Node) -> None:
         """Applies the first rule that is a gain at `node`."""
-        for rule, roots in self._index.get(node.op_type, ()):
+        for _, rule, roots in self._index.at(node):
             for match in self._matcher.matches(roots, node):
                 if self._attempt(rule, match) is None:
                     return
@@ -216,7 +211,7 @@ class _Driver:
         found: list[Refusal] = []
         for node in self._model.graph.all_nodes():
             reasons: list[tuple[int, str]] = []
-            for _, roots in self._index.get(node.op_type, ()):
+            for _, _, roots in self._index.rooted(node.op_type):
                 matcher = Matcher(self._opset, reasons)
                 checked = [self._attempt(rule, match, dry=True) or "" for match in matcher.matches(roots, node)]
                 reasons += [(_ALL_MATCHED, reason) for reason in checked]
