@@ -110,6 +110,11 @@ FALSE: dict[str, Planted] = {
         lambda op, m: op.Softmax(m["x"], axis=0),
         sample("float[2,3] x", "y = Softmax<axis=1>(x)"),
     ),
+    "rotary": Planted(
+        op.RotaryEmbedding(x, y, z),
+        lambda op, m: op.RotaryEmbedding(m["x"], m["z"], m["y"]),
+        sample("float[1,2,1,2] x", "y = RotaryEmbedding(x, c, s)", opset=23, c=(1, 1, 1), s=(1, 1, 1)),
+    ),
     "attention": Planted(
         op.MatMul(op.Softmax(op.MatMul(x, y)), z),
         lambda op, m: op.Attention(m["x"], op.Transpose(m["y"], perm=[0, 1, 3, 2]), m["z"], scale=0.5),

@@ -17,8 +17,9 @@ from bricolage.errors import EndlessRewriting
 from bricolage.graph.folding import fold
 from bricolage.rewrite.builder import Builder, Names
 from bricolage.rewrite.gain import compare
+from bricolage.rewrite.index import Indexed, RuleIndex
 from bricolage.rewrite.matching import Match, Matcher
-from bricolage.rewrite.proposal import Indexed, Proposal, RuleIndex, propose, propose_found
+from bricolage.rewrite.proposal import Proposal, propose, propose_found
 from bricolage.rewrite.rule import Mismatch, Replacement, Rule, Scan
 
 _PER_OPERATOR = 20  # applications for each operator of the model, beyond which rules must be undoing each other
@@ -169,7 +170,7 @@ class _Driver:
 
     def _rewrite(self, node: ir.Node) -> None:
         """Applies the first rule that is a gain at `node`."""
-        for indexed in self._index.at(node.op_type):
+        for indexed in self._index.at(node):
             for match in self._matcher.matches(indexed.roots, node):
                 if self._attempt(indexed, match) is None:
                     return
@@ -216,7 +217,7 @@ class _Driver:
                 found += [Refusal(_text(node), reason, True) for node, reason in tried if reason is not None]
         for node in self._model.graph.all_nodes():
             reasons: list[tuple[int, str]] = []
-            for indexed in self._index.at(node.op_type):
+            for indexed in self._index.rooted(node.op_type):
                 matcher = Matcher(self._opset, reasons)
                 checked = [
                     self._attempt(indexed, match, dry=True) or "" for match in matcher.matches(indexed.roots, node)

@@ -23,6 +23,7 @@ FAMILIES = (
     "product",
     "activation",
     "normalization",
+    "rotary",
     "attention",
     "algebra",
     "functions",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -10,8 +9,8 @@ import onnx_ir as ir
 from bricolage.rewrite import edit
 from bricolage.rewrite.builder import Builder
 from bricolage.rewrite.gain import compare
+from bricolage.rewrite.index import Indexed
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Op
 from bricolage.rewrite.rule import Mismatch, Replacement, Rule, Scan
 
 
@@ -27,55 +26,6 @@ class Step:
     pattern: int
     roots: tuple[str, ...]
     bound: tuple[tuple[str, str | None], ...]
-
-
-@dataclass(frozen=True)
-class Indexed:
-    """One pattern of a rule."""
-
-    rule: Rule
-    pattern: int
-    roots: tuple[Op, ...]
-
-
-class RuleIndex:
-    """Rules that an opset has the operators for, by the type of the operator at the first root of each pattern."""
-
-    def __init__(self, rules: Iterable[Rule], opset: int) -> None:
-        usable = [rule for rule in rules if rule.since <= opset]
-        self.opset = opset
-        self.scans = [rule for rule in usable if isinstance(rule, Scan)]
-        self._patterns: dict[tuple[str, int], Indexed] = {}
-        self._by_type: dict[str, list[Indexed]] = {}
-        for rule in usable:
-            for number, pattern in enumerate(rule.patterns()):
-                indexed = Indexed(rule, number, pattern if isinstance(pattern, tuple) else (pattern,))
-                self._patterns[rule.name, number] = indexed
-                for op_type in sorted(indexed.roots[0].types):
-                    self._by_type.setdefault(op_type, []).append(indexed)
-
-    def __bool__(self) -> bool:
-        return bool(self._by_type or self.scans)
-
-    def __contains__(self, op_type: str) -> bool:
-        return op_type in self._by_type
-
-    def at(self, op_type: str) -> Sequence[Indexed]:
-        """The patterns that an operator of a type may be the first root of, in the order of the rules."""
-        return self._by_type.get(op_type, ())
-
-    @property
-    def patterns(self) -> list[Indexed]:
-        """All of them, in the order of the rules."""
-        return list(self._patterns.values())
-
-    def pattern(self, rule: str, number: int) -> Indexed:
-        """A pattern by the name of its rule."""
-        return self._patterns[rule, number]
-
-    def scan(self, rule: str) -> Scan | None:
-        """A scanning rule by name; None where that is no scan."""
-        return next((scan for scan in self.scans if scan.name == rule), None)
 
 
 @dataclass(frozen=True, eq=False)

@@ -260,6 +260,50 @@ class AffineIntoBatchNormalization(Rule):
         return op.copy(match.node("linear"), match["x"], scale, shift, match["m"], match["v"])
 
 
+class AffineIntoInstanceNormalization(Rule):
+    """InstanceNormalization(x, s, h) · c = InstanceNormalization(x, s·c, h·c), and + c for h + c
+
+    for constant s and h, and c a constant with one number for each channel, or one for all.
+    """
+
+    family = "folding"
+    examples = (
+        Example(
+            "float[1,4,5] x", "t = InstanceNormalization(x, s, h) y = Mul(t, c)", {"s": (4,), "h": (4,), "c": (4, 1)}
+        ),
+        Example("float[N,4,5] x", "t = InstanceNormalization(x, s, h) y = Add(c, t)", {"s": (4,), "h": (4,), "c": 2.0}),
+    )
+    counterexamples = (
+        Example(
+            "float[1,4,5] x",
+            "t = InstanceNormalization(x, s, h) y = Mul(t, c)",
+            {"s": (4,), "h": (4,), "c": (5,)},
+            why="channel",
+        ),
+        Example(
+            "float[1,4,5] x, float[4] s",
+            "t = InstanceNormalization(x, s, h) y = Mul(t, c)",
+            {"h": (4,), "c": (4, 1)},
+            why="constant",
+        ),
+    )
+
+    def patterns(self) -> list[Op]:
+        norm = op.InstanceNormalization(x, Weight("s"), Weight("h"), name="norm")
+        return [op.Mul(norm, Weight("c")), op.Add(norm, Weight("c"), name="sum")]
+
+    def check(self, match: Match) -> None:
+        require_per_channel(match["c"], rank(match["x"]), 1, sizes(match["s"])[0])
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        constant, scale, shift = flat(op, match["c"]), match["s"], match["h"]
+        if "sum" in match.nodes:
+            shift = op.Add(shift, constant)
+        else:
+            scale, shift = op.Mul(scale, constant), op.Mul(shift, constant)
+        return op.copy(match.node("norm"), match["x"], scale, shift)
+
+
 class PadIntoWindow(Rule):
     """W(Pad(x, p, 0), pads q) = W(x, pads p + q)
 

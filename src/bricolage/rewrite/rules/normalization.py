@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
 from bricolage.graph.folding import known
@@ -12,10 +13,13 @@ from bricolage.rewrite.facts import (
     normalised,
     rank,
     require,
+    require_filled,
     require_shape,
+    scalar,
     shape,
     single_precision,
 )
+from bricolage.rewrite.linear import require_per_channel
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Either, Number, Op, Pattern, Weight, op
 from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
@@ -141,6 +145,114 @@ class RecogniseLayerNormalization(Rule):
     def rewrite(self, op: Operators, match: Match) -> Result:
         axis = _trailing(match, "mean", "variance")
         return op.LayerNormalization(match["x"], _ones(op, match, axis), axis=axis, epsilon=_epsilon(match))
+
+
+_IMAGE = {**_VALUES, "a": [2, 3]}
+
+
+class RecogniseInstanceNormalization(Rule):
+    """(x - μ) / √(mean((x - μ)²) + ε) = InstanceNormalization(x, 1, 0, ε) with μ = mean(x)
+
+    for means over all axes from the third on, which they keep, where a LayerNormalization needs their sizes to be fixed; a
+    fixed number of channels, ε a constant of one element that does not broadcast. Scale and bias follow by folding.
+    """
+
+    family = "normalization"
+    examples = (
+        Example("float[2,3,H,W] x", _NORM, _IMAGE),
+        Example("float[N,3,L] x", _POW, {**_VALUES, "a": [-1]}),
+    )
+    counterexamples = (
+        Example("float[2,C,H,W] x", _NORM, _IMAGE, why="channels"),
+        Example("float[2,3,H,W] x", _NORM, {**_IMAGE, "a": [3]}, why="from the third on"),
+        Example("float[2,H] x", _NORM, {**_VALUES, "a": [1]}, why="from the third on"),
+        Example("float[2,3,H] x", _NORM, {**_VALUES, "a": [2], "e": (3, 1)}, why="epsilon"),
+    )
+
+    def patterns(self) -> list[Op]:
+        return RecogniseLayerNormalization().patterns()
+
+    def check(self, match: Match) -> None:
+        floating(match["x"])
+        require(_trailing(match, "mean", "variance") == 2, "the means do not go over all axes from the third on")
+        _epsilon(match)
+        _channels(match["x"])
+        require_shape(match.root, match["x"])
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        one, zero = _vectors(op, match["x"])
+        return op.InstanceNormalization(match["x"], one, zero, epsilon=_epsilon(match))
+
+
+def _channels(value: ir.Value) -> int:
+    found = shape(value)[1]
+    if not isinstance(found, int):
+        raise Mismatch("the number of channels is not fixed")
+    return found
+
+
+def _vectors(op: Operators, value: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """1 and 0 for every channel."""
+    count = op.integers([_channels(value)])
+    return op.Expand(op.number(1, value), count), op.Expand(op.number(0, value), count)
+
+
+class ChannelsOfLayerNormalization(Rule):
+    """LayerNormalization(x, 1) · c = InstanceNormalization(x, c, 0), LayerNormalization(x, 1) + c = InstanceNormalization(x, 1, c)
+
+    for all axes from the third on, and c a constant with one number for each channel.
+    """
+
+    family = "normalization"
+    since = 17
+    examples = (
+        Example(
+            "float[2,3,4,5] x",
+            "t = LayerNormalization<axis=2>(x, one) y = Mul(t, c)",
+            {"one": np.ones((4, 5)), "c": (3, 1, 1)},
+        ),
+        Example("float[N,3,4] x", "t = LayerNormalization(x, one) y = Add(c, t)", {"one": np.ones(4), "c": (1, 3, 1)}),
+    )
+    counterexamples = (
+        Example("float[2,3,4] x", "t = LayerNormalization(x, s) y = Mul(t, c)", {"s": (4,), "c": (3, 1)}, why="not 1"),
+        Example(
+            "float[2,3,4] x",
+            "t = LayerNormalization(x, one) y = Mul(t, c)",
+            {"one": np.ones(4), "c": (3, 4)},
+            why="channel",
+        ),
+        Example(
+            "float[2,3,4] x",
+            "t = LayerNormalization(x, one, b) y = Mul(t, c)",
+            {"one": np.ones(4), "b": (4,), "c": (3, 1)},
+            why="more than 2 inputs",
+        ),
+        Example(
+            "float[2,3,4,5] x",
+            "t = LayerNormalization(x, one) y = Mul(t, c)",
+            {"one": np.ones(5), "c": (3, 1, 1)},
+            why="from the third on",
+        ),
+    )
+
+    def patterns(self) -> list[Op]:
+        norm = op.LayerNormalization(x, Weight("one"), name="norm")
+        return [op.Mul(norm, Weight("c"), name="product"), op.Add(norm, Weight("c"))]
+
+    def check(self, match: Match) -> None:
+        whole = rank(match["x"])
+        over = normalised([integer(match.node("norm"), "axis", -1)], whole)
+        require(over == (2,), "it does not go over all axes from the third on")
+        require_filled(match["one"], 1)
+        require_per_channel(match["c"], whole, 1, _channels(match["x"]))
+        require(not scalar(match["c"]), "the constant is one for all, not one for each channel")
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        one, zero = _vectors(op, match["x"])
+        constant = op.Expand(op.Reshape(match["c"], op.integers([-1])), op.integers([_channels(match["x"])]))
+        scale, shift = (constant, zero) if "product" in match.nodes else (one, constant)
+        epsilon = match.node("norm").attributes.get_float("epsilon", 1e-5)
+        return op.InstanceNormalization(match["x"], scale, shift, epsilon=epsilon)
 
 
 _RMS = "s = Mul(x, x) v = ReduceMean(s, a) w = Add(v, e) r = Sqrt(w) y = Div(x, r)"

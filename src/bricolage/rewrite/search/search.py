@@ -13,7 +13,8 @@ import onnx_ir as ir
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import simplify
 from bricolage.rewrite.apply import Application
-from bricolage.rewrite.proposal import RuleIndex, Step
+from bricolage.rewrite.index import RuleIndex
+from bricolage.rewrite.proposal import Step
 from bricolage.rewrite.rule import Mismatch, Rule
 from bricolage.rewrite.search.backtrack import Counts, Found, backtrack
 from bricolage.rewrite.search.combine import combinations

@@ -12,8 +12,9 @@ from bricolage.rewrite import edit
 from bricolage.rewrite.apply import Application, settle
 from bricolage.rewrite.builder import Builder, Names
 from bricolage.rewrite.edit import Pairs
+from bricolage.rewrite.index import RuleIndex
 from bricolage.rewrite.matching import Matcher
-from bricolage.rewrite.proposal import Proposal, RuleIndex, Step, propose, propose_found
+from bricolage.rewrite.proposal import Proposal, Step, propose, propose_found
 from bricolage.rewrite.rule import Mismatch, Rule, Scan
 from bricolage.rewrite.search.lazy import LazyBuilder
 
@@ -65,7 +66,7 @@ class Workspace:
                 except Mismatch:
                     continue
         for node in list(self.model.graph):
-            for indexed in self.index.at(node.op_type):
+            for indexed in self.index.at(node):
                 for match in list(self._matcher.matches(indexed.roots, node)):
                     try:
                         yield propose(indexed, match, self.builder())

@@ -23,7 +23,7 @@ from bricolage.rewrite.builder import Names
 from bricolage.rewrite.egraph import saturate
 from bricolage.rewrite.egraph.egraph import ENode
 from bricolage.rewrite.egraph.pattern import Match
-from bricolage.rewrite.proposal import Indexed
+from bricolage.rewrite.index import Indexed
 from bricolage.rewrite.rule import Mismatch, Rule
 from bricolage.rewrite.search.fingerprint import constant_key
 from bricolage.rewrite.search.lazy import LazyBuilder, Watch

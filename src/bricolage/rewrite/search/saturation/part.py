@@ -11,7 +11,7 @@ from bricolage.rewrite.egraph.egraph import ENode
 from bricolage.rewrite.egraph.extraction.extract import ExtractionLimits, extract
 from bricolage.rewrite.egraph.extraction.problem import Extraction, needed
 from bricolage.rewrite.egraph.saturate import Saturation, SaturationLimits, saturate
-from bricolage.rewrite.proposal import RuleIndex
+from bricolage.rewrite.index import RuleIndex
 from bricolage.rewrite.search.cost import Pricing
 from bricolage.rewrite.search.fingerprint import constant_key
 from bricolage.rewrite.search.lazy import Watch

@@ -1,0 +1,109 @@
+"""Which rules may apply at an operator: found by its type and the types of the operators that compute its inputs, so that
+the time at an operator grows with the patterns that begin like its surroundings, not with their number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from heapq import merge
+from operator import attrgetter
+
+import onnx_ir as ir
+
+from bricolage.rewrite.pattern import Either, Op, Pattern
+from bricolage.rewrite.rule import Rule, Scan
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """One pattern of a rule."""
+
+    order: int
+    """Its place among all patterns."""
+    rule: Rule
+    pattern: int
+    roots: tuple[Op, ...]
+
+
+class RuleIndex:
+    """Rules that an opset has the operators for: patterns by the type of their (first) root and by the types of one input that
+    must be computed by an operator; scans by themselves."""
+
+    def __init__(self, rules: Iterable[Rule], opset: int) -> None:
+        usable = [rule for rule in rules if rule.since <= opset]
+        self.opset = opset
+        self.scans = [rule for rule in usable if isinstance(rule, Scan)]
+        self._patterns: dict[tuple[str, int], Indexed] = {}
+        self._entries: dict[str, dict[str, list[Indexed]]] = {}
+        for rule in usable:
+            for number, pattern in enumerate(rule.patterns()):
+                roots = pattern if isinstance(pattern, tuple) else (pattern,)
+                indexed = Indexed(len(self._patterns), rule, number, roots)
+                self._patterns[rule.name, number] = indexed
+                for root in sorted(roots[0].types):
+                    for child in sorted(_computing(roots[0]) or ("",)):
+                        self._entries.setdefault(root, {}).setdefault(child, []).append(indexed)
+
+    def __bool__(self) -> bool:
+        return bool(self._entries or self.scans)
+
+    def __contains__(self, op_type: str) -> bool:
+        """Whether a pattern has a root of this type."""
+        return op_type in self._entries
+
+    @property
+    def patterns(self) -> list[Indexed]:
+        """All of them, in the order of the rules."""
+        return list(self._patterns.values())
+
+    def pattern(self, rule: str, number: int) -> Indexed:
+        """A pattern by the name of its rule."""
+        return self._patterns[rule, number]
+
+    def scan(self, rule: str) -> Scan | None:
+        """A scanning rule by name; None where that is no scan."""
+        return next((scan for scan in self.scans if scan.name == rule), None)
+
+    def at(self, node: ir.Node) -> Iterator[Indexed]:
+        """What may match at a node, in order: no pattern that does is left out."""
+        found = self._entries.get(node.op_type)
+        if found is None:
+            return iter(())
+        computing = {
+            producer.op_type
+            for value in node.inputs
+            if value is not None and (producer := value.producer()) is not None
+        }
+        return _distinct(merge(*(found[child] for child in ("", *computing) if child in found), key=_order))
+
+    def rooted(self, op_type: str) -> Iterator[Indexed]:
+        """Every pattern whose root has this type, in order."""
+        return _distinct(merge(*self._entries.get(op_type, {}).values(), key=_order))
+
+
+_order = attrgetter("order")
+
+
+def _computing(root: Op) -> frozenset[str]:
+    """Types of which one must compute an input; empty where none need be. The input with the fewest is taken."""
+    choices = [types for pattern in root.inputs or () if (types := _types(pattern))]
+    return min(choices, key=len, default=frozenset())
+
+
+def _types(pattern: Pattern) -> frozenset[str]:
+    """Types of the operator that a pattern describes; empty where it may be no operator."""
+    if isinstance(pattern, Op):
+        return pattern.types
+    if isinstance(pattern, Either):
+        found = [_types(choice) for choice in pattern.choices]
+        return frozenset().union(*found) if all(found) else frozenset()
+    return frozenset()
+
+
+def _distinct(entries: Iterable[Indexed]) -> Iterator[Indexed]:
+    """Sorted entries, each once."""
+    last = -1
+    for entry in entries:
+        if entry.order != last:
+            last = entry.order
+            yield entry
