@@ -136,3 +136,29 @@ def text(node: ir.Node, name: str, default: str) -> str:
 def permutation(node: ir.Node, value: ir.Value) -> tuple[int, ...]:
     """The permutation of a Transpose of `value`; reversed axes where it gives none."""
     return listed(node, "perm", tuple(range(rank(value)))[::-1])
+
+
+Ranges = dict[int, tuple[int, int]]
+
+
+def ranges_of(node: ir.Node) -> Ranges:
+    """What a Slice with step 1 keeps of each axis that it names, as (start, end) within the axis.
+
+    Raises:
+        Mismatch: a start, end, axis or step is no constant; a step is not 1; or an axis has no fixed size.
+    """
+    given = [*node.inputs, None, None]
+    source = given[0]
+    assert source is not None
+    starts, ends = integers(given[1], "the start"), integers(given[2], "the end")
+    axes = integers(given[3], "the axes") if given[3] is not None else tuple(range(len(starts)))
+    steps = integers(given[4], "the steps") if given[4] is not None else (1,) * len(starts)
+    require(set(steps) <= {1}, "a step is not 1")
+    own, found = shape(source), Ranges()
+    for axis, start, end in zip(normalised(axes, len(own)), starts, ends, strict=True):
+        size = own[axis]
+        if not isinstance(size, int):
+            raise Mismatch("a sliced axis has no fixed size")
+        first = min(max(start + size if start < 0 else start, 0), size)
+        found[axis] = (first, max(min(end + size if end < 0 else end, size), first))
+    return found

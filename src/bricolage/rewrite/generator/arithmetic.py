@@ -3,8 +3,8 @@
 Residues are kept in [-P/2, P/2), so that they have an order and a sign as real numbers do. Addition, multiplication and division by
 a count are those of the field. Relu and maxima use the order; Sigmoid and Tanh are hash functions that grow with their argument,
 Sigmoid into the positive numbers, Tanh odd. So the laws that hold for all growing functions hold exactly (a maximum of
-Sigmoids is the Sigmoid of the maximum, Relu of Sigmoid is Sigmoid), and hardly any other does. TASO puts a polynomial in the place of Relu, which keeps no law
-of maxima. Laws that join order with addition or scaling do not hold here, and are not found.
+Sigmoids is the Sigmoid of the maximum, Relu of Sigmoid is Sigmoid), and hardly any other does. TASO puts a polynomial in the
+place of Relu, which keeps no law of maxima. Laws that join order with addition or scaling do not hold here, and are not found.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 P = (1 << 29) - 3
 """A prime. A sum of 64 products of residues stays below 2^62."""
 _HALF = P // 2
+_SMALL = 1 << 12
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _KEYS = {"sigmoid": np.uint64(0xD6E8FEB86659FD93), "tanh": np.uint64(0xA5A3564E1D4B7C29)}
 
@@ -43,10 +44,15 @@ class Arithmetic(Protocol):
 class Residues:
     """The field of P elements, with an order."""
 
-    lowest = -P
+    lowest: float = -P
 
-    def draw(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        return generator.integers(-_HALF, _HALF + 1, size=shape)
+    def draw(self, generator: np.random.Generator, samples: int, shape: tuple[int, ...]) -> Array:
+        """[samples, *shape]. In the second sample all numbers are small and negative, in the third small and positive: a maximum
+        of many numbers that are drawn freely is positive, and hides what happens when it is not."""
+        drawn = generator.integers(-_HALF, _HALF + 1, size=(samples, *shape))
+        drawn[1:2] = -generator.integers(1, _SMALL, size=drawn[1:2].shape)
+        drawn[2:3] = generator.integers(1, _SMALL, size=drawn[2:3].shape)
+        return drawn
 
     def add(self, a: Array, b: Array) -> Array:
         return _reduced(a + b)
@@ -93,23 +99,30 @@ class Reals:
         self._dtype = dtype
 
     def add(self, a: Array, b: Array) -> Array:
-        return a + b
+        found: Array = a + b
+        return found
 
     def multiply(self, a: Array, b: Array) -> Array:
-        return a * b
+        found: Array = a * b
+        return found
 
     def matmul(self, a: Array, b: Array) -> Array:
-        return np.matmul(a, b)
+        found: Array = np.matmul(a, b)
+        return found
 
     def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
-        return a.sum(axes, keepdims=True)
+        found: Array = a.sum(axes, keepdims=True)
+        return found
 
     def divide(self, a: Array, count: int) -> Array:
-        return a / self._dtype(count)
+        found: Array = a / self._dtype(count)
+        return found
 
     def function(self, name: str, a: Array) -> Array:
         if name == "relu":
             return np.maximum(a, self._dtype(0))
         if name == "tanh":
             return np.tanh(a)
-        return self._dtype(1) / (self._dtype(1) + np.exp(-a))
+        half = self._dtype(0.5)
+        found: Array = half + half * np.tanh(half * a)
+        return found

@@ -7,7 +7,7 @@ that a term is visited only if no operand of it can be replaced by an equal one 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -16,7 +16,7 @@ import numpy as np
 from bricolage.rewrite.generator.arithmetic import Array, Residues
 from bricolage.rewrite.generator.evaluate import concrete
 from bricolage.rewrite.generator.shapes import Shape, is_row, nested, number, substitute
-from bricolage.rewrite.generator.term import Equation, Term
+from bricolage.rewrite.generator.term import Equation, Term, variables
 from bricolage.rewrite.generator.vocabulary import BY_NAME, Operator
 from bricolage.rewrite.generator.worlds import World
 
@@ -73,7 +73,7 @@ class Enumeration:
         """Enumerates everything."""
         for name, shape in self._world.variables.items():
             sizes = concrete(substitute(shape, self._world.sizes))
-            value = self._xp.draw(self._generator, (1, _SAMPLES, *sizes))
+            value = self._xp.draw(self._generator, _SAMPLES, sizes)[None]
             (fingerprint,) = self._fingerprints(value, shape)
             self._represent(name, int(fingerprint), shape, value, 0, frozenset(), (name,))
         for size in range(1, self._world.max_operators + 1):
@@ -94,8 +94,10 @@ class Enumeration:
                 shape = operator.shape(*shapes)
                 if shape is None or nested(shape) > 1 or not _sensible(operator, shapes):
                     continue
-                for operands in self._operands(operator, shapes, size, by_size):
-                    blocks.append(self._evaluated(operator, shapes, shape, operands, keep=not last))
+                blocks += [
+                    self._evaluated(operator, shapes, shape, operands, keep=not last)
+                    for operands in self._operands(operator, shapes, size, by_size)
+                ]
         self._classify(blocks, size, last)
 
     def _by_size(self) -> dict[tuple[Shape, int], Array]:
@@ -150,7 +152,8 @@ class Enumeration:
         a, b = self._widths[pairs[:, 0]], self._widths[pairs[:, 1]]
         common = ((a[:, :, None] == b[:, None, :]) & (a >= 0)[:, :, None]).sum((1, 2))
         together = (a >= 0).sum(1) + (b >= 0).sum(1) - common
-        return pairs[together == size - 1]
+        kept: Array = pairs[together == size - 1]
+        return kept
 
     def _sharing(self, size: int) -> dict[tuple[Shape, Shape], Array]:
         """Pairs of representatives that have operators in common, more than `size - 1` if these were counted twice. Either one
@@ -163,14 +166,18 @@ class Enumeration:
         for own, members in holders.items():
             if len(own) == size - 1:
                 inner = [other for part in _subsets(own) for other in holders.get(part, ())]
-                found.update((pair, None) for one in members for other in inner for pair in ((one, other), (other, one)))
+                found.update(
+                    (pair, None) for one in members for other in inner for pair in ((one, other), (other, one))
+                )
         if size == 4:
             containing: dict[int, list[int]] = {}
             for one, own in enumerate(self._nodes):
                 if len(own) == 2:
                     for node in own:
                         containing.setdefault(node, []).append(one)
-            found.update((pair, None) for members in containing.values() for pair in product(members, repeat=2))
+            found.update(
+                ((one, other), None) for members in containing.values() for one in members for other in members
+            )
         grouped: dict[tuple[Shape, Shape], list[tuple[int, int]]] = {}
         for pair in found:
             grouped.setdefault((self._shapes[pair[0]], self._shapes[pair[1]]), []).append(pair)
@@ -237,12 +244,12 @@ class Enumeration:
                     nodes = frozenset([number]).union(*(self._nodes[number] for number in operands))
                     self._enter(term, fingerprint, block.shape, size, nodes, order)
                     fresh.setdefault(int(owner[i]), []).append(row)
-            elif self._in_order(order):
+            elif self._in_order(order) or self._in_order(variables(representative)):
                 self.equations.append(Equation((term,), (representative,)))
         if not last:
             self._grow(blocks, fresh)
 
-    def _in_order(self, order: tuple[str, ...]) -> bool:
+    def _in_order(self, order: Sequence[str]) -> bool:
         """Whether interchangeable variables occur in their order: one of the equations that differ in names alone."""
         for names in self._interchangeable:
             seen = [name for name in order if name in names]
@@ -299,11 +306,13 @@ class Enumeration:
 
 
 def _sensible(operator: Operator, shapes: tuple[Shape, ...]) -> bool:
-    """Leaves out functions of scalars, whose fingerprints are too short, and windows that move over kernels."""
+    """Leaves out functions of scalars, whose fingerprints are too short, windows that move over kernels, and reductions of one."""
     if shapes[0] == ():
         return operator.name == "mul"
+    if operator.name.startswith(("sum_", "mean_", "max_")) and operator.shape(*shapes) == shapes[0]:
+        return False
     bound = operator.bind(*shapes) or {}
-    return operator.name == "conv1" or not any(isinstance(bound.get(axis), int) for axis in "hw")
+    return not any(isinstance(bound.get(axis), int) for axis in "hw")
 
 
 def _subsets(own: frozenset[int]) -> Iterator[frozenset[int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from bricolage.progress import Progress, Silent
@@ -31,15 +31,25 @@ class Generated:
     """Candidates that differ at other shapes."""
     instances: int = 0
     """Candidates that are instances of others."""
+    unproved: int = 0
+    """Candidates that follow from no rule and for which there is no proof: they are left out."""
 
 
 def generate(
-    worlds: Sequence[World] = WORLDS, *, max_operators: int = 4, seed: int = 0, progress: Progress | None = None
+    worlds: Sequence[World] = WORLDS,
+    *,
+    max_operators: int = 4,
+    seed: int = 0,
+    proved: Callable[[Equation], bool] = lambda _: True,
+    progress: Progress | None = None,
 ) -> Generated:
-    """Enumerates the worlds, with at most `max_operators` operators on a side. The same arguments give the same rules."""
+    """Enumerates the worlds, with at most `max_operators` operators on a side. The same arguments give the same rules.
+
+    Only what `proved` says yes to becomes a rule.
+    """
     progress = progress or Silent()
     found = Generated()
-    selection = _Selection(found)
+    selection = _Selection(found, proved)
     progress.start("enumerating", len(worlds))
     candidates: dict[str, Equation] = {}
     for world in worlds:
@@ -94,8 +104,9 @@ def _renamed(equation: Equation) -> Equation:
 class _Selection:
     """Sorts equations, small ones first, into rules and what follows from them."""
 
-    def __init__(self, found: Generated) -> None:
+    def __init__(self, found: Generated, proved: Callable[[Equation], bool]) -> None:
         self._found = found
+        self._proved = proved
         self._listed: dict[tuple[str, str], list[Equation]] = {}
         self._rules: list[TypedRule] = []
 
@@ -109,22 +120,24 @@ class _Selection:
         equation = equation.canonical
         if derivable(equation, self._rules):
             self._found.derived.append(equation)
+        elif not self._proved(equation):
+            self._found.unproved += 1
+            return
         else:
             self._found.rules.append(equation)
             self._rules += rules_of(equation, str(equation))
-        for roots in _roots(equation):
-            self._listed.setdefault(roots, []).append(equation)
+        self._listed.setdefault(_roots(equation), []).append(equation)
 
     def _similar(self, equation: Equation) -> Iterator[Equation]:
-        left, right = _roots(equation)[0]
-        for key in {(left, right), (right, left), (left, ""), ("", left), ("", right), (right, "")}:
+        left, right = _roots(equation)
+        for key in dict.fromkeys([(left, right), (right, left), (left, ""), ("", left), ("", right), (right, "")]):
             yield from self._listed.get(key, ())
 
 
-def _roots(equation: Equation) -> list[tuple[str, str]]:
+def _roots(equation: Equation) -> tuple[str, str]:
     """The operators at the (first) roots, "" for a variable."""
     left, right = ("" if isinstance(side[0], str) else str(side[0][0]) for side in (equation.left, equation.right))
-    return [(left, right)]
+    return left, right
 
 
 def _true(equation: Equation) -> bool:
@@ -152,10 +165,10 @@ def _pairs(found: Generated, max_operators: int) -> Iterator[Equation]:
             if not name.endswith("_0"):
                 continue
             second = f"{name[:-1]}1"
-            for whole, a in firsts:
+            for term, a in firsts:
                 for _, b in by_part.get(second, ()):
-                    equation = Equation((a, b), ((name, whole), (second, whole)))
+                    pair = Equation((a, b), ((name, term), (second, term)))
                     shared = set(variables(a)) & set(variables(b))
-                    complete = set(variables(whole)) == set(variables(a, b))
-                    if a != b and shared and complete and equation.size <= max_operators:
-                        yield equation
+                    complete = set(variables(term)) == set(variables(a, b))
+                    if a != b and shared and complete and pair.size <= max_operators:
+                        yield pair

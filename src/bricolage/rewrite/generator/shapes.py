@@ -1,8 +1,8 @@
 """Shapes with symbolic sizes: what an operator of the vocabulary accepts, and what a term has most generally.
 
 A size is a whole number, a name, or a compound: `("+", a, b)` is what a concatenation makes and a split takes apart again (the
-split tree of TASO, SOSP 2019, section 3.1), `("*", a, b)` two merged axes, `("half", a)` what a stride of 2 leaves, `("pad", a)` one
-more at both ends. A shape may begin with a row, a name such as `...`, which stands for any number of axes.
+split tree of TASO, SOSP 2019), `("*", a, b)` two merged axes, `("half", a)` what a stride of 2 leaves, `("pad", a)` one more at
+both ends. A shape may begin with a row, a name such as `...`, which stands for any number of axes.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def substitute(shape: Shape, bound: Mapping[str, Any]) -> Shape:
 
 def _substitute(size: Size, bound: Mapping[str, Any]) -> Size:
     if isinstance(size, str):
-        return bound.get(size, size)
+        found: Size = bound.get(size, size)
+        return found
     if isinstance(size, tuple):
         return (size[0], *(_substitute(part, bound) for part in size[1:]))
     return size

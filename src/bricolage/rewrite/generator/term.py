@@ -31,10 +31,31 @@ def show(term: Term) -> str:
 
 def read(source: str) -> Term:
     """The term of a text. Raises BadSyntax."""
+    terms = _read_side(source)
+    if len(terms) != 1:
+        raise BadSyntax(f"'{source}' is not one term")
+    return terms[0]
+
+
+def read_equation(source: str) -> Equation:
+    """The equation of a text `left = right`, each side one term or several with commas. Raises BadSyntax."""
+    sides = source.split("=")
+    if len(sides) != 2:
+        raise BadSyntax(f"'{source}' is not of the form left = right")
+    left, right = map(_read_side, sides)
+    if len(left) != len(right):
+        raise BadSyntax(f"one side has {len(left)} terms, the other {len(right)}")
+    return Equation(left, right)
+
+
+def _read_side(source: str) -> Terms:
     try:
-        return _read(ast.parse(source.strip(), mode="eval").body)
+        found = ast.parse(f"({source.strip()},)", mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise BadSyntax(f"'{source}' is no term") from error
+        raise BadSyntax(f"'{source.strip()}' is no term") from error
+    if not isinstance(found, ast.Tuple):
+        raise BadSyntax(f"'{source.strip()}' is no term")
+    return tuple(map(_read, found.elts))
 
 
 def _read(node: ast.expr) -> Term:
@@ -132,9 +153,9 @@ class Equation:
     @cached_property
     def canonical(self) -> Equation:
         """The same for all equations that differ in the names of variables, the order of commutative operators, of the sides and
-        of the terms on them."""
+        of the terms on them. The sides of several terms stay: the left is what is to be found."""
         choices = []
-        for equation in (self, self.turned):
+        for equation in (self, self.turned) if len(self.left) == 1 else (self,):
             pairs = list(zip(equation.left, equation.right, strict=True))
             for order in permutations(pairs):
                 left, right = zip(*order, strict=True)
@@ -162,9 +183,9 @@ def _orders(term: Term) -> list[Term]:
     """A term with the operands of commutative operators in every order."""
     if isinstance(term, str):
         return [term]
-    found = [(term[0], *children) for children in product(*map(_orders, term[1:]))]
+    found: list[Term] = [(term[0], *children) for children in product(*map(_orders, term[1:]))]
     if BY_NAME[term[0]].commutative:
-        found += [(name, b, a) for name, a, b in found if a != b]
+        found += [(one[0], one[2], one[1]) for one in found if one[1] != one[2]]
     return found
 
 
@@ -244,5 +265,3 @@ def _renamed(shapes: Mapping[Term, Shape], first: Sequence[str]) -> dict[Term, S
         else:
             sizes.setdefault(name, f"d{len(sizes) + 1}")
     return {part: substitute(shape, {**rows, **sizes}) for part, shape in shapes.items()}
-
-

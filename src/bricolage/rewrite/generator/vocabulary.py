@@ -73,7 +73,7 @@ def _movements(name: str, axis: int, rank: int | None) -> list[Operator]:
 
     first, second, whole = (_along(axis, rank, size) for size in ("a", "b", ("+", "a", "b")))
     made = [
-        Operator(f"concat_{name}", (first, second), whole, lambda xp, _, a: np.concatenate(a, axis)),
+        Operator(f"concat_{name}", (first, second), whole, lambda *given: np.concatenate(given[-1], axis)),
     ]
     for kind in ("split", "slice"):
         for output, shape in enumerate((first, second)):
@@ -125,7 +125,8 @@ def _convolution(kernel: int, stride: int = 1, groups: int = 1, valid: bool = Fa
 def _pool(kind: str, stride: int) -> Operator:
     def meaning(xp: Arithmetic, _: Mapping[str, int], a: tuple[Array, ...]) -> Array:
         if kind == "max":
-            return _windows(_padded(a[0], xp.lowest), 3, stride).max(-1)
+            largest: Array = _windows(_padded(a[0], xp.lowest), 3, stride).max(-1)
+            return largest
         return xp.divide(xp.sum(_windows(_padded(a[0]), 3, stride), (-1,))[..., 0], 9)
 
     after: Shape = ("h", "w") if stride == 1 else (("half", "h"), ("half", "w"))
@@ -136,7 +137,8 @@ def _pool(kind: str, stride: int) -> Operator:
 def _reduction(kind: str, name: str, axes: tuple[int, ...], before: Shape, after: Shape) -> Operator:
     def meaning(xp: Arithmetic, _: Mapping[str, int], a: tuple[Array, ...]) -> Array:
         if kind == "max":
-            return a[0].max(axes, keepdims=True)
+            largest: Array = a[0].max(axes, keepdims=True)
+            return largest
         total = xp.sum(a[0], axes)
         return total if kind == "sum" else xp.divide(total, int(np.prod([a[0].shape[axis] for axis in axes])))
 
@@ -172,7 +174,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("add", (_ANY, _ANY), _ANY, lambda xp, _, a: xp.add(*a), commutative=True),
     Operator("scale", (_ANY, ()), _ANY, _scaled),
     Operator("mul", (_ANY, _ANY), _ANY, lambda xp, _, a: xp.multiply(*a), commutative=True),
-    Operator("transpose", (_MATRIX,), ("...", "k", "m"), lambda xp, _, a: np.swapaxes(a[0], -1, -2)),
+    Operator("transpose", (_MATRIX,), ("...", "k", "m"), lambda *given: np.swapaxes(given[-1][0], -1, -2)),
     Operator("matmul", (_MATRIX, ("...", "k", "n")), ("...", "m", "n"), lambda xp, _, a: xp.matmul(*a)),
     _reduction("sum", "rows", (-2,), _MATRIX, ("...", 1, "k")),
     _reduction("sum", "columns", (-1,), _MATRIX, ("...", "m", 1)),
@@ -183,7 +185,10 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("merge", (("b", "m", "k"),), _MERGED, _reshaped(True)),
     Operator("unmerge", (_MERGED,), ("b", "m", "k"), _reshaped(False)),
     Operator(
-        "project", (("b", "m", "k"), ("k", "n")), ("b", "m", "n"), lambda xp, _, a: xp.matmul(a[0], a[1][..., None, :, :])
+        "project",
+        (("b", "m", "k"), ("k", "n")),
+        ("b", "m", "n"),
+        lambda xp, _, a: xp.matmul(a[0], a[1][..., None, :, :]),
     ),
     Operator("nhwc", (_IMAGE,), ("n", "h", "w", "c"), _permuted(0, 2, 3, 1)),
     Operator("nchw", (("n", "h", "w", "c"),), _IMAGE, _permuted(0, 3, 1, 2)),
@@ -192,8 +197,8 @@ OPERATORS: tuple[Operator, ...] = (
     _pool("average", 2),
     _pool("max", 2),
     _reduction("mean", "spatial", (-2, -1), _IMAGE, ("n", "c", 1, 1)),
-    Operator("pad", (_IMAGE,), ("n", "c", ("pad", "h"), ("pad", "w")), lambda xp, _, a: _padded(a[0])),
-    Operator("enlarge", (("o", "c", 1, 1),), ("o", "c", 3, 3), lambda xp, _, a: _padded(a[0])),
+    Operator("pad", (_IMAGE,), ("n", "c", ("pad", "h"), ("pad", "w")), lambda *given: _padded(given[-1][0])),
+    Operator("enlarge", (("o", "c", 1, 1),), ("o", "c", 3, 3), lambda *given: _padded(given[-1][0])),
     _convolution(1),
     _convolution(3),
     _convolution(3, valid=True),

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import onnx_ir as ir
 
-from bricolage.rewrite.facts import integer, integers, normalised, rank, require, shape, sizes
+from bricolage.rewrite.facts import Ranges, integer, normalised, ranges_of, rank, require, shape, sizes
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, op
 from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
@@ -148,32 +148,6 @@ class RemoveConcatSplit(Rule):
         return parts if len(parts) > 1 else parts[0]
 
 
-Ranges = dict[int, tuple[int, int]]
-
-
-def _ranges(node: ir.Node) -> Ranges:
-    """What a Slice with step 1 keeps of each axis that it names, as (start, end) within the axis.
-
-    Raises:
-        Mismatch: a start, end, axis or step is no constant; a step is not 1; or an axis has no fixed size.
-    """
-    given = [*node.inputs, None, None]
-    source = given[0]
-    assert source is not None
-    starts, ends = integers(given[1], "the start"), integers(given[2], "the end")
-    axes = integers(given[3], "the axes") if given[3] is not None else tuple(range(len(starts)))
-    steps = integers(given[4], "the steps") if given[4] is not None else (1,) * len(starts)
-    require(set(steps) <= {1}, "a step is not 1")
-    own, found = shape(source), Ranges()
-    for axis, start, end in zip(normalised(axes, len(own)), starts, ends, strict=True):
-        size = own[axis]
-        if not isinstance(size, int):
-            raise Mismatch("a sliced axis has no fixed size")
-        first = min(max(start + size if start < 0 else start, 0), size)
-        found[axis] = (first, max(min(end + size if end < 0 else end, size), first))
-    return found
-
-
 def _slice(op: Operators, value: ir.Value, ranges: Ranges) -> ir.Value:
     """The slice of a value; the value itself where nothing is cut off."""
     own = shape(value)
@@ -214,8 +188,8 @@ class ComposeSlices(Rule):
         return [op.Slice(_any_slice(x, "inner"), *_operands("outer"), name="outer")]
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        ranges = _ranges(match.node("inner"))
-        for axis, (start, end) in _ranges(match.node("outer")).items():
+        ranges = ranges_of(match.node("inner"))
+        for axis, (start, end) in ranges_of(match.node("outer")).items():
             first, last = ranges.get(axis, (0, end))
             ranges[axis] = (first + start, min(first + end, last))
         return _slice(op, match["x"], ranges)
@@ -275,7 +249,7 @@ class SliceOfConcat(Rule):
     def rewrite(self, op: Operators, match: Match) -> Result:
         concat = match.node("concat")
         axis = _axis(concat, concat.outputs[0])
-        ranges = _ranges(match.node("slice"))
+        ranges = ranges_of(match.node("slice"))
         start, end = ranges.get(axis, (0, 0))
         begin = 0
         for part in _parts(concat):
@@ -337,7 +311,7 @@ class JoinSlices(Rule):
         require(len(cuts) == len(node.inputs) > 1 and len(sources) == 1, "the parts are not slices of one value")
         spans: list[tuple[int, int]] = []
         for cut in cuts:
-            ranges = _ranges(cut)
+            ranges = ranges_of(cut)
             require(set(ranges) == {axis}, "other axes are sliced too")
             spans.append(ranges[axis])
         require(all(a[1] == b[0] for a, b in pairwise(spans)), "the slices do not follow one another")
