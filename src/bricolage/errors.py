@@ -281,6 +281,11 @@ class FalseRule(BricolageError):
     exit_code = INACCURATE
 
 
+class BadRuleFile(UsageError):
+    what = "line {line} of the rule file '{path}' is no rule: {reason}"
+    hint = 'One JSON object a line: {{"rule": "relu(relu(x)) = relu(x)"}}; docs/rule-generator.md lists the operators'
+
+
 # --- training ---------------------------------------------------------------------------------------------------
 
 

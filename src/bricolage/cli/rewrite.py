@@ -98,6 +98,10 @@ def _sizes(words: list[str] | None) -> dict[str, int]:
 def list_rules(
     only: Only = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the page of the documentation.")] = False,
+    instances: Annotated[
+        bool,
+        typer.Option("--instances", help="List the substitutions of up to four operators that generated rules derive."),
+    ] = False,
     as_json: a.Json = False,
 ) -> None:
     """Every rule by family: its equation, and the conditions under which it holds."""
@@ -105,6 +109,16 @@ def list_rules(
     from bricolage.report import rewriting
     from bricolage.rewrite.catalogue import by_family, chosen
 
+    if instances:
+        from bricolage.rewrite.rules.generated import substitutions
+
+        found = substitutions()
+        if as_json:
+            output.show_json(found)
+        else:
+            print("\n".join(found))
+            output.note(f"{len(found)} distinct substitutions")
+        return
     families = {family: found for family, found in by_family(chosen(only or ())).items() if found}
     if as_json:
         output.show_json(rewriting.rules_json(families))
@@ -143,15 +157,62 @@ def why_not(
 
 @rules.command("verify")
 @guarded
-def verify_rules(only: Only = None, seed: a.Seed = 0, as_json: a.Json = False) -> None:
+def verify_rules(
+    only: Only = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="FILE", help="Rules of your own, instead of the known ones.")
+    ] = None,
+    seed: a.Seed = 0,
+    as_json: a.Json = False,
+) -> None:
     """Prove every rule on its examples, in exact arithmetic; a false one ends it with the numbers that show it."""
     from bricolage.cli import output
     from bricolage.report import rewriting
     from bricolage.rewrite.catalogue import chosen
+    from bricolage.rewrite.rulefile import read
     from bricolage.rewrite.verification import verify
 
-    found = [verify(rule, seed=seed) for rule in chosen(only or ())]
+    if file is not None and not file.exists():
+        raise errors.MissingFile(path=file)
+    if file is not None and only:
+        raise errors.BadOption(
+            option="--only", value=", ".join(only), advice="With --file, all rules of the file are verified"
+        )
+    found = [verify(rule, seed=seed) for rule in (read(file) if file is not None else chosen(only or ()))]
     if as_json:
         output.show_json(rewriting.verified_json(found))
     else:
         output.show(rewriting.verified(found))
+
+
+@rules.command("generate")
+@guarded
+def generate_rules(
+    out: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="Where the rules go.", show_default=False)
+    ],
+    derived: Annotated[
+        Path | None,
+        typer.Option("--derived", metavar="FILE", help="Where the substitutions that follow from them go."),
+    ] = None,
+    max_operators: Annotated[
+        int, typer.Option("--max-operators", metavar="N", min=1, max=4, help="Operators on a side, at most.")
+    ] = 4,
+    seed: a.Seed = 0,
+) -> None:
+    """Find and prove rules from nothing: all terms up to a size, by what they compute."""
+    from bricolage.cli import output, progress
+    from bricolage.rewrite import generation
+
+    for path in (out, derived):
+        if path is not None:
+            output.check_writable(path)
+    with output.stdout_kept(), progress.shown() as shown:
+        found = generation.generate_rules(max_operators, seed, shown)
+        generation.write(found, out, derived)
+    output.show(
+        f"{found.visited:,} terms, {found.candidates:,} candidates: {found.false:,} false at other shapes, "
+        f"{found.instances:,} instances of others, {found.unproved:,} without a proof"
+    )
+    output.show(f"{len(found.rules):,} rules; {len(found.derived):,} more substitutions follow from them")
+    output.note(f"wrote {out}")

@@ -9,6 +9,7 @@ from importlib import import_module
 
 from bricolage.errors import UnknownFamily
 from bricolage.rewrite.rule import Rule
+from bricolage.rewrite.rules import generated
 
 FAMILIES = (
     "identity",
@@ -32,14 +33,21 @@ FAMILIES = (
     "grouping",
     "splitting",
     "convolution",
+    "generated",
 )
-"""A module of `bricolage.rewrite.rules` each, in the order in which their rules are tried."""
+"""A module of `bricolage.rewrite.rules` each, in the order in which their rules are tried; the last is made from a file."""
 
 
 @cache
 def rules() -> tuple[Rule, ...]:
     """Every rule, in the order in which they are tried at an operator."""
-    return tuple(rule for family in FAMILIES for rule in _rules_of(family))
+    return (*written(), *generated.rules())
+
+
+@cache
+def written() -> tuple[Rule, ...]:
+    """The rules that are classes, in that order."""
+    return tuple(rule for family in FAMILIES if family != "generated" for rule in _rules_of(family))
 
 
 def _rules_of(family: str) -> list[Rule]:
@@ -52,8 +60,9 @@ def _rules_of(family: str) -> list[Rule]:
     return [kind() for kind in kinds if not inspect.isabstract(kind)]
 
 
-def chosen(only: Iterable[str] = (), skip: Iterable[str] = ()) -> list[Rule]:
-    """The rules of the families (or with the names) in `only`, or all; without those in `skip`.
+def chosen(only: Iterable[str] = (), skip: Iterable[str] = (), *, stable: bool = False) -> list[Rule]:
+    """The rules of the families (or with the names) in `only`, or all; without those in `skip`, and where they must be
+    `stable` (any precision but `medium`) without those that lose accuracy.
 
     Raises:
         UnknownFamily: there is no such family or rule.
@@ -66,7 +75,9 @@ def chosen(only: Iterable[str] = (), skip: Iterable[str] = ()) -> list[Rule]:
     return [
         rule
         for rule in rules()
-        if (not kept or rule.family in kept or rule.name in kept) and not {rule.family, rule.name} & left_out
+        if (not kept or rule.family in kept or rule.name in kept)
+        and not {rule.family, rule.name} & left_out
+        and not (stable and rule.unstable)
     ]
 
 

@@ -95,6 +95,8 @@ class Rule(ABC):
     """First opset of the default domain that has the operators of the right side."""
     enabling: ClassVar[bool] = False
     exploring: ClassVar[bool] = False
+    unstable: bool = False
+    """Loses accuracy in float32 by measurement: to be used at the precision `medium` only."""
     examples: ClassVar[Sequence[Example]] = ()
     counterexamples: ClassVar[Sequence[Example]] = ()
 

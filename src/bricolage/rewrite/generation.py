@@ -1,0 +1,42 @@
+"""Making a rule file from nothing: the generator's equations, proved as rules on ONNX graphs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bricolage.errors import FalseRule, NotWritable
+from bricolage.progress import Progress
+from bricolage.rewrite import rulefile
+from bricolage.rewrite.equations import EquationRule
+from bricolage.rewrite.generator.derive import directed
+from bricolage.rewrite.generator.generate import Generated, generate
+from bricolage.rewrite.generator.term import Equation
+from bricolage.rewrite.verification import verify
+
+
+def proved(equation: Equation) -> bool:
+    """Whether the prover proves the equation on an example at least, in every direction that it has, and refutes it on none."""
+    rules = [EquationRule("candidate", one) for one in (equation, equation.turned) if directed(one)]
+    try:
+        return bool(rules) and all(verify(rule).status != "not proved" for rule in rules)
+    except FalseRule:
+        return False
+
+
+def generate_rules(max_operators: int = 4, seed: int = 0, progress: Progress | None = None) -> Generated:
+    """The rules of all worlds."""
+    return generate(max_operators=max_operators, seed=seed, proved=proved, progress=progress)
+
+
+def write(found: Generated, path: Path, derived: Path | None) -> None:
+    """Writes the rules to one file, and what follows from them to another if there is one.
+
+    Raises:
+        NotWritable
+    """
+    try:
+        rulefile.write(path, found.rules)
+        if derived is not None:
+            derived.write_text("".join(f"{equation}\n" for equation in found.derived), encoding="utf-8")
+    except OSError as error:
+        raise NotWritable(path=path, reason=error.strerror or str(error)) from error

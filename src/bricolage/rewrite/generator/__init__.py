@@ -1,0 +1,1 @@
+"""Rules found by enumeration: pairs of small terms that compute the same."""

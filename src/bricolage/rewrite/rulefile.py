@@ -1,0 +1,87 @@
+"""Files of equations: one JSON object a line, both directions of each a rule.
+
+`rule` is the equation. `where` gives the most general shapes of its variables, for readers; where it is given it must be right.
+`unstable` says that one side loses accuracy in float32, by measurement.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from bricolage.errors import BadRuleFile
+from bricolage.rewrite.equations import EquationRule
+from bricolage.rewrite.generator.accuracy import loses_accuracy
+from bricolage.rewrite.generator.derive import directed
+from bricolage.rewrite.generator.shapes import IllTyped
+from bricolage.rewrite.generator.term import BadSyntax, Equation, read_equation
+
+_KEYS = {"rule", "where", "unstable"}
+
+
+def read(path: Path, *, stem: str | None = None) -> list[EquationRule]:
+    """The rules of a file, named by `stem` (the file's, where none is given) and line.
+
+    Raises:
+        BadRuleFile: a line is no rule; whether it is *true* is for `bricolage.rewrite.verification` to say.
+    """
+    found: list[EquationRule] = []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadRuleFile(path=path, line=0, reason=str(error)) from error
+    width = len(str(len(lines)))
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                found += _rules(line, f"{stem or path.stem}-{number:0{width}}")
+            except _Wrong as error:
+                raise BadRuleFile(path=path, line=number, reason=str(error)) from error
+    return found
+
+
+class _Wrong(Exception):
+    """What is wrong with a line."""
+
+
+def _rules(line: str, name: str) -> list[EquationRule]:
+    try:
+        given = json.loads(line)
+    except ValueError as error:
+        raise _Wrong(f"not JSON ({error})") from error
+    if not isinstance(given, dict) or not isinstance(given.get("rule"), str):
+        raise _Wrong("it has no text 'rule'")
+    if set(given) - _KEYS:
+        raise _Wrong(f"'{min(set(given) - _KEYS)}' means nothing here")
+    if not isinstance(given.get("unstable", False), bool):
+        raise _Wrong("'unstable' is neither true nor false")
+    try:
+        equation = read_equation(given["rule"])
+        stated = given.get("where")
+        typing = equation.typing.text()
+    except BadSyntax as error:
+        raise _Wrong(str(error)) from error
+    except IllTyped as error:
+        raise _Wrong(f"no shapes fit both sides: {error}") from error
+    if stated is not None and stated != typing:
+        raise _Wrong(f"'where' should be {json.dumps(typing)}")
+    directions = [("", equation), ("-back", equation.turned)]
+    found = [
+        EquationRule(name + mark, one, unstable=given.get("unstable", False))
+        for mark, one in directions
+        if directed(one)
+    ]
+    if not found or equation.left == equation.right:
+        raise _Wrong("neither side can be replaced by the other")
+    return found
+
+
+def write(path: Path, equations: Iterable[Equation]) -> None:
+    """Writes equations, measuring which lose accuracy. Raises OSError."""
+    path.write_text("".join(f"{json.dumps(_line(equation))}\n" for equation in equations), encoding="utf-8")
+
+
+def _line(equation: Equation) -> dict[str, object]:
+    line: dict[str, object] = {"rule": str(equation), "where": equation.typing.text()}
+    return {**line, "unstable": True} if loses_accuracy(equation) else line
