@@ -10,7 +10,7 @@ import onnx_ir as ir
 from onnx import helper
 
 from bricolage.graph.prepare import infer
-from bricolage.rewrite.catalogue import rules
+from bricolage.rewrite.catalogue import written
 from tests.backends.native.random_regions import FLOAT, Region
 
 _UNARY = (
@@ -44,7 +44,7 @@ class Bait(Region):
 
     def planted(self) -> None:
         """The operators of a rule's example, on tensors at hand where their shapes fit."""
-        rule = self.random.choice(rules())
+        rule = self.random.choice(written())
         model = ir.to_proto(self.random.choice(rule.examples).model())
         floats = all(value.type.tensor_type.elem_type == FLOAT for value in (*model.graph.input, *model.graph.output))
         symbolic = any(d.dim_param for value in model.graph.input for d in value.type.tensor_type.shape.dim)
