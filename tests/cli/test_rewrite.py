@@ -105,3 +105,28 @@ def test_rules_are_verified() -> None:
     (found,) = json.loads(out)
     assert code == 0 and found["status"] == "proved"
     assert all(example["error_bound"] < 1e-9 and example["functions"] == ["abs"] for example in found["examples"])
+
+
+def test_substitutions_are_listed() -> None:
+    code, out, err = run("rules", "list", "--instances")
+    assert code == 0 and len(out.splitlines()) >= 743 and "distinct substitutions" in err
+
+
+def test_rules_of_ones_own_are_verified(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"rule": "relu(relu(x)) = relu(x)"}\n')
+    code, out, _ = run("rules", "verify", "--file", path)
+    assert code == 0 and "mine-1" in out and "proved" in out
+    path.write_text('{"rule": "relu(add(x, y)) = add(relu(x), relu(y))"}\n')
+    code, _, err = run("rules", "verify", "--file", path)
+    assert code == 4 and "mine-1 is false" in err and "becomes" in err
+    path.write_text('{"rule": "relu(x"}\n')
+    code, _, err = run("rules", "verify", "--file", path)
+    assert code == 2 and "line 1" in err
+    assert run("rules", "verify", "--file", tmp_path / "none")[0] == 2
+
+
+def test_rules_are_generated(tmp_path: Path) -> None:
+    code, out, _ = run("rules", "generate", "-o", tmp_path / "rules.jsonl", "--max-operators", "1")
+    assert code == 0 and "rules" in out
+    assert run("rules", "verify", "--file", tmp_path / "rules.jsonl")[0] == 0

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from onnx import helper
 
 from bricolage.graph.prepare import bind, infer, symbolic_dimensions
-from bricolage.rewrite.catalogue import rules
+from bricolage.rewrite.catalogue import written
 from bricolage.rewrite.rule import Example
 from tests.backends.native.random_regions import FLOAT, Region
 
@@ -45,7 +45,7 @@ class Bait(Region):
 
     def planted(self) -> None:
         """The operators of a rule's example, on tensors at hand where their shapes fit."""
-        rule = self.random.choice(rules())
+        rule = self.random.choice(written())
         model = ir.to_proto(_fixed(self.random.choice(rule.examples)))
         if model.opset_import[0].version > self.opset:
             return

@@ -9,13 +9,13 @@ import onnx_ir as ir
 import pytest
 
 from bricolage.rewrite.apply import apply_once, rewrite
-from bricolage.rewrite.catalogue import rules
+from bricolage.rewrite.catalogue import written
 from bricolage.rewrite.rule import Rule
 from tests.rewrite import contexts
 from tests.rewrite.checking import check_equal
 from tests.rewrite.test_rules import label
 
-CASES = [(rule, i) for rule in rules() for i in range(len(rule.examples))]
+CASES = [(rule, i) for rule in written() for i in range(len(rule.examples))]
 
 
 @pytest.mark.parametrize("context", [contexts.inner_outputs, contexts.second_users], ids=lambda c: c.__name__)
@@ -37,11 +37,11 @@ def test_symbolic_dimensions(rule: Rule, index: int) -> None:
 def test_most_rules_apply_with_a_symbolic_batch() -> None:
     applied = {
         rule.name
-        for rule in rules()
+        for rule in written()
         for example in rule.examples
         if apply_once(contexts.symbolic(example.model()), rule) is not None
     }
-    assert len(applied) > 0.8 * len(rules()), sorted({rule.name for rule in rules()} - applied)
+    assert len(applied) > 0.8 * len(written()), sorted({rule.name for rule in written()} - applied)
 
 
 @pytest.mark.parametrize(("rule", "index"), CASES, ids=label)
@@ -53,7 +53,7 @@ def test_branches_of_an_if_are_rewritten(rule: Rule, index: int) -> None:
 
 
 @pytest.mark.parametrize("context", [contexts.in_loop, contexts.in_scan], ids=lambda c: c.__name__)
-@pytest.mark.parametrize("rule", rules(), ids=label)
+@pytest.mark.parametrize("rule", written(), ids=label)
 def test_bodies_of_loop_and_scan_are_rewritten(rule: Rule, context: Callable[[ir.Model], ir.Model]) -> None:
     example = rule.examples[0]
     before, after = context(example.model()), context(example.model())
@@ -62,7 +62,7 @@ def test_bodies_of_loop_and_scan_are_rewritten(rule: Rule, context: Callable[[ir
     check_equal(before, after, attempts=1)
 
 
-@pytest.mark.parametrize("rule", rules(), ids=label)
+@pytest.mark.parametrize("rule", written(), ids=label)
 def test_weights_of_the_enclosing_graph(rule: Rule) -> None:
     before, after = (contexts.in_branches(rule.examples[0].model(), captured=True) for _ in range(2))
     if apply_once(after, rule) is not None:

@@ -10,14 +10,14 @@ import pytest
 
 from bricolage.graph.prepare import prepare, symbolic_dimensions
 from bricolage.rewrite.apply import apply_once, refusals, rewrite
-from bricolage.rewrite.catalogue import rules
+from bricolage.rewrite.catalogue import written
 from bricolage.rewrite.rule import Example, Rule, Scan
 from bricolage.verify.compare import relative_error
 from bricolage.verify.inputs import generate
 from tests.rewrite.checking import check_equal
 
-CASES = [(rule, i) for rule in rules() for i in range(len(rule.examples))]
-COUNTERCASES = [(rule, i) for rule in rules() for i in range(len(rule.counterexamples))]
+CASES = [(rule, i) for rule in written() for i in range(len(rule.examples))]
+COUNTERCASES = [(rule, i) for rule in written() for i in range(len(rule.counterexamples))]
 
 
 def label(value: object) -> str:
@@ -54,7 +54,7 @@ def test_counterexamples_are_refused(rule: Rule, index: int) -> None:
         assert any(example.why in reason for reason in reasons), reasons
 
 
-@pytest.mark.parametrize("rule", rules(), ids=label)
+@pytest.mark.parametrize("rule", written(), ids=label)
 def test_every_rule_states_its_equation_and_has_examples(rule: Rule) -> None:
     assert rule.equation and rule.examples
     assert all(isinstance(example, Example) for example in (*rule.examples, *rule.counterexamples))

@@ -132,6 +132,10 @@ def rules_markdown(families: Mapping[str, Sequence[Rule]]) -> str:
     ]
     for family, members in families.items():
         lines += ["", f"## {family}", ""]
+        if family == "generated":
+            equations = sum(not rule.name.endswith("-back") for rule in members)
+            lines.append(f"{equations} equations found by enumeration; see [rule-generator.md](rule-generator.md).")
+            continue
         for rule in members:
             notes = [f"from opset {rule.since}"] if rule.since > _COMMON_OPSET else []
             notes += ["exploring"] if rule.exploring else []

@@ -62,7 +62,12 @@ class EquationRule(Rule):
     @cached_property
     def _roots(self) -> Roots:
         found = tuple(_pattern(term) for term in self.stated.left)
-        return found if len(found) > 1 else found[0]
+        return found[0] if len(found) == 1 or self._whole_split else found
+
+    @property
+    def _whole_split(self) -> bool:
+        """Whether the left side is all outputs of one split: one root, whose outputs are replaced together."""
+        return len({_key(term) for term in self.stated.left}) == 1 < len(self.stated.left)
 
     def patterns(self) -> Sequence[Roots]:
         return [self._roots]
@@ -87,7 +92,10 @@ class EquationRule(Rule):
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         writer = _Writer(op, self.typing.shapes, self._solve(match), match)
-        made = tuple(writer.value(term) for term in self.stated.right)
+        pairs = list(zip(self.stated.left, self.stated.right, strict=True))
+        if self._whole_split:
+            pairs.sort(key=lambda pair: FORMS[pair[0][0]].output)
+        made = tuple(writer.value(term) for _, term in pairs)
         return made if len(made) > 1 else made[0]
 
     # --- examples

@@ -1,7 +1,7 @@
 """Files of equations: one JSON object a line, both directions of each a rule.
 
 `rule` is the equation. `where` gives the most general shapes of its variables, for readers; where it is given it must be right.
-`unstable` says that one side loses accuracy in float32, by measurement.
+`inaccurate` names the sides that lose accuracy in float32, by measurement: what leads there is used at precision `medium` only.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pathlib import Path
 
 from bricolage.errors import BadRuleFile
 from bricolage.rewrite.equations import EquationRule
-from bricolage.rewrite.generator.accuracy import loses_accuracy
+from bricolage.rewrite.generator.accuracy import inaccurate
 from bricolage.rewrite.generator.derive import directed
 from bricolage.rewrite.generator.shapes import IllTyped
 from bricolage.rewrite.generator.term import BadSyntax, Equation, read_equation
 
-_KEYS = {"rule", "where", "unstable"}
+_KEYS = {"rule", "where", "inaccurate"}
 
 
 def read(path: Path, *, stem: str | None = None) -> list[EquationRule]:
@@ -54,8 +54,9 @@ def _rules(line: str, name: str) -> list[EquationRule]:
         raise _Wrong("it has no text 'rule'")
     if set(given) - _KEYS:
         raise _Wrong(f"'{min(set(given) - _KEYS)}' means nothing here")
-    if not isinstance(given.get("unstable", False), bool):
-        raise _Wrong("'unstable' is neither true nor false")
+    lost = given.get("inaccurate", [])
+    if not isinstance(lost, list) or not all(side in ("left", "right") for side in lost):
+        raise _Wrong("'inaccurate' is no list of left and right")
     try:
         equation = read_equation(given["rule"])
         stated = given.get("where")
@@ -66,12 +67,8 @@ def _rules(line: str, name: str) -> list[EquationRule]:
         raise _Wrong(f"no shapes fit both sides: {error}") from error
     if stated is not None and stated != typing:
         raise _Wrong(f"'where' should be {json.dumps(typing)}")
-    directions = [("", equation), ("-back", equation.turned)]
-    found = [
-        EquationRule(name + mark, one, unstable=given.get("unstable", False))
-        for mark, one in directions
-        if directed(one)
-    ]
+    directions = [("", equation, "right"), ("-back", equation.turned, "left")]
+    found = [EquationRule(name + mark, one, unstable=side in lost) for mark, one, side in directions if directed(one)]
     if not found or equation.left == equation.right:
         raise _Wrong("neither side can be replaced by the other")
     return found
@@ -84,4 +81,5 @@ def write(path: Path, equations: Iterable[Equation]) -> None:
 
 def _line(equation: Equation) -> dict[str, object]:
     line: dict[str, object] = {"rule": str(equation), "where": equation.typing.text()}
-    return {**line, "unstable": True} if loses_accuracy(equation) else line
+    lost = inaccurate(equation)
+    return {**line, "inaccurate": lost} if lost else line

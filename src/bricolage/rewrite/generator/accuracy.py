@@ -1,12 +1,14 @@
 """Whether a rule costs accuracy in float32, by measurement: both sides in float32 against float64.
 
-Not an analysis of the worst case, which every distributive law fails: inputs are drawn as activations and weights are, around
-zero, of one sign, far from zero, and of different magnitudes.
+Inputs are drawn around zero, of one sign, far from zero, of different magnitudes, and nearly opposite to one another, so that
+their sums cancel: (x + y) w is then accurate where x w + y w is not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import combinations
+from typing import Literal
 
 import numpy as np
 
@@ -20,19 +22,30 @@ BOUND = 1e-6
 GROWTH = 8.0
 """A side that is so many times less accurate than the other, and beyond the bound, loses accuracy."""
 _TRIALS = 4
+_NEAR = 1e-3
+Side = Literal["left", "right"]
 
 
-def loses_accuracy(equation: Equation, seed: int = 0) -> bool:
-    """Whether one side is much less accurate than the other, and less than the strictest precision word allows."""
+def inaccurate(equation: Equation, seed: int = 0) -> list[Side]:
+    """The sides that somewhere are much less accurate than the other, and less than the strictest precision word allows."""
+    found: set[Side] = set()
     generator = np.random.default_rng([seed, 2])
     for shapes in instances(equation):
-        for kind in range(4):
+        sizes = {name: concrete(shape) for name, shape in shapes.items()}
+        opposite = [pair for pair in combinations(sizes, 2) if sizes[pair[0]] == sizes[pair[1]]]
+        for kind, pair in [*((kind, None) for kind in range(4)), *((0, pair) for pair in opposite)]:
             for _ in range(_TRIALS):
-                arrays = {name: _drawn(generator, concrete(shape), kind) for name, shape in shapes.items()}
-                errors = sorted(_error(side, arrays, shapes) for side in (equation.left, equation.right))
-                if errors[1] > BOUND and errors[1] > GROWTH * errors[0]:
-                    return True
-    return False
+                arrays = {name: _drawn(generator, own, kind) for name, own in sizes.items()}
+                if pair is not None:
+                    one, other = pair
+                    near = -arrays[one] * (1 + _NEAR * generator.standard_normal(sizes[one]))
+                    arrays[other] = np.asarray(near, np.float32)
+                left, right = (_error(side, arrays, shapes) for side in (equation.left, equation.right))
+                if left > max(BOUND, GROWTH * right):
+                    found.add("left")
+                if right > max(BOUND, GROWTH * left):
+                    found.add("right")
+    return sorted(found)
 
 
 def _drawn(generator: np.random.Generator, shape: tuple[int, ...], kind: int) -> Array:

@@ -163,8 +163,10 @@ class Equation:
         return min(choices, key=lambda found: (found._weight, str(found)))
 
     @property
-    def _weight(self) -> tuple[int, int]:
-        return -len(nodes(*self.left)), -len(variables(*self.left))
+    def _weight(self) -> tuple[int, int, int]:
+        """Fewest operators (equal operands in equal order are one), the larger side on the left."""
+        left, right = len(nodes(*self.left)), len(nodes(*self.right))
+        return left + right, -left, -len(variables(*self.left))
 
     def instance_of(self, other: Equation) -> bool:
         """Whether replacing variables in `other` (in one direction or the other) gives this equation."""
