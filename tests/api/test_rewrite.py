@@ -12,7 +12,7 @@ import pytest
 
 from bricolage.api import rewrite as api
 from bricolage.api.rewrite import rewrite, why
-from bricolage.errors import UnboundDimension, UnknownDimension, UnknownFamily, WrongRewrite
+from bricolage.errors import UnboundDimension, UnknownDimension, UnknownFamily, UnsupportedOpset, WrongRewrite
 from bricolage.graph.extract import write_whole
 from bricolage.rewrite.catalogue import chosen
 from bricolage.rewrite.matching import Match
@@ -111,3 +111,24 @@ def test_why_a_rule_does_not_apply() -> None:
     assert "needs opset 20, the model has 18" in refusal.reason
     refusals = {refusal.operator.split()[0]: refusal.reason for refusal in why(NET.model(), "scale-before-linear")}
     assert set(refusals) == {"Conv", "MatMul"} and "not computed by Div|Mul" in refusals["MatMul"]
+
+
+GELU = Example(
+    "float[2,3] x",
+    "a = Div(x, r) e = Erf(a) g = Add(e, one) p = Mul(x, g) y = Mul(p, h)",
+    {"r": 2**0.5, "one": 1.0, "h": 0.5},
+)
+
+
+def test_a_raised_model_has_the_operators_of_its_opset() -> None:
+    kept, raised = rewrite(ir.to_proto(GELU.model())), rewrite(ir.to_proto(GELU.model()), opset=20)
+    assert kept.model.graph.opset_imports[""] == 18 and kept.after.operators == 5
+    assert raised.model.graph.opset_imports[""] == 20
+    assert [node.op_type for node in raised.model.graph] == ["Gelu"] and raised.error <= raised.bound
+    onnx.checker.check_model(ir.to_proto(raised.model), full_check=True)
+
+
+def test_an_opset_is_never_lowered_and_must_exist() -> None:
+    assert rewrite(ir.to_proto(GELU.model()), opset=13).model.graph.opset_imports[""] == 18
+    with pytest.raises(UnsupportedOpset, match="999"):
+        rewrite(ir.to_proto(GELU.model()), opset=999)

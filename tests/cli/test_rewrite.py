@@ -57,6 +57,13 @@ def test_json(source: Path, tmp_path: Path) -> None:
     assert found["applications"][0]["rule"] == "move-transpose-behind-function"
 
 
+def test_opset(source: Path, tmp_path: Path) -> None:
+    assert run("rewrite", source, "-o", tmp_path / "better.onnx", "--opset", 23)[0] == 0
+    assert onnx.load(str(tmp_path / "better.onnx")).opset_import[0].version == 23
+    code, _, err = run("rewrite", source, "-o", tmp_path / "other.onnx", "--opset", 999)
+    assert code == 2 and "999" in err and not (tmp_path / "other.onnx").exists()
+
+
 def test_wrong_usage(source: Path, tmp_path: Path) -> None:
     for words, said in (
         ((source, "-o", source), "overwrite"),

@@ -1,0 +1,28 @@
+"""The models grow, every block is rewritten, and the added rules match nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.rewrite_scaling import _Copy, exponent, network, timing
+from bricolage.rewrite.apply import apply_once
+from bricolage.rewrite.catalogue import chosen
+from bricolage.rewrite.rule import Scan
+
+
+def test_every_block_is_rewritten() -> None:
+    small, large = (timing(network(size), chosen(), 1) for size in (30, 120))
+    assert 30 <= small.operators < 70 and 120 <= large.operators < 160
+    assert large.applications >= 3 * small.applications > 0
+
+
+def test_added_rules_never_apply() -> None:
+    model = network(30)
+    for rule in chosen():
+        if not isinstance(rule, Scan):
+            assert apply_once(model, _Copy(rule, 0)) is None
+
+
+def test_exponent() -> None:
+    assert exponent([(10, 3.0), (100, 30.0), (1000, 300.0)]) == pytest.approx(1.0)
+    assert exponent([(10, 2.0), (1000, 2.0)]) == pytest.approx(0.0)
