@@ -84,7 +84,6 @@ def _elementwise(node: ir.Node, perm: Permutation) -> Form:
 def _first_elementwise(node: ir.Node, perm: Permutation) -> Form:
     """Element-wise in its first input, with parameters of one element."""
     _require_rank(node, perm)
-    require(len(node.outputs) == 1, "another output is computed")
     require(all(v is None or set(shape(v)) <= {1} for v in node.inputs[1:]), "a parameter has more than one element")
     return _alone(node, [perm], perm)
 
@@ -286,7 +285,7 @@ REDUCTIONS = (
 )  # fmt: skip
 _FORMS: dict[str, Callable[[ir.Node, Permutation], Form]] = {
     **dict.fromkeys((*UNARY, *BINARY, "Where", "Sum", "Mean", "PRelu", "Identity"), _elementwise),
-    **dict.fromkeys(("Clip", "Dropout", "QuantizeLinear", "DequantizeLinear"), _first_elementwise),
+    **dict.fromkeys(("Clip", "QuantizeLinear", "DequantizeLinear"), _first_elementwise),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax", "LpNormalization"), _along),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _trailing_normalization),
     **dict.fromkeys(REDUCTIONS, _reduce),

@@ -155,6 +155,9 @@ class DilationIntoBatch(_Convolution):
         Example("float[1,2,4,5] x", "y = Conv<dilations=[1,2], pads=[1,0,1,1], group=2>(x, w)", {"w": (2, 1, 3, 2)}),
     )
     counterexamples = (
+        Example(
+            "float[1,3,9] x", 'y = Conv<auto_pad="SAME_UPPER", dilations=[2]>(x, w)', {"w": (4, 3, 3)}, why="explicit"
+        ),
         Example("float[1,3,5] x", "y = Conv(x, w)", {"w": (4, 3, 2)}, why="not dilated"),
         Example("float[1,3,9] x", "y = Conv<dilations=[2], strides=[2]>(x, w)", {"w": (4, 3, 2)}, why="strides"),
         Example("float[1,3,N] x", "y = Conv<dilations=[2]>(x, w)", {"w": (4, 3, 2)}, why="not known"),
@@ -205,6 +208,12 @@ class StrideIntoChannels(_Convolution):
         Example("float[1,2,10,8] x", "y = Conv<strides=[3,3], pads=[1,0,1,2]>(x, w)", {"w": (2, 2, 4, 3)}),
     )
     counterexamples = (
+        Example(
+            "float[1,3,9,9] x",
+            'y = Conv<auto_pad="SAME_UPPER", strides=[2,2]>(x, w)',
+            {"w": (4, 3, 3, 3)},
+            why="explicit",
+        ),
         Example("float[1,3,5,5] x", "y = Conv(x, w)", {"w": (4, 3, 2, 2)}, why="no stride"),
         Example("float[1,3,9,9] x", "y = Conv<strides=[2,1]>(x, w)", {"w": (4, 3, 2, 2)}, why="one stride"),
         Example("float[1,3,9] x", "y = Conv<strides=[2]>(x, w)", {"w": (4, 3, 2)}, why="two directions"),
@@ -257,6 +266,7 @@ class BatchIntoWidth(_Convolution):
         Example("float[2,1,3,6] x", "y = Conv<dilations=[1,2], pads=[0,0,0,1]>(x, w)", {"w": (2, 1, 1, 3)}),
     )
     counterexamples = (
+        Example("float[2,3,5,5] x", 'y = Conv<auto_pad="SAME_UPPER">(x, w)', {"w": (4, 3, 3, 3)}, why="explicit"),
         Example("float[1,3,5,5] x", "y = Conv(x, w)", {"w": (4, 3, 2, 2)}, why="one image"),
         Example("float[N,3,5,5] x", "y = Conv(x, w)", {"w": (4, 3, 2, 2)}, why="not known"),
         Example("float[2,3,5] x", "y = Conv(x, w)", {"w": (4, 3, 2)}, why="two directions"),

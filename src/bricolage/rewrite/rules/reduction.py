@@ -70,6 +70,9 @@ class ComposeReductions(_Reduction):
     )
     counterexamples = (
         Example(
+            "float[2,3] x", "t = ReduceSum(x, a) y = ReduceSum<noop_with_empty_axes=1>(t)", {"a": [1]}, why="nothing"
+        ),
+        Example(
             "float[2,3,4] x", "t = ReduceSum(x, a) y = ReduceMax(t, b)", {"a": [2], "b": [1]}, why="another reduction"
         ),
         Example(
@@ -121,6 +124,7 @@ class RecogniseReduction(_Reduction):
     counterexamples = (
         Example("float[2,3] x, float[2,3] z", "t = Mul(x, z) y = ReduceSum(t, a)", {"a": [1]}, why="another value"),
         Example("int64[2,3] x", "t = Abs(x) y = ReduceSum(t, a)", {"a": [1]}, why="floating-point"),
+        Example("float[2,3] x", "t = Abs(x) y = ReduceSum<noop_with_empty_axes=1>(t)", why="reduces nothing"),
         Example("float[2,3] x", "t = Abs(x) y = ReduceSum(t, a)", {"a": [1]}, outputs="y, t", why="no gain"),
     )
 

@@ -61,6 +61,7 @@ class SliceOfLinear(Rule):
         ),
     )
     counterexamples = (
+        Example("float[2,3] x", _CUT, {**_PRODUCT, "s": [3], "e": [3], "a": [1]}, why="nothing is kept"),
         Example(
             "float[2,3] x",
             _CUT,
