@@ -37,7 +37,7 @@ class SearchOptions:
     part: int = 40
     passes: int = 2
     keep: int = 3
-    saturation: SaturationLimits = field(default_factory=lambda: SaturationLimits(rounds=6, nodes=2_000, seconds=10.0))
+    saturation: SaturationLimits = field(default_factory=lambda: SaturationLimits(rounds=6, nodes=2_000, seconds=10.0, multi_rounds=2))
     extraction: ExtractionLimits = field(default_factory=lambda: ExtractionLimits(seconds=5.0))
 
     def __post_init__(self) -> None:
