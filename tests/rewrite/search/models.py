@@ -63,7 +63,9 @@ def square_models(draw: st.DrawFn, *, most: int = 6) -> ir.Model:
     """Operators on 3×3 tensors, so that everything fits everywhere."""
     known, lines = ["x", "z"], []
     for number in range(draw(st.integers(2, most))):
-        kind = draw(st.sampled_from(["Relu", "Neg", "Transpose", "Identity", "Add", "Mul", "Sub", "MatMul", "weighted"]))
+        kind = draw(
+            st.sampled_from(["Relu", "Neg", "Transpose", "Identity", "Add", "Mul", "Sub", "MatMul", "weighted"])
+        )
         first, second = draw(st.sampled_from(known[-3:])), draw(st.sampled_from(known))
         if kind == "weighted":
             call = f"MatMul({first}, {draw(st.sampled_from(['v', 'w']))})"
