@@ -57,19 +57,19 @@ def test_what_the_fixpoint_misses(example: Example, cost: OperatorCost, expected
 
 
 @methods
-@pytest.mark.parametrize("start", range(0, 24, 8))
+@pytest.mark.parametrize("start", range(0, 12, 6))
 def test_random_models_stay_equal(method: Method, start: int) -> None:
     better = 0
-    for seed in range(start, start + 8):
+    for seed in range(start, start + 6):
         model = random_model(seed)
         if seed % 2:
             simplify(model)
-        options = SearchOptions(method=method, graphs=8, part=8 if seed % 3 else 40, alpha=1.2)
+        options = SearchOptions(method=method, graphs=5, part=8 if seed % 3 else 40, alpha=1.2)
         found = search(model, rules(), Odd(seed), options)
         assert found.best.cost <= settled_cost(model, Odd(seed)) * (1 + 1e-9)
         better += found.best.cost < found.before
         check_equal(random_model(seed), found.best.model, seed=seed, attempts=1, own_error=True)
-    assert better >= 4
+    assert better >= 3
 
 
 @pytest.mark.slow
@@ -163,13 +163,14 @@ def test_bodies_random_numbers_and_other_domains_are_left_alone(method: Method) 
 
     model = parsed(
         '<ir_version: 8, opset_import: ["": 18, "com.example": 1]> g (float[2,3] x) => (float[2,3] y)'
-        " { a = RandomNormalLike(x) b = RandomNormalLike(x) c = com.example.Odd(x) d = com.example.Odd(x)"
-        " s = Sub(a, b) t = Sub(c, d) y = Add(s, t) }"
+        " { a = RandomNormalLike(x) b = RandomNormalLike(x) c = com.example.Odd(x)"
+        " s = Sub(a, b) t = Transpose(c) u = Transpose(t) y = Add(s, u) }"
     )
     for number, node in enumerate(model.graph):
         node.name = f"node{number}"
     found = search(model, rules(), Odd(1), SearchOptions(method=method, alpha=2.0))
-    assert kinds(found.best.model).count("RandomNormalLike") == kinds(found.best.model).count("Odd") == 2
+    left = kinds(found.best.model)
+    assert left.count("RandomNormalLike") == 2 and left.count("Odd") == 1
 
 
 @methods
