@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from bricolage.errors import BadOption
@@ -37,8 +37,8 @@ class SearchOptions:
     part: int = 40
     passes: int = 2
     keep: int = 3
-    saturation: SaturationLimits = field(default_factory=lambda: SaturationLimits(rounds=6, nodes=2_000, seconds=10.0))
-    extraction: ExtractionLimits = field(default_factory=lambda: ExtractionLimits(seconds=5.0))
+    saturation: SaturationLimits = SaturationLimits(rounds=6, nodes=2_000, seconds=10.0, multi_rounds=2)
+    extraction: ExtractionLimits = ExtractionLimits(seconds=5.0)
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:

@@ -155,6 +155,7 @@ class _Small:
         self._values: dict[int, ir.Value] = {}
         self._graph = ir.Graph([], [], nodes=[], opset_imports=encoder.opsets, name="match")
         self._named: dict[str, ir.Node] = {}
+        self._built: dict[tuple[ENode, tuple[Chosen | int | None, ...]], Sequence[ir.Value]] = {}
         for _, number in found.bound:
             if number is not None:
                 self._class(number, _BELOW)
@@ -208,7 +209,9 @@ class _Small:
                 continue
             child = next(children)
             inputs.append(self._chosen(given, child) if isinstance(given, Chosen) else self._class(child, _BELOW))
-        outputs = self._node(chosen.node, inputs)
+        # Two outputs of one operator are outputs of one operator here too.
+        key = (chosen.node, chosen.inputs)
+        outputs = self._built.get(key) or self._built.setdefault(key, self._node(chosen.node, inputs))
         value = self._typed(outputs[chosen.output], number)
         if len(outputs) > 1:
             whole = self._whole(chosen, number)

@@ -1,0 +1,210 @@
+"""`search`, both ways: better than the fixpoint where that is possible, never worse, always equal, and the same every time."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper
+
+from bricolage.errors import BadOption
+from bricolage.graph.prepare import infer, simplify
+from bricolage.rewrite.apply import rewrite
+from bricolage.rewrite.catalogue import chosen, rules
+from bricolage.rewrite.rule import Example
+from bricolage.rewrite.search.cost import OperatorCost, Pricing, Roofline
+from bricolage.rewrite.search.options import METHODS, Method, SearchOptions
+from bricolage.rewrite.search.search import SearchResult, repeat, search
+from tests.rewrite.checking import check_equal
+from tests.rewrite.random_models import random_model
+from tests.rewrite.search.models import FANNED, KERNELS, PRODUCTS, Odd, Started, layers, parsed
+
+methods = pytest.mark.parametrize("method", METHODS)
+
+
+def kinds(model: ir.Model) -> list[str]:
+    return sorted(node.op_type for node in model.graph)
+
+
+def settled_cost(model: ir.Model, cost: OperatorCost) -> float:
+    copy = model.clone()
+    rewrite(copy, rules())
+    return Pricing(cost, copy.graph.opset_imports).total(copy.graph)
+
+
+@methods
+@pytest.mark.parametrize(
+    ("example", "cost", "expected"),
+    [
+        (PRODUCTS, Started(), ["Add", "Add", "Concat", "MatMul", "Split"]),
+        (KERNELS, Roofline(), ["Conv"]),
+        (FANNED, Roofline(), ["Add", "Relu", "Tanh"]),
+    ],
+)
+def test_what_the_fixpoint_misses(example: Example, cost: OperatorCost, expected: list[str], method: Method) -> None:
+    model = example.model()
+    found = search(model, rules(), cost, SearchOptions(method=method, alpha=1.5))
+    assert kinds(found.best.model) == expected
+    assert found.best.cost < 0.8 * settled_cost(model, cost)
+    assert found.best.applications and [a.number for a in found.best.applications] == list(
+        range(1, len(found.best.applications) + 1)
+    )
+    assert [one.cost for one in found.candidates] == sorted(one.cost for one in found.candidates)
+    for candidate in found.candidates:
+        check_equal(example.model(), candidate.model)
+    if found.statistics.lower_bound is not None:
+        assert found.statistics.lower_bound <= found.best.cost + 1e-12
+
+
+@methods
+@pytest.mark.parametrize("start", range(0, 12, 6))
+def test_random_models_stay_equal(method: Method, start: int) -> None:
+    better = 0
+    for seed in range(start, start + 6):
+        model = random_model(seed)
+        if seed % 2:
+            simplify(model)
+        options = SearchOptions(method=method, graphs=5, part=8 if seed % 3 else 40, alpha=1.2)
+        found = search(model, rules(), Odd(seed), options)
+        assert found.best.cost <= settled_cost(model, Odd(seed)) * (1 + 1e-9)
+        better += found.best.cost < found.before
+        check_equal(random_model(seed), found.best.model, seed=seed, attempts=1, own_error=True)
+    assert better >= 3
+
+
+@pytest.mark.slow
+@methods
+@pytest.mark.parametrize("start", range(100, 600, 25))
+def test_many_random_models_stay_equal(method: Method, start: int) -> None:
+    for seed in range(start, start + 25):
+        options = SearchOptions(method=method, graphs=15, part=10 if seed % 3 else 40, alpha=1.2)
+        found = search(random_model(seed), rules(), Odd(seed), options)
+        for candidate in found.candidates:
+            check_equal(random_model(seed), candidate.model, seed=seed, attempts=1, own_error=True)
+
+
+@methods
+def test_the_same_every_time(method: Method) -> None:
+    def once() -> SearchResult:
+        return search(random_model(3), rules(), Odd(3), SearchOptions(method=method, graphs=10, part=8))
+
+    first, second = once(), once()
+    assert [one.cost for one in first.candidates] == [one.cost for one in second.candidates]
+    assert first.best.applications == second.best.applications
+    assert first.statistics.counts == second.statistics.counts
+    texts = [ir.to_proto(one.best.model).SerializeToString(deterministic=True) for one in (first, second)]
+    assert texts[0] == texts[1]
+
+
+@methods
+def test_equal_blocks_are_searched_once(method: Method) -> None:
+    model = layers(6)
+    found = search(model, chosen(["merging", "product"]), Started(), SearchOptions(method=method, part=12, alpha=1.5))
+    assert kinds(found.best.model).count("MatMul") + kinds(found.best.model).count("Gemm") == 6
+    assert found.statistics.distinct < found.statistics.parts
+    check_equal(layers(6), found.best.model)
+
+
+@methods
+def test_a_block_with_other_weights_is_not_taken_for_equal(method: Method) -> None:
+    """One bias is zero, so that its addition can go; the others have equal shapes and must stay."""
+    for plain in (0, 2):
+        found = search(layers(4, plain=plain), chosen(["identity"]), Started(), SearchOptions(method=method, part=12))
+        assert kinds(found.best.model).count("Add") == 7
+        check_equal(layers(4, plain=plain), found.best.model)
+
+
+def test_a_candidate_is_made_again_step_by_step() -> None:
+    model = layers(3)
+    found = search(model, rules(), Started(), SearchOptions(part=12, alpha=1.5))
+    steps = found.best.steps
+    assert len(steps) == len(found.best.applications) > 2
+    for count in (0, 1, len(steps) // 2, len(steps)):
+        check_equal(layers(3), repeat(model, rules(), steps[:count]))
+    assert kinds(repeat(model, rules(), steps)) == kinds(found.best.model)
+
+
+@methods
+def test_the_model_is_not_changed(method: Method) -> None:
+    model = layers(2)
+    before = ir.to_proto(model).SerializeToString()
+    search(model, rules(), Odd(0), SearchOptions(method=method, alpha=1.5))
+    assert ir.to_proto(model).SerializeToString() == before
+
+
+@methods
+def test_symbolic_dimensions_stay(method: Method) -> None:
+    example = Example("float[N,3] x", "a = MatMul(x, v) b = MatMul(x, w)", {"v": (3, 4), "w": (3, 4)}, outputs="b, a")
+    found = search(example.model(), rules(), Started(), SearchOptions(method=method, alpha=1.5))
+    assert kinds(found.best.model) == ["MatMul", "Split"]
+    check_equal(example.model(), found.best.model)
+    assert str(found.best.model.graph.inputs[0].shape) == "[N,3]"
+
+
+@methods
+def test_bodies_random_numbers_and_other_domains_are_left_alone(method: Method) -> None:
+    info = helper.make_tensor_value_info
+    then = helper.make_graph([helper.make_node("Neg", ["t"], ["p"])], "then", [], [info("p", 1, [3, 2])])
+    other = helper.make_graph([helper.make_node("Abs", ["t"], ["q"])], "else", [], [info("q", 1, [3, 2])])
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], "first", perm=[1, 0]),
+        helper.make_node("If", ["c"], ["z"], "if", then_branch=then, else_branch=other),
+        helper.make_node("Transpose", ["t"], ["u"], "second", perm=[1, 0]),
+        helper.make_node("Relu", ["u"], ["y"], "relu"),
+    ]
+    inputs = [info("x", 1, [2, 3]), info("c", TensorProto.BOOL, [])]
+    graph = helper.make_graph(nodes, "g", inputs, [info("y", 1, [2, 3]), info("z", 1, [3, 2])])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    before: ir.Model = ir.from_proto(proto)
+    infer(before)
+    found = search(before, rules(), Started(), SearchOptions(method=method))
+    assert kinds(found.best.model) == ["If", "Relu", "Transpose"]
+    check_equal(before, found.best.model)
+
+    model = parsed(
+        '<ir_version: 8, opset_import: ["": 18, "com.example": 1]> g (float[2,3] x) => (float[2,3] y)'
+        " { a = RandomNormalLike(x) b = RandomNormalLike(x) c = com.example.Odd(x)"
+        " s = Sub(a, b) t = Transpose(c) u = Transpose(t) y = Add(s, u) }"
+    )
+    for number, node in enumerate(model.graph):
+        node.name = f"node{number}"
+    found = search(model, rules(), Odd(1), SearchOptions(method=method, alpha=2.0))
+    left = kinds(found.best.model)
+    assert left.count("RandomNormalLike") == 2 and left.count("Odd") == 1
+
+
+@methods
+def test_outputs_that_are_inputs_constants_or_one_another(method: Method) -> None:
+    for example in (
+        Example("float[2,3] x", "y = Identity(x) z = Identity(y)", outputs="y, z"),
+        Example("float[2,3] x", "t = Transpose(x) y = Transpose(t) z = Relu(y)", outputs="y, z"),
+        Example("float[2,3] x", "y = Relu(x) z = Relu(x)", outputs="y, z"),
+        Example("float[2,4] x", "a, b = Split<axis=1, num_outputs=2>(x) c = Concat<axis=1>(a, b)", outputs="b, c"),
+    ):
+        found = search(example.model(), rules(), Started(), SearchOptions(method=method))
+        check_equal(example.model(), found.best.model)
+
+
+@methods
+def test_nothing_to_do(method: Method) -> None:
+    found = search(Example("float[2] x", "y = Relu(x)").model(), rules(), Started(), SearchOptions(method=method))
+    assert kinds(found.best.model) == ["Relu"] and found.best.cost == found.before and not found.best.applications
+    empty = ir.from_proto(
+        onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 18]> g (float[2] x) => (float[2] x) {}')
+    )
+    assert search(empty, rules(), Started(), SearchOptions(method=method)).best.cost == 0.0
+
+
+@methods
+def test_time_that_is_up(method: Method) -> None:
+    found = search(layers(4), rules(), Started(), SearchOptions(method=method, seconds=1e-9))
+    check_equal(layers(4), found.best.model)
+    assert set(found.statistics.stopped) == {"seconds"}
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"method": "guess"}, {"alpha": 0.9}, {"seconds": 0.0}, {"graphs": 0}, {"part": 1}, {"keep": 0}]
+)
+def test_options_that_make_no_sense(wrong: dict[str, object]) -> None:
+    with pytest.raises(BadOption):
+        SearchOptions(**wrong)  # type: ignore[arg-type]
