@@ -205,7 +205,7 @@ class _Plan:
             for reader in readers:
                 self.before[reader].append(number)
 
-    def run(self) -> int:
+    def run(self) -> list[int]:
         pool = set(range(len(self.graph)))
 
         def size(number: int) -> int:
@@ -230,7 +230,7 @@ class _Plan:
                     kind = fused
                     todo += self.after[other] if down else self.before[other]
             pool -= block
-        return len(set(self.group))
+        return self.group
 
     def _fused(self, block: Mapping, other: Mapping | None, down: bool) -> Mapping | None:
         if other is None:
@@ -262,6 +262,11 @@ class _Plan:
         return True
 
 
-def blocks(graph: Graph, *, yellow: bool) -> int:
-    """How many fused layers the plan leaves of a graph. With `yellow`, what the paper decides by measuring is fused."""
+def partition(graph: Graph, *, yellow: bool) -> list[int]:
+    """The block of every operator, by number. With `yellow`, what the paper decides by measuring is fused."""
     return _Plan(graph, yellow).run()
+
+
+def blocks(graph: Graph, *, yellow: bool) -> int:
+    """How many fused layers the plan leaves of a graph."""
+    return len(set(partition(graph, yellow=yellow)))

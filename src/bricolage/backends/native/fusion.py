@@ -19,9 +19,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
+from bricolage.backends.native.beside import store_beside
 from bricolage.backends.native.functions import EXPENSIVE
 from bricolage.backends.native.fusion_search import Space, search
 from bricolage.backends.native.indexing import row_major
@@ -43,6 +44,7 @@ from bricolage.backends.native.tensors import (
     View,
     reachable,
 )
+from bricolage.backends.native.traffic import expense
 
 ROOTS = (Conv, MatMul, Reduce, Softmax, Normalise)
 _LARGEST_DIAMOND = 16
@@ -67,7 +69,13 @@ def plan(
     inputs: Sequence[Node], outputs: Sequence[Node], narrow: Narrow = "nothing", strategy: Strategy = "searched"
 ) -> Plan:
     """The fused kernels that compute `outputs`."""
-    return _Planner(inputs, outputs, narrow, strategy).plan()
+    planner = _Planner(inputs, outputs, narrow, strategy)
+    found = planner.plan()
+    if not planner.differs:
+        return found
+    # The search takes the last source, not the last kernel that is done, for where a result can be stored beside another.
+    usual = _Planner(inputs, outputs, narrow, "rules").plan()
+    return min(found, usual, key=lambda each: expense(each).nanoseconds)
 
 
 class _Planner:
@@ -81,6 +89,8 @@ class _Planner:
         self.number = {node: i for i, node in enumerate(self.nodes)}
         self.memory = Memory(self.result, self.nodes, self.users, narrow)
         self.strategy = strategy
+        self.differs = False
+        """Whether the search has found something else than the rules."""
         self.blocks = strategy.of if isinstance(strategy, Blocks) else None
 
     def plan(self) -> Plan:
@@ -97,7 +107,7 @@ class _Planner:
             if isinstance(node, Assembly) and node in stored:
                 self._copies(node)
         self._outputs()
-        self._store_beside()
+        store_beside(self.result, self._apart)
         arena(self.result)
         return self.result
 
@@ -262,7 +272,9 @@ class _Planner:
             lambda node: STORED_BYTES[node.dtype if node in ends_of_region else self.memory.dtype(node)],
             lambda node: node in ends_of_region and self.memory.channels_last(node),
         )
-        return set(search(space, usual, self.users).stored)
+        found = search(space, usual, self.users).stored
+        self.differs = found != usual
+        return set(found)
 
     def _at_borders(self, decided: Set[Node]) -> set[Node]:
         """What is read in another block, views too, and what rules would not compute twice."""
@@ -274,63 +286,6 @@ class _Planner:
             if again or any(self._apart(node, user) for user in self.users[node]):
                 found.add(node)
         return found
-
-    def _store_beside(self) -> None:
-        """Joins element-wise kernels to those whose results they read, where all else that they need is there by then."""
-        kept: list[Kernel] = []
-        stored_by: dict[Node, int] = {}
-        """Position in `kept` of the kernel that stores a tensor."""
-        last_in: dict[tuple[str, int], int] = {}
-        """Of the last one that stores something in a home."""
-        for kernel in self.result.kernels:
-            host = self._host(kernel, stored_by, last_in)
-            if host is None:
-                position = len(kept)
-                kept.append(kernel)
-            else:
-                position = host
-                kept[host] = replace(kept[host], beside=(*kept[host].beside, (kernel.result, kernel.target)))
-            if self.result.buffers.get(kernel.result) is kernel.target:
-                stored_by[kernel.result] = position
-            last_in[kernel.target.home] = max(position, last_in.get(kernel.target.home, 0))
-        self.result.kernels = kept
-
-    def _host(
-        self, kernel: Kernel, stored_by: Mapping[Node, int], last_in: Mapping[tuple[str, int], int]
-    ) -> int | None:
-        """Position of the kernel that can store this one's result beside its own."""
-        node, buffers = kernel.result, self.result.buffers
-        if not isinstance(node, Pointwise) or kernel.root is not None or buffers.get(node) is not kernel.target:
-            return None
-        leaves: dict[Node, int] = {}
-        """What the result is computed from, each with the position of the kernel that completes it."""
-        elsewhere = -1
-        """Position of the last kernel that completes what is read at other places."""
-        todo: list[Node] = [node]
-        while todo:
-            for source in todo.pop().sources:
-                if source in buffers:
-                    leaves[source] = self._completed(source, stored_by, last_in)
-                elif isinstance(source, Pointwise) and source.shape == node.shape:
-                    todo.append(source)
-                else:
-                    while isinstance(source, View) and source not in buffers:
-                        source = source.source
-                    if source in buffers:
-                        elsewhere = max(elsewhere, self._completed(source, stored_by, last_in))
-                    elif not isinstance(source, Constant):
-                        return None
-        latest = max(leaves.values(), default=-1)
-        for leaf, position in leaves.items():
-            alike = leaf.shape == node.shape and buffers[leaf].order == kernel.target.order
-            alike &= not self._apart(leaf, node)
-            if position == latest > elsewhere and alike and stored_by.get(leaf) == latest:
-                return latest
-        return None
-
-    def _completed(self, node: Node, stored_by: Mapping[Node, int], last_in: Mapping[tuple[str, int], int]) -> int:
-        """Position of the kernel that completes a stored tensor; -1 for inputs."""
-        return stored_by.get(node, last_in.get(self.result.buffers[node].home, -1))
 
     def _worth_storing(self, node: Node) -> bool:
         """The rule of thumb."""

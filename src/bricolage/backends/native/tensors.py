@@ -29,6 +29,8 @@ STORED_BYTES = {"float32": 4, "int64": 8, "int32": 4, "bool": 1, "bfloat16": 2}
 """Bytes of an element in a buffer."""
 
 
+_LINE = 64
+"""Bytes of a cache line."""
 LONGEST_ROW = 16384
 """Elements of a row that a thread may keep on its stack."""
 
@@ -98,12 +100,13 @@ class View(Node):
 
     @cached_property
     def turned(self) -> bool:
-        """Whether neighbours along the last dimension are not neighbours in the source, both row-major."""
+        """Whether neighbours along the last dimension lie in different cache lines of the source, both row-major."""
         place = tuple(variable(f"d{axis}", extent) for axis, extent in enumerate(self.shape))
         last = next((index for index in reversed(place) if index.terms), None)
         if last is None:
             return False
-        return flatten(self.mapping(place), self.source.shape).stride(*last.variables) not in (0, 1)
+        step = flatten(self.mapping(place), self.source.shape).stride(*last.variables)
+        return step is None or abs(step) * STORED_BYTES[self.dtype] >= _LINE
 
 
 @dataclass(frozen=True, eq=False)

@@ -112,6 +112,7 @@ def traffic(
     """
     found = Traffic(alone=not inside)
     elsewhere: set[Node] = set()
+    images = any(isinstance(node, Conv) for node in inside)  # their channels lie last, and are read in runs
     seen: set[tuple[Node, Hashable]] = set()
     todo: list[_Ask] = [(node, node.elements, (), False) for node in results]
     while todo:
@@ -121,7 +122,7 @@ def traffic(
         seen.add((node, where))
         if isinstance(node, (Input, Constant)) or stored(node):
             found.reads[node] = found.reads.get(node, 0) + count
-            if turned:
+            if turned and not images:
                 found.apart[node] = found.apart.get(node, 0) + count
             (found.beside if where == () else elsewhere).add(node)
             continue
@@ -178,9 +179,9 @@ def nanoseconds(found: Traffic, stores: Sequence[Node], size: Callable[[Node], i
     """What a kernel takes; `stores` is what it stores, and `size` says how many bytes an element takes where a tensor lies."""
     total = started(found) + found.packed * _PACKED + max(0, found.body - _MOST_ELEMENTS) * _SPILLED
     for node, count in found.reads.items():
-        apart = found.apart.get(node, 0)
+        apart = min(node.elements, found.apart.get(node, 0))
         if node.elements > 1:
-            total += moved(node, count - apart, size(node)) + apart * _level(node, size(node))[2]
+            total += moved(node, count, size(node)) + apart * _level(node, size(node))[2]
     for node in stores:
         total += moved(node, node.elements, size(node))
     for node, count in found.computed.items():
