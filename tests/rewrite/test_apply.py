@@ -64,6 +64,15 @@ def test_an_output_that_is_an_input_or_another_output_keeps_its_identity() -> No
         check_equal(before, after)
 
 
+def test_an_output_keeps_its_name_where_other_values_become_the_same() -> None:
+    body = "a = Transpose(x) b = Add(a, w) y = Transpose(b) c = Transpose(b) z = Relu(c)"
+    for outputs in ("y, z", "z, y"):
+        before, after = (Example("float[2,3] x", body, {"w": (1,)}, outputs=outputs).model() for _ in range(2))
+        assert rewrite(after, chosen(["layout"]))
+        assert kinds(after).count("Transpose") == 0
+        check_equal(before, after)
+
+
 def test_a_match_whose_inner_value_is_read_elsewhere_is_used_only_for_a_gain() -> None:
     body = "t = Conv(x, w) y = BatchNormalization(t, s, b, m, v) z = Relu(t)"
     weights = {"w": (4, 3, 3), "s": (4,), "b": (4,), "m": (4,), "v": (4,)}

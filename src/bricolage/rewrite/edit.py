@@ -124,13 +124,15 @@ def replace(pairs: Pairs, gone: Sequence[ir.Node], builder: Builder, before: ir.
         if constant in used:
             home.register_initializer(constant)
     home.insert_before(before, builder.nodes)
-    new_nodes = set(builder.nodes)
+    new_nodes, outputs = set(builder.nodes), set[ir.Value]()
     for old, new in pairs:
         name, is_output = old.name, old.is_graph_output()
         if is_output or (new.shape is None and old.shape is not None):
             new.type, new.shape = old.type, old.shape
         old.replace_all_uses_with(new, replace_graph_outputs=True)
-        if is_output or new.producer() in new_nodes:
+        if is_output:
+            outputs.add(new)
+        if is_output or (new.producer() in new_nodes and new not in outputs):
             old.name = builder.names.fresh(f"{name}.replaced")
             new.name = name
     for node in gone:
