@@ -6,28 +6,24 @@ instance of the most general ones of both sides (`Typing`): the sizes are solved
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
 
 import onnx_ir as ir
 
-from bricolage.graph.graph import Dimension
 from bricolage.rewrite import pattern
 from bricolage.rewrite.facts import floating, shape
 from bricolage.rewrite.generator.evaluate import concrete, instances
-from bricolage.rewrite.generator.shapes import Shape, Size, combine, is_row, names
-from bricolage.rewrite.generator.shapes import text as shown
-from bricolage.rewrite.generator.term import Equation, Term, subterms, variables
+from bricolage.rewrite.generator.shapes import Shape, names
+from bricolage.rewrite.generator.term import Equation, Term, Typing, subterms, variables
 from bricolage.rewrite.generator.vocabulary import BY_NAME
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any as AnyValue
 from bricolage.rewrite.pattern import Op, Roots
 from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
-from bricolage.rewrite.translation import FORMS, Dimensions, Parts
-
-Known = dict[str, Any]
-"""Size → dimension, row → dimensions."""
+from bricolage.rewrite.sizes import Known, dimension, dimensions, solve
+from bricolage.rewrite.translation import FORMS, Parts
 
 
 class EquationRule(Rule):
@@ -38,15 +34,18 @@ class EquationRule(Rule):
     since = 18
 
     def __init__(self, name: str, stated: Equation, *, unstable: bool = False) -> None:
-        """Raises IllTyped: the sides have no shapes in common."""
+        """The sides must have shapes in common; see `Equation.typing`."""
         self._name = name
         self.stated = stated
         self.unstable = unstable
-        self.typing = stated.typing
 
     @property
     def name(self) -> str:
         return self._name
+
+    @property
+    def typing(self) -> Typing:
+        return self.stated.typing
 
     @property
     def equation(self) -> str:
@@ -150,109 +149,7 @@ def parts_of(term: Term, shapes: Mapping[Term, Shape], sizes: Known) -> Parts:
     bound = BY_NAME[term[0]].bind(*(shapes[child] for child in term[1:])) or {}
     if not term[0].startswith(("split", "slice")):
         return None
-    return _dimension(bound["a"], sizes), _dimension(bound["b"], sizes)
-
-
-# --- sizes ------------------------------------------------------------------------------------------------------
-
-
-def solve(pairs: Iterable[tuple[Shape, Dimensions]]) -> Known:
-    """What names stand for, where general shapes are these shapes.
-
-    Raises:
-        Mismatch: they cannot be.
-    """
-    found: Known = {}
-    waiting: list[tuple[tuple[Any, ...], Dimension]] = []
-    for general, given in pairs:
-        if general == () and given == (1,):
-            continue  # a factor of one element
-        row = general[:1] if general and is_row(general[0]) else ()
-        extra = len(given) - len(general) + len(row)
-        if extra < 0 or (extra and not row):
-            raise Mismatch(f"a shape {_words(given)} is not of the form {shown(general)}")
-        if row and found.setdefault(str(row[0]), given[:extra]) != given[:extra]:
-            raise Mismatch(f"the leading axes {_words(given[:extra])} and {_words(found[str(row[0])])} differ")
-        for size, dimension in zip(general[len(row) :], given[extra:], strict=True):
-            if dimension == "?":
-                raise Mismatch("a size is not known")
-            if isinstance(size, tuple):
-                waiting.append((size, dimension))
-            else:
-                _agree(size, dimension, found)
-        if "?" in given[:extra]:
-            raise Mismatch("a size is not known")
-    while waiting:
-        rest = [(size, dimension) for size, dimension in waiting if not _settled(size, dimension, found)]
-        if len(rest) == len(waiting):
-            raise Mismatch(f"where {rest[0][1]} is to be divided is not known")
-        waiting = rest
-    return found
-
-
-def _agree(size: Size, dimension: Dimension, found: Known) -> None:
-    wanted = size if isinstance(size, int) else found.setdefault(str(size), dimension)
-    if wanted != dimension:
-        raise Mismatch(f"a size is {dimension}, not {wanted}")
-
-
-def _settled(size: tuple[Any, ...], dimension: Dimension, found: Known) -> bool:
-    """Checks a compound whose parts are known, or finds the one part that is not; False where that cannot be done yet."""
-    kind, *parts = size
-    open_parts = {part for part in parts if any(name not in found for name in names((part,)))}
-    if not isinstance(dimension, int):
-        raise Mismatch(f"the size {dimension} is not a number")
-    if not open_parts:
-        wanted = _dimension(size, found)
-        if wanted != dimension:
-            raise Mismatch(f"a size is {dimension}, not {wanted}")
-        return True
-    part = open_parts.pop()
-    if open_parts or not isinstance(part, str) or kind == "half":
-        return False
-    if kind == "pad":
-        rest = dimension - 2
-    else:
-        if parts[0] == parts[1]:
-            rest, left = divmod(dimension, 2) if kind == "+" else (0, 1)
-        else:
-            (other,) = (_dimension(p, found) for p in parts if p != part)
-            if not isinstance(other, int):
-                raise Mismatch(f"the size {other} is not a number")
-            rest, left = (dimension - other, 0) if kind == "+" else divmod(dimension, max(other, 1))
-        if left:
-            raise Mismatch(f"the size {dimension} cannot be divided")
-    if rest < 1:
-        raise Mismatch(f"the size {dimension} is too small")
-    found[part] = rest
-    return True
-
-
-def _dimension(size: Size, known: Known) -> Dimension:
-    """Raises Mismatch where a compound has a part that is not a number."""
-    if isinstance(size, tuple):
-        parts = [_dimension(part, known) for part in size[1:]]
-        numbers = [part for part in parts if isinstance(part, int)]
-        if len(numbers) < len(parts):
-            raise Mismatch(f"a part of {shown((size,))} is not a number")
-        return combine(size[0], numbers)
-    found: Dimension = size if isinstance(size, int) else known[size]
-    return found
-
-
-def dimensions(general: Shape, known: Known) -> Dimensions:
-    """A general shape where its names are known."""
-    found: list[Dimension] = []
-    for size in general:
-        if is_row(size):
-            found += known[str(size)]
-        else:
-            found.append(_dimension(size, known))
-    return tuple(found)
-
-
-def _words(given: Dimensions) -> str:
-    return "×".join(map(str, given)) or "scalar"
+    return dimension(bound["a"], sizes), dimension(bound["b"], sizes)
 
 
 # --- examples ---------------------------------------------------------------------------------------------------
