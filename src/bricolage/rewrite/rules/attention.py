@@ -10,7 +10,9 @@ import onnx_ir as ir
 from bricolage.graph.folding import known
 from bricolage.graph.graph import describe
 from bricolage.rewrite.facts import (
+    axes,
     integer,
+    normalised,
     permutation,
     rank,
     require,
@@ -285,3 +287,100 @@ class HeadsIntoAttention(Rule):
         node = match.node("attention")
         query, key = (_sizes_of_heads(value)[0] for value in node.inputs[:2] if value is not None)
         return op.copy(node, *self._sources(match), *node.inputs[3:4], q_num_heads=query, kv_num_heads=key)
+
+
+_REPEATED = (
+    "a = Unsqueeze(k, two) b = Expand(a, e) c = Reshape(b, s) d = Unsqueeze(v, two) f = Expand(d, e) g = Reshape(f, s)"
+    " y = Attention(q, c, g)"
+)
+_REPEATED_INPUTS = "float[2,6,3,4] q, float[2,2,5,4] k, float[2,2,5,4] v"
+_REPEATED_SHAPES = {"two": [2], "e": [2, 2, 3, 5, 4], "s": [2, 6, 5, 4]}
+
+
+class RepeatedHeadsIntoAttention(Rule):
+    """Attention(q, repeated(k), repeated(v), mask) = Attention(q, k, v, mask)
+
+    with repeated(k) = Reshape(Expand(Unsqueeze(k, 2))), which repeats each head of k some times in a row: as often for k as for
+    v, of rank 4 and fixed numbers of heads; without a past. Attention repeats them itself, where q has a multiple of them.
+    """
+
+    family = "attention"
+    since = 23
+    examples = (
+        Example(_REPEATED_INPUTS, _REPEATED, _REPEATED_SHAPES, opset=23),
+        Example(
+            "float[2,4,N,4] q, float[2,2,N,4] k, float[2,2,N,4] v, float[2,1,N,N] m",
+            "h = Shape<start=2, end=3>(k) w = Concat<axis=0>(i, h, j)"
+            " a = Unsqueeze(k, two) b = Expand(a, w) c = Reshape(b, s) d = Unsqueeze(v, two) f = Expand(d, w) g = Reshape(f, s)"
+            " y = Attention(q, c, g, m)",
+            {"two": [2], "i": [2, 2, 2], "j": [4], "s": [2, 4, -1, 4]},
+            opset=23,
+        ),
+    )
+    counterexamples = (
+        Example(
+            _REPEATED_INPUTS,
+            _REPEATED.replace("d = Unsqueeze(v, two)", "d = Unsqueeze(v, one)"),
+            {**_REPEATED_SHAPES, "one": [1], "e": [2, 2, 2, 5, 4], "s": [2, 4, 5, 4]},
+            opset=23,
+            why="in a row",
+        ),
+        Example(
+            "float[2,6,3,4] q, float[2,6,5,4] k, float[2,6,5,4] v",
+            "y = Attention(q, k, v)",
+            opset=23,
+            why="not repeated",
+        ),
+        Example(
+            "float[2,6,3,4] q, float[2,2,5,4] k, float[2,3,5,4] v",
+            _REPEATED.replace("Expand(d, e)", "Expand(d, w)"),
+            {**_REPEATED_SHAPES, "w": [2, 3, 2, 5, 4]},
+            opset=23,
+            why="as often",
+        ),
+    )
+
+    def patterns(self) -> Sequence[Op]:
+        return [op.variadic("Attention", name="attention")]
+
+    def check(self, match: Match) -> None:
+        require(not any(value is not None for value in match.node("attention").inputs[4:]), "it has a past")
+        key, value = self._sources(match)
+        require(shape(key)[1] == shape(value)[1], "the heads of v are not repeated as often as those of k")
+
+    @staticmethod
+    def _sources(match: Match) -> list[ir.Value]:
+        return [_source_of_repeated(v, match.home) for v in match.node("attention").inputs[1:3] if v is not None]
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        node = match.node("attention")
+        return op.copy(node, node.inputs[0], *self._sources(match), *node.inputs[3:4])
+
+
+def _source_of_repeated(value: ir.Value, home: object) -> ir.Value:
+    """k of repeated(k) = Reshape(Expand(Unsqueeze(k, 2))).
+
+    Raises:
+        Mismatch: the value is no such thing.
+    """
+    reshape = _made_by(value, "Reshape", home)
+    expand = _made_by(reshape.inputs[0], "Expand", home)
+    unsqueeze = _made_by(expand.inputs[0], "Unsqueeze", home)
+    source = unsqueeze.inputs[0]
+    assert source is not None
+    require(rank(value) == rank(source) == 4, "they are not of rank 4")
+    (heads, size), (repeated, width) = _sizes_of_heads(source), _sizes_of_heads(value)
+    wide = shape(expand.outputs[0])
+    require(normalised(axes(unsqueeze), 5) == (2,), "the heads are not repeated in a row")
+    require(
+        wide[:3] == (shape(source)[0], heads, repeated // heads) and "?" not in wide[:3] and size == width,
+        "the heads are not repeated in a row",
+    )
+    return source
+
+
+def _made_by(value: ir.Value | None, op_type: str, home: object) -> ir.Node:
+    node = value.producer() if value is not None else None
+    if node is None or node.domain or node.op_type != op_type or node.graph is not home:
+        raise Mismatch("the heads are not repeated")
+    return node

@@ -31,6 +31,32 @@ _NARROW = {"cos": _COS, "sin": _COS / 2}
 _ANGLES = "w = Concat<axis=-1>(f, f) g = Unsqueeze(w, one) cos = Cos(g) sin = Sin(g)"
 
 
+def _parts_of_x() -> list[tuple[Op, Op]]:
+    """Two parts of x: by a Slice each, or by one Split."""
+    sizes = Any("parts", optional=True)
+    split = (op.Split(x, sizes, name="split"), op.Split(x, sizes, name="split", output=1))
+    return [(any_slice(x, "first"), any_slice(x, "second")), split]
+
+
+def _spans(match: Match, size: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Ranges of the last axis, of that size, that the two parts have.
+
+    Raises:
+        Mismatch: they are cut along another axis, or into more parts.
+    """
+    if "split" in match.nodes:
+        split = match.node("split")
+        require(len(split.outputs) == 2, "x is split into more than two parts")
+        require(normalised([integer(split, "axis", 0)], 4) == (3,), "x is not cut along its last axis")
+        middle = shape(split.outputs[0])[3]
+        if not isinstance(middle, int):
+            raise Mismatch("the parts have no fixed size")
+        return (0, middle), (middle, size)
+    first, second = (kept_ranges(match.node(name)) for name in ("first", "second"))
+    require(set(first) == set(second) == {3}, "x is not cut along its last axis")
+    return first[3], second[3]
+
+
 class RecogniseRotaryEmbedding(Rule):
     """x · cos + (-x₂, x₁) · sin = (x₁ · c - x₂ · s, x₂ · c + x₁ · s) = RotaryEmbedding(x, c, s)
 
@@ -82,7 +108,7 @@ class RecogniseRotaryEmbedding(Rule):
             f"{_CUT} {_TURN}",
             {**_HALVES, **_TABLES, "last": [2], "h": [1]},
             opset=23,
-            why="not the halves",
+            why="not cut along",
         ),
         Example(
             "float[3,3,4] x",
@@ -104,13 +130,7 @@ class RecogniseRotaryEmbedding(Rule):
 
     def patterns(self) -> Sequence[Op]:
         found: list[Op] = []
-        for first, second in (
-            (any_slice(x, "first"), any_slice(x, "second")),
-            (
-                op.Split(x, Any("parts", optional=True), name="split"),
-                op.Split(x, Any("parts", optional=True), name="split", output=1),
-            ),
-        ):
+        for first, second in _parts_of_x():
             cos, sin = Any("cos"), Any("sin")
             turned = op.Concat(op.Neg(second), first, name="concat")
             found.append(op.Add(op.Mul(x, cos), op.Mul(turned, sin), name="whole"))
@@ -131,9 +151,7 @@ class RecogniseRotaryEmbedding(Rule):
             normalised([integer(match.node("concat"), "axis", 0)], 4) == (3,),
             "the halves are not joined along the last axis",
         )
-        require(
-            self._halves(match, size) == ((0, size // 2), (size // 2, size)), "they are not the halves of the last axis"
-        )
+        require(_spans(match, size) == ((0, size // 2), (size // 2, size)), "they are not the halves of the last axis")
         width = size if "whole" in match.nodes else size // 2
         for name in ("cos", "sin"):
             table = match[name]
@@ -148,21 +166,6 @@ class RecogniseRotaryEmbedding(Rule):
             require(describe(table).dtype == describe(value).dtype, f"'{table.name}' has another type")
             if "whole" in match.nodes:
                 _require_equal_halves(table)
-
-    @staticmethod
-    def _halves(match: Match, size: int) -> tuple[tuple[int, int], ...]:
-        """Ranges of the last axis that the two parts have."""
-        if "split" in match.nodes:
-            split = match.node("split")
-            require(len(split.outputs) == 2, "x is split into more than two parts")
-            require(normalised([integer(split, "axis", 0)], 4) == (3,), "they are not the halves of the last axis")
-            first = shape(split.outputs[0])[3]
-            if not isinstance(first, int):
-                raise Mismatch("the parts have no fixed size")
-            return (0, first), (first, size)
-        found = [kept_ranges(match.node(name)) for name in ("first", "second")]
-        require(all(set(ranges) == {3} for ranges in found), "they are not the halves of the last axis")
-        return tuple(ranges[3] for ranges in found)
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         cos, sin = (self._table(op, match, match[name]) for name in ("cos", "sin"))
@@ -208,3 +211,78 @@ def _require_equal_halves(value: ir.Value) -> None:
         if node.op_type in UNARY or views or scales:
             return _require_equal_halves(source)
     raise Mismatch(f"the halves of '{value.name}' are not known to be equal")
+
+
+_PART = {"l": [0], "h": [2], "e": [2**31 - 1], "last": [3], "cos": (2, 3, 1), "sin": (2, 3, 1)}
+_REST = (
+    "first = Slice(x, l, h, last) second = Slice(x, h, e, last) r = RotaryEmbedding(first, cos, sin)"
+    " y = Concat<axis=-1>(r, second)"
+)
+
+
+class PartialRotaryEmbedding(Rule):
+    """(RotaryEmbedding(x₁), x₂) = RotaryEmbedding(x, size of x₁)
+
+    for x = (x₁, x₂) of rank 4, cut along its last axis, of fixed size; from opset 23.
+    """
+
+    family = "rotary"
+    since = 23
+    examples = (
+        Example("float[2,5,3,6] x", _REST, _PART, opset=23),
+        Example(
+            "float[2,N,3,6] x",
+            "first, second = Split<axis=3>(x, k) r = RotaryEmbedding(first, cos, sin) y = Concat<axis=3>(r, second)",
+            {**_PART, "k": [2, 4]},
+            opset=23,
+        ),
+    )
+    counterexamples = (
+        Example(
+            "float[2,5,3,6] x",
+            _REST,
+            {**_PART, "h": [4], "cos": (2, 3, 2), "sin": (2, 3, 2), "l": [2]},
+            opset=23,
+            why="cut",
+        ),
+        Example(
+            "float[2,5,3,6] x",
+            _REST.replace("axis=-1", "axis=2").replace("h, e", "l, h"),
+            _PART,
+            opset=23,
+            why="joined",
+        ),
+        Example(
+            "float[2,3,10] x",
+            _REST.replace("RotaryEmbedding(", "RotaryEmbedding<num_heads=1>("),
+            {**_PART, "last": [2]},
+            opset=23,
+            why="rank 4",
+        ),
+    )
+
+    def patterns(self) -> Sequence[Op]:
+        tables = (Any("cos"), Any("sin"), Any("positions", optional=True))
+        found = []
+        for first, second in _parts_of_x():
+            turned = op.RotaryEmbedding(first, *tables, name="rotary")
+            found.append(op.Concat(turned, second, name="concat"))
+        return found
+
+    def check(self, match: Match) -> None:
+        own = shape(match["x"])
+        require(len(own) == 4, "x is not of rank 4")
+        require(
+            normalised([integer(match.node("concat"), "axis", 0)], 4) == (3,), "they are not joined along the last axis"
+        )
+        size = own[3]
+        if not isinstance(size, int):
+            raise Mismatch("the last axis has no fixed size")
+        (start, middle), (behind, end) = _spans(match, size)
+        require(start == 0 and middle == behind and end == size, "x is not cut into two parts")
+        require(not integer(match.node("rotary"), "rotary_embedding_dim", 0), "it is a part of x₁ that is turned")
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        (_, size), _ = _spans(match, int(shape(match["x"])[3]))
+        tables = (match["cos"], match["sin"], match.get("positions"))
+        return op.copy(match.node("rotary"), match["x"], *tables, rotary_embedding_dim=size)
