@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 
 import onnx_ir as ir
 
-from bricolage.rewrite.facts import rank, require
+from bricolage.rewrite.elementwise import UNARY
+from bricolage.rewrite.facts import integer, permutation, rank, require, shape, sizes
 from bricolage.rewrite.layout import Component, components, moved
+from bricolage.rewrite.matching import Match
 from bricolage.rewrite.motion import Form, Permutation, compose, inverse, unchanged
-from bricolage.rewrite.rule import Example, Operators, Replacement, Scan
+from bricolage.rewrite.pattern import Any, Either, Op, Weight, op
+from bricolage.rewrite.rule import Example, Operators, Replacement, Result, Rule, Scan
 
 
 class _Rewriter:
@@ -178,3 +182,107 @@ class MoveLayoutBorder(Scan):
         forms = moved(component)
         require(bool(forms), "no transpose less would do")
         return _Rewriter(op, component, forms).rewrite()
+
+
+class TransposeIntoRows(Rule):
+    """MatMul(view(Transpose(x)), w) = MatMul(view(x), w'), with the rows of w in the order of x; and Gemm
+
+    for a constant matrix w, where the transpose leaves the first axis in its place and the view merges all others, of known
+    sizes. An element-wise function of one input may stand between transpose and view.
+    """
+
+    family = "layout"
+    examples = (
+        Example(
+            "float[2,3,4,5] x",
+            "t = Transpose<perm=[0,2,3,1]>(x) r = Reshape(t, s) y = MatMul(r, w)",
+            {"s": [2, -1], "w": (60, 4)},
+        ),
+        Example(
+            "float[N,3,4] x",
+            "t = Transpose<perm=[0,2,1]>(x) r = Flatten(t) y = Gemm(r, w, b)",
+            {"w": (12, 4), "b": (4,)},
+        ),
+        Example(
+            "float[2,3,4] x", "t = Transpose<perm=[0,2,1]>(x) r = Flatten(t) y = Gemm<transB=1>(r, w)", {"w": (4, 12)}
+        ),
+        Example(
+            "float[2,3,4] x",
+            "t = Transpose<perm=[0,2,1]>(x) f = Tanh(t) r = Flatten(f) y = MatMul(r, w)",
+            {"w": (12, 4)},
+        ),
+    )
+    counterexamples = (
+        Example(
+            "float[2,3,4] x",
+            "t = Transpose<perm=[1,0,2]>(x) r = Flatten(t) y = MatMul(r, w)",
+            {"w": (8, 4)},
+            why="first axis",
+        ),
+        Example(
+            "float[2,3,4] x, float[12,4] w",
+            "t = Transpose<perm=[0,2,1]>(x) r = Flatten(t) y = MatMul(r, w)",
+            why="constant",
+        ),
+        Example(
+            "float[2,3,4] x",
+            "t = Transpose<perm=[0,2,1]>(x) r = Reshape(t, s) y = MatMul(r, w)",
+            {"s": [4, 6], "w": (6, 4)},
+            why="merge all other axes",
+        ),
+        Example(
+            "float[2,3,N] x",
+            "t = Transpose<perm=[0,2,1]>(x) r = Flatten(t) y = MatMul(r, w)",
+            {"w": (12, 4)},
+            why="known sizes",
+        ),
+        Example(
+            "float[2,3,4] x",
+            "t = Transpose<perm=[0,2,1]>(x) r = Flatten(t) y = Gemm<transA=1>(r, w)",
+            {"w": (2, 4)},
+            why="transposed",
+        ),
+        Example(
+            "float[2,3,4] x",
+            "t = Transpose<perm=[0,2,1]>(x) r = Flatten(t) y = MatMul(r, w)",
+            {"w": (12, 4)},
+            outputs="y, t",
+            why="no gain",
+        ),
+    )
+
+    def patterns(self) -> list[Op]:
+        turned = op.Transpose(Any("x"), name="transpose")
+        source = Either(turned, op.one_of(*UNARY)(turned, name="function"))
+        merged = op.one_of("Reshape", "Flatten")(source, Any("shape", optional=True), name="view")
+        rest = Any("b", optional=True)
+        return [
+            op.MatMul(merged, Weight("w"), name="product"),
+            op.Gemm(merged, Weight("w"), rest, name="product"),
+        ]
+
+    def check(self, match: Match) -> None:
+        own, merged = shape(match["x"]), shape(match.node("view").outputs[0])
+        perm = permutation(match.node("transpose"), match["x"])
+        require(perm[0] == 0, "the first axis moves")
+        require(all(isinstance(size, int) for size in own[1:]), "the other axes have no known sizes")
+        count = math.prod(int(size) for size in own[1:])
+        require(merged[1:] == (count,), "the view does not merge all other axes")
+        require(rank(match["w"]) == 2, "w is no matrix")
+        require(not integer(match.node("product"), "transA", 0), "the data are transposed")
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        node, perm = match.node("product"), permutation(match.node("transpose"), match["x"])
+        extent = [int(size) for size in shape(match["x"])[1:]]
+        place = inverse(tuple(axis - 1 for axis in perm[1:]))
+        turned = [extent[axis - 1] for axis in perm[1:]]
+        if integer(node, "transB", 0):
+            split = op.Reshape(match["w"], op.integers([-1, *turned]))
+            order = [0, *(axis + 1 for axis in place)]
+        else:
+            split = op.Reshape(match["w"], op.integers([*turned, -1]))
+            order = [*place, len(place)]
+        weight = op.Reshape(op.Transpose(split, perm=order), op.integers(sizes(match["w"])))
+        data = op.copy(match.node("function"), match["x"]) if "function" in match.nodes else match["x"]
+        data = op.Reshape(data, op.integers([0, math.prod(extent)]))
+        return op.copy(node, data, weight, match.get("b"))
