@@ -138,3 +138,12 @@ def test_a_long_chain_is_one_part() -> None:
     model = Example("float[2,3,4,5] x", f"{body} y = Transpose<perm=[0,3,1,2]>(t2000)").model()
     applied = rewrite(model, [rule for rule in rules() if rule.family == "layout"])
     assert len(applied) == 1 and not transposes(model)
+
+
+def test_a_transpose_that_stands_later_is_used() -> None:
+    """What is read anew may stand behind what is replaced: the graph is put in order."""
+    example = Example("float[2,3] x", "r = Relu(x) t = Transpose(r) a = Transpose(x)", outputs="t, a")
+    before, after = example.model(), example.model()
+    applied = rewrite(after, [rule for rule in rules() if rule.family == "layout"])
+    assert applied and transposes(after) == ["x"]
+    check_equal(before, after)
