@@ -203,10 +203,9 @@ class _Driver:
             return
         self._record(rule, gone, builder.nodes)
         around = {value for node in gone for value in node.inputs if value is not None}
+        placed = bool(builder.places)
         edit.replace(pairs, gone, builder, roots[0])
-        if several or (
-            isinstance(rule, Scan) and builder.nodes
-        ):  # what a part reads may stand behind its first operator
+        if several and not placed:
             home.sort()
         self._push(builder.nodes)
         self._push(usage.node for _, new in pairs for usage in new.uses())

@@ -46,6 +46,8 @@ class Builder:
     def __init__(self, opsets: Mapping[str, int], names: Names, *, fold: bool) -> None:
         self._opsets, self.names, self._fold = opsets, names, fold
         self.nodes: list[ir.Node] = []
+        self.places: list[tuple[int, ir.Node]] = []
+        """For nodes from a number on: the node of the graph that they stand before."""
         self.constants: list[ir.Value] = []
 
     def __getattr__(self, op_type: str) -> Callable[..., ir.Value]:
@@ -98,6 +100,10 @@ class Builder:
         self.nodes.append(node)
         return tuple(node.outputs)
 
+    def place(self, before: ir.Node) -> None:
+        """See `Operators.place`."""
+        self.places.append((len(self.nodes), before))
+
     def identity(self, value: ir.Value) -> ir.Value:
         """A copy of a value under a name of its own, also of a constant."""
         node = ir.node("Identity", [value], name=self.names.fresh("Identity"))
@@ -111,6 +117,7 @@ class Builder:
         for node in reversed(self.nodes):
             detach(node)
         self.nodes.clear()
+        self.places.clear()
         self.constants.clear()
 
     def _constant(self, array: np.ndarray) -> ir.Value:

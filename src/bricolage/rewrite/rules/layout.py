@@ -24,25 +24,31 @@ class _Rewriter:
         self._op, self._component, self._forms = op, component, forms
         self._stored: dict[ir.Value, tuple[ir.Value, Permutation]] = {}
         self._turned: dict[tuple[ir.Value, Permutation], ir.Value] = {}
-        for node in component.home:
-            if node in component.turns:  # those that may stay serve as conversions
-                source, perm = component.source(node.outputs[0])
-                if source.producer() not in forms:
-                    self._turned.setdefault((source, perm), node.outputs[0])
 
     def rewrite(self) -> dict[ir.Value, ir.Value]:
-        """The values that others read, with what replaces them."""
+        """The values that others read, with what replaces them. Everything is written in the order of the graph, each operator
+        where the old one stands."""
+        pairs: dict[ir.Value, ir.Value] = {}
         for node in self._component.home:
+            if node not in self._forms and node not in self._component.turns:
+                continue
+            self._op.place(node)
             if node in self._forms:
                 self._write(node, self._forms[node])
-        made = [node for node in self._component.home if node in self._forms or node in self._component.turns]
-        pairs: dict[ir.Value, ir.Value] = {}
-        for value in (value for node in made for value in node.outputs):
-            if self._read_outside(value):
-                new = self._get(value, tuple(range(rank(value))))
-                if new is not value:
-                    pairs[value] = new
+            else:
+                self._keep(node)
+            for value in node.outputs:
+                if self._read_outside(value):
+                    new = self._get(value, tuple(range(rank(value))))
+                    if new is not value:
+                        pairs[value] = new
         return pairs
+
+    def _keep(self, node: ir.Node) -> None:
+        """A transpose that may stay serves as a conversion from here on."""
+        source, perm = self._component.source(node.outputs[0])
+        if source.producer() not in self._forms:
+            self._turned.setdefault((source, perm), node.outputs[0])
 
     def _write(self, node: ir.Node, new: Form) -> None:
         given = [
