@@ -68,6 +68,8 @@ class Builder:
         self._opsets, self.names, self._fold = opsets, names, fold
         self._given = names.given
         self.nodes: list[ir.Node] = []
+        self.places: list[tuple[int, ir.Node]] = []
+        """For nodes from a number on: the node of the graph that they stand before."""
         self.constants: list[ir.Value] = []
 
     def __getattr__(self, op_type: str) -> Callable[..., ir.Value]:
@@ -117,6 +119,10 @@ class Builder:
         self.nodes.append(node)
         return tuple(node.outputs)
 
+    def place(self, before: ir.Node) -> None:
+        """See `Operators.place`."""
+        self.places.append((len(self.nodes), before))
+
     def _folded(self, node: ir.Node) -> tuple[ir.Value, ...] | None:
         """The results of an operator on constants, which is detached; None, and it is left alone, where it cannot be computed.
 
@@ -145,6 +151,7 @@ class Builder:
         for node in reversed(self.nodes):
             detach(node)
         self.nodes.clear()
+        self.places.clear()
         self.constants.clear()
         self.names.take_back(self._given)
 

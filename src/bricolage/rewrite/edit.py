@@ -116,14 +116,17 @@ def depends(nodes: Sequence[ir.Node], on: set[ir.Node]) -> bool:
 
 
 def replace(pairs: Pairs, gone: Sequence[ir.Node], builder: Builder, before: ir.Node) -> None:
-    """Inserts what `builder` made in front of `before`, replaces the pairs and removes `gone`. Graph outputs keep their
-    names, types and shapes; a value that is replaced by a new one hands its name on."""
+    """Inserts what `builder` made in front of `before` (or where the rule placed it), replaces the pairs and removes `gone`. Graph
+    outputs keep their names, types and shapes; a value that is replaced by a new one hands its name on."""
     home = graph_of(before)
     used = {value for node in builder.nodes for value in node.inputs} | {new for _, new in pairs}
     for constant in builder.constants:
         if constant in used:
             home.register_initializer(constant)
-    home.insert_before(before, builder.nodes)
+    starts = [(0, before), *builder.places]
+    ends = [*(start for start, _ in starts[1:]), len(builder.nodes)]
+    for (start, place), end in zip(starts, ends, strict=True):
+        home.insert_before(place, builder.nodes[start:end])
     new_nodes, outputs = set(builder.nodes), set[ir.Value]()
     for old, new in pairs:
         name, is_output = old.name, old.is_graph_output()

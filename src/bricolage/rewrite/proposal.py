@@ -54,9 +54,9 @@ class Proposal:
 
     def accept(self) -> None:
         """Changes the graph."""
-        home = edit.graph_of(self.roots[0])
+        home, placed = edit.graph_of(self.roots[0]), bool(self.builder.places)
         edit.replace(self.pairs, self.gone, self.builder, self.roots[0])
-        if len(self.roots) > 1:
+        if len(self.roots) > 1 and not placed:
             home.sort()
 
     def discard(self) -> None:

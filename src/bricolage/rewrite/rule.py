@@ -39,6 +39,10 @@ class Operators(Protocol):
     def copy(self, node: ir.Node, *inputs: ir.Value | None, **attributes: object) -> ir.Value:
         """An operator like `node`, attributes included, on other inputs; attributes given here replace its own."""
 
+    def place(self, before: ir.Node) -> None:
+        """What is written from here on stands before this operator of the graph. A rule that replaces a part of any size keeps its
+        order in this way; others need not say."""
+
     def integers(self, values: Sequence[int]) -> ir.Value:
         """A list of int64: a shape, axes, pads."""
 

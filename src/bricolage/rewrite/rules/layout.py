@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 
 import onnx_ir as ir
 
-from bricolage.rewrite.facts import rank, require
+from bricolage.rewrite.elementwise import UNARY
+from bricolage.rewrite.facts import integer, permutation, rank, require, shape, sizes
 from bricolage.rewrite.layout import Component, components, moved
+from bricolage.rewrite.matching import Match
 from bricolage.rewrite.motion import Form, Permutation, compose, inverse, unchanged
-from bricolage.rewrite.rule import Example, Operators, Replacement, Scan
+from bricolage.rewrite.pattern import Any, Either, Op, Weight, op
+from bricolage.rewrite.rule import Example, Operators, Replacement, Result, Rule, Scan
 
 
 class _Rewriter:
@@ -20,25 +24,31 @@ class _Rewriter:
         self._op, self._component, self._forms = op, component, forms
         self._stored: dict[ir.Value, tuple[ir.Value, Permutation]] = {}
         self._turned: dict[tuple[ir.Value, Permutation], ir.Value] = {}
-        for node in component.home:
-            if node in component.turns:  # those that may stay serve as conversions
-                source, perm = component.source(node.outputs[0])
-                if source.producer() not in forms:
-                    self._turned.setdefault((source, perm), node.outputs[0])
 
     def rewrite(self) -> dict[ir.Value, ir.Value]:
-        """The values that others read, with what replaces them."""
+        """The values that others read, with what replaces them. Everything is written in the order of the graph, each operator
+        where the old one stands."""
+        pairs: dict[ir.Value, ir.Value] = {}
         for node in self._component.home:
+            if node not in self._forms and node not in self._component.turns:
+                continue
+            self._op.place(node)
             if node in self._forms:
                 self._write(node, self._forms[node])
-        made = [node for node in self._component.home if node in self._forms or node in self._component.turns]
-        pairs: dict[ir.Value, ir.Value] = {}
-        for value in (value for node in made for value in node.outputs):
-            if self._read_outside(value):
-                new = self._get(value, tuple(range(rank(value))))
-                if new is not value:
-                    pairs[value] = new
+            else:
+                self._keep(node)
+            for value in node.outputs:
+                if self._read_outside(value):
+                    new = self._get(value, tuple(range(rank(value))))
+                    if new is not value:
+                        pairs[value] = new
         return pairs
+
+    def _keep(self, node: ir.Node) -> None:
+        """A transpose that may stay serves as a conversion from here on."""
+        source, perm = self._component.source(node.outputs[0])
+        if source.producer() not in self._forms:
+            self._turned.setdefault((source, perm), node.outputs[0])
 
     def _write(self, node: ir.Node, new: Form) -> None:
         given = [
@@ -178,3 +188,107 @@ class MoveLayoutBorder(Scan):
         forms = moved(component)
         require(bool(forms), "no transpose less would do")
         return _Rewriter(op, component, forms).rewrite()
+
+
+class TransposeIntoRows(Rule):
+    """MatMul(view(Transpose(x)), w) = MatMul(view(x), w'), with the rows of w in the order of x; and Gemm
+
+    for a constant matrix w, where the transpose leaves the first axis in its place and the view merges all others, of known
+    sizes. An element-wise function of one input may stand between transpose and view.
+    """
+
+    family = "layout"
+    examples = (
+        Example(
+            "float[2,3,4,5] x",
+            "t = Transpose<perm=[0,2,3,1]>(x) r = Reshape(t, s) y = MatMul(r, w)",
+            {"s": [2, -1], "w": (60, 4)},
+        ),
+        Example(
+            "float[N,3,4] x",
+            "t = Transpose<perm=[0,2,1]>(x) r = Flatten(t) y = Gemm(r, w, b)",
+            {"w": (12, 4), "b": (4,)},
+        ),
+        Example(
+            "float[2,3,4] x", "t = Transpose<perm=[0,2,1]>(x) r = Flatten(t) y = Gemm<transB=1>(r, w)", {"w": (4, 12)}
+        ),
+        Example(
+            "float[2,3,4] x",
+            "t = Transpose<perm=[0,2,1]>(x) f = Tanh(t) r = Flatten(f) y = MatMul(r, w)",
+            {"w": (12, 4)},
+        ),
+    )
+    counterexamples = (
+        Example(
+            "float[2,3,4] x",
+            "t = Transpose<perm=[1,0,2]>(x) r = Flatten(t) y = MatMul(r, w)",
+            {"w": (8, 4)},
+            why="first axis",
+        ),
+        Example(
+            "float[2,3,4] x, float[12,4] w",
+            "t = Transpose<perm=[0,2,1]>(x) r = Flatten(t) y = MatMul(r, w)",
+            why="constant",
+        ),
+        Example(
+            "float[2,3,4] x",
+            "t = Transpose<perm=[0,2,1]>(x) r = Reshape(t, s) y = MatMul(r, w)",
+            {"s": [4, 6], "w": (6, 4)},
+            why="merge all other axes",
+        ),
+        Example(
+            "float[2,3,N] x",
+            "t = Transpose<perm=[0,2,1]>(x) r = Flatten(t) y = MatMul(r, w)",
+            {"w": (12, 4)},
+            why="known sizes",
+        ),
+        Example(
+            "float[2,3,4] x",
+            "t = Transpose<perm=[0,2,1]>(x) r = Flatten(t) y = Gemm<transA=1>(r, w)",
+            {"w": (2, 4)},
+            why="transposed",
+        ),
+        Example(
+            "float[2,3,4] x",
+            "t = Transpose<perm=[0,2,1]>(x) r = Flatten(t) y = MatMul(r, w)",
+            {"w": (12, 4)},
+            outputs="y, t",
+            why="no gain",
+        ),
+    )
+
+    def patterns(self) -> list[Op]:
+        turned = op.Transpose(Any("x"), name="transpose")
+        source = Either(turned, op.one_of(*UNARY)(turned, name="function"))
+        merged = op.one_of("Reshape", "Flatten")(source, Any("shape", optional=True), name="view")
+        rest = Any("b", optional=True)
+        return [
+            op.MatMul(merged, Weight("w"), name="product"),
+            op.Gemm(merged, Weight("w"), rest, name="product"),
+        ]
+
+    def check(self, match: Match) -> None:
+        own, merged = shape(match["x"]), shape(match.node("view").outputs[0])
+        perm = permutation(match.node("transpose"), match["x"])
+        require(perm[0] == 0, "the first axis moves")
+        require(all(isinstance(size, int) for size in own[1:]), "the other axes have no known sizes")
+        count = math.prod(int(size) for size in own[1:])
+        require(merged[1:] == (count,), "the view does not merge all other axes")
+        require(rank(match["w"]) == 2, "w is no matrix")
+        require(not integer(match.node("product"), "transA", 0), "the data are transposed")
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        node, perm = match.node("product"), permutation(match.node("transpose"), match["x"])
+        extent = [int(size) for size in shape(match["x"])[1:]]
+        place = inverse(tuple(axis - 1 for axis in perm[1:]))
+        turned = [extent[axis - 1] for axis in perm[1:]]
+        if integer(node, "transB", 0):
+            split = op.Reshape(match["w"], op.integers([-1, *turned]))
+            order = [0, *(axis + 1 for axis in place)]
+        else:
+            split = op.Reshape(match["w"], op.integers([*turned, -1]))
+            order = [*place, len(place)]
+        weight = op.Reshape(op.Transpose(split, perm=order), op.integers(sizes(match["w"])))
+        data = op.copy(match.node("function"), match["x"]) if "function" in match.nodes else match["x"]
+        data = op.Reshape(data, op.integers([0, math.prod(extent)]))
+        return op.copy(node, data, weight, match.get("b"))

@@ -20,6 +20,7 @@ from bricolage.rewrite.facts import (
     scalar,
     shape,
 )
+from bricolage.rewrite.linear import CONVOLUTIONS
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.motion import REDUCTIONS, Permutation, inverse
 from bricolage.rewrite.pattern import Any, Op, op
@@ -203,7 +204,7 @@ class MoveTransposeBehindConstant(Rule):
     """f(Transpose(x), c) = Transpose(f(x, Transpose⁻¹(c)))
 
     for element-wise f of two inputs, where c is a constant of no higher rank, and another transpose follows that this one
-    comes nearer to.
+    comes nearer to; or x is computed by a convolution, into which a sum or product with c can be folded.
     """
 
     family = "transpose"
@@ -214,6 +215,9 @@ class MoveTransposeBehindConstant(Rule):
         ),
         Example("float[2,3,4] x", "t = Transpose<perm=[1,2,0]>(x) u = Sub(c, t) y = Transpose(u)", {"c": (3, 1, 2)}),
         Example("float[N,3] x", "t = Transpose(x) u = Mul(t, c) y = Transpose(u)", {"c": 2.0}),
+        Example(
+            "float[1,3,4] x", "t = Conv(x, w) u = Transpose<perm=[0,2,1]>(t) y = Add(u, c)", {"w": (2, 3, 2), "c": (2,)}
+        ),
     )
     counterexamples = (
         Example("float[2,3] x", "t = Transpose(x) y = Add(t, c)", {"c": (2,)}, why="no other transpose follows"),
@@ -229,7 +233,8 @@ class MoveTransposeBehindConstant(Rule):
         require_constant(match["c"])
         perm = _perm(match, "transpose")
         require(rank(match["c"]) <= len(perm), "the rank of the constant is higher")
-        _require_progress(match["x"], match.root, perm)
+        if not _behind_convolution(match["x"], match.root):
+            _require_progress(match["x"], match.root, perm)
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         perm, constant = _perm(match, "transpose"), match["c"]
@@ -241,6 +246,16 @@ class MoveTransposeBehindConstant(Rule):
         node = match.node("second" if swapped else "first")
         operands = (constant, match["x"]) if swapped else (match["x"], constant)
         return op.Transpose(op.copy(node, *operands), perm=perm)
+
+
+def _behind_convolution(source: ir.Value, value: ir.Value) -> bool:
+    """Whether a convolution with a constant weight could take in what computes `value`."""
+    convolution, function = source.producer(), value.producer()
+    if convolution is None or function is None or convolution.domain or convolution.op_type not in CONVOLUTIONS:
+        return False
+    weight = convolution.inputs[1]
+    divided = function.op_type == "Div" and function.inputs[1] is not None and is_known(function.inputs[1])
+    return weight is not None and is_known(weight) and (divided or function.op_type in ("Add", "Sub", "Mul"))
 
 
 class TransposeProduct(Rule):
