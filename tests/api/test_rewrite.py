@@ -12,12 +12,21 @@ import pytest
 
 from bricolage.api import rewrite as api
 from bricolage.api.rewrite import rewrite, why
-from bricolage.errors import UnboundDimension, UnknownDimension, UnknownFamily, UnsupportedOpset, WrongRewrite
+from bricolage.errors import (
+    BadOption,
+    UnboundDimension,
+    UnknownDimension,
+    UnknownFamily,
+    UnsupportedOpset,
+    WrongRewrite,
+)
 from bricolage.graph.extract import write_whole
+from bricolage.graph.graph import Operator
 from bricolage.rewrite.catalogue import chosen
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, op
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
+from bricolage.rewrite.search.options import METHODS, SearchOptions
 
 NET = Example(
     "float[N,3,8,8] x",
@@ -132,3 +141,36 @@ def test_an_opset_is_never_lowered_and_must_exist() -> None:
     assert rewrite(ir.to_proto(GELU.model()), opset=13).model.graph.opset_imports[""] == 18
     with pytest.raises(UnsupportedOpset, match="999"):
         rewrite(ir.to_proto(GELU.model()), opset=999)
+
+
+def test_a_search_finds_what_the_fixpoint_misses() -> None:
+    example = Example(
+        "float[1,4,8,8] x",
+        "a = Conv(x, v) b = Conv<pads=[1,1,1,1]>(x, w) y = Concat<axis=1>(a, b)",
+        {"v": (4, 4, 1, 1), "w": (4, 4, 3, 3)},
+    )
+    assert not rewrite(example.model()).applications
+    for method in METHODS:
+        found = rewrite(example.model(), search=SearchOptions(method=method, alpha=1.5))
+        assert [node.op_type for node in found.model.graph] == ["Conv"] and found.error <= found.bound
+        assert found.searched is not None and found.searched.best.cost < found.searched.before
+        assert "enlarge-kernel" in found.counts
+    limited = rewrite(example.model(), search=SearchOptions(alpha=1.5), limit=1)
+    assert list(limited.counts) == ["enlarge-kernel"] and len(limited.model.graph) == 3
+    with pytest.raises(BadOption, match="no order"):
+        rewrite(example.model(), search=SearchOptions(method="saturate"), limit=1)
+
+
+def test_a_planted_wrong_rule_is_found_in_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "chosen", lambda only, skip: [*chosen(only, skip), WrongSquare()])
+    model = Example("float[4] x", "b = Neg(x) c = Neg(b) d = Abs(c) y = Tanh(d)").model()
+
+    def cheap_products(operator: Operator) -> float:
+        return 0.1 if operator.op_type == "Mul" else 1.0
+
+    with pytest.raises(WrongRewrite) as caught:
+        rewrite(model, search=SearchOptions(), cost=cheap_products)
+    assert caught.value.facts["rule"] == "wrong-square"
+    with pytest.raises(WrongRewrite) as caught:
+        rewrite(model, search=SearchOptions(method="saturate"), cost=cheap_products)
+    assert "wrong-square" in str(caught.value.facts["rule"])

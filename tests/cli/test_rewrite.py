@@ -64,12 +64,25 @@ def test_opset(source: Path, tmp_path: Path) -> None:
     assert code == 2 and "999" in err and not (tmp_path / "other.onnx").exists()
 
 
+@pytest.mark.parametrize("method", ["backtrack", "saturate"])
+def test_a_search(source: Path, tmp_path: Path, method: str) -> None:
+    code, out, _ = run("rewrite", source, "-o", tmp_path / "better.onnx", "--search", method)
+    assert code == 0 and "predicted" in out and ("graphs seen" in out) == (method == "backtrack")
+    assert [node.op_type for node in onnx.load(str(tmp_path / "better.onnx")).graph.node] == ["Relu"]
+    _, out, _ = run("rewrite", source, "-o", tmp_path / "better.onnx", "--search", method, "--json")
+    found = json.loads(out)["search"]
+    assert found["predicted_ms"][0] < found["predicted_before_ms"]
+    assert (found["statistics"]["lower_bound"] is None) == (method == "backtrack")
+
+
 def test_wrong_usage(source: Path, tmp_path: Path) -> None:
     for words, said in (
         ((source, "-o", source), "overwrite"),
         ((source, "-o", tmp_path / "b.onnx", "--only", "nonsense"), "no rule or family"),
         ((tmp_path / "missing.onnx", "-o", tmp_path / "b.onnx"), "no file"),
         ((source, "-o", tmp_path / "b.onnx", "--shape", "batch=1,2"), "one size"),
+        ((source, "-o", tmp_path / "b.onnx", "--search", "guess"), "backtrack, saturate"),
+        ((source, "-o", tmp_path / "b.onnx", "--search", "saturate", "--max-rewrites", 1), "no order"),
     ):
         code, _, err = run("rewrite", *words)
         assert code == 2 and said in err

@@ -75,3 +75,10 @@ def test_buckets_pair_sizes_by_position() -> None:
     assert buckets({}) == [{}]
     with pytest.raises(InvalidGraph):
         buckets({"b": (1, 8), "n": (1, 2, 3)})
+
+
+def test_outputs_that_are_one_another_keep_their_names() -> None:
+    g = graph("p=Relu(x) q=Identity(p) r=Identity(q)", outputs="float[4] p, float[4] q, float[4] r")
+    assert [info.name for info in g.outputs] == ["p", "q", "r"]
+    names = [value.name for node in g.model.graph for value in node.outputs]
+    assert len(set(names)) == len(names)

@@ -62,9 +62,14 @@ def as_json(found: Rewritten) -> dict[str, Any]:
 
 def _searched(found: SearchResult) -> str:
     statistics = found.statistics
+    counts, bound = statistics.counts, statistics.lower_bound
+    seen = f"{counts.seen:,} graphs" if counts.seen else f"{counts.nodes:,} operators in {counts.classes:,} classes"
+    after = f"{found.best.cost:.4g} ms after"
+    if bound is not None:
+        after += f" (no graph among them is below {bound:.4g} ms)"
     return (
-        f"{statistics.counts.seen:,} graphs seen of {statistics.distinct} distinct parts ({statistics.parts} with copies) in "
-        f"{statistics.seconds:.1f} s; predicted {found.before:.4g} ms before, {found.best.cost:.4g} ms after"
+        f"{seen} seen in {statistics.seconds:.1f} s, of {statistics.distinct} different parts among {statistics.parts}; "
+        f"predicted {found.before:.4g} ms before, {after}"
     )
 
 

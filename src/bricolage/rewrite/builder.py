@@ -12,8 +12,8 @@ from bricolage.graph.folding import constant_value, evaluate, is_known, known
 from bricolage.graph.graph import describe
 from bricolage.rewrite.rule import Mismatch
 
-_DATA_BYTES = 1024  # integers up to this size are shown to shape inference: shapes, axes, pads
-_SCALES_BYTES = 64  # and floats: the scales of a Resize
+_DATA_BYTES = 1024  # constants up to this size are shown to shape inference: shapes, axes, pads
+_BY_FLOATS = frozenset(["Resize", "Range"])  # operators whose shapes depend on floats
 
 
 class Names:
@@ -168,7 +168,7 @@ class Builder:
         data = {
             value.name: onnx.numpy_helper.from_array(value.const_value.numpy(), value.name)
             for value in given
-            if is_known(value) and value.const_value is not None and _shown(value.const_value)
+            if is_known(value) and value.const_value is not None and _shown(node, value.const_value)
         }
         opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in self._opsets.items()]
         try:
@@ -185,8 +185,9 @@ class Builder:
                     value.shape = ir.Shape([_dimension(d) for d in proto.tensor_type.shape.dim])
 
 
-def _shown(tensor: ir.TensorProtocol) -> bool:
-    return tensor.nbytes <= (_SCALES_BYTES if tensor.dtype.is_floating_point() else _DATA_BYTES)
+def _shown(node: ir.Node, tensor: ir.TensorProtocol) -> bool:
+    """Whether the shapes of an operator's outputs may depend on the numbers of a constant; it is not looked at otherwise."""
+    return tensor.nbytes <= _DATA_BYTES and (not tensor.dtype.is_floating_point() or node.op_type in _BY_FLOATS)
 
 
 def _overflows(given: Sequence[ir.Value | None], results: Sequence[np.ndarray]) -> bool:

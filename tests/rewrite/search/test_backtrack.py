@@ -7,17 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bricolage.rewrite.apply import rewrite
 from bricolage.rewrite.catalogue import chosen, rules
 from bricolage.rewrite.rule import Example
 from bricolage.rewrite.search.backtrack import backtrack
-from bricolage.rewrite.search.cost import Pricing, Roofline
-from bricolage.rewrite.search.search import repeat
-from tests.rewrite.checking import check_equal
-from tests.rewrite.search.models import FANNED, KERNELS, PRODUCTS, Odd, Started, reachable, square_models
+from bricolage.rewrite.search.cost import Roofline
+from tests.rewrite.search.models import FANNED, KERNELS, Odd, Started, reachable, square_models
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(square_models(most=5), st.integers(0, 1000))
 def test_as_good_as_enumeration(model: ir.Model, seed: int) -> None:
     used = chosen(skip=["activation", "normalization"])
@@ -28,19 +25,6 @@ def test_as_good_as_enumeration(model: ir.Model, seed: int) -> None:
     assert found.best[0].cost == pytest.approx(expected[0])
     assert found.stop == "exhausted"
     assert found.counts.seen == found.counts.taken == expected[1]
-
-
-@pytest.mark.parametrize(("example", "cost"), [(PRODUCTS, Started()), (KERNELS, Roofline()), (FANNED, Roofline())])
-def test_what_the_fixpoint_misses(example: Example, cost: Started | Roofline) -> None:
-    settled = example.model()
-    rewrite(settled, rules())
-    greedy = Pricing(cost, settled.graph.opset_imports).total(settled.graph)
-    model = example.model()
-    found = backtrack(model, rules(), cost, alpha=1.5)
-    assert found.best[0].cost < 0.8 * greedy
-    after = repeat(model, rules(), found.best[0].steps)
-    assert Pricing(cost, after.graph.opset_imports).total(after.graph) == pytest.approx(found.best[0].cost)
-    check_equal(example.model(), after)
 
 
 def test_alpha_decides_how_much_worse_a_graph_may_be() -> None:

@@ -57,14 +57,13 @@ def test_what_the_fixpoint_misses(example: Example, cost: OperatorCost, expected
 
 
 @methods
-@pytest.mark.parametrize("start", range(0, 12, 6))
-def test_random_models_stay_equal(method: Method, start: int) -> None:
+def test_random_models_stay_equal(method: Method) -> None:
     better = 0
-    for seed in range(start, start + 6):
+    for seed in range(6):
         model = random_model(seed)
         if seed % 2:
             simplify(model)
-        options = SearchOptions(method=method, graphs=5, part=8 if seed % 3 else 40, alpha=1.2)
+        options = SearchOptions(method=method, graphs=4, part=8 if seed % 3 else 40, alpha=1.2)
         found = search(model, rules(), Odd(seed), options)
         assert found.best.cost <= settled_cost(model, Odd(seed)) * (1 + 1e-9)
         better += found.best.cost < found.before

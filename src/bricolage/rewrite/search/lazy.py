@@ -13,6 +13,7 @@ from bricolage.graph.folding import constant_value, evaluate
 from bricolage.graph.graph import describe
 from bricolage.graph.identity import by_value
 from bricolage.rewrite.builder import Builder, Names, detach
+from bricolage.rewrite.rule import Mismatch
 from bricolage.rewrite.search.fingerprint import CONSTANT, constant_key, node_key
 
 _LARGE = 64 << 20  # bytes; more is not folded
@@ -29,11 +30,15 @@ class Expression:
     _value: ir.TensorProtocol | None = None
 
     def __call__(self) -> ir.TensorProtocol:
-        """Its value. Whoever watches its constants (see `Watch`) hears of it every time."""
+        """Its value. Whoever watches its constants (see `Watch`) hears of it every time.
+
+        Raises:
+            Mismatch: the reference lacks the operator.
+        """
         if self._value is None:
             results = evaluate(self.node, self.opsets)
             if results is None:
-                raise ValueError(f"{self.node.op_type} of constants cannot be computed")
+                raise Mismatch(f"{self.node.op_type} of constants cannot be computed")
             self._value = constant_value("", np.asarray(results[self.output])).const_value
             assert self._value is not None
         else:

@@ -11,6 +11,8 @@ from bricolage.rewrite.egraph.saturate import SaturationLimits
 
 Method = Literal["backtrack", "saturate"]
 METHODS: tuple[Method, ...] = ("backtrack", "saturate")
+_SATURATION = SaturationLimits(rounds=6, nodes=2_000, seconds=10.0, multi_rounds=2)
+_EXTRACTION = ExtractionLimits(seconds=5.0)
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,8 @@ class SearchOptions:
     part: int = 40
     passes: int = 2
     keep: int = 3
-    saturation: SaturationLimits = SaturationLimits(rounds=6, nodes=2_000, seconds=10.0, multi_rounds=2)
-    extraction: ExtractionLimits = ExtractionLimits(seconds=5.0)
+    saturation: SaturationLimits = _SATURATION
+    extraction: ExtractionLimits = _EXTRACTION
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:

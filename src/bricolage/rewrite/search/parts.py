@@ -57,10 +57,10 @@ def parts(graph: Graph, *, largest: int, shifted: bool) -> list[Part]:
 
 
 def _intervals(graph: Graph, largest: int, shifted: bool) -> list[int]:
-    smallest = largest // 2 if not shifted else largest // 3
-    cuts = segments(graph, smallest=smallest, largest=largest if not shifted else (2 * largest) // 3)
-    if shifted and len(cuts) > 1:
-        cuts = _between(cuts)
+    if shifted:
+        cuts = _between(segments(graph, smallest=max(largest // 3, 1), largest=max(2 * largest // 3, 1)))
+    else:
+        cuts = segments(graph, smallest=max(largest // 2, 1), largest=largest)
     barred = {operator.number for operator in graph.operators if has_body(operator.node)}
     intervals: list[int] = []
     for bits in cuts:
@@ -77,6 +77,8 @@ def _intervals(graph: Graph, largest: int, shifted: bool) -> list[int]:
 
 def _between(cuts: Sequence[int]) -> list[int]:
     """Intervals from the middle of each to the middle of the next."""
+    if len(cuts) < 2:
+        return list(cuts)
     numbers = [members(bits) for bits in cuts]
     borders = [0, *(own[len(own) // 2] for own in numbers), numbers[-1][-1] + 1]
     return [((1 << (end - start)) - 1) << start for start, end in pairwise(borders) if end > start]

@@ -40,13 +40,14 @@ _ABOVE = 4
 @dataclass(frozen=True)
 class Applied:
     """A rule that changed the e-graph: what it matched, what it built, the class it made equal to others, the age of each node
-    that it added, and whether it looked at the numbers of a weight."""
+    that it added and of each that it matched, and whether it looked at the numbers of a weight."""
 
     rule: Rule
     matched: tuple[str, ...]
     built: tuple[str, ...]
     number: int
     ages: frozenset[int]
+    needed: frozenset[int]
     by_values: bool
 
 
@@ -130,7 +131,26 @@ class Bridge:
     def _record(self, rule: Rule, found: Found, builder: LazyBuilder, ages: frozenset[int], number: int) -> None:
         matched = tuple(chosen.operation.op_type for chosen in found.roots)
         built = tuple(node.op_type for node in builder.nodes)
-        self.applied.append(Applied(rule, matched, built, number, ages, self._watch.looked))
+        needed = frozenset(
+            age for root, home in zip(found.roots, found.classes, strict=True) for age in self._ages(root, home)
+        )
+        self.applied.append(Applied(rule, matched, built, number, ages, needed, self._watch.looked))
+
+    def _ages(self, chosen: Chosen, number: int) -> Iterator[int]:
+        """Of the nodes of a match; nothing was rebuilt since it was found, so that they are still written the same."""
+        egraph = self._egraph
+        for node in egraph.nodes(number):
+            if node == chosen.node or (
+                isinstance(node.operator, Output) and chosen.node in egraph.nodes(node.children[0])
+            ):
+                yield egraph.age(number, node)
+                if node != chosen.node:
+                    yield egraph.age(node.children[0], chosen.node)
+        for given, child in zip(
+            (each for each in chosen.inputs if each is not None), chosen.node.children, strict=True
+        ):
+            if isinstance(given, Chosen):
+                yield from self._ages(given, child)
 
     def _paths(self, found: Found, classes: Classes) -> list[tuple[tuple[ENode, int], ...]]:
         """Chains of readers of the first root, each a node with the class that it computes."""

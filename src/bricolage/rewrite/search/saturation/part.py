@@ -16,7 +16,7 @@ from bricolage.rewrite.search.cost import Pricing
 from bricolage.rewrite.search.fingerprint import constant_key
 from bricolage.rewrite.search.lazy import Watch
 from bricolage.rewrite.search.saturation.bridge import Applied, Bridge, give_type, instance
-from bricolage.rewrite.search.saturation.terms import Constant, Encoder, Input, Operation
+from bricolage.rewrite.search.saturation.terms import Constant, Encoder, Operation
 
 
 @dataclass(frozen=True)
@@ -141,14 +141,13 @@ def _relevant(
     chosen: Mapping[int, ENode],
     originals: Mapping[ENode, tuple[int, ...]],
 ) -> list[Applied]:
+    """The rules that made a chosen node or one that such a rule matched, and those that made an operator superfluous."""
     egraph = encoder.egraph
-    ages = {egraph.age(number, node) for number, node in chosen.items()}
-    replaced = {
-        number
-        for number, node in chosen.items()
-        if node not in originals and not isinstance(node.operator, Input | Constant)
-    }
-    leaves = {number for number, node in chosen.items() if isinstance(node.operator, Input | Constant)}
-    return [
-        one for one in applied if one.ages & ages or (not one.ages and egraph.find(one.number) in (replaced | leaves))
-    ]
+    wanted = {egraph.age(number, node) for number, node in chosen.items()}
+    changed = {number for number, node in chosen.items() if node not in originals}
+    found: list[Applied] = []
+    for one in reversed(applied):
+        if one.ages & wanted or (not one.ages and egraph.find(one.number) in changed):
+            found.append(one)
+            wanted |= one.needed
+    return found[::-1]

@@ -1,0 +1,64 @@
+"""Matching among classes against matching in graphs: on an e-graph of one graph the two find the same."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+from hypothesis import given, settings
+
+from bricolage.rewrite.apply import rewrite
+from bricolage.rewrite.catalogue import chosen, rules
+from bricolage.rewrite.matching import Matcher
+from bricolage.rewrite.proposal import RuleIndex
+from bricolage.rewrite.rule import Example
+from bricolage.rewrite.search.saturation.ematching import Classes
+from bricolage.rewrite.search.saturation.terms import Encoder
+from tests.rewrite.search.models import square_models
+
+
+def both(model: ir.Model) -> tuple[set[object], set[object]]:
+    """Matches of all patterns in the graph and in its e-graph, as rule, classes of the roots and of the variables."""
+    opset = model.graph.opset_imports[""]
+    encoder = Encoder(model.graph.opset_imports)
+    classes: dict[ir.Value, int] = {}
+    encoder.nodes(list(model.graph), classes)
+    found, expected = set[object](), set[object]()
+    matcher = Matcher(opset)
+    index = RuleIndex(rules(), opset)
+    for node in model.graph:
+        for indexed in index.at(node.op_type):
+            for match in matcher.matches(indexed.roots, node):
+                bound = tuple((n, None if v is None else classes[v]) for n, v in sorted(match.values.items()))
+                expected.add((indexed, tuple(classes[root] for root in match.roots), bound))
+    known = Classes(encoder)
+    for indexed in index.patterns:
+        found |= {(indexed, match.classes, match.bound) for match in known.matches(indexed.roots)}
+    return found, expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(square_models(most=8))
+def test_the_same_as_in_a_graph(model: ir.Model) -> None:
+    rewrite(model, chosen(["common-subexpression"]))
+    found, expected = both(model)
+    assert found == expected
+
+
+def test_outputs_numbers_absent_inputs_and_open_ones() -> None:
+    for example in (
+        Example("float[2,4] x", "a, b = Split<axis=1, num_outputs=2>(x) c = Relu(b) y = Concat<axis=1>(a, c)"),
+        Example("float[2,4] x", "a = Clip(x, l, h) b = Relu(a) y = Mul(b, c)", {"l": 0.0, "h": 1.0, "c": 1.0}),
+        Example(
+            "float[1,3,5] x",
+            "a = Conv(x, w) b = Conv(x, v, p) y = Add(a, b)",
+            {"w": (4, 3, 1), "v": (4, 3, 1), "p": (4,)},
+        ),
+        *(
+            example
+            for rule in chosen(["activation", "normalization", "concat", "merging"])
+            for example in rule.examples
+        ),
+    ):
+        model = example.model()
+        rewrite(model, chosen(["common-subexpression"]))
+        found, expected = both(model)
+        assert found == expected
