@@ -90,8 +90,8 @@ NANOSECONDS: Mapping[str, float] = {
     "modulo": 2.0,
     "fmod": 10.0,
 }
-"""What an element of a function takes where that is clearly longer than a sum: `exp`, `pow`, `sin`, `log`, `erf`, `tanh`, `sigmoid`,
-`softplus`, `gelu`, `sqrt` and `div` measured (see `traffic`), the others by their likeness. Logarithms, sines and powers are not
+"""What an element of a function takes where that is clearly longer than a sum: `exp`, `pow`, `sin`, `log`, `erf`, `tanh`, `gelu`,
+`sigmoid`, `softplus`, `sqrt` and `div` measured (see `traffic`), the others by their likeness. Logarithms, sines and powers are not
 vectorised by GCC 12.2; integer division has no vector instruction, and `fmod` is a call."""
 
 EXPENSIVE = frozenset(NANOSECONDS)

@@ -2,7 +2,7 @@
 
 Nanoseconds of one thread, of everything that depends on what is fused with what. The arithmetic of products, reductions and rows is
 left out, for it is the same in every plan. The figures are the best of some hundred runs of generated kernels (`Neg` of 32 KiB to
-128 MiB for the bytes, with a transposition for those apart; each function on 64 KiB; one thread; a kernel of 64 elements for the
+128 MiB for the bytes, with a transposition for those apart; functions on 64 KiB; one thread; a kernel of 64 elements for the
 barrier of two threads), on an AMD EPYC Zen 5 with AVX-512 and GCC 12.2. They are constants, so that a region has the same plan
 on every machine.
 """
