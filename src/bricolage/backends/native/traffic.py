@@ -45,7 +45,7 @@ _PACKED = 8 * _LEVELS[0][1]
 _MOST_ELEMENTS = 64
 """Elements that a loop's body may compute or read ..."""
 _SPILLED = 400.0
-"""... before each further one takes registers, text and compile time that are counted like this."""
+"""... before each further one takes registers, text and compile time, counted (not measured) like this."""
 _PASSES = 3
 """How often a normalisation reads what it cannot keep."""
 _SHARED_ROWS = 2
