@@ -2,7 +2,7 @@
 
 Nanoseconds of one thread, of everything that depends on what is fused with what. The arithmetic of products, reductions and rows is
 left out, for it is the same in every plan. The figures are the best of some hundred runs of generated kernels (`Neg` of 32 KiB to
-128 MiB for the bytes, with a transposition for those apart; each function on 64 KiB; one thread; a kernel of 64 elements for the
+128 MiB for the bytes, with a transposition for those apart; functions on 64 KiB; one thread; a kernel of 64 elements for the
 barrier of two threads), on an AMD EPYC Zen 5 with AVX-512 and GCC 12.2. They are constants, so that a region has the same plan
 on every machine.
 """
@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 
+from bricolage.backends.native.functions import NANOSECONDS
 from bricolage.backends.native.plan import Kernel, Plan
 from bricolage.backends.native.tensors import (
     STORED_BYTES,
@@ -36,30 +37,7 @@ _LEVELS = ((512 << 10, 1 / 200, 0.3), (16 << 20, 1 / 115, 1.5), (1 << 62, 1 / 40
 """Up to so many bytes of a tensor, a byte of a run of it takes so long, and an element whose neighbours lie apart: in the
 second-level cache, in the last one, in memory."""
 _CHEAP = 0.015
-_FUNCTIONS = {
-    "exp": 0.18,
-    "expm1": 0.2,
-    "pow": 13.8,
-    "sin": 3.7,
-    "cos": 3.7,
-    "log": 5.2,
-    "erf": 0.53,
-    "tanh": 0.5,
-    "sigmoid": 0.2,
-    "silu": 0.2,
-    "softplus": 14.0,
-    "gelu": 0.6,
-    "gelu_tanh": 0.6,
-    "elu": 0.2,
-    "sqrt": 0.035,
-    "div": 0.02,
-    "quotient": 2.0,
-    "remainder": 2.0,
-    "modulo": 2.0,
-    "fmod": 10.0,
-}
-"""An element of a function that takes clearly longer than a sum. Logarithms and powers are not vectorised by that compiler; integer
-division has no vector instruction, and `fmod` is a call."""
+"""An element of a function that has no price of its own."""
 _GATHERED = 0.5
 """An element that is found by an index."""
 _PACKED = 8 * _LEVELS[0][1]
@@ -67,7 +45,7 @@ _PACKED = 8 * _LEVELS[0][1]
 _MOST_ELEMENTS = 64
 """Elements that a loop's body may compute or read ..."""
 _SPILLED = 400.0
-"""... before each further one takes registers, text and compile time that are counted like this."""
+"""... before each further one takes registers, text and compile time, counted (not measured) like this."""
 _PASSES = 3
 """How often a normalisation reads what it cannot keep."""
 _SHARED_ROWS = 2
@@ -185,7 +163,7 @@ def nanoseconds(found: Traffic, stores: Sequence[Node], size: Callable[[Node], i
     for node in stores:
         total += moved(node, node.elements, size(node))
     for node, count in found.computed.items():
-        each = _GATHERED if isinstance(node, Gather) else _FUNCTIONS.get(node.function, _CHEAP)  # type: ignore[attr-defined]
+        each = _GATHERED if isinstance(node, Gather) else NANOSECONDS.get(node.function, _CHEAP)  # type: ignore[attr-defined]
         total += count * each
     return total
 
