@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from bricolage.rewrite.apply import rewrite
 from bricolage.rewrite.catalogue import chosen, rules
 from bricolage.rewrite.matching import Matcher
-from bricolage.rewrite.proposal import RuleIndex
+from bricolage.rewrite.index import RuleIndex
 from bricolage.rewrite.rule import Example
 from bricolage.rewrite.search.saturation.ematching import Classes
 from bricolage.rewrite.search.saturation.terms import Encoder

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bricolage.rewrite.catalogue import chosen, rules
 from bricolage.rewrite.egraph.extraction.extract import ExtractionLimits
 from bricolage.rewrite.egraph.saturate import SaturationLimits
-from bricolage.rewrite.proposal import RuleIndex
+from bricolage.rewrite.index import RuleIndex
 from bricolage.rewrite.rule import Example, Rule
 from bricolage.rewrite.search.cost import OperatorCost, Pricing
 from bricolage.rewrite.search.saturation.part import Saturated, saturate_part
