@@ -56,10 +56,9 @@ def test_nearly_every_rule_takes_part() -> None:
         chosen = [rule for rule in rules() if not rule.exploring]
         random.Random(seed).shuffle(chosen)  # what comes first takes what others would
         taking_part.update(application.rule for application in rewrite(random_model(seed), chosen))
-        if len(taking_part) == len(rules()):
-            break
-    absent = sorted({rule.name for rule in rules()} - taking_part)
-    assert len(absent) < 0.03 * len(rules()), absent
+        if len(taking_part) > 0.97 * len(rules()):
+            return
+    pytest.fail(f"these never apply: {sorted({rule.name for rule in rules()} - taking_part)}")
 
 
 def test_the_first_applications_are_the_same_in_every_run() -> None:
