@@ -56,7 +56,7 @@ def test_nearly_every_rule_takes_part() -> None:
         chosen = [rule for rule in rules() if not rule.exploring]
         random.Random(seed).shuffle(chosen)  # what comes first takes what others would
         taking_part.update(application.rule for application in rewrite(random_model(seed), chosen))
-        if len(taking_part) > 0.97 * len(rules()):
+        if len(taking_part) > 0.95 * len(rules()):
             return
     pytest.fail(f"these never apply: {sorted({rule.name for rule in rules()} - taking_part)}")
 
