@@ -182,13 +182,11 @@ class Bait(Region):
             self.add("Mul", [y, self.weights(6)], (rows, 6))
 
     def gelu(self) -> None:
-        x = self.pick()
+        x = self.pick(range(1, 7))
         if x is None:
             return
         shape = self.shapes[x]
-        e = self.add("Erf", [self.add("Div", [x, self.scalar(math.sqrt(2))], shape or (1,))], shape or (1,))
-        if self.shapes[e] != shape or not shape:
-            return
+        e = self.add("Erf", [self.add("Div", [x, self.scalar(math.sqrt(2))], shape)], shape)
         gate = self.add("Add", [e, self.scalar(1)], shape)
         if self.random.random() < 0.5:
             self.add("Mul", [self.add("Mul", [x, gate], shape), self.scalar(0.5)], shape)

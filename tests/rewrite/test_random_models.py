@@ -50,13 +50,15 @@ def test_nearly_every_rule_takes_part() -> None:
     """What random models hold is what rules look for: over many of them hardly one never applies."""
     taking_part: set[str] = set()
     for seed in range(SLOW):
-        model = random_model(seed)
-        taking_part.update(rule.name for rule in rules() if rule.exploring and apply_once(random_model(seed), rule))
-        taking_part.update(application.rule for application in rewrite(model, rules()))
-        if len(taking_part) == len(rules()):
-            break
-    missing = sorted({rule.name for rule in rules()} - taking_part)
-    assert len(missing) < 0.03 * len(rules()), missing
+        missing = [rule for rule in rules() if rule.name not in taking_part]
+        exploring = [rule for rule in missing if rule.exploring]
+        taking_part.update(rule.name for rule in exploring if apply_once(random_model(seed), rule))
+        chosen = [rule for rule in rules() if not rule.exploring]
+        random.Random(seed).shuffle(chosen)  # what comes first takes what others would
+        taking_part.update(application.rule for application in rewrite(random_model(seed), chosen))
+        if len(taking_part) > 0.95 * len(rules()):
+            return
+    pytest.fail(f"these never apply: {sorted({rule.name for rule in rules()} - taking_part)}")
 
 
 def test_the_first_applications_are_the_same_in_every_run() -> None:
