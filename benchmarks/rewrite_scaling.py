@@ -26,7 +26,7 @@ import onnx_ir as ir
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import simplify
 from bricolage.rewrite.apply import rewrite
-from bricolage.rewrite.catalogue import chosen
+from bricolage.rewrite.catalogue import written
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Either, Op, Pattern, Roots, op
 from bricolage.rewrite.rule import Mismatch, Operators, Result, Rule, Scan
@@ -154,7 +154,7 @@ def exponent(pairs: Iterable[tuple[float, float]]) -> float:
 
 def run(sizes: Sequence[int], copies: Sequence[int], repeats: int) -> tuple[list[Timing], list[Timing]]:
     """Timings by operators with the catalogue, and by rules on a model of 1,000 operators."""
-    rules = chosen()
+    rules = written()
     by_operators = [timing(network(size), rules, repeats) for size in sizes]
     middle = network(_MIDDLE)
     sources = [rule for rule in rules if not isinstance(rule, Scan) and not rule.exploring]

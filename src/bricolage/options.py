@@ -49,6 +49,8 @@ class EffortProfile:
     """How many forms of the graph (the original, rewritten ones) are placed region by region, the fastest first."""
     searched: int
     """How many graphs that a search over rewrites finds are timed."""
+    generated_rules: bool
+    """Whether that search also takes the rules that were found by enumeration."""
     tunes: bool
     """Whether backends that can search for better kernels on this machine do so, for what has done well."""
 
@@ -66,6 +68,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         slow_compilers_per_region=False,
         forms=1,
         searched=2,
+        generated_rules=False,
         tunes=False,
     ),
     "full": EffortProfile(
@@ -80,6 +83,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         slow_compilers_per_region=True,
         forms=2,
         searched=5,
+        generated_rules=True,
         tunes=True,
     ),
 }

@@ -6,19 +6,19 @@ import pytest
 
 from benchmarks.rewrite_scaling import _Copy, exponent, network, timing
 from bricolage.rewrite.apply import apply_once
-from bricolage.rewrite.catalogue import chosen
+from bricolage.rewrite.catalogue import written
 from bricolage.rewrite.rule import Scan
 
 
 def test_every_block_is_rewritten() -> None:
-    small, large = (timing(network(size), chosen(), 1) for size in (30, 120))
+    small, large = (timing(network(size), written(), 1) for size in (30, 120))
     assert 30 <= small.operators < 70 and 120 <= large.operators < 160
     assert large.applications >= 3 * small.applications > 0
 
 
 def test_added_rules_never_apply() -> None:
     model = network(30)
-    for rule in chosen():
+    for rule in written():
         if not isinstance(rule, Scan):
             assert apply_once(model, _Copy(rule, 0)) is None
 

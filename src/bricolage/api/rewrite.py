@@ -82,7 +82,7 @@ def rewrite(
 
     Args:
         source: a path, an `onnx.ModelProto`, an `onnx_ir.Model` or a PyTorch module (with `example_inputs`).
-        only: families or rules to use; all where empty.
+        only: families or rules to use; where empty all but those that were found by enumeration, which make a search slow.
         skip: families or rules to leave out.
         limit: stop after that many applications. The first N are the same in every run.
         opset: raise the model to this opset of the default domain first, where it has an older one: newer opsets have
@@ -100,7 +100,7 @@ def rewrite(
         NoReference: the model cannot be evaluated in float64.
         UsageError: the model is not usable, see `bricolage.frontends`.
     """
-    rules = chosen(only, skip)
+    rules = chosen(only, skip, generated=False)
     original = to_model(source, example_inputs=example_inputs)
     raised = original.clone()
     if opset is not None:

@@ -9,8 +9,9 @@ from importlib import import_module
 
 from bricolage.errors import UnknownFamily
 from bricolage.rewrite.rule import Rule
-from bricolage.rewrite.rules import generated
+from bricolage.rewrite.rules import generated as shipped
 
+GENERATED = "generated"
 FAMILIES = (
     "identity",
     "transpose",
@@ -33,7 +34,7 @@ FAMILIES = (
     "grouping",
     "splitting",
     "convolution",
-    "generated",
+    GENERATED,
 )
 """A module of `bricolage.rewrite.rules` each, in the order in which their rules are tried; the last is made from a file."""
 
@@ -41,13 +42,13 @@ FAMILIES = (
 @cache
 def rules() -> tuple[Rule, ...]:
     """Every rule, in the order in which they are tried at an operator."""
-    return (*written(), *generated.rules())
+    return (*written(), *shipped.rules())
 
 
 @cache
 def written() -> tuple[Rule, ...]:
     """The rules that are classes, in that order."""
-    return tuple(rule for family in FAMILIES if family != "generated" for rule in _rules_of(family))
+    return tuple(rule for family in FAMILIES if family != GENERATED for rule in _rules_of(family))
 
 
 def _rules_of(family: str) -> list[Rule]:
@@ -60,9 +61,11 @@ def _rules_of(family: str) -> list[Rule]:
     return [kind() for kind in kinds if not inspect.isabstract(kind)]
 
 
-def chosen(only: Iterable[str] = (), skip: Iterable[str] = (), *, stable: bool = False) -> list[Rule]:
-    """The rules of the families (or with the names) in `only`, or all; without those in `skip`, and where they must be
-    `stable` (any precision but `medium`) without those that lose accuracy.
+def chosen(
+    only: Iterable[str] = (), skip: Iterable[str] = (), *, stable: bool = False, generated: bool = True
+) -> list[Rule]:
+    """The rules of the families (or with the names) in `only`, or all, those that were `generated` only if asked for; without those
+    in `skip`, and where they must be `stable` (any precision but `medium`) without those that lose accuracy.
 
     Raises:
         UnknownFamily: there is no such family or rule.
@@ -75,7 +78,7 @@ def chosen(only: Iterable[str] = (), skip: Iterable[str] = (), *, stable: bool =
     return [
         rule
         for rule in rules()
-        if (not kept or rule.family in kept or rule.name in kept)
+        if ((generated or rule.family != GENERATED) if not kept else (rule.family in kept or rule.name in kept))
         and not {rule.family, rule.name} & left_out
         and not (stable and rule.unstable)
     ]

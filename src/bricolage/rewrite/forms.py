@@ -56,12 +56,14 @@ def rewritten(graph: Graph) -> tuple[Form, ...]:
     return (_form(REWRITTEN, model, graph, applications),) if applications else ()
 
 
-def searched(graph: Graph, cost: OperatorCost, options: SearchOptions, known: Sequence[Form]) -> tuple[Form, ...]:
+def searched(
+    graph: Graph, cost: OperatorCost, options: SearchOptions, known: Sequence[Form], *, generated: bool = False
+) -> tuple[Form, ...]:
     """The cheapest graphs that a search over all rules finds that lose no accuracy, cheapest first: those that are cheaper than all
-    that are `known`."""
+    that are `known`. With `generated`, the rules that were found by enumeration take part."""
     lowest = min(sum(map(cost, form.graph.operators)) for form in known)
     try:
-        result = search(graph.model, chosen(stable=True), cost, options)
+        result = search(graph.model, chosen(stable=True, generated=generated), cost, options)
     except EndlessRewriting as error:
         _LOG.warning("no search for better graphs: %s", error)
         return ()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bricolage.rewrite.catalogue import chosen, rules
+from bricolage.rewrite.catalogue import chosen, written
 from bricolage.rewrite.rule import Example
 from bricolage.rewrite.search.backtrack import backtrack
 from bricolage.rewrite.search.cost import Roofline
@@ -29,8 +29,8 @@ def test_as_good_as_enumeration(model: ir.Model, seed: int) -> None:
 
 def test_alpha_decides_how_much_worse_a_graph_may_be() -> None:
     """Doubling the transpose costs a sixth of the graph."""
-    narrow = backtrack(FANNED.model(), rules(), Started(), alpha=1.0)
-    wide = backtrack(FANNED.model(), rules(), Started(), alpha=1.3)
+    narrow = backtrack(FANNED.model(), written(), Started(), alpha=1.0)
+    wide = backtrack(FANNED.model(), written(), Started(), alpha=1.3)
     assert narrow.best[0].cost > wide.best[0].cost
     assert narrow.counts.pruned > 0
 
@@ -45,14 +45,14 @@ def test_two_orders_of_independent_steps_are_one_graph() -> None:
 
 
 def test_limits_are_kept() -> None:
-    found = backtrack(KERNELS.model(), rules(), Odd(1), alpha=float("inf"), graphs=2)
+    found = backtrack(KERNELS.model(), written(), Odd(1), alpha=float("inf"), graphs=2)
     assert found.counts.taken == 2 and found.stop == "graphs"
-    found = backtrack(KERNELS.model(), rules(), Odd(1), alpha=float("inf"), seconds=0.0)
+    found = backtrack(KERNELS.model(), written(), Odd(1), alpha=float("inf"), seconds=0.0)
     assert found.counts.taken == 1 and found.stop == "seconds"
 
 
 def test_the_best_are_distinct_and_in_order() -> None:
-    found = backtrack(FANNED.model(), rules(), Odd(2), alpha=float("inf"), keep=4)
+    found = backtrack(FANNED.model(), written(), Odd(2), alpha=float("inf"), keep=4)
     costs = [one.cost for one in found.best]
     assert len(costs) == 4 and costs == sorted(costs) and len({one.steps for one in found.best}) == 4
 
@@ -60,5 +60,5 @@ def test_the_best_are_distinct_and_in_order() -> None:
 def test_the_model_is_not_changed() -> None:
     model = KERNELS.model()
     before = ir.to_proto(model).SerializeToString()
-    backtrack(model, rules(), Roofline(), alpha=2.0)
+    backtrack(model, written(), Roofline(), alpha=2.0)
     assert ir.to_proto(model).SerializeToString() == before

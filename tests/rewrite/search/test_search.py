@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx
 import onnx_ir as ir
 import pytest
@@ -10,8 +12,8 @@ from onnx import TensorProto, helper
 from bricolage.errors import BadOption
 from bricolage.graph.prepare import infer, simplify
 from bricolage.rewrite.apply import rewrite
-from bricolage.rewrite.catalogue import chosen, rules
-from bricolage.rewrite.rule import Example
+from bricolage.rewrite.catalogue import chosen, written
+from bricolage.rewrite.rule import Example, Rule
 from bricolage.rewrite.search.cost import OperatorCost, Pricing, Roofline
 from bricolage.rewrite.search.options import METHODS, Method, SearchOptions
 from bricolage.rewrite.search.search import SearchResult, repeat, search
@@ -26,26 +28,25 @@ def kinds(model: ir.Model) -> list[str]:
     return sorted(node.op_type for node in model.graph)
 
 
-def settled_cost(model: ir.Model, cost: OperatorCost) -> float:
+def settled_cost(model: ir.Model, cost: OperatorCost, used: Sequence[Rule]) -> float:
     copy = model.clone()
-    rewrite(copy, rules())
+    rewrite(copy, used)
     return Pricing(cost, copy.graph.opset_imports).total(copy.graph)
 
 
-@methods
 @pytest.mark.parametrize(
-    ("example", "cost", "expected"),
+    ("example", "cost", "expected", "method"),
     [
-        (PRODUCTS, Started(), ["Add", "Add", "Concat", "MatMul", "Split"]),
-        (KERNELS, Roofline(), ["Conv"]),
-        (FANNED, Roofline(), ["Add", "Relu", "Tanh"]),
+        *((PRODUCTS, Started(), ["Add", "Add", "Concat", "MatMul", "Split"], method) for method in METHODS),
+        (KERNELS, Roofline(), ["Conv"], "backtrack"),  # the kernel to enlarge for is found among the graph's readers
+        *((FANNED, Roofline(), ["Add", "Relu", "Tanh"], method) for method in METHODS),
     ],
 )
 def test_what_the_fixpoint_misses(example: Example, cost: OperatorCost, expected: list[str], method: Method) -> None:
-    model = example.model()
-    found = search(model, rules(), cost, SearchOptions(method=method, alpha=1.5))
+    model, used = example.model(), chosen(skip=["layout", "generated"])  # layouts are decided by a search of their own
+    found = search(model, used, cost, SearchOptions(method=method, alpha=1.5))
     assert kinds(found.best.model) == expected
-    assert found.best.cost < 0.8 * settled_cost(model, cost)
+    assert found.best.cost < 0.8 * settled_cost(model, cost, used)
     assert found.best.applications and [a.number for a in found.best.applications] == list(
         range(1, len(found.best.applications) + 1)
     )
@@ -64,8 +65,8 @@ def test_random_models_stay_equal(method: Method) -> None:
         if seed % 2:
             simplify(model)
         options = SearchOptions(method=method, graphs=4, part=8 if seed % 3 else 40, alpha=1.2)
-        found = search(model, rules(), Odd(seed), options)
-        assert found.best.cost <= settled_cost(model, Odd(seed)) * (1 + 1e-9)
+        found = search(model, written(), Odd(seed), options)
+        assert found.best.cost <= settled_cost(model, Odd(seed)) * (1 + 1e-9, written())
         better += found.best.cost < found.before
         check_equal(random_model(seed), found.best.model, seed=seed, attempts=1, own_error=True)
     assert better >= 3
@@ -77,7 +78,7 @@ def test_random_models_stay_equal(method: Method) -> None:
 def test_many_random_models_stay_equal(method: Method, start: int) -> None:
     for seed in range(start, start + 25):
         options = SearchOptions(method=method, graphs=15, part=10 if seed % 3 else 40, alpha=1.2)
-        found = search(random_model(seed), rules(), Odd(seed), options)
+        found = search(random_model(seed), written(), Odd(seed), options)
         for candidate in found.candidates:
             check_equal(random_model(seed), candidate.model, seed=seed, attempts=1, own_error=True)
 
@@ -85,7 +86,7 @@ def test_many_random_models_stay_equal(method: Method, start: int) -> None:
 @methods
 def test_the_same_every_time(method: Method) -> None:
     def once() -> SearchResult:
-        return search(random_model(3), rules(), Odd(3), SearchOptions(method=method, graphs=10, part=8))
+        return search(random_model(3), written(), Odd(3), SearchOptions(method=method, graphs=10, part=8))
 
     first, second = once(), once()
     assert [one.cost for one in first.candidates] == [one.cost for one in second.candidates]
@@ -115,26 +116,26 @@ def test_a_block_with_other_weights_is_not_taken_for_equal(method: Method) -> No
 
 def test_a_candidate_is_made_again_step_by_step() -> None:
     model = layers(3)
-    found = search(model, rules(), Started(), SearchOptions(part=12, alpha=1.5))
+    found = search(model, written(), Started(), SearchOptions(part=12, alpha=1.5))
     steps = found.best.steps
     assert len(steps) == len(found.best.applications) > 2
     for count in (0, 1, len(steps) // 2, len(steps)):
-        check_equal(layers(3), repeat(model, rules(), steps[:count]))
-    assert kinds(repeat(model, rules(), steps)) == kinds(found.best.model)
+        check_equal(layers(3), repeat(model, written(), steps[:count]))
+    assert kinds(repeat(model, written(), steps)) == kinds(found.best.model)
 
 
 @methods
 def test_the_model_is_not_changed(method: Method) -> None:
     model = layers(2)
     before = ir.to_proto(model).SerializeToString()
-    search(model, rules(), Odd(0), SearchOptions(method=method, alpha=1.5))
+    search(model, written(), Odd(0), SearchOptions(method=method, alpha=1.5))
     assert ir.to_proto(model).SerializeToString() == before
 
 
 @methods
 def test_symbolic_dimensions_stay(method: Method) -> None:
     example = Example("float[N,3] x", "a = MatMul(x, v) b = MatMul(x, w)", {"v": (3, 4), "w": (3, 4)}, outputs="b, a")
-    found = search(example.model(), rules(), Started(), SearchOptions(method=method, alpha=1.5))
+    found = search(example.model(), written(), Started(), SearchOptions(method=method, alpha=1.5))
     assert kinds(found.best.model) == ["MatMul", "Split"]
     check_equal(example.model(), found.best.model)
     assert str(found.best.model.graph.inputs[0].shape) == "[N,3]"
@@ -156,7 +157,7 @@ def test_bodies_random_numbers_and_other_domains_are_left_alone(method: Method) 
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
     before: ir.Model = ir.from_proto(proto)
     infer(before)
-    found = search(before, rules(), Started(), SearchOptions(method=method))
+    found = search(before, written(), Started(), SearchOptions(method=method))
     assert kinds(found.best.model) == ["If", "Relu", "Transpose"]
     check_equal(before, found.best.model)
 
@@ -167,7 +168,7 @@ def test_bodies_random_numbers_and_other_domains_are_left_alone(method: Method) 
     )
     for number, node in enumerate(model.graph):
         node.name = f"node{number}"
-    found = search(model, rules(), Odd(1), SearchOptions(method=method, alpha=2.0))
+    found = search(model, written(), Odd(1), SearchOptions(method=method, alpha=2.0))
     left = kinds(found.best.model)
     assert left.count("RandomNormalLike") == 2 and left.count("Odd") == 1
 
@@ -180,23 +181,23 @@ def test_outputs_that_are_inputs_constants_or_one_another(method: Method) -> Non
         Example("float[2,3] x", "y = Relu(x) z = Relu(x)", outputs="y, z"),
         Example("float[2,4] x", "a, b = Split<axis=1, num_outputs=2>(x) c = Concat<axis=1>(a, b)", outputs="b, c"),
     ):
-        found = search(example.model(), rules(), Started(), SearchOptions(method=method))
+        found = search(example.model(), written(), Started(), SearchOptions(method=method))
         check_equal(example.model(), found.best.model)
 
 
 @methods
 def test_nothing_to_do(method: Method) -> None:
-    found = search(Example("float[2] x", "y = Relu(x)").model(), rules(), Started(), SearchOptions(method=method))
+    found = search(Example("float[2] x", "y = Relu(x)").model(), written(), Started(), SearchOptions(method=method))
     assert kinds(found.best.model) == ["Relu"] and found.best.cost == found.before and not found.best.applications
     empty = ir.from_proto(
         onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 18]> g (float[2] x) => (float[2] x) {}')
     )
-    assert search(empty, rules(), Started(), SearchOptions(method=method)).best.cost == 0.0
+    assert search(empty, written(), Started(), SearchOptions(method=method)).best.cost == 0.0
 
 
 @methods
 def test_time_that_is_up(method: Method) -> None:
-    found = search(layers(4), rules(), Started(), SearchOptions(method=method, seconds=1e-9))
+    found = search(layers(4), written(), Started(), SearchOptions(method=method, seconds=1e-9))
     check_equal(layers(4), found.best.model)
     assert set(found.statistics.stopped) == {"seconds"}
 

@@ -28,6 +28,7 @@ class Expression:
     output: int
     opsets: Mapping[str, int]
     _value: ir.TensorProtocol | None = None
+    _leaves: list[ir.LazyTensor] | None = None
 
     def __call__(self) -> ir.TensorProtocol:
         """Its value. Whoever watches its constants (see `Watch`) hears of it every time.
@@ -42,10 +43,27 @@ class Expression:
             self._value = constant_value("", np.asarray(results[self.output])).const_value
             assert self._value is not None
         else:
-            for value in self.node.inputs:
-                if value is not None and isinstance(value.const_value, ir.LazyTensor):
-                    value.const_value.numpy()
+            for tensor in self._given():
+                tensor.numpy()
         return self._value
+
+    def _given(self) -> list[ir.LazyTensor]:
+        """Constants of the graph that it is computed from, through however many expressions, each once."""
+        if self._leaves is None:
+            found: dict[int, ir.LazyTensor] = {}
+            waiting, seen = [self.node], {self.node}
+            while waiting:
+                for value in waiting.pop().inputs:
+                    tensor = value.const_value if value is not None else None
+                    if not isinstance(tensor, ir.LazyTensor):
+                        continue
+                    if not isinstance(tensor.raw, Expression):
+                        found[id(tensor)] = tensor
+                    elif tensor.raw.node not in seen:
+                        seen.add(tensor.raw.node)
+                        waiting.append(tensor.raw.node)
+            self._leaves = list(found.values())
+        return self._leaves
 
 
 class Watch:

@@ -6,9 +6,9 @@ import onnx_ir as ir
 from hypothesis import given, settings
 
 from bricolage.rewrite.apply import rewrite
-from bricolage.rewrite.catalogue import chosen, rules
-from bricolage.rewrite.matching import Matcher
+from bricolage.rewrite.catalogue import chosen, written
 from bricolage.rewrite.index import RuleIndex
+from bricolage.rewrite.matching import Matcher
 from bricolage.rewrite.rule import Example
 from bricolage.rewrite.search.saturation.ematching import Classes
 from bricolage.rewrite.search.saturation.terms import Encoder
@@ -23,9 +23,9 @@ def both(model: ir.Model) -> tuple[set[object], set[object]]:
     encoder.nodes(list(model.graph), classes)
     found, expected = set[object](), set[object]()
     matcher = Matcher(opset)
-    index = RuleIndex(rules(), opset)
+    index = RuleIndex(written(), opset)
     for node in model.graph:
-        for indexed in index.at(node.op_type):
+        for indexed in index.rooted(node.op_type):
             for match in matcher.matches(indexed.roots, node):
                 bound = tuple((n, None if v is None else classes[v]) for n, v in sorted(match.values.items()))
                 expected.add((indexed, tuple(classes[root] for root in match.roots), bound))
