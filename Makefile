@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TESTS ?= tests
+# Two workers, each with a stretch of the tests of its own; who is done early takes over from the other.
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-slow lint bench capabilities clean
@@ -22,7 +24,7 @@ demo: $(STAMP) ## the main job on a real model: sentence embeddings, measured, v
 	$(BIN)/python -m examples.demo
 
 test: $(STAMP) ## all tests but the slow ones (under 15 minutes on 2 cores)
-	$(BIN)/python -m pytest $(TESTS) -m "not slow"
+	$(BIN)/python -m pytest $(TESTS) -m "not slow" -n $(WORKERS) --dist worksteal
 
 test-slow: $(STAMP) ## whole conformance suites, big models, every benchmark workload
 	$(BIN)/python -m pytest $(TESTS) -m slow
