@@ -115,6 +115,8 @@ def _session(path: Path, threads: int = 2) -> Any:
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
+    # Several sessions take turns in this process: threads of one that has had its turn must not spin while another runs.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 

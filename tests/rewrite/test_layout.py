@@ -100,8 +100,9 @@ def test_a_network_keeps_transposes_at_its_borders_only(batch: int | str) -> Non
 
 def test_the_layout_alone_does_it_in_one_step_a_part() -> None:
     model = network()
-    applied = rewrite(model, [rule for rule in rules() if rule.family in ("layout", "transpose")])
+    applied = rewrite(model, [rule for rule in rules() if rule.family == "layout"])
     assert [a.rule for a in applied].count("move-layout-border") == 3  # convolutions separate the parts
+    rewrite(model, [rule for rule in rules() if rule.family in ("layout", "transpose")])
     # At the border, and the operand of the gate: a view, which is a reshape for another rule.
     assert len(transposes(model)) == 2
     check_equal(network(), model, own_error=True)

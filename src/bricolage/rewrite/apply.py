@@ -131,7 +131,7 @@ class _Driver:
         done = -1
         while done < len(self.applications) and not self._stopped:
             done = len(self.applications)
-            self._scan()
+            self._scan(late=False)
             self._push(self._model.graph.all_nodes())
             while self._queue and not self._stopped:
                 node = self._queue.popleft()
@@ -139,6 +139,8 @@ class _Driver:
                 self._rewrite(node)
                 if len(self.applications) > most:
                     raise EndlessRewriting(count=most, rule=self.applications[-1].rule)
+            if done == len(self.applications):
+                self._scan(late=True)
             if self._fold and done < len(self.applications):
                 fold(self._model)  # a rule may have put a constant where something was computed
 
@@ -152,8 +154,8 @@ class _Driver:
                 self._queued.add(node)
                 self._queue.append(node)
 
-    def _scan(self) -> None:
-        for rule in self._index.scans:
+    def _scan(self, *, late: bool) -> None:
+        for rule in (scan for scan in self._index.scans if scan.late == late):
             for graph in self._model.graphs():
                 for _, replacement in rule.find(graph):
                     if self._stopped:

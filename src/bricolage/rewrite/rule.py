@@ -148,6 +148,9 @@ class Scan(Rule):
     """A rule that no pattern can state, since it speaks of any operators, or of parts of any size; it goes over the graph
     itself."""
 
+    late: ClassVar[bool] = False
+    """Whether it waits until no other rule applies, since what it does would hide from others what they look for."""
+
     def patterns(self) -> Sequence[Op]:
         return ()
 

@@ -113,6 +113,7 @@ class MoveLayoutBorder(Scan):
 
     family = "layout"
     since = 18
+    late = True  # written-out attention and the like are recognised by where their transposes stand
     examples = (
         _between(_X, "u = Relu(t)"),
         _between(_X, "u = Add(t, c)", {"c": (3,)}),
