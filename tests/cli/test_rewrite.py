@@ -34,7 +34,7 @@ def run(*words: object) -> tuple[int, str, str]:
 def test_a_table_and_a_file(source: Path, tmp_path: Path) -> None:
     code, out, err = run("rewrite", source, "-o", tmp_path / "better.onnx")
     assert code == 0 and f"wrote {tmp_path / 'better.onnx'}" in err
-    assert "move-layout-border" in out and "batch=2" in out and "equal to the original" in out
+    assert "compose-transposes" in out and "batch=2" in out and "equal to the original" in out
     assert [node.op_type for node in onnx.load(str(tmp_path / "better.onnx")).graph.node] == ["Relu"]
 
 
@@ -111,10 +111,10 @@ def test_why_a_rule_does_not_apply(source: Path) -> None:
 
 def test_rules_of_a_model_are_explained(source: Path) -> None:
     code, out, _ = run("explain", source, "--rules")
-    assert code == 0 and "move-layout-border" in out and "remove-neutral" in out
+    assert code == 0 and "compose-transposes" in out and "remove-neutral" in out
     _, out, _ = run("explain", source, "--rules", "--json")
     found = {use["rule"]: use for use in json.loads(out)}
-    assert len(found["move-layout-border"]["applied"]) == 1
+    assert len(found["compose-transposes"]["applied"]) == 1
     assert run("explain", "absent.onnx", "--rules")[0] == 2
 
 
