@@ -14,7 +14,6 @@ import pytest
 import bricolage
 from bricolage.api.bench import bench
 from bricolage.api.executable import Executable
-from bricolage.api.optimize import _made_again
 from bricolage.api.sources import open_source, working_folder
 from bricolage.errors import ForeignPlan
 from bricolage.frontends import to_model
@@ -147,10 +146,10 @@ def test_plans_of_one_model_race_each_other(raced: Executable, rewritten: Execut
 def test_a_stored_decision_counts_only_for_the_graph_that_it_divides(raced: Executable) -> None:
     graph = prepare(to_model(parse(NET, **weights())), {"batch": 1})
     bucket = raced.plan.buckets[0]
-    made = _made_again(bucket, graph)
+    made = forms.made_again(bucket, graph)
     assert made is not None and made.name == bucket.form
-    assert _made_again(dataclasses.replace(bucket, operators=bucket.operators + 1), graph) is None
+    assert forms.made_again(dataclasses.replace(bucket, operators=bucket.operators + 1), graph) is None
     other = tuple(dataclasses.replace(region, key="0" * 32) for region in bucket.regions)
-    assert _made_again(dataclasses.replace(bucket, regions=other), graph) is None
+    assert forms.made_again(dataclasses.replace(bucket, regions=other), graph) is None
     lost = (RewriteStep("no-such-rule", 0, ("y",), ()),)
-    assert _made_again(dataclasses.replace(bucket, form="searched-1", steps=lost), graph) is None
+    assert forms.made_again(dataclasses.replace(bucket, form="searched-1", steps=lost), graph) is None

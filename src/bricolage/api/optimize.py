@@ -32,18 +32,14 @@ from bricolage.cost.loading import Limits
 from bricolage.cost.measure import Measurer
 from bricolage.cost.pool import Pool
 from bricolage.cost.rounds import Schedule
-from bricolage.graph import bits as bitset
-from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
-from bricolage.graph.region import Region
 from bricolage.options import Options
 from bricolage.placement import forms
 from bricolage.placement.place import place
 from bricolage.plan.codec import DecodeError, decode, encode
-from bricolage.plan.plan import Bucket, Plan, Provenance, numbers
+from bricolage.plan.plan import Bucket, Plan, Provenance
 from bricolage.progress import Progress, Silent
-from bricolage.rewrite.forms import ORIGINAL, Form, again, rewritten
-from bricolage.rewrite.proposal import Step
+from bricolage.rewrite.forms import ORIGINAL, Form, rewritten
 
 _LOG = logging.getLogger(__name__)
 
@@ -150,7 +146,7 @@ def _decide(
 ) -> Bucket:
     key = _decision_key(opened, bucket, options, backends, inputs)
     known = None if replan else _known_decision(database, key)
-    if known is not None and (made := _made_again(known, bucket.graph)) is not None:
+    if known is not None and (made := forms.made_again(known, bucket.graph)) is not None:
         if made.name != ORIGINAL:
             forms.write(made, bucket.file, opened.directory)
         return replace(known, graph=forms.file_of(bucket.file, made.name))
@@ -174,16 +170,6 @@ def _decide(
     if not decision.interrupted:
         database.put_race(key, encode(decision))
     return decision
-
-
-def _made_again(known: Bucket, graph: Graph) -> Form | None:
-    """The form of the graph that a stored decision divides; None where the rules do not make it any more."""
-    form = again(graph, known.form, tuple(Step(s.rule, s.pattern, s.roots, s.bound) for s in known.steps))
-    if form is None or len(form.graph) != known.operators:
-        return None
-    identities = Identities(form.graph)
-    regions = [(Region(form.graph, bitset.of(numbers(region.operators))), region.key) for region in known.regions]
-    return form if all(identities.key(region) == key for region, key in regions) else None
 
 
 def _decision_key(

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from bricolage.graph import bits as bitset
 from bricolage.graph.extract import share_weights, write_model
+from bricolage.graph.graph import Graph
+from bricolage.graph.identity import Identities
 from bricolage.graph.region import Region
 from bricolage.placement import contest
 from bricolage.placement.calibration import Calibrated, Sample
 from bricolage.placement.contest import Challenger
 from bricolage.placement.stopping import Stopper
 from bricolage.placement.survey import Survey
-from bricolage.rewrite.forms import ORIGINAL, Form, searched
+from bricolage.plan.plan import Bucket, RewriteStep, numbers
+from bricolage.rewrite.forms import ORIGINAL, Form, again, searched
+from bricolage.rewrite.proposal import Step
 from bricolage.rewrite.search.options import SearchOptions
 
 _EXPLORING_SHARE = 0.1
@@ -37,6 +42,21 @@ def write(form: Form, file: str, directory: Path) -> None:
     target = file_of(file, form.name)
     share_weights([form.graph.model], directory, f"{Path(target).stem}.data")
     write_model(form.graph.model, directory / target)
+
+
+def recorded(form: Form) -> tuple[RewriteStep, ...]:
+    """How a form was made, for the plan."""
+    return tuple(RewriteStep(step.rule, step.pattern, step.roots, step.bound) for step in form.steps)
+
+
+def made_again(bucket: Bucket, graph: Graph) -> Form | None:
+    """The form of a graph that a decision divides, from its record; None where the rules do not make it any more."""
+    form = again(graph, bucket.form, tuple(Step(s.rule, s.pattern, s.roots, s.bound) for s in bucket.steps))
+    if form is None or len(form.graph) != bucket.operators:
+        return None
+    identities = Identities(form.graph)
+    regions = [(Region(form.graph, bitset.of(numbers(region.operators))), region.key) for region in bucket.regions]
+    return form if all(identities.key(region) == key for region, key in regions) else None
 
 
 def samples(survey: Survey) -> list[Sample]:

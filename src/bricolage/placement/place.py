@@ -36,7 +36,7 @@ from bricolage.placement.quality import assess
 from bricolage.placement.stopping import Stopper
 from bricolage.placement.survey import NEAR, Survey, survey_of
 from bricolage.placement.workgraph import Candidate, WorkGraph
-from bricolage.plan.plan import Boundary, Bucket, RewriteStep
+from bricolage.plan.plan import Boundary, Bucket
 from bricolage.progress import Progress
 from bricolage.rewrite.forms import ORIGINAL, Form
 
@@ -448,5 +448,5 @@ def _bucket(
         inputs_from=inputs_from,
         form=verdict.form,
         rules=survey.evidence.form.rules,
-        steps=tuple(RewriteStep(s.rule, s.pattern, s.roots, s.bound) for s in survey.evidence.form.steps),
+        steps=formed.recorded(survey.evidence.form),
     )

@@ -64,8 +64,8 @@ def _rules_of(family: str) -> list[Rule]:
 def chosen(
     only: Iterable[str] = (), skip: Iterable[str] = (), *, stable: bool = False, generated: bool = True
 ) -> list[Rule]:
-    """The rules of the families (or with the names) in `only`, or all, those that were `generated` only if asked for; without those
-    in `skip`, and where they must be `stable` (any precision but `medium`) without those that lose accuracy.
+    """The rules of the families (or with the names) in `only`; where that is empty all, and without `generated` those that were
+    found by enumeration are left out. None of those in `skip`; with `stable` none that loses accuracy.
 
     Raises:
         UnknownFamily: there is no such family or rule.
@@ -75,10 +75,11 @@ def chosen(
     for name in (*kept, *left_out):
         if name not in known:
             raise UnknownFamily(name=name, known=", ".join(FAMILIES))
+    offered = rules() if generated or kept else written()
     return [
         rule
-        for rule in rules()
-        if ((generated or rule.family != GENERATED) if not kept else (rule.family in kept or rule.name in kept))
+        for rule in offered
+        if (not kept or rule.family in kept or rule.name in kept)
         and not {rule.family, rule.name} & left_out
         and not (stable and rule.unstable)
     ]

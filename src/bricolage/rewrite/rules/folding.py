@@ -252,11 +252,7 @@ class AffineIntoBatchNormalization(Rule):
         require_per_channel(match["c"], rank(match["x"]), 1, sizes(match["s"])[0])
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        constant, scale, shift = flat(op, match["c"]), match["s"], match["h"]
-        if "sum" in match.nodes:
-            shift = op.Add(shift, constant)
-        else:
-            scale, shift = op.Mul(scale, constant), op.Mul(shift, constant)
+        scale, shift = _with_affine(op, match)
         return op.copy(match.node("linear"), match["x"], scale, shift, match["m"], match["v"])
 
 
@@ -296,12 +292,16 @@ class AffineIntoInstanceNormalization(Rule):
         require_per_channel(match["c"], rank(match["x"]), 1, sizes(match["s"])[0])
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        constant, scale, shift = flat(op, match["c"]), match["s"], match["h"]
-        if "sum" in match.nodes:
-            shift = op.Add(shift, constant)
-        else:
-            scale, shift = op.Mul(scale, constant), op.Mul(shift, constant)
+        scale, shift = _with_affine(op, match)
         return op.copy(match.node("norm"), match["x"], scale, shift)
+
+
+def _with_affine(op: Operators, match: Match) -> tuple[ir.Value, ir.Value]:
+    """Scale and shift of a normalisation with the constant added, or multiplied by it."""
+    constant, scale, shift = flat(op, match["c"]), match["s"], match["h"]
+    if "sum" in match.nodes:
+        return scale, op.Add(shift, constant)
+    return op.Mul(scale, constant), op.Mul(shift, constant)
 
 
 class PadIntoWindow(Rule):
