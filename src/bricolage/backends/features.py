@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from bricolage.errors import UsageError
+from bricolage.errors import BadOption
 
 ISA_VARIABLE = "BRICOLAGE_ISA"
 """Environment variable that keeps backends to an instruction set of x86-64, for comparisons: "avx512" (no AMX) or "avx2". It
@@ -22,11 +22,12 @@ def isa_limit() -> str | None:
     """The instruction set that backends are kept to; None where they may use everything.
 
     Raises:
-        UsageError: it has no name known here.
+        BadOption: it has no name known here.
     """
     limit = os.environ.get(ISA_VARIABLE) or None
     if limit is not None and limit not in _BEYOND:
-        raise UsageError(message=f"{ISA_VARIABLE}={limit} is none of {', '.join(_BEYOND)}")
+        advice = f"Use {' or '.join(_BEYOND)}, or leave it unset for everything that the processor has"
+        raise BadOption(option=ISA_VARIABLE, value=limit, advice=advice)
     return limit
 
 
