@@ -34,6 +34,7 @@ FAMILIES = (
     "grouping",
     "splitting",
     "convolution",
+    "windows",
     GENERATED,
 )
 """A module of `bricolage.rewrite.rules` each, in the order in which their rules are tried; the last is made from a file."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import onnx_ir as ir
+
 UNARY = (
     "Abs",
     "Cast",
@@ -54,3 +56,17 @@ BINARY = (
     "Xor",
 )
 """Two inputs that broadcast to the shape of the output."""
+
+
+def doubled_gelu(value: ir.Value) -> bool:
+    """Whether a value is x · (1 + Erf(…)) or x · (1 + Tanh(…)): a GELU but for its factor ½, without which runtimes do not know it."""
+    product = value.producer()
+    if product is None or product.op_type != "Mul":
+        return False
+    sums = [factor.producer() for factor in product.inputs if factor is not None]
+    return any(_one_plus_gate(node) for node in sums if node is not None)
+
+
+def _one_plus_gate(node: ir.Node) -> bool:
+    terms = [term.producer() for term in node.inputs if term is not None]
+    return node.op_type == "Add" and any(term is not None and term.op_type in ("Erf", "Tanh") for term in terms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bricolage.rewrite.elementwise import doubled_gelu
 from bricolage.rewrite.facts import rank, require, scalar, sizes
 from bricolage.rewrite.linear import CONVOLUTIONS, flat, linear, output_channels, require_per_channel, scaled
 from bricolage.rewrite.matching import Match
@@ -61,7 +62,8 @@ class ScaleIntoLinear(Rule):
 class ScaleBeforeLinear(Rule):
     """L(x · c, w, b) = L(x, w · c, b), and with / for ·
 
-    for L a Conv, MatMul or Gemm with constant weight, and c a constant of one element.
+    for L a Conv, MatMul or Gemm with constant weight, and c a constant of one element; not the ½ of a GELU that is written out, which
+    runtimes compute as one operator.
     """
 
     family = "scaling"
@@ -75,6 +77,12 @@ class ScaleBeforeLinear(Rule):
         Example("float[2,3] x, float[3,4] w", "t = Mul(x, c) y = MatMul(t, w)", {"c": 2.0}, why="not a constant"),
         Example("float[2,3] x", "t = Div(c, x) y = MatMul(t, w)", {"w": (3, 4), "c": 2.0}, why="not a constant"),
         Example("float[3] x", "t = Mul(x, c) y = MatMul(t, w)", {"w": (3, 4), "c": [[2.0]]}, why="one element"),
+        Example(
+            "float[2,3] x",
+            "e = Erf(x) a = Add(e, one) p = Mul(x, a) t = Mul(p, c) y = MatMul(t, w)",
+            {"w": (3, 4), "c": 0.5, "one": 1.0},
+            why="GELU",
+        ),
     )
 
     def patterns(self) -> list[Op]:
@@ -87,6 +95,7 @@ class ScaleBeforeLinear(Rule):
     def check(self, match: Match) -> None:
         require(sizes(match["c"]) in ((), (1,)), "the constant has not just one element")
         require(rank(match["x"]) > 0, "x has no axes")
+        require(not doubled_gelu(match["x"]), "the factor belongs to a GELU")
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         function = op.Div if match.node("scale").op_type == "Div" else op.Mul

@@ -1,0 +1,391 @@
+"""Convolutions with less window: without taps that meet padding alone, over fewer directions, and transposed ones as convolutions
+and products.
+
+Runtimes have fast kernels for convolutions over two directions, and not always for three or for transposed ones. Zeros that a
+weight gains on the way are computed with, so most of these rules explore (in the manner of PET, Wang et al., OSDI 2021).
+"""
+
+from __future__ import annotations
+
+import math
+
+from bricolage.rewrite.facts import integer, listed, require, shape, sizes, text
+from bricolage.rewrite.linear import Window, window
+from bricolage.rewrite.matching import Match
+from bricolage.rewrite.pattern import Any, Op, op
+from bricolage.rewrite.rule import Example, Operators, Result, Rule
+
+x, w, b = Any("x"), Any("w"), Any("b", optional=True)
+_USEFUL = 1 / 2
+"""Part of the products that must be with weights other than zeros, at least, where a rule adds zeros."""
+
+
+class _Window(Rule):
+    """Base of rules about one convolution."""
+
+    family = "windows"
+
+    def patterns(self) -> list[Op]:
+        return [op.Conv(x, w, b, name="conv")]
+
+    @staticmethod
+    def window(match: Match) -> Window:
+        return window(match.node("conv"), match["w"])
+
+
+class TrimWindow(_Window):
+    """Conv(x, w, b, pads) = Conv(x, Slice(w), b, less pads), without taps that meet padding wherever the window stands
+
+    for explicit pads, and known sizes in the directions that are trimmed.
+    """
+
+    examples = (
+        Example("float[1,2,1,4] x", "y = Conv<pads=[1,1,1,1]>(x, w)", {"w": (3, 2, 3, 3)}),
+        Example("float[N,2,1] x", "y = Conv<pads=[2,2], strides=[2], group=2>(x, w, b)", {"w": (2, 1, 5), "b": (2,)}),
+        Example("float[1,2,2] x", "y = Conv<pads=[2,2], strides=[4], dilations=[2]>(x, w)", {"w": (2, 2, 3)}),
+    )
+    counterexamples = (
+        Example("float[1,2,2,4] x", "y = Conv<pads=[1,1,1,1]>(x, w)", {"w": (3, 2, 3, 3)}, why="meets the data"),
+        Example("float[1,2,1] x", 'y = Conv<auto_pad="SAME_UPPER">(x, w)', {"w": (3, 2, 3)}, why="explicit"),
+        Example("float[1,2,M] x", "y = Conv<pads=[1,1]>(x, w)", {"w": (3, 2, 3)}, why="meets the data"),
+    )
+
+    def check(self, match: Match) -> None:
+        require(any(sum(cut) for cut in self._cuts(match)), "every tap meets the data somewhere")
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        window, cuts = self.window(match), self._cuts(match)
+        count = window.directions
+        first = [before for before, _ in cuts]
+        last = [size - after for size, (_, after) in zip(window.kernel, cuts, strict=True)]
+        weight = op.Slice(match["w"], op.integers(first), op.integers(last), op.integers(range(2, 2 + count)))
+        before = [n - cut[0] * d for n, cut, d in zip(window.before, cuts, window.dilations, strict=True)]
+        after = [n - cut[1] * d for n, cut, d in zip(window.after, cuts, window.dilations, strict=True)]
+        kernel = [end - start for start, end in zip(first, last, strict=True)]
+        return op.copy(
+            match.node("conv"), match["x"], weight, match.get("b"), kernel_shape=kernel, pads=[*before, *after]
+        )
+
+    def _cuts(self, match: Match) -> list[tuple[int, int]]:
+        """For each direction, how many taps at its beginning and at its end meet padding alone."""
+        window, extent, made = self.window(match), shape(match["x"])[2:], shape(match.root)[2:]
+        return [
+            self._cut(window, i, size, places) if isinstance(size, int) and isinstance(places, int) else (0, 0)
+            for i, (size, places) in enumerate(zip(extent, made, strict=True))
+        ]
+
+    @staticmethod
+    def _cut(window: Window, i: int, size: int, places: int) -> tuple[int, int]:
+        kernel, dilation = window.kernel[i], window.dilations[i]
+        used = [
+            k
+            for k in range(kernel)
+            if any(0 <= p * window.strides[i] + k * dilation - window.before[i] < size for p in range(places))
+        ]
+        if not used:
+            return 0, 0
+        # Fewer pads than none would be a slice of x.
+        return (
+            min(used[0], window.before[i] // dilation),
+            min(kernel - 1 - used[-1], window.after[i] // dilation),
+        )
+
+
+class JoinDirections(_Window):
+    """Conv(x, w, b) = Reshape(Conv(Reshape(x), Reshape(w), b)), two directions as one
+
+    for at least three, one of the two with kernel 1, stride 1 and no pads, and the other too or of size 1 alike; explicit pads, and x of
+    known sizes but for the batch.
+    """
+
+    exploring = True
+    examples = (
+        Example("float[2,3,2,3,4] x", "y = Conv<pads=[0,0,1,0,0,1]>(x, w)", {"w": (4, 3, 1, 1, 3)}),
+        Example(
+            "float[N,4,1,5,6] x",
+            "y = Conv<pads=[0,1,1,0,1,1], strides=[2,2,1], group=2>(x, w, b)",
+            {"w": (4, 2, 1, 3, 3), "b": (4,)},
+        ),
+        Example("float[1,2,5,6,1] x", "y = Conv<dilations=[1,2,1]>(x, w)", {"w": (3, 2, 2, 2, 1)}),
+    )
+    counterexamples = (
+        Example("float[1,3,1,5] x", "y = Conv(x, w)", {"w": (4, 3, 1, 1)}, why="three directions"),
+        Example("float[1,3,2,5,5] x", "y = Conv(x, w)", {"w": (4, 3, 1, 2, 2)}, why="no two directions"),
+        Example(
+            "float[1,3,2,2,2] x", "y = Conv<strides=[2,2,2]>(x, w)", {"w": (4, 3, 1, 1, 1)}, why="no two directions"
+        ),
+        Example(
+            "float[1,3,1,5,5] x", "y = Conv<pads=[1,1,1,1,1,1]>(x, w)", {"w": (4, 3, 3, 3, 3)}, why="no two directions"
+        ),
+        Example("float[1,3,2,N,5] x", "y = Conv(x, w)", {"w": (4, 3, 1, 1, 1)}, why="not known"),
+        Example("float[1,3,1,5,5] x", 'y = Conv<auto_pad="SAME_UPPER">(x, w)', {"w": (4, 3, 1, 3, 3)}, why="explicit"),
+    )
+
+    def check(self, match: Match) -> None:
+        require(self.window(match).directions > 2, "it has not three directions")
+        require(all(isinstance(size, int) for size in shape(match["x"])[1:]), "a size is not known")
+        require(self._joined(match) is not None, "no two directions can be joined")
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        window, joined = self.window(match), self._joined(match)
+        assert joined is not None
+        at, kept = joined
+        extent = [int(size) for size in shape(match["x"])[1:]]
+        outputs, inputs, *_ = sizes(match["w"])
+
+        def less(numbers: tuple[int, ...]) -> list[int]:
+            return [*numbers[:at], numbers[kept], *numbers[at + 2 :]]
+
+        data = [0, *extent[: 1 + at], extent[1 + at] * extent[2 + at], *extent[3 + at :]]
+        kernel = less(window.kernel)
+        made = op.copy(
+            match.node("conv"),
+            op.Reshape(match["x"], op.integers(data)),
+            op.Reshape(match["w"], op.integers([outputs, inputs, *kernel])),
+            match.get("b"),
+            kernel_shape=kernel,
+            strides=less(window.strides),
+            dilations=less(window.dilations),
+            pads=[*less(window.before), *less(window.after)],
+            auto_pad=None,
+        )
+        return op.Reshape(made, op.integers([0, *(int(size) for size in shape(match.root)[1:])]))
+
+    def _joined(self, match: Match) -> tuple[int, int] | None:
+        """The first of two neighbouring directions that can be joined, and the one of them whose window stays."""
+        window, extent = self.window(match), shape(match["x"])[2:]
+        for at in range(window.directions - 1):
+            for kept, other in ((at + 1, at), (at, at + 1)):
+                single = extent[other] == 1
+                if _trivial(window, other, single) and (single or _trivial(window, kept, extent[kept] == 1)):
+                    return at, kept
+        return None
+
+
+def _trivial(window: Window, i: int, single: bool) -> bool:
+    """Whether a convolution leaves a direction as it is."""
+    unpadded = window.kernel[i] == 1 and window.before[i] == window.after[i] == 0
+    return unpadded and (single or window.strides[i] == 1)
+
+
+class DirectionIntoChannels(_Window):
+    """Conv(x, w, b) = Reshape(Conv(Reshape(x), w', b')), the places of the first direction as channels
+
+    w'(o·D' + e, c·D + d) = w(o, c, the tap that carries place d to place e), or 0: for at least three directions, one group, explicit
+    pads, x of known sizes but for the batch, and no more zeros than one half.
+    """
+
+    exploring = True
+    examples = (
+        Example("float[2,2,3,4,5] x", "y = Conv<pads=[1,1,1,1,1,1]>(x, w)", {"w": (3, 2, 3, 3, 3)}),
+        Example(
+            "float[N,2,2,4,3] x",
+            "y = Conv<pads=[1,0,0,1,0,1], strides=[2,1,2]>(x, w, b)",
+            {"w": (2, 2, 3, 2, 2), "b": (2,)},
+        ),
+        Example("float[1,2,3,4,2] x", "y = Conv<dilations=[2,1,1], pads=[1,1,0,0,1,0]>(x, w)", {"w": (2, 2, 2, 3, 1)}),
+    )
+    counterexamples = (
+        Example("float[1,3,5,5] x", "y = Conv(x, w)", {"w": (4, 3, 3, 3)}, why="three directions"),
+        Example("float[1,4,3,5,2] x", "y = Conv<group=2>(x, w)", {"w": (4, 2, 3, 3, 2)}, why="group"),
+        Example("float[1,3,9,9,2] x", "y = Conv(x, w)", {"w": (4, 3, 2, 2, 2)}, why="zeros"),
+        Example("float[1,3,N,5,2] x", "y = Conv(x, w)", {"w": (4, 3, 3, 3, 2)}, why="not known"),
+        Example("float[1,3,3,5,2] x", 'y = Conv<auto_pad="SAME_UPPER">(x, w)', {"w": (4, 3, 3, 3, 2)}, why="explicit"),
+    )
+
+    def check(self, match: Match) -> None:
+        window = self.window(match)
+        require(window.directions > 2, "it has not three directions")
+        require(integer(match.node("conv"), "group", 1) == 1, "there is more than one group")
+        require(all(isinstance(size, int) for size in shape(match["x"])[1:]), "a size is not known")
+        taps = self._taps(match)
+        useful = sum(tap < window.kernel[0] for tap in taps)
+        require(useful >= _USEFUL * len(taps), "there would be too many zeros")
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        window = self.window(match)
+        outputs, inputs, _, *kernel = sizes(match["w"])
+        _, depth, *extent = (int(size) for size in shape(match["x"])[1:])
+        made = int(shape(match.root)[2])
+        rest = [*range(4, 4 + len(kernel))]
+        taps = op.Reshape(op.integers(self._taps(match)), op.integers([made, depth]))
+        zeros = [0] * len(kernel)
+        weight = op.Pad(match["w"], op.integers([0, 0, 0, *zeros, 0, 0, 1, *zeros]))
+        weight = op.Transpose(op.Gather(weight, taps, axis=2), perm=[0, 2, 1, 3, *rest])
+        weight = op.Reshape(weight, op.integers([outputs * made, inputs * depth, *kernel]))
+        bias = match.get("b")
+        if bias is not None:
+            spread = op.Expand(op.Reshape(bias, op.integers([outputs, 1])), op.integers([outputs, made]))
+            bias = op.Reshape(spread, op.integers([-1]))
+        flat = op.copy(
+            match.node("conv"),
+            op.Reshape(match["x"], op.integers([0, inputs * depth, *extent])),
+            weight,
+            bias,
+            kernel_shape=kernel,
+            strides=window.strides[1:],
+            dilations=window.dilations[1:],
+            pads=[*window.before[1:], *window.after[1:]],
+            auto_pad=None,
+        )
+        return op.Reshape(flat, op.integers([0, *(int(size) for size in shape(match.root)[1:])]))
+
+    def _taps(self, match: Match) -> list[int]:
+        """For each place after (outer) and before: the tap between them; one past the last where there is none."""
+        window, depth, made = self.window(match), int(shape(match["x"])[2]), int(shape(match.root)[2])
+        found = []
+        for e in range(made):
+            for d in range(depth):
+                tap, off = divmod(d + window.before[0] - e * window.strides[0], window.dilations[0])
+                found.append(tap if off == 0 and 0 <= tap < window.kernel[0] else window.kernel[0])
+        return found
+
+
+class _Transposed(Rule):
+    """Base of rules about one transposed convolution of one group without dilation."""
+
+    family = "windows"
+    exploring = True
+
+    def patterns(self) -> list[Op]:
+        return [op.ConvTranspose(x, w, b, name="conv")]
+
+    def check(self, match: Match) -> None:
+        node = match.node("conv")
+        sizes(match["x"]), sizes(match["w"]), sizes(match.root)
+        require(text(node, "auto_pad", "NOTSET") in ("NOTSET", "VALID"), "the pads are not explicit")
+        require("output_shape" not in node.attributes, "the pads are not explicit")
+        require(integer(node, "group", 1) == 1, "there is more than one group")
+        require(set(listed(node, "dilations", [1])) == {1}, "it is dilated")
+
+    @staticmethod
+    def before(match: Match) -> list[int]:
+        """What is cut from the beginning of each direction."""
+        count = len(sizes(match["w"])) - 2
+        return list(listed(match.node("conv"), "pads", [0] * (2 * count))[:count])
+
+
+class TransposedByPhases(_Transposed):
+    """ConvTranspose(x, w, b, strides s) = Slice(DepthToSpace(Conv(x, w', b'))), the phases of w turned round as channels of w'
+
+    (Shi et al., CVPR 2016) for two directions of one stride above 1, one group, no dilation, explicit pads and x of known sizes.
+    """
+
+    examples = (
+        Example("float[1,3,4,5] x", "y = ConvTranspose<strides=[2,2], pads=[1,1,1,1]>(x, w)", {"w": (3, 2, 4, 4)}),
+        Example(
+            "float[2,2,3,3] x",
+            "y = ConvTranspose<strides=[3,3], pads=[0,1,2,0], output_padding=[1,2]>(x, w, b)",
+            {"w": (2, 2, 4, 3), "b": (2,)},
+        ),
+        Example("float[1,2,3,3] x", "y = ConvTranspose<strides=[2,2]>(x, w)", {"w": (2, 1, 1, 2)}),
+    )
+    counterexamples = (
+        Example("float[1,3,4] x", "y = ConvTranspose<strides=[2]>(x, w)", {"w": (3, 2, 4)}, why="two directions"),
+        Example("float[1,3,4,4] x", "y = ConvTranspose<strides=[2,1]>(x, w)", {"w": (3, 2, 4, 4)}, why="one stride"),
+        Example("float[1,3,4,4] x", "y = ConvTranspose(x, w)", {"w": (3, 2, 4, 4)}, why="no stride"),
+        Example(
+            "float[1,4,4,4] x", "y = ConvTranspose<strides=[2,2], group=2>(x, w)", {"w": (4, 2, 4, 4)}, why="group"
+        ),
+        Example(
+            "float[1,3,4,4] x",
+            "y = ConvTranspose<strides=[2,2], dilations=[2,2]>(x, w)",
+            {"w": (3, 2, 4, 4)},
+            why="dilated",
+        ),
+        Example(
+            "float[1,3,4,4] x",
+            'y = ConvTranspose<strides=[2,2], auto_pad="SAME_UPPER">(x, w)',
+            {"w": (3, 2, 4, 4)},
+            why="explicit",
+        ),
+        Example("float[1,3,N,4] x", "y = ConvTranspose<strides=[2,2]>(x, w)", {"w": (3, 2, 4, 4)}, why="not known"),
+    )
+
+    def check(self, match: Match) -> None:
+        super().check(match)
+        strides = listed(match.node("conv"), "strides", [1, 1])
+        require(len(sizes(match["w"])) == 4, "it has not two directions")
+        require(len(set(strides)) == 1, "it has not one stride")
+        require(strides[0] > 1, "there is no stride")
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        stride = listed(match.node("conv"), "strides", [1, 1])[0]
+        inputs, outputs, *kernel = sizes(match["w"])
+        extent, made = sizes(match["x"])[2:], sizes(match.root)[2:]
+        taps = [-(-size // stride) for size in kernel]
+        missing = [stride * count - size for count, size in zip(taps, kernel, strict=True)]
+        weight = match["w"]
+        if any(missing):
+            weight = op.Pad(weight, op.integers([0, 0, 0, 0, 0, 0, *missing]))
+        weight = op.Reshape(weight, op.integers([inputs, outputs, taps[0], stride, taps[1], stride]))
+        weight = op.Transpose(weight, perm=[1, 3, 5, 0, 2, 4])
+        weight = op.Reshape(weight, op.integers([outputs * stride * stride, inputs, *taps]))
+        turned = op.integers([-1, -1]), op.integers([-1 - count for count in taps]), op.integers([2, 3])
+        weight = op.Slice(weight, *turned, op.integers([-1, -1]))
+        bias = match.get("b")
+        if bias is not None:
+            spread = op.Expand(op.Reshape(bias, op.integers([outputs, 1])), op.integers([outputs, stride * stride]))
+            bias = op.Reshape(spread, op.integers([-1]))
+        # Phase places from the first that is kept to the last that is: q = (place + before) // stride.
+        before = self.before(match)
+        first = [n // stride for n in before]
+        last = [(size - 1 + n) // stride for size, n in zip(made, before, strict=True)]
+        pads = [
+            *(count - 1 - q for count, q in zip(taps, first, strict=True)),
+            *(q - size + 1 for q, size in zip(last, extent, strict=True)),
+        ]
+        data = match["x"]
+        if min(pads) < 0:
+            data, pads = op.Pad(data, op.integers([0, 0, *pads[:2], 0, 0, *pads[2:]])), [0, 0, 0, 0]
+        deep = op.Conv(data, weight, *([] if bias is None else [bias]), pads=pads)
+        whole = op.DepthToSpace(deep, blocksize=stride, mode="CRD")
+        start = [n - stride * q for n, q in zip(before, first, strict=True)]
+        end = [n + size for n, size in zip(start, made, strict=True)]
+        kept = [stride * (q - p + 1) for p, q in zip(first, last, strict=True)]
+        if not any(start) and end == kept:
+            return whole
+        return op.Slice(whole, op.integers(start), op.integers(end), op.integers([2, 3]))
+
+
+class TransposedPlaceAsProduct(_Transposed):
+    """ConvTranspose(x, w, b) = Reshape(MatMul(Reshape(x), Reshape(w))) + b
+
+    for x of one place, one group, explicit pads, and a result that w reaches everywhere.
+    """
+
+    examples = (
+        Example("float[2,3,1,1] x", "y = ConvTranspose(x, w)", {"w": (3, 2, 4, 4)}),
+        Example("float[1,3,1] x", "y = ConvTranspose<pads=[1,0], strides=[2]>(x, w, b)", {"w": (3, 2, 4), "b": (2,)}),
+    )
+    counterexamples = (
+        Example("float[1,3,2,1] x", "y = ConvTranspose(x, w)", {"w": (3, 2, 4, 4)}, why="one place"),
+        Example("float[1,4,1] x", "y = ConvTranspose<group=2>(x, w)", {"w": (4, 2, 4)}, why="group"),
+        Example(
+            "float[1,3,1] x", "y = ConvTranspose<strides=[2], output_padding=[1]>(x, w)", {"w": (3, 2, 4)}, why="reach"
+        ),
+        Example("float[1,3,1] x", "y = ConvTranspose<dilations=[2]>(x, w)", {"w": (3, 2, 4)}, why="dilated"),
+        Example("float[1,3,N] x", "y = ConvTranspose(x, w)", {"w": (3, 2, 4)}, why="not known"),
+    )
+
+    def check(self, match: Match) -> None:
+        super().check(match)
+        kernel, made = sizes(match["w"])[2:], sizes(match.root)[2:]
+        require(set(sizes(match["x"])[2:]) == {1}, "x has more than one place")
+        reached = all(n + m <= k for n, m, k in zip(self.before(match), made, kernel, strict=True))
+        require(reached, "w does not reach everywhere")
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        inputs, outputs, *kernel = sizes(match["w"])
+        made, before = sizes(match.root)[2:], self.before(match)
+        weight = match["w"]
+        if list(made) != kernel:
+            end = [n + m for n, m in zip(before, made, strict=True)]
+            weight = op.Slice(weight, op.integers(before), op.integers(end), op.integers(range(2, 2 + len(kernel))))
+        weight = op.Reshape(weight, op.integers([inputs, outputs * math.prod(made)]))
+        product = op.MatMul(op.Reshape(match["x"], op.integers([-1, inputs])), weight)
+        bias = match.get("b")
+        if bias is not None:
+            spread = op.Expand(op.Reshape(bias, op.integers([outputs, 1])), op.integers([outputs, math.prod(made)]))
+            product = op.Add(product, op.Reshape(spread, op.integers([-1])))
+        return op.Reshape(product, op.integers([-1, outputs, *made]))
