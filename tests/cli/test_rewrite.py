@@ -150,3 +150,31 @@ def test_rules_are_generated(tmp_path: Path) -> None:
     code, out, _ = run("rules", "generate", "-o", tmp_path / "rules.jsonl", "--max-operators", "1")
     assert code == 0 and "rules" in out
     assert run("rules", "verify", "--file", tmp_path / "rules.jsonl")[0] == 0
+
+
+def test_for_a_backend(source: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    words = ["--for", "onnxruntime", "--threads", 1, "--budget", "3s", "--shape", "batch=2"]
+    code, out, err = run("rewrite", source, "-o", tmp_path / "better.onnx", *words)
+    assert code == 0, err
+    assert "Measured" in out and "forms were made for onnxruntime f32 with 1 threads" in " ".join(out.split())
+    onnx.checker.check_model(str(tmp_path / "better.onnx"))
+    code, out, _ = run("rewrite", source, "-o", tmp_path / "again.onnx", "--json", *words)
+    found = json.loads(out)["tailored"]
+    assert code == 0 and found["backend"] == "onnxruntime" and {f["name"] for f in found["forms"]} >= {"original"}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--for", "onnxruntime", "--search", "backtrack"], "--search"),
+        (["--for", "onnxruntime", "--max-rewrites", 3], "--max-rewrites"),
+        (["--budget", "5s"], "without --for"),
+        (["--threads", 2], "without --for"),
+        (["--for", "onnxruntime"], "batch"),
+        (["--for", "no-such", "--shape", "batch=2"], "no-such"),
+    ],
+)
+def test_options_that_do_not_go_together(source: Path, tmp_path: Path, words: list[object], expected: str) -> None:
+    code, _, err = run("rewrite", source, "-o", tmp_path / "better.onnx", *words)
+    assert code != 0 and expected in err and not (tmp_path / "better.onnx").exists()

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from bricolage.api.optimize import make_measurer, open_pool
+from bricolage.api.sources import measuring_inputs, open_source, working_folder
+from bricolage.backends import registry
+from bricolage.cost.database import Database
 from bricolage.errors import BadOption, InvalidGraph, NoReference, UnboundDimension, WrongRewrite
 from bricolage.frontends import raise_opset, to_model
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare, simplify, symbolic_dimensions
 from bricolage.graph.work import flops, moved
-from bricolage.options import BOUNDS
+from bricolage.options import BOUNDS, Options
+from bricolage.placement.evidence import Evidence
+from bricolage.placement.stopping import Stopper
+from bricolage.placement.tailoring import Tailored, Tailoring
+from bricolage.progress import Progress, Silent
 from bricolage.rewrite import apply
 from bricolage.rewrite.apply import Application, Refusal
 from bricolage.rewrite.catalogue import chosen, named
+from bricolage.rewrite.forms import ORIGINAL, Form
+from bricolage.rewrite.recipe import Kitchen
 from bricolage.rewrite.rule import Rule
 from bricolage.rewrite.search.cost import OperatorCost, Roofline
 from bricolage.rewrite.search.options import SearchOptions
@@ -56,8 +67,12 @@ class Rewritten:
     error: float
     """‖y - y64‖ / ‖y64‖ of the rewritten model against the original, both in float64."""
     bound: float
+    predicted_ms: tuple[float, float]
+    """Estimates for the original and the rewritten model by the operators' work; only their ratio means anything."""
     searched: SearchResult | None = field(default=None, repr=False)
     """What a search found, cheapest first, where there was one; `model` is the first."""
+    tailored: Tailored | None = None
+    """What was measured on the backend that the form was made for."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -102,26 +117,108 @@ def rewrite(
     """
     rules = chosen(only, skip, generated=False)
     original = to_model(source, example_inputs=example_inputs)
+    how = _How(_raised(original, opset), rules, search, cost or Roofline(sizes=dict(shapes or {})))
+    return _checked(original, how.simplified, how.make(limit), _sizes(original, shapes or {}), shapes or {}, seed)
+
+
+def tailor(
+    source: Any,
+    backend: str,
+    options: Options | None = None,
+    *,
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
+    opset: int | None = None,
+    example_inputs: Any = None,
+    inputs: Mapping[str, np.ndarray] | None = None,
+    progress: Progress | None = None,
+) -> Rewritten:
+    """The form of a model that one backend runs fastest on this machine: gains are left out and exploring rules taken in by what
+    they do to the measured time of the whole model (see `bricolage.placement.tailoring`).
+
+    Args:
+        source, only, skip, opset, example_inputs: as for `rewrite`.
+        backend: name of the backend, alone.
+        options: threads, budget, precision, one size for each symbolic dimension; the model keeps these open.
+        inputs: real inputs by name; by default they are generated.
+
+    Raises:
+        MissingBackend, UnknownBackend, NoBackend: the backend is not there, or does not run the model.
+        NotAccurate: its answer is not accurate enough.
+        UnboundDimension: a dimension has no size.
+        BadOption: a dimension has several.
+        and as `rewrite`.
+    """
+    options, progress = options or Options(), progress or Silent()
+    for name, several in options.shapes.items():
+        if len(several) > 1:
+            raise BadOption(option="--shape", value=f"{name}={several}", advice="Give one size to measure with")
+    rules = chosen(only, skip, generated=False)
+    original = to_model(source, example_inputs=example_inputs)
+    start = _raised(original, opset)
+    simplify(start)
+    own = registry.available((backend,))
+    directory = working_folder()
+    try:
+        opened = open_source(original, options, directory, example_inputs=None, dynamic=None, given=inputs)
+        (bucket,) = opened.buckets
+        arrays, _ = measuring_inputs(bucket.graph, options, inputs, alone=True)
+        evidence = Evidence(Form(ORIGINAL, bucket.graph), arrays, directory, options.bound)
+        operators = len(bucket.graph)
+        progress.start("float64 reference")
+        evidence.compute()
+        progress.finish()
+        with Database(directory / "costs.sqlite") as database, open_pool(options) as pool:
+            measurer = make_measurer(options, database, pool, opened, operators)
+            tailoring = Tailoring(start, bucket.sizes, rules, evidence, own[0], options, measurer, progress)
+            found = tailoring.run(Stopper(options.budget(operators)))
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    if found.recipe is None:
+        made = _Made(start, (), None, None)
+    else:
+        followed = Kitchen(start, rules).follow(found.recipe)
+        made = _Made(followed.model, followed.applications, None, None)
+    return replace(_checked(original, start, made, bucket.sizes, bucket.sizes, options.seed), tailored=found)
+
+
+def _raised(original: ir.Model, opset: int | None) -> ir.Model:
     raised = original.clone()
     if opset is not None:
         raise_opset(raised, opset)
-    how = _How(raised, rules, search, cost or Roofline(sizes=dict(shapes or {})))
-    made = how.make(limit)
-    sizes = _sizes(original, shapes or {})
-    start = _bound(original, sizes, shapes or {})
+    return raised
+
+
+def _checked(
+    original: ir.Model,
+    simplified: ir.Model,
+    made: _Made,
+    sizes: Mapping[str, int],
+    given: Mapping[str, int],
+    seed: int,
+) -> Rewritten:
+    """A rewritten model with its evidence. `sizes` are those of all symbolic dimensions, of which some were `given`.
+
+    Raises:
+        WrongRewrite: it gives another answer than the original.
+    """
+    start = _bound(original, sizes, given)
     check = _Check(start.model, sizes, seed)
     error = check.error(made.model)
     if not error <= check.bound:
         raise _culprit(made, check, error)
+    end = prepare(made.model, sizes)
+    estimate = Roofline(sizes=dict(sizes))
     return Rewritten(
         made.model,
         made.applications,
         Amount(_operators(original), *_work(start)),
-        Amount(_operators(how.simplified), *_work(start)),
-        Amount(_operators(made.model), *_work(prepare(made.model, sizes))),
-        sizes,
+        Amount(_operators(simplified), *_work(start)),
+        Amount(_operators(made.model), *_work(end)),
+        dict(sizes),
         error,
         check.bound,
+        (sum(map(estimate, start.operators)), sum(map(estimate, end.operators))),
         made.searched,
     )
 

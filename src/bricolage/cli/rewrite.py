@@ -45,6 +45,15 @@ def rewrite(
         str,
         typer.Option("--search", metavar="METHOD", help="Look for the cheapest graph: none, backtrack or saturate."),
     ] = "none",
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            "--for", metavar="BACKEND", help="Make the form that this backend runs fastest here, by timing it."
+        ),
+    ] = None,
+    budget: a.Budget = None,
+    threads: a.Threads = None,
+    inputs: a.Inputs = None,
     seed: a.Seed = 0,
     as_json: a.Json = False,
 ) -> None:
@@ -52,7 +61,8 @@ def rewrite(
 
     Applies every rule that is a gain until none is, checks the result against the original in float64 on random inputs,
     and writes it. Nothing is written where the check fails: the rule at fault is found by bisection and named. A search also
-    goes through graphs that cost more for a while, by an estimate of the time of each operator.
+    goes through graphs that cost more for a while, by an estimate of the time of each operator. With --for, forms of the model
+    race on a backend, and the fastest is written; --budget, --threads and --input are for that.
     """
     from bricolage.cli import output
     from bricolage.rewrite.search.options import METHODS, SearchOptions
@@ -62,6 +72,7 @@ def rewrite(
     if out.resolve() == model.resolve():
         raise errors.BadOption(option="--output", value=out, advice="It would overwrite the model")
     sizes = _sizes(shape)
+    _check_combination(backend, search=search, limit=limit, budget=budget, threads=threads, inputs=inputs)
     method = next((known for known in METHODS if known == search), None)
     if method is None and search != "none":
         raise errors.BadOption(option="--search", value=search, advice=f"Use one of: none, {', '.join(METHODS)}")
@@ -69,18 +80,57 @@ def rewrite(
     output.check_writable(out)
     with output.stdout_kept():
         from bricolage.api.rewrite import rewrite as run
+        from bricolage.api.rewrite import tailor
+        from bricolage.cli import progress
+        from bricolage.cli.values import read_arrays
         from bricolage.graph.extract import write_whole
         from bricolage.report import rewriting
 
-        found = run(
-            model, only=only or (), skip=skip or (), limit=limit, opset=opset, shapes=sizes, seed=seed, search=options
-        )
+        if backend is not None:
+            chosen = a.options("highest", None, "quick", budget, threads, None, shape, seed)
+            given = read_arrays(inputs) if inputs is not None else None
+            with progress.shown() as shown:
+                found = tailor(
+                    model, backend, chosen, only=only or (), skip=skip or (), opset=opset, inputs=given, progress=shown
+                )
+        else:
+            found = run(
+                model,
+                only=only or (),
+                skip=skip or (),
+                limit=limit,
+                opset=opset,
+                shapes=sizes,
+                seed=seed,
+                search=options,
+            )
         write_whole(found.model, out)
     if as_json:
         output.show_json(rewriting.as_json(found))
     else:
         output.show(rewriting.result(found))
     output.note(f"wrote {out}")
+
+
+def _check_combination(
+    backend: str | None,
+    *,
+    search: str,
+    limit: int | None,
+    budget: str | None,
+    threads: int | None,
+    inputs: Path | None,
+) -> None:
+    """Raises `BadOption` where an option has nothing to act on."""
+    if backend is not None:
+        if search != "none":
+            raise errors.BadOption(option="--search", value=search, advice="With --for, what is timed decides")
+        if limit is not None:
+            raise errors.BadOption(option="--max-rewrites", value=limit, advice="With --for, forms have other orders")
+        return
+    for option, value in (("--budget", budget), ("--threads", threads), ("--input", inputs)):
+        if value is not None:
+            raise errors.BadOption(option=option, value=value, advice="Nothing is timed without --for BACKEND")
 
 
 def _sizes(words: list[str] | None) -> dict[str, int]:

@@ -11,9 +11,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from bricolage.report.tables import plain, plain_table
+from bricolage.rewrite.forms import ORIGINAL
 
 if TYPE_CHECKING:
     from bricolage.api.rewrite import Amount, Rewritten, RuleUse
+    from bricolage.placement.tailoring import Tailored
     from bricolage.rewrite.rule import Rule
     from bricolage.rewrite.search.search import SearchResult
     from bricolage.rewrite.verification import Verified
@@ -23,9 +25,18 @@ _COMMON_OPSET = 18  # loading brings models to it at least
 
 def result(found: Rewritten) -> RenderableType:
     """Before and after, the rules applied, and the check."""
-    stages = (("before", found.before), ("constants folded", found.simplified), ("after", found.after))
-    rows = [[name, f"{a.operators:,}", _large(a.flops), _large(a.bytes) + "B"] for name, a in stages]
-    heads = [("", "left"), ("Operators", "right"), ("FLOPs", "right"), ("Bytes moved", "right")]
+    before, after = (f"{ms:.4g} ms" for ms in found.predicted_ms)
+    stages = (
+        ("before", found.before, before),
+        ("constants folded", found.simplified, before),
+        ("after", found.after, after),
+    )
+    rows = [[name, f"{a.operators:,}", _large(a.flops), _large(a.bytes) + "B", ms] for name, a, ms in stages]
+    heads = [("", "left"), ("Operators", "right"), ("FLOPs", "right"), ("Bytes moved", "right"), ("Estimate", "right")]
+    if found.tailored is not None:
+        heads.append(("Measured", "right"))
+        times = _measured(found.tailored)
+        rows = [[*row, times.get(row[0], "")] for row in rows]
     parts: list[RenderableType] = [plain_table(heads, rows), Text("")]
     if found.applications:
         families = {application.rule: application.family for application in found.applications}
@@ -35,6 +46,8 @@ def result(found: Rewritten) -> RenderableType:
         parts += [Text("no rule applies with a gain"), Text("")]
     if found.searched is not None:
         parts.append(plain(_searched(found.searched)))
+    if found.tailored is not None:
+        parts.append(plain(_tailored(found.tailored)))
     if found.sizes:
         shown = ", ".join(f"{name}={size}" for name, size in found.sizes.items())
         parts.append(plain(f"counted and checked with {shown}; the model keeps these dimensions open"))
@@ -52,10 +65,54 @@ def as_json(found: Rewritten) -> dict[str, Any]:
         "error": found.error,
         "bound": found.bound,
         "search": None if found.searched is None else _searched_json(found.searched),
+        "predicted_ms": {"before": found.predicted_ms[0], "after": found.predicted_ms[1]},
+        "tailored": None if found.tailored is None else _tailored_json(found.tailored),
         "rules": found.counts,
         "applications": [
             {"number": a.number, "rule": a.rule, "family": a.family, "removed": a.removed, "added": a.added}
             for a in found.applications
+        ],
+    }
+
+
+def _measured(found: Tailored) -> dict[str, str]:
+    """Times of the original and of the chosen form."""
+    times = {}
+    for stage, name in (("before", ORIGINAL), ("after", found.chosen)):
+        raced = found.raced(name)
+        if raced is not None and raced.cost.ms is not None:
+            times[stage] = f"{raced.cost.ms:.4g} ms"
+    return times
+
+
+def _tailored(found: Tailored) -> str:
+    made = f"{found.tried} forms were made for {found.backend} {found.variant} with {found.threads} threads"
+    best = found.raced(found.chosen)
+    if found.recipe is None or best is None or best.speedup is None:
+        return f"{made}; none is faster than the original, whose constants were folded"
+    others = [
+        f"{raced.name} {raced.speedup}" for raced in found.forms if raced.speedup is not None and raced is not best
+    ]
+    beside = f"; beside it {', '.join(others)}" if others else ""
+    return f"{made}; best: {found.recipe}, {best.speedup} the speed of the original{beside}"
+
+
+def _tailored_json(found: Tailored) -> dict[str, Any]:
+    return {
+        "backend": found.backend,
+        "variant": found.variant,
+        "threads": found.threads,
+        "chosen": found.chosen,
+        "recipe": None if found.recipe is None else str(found.recipe),
+        "tried": found.tried,
+        "forms": [
+            {
+                "name": raced.name,
+                "ms": raced.cost.ms,
+                "outcome": raced.cost.outcome,
+                "speedup": None if raced.speedup is None else asdict(raced.speedup),
+            }
+            for raced in found.forms
         ],
     }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
@@ -94,6 +95,16 @@ def apply_once(model: ir.Model, rule: Rule, *, fold: bool = True) -> Application
     return driver.applications[0] if driver.applications else None
 
 
+def apply_everywhere(
+    model: ir.Model, rule: Rule, allowed: Callable[[ir.Node], bool], taken: Callable[[ir.Node], None]
+) -> list[Application]:
+    """Applies one rule, gain or not, in place, at every operator of the graph that is `allowed`, but not at what it adds itself;
+    `taken` hears of each just before."""
+    driver = _Driver(model, [rule], None, always=True)
+    driver.visit([node for node in model.graph.all_nodes() if allowed(node)], taken)
+    return driver.applications
+
+
 def refusals(model: ir.Model, rule: Rule) -> list[Refusal]:
     """Why `rule` does not apply, for every operator that could be its root: the reason of the attempt that came farthest.
     The model is not changed; a rule that would apply somewhere is not listed there."""
@@ -143,6 +154,13 @@ class _Driver:
                 self._scan(late=True)
             if self._fold and done < len(self.applications):
                 fold(self._model)  # a rule may have put a constant where something was computed
+
+    def visit(self, nodes: Sequence[ir.Node], taken: Callable[[ir.Node], None]) -> None:
+        """Tries each of these operators once, as long as it stands."""
+        for node in nodes:
+            if node.graph is not None and node.op_type in self._index:
+                self._observe = partial(_tell, taken, node)
+                self._rewrite(node)
 
     @property
     def _stopped(self) -> bool:
@@ -229,6 +247,10 @@ class _Driver:
                 depth, reason = max(reasons, key=lambda reason: reason[0])
                 found.append(Refusal(_text(node), reason, depth == _ALL_MATCHED))
         return found
+
+
+def _tell(taken: Callable[[ir.Node], None], node: ir.Node, _proposal: Proposal) -> None:
+    taken(node)
 
 
 def _text(node: ir.Node) -> str:

@@ -94,8 +94,8 @@ class TrimWindow(_Window):
 class JoinDirections(_Window):
     """Conv(x, w, b) = Reshape(Conv(Reshape(x), Reshape(w), b)), two directions as one
 
-    for at least three, one of the two with kernel 1, stride 1 and no pads, and the other too or of size 1 alike; explicit pads, and x of
-    known sizes but for the batch.
+    for at least three, one of the two with kernel 1, stride 1 and no pads, and the other too or of size 1 alike; explicit pads,
+    and x of known sizes but for the batch.
     """
 
     exploring = True
@@ -171,8 +171,8 @@ def _trivial(window: Window, i: int, single: bool) -> bool:
 class DirectionIntoChannels(_Window):
     """Conv(x, w, b) = Reshape(Conv(Reshape(x), w', b')), the places of the first direction as channels
 
-    w'(o·D' + e, c·D + d) = w(o, c, the tap that carries place d to place e), or 0: for at least three directions, one group, explicit
-    pads, x of known sizes but for the batch, and no more zeros than one half.
+    w'(o·D' + e, c·D + d) = w(o, c, the tap that carries place d to place e), or 0: for at least three directions, one group,
+    explicit pads, x of known sizes but for the batch, and no more zeros than one half.
     """
 
     exploring = True

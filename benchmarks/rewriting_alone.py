@@ -1,0 +1,193 @@
+"""What rewriting gains one backend alone, fed with files; `python -m benchmarks.rewriting_alone`.
+
+    python -m benchmarks.rewriting_alone --exports unoptimised --output out/alone.json
+    python -m benchmarks.rewriting_alone --backend openvino --workload six --budget 120
+    python -m benchmarks.rewriting_alone --show out/alone.json
+
+Three files race in the same rounds, each in a process of its own, checked against float64 of the original: the model as
+exported, what `bricolage rewrite` makes of it, and what `bricolage rewrite --for BACKEND` makes of it. Symbolic dimensions
+stay open in all of them. The backend runs at its own best settings and optimises each file as it would for anyone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.latency import select
+from benchmarks.rewriting import ALL, Export
+from benchmarks.workloads import export, workloads
+from bricolage.api.optimize import open_pool
+from bricolage.api.rewrite import rewrite, tailor
+from bricolage.backends import registry
+from bricolage.cost.database import Database
+from bricolage.cost.hardware import this_machine
+from bricolage.cost.loading import CandidateSpec
+from bricolage.cost.measure import Measurer
+from bricolage.cost.race import race
+from bricolage.cost.tensors import save_tensors
+from bricolage.errors import BricolageError
+from bricolage.frontends import to_model
+from bricolage.graph.extract import write_whole
+from bricolage.graph.prepare import prepare, symbolic_dimensions
+from bricolage.options import Options
+from bricolage.placement.evidence import Evidence
+from bricolage.plan.codec import decode
+from bricolage.plan.step import Step
+from bricolage.rewrite.forms import ORIGINAL, Form
+
+FORMS = ("rewrite", "rewrite --for")
+
+
+@dataclass(frozen=True)
+class Time:
+    """One of our files against the original; the ratio is above 1 where ours is faster."""
+
+    operators: int
+    ms: float
+    ratio: float
+    ratio_ci: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model on one backend, in milliseconds."""
+
+    workload: str
+    export: Export
+    backend: str
+    operators: int
+    ms: float
+    rewritten: Time
+    tailored: Time
+    recipe: str
+
+
+def run(name: str, exported: Export, backend: str, options: Options, rounds: int) -> Row:
+    """Makes the files of one workload, and races them.
+
+    Raises:
+        BricolageError: a file cannot be made, or did not finish the race.
+    """
+    workload = workloads()[name]
+    source, inputs = export(workload, unoptimised=exported == "unoptimised"), workload.example_inputs(options.seed)
+    plain, made = rewrite(source), tailor(source, backend, options, inputs=inputs)
+    assert made.tailored is not None
+    with tempfile.TemporaryDirectory() as folder:
+        files = {ORIGINAL: source} | {form: Path(folder) / f"{index}.onnx" for index, form in enumerate(FORMS)}
+        write_whole(plain.model, files[FORMS[0]])
+        write_whole(made.model, files[FORMS[1]])
+        found = _race(files, backend, made.tailored.variant, inputs, options, rounds, Path(folder))
+    rewritten, tailored = (
+        Time(operators, *found[form])
+        for operators, form in ((plain.after.operators, FORMS[0]), (made.after.operators, FORMS[1]))
+    )
+    title = f"{backend} {registry.version(backend)} {made.tailored.variant}"
+    recipe = "as it was" if made.tailored.recipe is None else str(made.tailored.recipe)
+    return Row(name, exported, title, plain.before.operators, found[ORIGINAL][0], rewritten, tailored, recipe)
+
+
+def _race(
+    files: Mapping[str, Path],
+    backend: str,
+    variant: str,
+    inputs: Mapping[str, np.ndarray],
+    options: Options,
+    rounds: int,
+    folder: Path,
+) -> dict[str, tuple[float, float, tuple[float, float]]]:
+    """Median, ratio and its interval of each file."""
+    model = to_model(files[ORIGINAL])
+    shapes = {value.name: value.shape for value in model.graph.inputs}
+    sizes = {
+        dimension: inputs[readers[0]].shape[list(map(str, shapes[readers[0]] or ())).index(dimension)]
+        for dimension, readers in symbolic_dimensions(model).items()
+    }
+    evidence = Evidence(Form(ORIGINAL, prepare(model, sizes)), inputs, folder, options.bound)
+    given, expected, bound = evidence.files(evidence.graph.everything)
+    save_tensors(given, dict(inputs))
+    outputs = tuple(info.name for info in evidence.graph.outputs)
+    specs = {
+        name: CandidateSpec(name, (Step(backend, variant, path),), outputs, options.threads, alone=True)
+        for name, path in files.items()
+    }
+    with Database(folder / "costs.sqlite") as database, open_pool(options) as pool:
+        measurer = Measurer(database, pool, folder, cores=options.threads)
+        ran = race(measurer, specs, given, expected, bound, rounds=rounds, seconds=120.0, incumbent=ORIGINAL)
+    found = {}
+    for name in files:
+        cost = ran.costs.get(name)
+        ratio = ran.ratio(name, ORIGINAL)
+        if cost is None or cost.ms is None or ratio is None:
+            raise BricolageError(message=f"{name} did not finish the race: {cost}")
+        found[name] = (cost.ms, ratio.value, (ratio.low, ratio.high))
+    return found
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as Markdown, with geometric means."""
+    lines = [
+        "| model | export | backend | operators | ms | rewrite: operators | ms | ratio [95 % CI] "
+        "| rewrite --for: operators | ms | ratio [95 % CI] | recipe |",
+        "|---|---|---|---:|---:|---:|---:|---|---:|---:|---|---|",
+    ]
+    for r in rows:
+        cells = [r.workload, r.export, r.backend, str(r.operators), f"{r.ms:.3g}"]
+        for t in (r.rewritten, r.tailored):
+            cells += [str(t.operators), f"{t.ms:.3g}", f"**{t.ratio:.3f}** [{t.ratio_ci[0]:.3f}, {t.ratio_ci[1]:.3f}]"]
+        lines.append(f"| {' | '.join([*cells, r.recipe])} |")
+    for kind in dict.fromkeys(r.export for r in rows):
+        own = [r for r in rows if r.export == kind]
+        plain = statistics.geometric_mean(r.rewritten.ratio for r in own)
+        made = statistics.geometric_mean(r.tailored.ratio for r in own)
+        lines.append(f"| geometric mean of {len(own)} | {kind} | | | | | | **{plain:.3f}** | | | **{made:.3f}** | |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """The command line; see the module's docstring."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.rewriting_alone", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("--workload", default=",".join(ALL), help="names or families, separated by commas")
+    parser.add_argument("--exports", default="unoptimised", help="exported, unoptimised or both")
+    parser.add_argument("--backend", default="onnxruntime")
+    parser.add_argument("--budget", type=float, help="seconds for looking for the best form of a model")
+    parser.add_argument("--rounds", type=int, default=60, help="of the race")
+    parser.add_argument("--output", type=Path, help="write all figures there as JSON, after each row")
+    parser.add_argument("--show", type=Path, metavar="FILE", help="print the table of such a file")
+    given = parser.parse_args()
+    if given.show:
+        print(table([decode(Row, row, str(given.show)) for row in json.loads(given.show.read_text())["rows"]]))
+        return 0
+    options = Options(budget_s=given.budget)
+    rows: list[Row] = []
+    failures: list[str] = []
+    for name in select(given.workload.split(",")):
+        for exported in given.exports.split(","):
+            try:
+                rows.append(run(name, exported, given.backend, options, given.rounds))
+                print(table(rows[-1:]).splitlines()[2], file=sys.stderr, flush=True)
+            except BricolageError as error:
+                failures.append(f"{name} {exported}: {error}")
+                print(failures[-1], file=sys.stderr, flush=True)
+            if given.output:
+                given.output.parent.mkdir(parents=True, exist_ok=True)
+                kept = {"hardware": str(this_machine()), "rows": [asdict(r) for r in rows], "failures": failures}
+                given.output.write_text(json.dumps(kept, indent=1))
+    if rows:
+        print(f"{this_machine()}\n\n{table(rows)}")
+    print(*failures, sep="\n")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,314 @@
+"""Tailoring: the form of a model that one backend runs fastest, found by timing forms against each other on this machine.
+
+Runtimes fuse patterns that they know, and have fast kernels for some shapes only. No count of operators says which form they like.
+So recipes are varied one rule at a time, each variation races against the best so far as a whole model, and what wins is combined:
+steepest ascent by measurement, first over rules, then over the kinds of place where exploring rules are applied.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import onnx_ir as ir
+
+from bricolage.backends.interface import Backend
+from bricolage.cost.entries import Cost
+from bricolage.cost.loading import CandidateSpec
+from bricolage.cost.measure import Measurer
+from bricolage.cost.race import Race, race
+from bricolage.cost.statistics import Ratio
+from bricolage.errors import EndlessRewriting, NoBackend, NotAccurate
+from bricolage.graph.extract import region_file, share_weights
+from bricolage.graph.graph import Graph
+from bricolage.graph.identity import Identities
+from bricolage.graph.prepare import prepare
+from bricolage.options import Options
+from bricolage.placement.evidence import Evidence
+from bricolage.placement.stopping import Stopper
+from bricolage.plan.step import Step
+from bricolage.progress import Progress
+from bricolage.rewrite.apply import counts
+from bricolage.rewrite.forms import ORIGINAL, REWRITTEN
+from bricolage.rewrite.recipe import Exploration, Kitchen, Place, Recipe, explorations
+from bricolage.rewrite.rule import Rule
+
+_LOG = logging.getLogger(__name__)
+
+TAILORED = "tailored"
+_ALWAYS = {"identity", "folding", "shapes"}
+"""Families that only take work away: leaving them out is not tried."""
+_ROUNDS = 12
+_SHARES = {"rules": 0.35, "more rules": 0.2, "places": 0.2}
+"""Parts of the budget for the rounds of each step; the rest is for compiling and for the final race."""
+_WORTH = 1.005
+"""A variation is kept if it is faster by more than this, and surely faster at all."""
+
+
+@dataclass(frozen=True)
+class Raced:
+    """One of the forms in the final race. `speedup` is over the original."""
+
+    name: str
+    cost: Cost
+    speedup: Ratio | None
+
+
+@dataclass(frozen=True)
+class Tailored:
+    """The form that a backend runs fastest, with the evidence."""
+
+    chosen: str
+    """original, rewritten (by all gains) or tailored."""
+    recipe: Recipe | None
+    """How the chosen form is made; None for the original."""
+    backend: str
+    variant: str
+    threads: int
+    tried: int
+    """Different forms that were made."""
+    forms: tuple[Raced, ...]
+    """Fastest first."""
+
+    def raced(self, name: str) -> Raced | None:
+        """The result of one form."""
+        return next((raced for raced in self.forms if raced.name == name), None)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A form that was made; its model is on disk."""
+
+    name: str
+    recipe: Recipe
+    used: tuple[str, ...]
+    """Rules that were applied."""
+    places: Mapping[str, tuple[Place, ...]]
+    """Kinds of place at which exploring rules were."""
+    spec: CandidateSpec
+
+
+class Tailoring:
+    """The search for one model and one backend."""
+
+    def __init__(
+        self,
+        start: ir.Model,
+        sizes: Mapping[str, int],
+        rules: Sequence[Rule],
+        evidence: Evidence,
+        backend: Backend,
+        options: Options,
+        measurer: Measurer,
+        progress: Progress,
+    ) -> None:
+        """`start`: the simplified model, dimensions open; `sizes`: what they are for measuring; `evidence`: of the original at
+        these sizes."""
+        self._kitchen, self._sizes, self._rules = Kitchen(start, rules, self._store), dict(sizes), list(rules)
+        self._evidence, self._backend, self._options = evidence, backend, options
+        self._measurer, self._progress = measurer, progress
+        self._families = {rule.name: rule.family for rule in rules}
+        self._trials: dict[Recipe, _Trial] = {}
+        self._variant = ""
+
+    def run(self, stop: Stopper) -> Tailored:
+        """Looks for the best form until `stop` says so, and holds the final race.
+
+        Raises:
+            NoBackend: the backend does not run the model.
+            NotAccurate: its answer is not accurate enough.
+            EndlessRewriting: rules undo each other.
+        """
+        operators = len(self._evidence.graph)
+        searching = stop.reserve(self._options.race_seconds(operators))
+        self._variant, original = self._original(searching)
+        best = base = self._trial(Recipe())
+        with stop.catching_interrupts():
+            best = self._better(best, [*self._without(base), *self._with(best.recipe)], "rules", searching)
+            if best.recipe.exploring:
+                best = self._better(best, self._with(best.recipe), "more rules", searching)
+                best = self._better(best, self._elsewhere(best), "places", searching)
+        specs = {ORIGINAL: original}
+        for name, trial in ((REWRITTEN, base), (TAILORED, best)):
+            if all(trial.spec.region_key != spec.region_key for spec in specs.values()):
+                specs[name] = trial.spec
+        ran = self._race(specs, ORIGINAL, self._options.profile.race_rounds, self._options.race_seconds(operators))
+        chosen, forms = verdict(ran)
+        recipe = {REWRITTEN: base.recipe, TAILORED: best.recipe}.get(chosen)
+        made = {trial.spec.region_key for trial in self._trials.values()}
+        return Tailored(chosen, recipe, self._backend.name, self._variant, self._options.threads, len(made), forms)
+
+    def _original(self, stop: Stopper) -> tuple[str, CandidateSpec]:
+        """The variant of the backend that runs the original fastest, and the original on it."""
+        specs = {
+            variant: self._spec(self._evidence.graph, variant)
+            for variant in self._backend.variants(self._options.precision)
+        }
+        seconds = _SHARES["places"] * stop.left if len(specs) > 1 else 1.0  # alone it need only run
+        ran = self._race(specs, next(iter(specs)), _ROUNDS, seconds)
+        if ran.fastest is None:
+            wrong = [cost.error for cost in ran.costs.values() if cost.outcome == "wrong" and cost.error is not None]
+            if wrong:
+                raise NotAccurate(error=min(wrong), bound=self._evidence.bound)
+            reasons = "; ".join(dict.fromkeys(cost.reason for cost in ran.costs.values()))
+            raise NoBackend(why=f" for this model: {self._backend.name} says {reasons}")
+        return ran.fastest, specs[ran.fastest]
+
+    # --- variations -------------------------------------------------------------------------------------------------
+
+    def _without(self, base: _Trial) -> list[Recipe]:
+        """All gains but one."""
+        return [Recipe(frozenset({name})) for name in base.used if self._families[name] not in _ALWAYS]
+
+    def _with(self, recipe: Recipe) -> list[Recipe]:
+        """One exploring rule more."""
+        used = {exploration.rule for exploration in recipe.exploring}
+        return [
+            replace(recipe, exploring=(*recipe.exploring, exploration))
+            for exploration in explorations(self._rules)
+            if exploration.rule not in used
+        ]
+
+    @staticmethod
+    def _elsewhere(best: _Trial) -> list[Recipe]:
+        """Each exploring rule but at one kind of place, where it is applied at several."""
+        found = []
+        for number, exploration in enumerate(best.recipe.exploring):
+            places = best.places.get(exploration.rule, ())
+            for place in places if len(places) > 1 else ():
+                less = replace(exploration, not_at=exploration.not_at | {place})
+                exploring = (*best.recipe.exploring[:number], less, *best.recipe.exploring[number + 1 :])
+                found.append(replace(best.recipe, exploring=exploring))
+        return found
+
+    @staticmethod
+    def together(best: Recipe, winners: Iterable[Recipe]) -> Recipe:
+        """What all winners changed of the best, the first winner's changes first."""
+        without = set(best.without)
+        exploring = {exploration.rule: exploration for exploration in best.exploring}
+        for winner in winners:
+            without |= winner.without
+            for exploration in winner.exploring:
+                known = exploring.get(exploration.rule, exploration)
+                exploring[exploration.rule] = Exploration(exploration.rule, known.not_at | exploration.not_at)
+        return Recipe(frozenset(without), tuple(exploring.values()))
+
+    # --- races ------------------------------------------------------------------------------------------------------
+
+    def _better(self, best: _Trial, recipes: Sequence[Recipe], phase: str, stop: Stopper) -> _Trial:
+        """The best of the recipes, of their changes together, and of what was best so far."""
+        if stop():
+            return best
+        self._progress.start(f"forms with other {phase}", len(recipes))
+        trials: dict[str, _Trial] = {}
+        keys = {best.spec.region_key}
+        for recipe in recipes:
+            if stop():
+                break
+            self._progress.advance(1, str(recipe))
+            try:
+                trial = self._trial(recipe)
+            except EndlessRewriting as error:
+                _LOG.info("%s: %s", recipe, error)
+                continue
+            if trial.spec.region_key not in keys:
+                keys.add(trial.spec.region_key)
+                trials[trial.name] = trial
+        self._progress.finish()
+        seconds = min(_SHARES[phase] * self._options.budget(len(self._evidence.graph)), stop.left)
+        ratios = self._ratios(best, trials, seconds, stop)
+        winners = [trials[name] for name in ratios]
+        if len(winners) > 1:
+            both = self._trial(self.together(best.recipe, [winner.recipe for winner in winners]))
+            finalists = {trial.name: trial for trial in (winners[0], both)}
+            ratios = self._ratios(best, finalists, min(seconds, stop.left), stop)
+            winners = [finalists[name] for name in ratios]
+        for trial in winners[:1]:
+            _LOG.info("%s: %s than %s", trial.name, ratios[trial.name], best.name)
+        return winners[0] if winners else best
+
+    def _ratios(self, best: _Trial, trials: Mapping[str, _Trial], seconds: float, stop: Stopper) -> dict[str, Ratio]:
+        """How much faster than the best so far those are that are, fastest first."""
+        if not trials or stop():
+            return {}
+        specs = {best.name: best.spec, **{name: trial.spec for name, trial in trials.items()}}
+        ran = self._race(specs, best.name, _ROUNDS, seconds, stop)
+        ratios = {name: ran.ratio(name, best.name) for name in trials}
+        faster = {
+            name: ratio
+            for name, ratio in ratios.items()
+            if ratio is not None and ratio.value > _WORTH and ratio.low > 1
+        }
+        return dict(sorted(faster.items(), key=lambda item: -item[1].value))
+
+    def _race(
+        self,
+        specs: Mapping[str, CandidateSpec],
+        incumbent: str,
+        rounds: int,
+        seconds: float,
+        stop: Stopper | None = None,
+    ) -> Race:
+        inputs, expected, bound = self._evidence.files(self._evidence.graph.everything)
+        self._progress.start("race of forms", rounds * len(specs))
+        ran = race(
+            self._measurer,
+            specs,
+            inputs,
+            expected,
+            bound,
+            rounds=rounds,
+            seconds=seconds,
+            incumbent=incumbent,
+            progress=lambda name, _: self._progress.advance(1, name),
+            should_stop=stop or (lambda: False),
+        )
+        self._progress.finish()
+        return ran
+
+    # --- forms ------------------------------------------------------------------------------------------------------
+
+    def _trial(self, recipe: Recipe) -> _Trial:
+        """The form of a recipe, written to the folder.
+
+        Raises:
+            EndlessRewriting: rules undo each other.
+        """
+        if recipe not in self._trials:
+            name = f"form-{len(self._trials)}"
+            followed = self._kitchen.follow(recipe)
+            idle = {rule for rule, places in followed.places.items() if not places}
+            if idle:
+                kept = tuple(exploration for exploration in recipe.exploring if exploration.rule not in idle)
+                self._trials[recipe] = self._trial(replace(recipe, exploring=kept))
+                return self._trials[recipe]
+            graph = prepare(followed.model, self._sizes)
+            graph.model.graph.name = name  # its file must not be taken for another form's
+            share_weights([graph.model], self._evidence.directory, f"{name}.data")
+            used = tuple(counts(followed.applications))
+            spec = self._spec(graph, self._variant)
+            self._trials[recipe] = _Trial(f"{name}: {recipe}", recipe, used, followed.places, spec)
+        return self._trials[recipe]
+
+    def _store(self, model: ir.Model) -> None:
+        share_weights([model], self._evidence.directory, f"gains-{len(self._trials)}.data")
+
+    def _spec(self, graph: Graph, variant: str) -> CandidateSpec:
+        whole = graph.everything
+        key = Identities(graph).key(whole)
+        step = Step(self._backend.name, variant, region_file(whole, key, self._evidence.directory))
+        outputs = tuple(info.name for info in graph.outputs)
+        return CandidateSpec(key, (step,), outputs, self._options.threads, alone=True)
+
+
+def verdict(ran: Race) -> tuple[str, tuple[Raced, ...]]:
+    """The form to choose after the final race, the fastest that is not slower than the original, and all that raced."""
+    forms = tuple(
+        Raced(name, cost, None if name == ORIGINAL or cost.ms is None else ran.ratio(name, ORIGINAL))
+        for name, cost in sorted(ran.costs.items(), key=lambda item: (item[1].ms is None, item[1].ms or 0.0))
+    )
+    ahead = {
+        raced.name: raced.speedup.value for raced in forms if raced.speedup is not None and raced.speedup.value >= 1.0
+    }
+    return max(ahead, key=ahead.__getitem__, default=ORIGINAL), forms

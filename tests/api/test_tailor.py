@@ -1,0 +1,107 @@
+"""`tailor`: the form of a model that one backend runs fastest, on a real backend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+pytest.importorskip("onnxruntime")
+
+from bricolage.api.rewrite import tailor
+from bricolage.cost.entries import Cost
+from bricolage.cost.race import Race
+from bricolage.cost.statistics import Latency
+from bricolage.errors import BadOption, MissingBackend, NoBackend, UnboundDimension, UnknownBackend, UnknownFamily
+from bricolage.graph.extract import write_whole
+from bricolage.options import Options
+from bricolage.placement.tailoring import Tailoring, verdict
+from bricolage.rewrite.forms import ORIGINAL
+from bricolage.rewrite.recipe import Exploration, Recipe
+from bricolage.rewrite.rule import Example
+
+FRAMES = Example(
+    "float[batch,8,1,24,24] x",
+    "c = Conv<pads=[1,1,1,1,1,1]>(x, w) n = BatchNormalization(c, s, b, m, v) r = Relu(n)"
+    " d = Conv<pads=[1,1,1,1,1,1]>(r, u) y = Relu(d)",
+    {"w": (16, 8, 3, 3, 3), "u": (16, 16, 3, 3, 3), "s": (16,), "b": (16,), "m": (16,), "v": (16,)},
+)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
+
+
+def test_forms_race_and_the_chosen_one_is_equal_and_open(tmp_path: Path) -> None:
+    options = Options(threads=1, budget_s=8.0, shapes={"batch": (1,)})
+    found = tailor(FRAMES.model(), "onnxruntime", options)
+    tailored = found.tailored
+    assert tailored is not None and tailored.tried > 2, "several forms were made"
+    assert {raced.name for raced in tailored.forms} >= {"original", "rewritten"}
+    assert all(raced.cost.ms for raced in tailored.forms)
+    assert (tailored.recipe is None) == (tailored.chosen == "original")
+    assert found.error <= found.bound and found.sizes == {"batch": 1}
+    write_whole(found.model, tmp_path / "better.onnx")
+    import onnxruntime as ort
+
+    session = ort.InferenceSession(str(tmp_path / "better.onnx"), providers=["CPUExecutionProvider"])
+    x = np.random.default_rng(0).standard_normal((3, 8, 1, 24, 24)).astype(np.float32)
+    before = ort.InferenceSession(onnx_bytes(tmp_path), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+    after = session.run(None, {"x": x})[0]  # a batch of another size than the one it was made for
+    assert np.linalg.norm(after - before) <= 1e-5 * np.linalg.norm(before)
+
+
+def onnx_bytes(folder: Path) -> bytes:
+    write_whole(FRAMES.model(), folder / "source.onnx")
+    return onnx.load(str(folder / "source.onnx")).SerializeToString()
+
+
+def test_only_what_is_allowed_takes_part() -> None:
+    options = Options(threads=1, budget_s=4.0, shapes={"batch": (1,)})
+    found = tailor(FRAMES.model(), "onnxruntime", options, only=["folding"])
+    assert set(found.counts) <= {"batch-normalization-into-linear"}
+    with pytest.raises(UnknownFamily):
+        tailor(FRAMES.model(), "onnxruntime", options, skip=["no such"])
+
+
+def test_what_is_refused() -> None:
+    model = FRAMES.model()
+    with pytest.raises(UnboundDimension, match="batch"):
+        tailor(model, "onnxruntime")
+    with pytest.raises(BadOption, match="one size"):
+        tailor(model, "onnxruntime", Options(shapes={"batch": (1, 2)}))
+    with pytest.raises((UnknownBackend, MissingBackend)):
+        tailor(model, "no such", Options(shapes={"batch": (1,)}))
+    odd = Example("float[2,3] x", "y = NonZero(x)").model()
+    with pytest.raises(NoBackend, match="native"):
+        tailor(odd, "native", Options(threads=1, budget_s=5.0))
+
+
+def ran(**times: float) -> Race:
+    """A race of twelve equal rounds."""
+    rounds = tuple({name: (ms,) for name, ms in times.items()} for _ in range(12))
+    costs = {name: Cost("ok", Latency.of([ms] * 12)) for name, ms in times.items()}
+    return Race(rounds, costs, dict.fromkeys(times, 1.0))
+
+
+def test_the_original_stays_where_no_form_is_faster() -> None:
+    name, forms = verdict(ran(original=1.0, rewritten=1.1, tailored=1.05))
+    assert name == ORIGINAL and [form.name for form in forms] == ["original", "tailored", "rewritten"]
+    assert forms[1].speedup is not None and forms[1].speedup.value == pytest.approx(1 / 1.05)
+
+
+def test_the_fastest_form_is_chosen() -> None:
+    assert verdict(ran(original=1.0, rewritten=0.9, tailored=0.8))[0] == "tailored"
+    assert verdict(ran(original=1.0, rewritten=1.0))[0] == "rewritten", "less to do at the same speed"
+    assert verdict(ran(original=1.0))[0] == ORIGINAL
+
+
+def test_what_won_is_combined() -> None:
+    best = Recipe(frozenset({"a"}), (Exploration("e", frozenset({"p"})),))
+    first = Recipe(frozenset({"a", "b"}), (Exploration("e", frozenset({"p", "q"})),))
+    second = Recipe(frozenset({"a"}), (Exploration("e", frozenset({"p"})), Exploration("f")))
+    both = Tailoring.together(best, [first, second])
+    assert both == Recipe(frozenset({"a", "b"}), (Exploration("e", frozenset({"p", "q"})), Exploration("f")))
