@@ -58,6 +58,14 @@ def test_constants_fold_through_arithmetic() -> None:
     assert np.array_equal(next(iter(g.constants.values())).const_value.numpy(), [1, 2, 3, 4])
 
 
+def test_equal_operators_on_a_weight_fold_to_one_constant() -> None:
+    body = "a=Transpose(w) b=Transpose(w) c=Transpose<perm=[0,1]>(w) d=MatMul(x,a) e=MatMul(d,b) y=MatMul(e,c)"
+    weight = np.random.default_rng(0).standard_normal((40, 40)).astype(np.float32)
+    g = graph(body, "float[40] x", "float[40] y", w=weight)
+    first, second, third = (operator.inputs[1] for operator in g.operators)
+    assert first is second and first is not third
+
+
 def test_an_output_computed_from_constants_stays_an_output() -> None:
     g = graph("y=Mul(w,w) z=Relu(x)", outputs="float[4] y, float[4] z", w=np.ones(4, np.float32))
     assert {info.name for info in g.outputs} == {"y", "z"}

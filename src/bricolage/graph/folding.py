@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 
 import numpy as np
 import onnx
@@ -29,27 +29,55 @@ RANDOM = frozenset(
 
 
 def fold(model: ir.Model) -> bool:
-    """Replaces operators whose inputs are constants, and shapes of static tensors, by initializers. True if any."""
+    """Replaces operators whose inputs are constants, and shapes of static tensors, by initializers: equal operators on the same
+    constants by the same ones. True if any."""
     graph = model.graph
     changed = False
     outputs = set(graph.outputs)
+    done: dict[Hashable, list[ir.Value | None]] = {}
     for node in list(graph):
-        results = _shape_value(node) or evaluate(node, graph.opset_imports)
-        if results is None:
-            continue
         if any(value in outputs for value in node.outputs):
             continue  # an output keeps its producer; there is nothing to gain behind it
-        for value, result in zip(node.outputs, results, strict=False):
-            if not value.name:
+        what = _identity(node)
+        constants = done.get(what)
+        if constants is None:
+            results = _shape_value(node) or evaluate(node, graph.opset_imports)
+            if results is None:
                 continue
-            constant = constant_value(value.name, result)
+            constants = []
+            for value, result in zip(node.outputs, results, strict=False):
+                constants.append(constant_value(value.name, result) if value.name else None)
+        for value, constant in zip(node.outputs, constants, strict=False):
+            if constant is None:
+                continue
             value.replace_all_uses_with(constant)
             value.name = f"{value.name}.folded"
-            graph.register_initializer(constant)
+            if what not in done:
+                graph.register_initializer(constant)
+        if what is not None:
+            done[what] = constants
         graph.remove(node, safe=True)
         changed = True
     RemoveUnusedNodesPass()(model)
     return changed
+
+
+def _identity(node: ir.Node) -> Hashable:
+    """Equal for operators that give the same results; None where that is not to be seen."""
+    if not all(attribute.type in _SIMPLE for attribute in node.attributes.values()):
+        return None
+    attributes = tuple(sorted((name, str(attribute.value)) for name, attribute in node.attributes.items()))
+    return node.domain, node.op_type, tuple(node.inputs), attributes, tuple(bool(value.name) for value in node.outputs)
+
+
+_SIMPLE = {
+    ir.AttributeType.INT,
+    ir.AttributeType.INTS,
+    ir.AttributeType.FLOAT,
+    ir.AttributeType.FLOATS,
+    ir.AttributeType.STRING,
+    ir.AttributeType.STRINGS,
+}
 
 
 def constant_value(name: str, array: np.ndarray) -> ir.Value:

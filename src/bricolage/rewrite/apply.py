@@ -101,7 +101,7 @@ def apply_everywhere(
     """Applies one rule, gain or not, in place, at every operator of the graph that is `allowed`, but not at what it adds itself;
     `taken` hears of each just before."""
     driver = _Driver(model, [rule], None, always=True)
-    driver.visit([node for node in model.graph.all_nodes() if allowed(node)], taken)
+    driver.visit(allowed, taken)
     return driver.applications
 
 
@@ -155,10 +155,16 @@ class _Driver:
             if self._fold and done < len(self.applications):
                 fold(self._model)  # a rule may have put a constant where something was computed
 
-    def visit(self, nodes: Sequence[ir.Node], taken: Callable[[ir.Node], None]) -> None:
-        """Tries each of these operators once, as long as it stands."""
-        for node in nodes:
-            if node.graph is not None and node.op_type in self._index:
+    def visit(self, allowed: Callable[[ir.Node], bool], taken: Callable[[ir.Node], None]) -> None:
+        """Tries each operator of the graph once, as long as it stands, and what scans find at first."""
+        for rule in self._index.scans:
+            for graph in self._model.graphs():
+                for node, replacement in list(rule.find(graph)):
+                    if allowed(node):
+                        self._observe = partial(_tell, taken, node)
+                        self._attempt_scan(rule, replacement)
+        for node in [node for node in self._model.graph.all_nodes() if node.op_type in self._index and allowed(node)]:
+            if node.graph is not None:
                 self._observe = partial(_tell, taken, node)
                 self._rewrite(node)
 

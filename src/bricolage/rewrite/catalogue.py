@@ -32,6 +32,7 @@ FAMILIES = (
     "reduction",
     "merging",
     "grouping",
+    "rows",
     "splitting",
     "convolution",
     "windows",

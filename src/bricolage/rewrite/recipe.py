@@ -14,7 +14,7 @@ import onnx_ir as ir
 from bricolage.graph.graph import describe
 from bricolage.graph.prepare import simplify
 from bricolage.rewrite.apply import Application, apply_everywhere, rewrite
-from bricolage.rewrite.rule import Rule, Scan
+from bricolage.rewrite.rule import Rule
 
 Place = str
 """What an operator is: its type, attributes and shapes. Layers that are alike are one kind of place."""
@@ -106,9 +106,8 @@ class Kitchen:
 
 
 def explorations(rules: Sequence[Rule]) -> list[Exploration]:
-    """What could be put into a recipe: exploring rules that start at an operator. Those that look for partners all over the graph
-    have no one place."""
-    return [Exploration(rule.name) for rule in rules if rule.exploring and not isinstance(rule, Scan)]
+    """What could be put into a recipe."""
+    return [Exploration(rule.name) for rule in rules if rule.exploring]
 
 
 def place(node: ir.Node) -> Place:

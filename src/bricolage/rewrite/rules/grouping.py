@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from bricolage.graph.graph import describe
 from bricolage.rewrite.edit import nested
-from bricolage.rewrite.facts import floating, integer, rank, require, sizes
+from bricolage.rewrite.facts import floating, integer, rank, require, shape, sizes
 from bricolage.rewrite.linear import geometry
 from bricolage.rewrite.rule import Example, Mismatch, Operators, Replacement, Scan
 
@@ -33,12 +33,12 @@ class _Siblings(Scan):
 
     family = "grouping"
     exploring = True
-    op_type: str
+    op_types: tuple[str, ...]
 
     def find(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
         groups: dict[tuple[int, Hashable], list[ir.Node]] = {}
         for node, level in _levels(graph).items():
-            if node.op_type == self.op_type and not node.domain:
+            if node.op_type in self.op_types and not node.domain:
                 try:
                     groups.setdefault((level, self.kind(node)), []).append(node)
                 except Mismatch:
@@ -83,7 +83,7 @@ class GroupConvolutions(_Siblings):
     for inputs of one shape, weights of one shape, all with or all without a bias, and equal groups, strides, pads and dilations.
     """
 
-    op_type = "Conv"
+    op_types = ("Conv",)
     examples = (
         Example(_TWO, "a = Conv(x, v) b = Conv(z, w) y = Add(a, b)", _WEIGHTS),
         Example(
@@ -131,7 +131,7 @@ class BatchProducts(_Siblings):
     for xᵢ of one shape and wᵢ of one shape, with equally many axes.
     """
 
-    op_type = "MatMul"
+    op_types = ("MatMul",)
     examples = (
         Example(
             "float[2,3] x, float[2,3] z",
@@ -182,3 +182,75 @@ class BatchProducts(_Siblings):
         )
         parts = op.many("Split", len(nodes), op.MatMul(left, right), op.integers([1] * len(nodes)), axis=0)
         return [op.Squeeze(part, front) for part in parts]
+
+
+class JoinRows(_Siblings):
+    """MatMul(x₁, w), …, MatMul(xₙ, w) = Split(MatMul(Concat(x…), w)), the rows of all xᵢ times one weight; and Gemm(xᵢ, w, b)
+
+    for xᵢ that differ in their number of rows at most, not transposed, and b one row (or none). (Of the products with the inputs
+    of all steps, a recurrent network makes one: Appleyard et al., arXiv 1604.01946, section 3.)
+    """
+
+    op_types = ("MatMul", "Gemm")
+    examples = (
+        Example(
+            "float[1,3] x, float[2,3] z",
+            "a = MatMul(x, w) b = MatMul(z, w) y = Concat<axis=0>(b, a)",
+            {"w": (3, 4)},
+        ),
+        Example(
+            "float[2,1,3] x, float[2,5,3] z, float[2,3,4] w",
+            "a = MatMul(x, w) b = MatMul(z, w)",
+            outputs="b, a",
+        ),
+        Example(
+            "float[1,3] x, float[1,3] z, float[2,3] u",
+            "a = Gemm<transB=1, alpha=2.0>(x, w, c) b = Gemm<transB=1, alpha=2.0>(z, w, c)"
+            " d = Gemm<transB=1, alpha=2.0>(u, w, c)",
+            {"w": (4, 3), "c": (4,)},
+            outputs="b, a, d",
+        ),
+    )
+    counterexamples = (
+        Example(
+            "float[1,3] x, float[1,3] z",
+            "a = MatMul(x, v) b = MatMul(z, w) y = Add(a, b)",
+            {"v": (3, 4), "w": (3, 4)},
+        ),
+        Example("float[2,3] x, float[1,2,3] z", "a = MatMul(x, w) b = MatMul(z, w) y = Add(a, b)", {"w": (3, 4)}),
+        Example("float[3] x, float[3] z", "a = MatMul(x, w) b = MatMul(z, w) y = Add(a, b)", {"w": (3, 4)}),
+        Example("float[N,3] x, float[2,3] z", "a = MatMul(x, w) b = MatMul(z, w) y = Add(a, b)", {"w": (3, 4)}),
+        Example("float[3,3] x", "a = MatMul(x, w) b = MatMul(a, w) y = Add(a, b)", {"w": (3, 3)}),
+        Example(
+            "float[1,3] x, float[1,3] z",
+            "a = Gemm(x, w, b) d = Gemm(z, w, c) y = Add(a, d)",
+            {"w": (3, 4), "b": (4,), "c": (4,)},
+        ),
+        Example(
+            "float[2,3] x, float[2,3] z",
+            "a = Gemm(x, w, b) c = Gemm(z, w, b) y = Add(a, c)",
+            {"w": (3, 4), "b": (2, 4)},
+        ),
+        Example(
+            "float[3,2] x, float[3,2] z",
+            "a = Gemm<transA=1>(x, w) b = Gemm<transA=1>(z, w) y = Add(a, b)",
+            {"w": (3, 4)},
+        ),
+    )
+
+    def kind(self, node: ir.Node) -> Hashable:
+        rows, weight, *more = node.inputs
+        assert rows is not None and weight is not None
+        require(rank(rows) > 1, "x is a vector")
+        require(not integer(node, "transA", 0), "x is transposed")
+        bias = more[0] if more else None
+        require(bias is None or rank(bias) < 2 or shape(bias)[0] == 1, "the bias has several rows")
+        *outer, _, inner = sizes(rows)
+        attributes = [(name, str(attribute.value)) for name, attribute in sorted(node.attributes.items())]
+        return node.op_type, weight, bias, tuple(attributes), describe(rows).dtype, tuple(outer), inner
+
+    def join(self, op: Operators, nodes: _Nodes) -> Sequence[ir.Value]:
+        rows = _inputs(nodes, 0)
+        axis = rank(rows[0]) - 2
+        product = op.copy(nodes[0], op.Concat(*rows, axis=axis), *nodes[0].inputs[1:])
+        return op.many("Split", len(nodes), product, op.integers([sizes(value)[axis] for value in rows]), axis=axis)
