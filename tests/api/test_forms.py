@@ -20,9 +20,11 @@ from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
 from bricolage.options import Options
 from bricolage.placement import forms
-from bricolage.plan.plan import PlannedRegion, RewriteStep
-from bricolage.rewrite.forms import ORIGINAL, REWRITTEN
+from bricolage.plan.codec import decode, encode
+from bricolage.plan.plan import Bucket, PlannedRegion, RewriteStep
+from bricolage.rewrite.forms import ORIGINAL, REWRITTEN, TAILORED, tailored
 from bricolage.rewrite.forms import rewritten as rewritten_forms
+from bricolage.rewrite.recipe import Exploration, Recipe
 from tests.graph.models import parse
 
 OPTIONS = Options(backends=("onnxruntime",), budget_s=10.0, threads=1, shapes={"batch": (1, 2)})
@@ -153,3 +155,23 @@ def test_a_stored_decision_counts_only_for_the_graph_that_it_divides(raced: Exec
     assert forms.made_again(dataclasses.replace(bucket, regions=other), graph) is None
     lost = (RewriteStep("no-such-rule", 0, ("y",), ()),)
     assert forms.made_again(dataclasses.replace(bucket, form="searched-1", steps=lost), graph) is None
+
+
+def test_a_tailored_decision_is_made_again_from_its_recipe(raced: Executable) -> None:
+    graph = prepare(to_model(parse(NET, **weights())), {"batch": 1})
+    recipe = Recipe(frozenset({"bias-into-linear"}), (Exploration("strided-pointwise-by-slice", frozenset({"Conv"})),))
+    form = tailored(graph, recipe)
+    region = PlannedRegion(
+        "onnxruntime", "f32", f"0-{len(form.graph) - 1}", len(form.graph), "all", form.key, 0, 0, None, measured=False
+    )
+    bucket = dataclasses.replace(
+        raced.plan.buckets[0],
+        operators=len(form.graph),
+        regions=(region,),
+        form=TAILORED,
+        recipe=forms.recorded_recipe(form),
+    )
+    again = forms.made_again(decode(Bucket, encode(bucket)), graph)
+    assert again is not None and again.recipe == recipe and again.key == form.key
+    larger = forms.at_other_sizes(bucket, prepare(to_model(parse(NET, **weights())), {"batch": 3}))
+    assert larger.name == TAILORED and len(larger.graph) == len(form.graph)

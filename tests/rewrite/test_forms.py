@@ -6,8 +6,9 @@ import pytest
 from bricolage.graph.graph import Graph, Operator
 from bricolage.graph.prepare import simplify
 from bricolage.graph.work import VIEWS
-from bricolage.rewrite.forms import ORIGINAL, REWRITTEN, Form, again, rewritten, searched
+from bricolage.rewrite.forms import ORIGINAL, REWRITTEN, TAILORED, Form, again, rewritten, searched, tailored
 from bricolage.rewrite.proposal import Step
+from bricolage.rewrite.recipe import Exploration, Recipe
 from bricolage.rewrite.search.options import SearchOptions
 from bricolage.verify.compare import relative_error
 from bricolage.verify.reference import evaluate
@@ -76,3 +77,13 @@ def test_steps_that_no_longer_apply_make_nothing() -> None:
     assert again(graph, REWRITTEN, ()) is None
     original = again(graph, ORIGINAL, ())
     assert original is not None and original.graph is graph
+
+
+def test_a_tailored_form_is_made_again_from_its_recipe() -> None:
+    graph = prepared(PARALLEL)
+    recipe = Recipe(exploring=(Exploration("merge-products"),))
+    form = tailored(graph, recipe)
+    assert form.recipe == recipe and form.rules["merge-products"] == 1 and same(graph, form)
+    repeated = again(graph, TAILORED, (), recipe)
+    assert repeated is not None and repeated.key == form.key
+    assert again(graph, TAILORED, (), Recipe(exploring=(Exploration("no-such-rule"),))) is None

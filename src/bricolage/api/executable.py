@@ -31,7 +31,6 @@ from bricolage.graph.region import Region
 from bricolage.plan import artifact
 from bricolage.plan.plan import Bucket, Plan, TensorSpec, numbers
 from bricolage.plan.step import Step
-from bricolage.rewrite.forms import ORIGINAL, rewritten
 from bricolage.runtime.buffers import bindable
 from bricolage.runtime.program import BoundProgram, Program
 
@@ -162,12 +161,10 @@ class Executable:
         Regions on backends that compile slowly go to the fastest single backend that compiles quickly, since a caller
         waits; and where the graph of this shape differs in structure, that backend runs all of it.
         """
+        from bricolage.placement import forms  # with all of placement behind it, which running needs for nothing else
+
         bucket = min(self.plan.buckets, key=lambda b: _distance(b.sizes, sizes))
-        graph = prepare(ir.load(self._directory / artifact.MODEL), sizes)
-        if bucket.form != ORIGINAL:
-            graph = next(
-                (form.graph for form in rewritten(graph)), graph
-            )  # a searched form may not exist at this shape
+        graph = forms.at_other_sizes(bucket, prepare(ir.load(self._directory / artifact.MODEL), sizes)).graph
         quick = _quick_backend(bucket)
         _LOG.info("new shape %s: planned as %s", dict(sizes), dict(bucket.sizes))
         if len(graph) != bucket.operators:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from bricolage.errors import EndlessRewriting
 from bricolage.graph import bits as bitset
 from bricolage.graph.extract import share_weights, write_model
 from bricolage.graph.graph import Graph
@@ -15,13 +17,21 @@ from bricolage.placement.calibration import Calibrated, Sample
 from bricolage.placement.contest import Challenger
 from bricolage.placement.stopping import Stopper
 from bricolage.placement.survey import Survey
-from bricolage.plan.plan import Bucket, RewriteStep, numbers
+from bricolage.placement.tailoring import Tailoring
+from bricolage.plan.plan import Bucket, PlannedRecipe, RewriteStep, numbers
+from bricolage.rewrite.catalogue import chosen
 from bricolage.rewrite.forms import ORIGINAL, Form, again, searched
+from bricolage.rewrite.forms import tailored as made_by
 from bricolage.rewrite.proposal import Step
+from bricolage.rewrite.recipe import Exploration, Recipe
 from bricolage.rewrite.search.options import SearchOptions
+
+_LOG = logging.getLogger(__name__)
 
 _EXPLORING_SHARE = 0.1
 """Part of the budget for searching better graphs."""
+_TAILORING_SHARE = 0.25
+"""Part of the budget for forms that are raced on the fastest backend."""
 _CLEARLY = 1.02
 """A form is placed before the original only if it is faster by more than that: regions of the original are more often known."""
 _PROMISING = 1.05
@@ -49,14 +59,35 @@ def recorded(form: Form) -> tuple[RewriteStep, ...]:
     return tuple(RewriteStep(step.rule, step.pattern, step.roots, step.bound) for step in form.steps)
 
 
+def recorded_recipe(form: Form) -> PlannedRecipe | None:
+    """The same for a form that was tailored."""
+    if form.recipe is None:
+        return None
+    exploring = tuple((one.rule, tuple(sorted(one.not_at))) for one in form.recipe.exploring)
+    return PlannedRecipe(tuple(sorted(form.recipe.without)), exploring)
+
+
+def _recipe(recorded: PlannedRecipe | None) -> Recipe | None:
+    if recorded is None:
+        return None
+    exploring = tuple(Exploration(rule, frozenset(not_at)) for rule, not_at in recorded.exploring)
+    return Recipe(frozenset(recorded.without), exploring)
+
+
 def made_again(bucket: Bucket, graph: Graph) -> Form | None:
     """The form of a graph that a decision divides, from its record; None where the rules do not make it any more."""
-    form = again(graph, bucket.form, tuple(Step(s.rule, s.pattern, s.roots, s.bound) for s in bucket.steps))
+    steps = tuple(Step(s.rule, s.pattern, s.roots, s.bound) for s in bucket.steps)
+    form = again(graph, bucket.form, steps, _recipe(bucket.recipe))
     if form is None or len(form.graph) != bucket.operators:
         return None
     identities = Identities(form.graph)
     regions = [(Region(form.graph, bitset.of(numbers(region.operators))), region.key) for region in bucket.regions]
     return form if all(identities.key(region) == key for region, key in regions) else None
+
+
+def at_other_sizes(bucket: Bucket, graph: Graph) -> Form:
+    """The form of a graph of other sizes that is most like the one of a decision; one that was searched may not exist there."""
+    return again(graph, bucket.form, (), _recipe(bucket.recipe)) or Form(ORIGINAL, graph)
 
 
 def samples(survey: Survey) -> list[Sample]:
@@ -73,6 +104,42 @@ def samples(survey: Survey) -> list[Sample]:
 
 def _least(times: Iterable[float | None]) -> float | None:
     return min((ms for ms in times if ms is not None), default=None)
+
+
+def tailor(surveys: Mapping[str, Survey], file: str, stop: Stopper) -> list[Survey]:
+    """The form that the fastest backend so far runs fastest, by racing forms; none where no form is better than the known ones."""
+    original = surveys[ORIGINAL]
+    evidence, options = original.evidence, original.options
+    seconds = min(stop.left, _TAILORING_SHARE * options.budget(len(evidence.graph)))
+    ways = [found for survey in surveys.values() if (found := survey.fastest) is not None]
+    if seconds <= 0.0 or not ways:
+        return []
+    way, _ = min(ways, key=lambda found: found[1])
+    backend = next(backend for backend in original.backends if backend.name == way.backend)
+    tailoring = Tailoring(
+        evidence.graph.model,
+        {},
+        chosen(stable=True, generated=False),
+        evidence,
+        backend,
+        options,
+        original.measurer,
+        original.progress,
+        variant=way.variant,
+        prefix=Path(file).stem,
+    )
+    try:
+        recipe = tailoring.search(stop.reserve(max(0.0, stop.left - seconds)))
+    except EndlessRewriting as error:
+        _LOG.warning("no form is tailored: %s", error)
+        return []
+    if recipe == Recipe():
+        return []
+    form = made_by(evidence.graph, recipe)
+    write(form, file, evidence.directory)
+    survey = original.beside(form)
+    survey.measure_beside(original, stop)
+    return [survey]
 
 
 def explore(surveys: Mapping[str, Survey], model: Calibrated, file: str, stop: Stopper) -> list[Survey]:

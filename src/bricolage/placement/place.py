@@ -120,6 +120,11 @@ def place(
             if survey is not original:
                 survey.measure_beside(original, whole)
     clock.lap("rewritten models")
+    if options.rewrite:
+        with stop.catching_interrupts():
+            found = formed.tailor(surveys, file, whole)
+            surveys.update({survey.evidence.form.name: survey for survey in found})
+        clock.lap("tailored models")
     promising = formed.promising(surveys)
     mixes = [_Mix(challengers=formed.rewritten_singles(surveys.values()))]
     placed = promising[: options.profile.forms] if mixing else ()
@@ -449,4 +454,5 @@ def _bucket(
         form=verdict.form,
         rules=survey.evidence.form.rules,
         steps=formed.recorded(survey.evidence.form),
+        recipe=formed.recorded_recipe(survey.evidence.form),
     )

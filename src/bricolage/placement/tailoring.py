@@ -30,13 +30,12 @@ from bricolage.placement.stopping import Stopper
 from bricolage.plan.step import Step
 from bricolage.progress import Progress
 from bricolage.rewrite.apply import counts
-from bricolage.rewrite.forms import ORIGINAL, REWRITTEN
+from bricolage.rewrite.forms import ORIGINAL, REWRITTEN, TAILORED
 from bricolage.rewrite.recipe import Exploration, Kitchen, Place, Recipe, explorations
 from bricolage.rewrite.rule import Rule
 
 _LOG = logging.getLogger(__name__)
 
-TAILORED = "tailored"
 _ALWAYS = {"identity", "folding", "shapes"}
 """Families that only take work away: leaving them out is not tried."""
 _ROUNDS = 12
@@ -102,15 +101,19 @@ class Tailoring:
         options: Options,
         measurer: Measurer,
         progress: Progress,
+        *,
+        variant: str = "",
+        prefix: str = "tailoring",
     ) -> None:
         """`start`: the simplified model, dimensions open; `sizes`: what they are for measuring; `evidence`: of the original at
-        these sizes."""
+        these sizes. `variant`: of the backend; the one that runs the original fastest where it is not given. `prefix`: of files
+        that are written beside the evidence."""
         self._kitchen, self._sizes, self._rules = Kitchen(start, rules, self._store), dict(sizes), list(rules)
         self._evidence, self._backend, self._options = evidence, backend, options
         self._measurer, self._progress = measurer, progress
         self._families = {rule.name: rule.family for rule in rules}
         self._trials: dict[Recipe, _Trial] = {}
-        self._variant = ""
+        self._variant, self._prefix = variant, prefix
 
     def run(self, stop: Stopper) -> Tailored:
         """Looks for the best form until `stop` says so, and holds the final race.
@@ -120,27 +123,37 @@ class Tailoring:
             NotAccurate: its answer is not accurate enough.
             EndlessRewriting: rules undo each other.
         """
-        operators = len(self._evidence.graph)
-        searching = stop.reserve(self._options.race_seconds(operators))
-        self._variant, original = self._original(searching)
-        best = base = self._trial(Recipe())
-        with stop.catching_interrupts():
-            best = self._better(best, [*self._without(base), *self._with(best.recipe)], "rules", searching)
-            if best.recipe.exploring:
-                best = self._better(best, self._with(best.recipe), "more rules", searching)
-                best = self._better(best, self._elsewhere(best), "places", searching)
-        specs = {ORIGINAL: original}
+        seconds = self._options.race_seconds(len(self._evidence.graph))
+        searching = stop.reserve(seconds)
+        if not self._variant:
+            self._variant = self._best_variant(searching)
+        base, best = self._trial(Recipe()), self._trial(self.search(searching))
+        specs = {ORIGINAL: self._spec(self._evidence.graph, self._variant)}
         for name, trial in ((REWRITTEN, base), (TAILORED, best)):
             if all(trial.spec.region_key != spec.region_key for spec in specs.values()):
                 specs[name] = trial.spec
-        ran = self._race(specs, ORIGINAL, self._options.profile.race_rounds, self._options.race_seconds(operators))
+        ran = self._race(specs, ORIGINAL, self._options.profile.race_rounds, seconds)
         chosen, forms = verdict(ran)
         recipe = {REWRITTEN: base.recipe, TAILORED: best.recipe}.get(chosen)
         made = {trial.spec.region_key for trial in self._trials.values()}
         return Tailored(chosen, recipe, self._backend.name, self._variant, self._options.threads, len(made), forms)
 
-    def _original(self, stop: Stopper) -> tuple[str, CandidateSpec]:
-        """The variant of the backend that runs the original fastest, and the original on it."""
+    def search(self, stop: Stopper) -> Recipe:
+        """The best recipe that is found until `stop` says so; the variant is known.
+
+        Raises:
+            EndlessRewriting: rules undo each other.
+        """
+        best = base = self._trial(Recipe())
+        with stop.catching_interrupts():
+            best = self._better(best, [*self._with(best.recipe), *self._without(base)], "rules", stop)
+            if best.recipe.exploring:
+                best = self._better(best, self._with(best.recipe), "more rules", stop)
+                best = self._better(best, self._elsewhere(best), "places", stop)
+        return best.recipe
+
+    def _best_variant(self, stop: Stopper) -> str:
+        """The variant of the backend that runs the original fastest."""
         specs = {
             variant: self._spec(self._evidence.graph, variant)
             for variant in self._backend.variants(self._options.precision)
@@ -153,7 +166,7 @@ class Tailoring:
                 raise NotAccurate(error=min(wrong), bound=self._evidence.bound)
             reasons = "; ".join(dict.fromkeys(cost.reason for cost in ran.costs.values()))
             raise NoBackend(why=f" for this model: {self._backend.name} says {reasons}")
-        return ran.fastest, specs[ran.fastest]
+        return ran.fastest
 
     # --- variations -------------------------------------------------------------------------------------------------
 
@@ -276,7 +289,8 @@ class Tailoring:
             EndlessRewriting: rules undo each other.
         """
         if recipe not in self._trials:
-            name = f"form-{len(self._trials)}"
+            number = len(self._trials)
+            name = f"{self._prefix} form {number}"
             followed = self._kitchen.follow(recipe)
             idle = {rule for rule, places in followed.places.items() if not places}
             if idle:
@@ -285,14 +299,14 @@ class Tailoring:
                 return self._trials[recipe]
             graph = prepare(followed.model, self._sizes)
             graph.model.graph.name = name  # its file must not be taken for another form's
-            share_weights([graph.model], self._evidence.directory, f"{name}.data")
+            share_weights([graph.model], self._evidence.directory, f"{self._prefix}-form-{number}.data")
             used = tuple(counts(followed.applications))
             spec = self._spec(graph, self._variant)
-            self._trials[recipe] = _Trial(f"{name}: {recipe}", recipe, used, followed.places, spec)
+            self._trials[recipe] = _Trial(f"form {number}: {recipe}", recipe, used, followed.places, spec)
         return self._trials[recipe]
 
     def _store(self, model: ir.Model) -> None:
-        share_weights([model], self._evidence.directory, f"gains-{len(self._trials)}.data")
+        share_weights([model], self._evidence.directory, f"{self._prefix}-gains-{len(self._trials)}.data")
 
     def _spec(self, graph: Graph, variant: str) -> CandidateSpec:
         whole = graph.everything

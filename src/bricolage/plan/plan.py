@@ -124,6 +124,15 @@ class RewriteStep:
 
 
 @dataclass(frozen=True)
+class PlannedRecipe:
+    """Which rewrite rules make a form: the gains that are left out, and the exploring rules that are applied everywhere, in their
+    order, each with the kinds of place where it is not. The same recipe on the same graph gives the same graph."""
+
+    without: tuple[str, ...]
+    exploring: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True)
 class Bucket:
     """The decision for one binding of the symbolic dimensions."""
 
@@ -151,11 +160,14 @@ class Bucket:
     interrupted: bool = False
     """Whether the user cut the search short: the plan is the best found until then."""
     form: str = "original"
-    """The form of the graph that ships: "original", "rewritten" by all rules that are gains, or one that was "searched"."""
+    """The form of the graph that ships: "original", "rewritten" by all rules that are gains, one that was "searched", or one
+    "tailored" to a backend by racing forms."""
     rules: Mapping[str, int] = field(default_factory=dict)
     """Rewrite rules that made this form, with the number of their applications."""
     steps: tuple[RewriteStep, ...] = ()
     """For a form that was searched: how to make it again."""
+    recipe: PlannedRecipe | None = None
+    """For a form that was tailored to a backend: how to make it again."""
     model_error: float | None = None
     """Median relative error of the cost model with which forms were searched, on regions that it had not seen."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
@@ -15,6 +15,7 @@ from bricolage.graph.prepare import simplify
 from bricolage.rewrite.apply import Application, counts, rewrite
 from bricolage.rewrite.catalogue import chosen, rules
 from bricolage.rewrite.proposal import Step
+from bricolage.rewrite.recipe import Kitchen, Recipe
 from bricolage.rewrite.rule import Mismatch
 from bricolage.rewrite.search.cost import OperatorCost
 from bricolage.rewrite.search.options import SearchOptions
@@ -25,6 +26,7 @@ _LOG = logging.getLogger(__name__)
 ORIGINAL = "original"
 REWRITTEN = "rewritten"
 SEARCHED = "searched"
+TAILORED = "tailored"
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Form:
     """How often each rule was applied, by name."""
     steps: tuple[Step, ...] = ()
     """How to make a form that was searched again."""
+    recipe: Recipe | None = None
+    """How to make a form that was tailored again."""
     predicted_ms: float | None = None
 
     @property
@@ -86,10 +90,27 @@ def searched(
     return tuple(found)
 
 
-def again(graph: Graph, name: str, steps: Sequence[Step]) -> Form | None:
+def tailored(graph: Graph, recipe: Recipe) -> Form:
+    """The form that a recipe makes of a graph.
+
+    Raises:
+        EndlessRewriting: rules undo each other.
+        KeyError: the recipe names a rule that there is not.
+    """
+    followed = Kitchen(graph.model, rules()).follow(recipe)
+    form = _form(TAILORED, followed.model, graph, followed.applications)
+    return replace(form, recipe=recipe)
+
+
+def again(graph: Graph, name: str, steps: Sequence[Step], recipe: Recipe | None = None) -> Form | None:
     """The form of a graph that was called `name`, made again; None where the rules do not lead to it any more."""
     if name == ORIGINAL:
         return Form(ORIGINAL, graph)
+    if recipe is not None:
+        try:
+            return tailored(graph, recipe)
+        except (KeyError, EndlessRewriting):
+            return None
     if not steps:
         return next(iter(rewritten(graph)), None)
     try:
@@ -108,4 +129,4 @@ def _form(
     predicted_ms: float | None = None,
 ) -> Form:
     model.graph.name = f"{original.model.graph.name} {name}"  # its regions' files must not be taken for the original's
-    return Form(name, simplify(model), counts(applications), steps, predicted_ms)
+    return Form(name, simplify(model), counts(applications), steps, predicted_ms=predicted_ms)
