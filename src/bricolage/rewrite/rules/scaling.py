@@ -62,8 +62,8 @@ class ScaleIntoLinear(Rule):
 class ScaleBeforeLinear(Rule):
     """L(x · c, w, b) = L(x, w · c, b), and with / for ·
 
-    for L a Conv, MatMul or Gemm with constant weight, and c a constant of one element; not the ½ of a GELU that is written out, which
-    runtimes compute as one operator.
+    for L a Conv, MatMul or Gemm with constant weight, and c a constant of one element; not the ½ of a GELU that is written out,
+    which runtimes compute as one operator.
     """
 
     family = "scaling"

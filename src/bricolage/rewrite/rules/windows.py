@@ -94,8 +94,8 @@ class TrimWindow(_Window):
 class JoinDirections(_Window):
     """Conv(x, w, b) = Reshape(Conv(Reshape(x), Reshape(w), b)), two directions as one
 
-    for at least three, one of the two with kernel 1, stride 1 and no pads, and the other too or of size 1 alike; explicit pads, and x of
-    known sizes but for the batch.
+    for at least three directions, and two neighbours of kernel 1 and stride 1 without pads, or one of them of size 1 and kernel 1
+    without pads; explicit pads, and x of known sizes but for the batch.
     """
 
     exploring = True
@@ -107,6 +107,7 @@ class JoinDirections(_Window):
             {"w": (4, 2, 1, 3, 3), "b": (4,)},
         ),
         Example("float[1,2,5,6,1] x", "y = Conv<dilations=[1,2,1]>(x, w)", {"w": (3, 2, 2, 2, 1)}),
+        Example("float[1,2,4,1,3] x", "y = Conv<strides=[1,2,2]>(x, w)", {"w": (3, 2, 1, 1, 2)}),
     )
     counterexamples = (
         Example("float[1,3,1,5] x", "y = Conv(x, w)", {"w": (4, 3, 1, 1)}, why="three directions"),
@@ -157,7 +158,7 @@ class JoinDirections(_Window):
         for at in range(window.directions - 1):
             for kept, other in ((at + 1, at), (at, at + 1)):
                 single = extent[other] == 1
-                if _trivial(window, other, single) and (single or _trivial(window, kept, extent[kept] == 1)):
+                if _trivial(window, other, single) and (single or _trivial(window, kept, single=False)):
                     return at, kept
         return None
 
@@ -171,8 +172,8 @@ def _trivial(window: Window, i: int, single: bool) -> bool:
 class DirectionIntoChannels(_Window):
     """Conv(x, w, b) = Reshape(Conv(Reshape(x), w', b')), the places of the first direction as channels
 
-    w'(o·D' + e, c·D + d) = w(o, c, the tap that carries place d to place e), or 0: for at least three directions, one group, explicit
-    pads, x of known sizes but for the batch, and no more zeros than one half.
+    w'(o·D' + e, c·D + d) = w(o, c, the tap that carries place d to place e), or 0: for at least three directions, one group,
+    explicit pads, x of known sizes but for the batch, and no more zeros than one half.
     """
 
     exploring = True
@@ -198,6 +199,8 @@ class DirectionIntoChannels(_Window):
         require(window.directions > 2, "it has not three directions")
         require(integer(match.node("conv"), "group", 1) == 1, "there is more than one group")
         require(all(isinstance(size, int) for size in shape(match["x"])[1:]), "a size is not known")
+        # A place after sees as many places before as there are taps, at most.
+        require(window.kernel[0] >= _USEFUL * int(shape(match["x"])[2]), "there would be too many zeros")
         taps = self._taps(match)
         useful = sum(tap < window.kernel[0] for tap in taps)
         require(useful >= _USEFUL * len(taps), "there would be too many zeros")
