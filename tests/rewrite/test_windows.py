@@ -136,7 +136,7 @@ def geometries(
     return Geometry(
         transposed=transposed,
         batch=draw(st.integers(1, 2)),
-        symbolic=not transposed and draw(st.booleans()),
+        symbolic=draw(st.booleans()),
         inputs=draw(st.integers(1, 2)),
         outputs=draw(st.integers(1, 2)),
         group=1 if usual else draw(st.sampled_from([1, 1, 2])),
