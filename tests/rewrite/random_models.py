@@ -32,7 +32,8 @@ _STEPS = (
     "function", "function", "binary", "binary", "reshape", "transpose", "slice", "concat", "pad", "reduce", "softmax",
     "matmul", "matmul", "conv", "conv", "conv_transpose", "pool", "nothing", "nothing", "turned", "turned", "viewed",
     "viewed", "affine", "affine", "affine", "batch_norm", "batch_norm", "gemm", "gelu", "layer_norm", "written_softmax",
-    "again", "again", "divided", "factored", "sliced_twice", "gated", "attention", "padded_conv", *["planted"] * 10,
+    "again", "again", "divided", "factored", "sliced_twice", "gated", "attention", "padded_conv", "small_conv", "small_conv",
+    "small_conv_transpose", "wide_conv_transpose", *["planted"] * 10,
 )  # fmt: skip
 
 
@@ -44,7 +45,7 @@ class Bait(Region):
         self.opset = self.random.choice([18, 20, 23, 24])
 
     def planted(self) -> None:
-        """The operators of a rule's example, on tensors at hand where their shapes fit."""
+        """The operators of a rule's example, on tensors at hand where their shapes fit; seldom on one for several inputs."""
         rule = self.random.choice(written())
         model = ir.to_proto(_fixed(self.random.choice(rule.examples)))
         if model.opset_import[0].version > self.opset:
@@ -54,7 +55,8 @@ class Bait(Region):
             kind = value.type.tensor_type
             shape = tuple(d.dim_value for d in kind.shape.dim)
             if kind.elem_type == FLOAT:
-                fitting = [name for name, own in self.shapes.items() if own == shape]
+                taken = set(names.values()) if self.random.random() < 0.9 else set()
+                fitting = [name for name, own in self.shapes.items() if own == shape and name not in taken]
                 names[value.name] = self.random.choice(fitting) if fitting else self.input(shape)
             else:
                 names[value.name] = f"i{len(self.inputs)}"
@@ -170,6 +172,73 @@ class Bait(Region):
         kernel = [min(3, size) for size in sizes]
         found = tuple(size + 2 * p - k + 1 for size, p, k in zip(sizes, around[2:], kernel, strict=True))
         self.add("Conv", [x, self.weights(4, c, *kernel, fan=c * math.prod(kernel))], (n, 4, *found))
+
+    def small_conv(self) -> None:
+        """Over tensors so small that taps meet padding alone, with directions in which nothing happens."""
+        x = self.small_image()
+        n, c, *sizes = self.shapes[x]
+        count = len(sizes)
+        kernel, strides, dilations, pads = [], [], [], [[0, 0] for _ in sizes]
+        for i in range(count):
+            idle = self.random.random() < 0.3
+            kernel.append(1 if idle else self.random.randint(1, 4))
+            strides.append(1 if idle else self.random.choice([1, 1, 2, 3]))
+            dilations.append(1 if idle else self.random.choice([1, 1, 1, 2]))
+            pads[i] = [0, 0] if idle else [self.random.randint(0, 3), self.random.randint(0, 3)]
+        found = [
+            (size + sum(pads[i]) - (kernel[i] - 1) * dilations[i] - 1) // strides[i] + 1 for i, size in enumerate(sizes)
+        ]
+        if min(found) < 1:
+            return
+        groups = self.random.choice([g for g in (1, 1, 1, 2, c) if c % g == 0])
+        outputs = groups * self.random.randint(1, 3)
+        weights = [self.weights(outputs, c // groups, *kernel, fan=c // groups * math.prod(kernel))]
+        if self.random.random() < 0.5:
+            weights.append(self.weights(outputs))
+        self.add(
+            "Conv",
+            [x, *weights],
+            (n, outputs, *found),
+            group=groups,
+            strides=strides,
+            dilations=dilations,
+            pads=[before for before, _ in pads] + [after for _, after in pads],
+        )
+
+    def small_conv_transpose(self) -> None:
+        """With one stride, most often, and of one place, often; `wide_conv_transpose` has all the rest."""
+        x = self.small_image()
+        n, c, *sizes = self.shapes[x]
+        count = len(sizes)
+        strides = [self.random.randint(1, 3)] * count
+        if self.random.random() < 0.2:
+            strides[0] = self.random.randint(1, 3)
+        kernel = [self.random.randint(1, 5) for _ in sizes]
+        pads = [self.random.choice([0, 0, 1, 2]) for _ in range(2 * count)]
+        extra = [self.random.randrange(stride) if self.random.random() < 0.5 else 0 for stride in strides]
+        found = [
+            (size - 1) * strides[i] + extra[i] + kernel[i] - pads[i] - pads[count + i] for i, size in enumerate(sizes)
+        ]
+        if min(found) < 1:
+            return
+        outputs = self.random.randint(1, 3)
+        weights = [self.weights(c, outputs, *kernel, fan=c * math.prod(kernel))]
+        if self.random.random() < 0.5:
+            weights.append(self.weights(outputs))
+        self.add("ConvTranspose", [x, *weights], (n, outputs, *found), strides=strides, pads=pads, output_padding=extra)
+
+    def small_image(self) -> str:
+        """Of one to three places in each direction; at hand, or new."""
+        fitting = [
+            name
+            for name, shape in self.shapes.items()
+            if len(shape) in (3, 4, 5) and shape[1] <= 8 and max(shape[2:]) <= 3
+        ]
+        if fitting and self.random.random() < 0.5:
+            return self.random.choice(fitting)
+        count = self.random.choice([1, 2, 2, 3, 3])
+        sizes = [1] * count if self.random.random() < 0.3 else [self.random.randint(1, 3) for _ in range(count)]
+        return self.input((self.random.randint(1, 2), self.random.randint(1, 4), *sizes))
 
     def gemm(self) -> None:
         x = self.pick(range(2, 3))

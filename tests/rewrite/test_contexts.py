@@ -1,9 +1,10 @@
-"""Each rule where its pattern is not alone: read elsewhere, with open dimensions, inside a sub-graph. It may apply or not;
-the answer stays, and the graph stays valid."""
+"""Each rule where its pattern is not alone: read elsewhere, with open dimensions, inside a sub-graph. The answer stays, the graph
+stays valid, and the rule applies to one of its examples at least: those that do not, and why, are named."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 
 import onnx_ir as ir
 import pytest
@@ -16,32 +17,74 @@ from tests.rewrite.checking import check_equal
 from tests.rewrite.test_rules import label
 
 CASES = [(rule, i) for rule in written() for i in range(len(rule.examples))]
+NOT_WHERE_READ_ELSEWHERE = {
+    "move-transpose-behind-function": "a transpose that is read elsewhere stays, so that moving it brings no gain nearer",
+    "move-layout-border": "the same of all transposes of a part",
+    "move-reshape-behind-function": "the same of a view",
+    "reorder-products": "a chain whose inner products are needed is computed in that order",
+}
+NOT_WITH_SECOND_USERS = {
+    **NOT_WHERE_READ_ELSEWHERE,
+    "split-heads-behind-rotary": "another reader than Attention takes no heads side by side",
+}
+NOT_WITH_A_SYMBOLIC_BATCH = {
+    "remove-expand": "a dimension of unknown size may be 1, and is expanded then",
+    "reshape-around-product": "inference does not see that the second view undoes the first",
+    "dilation-into-batch": "the right side is written with sizes",
+    "stride-into-channels": "the right side is written with sizes",
+    "batch-into-width": "the batch becomes pads, which are numbers",
+}
+NOT_WITH_CAPTURED_CONSTANTS = dict.fromkeys(
+    [
+        "move-reshapes-behind-operator",
+        "reshape-around-product",
+        "remove-concat-split",
+        "compose-slices",
+        "split-heads-behind-rotary",
+        "heads-into-attention",
+        "repeated-heads-into-attention",
+        "compose-reductions",
+        "sum-into-mean",
+    ],
+    "inference sees no shapes and axes across the border, so that the shape of what they make is not known",
+)
 
 
-@pytest.mark.parametrize("context", [contexts.inner_outputs, contexts.second_users], ids=lambda c: c.__name__)
-@pytest.mark.parametrize(("rule", "index"), CASES, ids=label)
-def test_values_that_are_read_elsewhere_stay(rule: Rule, index: int, context: Callable[[ir.Model], ir.Model]) -> None:
-    before = context(rule.examples[index].model())
-    after = context(rule.examples[index].model())
-    if apply_once(after, rule) is not None:
-        check_equal(before, after, attempts=1)
+def check(rule: Rule, context: Callable[[ir.Model], ir.Model], exceptions: Collection[str], attempts: int = 1) -> None:
+    """The rule applies to an example in this context, or to none if it is an exception; the answer stays."""
+    applied = 0
+    for example in rule.examples:
+        before, after = context(example.model()), context(example.model())
+        if apply_once(after, rule) is not None:
+            check_equal(before, after, sizes=contexts.sizes(before), attempts=attempts)
+            applied += 1
+    assert (applied > 0) == (rule.name not in exceptions)
 
 
-@pytest.mark.parametrize(("rule", "index"), CASES, ids=label)
-def test_symbolic_dimensions(rule: Rule, index: int) -> None:
-    before, after = (contexts.symbolic(rule.examples[index].model()) for _ in range(2))
-    if apply_once(after, rule) is not None:
-        check_equal(before, after, sizes=contexts.sizes(before), attempts=1)
+@pytest.mark.parametrize("rule", written(), ids=label)
+def test_values_that_are_graph_outputs_stay(rule: Rule) -> None:
+    check(rule, contexts.inner_outputs, NOT_WHERE_READ_ELSEWHERE)
 
 
-def test_most_rules_apply_with_a_symbolic_batch() -> None:
-    applied = {
-        rule.name
-        for rule in written()
-        for example in rule.examples
-        if apply_once(contexts.symbolic(example.model()), rule) is not None
-    }
-    assert len(applied) > 0.8 * len(written()), sorted({rule.name for rule in written()} - applied)
+@pytest.mark.parametrize("rule", written(), ids=label)
+def test_values_that_are_read_elsewhere_stay(rule: Rule) -> None:
+    check(rule, contexts.second_users, NOT_WITH_SECOND_USERS)
+
+
+@pytest.mark.parametrize("rule", written(), ids=label)
+def test_symbolic_dimensions(rule: Rule) -> None:
+    check(rule, contexts.symbolic, NOT_WITH_A_SYMBOLIC_BATCH)
+
+
+@pytest.mark.parametrize("rule", written(), ids=label)
+def test_weights_of_the_enclosing_graph(rule: Rule) -> None:
+    check(rule, partial(contexts.in_branches, captured=True), NOT_WITH_CAPTURED_CONSTANTS, attempts=2)
+
+
+def test_exceptions_are_few_and_known() -> None:
+    names = {rule.name for rule in written()}
+    for exceptions in (NOT_WITH_SECOND_USERS, NOT_WITH_A_SYMBOLIC_BATCH, NOT_WITH_CAPTURED_CONSTANTS):
+        assert set(exceptions) <= names and len(exceptions) < 0.1 * len(names)
 
 
 @pytest.mark.parametrize(("rule", "index"), CASES, ids=label)
@@ -60,10 +103,3 @@ def test_bodies_of_loop_and_scan_are_rewritten(rule: Rule, context: Callable[[ir
     applied = [apply_once(after, rule)] if rule.exploring else rewrite(after, [rule])
     assert applied and applied[0] is not None
     check_equal(before, after, attempts=1)
-
-
-@pytest.mark.parametrize("rule", written(), ids=label)
-def test_weights_of_the_enclosing_graph(rule: Rule) -> None:
-    before, after = (contexts.in_branches(rule.examples[0].model(), captured=True) for _ in range(2))
-    if apply_once(after, rule) is not None:
-        check_equal(before, after, attempts=2)

@@ -59,7 +59,7 @@ BINARY = (
 
 
 def doubled_gelu(value: ir.Value) -> bool:
-    """Whether a value is x · (1 + Erf(…)) or x · (1 + Tanh(…)): a GELU but for its factor ½, without which no runtime knows it."""
+    """Whether a value is x · (1 + Erf(…)) or x · (1 + Tanh(…)): a GELU but for its factor ½, by which runtimes know it."""
     product = value.producer()
     if product is None or product.op_type != "Mul":
         return False

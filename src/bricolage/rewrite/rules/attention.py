@@ -133,6 +133,12 @@ class SplitHeadsBehindRotary(Rule):
             _ROTARY,
             opset=23,
         ),
+        Example(
+            "float[N,3,20] x, float[N,3,2] c, float[N,3,2] d",
+            f"{_SPLIT} e = RotaryEmbedding(t, c, d) y = Attention(e, e, e)",
+            {"s": [0, 0, 5, 4]},
+            opset=23,
+        ),
     )
     counterexamples = (
         Example(
@@ -243,6 +249,7 @@ class HeadsIntoAttention(Rule):
             {**_FLAT_SHAPES, "u": [2, 0, 5, 4]},
             opset=23,
         ),
+        Example(_FLAT_INPUTS, _FLAT, {"s": [0, 0, 5, 4], "u": [0, 0, 5, 4], "w": [0, 0, 20]}, opset=23),
     )
     counterexamples = (
         Example(_FLAT_INPUTS, _FLAT, _FLAT_SHAPES, outputs="y, g", opset=23, why="gain"),
@@ -314,6 +321,14 @@ class RepeatedHeadsIntoAttention(Rule):
             " a = Unsqueeze(k, two) b = Expand(a, w) c = Reshape(b, s) d = Unsqueeze(v, two) f = Expand(d, w) g = Reshape(f, s)"
             " y = Attention(q, c, g, m)",
             {"two": [2], "i": [2, 2, 2], "j": [4], "s": [2, 4, -1, 4]},
+            opset=23,
+        ),
+        Example(
+            "float[B,4,N,4] q, float[B,2,N,4] k, float[B,2,N,4] v",
+            "g = Shape<start=0, end=1>(k) h = Shape<start=2, end=3>(k) w = Concat<axis=0>(g, i, h, j)"
+            " a = Unsqueeze(k, two) b = Expand(a, w) c = Reshape(b, s) d = Unsqueeze(v, two) f = Expand(d, w) e = Reshape(f, s)"
+            " y = Attention(q, c, e)",
+            {"two": [2], "i": [2, 2], "j": [4], "s": [0, 4, -1, 4]},
             opset=23,
         ),
     )

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import onnx_ir as ir
 
-from bricolage.rewrite.facts import integer, normalised, rank, require, shape, sizes
+from bricolage.rewrite.facts import integer, normalised, rank, require, shape
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, op
 from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
@@ -214,6 +214,11 @@ class SliceOfConcat(Rule):
             "t = Concat<axis=1>(x, z) u = Slice(t, a, b, c) y = Relu(u)",
             {"a": [0], "b": [3], "c": [1]},
         ),
+        Example(
+            "float[N,3] x, float[N,4] z",
+            "t = Concat<axis=1>(x, z) y = Slice(t, a, b, c)",
+            {"a": [-3], "b": [-1], "c": [1]},
+        ),
     )
     counterexamples = (
         Example(
@@ -246,7 +251,9 @@ class SliceOfConcat(Rule):
         start, end = ranges.get(axis, (0, 0))
         begin = 0
         for part in _parts(concat):
-            size = sizes(part)[axis]
+            size = shape(part)[axis]
+            if not isinstance(size, int):
+                raise Mismatch("a part has no fixed size")
             if begin <= start < end <= begin + size:
                 return _slice(op, part, {**ranges, axis: (start - begin, end - begin)})
             begin += size

@@ -69,8 +69,14 @@ def _inputs(nodes: _Nodes, index: int) -> list[ir.Value]:
 
 
 def _operands(node: ir.Node) -> tuple[object, ...]:
-    """Types and sizes of the inputs; None for one that is absent."""
-    return tuple(None if v is None else (describe(v).dtype, sizes(v)) for v in node.inputs)
+    """Types and shapes of the inputs; None for one that is absent.
+
+    Raises:
+        Mismatch: a dimension has neither size nor name.
+    """
+    shapes = [None if value is None else shape(value) for value in node.inputs]
+    require(all(found is None or "?" not in found for found in shapes), "a dimension is not known")
+    return tuple(None if v is None else (describe(v).dtype, own) for v, own in zip(node.inputs, shapes, strict=True))
 
 
 _WEIGHTS = {"v": (4, 3, 3), "w": (4, 3, 3), "p": (4,), "q": (4,)}
@@ -92,6 +98,7 @@ class GroupConvolutions(_Siblings):
             {"v": (6, 2, 3), "w": (6, 2, 3), "p": (6,), "q": (6,)},
             outputs="b, a",
         ),
+        Example("float[N,3,M] x, float[N,3,M] z", "a = Conv(x, v) b = Conv(z, w) y = Add(a, b)", _WEIGHTS),
         Example(
             "float[1,1,5] x, float[1,1,5] z, float[1,1,5] u, float[1,1,3] v",
             "a = Conv(x, v) b = Conv(z, v) c = Conv(u, v) y = Concat<axis=1>(a, b, c)",
@@ -99,6 +106,7 @@ class GroupConvolutions(_Siblings):
     )
     counterexamples = (
         Example("float[1,3,5] x, float[1,3,6] z", "a = Conv(x, v) b = Conv(z, w) y = Concat<axis=2>(a, b)", _WEIGHTS),
+        Example("float[1,3,N] x, float[1,3,M] z", "a = Conv(x, v) b = Conv(z, w) y = Concat<axis=2>(a, b)", _WEIGHTS),
         Example(_TWO, "a = Conv(x, v) b = Conv(z, w) y = Concat<axis=1>(a, b)", {"v": (4, 3, 3), "w": (2, 3, 3)}),
         Example(_TWO, "a = Conv(x, v) b = Conv<pads=[1,1]>(z, w) y = Concat<axis=2>(a, b)", _WEIGHTS),
         Example(_TWO, "a = Conv(x, v) b = Conv(z, w, q) y = Add(a, b)", _WEIGHTS),
@@ -142,6 +150,9 @@ class BatchProducts(_Siblings):
             "float[5,2,3] x, float[5,2,3] z, float[5,3,4] v, float[5,3,4] w",
             "a = MatMul(x, v) b = MatMul(z, w)",
             outputs="b, a",
+        ),
+        Example(
+            "float[N,2] x, float[N,2] z, float[2,M] v, float[2,M] w", "a = MatMul(x, v) b = MatMul(z, w) y = Mul(a, b)"
         ),
     )
     counterexamples = (

@@ -401,7 +401,7 @@ class MergeClips(Rule):
     examples = (
         Example("float[2,3] x", "t = Relu(x) y = Clip(t, a, b)", {"a": -1.0, "b": 6.0}),
         Example("float[2,3] x", "t = Relu(x) y = Clip(t, , b)", {"b": 6.0}),
-        Example("float[2,3] x", "t = Clip(x, a, b) y = Relu(t)", {"a": -1.0, "b": -0.5}),
+        Example("float[2] x", "t = Clip(x, a, b) y = Relu(t)", {"a": -1.0, "b": -0.5}),
     )
     counterexamples = (
         Example("float[2,3] x, float a", "t = Relu(x) y = Clip(t, a, b)", {"b": 6.0}, why="not a constant"),

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 
+import onnx_ir as ir
+
 from bricolage.rewrite.facts import integer, listed, require, shape, sizes, text
 from bricolage.rewrite.linear import Window, window
 from bricolage.rewrite.matching import Match
@@ -94,8 +96,8 @@ class TrimWindow(_Window):
 class JoinDirections(_Window):
     """Conv(x, w, b) = Reshape(Conv(Reshape(x), Reshape(w), b)), two directions as one
 
-    for at least three, one of the two with kernel 1, stride 1 and no pads, and the other too or of size 1 alike; explicit pads,
-    and x of known sizes but for the batch.
+    for at least three directions, and two neighbours of kernel 1 and stride 1 without pads, or one of them of size 1 and kernel 1
+    without pads; explicit pads, and x of known sizes but for the batch.
     """
 
     exploring = True
@@ -107,6 +109,7 @@ class JoinDirections(_Window):
             {"w": (4, 2, 1, 3, 3), "b": (4,)},
         ),
         Example("float[1,2,5,6,1] x", "y = Conv<dilations=[1,2,1]>(x, w)", {"w": (3, 2, 2, 2, 1)}),
+        Example("float[1,2,4,1,3] x", "y = Conv<strides=[1,2,2]>(x, w)", {"w": (3, 2, 1, 1, 2)}),
     )
     counterexamples = (
         Example("float[1,3,1,5] x", "y = Conv(x, w)", {"w": (4, 3, 1, 1)}, why="three directions"),
@@ -157,7 +160,7 @@ class JoinDirections(_Window):
         for at in range(window.directions - 1):
             for kept, other in ((at + 1, at), (at, at + 1)):
                 single = extent[other] == 1
-                if _trivial(window, other, single) and (single or _trivial(window, kept, extent[kept] == 1)):
+                if _trivial(window, other, single) and (single or _trivial(window, kept, single=False)):
                     return at, kept
         return None
 
@@ -198,6 +201,8 @@ class DirectionIntoChannels(_Window):
         require(window.directions > 2, "it has not three directions")
         require(integer(match.node("conv"), "group", 1) == 1, "there is more than one group")
         require(all(isinstance(size, int) for size in shape(match["x"])[1:]), "a size is not known")
+        # A place after sees as many places before as there are taps, at most.
+        require(window.kernel[0] >= _USEFUL * int(shape(match["x"])[2]), "there would be too many zeros")
         taps = self._taps(match)
         useful = sum(tap < window.kernel[0] for tap in taps)
         require(useful >= _USEFUL * len(taps), "there would be too many zeros")
@@ -252,11 +257,22 @@ class _Transposed(Rule):
 
     def check(self, match: Match) -> None:
         node = match.node("conv")
-        sizes(match["x"]), sizes(match["w"]), sizes(match.root)
+        self.places(match["x"]), sizes(match["w"]), self.places(match.root)
         require(text(node, "auto_pad", "NOTSET") in ("NOTSET", "VALID"), "the pads are not explicit")
         require("output_shape" not in node.attributes, "the pads are not explicit")
         require(integer(node, "group", 1) == 1, "there is more than one group")
         require(set(listed(node, "dilations", [1])) == {1}, "it is dilated")
+
+    @staticmethod
+    def places(value: ir.Value) -> tuple[int, ...]:
+        """The size of each direction.
+
+        Raises:
+            Mismatch: one is not known.
+        """
+        found = shape(value)[2:]
+        require(all(isinstance(size, int) for size in found), f"a direction of '{value.name}' is not known")
+        return tuple(map(int, found))
 
     @staticmethod
     def before(match: Match) -> list[int]:
@@ -268,7 +284,7 @@ class _Transposed(Rule):
 class TransposedByPhases(_Transposed):
     """ConvTranspose(x, w, b, strides s) = Slice(DepthToSpace(Conv(x, w', b'))), the phases of w turned round as channels of w'
 
-    (Shi et al., CVPR 2016) for two directions of one stride above 1, one group, no dilation, explicit pads and x of known sizes.
+    (Shi et al., CVPR 2016) for two directions of known sizes and one stride above 1, one group, no dilation, and explicit pads.
     """
 
     examples = (
@@ -278,7 +294,7 @@ class TransposedByPhases(_Transposed):
             "y = ConvTranspose<strides=[3,3], pads=[0,1,2,0], output_padding=[1,2]>(x, w, b)",
             {"w": (2, 2, 4, 3), "b": (2,)},
         ),
-        Example("float[1,2,3,3] x", "y = ConvTranspose<strides=[2,2]>(x, w)", {"w": (2, 1, 1, 2)}),
+        Example("float[N,2,3,3] x", "y = ConvTranspose<strides=[2,2]>(x, w)", {"w": (2, 1, 1, 2)}),
     )
     counterexamples = (
         Example("float[1,3,4] x", "y = ConvTranspose<strides=[2]>(x, w)", {"w": (3, 2, 4)}, why="two directions"),
@@ -312,7 +328,7 @@ class TransposedByPhases(_Transposed):
     def rewrite(self, op: Operators, match: Match) -> Result:
         stride = listed(match.node("conv"), "strides", [1, 1])[0]
         inputs, outputs, *kernel = sizes(match["w"])
-        extent, made = sizes(match["x"])[2:], sizes(match.root)[2:]
+        extent, made = self.places(match["x"]), self.places(match.root)
         taps = [-(-size // stride) for size in kernel]
         missing = [stride * count - size for count, size in zip(taps, kernel, strict=True)]
         weight = match["w"]
@@ -355,7 +371,7 @@ class TransposedPlaceAsProduct(_Transposed):
     """
 
     examples = (
-        Example("float[2,3,1,1] x", "y = ConvTranspose(x, w)", {"w": (3, 2, 4, 4)}),
+        Example("float[N,3,1,1] x", "y = ConvTranspose(x, w)", {"w": (3, 2, 4, 4)}),
         Example("float[1,3,1] x", "y = ConvTranspose<pads=[1,0], strides=[2]>(x, w, b)", {"w": (3, 2, 4), "b": (2,)}),
     )
     counterexamples = (
@@ -370,14 +386,14 @@ class TransposedPlaceAsProduct(_Transposed):
 
     def check(self, match: Match) -> None:
         super().check(match)
-        kernel, made = sizes(match["w"])[2:], sizes(match.root)[2:]
-        require(set(sizes(match["x"])[2:]) == {1}, "x has more than one place")
+        kernel, made = sizes(match["w"])[2:], self.places(match.root)
+        require(set(self.places(match["x"])) == {1}, "x has more than one place")
         reached = all(n + m <= k for n, m, k in zip(self.before(match), made, kernel, strict=True))
         require(reached, "w does not reach everywhere")
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         inputs, outputs, *kernel = sizes(match["w"])
-        made, before = sizes(match.root)[2:], self.before(match)
+        made, before = self.places(match.root), self.before(match)
         weight = match["w"]
         if list(made) != kernel:
             end = [n + m for n, m in zip(before, made, strict=True)]
