@@ -17,6 +17,7 @@ from bricolage.rewrite.facts import (
     normalised,
     rank,
     require,
+    same_elements,
     scalar,
     shape,
     single_precision,
@@ -374,7 +375,7 @@ class RecogniseInterleavedRotaryEmbedding(Rule):
             and all(normalised(axes(match.node(name)), 5) == (4,) for name in ("one", "other")),
             "they are not woven along a new last axis",
         )
-        require(_same_elements(match.node("joined").outputs[0], own), "the joined parts have not the shape of x")
+        require(same_elements(match.node("joined").outputs[0], own), "the joined parts have not the shape of x")
         _heads_first(match, size if "whole" in match.nodes else size // 2)
         for name in ("cos", "sin") if "whole" in match.nodes else ():
             array = known(match[name])
@@ -390,13 +391,6 @@ class RecogniseInterleavedRotaryEmbedding(Rule):
         return _turned(op, match, cos, sin, interleaved=True)
 
 
-def _same_elements(view: ir.Value, wanted: tuple[Dimension, ...]) -> bool:
-    """Whether a view of as many elements has that shape: one dimension, which inference does not know, follows from the others."""
-    own = shape(view)
-    unlike = [pair for pair in zip(own, wanted, strict=False) if pair[0] != pair[1] or "?" in pair]
-    return len(own) == len(wanted) and (not unlike or (len(unlike) == 1 and isinstance(unlike[0][0], str)))
-
-
 def _woven(first: Op, second: Op) -> Op:
     """Two values of which the last axis of the result has the elements by turns."""
     one, other = op.Unsqueeze(first, Any("one end"), name="one"), op.Unsqueeze(second, Any("other end"), name="other")
@@ -408,7 +402,7 @@ def _by_turns(match: Match, size: int) -> bool:
     nodes = [match.node("first"), match.node("second")]
     if "view" not in match.nodes:
         return [kept_places(node) for node in nodes] == [{3: range(0, size, 2)}, {3: range(1, size, 2)}]
-    if not _same_elements(match.node("view").outputs[0], (*shape(match["x"])[:3], size // 2, 2)):
+    if not same_elements(match.node("view").outputs[0], (*shape(match["x"])[:3], size // 2, 2)):
         return False
     if nodes[0].op_type == "Slice":
         return [kept_ranges(node) for node in nodes] == [{4: (0, 1)}, {4: (1, 2)}]
