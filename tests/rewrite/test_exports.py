@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import onnx_ir as ir
 import pytest

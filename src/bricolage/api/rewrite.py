@@ -77,6 +77,7 @@ def rewrite(
     example_inputs: Any = None,
     search: SearchOptions | None = None,
     cost: OperatorCost | None = None,
+    own: Sequence[Rule] = (),
 ) -> Rewritten:
     """Applies every rule that is a gain until none is, and checks the result against float64 on random inputs.
 
@@ -90,8 +91,10 @@ def rewrite(
         shapes: sizes of symbolic dimensions for counting and checking; small ones where they are not given.
         search: look for the cheapest graph that rules lead to, exploring ones too (see `bricolage.rewrite.search`).
         cost: what the search minimises: milliseconds of an operator; an estimate from its work where it is not given.
+        own: rules beside the known ones, tried after them; `bricolage.rewrite.verification.verify` proves them.
 
     Raises:
+        BadOption: two rules have one name.
         WrongRewrite: the answer changed; the rule that changed it was found by bisection.
         BadOption: `limit` with equality saturation, which has no order of applications.
         UnknownFamily: there is no such family or rule.
@@ -100,7 +103,11 @@ def rewrite(
         NoReference: the model cannot be evaluated in float64.
         UsageError: the model is not usable, see `bricolage.frontends`.
     """
-    rules = chosen(only, skip, generated=False)
+    rules = [*chosen(only, skip, generated=False), *own]
+    names = [rule.name for rule in rules]
+    for rule in own:
+        if names.count(rule.name) > 1:
+            raise BadOption(option="own", value=rule.name, advice="Another rule has that name")
     original = to_model(source, example_inputs=example_inputs)
     raised = original.clone()
     if opset is not None:

@@ -45,6 +45,10 @@ def rewrite(
         str,
         typer.Option("--search", metavar="METHOD", help="Look for the cheapest graph: none, backtrack or saturate."),
     ] = "none",
+    own: Annotated[
+        Path | None,
+        typer.Option("--rules", metavar="FILE", help="Use the rules of this file too; each is proved first."),
+    ] = None,
     seed: a.Seed = 0,
     as_json: a.Json = False,
 ) -> None:
@@ -67,13 +71,28 @@ def rewrite(
         raise errors.BadOption(option="--search", value=search, advice=f"Use one of: none, {', '.join(METHODS)}")
     options = SearchOptions(method=method) if method is not None else None
     output.check_writable(out)
+    if own is not None and not own.exists():
+        raise errors.MissingFile(path=own)
     with output.stdout_kept():
         from bricolage.api.rewrite import rewrite as run
         from bricolage.graph.extract import write_whole
         from bricolage.report import rewriting
+        from bricolage.rewrite.rulefile import read
+        from bricolage.rewrite.verification import verify
 
+        stated = [] if own is None else read(own, exploring=False)
+        for rule in stated:
+            verify(rule, seed=seed)
         found = run(
-            model, only=only or (), skip=skip or (), limit=limit, opset=opset, shapes=sizes, seed=seed, search=options
+            model,
+            only=only or (),
+            skip=skip or (),
+            limit=limit,
+            opset=opset,
+            shapes=sizes,
+            seed=seed,
+            search=options,
+            own=stated,
         )
         write_whole(found.model, out)
     if as_json:

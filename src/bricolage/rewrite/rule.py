@@ -99,7 +99,7 @@ class Rule(ABC):
     since: ClassVar[int] = 13
     """First opset of the default domain that has the operators of the right side."""
     enabling: ClassVar[bool] = False
-    exploring: ClassVar[bool] = False
+    exploring: bool = False
     unstable: bool = False
     """Loses accuracy in float32 by measurement: to be used at the precision `medium` only."""
     examples: ClassVar[Sequence[Example]] = ()
