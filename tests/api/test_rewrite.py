@@ -23,10 +23,12 @@ from bricolage.errors import (
 from bricolage.graph.extract import write_whole
 from bricolage.graph.graph import Operator
 from bricolage.rewrite.catalogue import chosen
+from bricolage.rewrite.facts import require_shape
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, op
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 from bricolage.rewrite.search.options import SearchOptions
+from bricolage.rewrite.verification import verify
 
 NET = Example(
     "float[N,3,8,8] x",
@@ -173,3 +175,30 @@ def test_a_planted_wrong_rule_is_found_in_a_search(monkeypatch: pytest.MonkeyPat
     with pytest.raises(WrongRewrite) as caught:
         rewrite(model, search=SearchOptions(method="saturate"), cost=cheap_products)
     assert "wrong-square" in str(caught.value.facts["rule"])
+
+
+class SelfDifference(Rule):
+    """(x + z) - z = x, for what has the shape of x"""
+
+    family = "own"
+    examples = (Example("float[2,3] x, float[2,3] z", "s = Add(x, z) y = Sub(s, z)"),)
+    counterexamples = (Example("float[3] x, float[2,3] z", "s = Add(x, z) y = Sub(s, z)", why="shape"),)
+
+    def patterns(self) -> list[Op]:
+        return [op.Sub(op.Add(Any("x"), Any("z")), Any("z"))]
+
+    def check(self, match: Match) -> None:
+        require_shape(match.root, match["x"])
+
+    def rewrite(self, _op: Operators, match: Match) -> Result:
+        return match["x"]
+
+
+def test_rules_of_ones_own() -> None:
+    own = SelfDifference()
+    assert verify(own).status == "proved"
+    model = Example("float[2,3] x, float[2,3] z", "s = Add(x, z) d = Sub(s, z) y = Tanh(d)").model()
+    found = rewrite(model, own=[own])
+    assert found.counts == {"self-difference": 1} and [node.op_type for node in found.model.graph] == ["Tanh"]
+    with pytest.raises(BadOption, match="that name"):
+        rewrite(model, own=[own, SelfDifference()])

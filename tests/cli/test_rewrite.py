@@ -178,3 +178,18 @@ def test_for_a_backend(source: Path, tmp_path: Path) -> None:
 def test_options_that_do_not_go_together(source: Path, tmp_path: Path, words: list[object], expected: str) -> None:
     code, _, err = run("rewrite", source, "-o", tmp_path / "better.onnx", *words)
     assert code != 0 and expected in err and not (tmp_path / "better.onnx").exists()
+
+
+def test_rules_of_ones_own_are_proved_and_used(tmp_path: Path) -> None:
+    example = Example("float[2,4] x, float[2,4] z", "a = Tanh(x) b = Mul(a, a) c = Mul(a, z) y = Add(b, c)")
+    onnx.save(ir.to_proto(example.model()), str(tmp_path / "model.onnx"))
+    own, better = tmp_path / "mine.jsonl", tmp_path / "better.onnx"
+    own.write_text('{"rule": "add(mul(x, x), mul(x, z)) = mul(x, add(x, z))"}\n')
+    code, out, err = run("rewrite", tmp_path / "model.onnx", "-o", better, "--rules", own, "--skip", "algebra")
+    assert code == 0 and "mine-1" in out, err
+    assert [node.op_type for node in onnx.load(str(better)).graph.node] == ["Tanh", "Add", "Mul"]
+    own.write_text('{"rule": "add(x, mul(x, z)) = mul(x, add(x, z))"}\n')
+    code, _, err = run("rewrite", tmp_path / "model.onnx", "-o", tmp_path / "false.onnx", "--rules", own)
+    assert code != 0 and "false" in err and not (tmp_path / "false.onnx").exists()
+    code, _, err = run("rewrite", tmp_path / "model.onnx", "-o", better, "--rules", tmp_path / "none")
+    assert code == 2 and "no file" in err

@@ -92,6 +92,7 @@ def rewrite(
     example_inputs: Any = None,
     search: SearchOptions | None = None,
     cost: OperatorCost | None = None,
+    own: Sequence[Rule] = (),
 ) -> Rewritten:
     """Applies every rule that is a gain until none is, and checks the result against float64 on random inputs.
 
@@ -105,8 +106,10 @@ def rewrite(
         shapes: sizes of symbolic dimensions for counting and checking; small ones where they are not given.
         search: look for the cheapest graph that rules lead to, exploring ones too (see `bricolage.rewrite.search`).
         cost: what the search minimises: milliseconds of an operator; an estimate from its work where it is not given.
+        own: rules beside the known ones, tried after them; `bricolage.rewrite.verification.verify` proves them.
 
     Raises:
+        BadOption: two rules have one name.
         WrongRewrite: the answer changed; the rule that changed it was found by bisection.
         BadOption: `limit` with equality saturation, which has no order of applications.
         UnknownFamily: there is no such family or rule.
@@ -115,7 +118,7 @@ def rewrite(
         NoReference: the model cannot be evaluated in float64.
         UsageError: the model is not usable, see `bricolage.frontends`.
     """
-    rules = chosen(only, skip, generated=False)
+    rules = _rules(only, skip, own)
     original = to_model(source, example_inputs=example_inputs)
     how = _How(_raised(original, opset), rules, search, cost or Roofline(sizes=dict(shapes or {})))
     return _checked(original, how.simplified, how.make(limit), _sizes(original, shapes or {}), shapes or {}, seed)
@@ -131,13 +134,14 @@ def tailor(
     opset: int | None = None,
     example_inputs: Any = None,
     inputs: Mapping[str, np.ndarray] | None = None,
+    own: Sequence[Rule] = (),
     progress: Progress | None = None,
 ) -> Rewritten:
     """The form of a model that one backend runs fastest on this machine: gains are left out and exploring rules taken in by what
     they do to the measured time of the whole model (see `bricolage.placement.tailoring`).
 
     Args:
-        source, only, skip, opset, example_inputs: as for `rewrite`.
+        source, only, skip, opset, example_inputs, own: as for `rewrite`.
         backend: name of the backend, alone.
         options: threads, budget, precision, one size for each symbolic dimension; the model keeps these open.
         inputs: real inputs by name; by default they are generated.
@@ -153,11 +157,11 @@ def tailor(
     for name, several in options.shapes.items():
         if len(several) > 1:
             raise BadOption(option="--shape", value=f"{name}={several}", advice="Give one size to measure with")
-    rules = chosen(only, skip, generated=False)
+    rules = _rules(only, skip, own)
     original = to_model(source, example_inputs=example_inputs)
     start = _raised(original, opset)
     simplify(start)
-    own = registry.available((backend,))
+    engines = registry.available((backend,))
     directory = working_folder()
     try:
         opened = open_source(original, options, directory, example_inputs=None, dynamic=None, given=inputs)
@@ -170,7 +174,7 @@ def tailor(
         progress.finish()
         with Database(directory / "costs.sqlite") as database, open_pool(options) as pool:
             measurer = make_measurer(options, database, pool, opened, operators)
-            tailoring = Tailoring(start, bucket.sizes, rules, evidence, own[0], options, measurer, progress)
+            tailoring = Tailoring(start, bucket.sizes, rules, evidence, engines[0], options, measurer, progress)
             found = tailoring.run(Stopper(options.budget(operators)))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
@@ -180,6 +184,20 @@ def tailor(
         followed = Kitchen(start, rules).follow(found.recipe)
         made = _Made(followed.model, followed.applications, None, None)
     return replace(_checked(original, start, made, bucket.sizes, bucket.sizes, options.seed), tailored=found)
+
+
+def _rules(only: Sequence[str], skip: Sequence[str], own: Sequence[Rule]) -> list[Rule]:
+    """Those that take part.
+
+    Raises:
+        UnknownFamily, BadOption: as `rewrite`.
+    """
+    rules = [*chosen(only, skip, generated=False), *own]
+    names = [rule.name for rule in rules]
+    for rule in own:
+        if names.count(rule.name) > 1:
+            raise BadOption(option="own", value=rule.name, advice="Another rule has that name")
+    return rules
 
 
 def _raised(original: ir.Model, opset: int | None) -> ir.Model:

@@ -54,6 +54,10 @@ def rewrite(
     budget: a.Budget = None,
     threads: a.Threads = None,
     inputs: a.Inputs = None,
+    own: Annotated[
+        Path | None,
+        typer.Option("--rules", metavar="FILE", help="Use the rules of this file too; each is proved first."),
+    ] = None,
     seed: a.Seed = 0,
     as_json: a.Json = False,
 ) -> None:
@@ -78,6 +82,8 @@ def rewrite(
         raise errors.BadOption(option="--search", value=search, advice=f"Use one of: none, {', '.join(METHODS)}")
     options = SearchOptions(method=method) if method is not None else None
     output.check_writable(out)
+    if own is not None and not own.exists():
+        raise errors.MissingFile(path=own)
     with output.stdout_kept():
         from bricolage.api.rewrite import rewrite as run
         from bricolage.api.rewrite import tailor
@@ -85,13 +91,26 @@ def rewrite(
         from bricolage.cli.values import read_arrays
         from bricolage.graph.extract import write_whole
         from bricolage.report import rewriting
+        from bricolage.rewrite.rulefile import read
+        from bricolage.rewrite.verification import verify
 
+        stated = [] if own is None else read(own, exploring=False)
+        for rule in stated:
+            verify(rule, seed=seed)
         if backend is not None:
             chosen = a.options("highest", None, "quick", budget, threads, None, shape, seed)
             given = read_arrays(inputs) if inputs is not None else None
             with progress.shown() as shown:
                 found = tailor(
-                    model, backend, chosen, only=only or (), skip=skip or (), opset=opset, inputs=given, progress=shown
+                    model,
+                    backend,
+                    chosen,
+                    only=only or (),
+                    skip=skip or (),
+                    opset=opset,
+                    inputs=given,
+                    own=stated,
+                    progress=shown,
                 )
         else:
             found = run(
@@ -103,6 +122,7 @@ def rewrite(
                 shapes=sizes,
                 seed=seed,
                 search=options,
+                own=stated,
             )
         write_whole(found.model, out)
     if as_json:

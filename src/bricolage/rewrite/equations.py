@@ -30,14 +30,14 @@ class EquationRule(Rule):
     """One direction of an equation that the generator found, or that a rule file states."""
 
     family = "generated"
-    exploring = True
     since = 18
 
-    def __init__(self, name: str, stated: Equation, *, unstable: bool = False) -> None:
+    def __init__(self, name: str, stated: Equation, *, unstable: bool = False, exploring: bool = True) -> None:
         """The sides must have shapes in common; see `Equation.typing`."""
         self._name = name
         self.stated = stated
         self.unstable = unstable
+        self.exploring = exploring
 
     @property
     def name(self) -> str:

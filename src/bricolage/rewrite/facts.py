@@ -50,6 +50,13 @@ def require_shape(value: ir.Value, like: ir.Value) -> None:
     )
 
 
+def same_elements(view: ir.Value, wanted: Sequence[Dimension]) -> bool:
+    """Whether a view of as many elements has that shape: one dimension, which inference does not know, follows from the others."""
+    own = shape(view)
+    unlike = [pair for pair in zip(own, wanted, strict=False) if pair[0] != pair[1] or "?" in pair]
+    return len(own) == len(wanted) and (not unlike or (len(unlike) == 1 and isinstance(unlike[0][0], str)))
+
+
 def broadcast(*values: ir.Value) -> tuple[Dimension, ...] | None:
     """Shape of an element-wise result; None where symbolic dimensions leave it open."""
     found: list[Dimension] = []

@@ -71,7 +71,8 @@ class Op(Pattern):
 
 
 Roots = Op | tuple[Op, ...]
-"""The left side of a rule: one operator, or several that share variables; what they compute is replaced."""
+"""The left side of a rule: one operator, or several that share variables; what they compute is replaced unless the rule says that
+it stays."""
 
 
 class _Operators:

@@ -81,7 +81,9 @@ def propose(indexed: Indexed, match: Match, builder: Builder) -> Proposal:
             old = tuple(producers[0].outputs)
         if len(old) != len(values):
             raise ValueError(f"rule {rule.name} replaces {len(old)} values by {len(values)}")
-        for value in (value for node in producers for value in node.outputs if value not in old):
+        pairs = [(value, new) for value, new in zip(old, values, strict=True) if new is not None]
+        replaced = {_producer(value) for value, _ in pairs}
+        for value in (value for node in producers if node in replaced for value in node.outputs if value not in old):
             if value.uses() or value.is_graph_output():
                 raise Mismatch(f"another output of '{_producer(value).name}' is in use")
     except Mismatch:
@@ -89,7 +91,7 @@ def propose(indexed: Indexed, match: Match, builder: Builder) -> Proposal:
         raise
     bound = tuple((name, None if value is None else value.name or "") for name, value in sorted(match.values.items()))
     step = Step(rule.name, indexed.pattern, tuple(value.name or "" for value in match.roots), bound)
-    return _proposal(rule, step, list(zip(old, values, strict=True)), builder, producers)
+    return _proposal(rule, step, pairs, builder, producers)
 
 
 def propose_found(rule: Scan, replacement: Replacement, builder: Builder) -> Proposal:
@@ -118,7 +120,10 @@ def _proposal(
         if (
             len(roots) > 1
             and not isinstance(rule, Scan)
-            and (edit.depends(builder.nodes, set(roots)) or any(edit.graph_of(root) is not home for root in roots))
+            and (
+                edit.depends(builder.nodes, {_producer(old) for old, _ in pairs})
+                or any(edit.graph_of(root) is not home for root in roots)
+            )
         ):
             raise Mismatch("one of the roots depends on another")
     except Mismatch:

@@ -18,7 +18,8 @@ from bricolage.graph.prepare import infer
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Op, Roots
 
-Result = ir.Value | tuple[ir.Value, ...]
+Result = ir.Value | tuple[ir.Value | None, ...]
+"""What takes the place of a root, or of several; None for one that stays."""
 
 
 class Mismatch(Exception):
@@ -98,7 +99,7 @@ class Rule(ABC):
     since: ClassVar[int] = 13
     """First opset of the default domain that has the operators of the right side."""
     enabling: ClassVar[bool] = False
-    exploring: ClassVar[bool] = False
+    exploring: bool = False
     unstable: bool = False
     """Loses accuracy in float32 by measurement: to be used at the precision `medium` only."""
     examples: ClassVar[Sequence[Example]] = ()
@@ -131,8 +132,8 @@ class Rule(ABC):
 
     @abstractmethod
     def rewrite(self, op: Operators, match: Match) -> Result:
-        """The values that take the place of the roots, in their order. A root with several outputs that is the only one
-        gives as many values as it has outputs.
+        """The values that take the place of the roots, in their order; None for a root that stays, since the rule only needs it
+        to be there. A root with several outputs that is the only one gives as many values as it has outputs.
 
         Raises:
             Mismatch: the right side cannot be written for this match.

@@ -20,8 +20,9 @@ from bricolage.rewrite.generator.term import BadSyntax, Equation, read_equation
 _KEYS = {"rule", "where", "inaccurate"}
 
 
-def read(path: Path, *, stem: str | None = None) -> list[EquationRule]:
-    """The rules of a file, named by `stem` (the file's, where none is given) and line.
+def read(path: Path, *, stem: str | None = None, exploring: bool = True) -> list[EquationRule]:
+    """The rules of a file, named by `stem` (the file's, where none is given) and line. They are for a search alone, or not
+    `exploring`, applied wherever they are a gain.
 
     Raises:
         BadRuleFile: a line is no rule; whether it is *true* is for `bricolage.rewrite.verification` to say.
@@ -35,7 +36,7 @@ def read(path: Path, *, stem: str | None = None) -> list[EquationRule]:
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                found += _rules(line, f"{stem or path.stem}-{number:0{width}}")
+                found += _rules(line, f"{stem or path.stem}-{number:0{width}}", exploring)
             except _Wrong as error:
                 raise BadRuleFile(path=path, line=number, reason=str(error)) from error
     return found
@@ -45,7 +46,7 @@ class _Wrong(Exception):
     """What is wrong with a line."""
 
 
-def _rules(line: str, name: str) -> list[EquationRule]:
+def _rules(line: str, name: str, exploring: bool) -> list[EquationRule]:
     try:
         given = json.loads(line)
     except ValueError as error:
@@ -68,7 +69,11 @@ def _rules(line: str, name: str) -> list[EquationRule]:
     if stated is not None and stated != typing:
         raise _Wrong(f"'where' should be {json.dumps(typing)}")
     directions = [("", equation, "right"), ("-back", equation.turned, "left")]
-    found = [EquationRule(name + mark, one, unstable=side in lost) for mark, one, side in directions if directed(one)]
+    found = [
+        EquationRule(name + mark, one, unstable=side in lost, exploring=exploring)
+        for mark, one, side in directions
+        if directed(one)
+    ]
     if not found or equation.left == equation.right:
         raise _Wrong("neither side can be replaced by the other")
     return found

@@ -50,6 +50,12 @@ KERNELS = Example(
     {"v": (4, 4, 1, 1), "w": (4, 4, 3, 3)},
 )
 """A small kernel has to be enlarged, which costs, before the two can be merged and split and concatenation cancel."""
+BRANCHES = Example(
+    "float[1,2,6] x, float[1,2,6] z, float[1,2,6] u",
+    "a = Conv(x, v) b = Conv(z, w) c = Conv(u, q) y = Concat<axis=1>(a, b, c)",
+    {"v": (4, 2, 3), "w": (4, 2, 3), "q": (4, 2, 3)},
+)
+"""Convolutions on different inputs, which are cheaper as groups of one where starting one costs much."""
 FANNED = Example(
     "float[2,3,4] x",
     "t = Transpose<perm=[0,2,1]>(x) a = Relu(t) b = Tanh(t) c = Transpose<perm=[0,2,1]>(a) "

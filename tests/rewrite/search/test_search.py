@@ -19,7 +19,7 @@ from bricolage.rewrite.search.options import METHODS, Method, SearchOptions
 from bricolage.rewrite.search.search import SearchResult, repeat, search
 from tests.rewrite.checking import check_equal
 from tests.rewrite.random_models import random_model
-from tests.rewrite.search.models import FANNED, KERNELS, PRODUCTS, Odd, Started, layers, parsed
+from tests.rewrite.search.models import BRANCHES, FANNED, KERNELS, PRODUCTS, Odd, Started, layers, parsed
 
 methods = pytest.mark.parametrize("method", METHODS)
 
@@ -38,7 +38,8 @@ def settled_cost(model: ir.Model, cost: OperatorCost, used: Sequence[Rule]) -> f
     ("example", "cost", "expected", "method"),
     [
         *((PRODUCTS, Started(), ["Add", "Add", "Concat", "MatMul", "Split"], method) for method in METHODS),
-        (KERNELS, Roofline(), ["Conv"], "backtrack"),  # the kernel to enlarge for is found among the graph's readers
+        *((KERNELS, Roofline(), ["Conv"], method) for method in METHODS),
+        *((BRANCHES, Started(), ["Concat", "Conv"], method) for method in METHODS),
         *((FANNED, Roofline(), ["Add", "Relu", "Tanh"], method) for method in METHODS),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from bricolage.graph.folding import known
@@ -30,6 +31,16 @@ _QKV = "float[2,3,5,4] q, float[2,3,4,6] k, float[2,3,6,7] v"
 _PLAIN = "s = MatMul(q, k) p = Softmax(s) y = MatMul(p, v)"
 _SCALED = "s = MatMul(q, k) c = Mul(s, f) b = Add(c, m) p = Softmax<axis=-1>(b) y = MatMul(p, v)"
 _DIVIDED = "s = MatMul(q, k) c = Div(s, f) p = Softmax<axis=3>(c) y = MatMul(p, v)"
+_KEPT = "s = MatMul(q, k) c = Mul(s, f) b = Where(m, c, l) p = Softmax(b) y = MatMul(p, v)"
+_FILLED = "s = MatMul(q, k) b = Where(m, l, s) p = Softmax(b) y = MatMul(p, v)"
+_KEPT_AND_ADDED = "s = MatMul(q, k) w = Where(n, s, l) b = Add(w, m) p = Softmax(b) y = MatMul(p, v)"
+_LEAST = float(np.finfo(np.float32).min)
+_CAUSAL = np.tril(np.ones((5, 6), bool))
+
+_ABSORBING = -1e30
+"""A number that swallows any score added to it, so that a row in which nothing is kept stays the same too."""
+_VANISHING = -1e4
+"""A score that weighs nothing beside one that is kept."""
 
 
 class RecogniseAttention(Rule):
@@ -38,6 +49,8 @@ class RecogniseAttention(Rule):
     for q, k, v of rank 4 with equal batches and heads, the softmax along the last axis, c a positive constant of one
     element (1 where there is none, or its reciprocal after /), and a mask (or none) that broadcasts to the scores, whose
     last two sizes are fixed where the mask has others; q of at most single precision; from opset 23.
+    A choice Where(m, scores, l) is the mask Where(m, 0, l), and so with the two exchanged, for a constant l of one element, at most
+    -10³⁰ or, where m is a constant that keeps an element of each row, at most -10⁴.
     """
 
     family = "attention"
@@ -47,6 +60,11 @@ class RecogniseAttention(Rule):
         Example(f"{_QKV}, float[2,1,1,6] m", _SCALED, {"f": 0.5}, opset=23),
         Example(f"{_QKV}, float[5,6] m", _SCALED, {"f": 0.5}, opset=23),
         Example(_QKV, _DIVIDED, {"f": 2.0}, opset=23),
+        Example(f"{_QKV}, bool[2,1,5,6] m", _KEPT, {"f": 0.5, "l": _LEAST}, opset=23),
+        Example(f"{_QKV}, bool[1,1,1,6] m", _FILLED, {"l": _LEAST}, opset=23),
+        Example(_QKV, _KEPT, {"f": 0.5, "m": _CAUSAL, "l": -np.inf}, opset=23),
+        Example(_QKV, _FILLED, {"m": ~_CAUSAL, "l": [-1e9]}, opset=23),
+        Example(f"{_QKV}, float[2,1,1,6] m", _KEPT_AND_ADDED, {"n": _CAUSAL, "l": -1e4}, opset=23),
     )
     counterexamples = (
         Example(_QKV, _PLAIN.replace("Softmax", "Softmax<axis=2>"), opset=23, why="last axis"),
@@ -62,13 +80,21 @@ class RecogniseAttention(Rule):
             opset=23,
             why="not known",
         ),
+        Example(f"{_QKV}, bool[1,1,5,6] m", _FILLED, {"l": -1e9}, opset=23, why="may still count"),
+        Example(_QKV, _FILLED, {"m": np.ones((5, 6), bool), "l": -1e9}, opset=23, why="may still count"),
+        Example(_QKV, _KEPT, {"f": 0.5, "m": _CAUSAL, "l": -100.0}, opset=23, why="may still count"),
+        Example(_QKV, _FILLED, {"m": ~_CAUSAL, "l": (1, 6)}, opset=23, why="one element"),
+        Example(f"{_QKV}, bool[4,2,3,5,6] m", _KEPT, {"f": 0.5, "l": _LEAST}, opset=23, why="rank"),
         Example(_QKV, _PLAIN, opset=22),
     )
 
     def patterns(self) -> list[Op]:
         product = op.MatMul(Any("q"), Any("k"))
         scores = Either(op.Mul(product, Weight("c"), name="mul"), op.Div(product, Weight("c"), name="div"), product)
-        masked = Either(op.Add(scores, Any("mask"), name="masked"), scores)
+        kept = op.Where(Any("condition"), scores, Weight("low"), name="kept")
+        filled = op.Where(Any("condition"), Weight("low"), scores, name="filled")
+        chosen = Either(kept, filled, scores)
+        masked = Either(op.Add(chosen, Any("mask"), name="masked"), chosen)
         return [op.MatMul(op.Softmax(masked, name="softmax"), Any("v"))]
 
     def check(self, match: Match) -> None:
@@ -80,6 +106,8 @@ class RecogniseAttention(Rule):
         require(integer(match.node("softmax"), "axis", -1) in (-1, 3), "the softmax is not along the last axis")
         if "mul" in match.nodes or "div" in match.nodes:
             self._scale(match)
+        if "kept" in match.nodes or "filled" in match.nodes:
+            self._low(match)
         if "masked" in match.nodes:
             mask = match["mask"]
             require(describe(mask).dtype == describe(match["q"]).dtype, "the mask has another type")
@@ -99,15 +127,39 @@ class RecogniseAttention(Rule):
         require(math.isfinite(scale) and scale > 0, "the scale is not positive")
         return 1 / scale if "div" in match.nodes else scale
 
+    @staticmethod
+    def _low(match: Match) -> float:
+        """What the scores that are masked are set to."""
+        choice, condition = match.node("kept" if "kept" in match.nodes else "filled").outputs[0], match["condition"]
+        array = known(match["low"])
+        require(array is not None and array.size == 1, "what masked scores are set to has not one element")
+        assert array is not None
+        require(max(rank(condition), array.ndim) <= 4, "the mask has a higher rank than the scores")
+        require(shape(choice) == shape(match.node("softmax").outputs[0]), "the mask is larger")
+        low, kept = float(array.reshape(()).astype(float)), known(condition)
+        if "filled" in match.nodes and kept is not None:
+            kept = ~kept
+        rows = kept is not None and kept.ndim > 0 and bool(kept.any(axis=-1).all())
+        require(low <= (_VANISHING if rows else _ABSORBING), "scores that are masked may still count")
+        return low
+
+    def _mask(self, op: Operators, match: Match) -> ir.Value | None:
+        """What is added to the scores, of rank 4."""
+        found = [match["mask"]] if "masked" in match.nodes else []
+        if "kept" in match.nodes or "filled" in match.nodes:
+            zero, low = op.number(0, match["q"]), op.number(self._low(match), match["q"])
+            found.append(op.Where(match["condition"], *((zero, low) if "kept" in match.nodes else (low, zero))))
+        if not found:
+            return None
+        mask = found[0] if len(found) == 1 else op.Add(*found)
+        return mask if rank(mask) == 4 else op.Unsqueeze(mask, op.integers(list(range(4 - rank(mask)))))
+
     def rewrite(self, op: Operators, match: Match) -> Result:
-        mask = match["mask"] if "masked" in match.nodes else None
-        if mask is not None:
-            if rank(mask) < 4:
-                mask = op.Unsqueeze(mask, op.integers(list(range(4 - rank(mask)))))
-            scores = shape(match.node("masked").outputs[0])
-            if shape(mask)[2:] != scores[2:]:  # runtimes broadcast a mask over batches and heads only
-                rows, columns = sizes(match.node("masked").outputs[0])[2:]
-                mask = op.Expand(mask, op.integers([1, 1, rows, columns]))
+        mask = self._mask(op, match)
+        scores = match.node("softmax").outputs[0]
+        if mask is not None and shape(mask)[2:] != shape(scores)[2:]:
+            rows, columns = sizes(scores)[2:]  # runtimes broadcast a mask over batches and heads only
+            mask = op.Expand(mask, op.integers([1, 1, rows, columns]))
         key = op.Transpose(match["k"], perm=[0, 1, 3, 2])
         return op.Attention(match["q"], key, match["v"], mask, scale=self._scale(match))
 

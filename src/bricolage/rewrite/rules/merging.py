@@ -4,10 +4,10 @@ depends on the machine: these rules explore, a search decides."""
 from __future__ import annotations
 
 from bricolage.rewrite.facts import integer, rank, require, sizes
-from bricolage.rewrite.linear import Window, geometry, window
+from bricolage.rewrite.linear import Window, geometry
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, Weight, op
-from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
+from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
 x = Any("x")
 
@@ -154,18 +154,42 @@ class EnlargeKernel(Rule):
         ),
     )
     counterexamples = (
-        Example("float[1,3,5,5] x", "y = Conv(x, w)", {"w": (4, 3, 1, 1)}, why="no other convolution"),
+        Example("float[1,3,5,5] x", "y = Conv(x, w)", {"w": (4, 3, 1, 1)}),
         Example(
             "float[1,3,5] x",
             "a = Conv(x, w) b = Conv(x, v) y = Concat<axis=2>(a, b)",
             {"w": (4, 3, 1), "v": (4, 3, 3)},
-            why="no other convolution",
+            why="than the pads",
+        ),
+        Example(
+            "float[1,3,5] x",
+            "a = Conv<pads=[2,2]>(x, w) b = Conv<pads=[1,1]>(x, v) y = Concat<axis=2>(a, b)",
+            {"w": (4, 3, 1), "v": (4, 3, 3)},
+            why="do not fit",
         ),
         Example(
             "float[1,3,5] x",
             "a = Conv(x, w) b = Conv<pads=[1,1], strides=[2]>(x, v) y = Concat<axis=2>(a, b)",
             {"w": (4, 3, 1), "v": (4, 3, 3)},
-            why="no other convolution",
+            why="strides",
+        ),
+        Example(
+            "float[1,4,5] x",
+            "a = Conv<group=2>(x, w) b = Conv<pads=[1,1]>(x, v) y = Add(a, b)",
+            {"w": (4, 2, 1), "v": (4, 4, 3)},
+            why="groups",
+        ),
+        Example(
+            "float[1,3,9] x",
+            "a = Conv<dilations=[2]>(x, w) b = Conv<pads=[1,1]>(x, v) y = Concat<axis=2>(a, b)",
+            {"w": (4, 3, 3), "v": (4, 3, 5)},
+            why="dilations",
+        ),
+        Example(
+            "float[1,3,5] x",
+            "a = Conv<pads=[1,1]>(x, w) b = Conv<pads=[1,1]>(x, v) y = Add(a, b)",
+            {"w": (4, 3, 3), "v": (4, 3, 3)},
+            why="not larger",
         ),
         Example(
             "float[1,3,5] x",
@@ -181,40 +205,35 @@ class EnlargeKernel(Rule):
         ),
     )
 
-    def patterns(self) -> list[Op]:
-        return [op.Conv(x, Weight("w"), Any("b", optional=True), name="conv")]
+    def patterns(self) -> list[tuple[Op, ...]]:
+        own = op.Conv(x, Weight("w"), Any("b", optional=True), name="conv")
+        return [(own, op.Conv(x, Any("v"), Any("c", optional=True), name="other"))]
 
     def check(self, match: Match) -> None:
         self._added(match)
 
     @staticmethod
-    def _added(match: Match) -> tuple[Window, list[int], list[int]]:
-        """The other convolution's window, and how many zeros go before and after the kernel in each direction."""
-        node = match.node("conv")
-        own, groups = window(node, match["w"]), integer(node, "group", 1)
-        for reader in match["x"].consumers():
-            if reader is node or reader.op_type != "Conv" or reader.domain or reader.inputs[0] is not match["x"]:
-                continue
-            weight = reader.inputs[1]
-            assert weight is not None
-            try:
-                other = window(reader, weight)
-            except Mismatch:
-                continue
-            if (other.strides, other.dilations, integer(reader, "group", 1)) != (own.strides, own.dilations, groups):
-                continue
-            before = [(q - p) / d for p, q, d in zip(own.before, other.before, own.dilations, strict=True)]
-            after = [(q - p) / d for p, q, d in zip(own.after, other.after, own.dilations, strict=True)]
-            grown = tuple(k + p + q for k, p, q in zip(own.kernel, before, after, strict=True))
-            added = [*before, *after]
-            if any(added) and min(added) >= 0 and all(n == int(n) for n in added) and grown == other.kernel:
-                return other, [int(n) for n in before], [int(n) for n in after]
-        raise Mismatch("there is no other convolution of x that it could be merged with")
+    def _added(match: Match) -> tuple[Window, list[int]]:
+        """The other convolution's window, and how many zeros go before the kernel in each direction and after it."""
+        (own, groups), (other, others) = geometry(match.node("conv")), geometry(match.node("other"))
+        require(own.strides == other.strides, "the strides differ")
+        require(own.dilations == other.dilations, "the dilations differ")
+        require(groups == others, "the numbers of groups differ")
+        steps = own.dilations * 2
+        grown = [q - p for p, q in zip(own.before + own.after, other.before + other.after, strict=True)]
+        require(all(by >= 0 and by % step == 0 for by, step in zip(grown, steps, strict=True)), "the pads do not fit")
+        added = [by // step for by, step in zip(grown, steps, strict=True)]
+        fronts, backs = added[: own.directions], added[own.directions :]
+        kernel = tuple(map(sum, zip(own.kernel, fronts, backs, strict=True)))
+        require(kernel == other.kernel, "the kernels differ by something else than the pads")
+        require(kernel != own.kernel, "the other kernel is not larger")
+        return other, added
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        other, before, after = self._added(match)
+        other, added = self._added(match)
+        before, after = added[: other.directions], added[other.directions :]
         enlarged = op.Pad(match["w"], op.integers([0, 0, *before, 0, 0, *after]))
-        return op.copy(
+        larger = op.copy(
             match.node("conv"),
             match["x"],
             enlarged,
@@ -223,3 +242,4 @@ class EnlargeKernel(Rule):
             pads=[*other.before, *other.after],
             auto_pad=None,
         )
+        return larger, None

@@ -46,6 +46,18 @@ def _square(source: Op | Any) -> Either:
     return Either(op.Pow(source, Number(2.0)), op.Mul(source, source))
 
 
+_MEAN = _mean(x, "mean")
+_CENTRED = op.Sub(x, _MEAN, name="centred")
+
+
+def _variance() -> Op:
+    """The variance of x and ε: of what is centred for the numerator too, or centred once more, or by the mean of the squares."""
+    again = op.Sub(x, _mean(x, "mean again"), name="again")
+    squares = Either(*_square(_CENTRED).choices, *_square(again).choices)
+    plain = op.Sub(_mean(_square(x), "variance"), _square(_MEAN))
+    return op.Add(Either(_mean(squares, "variance"), plain), Weight("epsilon"))
+
+
 def _reduced(node: ir.Node, of_rank: int) -> tuple[int, ...]:
     """Axes of a reduction that keeps them, normalised and sorted.
 
@@ -59,14 +71,15 @@ def _reduced(node: ir.Node, of_rank: int) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _trailing(match: Match, *means: str) -> int:
+def _trailing(match: Match) -> int:
     """First of the axes, the last ones without a gap, over which all the reductions go.
 
     Raises:
         Mismatch
     """
     whole = rank(match["x"])
-    found = {_reduced(match.node(name), whole) for name in means}
+    means = [match.node(name) for name in ("mean", "mean again", "variance") if name in match.nodes]
+    found = {_reduced(node, whole) for node in means}
     require(len(found) == 1, "the means go over different axes")
     (over,) = found
     require(bool(over) and over == tuple(range(over[0], whole)), "the means do not go over the last axes")
@@ -93,13 +106,24 @@ _POW = (
     " y = Mul(d, i)"
 )
 _VALUES = {"a": [-1], "e": 1e-5, "two": 2.0}
+_CENTRED_TWICE = f"o = ReduceMean(x, b) c = Sub(x, o) {_NORM.replace('Mul(d, d)', 'Mul(c, c)')}"
+_BY_SQUARES = (
+    "m = ReduceMean(x, a) d = Sub(x, m) q = Mul(x, x) s = ReduceMean(q, a) n = Mul(m, m) v = Sub(s, n) w = Add(v, e)"
+    " r = Sqrt(w) y = Div(d, r)"
+)
+_FACTOR = (
+    "m = ReduceMean(x, a) d = Sub(x, m) s = Mul(d, d) v = ReduceMean(s, a) w = Add(v, e) r = Sqrt(w) i = Reciprocal(r)"
+    " f = Mul(i, g)"
+)
+_SHIFTED = "o = Mul(x, f) p = Mul(m, f) q = Sub(b, p) y = Add(o, q)"
 
 
 class RecogniseLayerNormalization(Rule):
     """(x - μ) / √(mean((x - μ)²) + ε) = LayerNormalization(x, 1, ε) with μ = mean(x)
 
     for means over the same last axes, which they keep and whose sizes are fixed; x of at most single precision, ε a
-    constant of one element that does not broadcast; from opset 17. Scale and bias follow by folding.
+    constant of one element that does not broadcast; from opset 17. The variance may also be mean(x²) - μ². Scale and bias
+    follow by folding.
     """
 
     family = "normalization"
@@ -113,6 +137,8 @@ class RecogniseLayerNormalization(Rule):
             "float[2,3,4] x", _POW.replace("r = Sqrt(w) i = Reciprocal(r)", "i = Pow(w, h)"), {**_VALUES, "h": -0.5}
         ),
         Example("float[2,3,4] x", _NORM.replace("Sqrt(w)", "Pow(w, h)"), {**_VALUES, "h": 0.5}),
+        Example("float[2,3,4] x", _CENTRED_TWICE, {**_VALUES, "b": [2]}),
+        Example("float[2,3,4] x", _BY_SQUARES, _VALUES),
     )
     counterexamples = (
         Example("float[2,3,4] x", _NORM, {**_VALUES, "a": [1]}, why="last axes"),
@@ -129,22 +155,96 @@ class RecogniseLayerNormalization(Rule):
         Example("double[2,3,4] x, double e", _NORM, {"a": [-1]}, why="not a constant"),
         Example("float[2,3,N] x", _NORM, _VALUES, why="no fixed size"),
         Example("float[2,3,4] x", _POW, {**_VALUES, "two": 3.0}, why="not the constant"),
+        Example("float[2,3,4] x", _CENTRED_TWICE, {**_VALUES, "b": [1, 2]}, why="different"),
         Example("float[3,4] x", _NORM, {**_VALUES, "e": [[[1e-5]]]}, why="has not the shape"),
     )
 
     def patterns(self) -> list[Op]:
-        centred = op.Sub(x, _mean(x, "mean"), name="centred")
-        return _quotient(centred, op.Add(_mean(_square(centred), "variance"), Weight("epsilon")))
+        return _quotient(_CENTRED, _variance())
 
     def check(self, match: Match) -> None:
         single_precision(match["x"])
-        _trailing(match, "mean", "variance")
+        _trailing(match)
         _epsilon(match)
         require_shape(match.root, match["x"])
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        axis = _trailing(match, "mean", "variance")
+        axis = _trailing(match)
         return op.LayerNormalization(match["x"], _ones(op, match, axis), axis=axis, epsilon=_epsilon(match))
+
+
+class FactorOutOfLayerNormalization(Rule):
+    """x · i + (β - μ · i) = LayerNormalization(x, 1, ε) · γ + β, and (x - μ) · i, with i = γ / √(mean((x - μ)²) + ε)
+
+    under the conditions of recognise-layer-normalization; also ((x - μ) · γ) / √(…). TensorFlow's exports have the first form.
+    Scale and bias follow by folding.
+    """
+
+    family = "normalization"
+    since = 17
+    examples = (
+        Example("float[2,3,4] x", f"{_FACTOR} {_SHIFTED}", {**_VALUES, "g": (4,), "b": (4,)}),
+        Example(
+            "float[N,3,4] x, float[3,4] g, float[4] b",
+            f"{_FACTOR.replace('i = Reciprocal(r) f = Mul(i, g)', 'f = Div(g, r)')} {_SHIFTED}",
+            {**_VALUES, "a": [1, 2]},
+        ),
+        Example("float[2,3,4] x", f"{_FACTOR} y = Mul(f, d)", {**_VALUES, "g": (4,)}),
+        Example(
+            "float[2,3,4] x",
+            _NORM.replace("y = Div(d, r)", "n = Mul(g, d) y = Div(n, r)"),
+            {**_VALUES, "g": (4,)},
+        ),
+    )
+    counterexamples = (
+        Example(
+            "float[2,3,4] x", f"{_FACTOR} {_SHIFTED}", {**_VALUES, "a": [1], "g": (4,), "b": (4,)}, why="last axes"
+        ),
+        Example(
+            "float[2,3,4] x",
+            f"{_FACTOR.replace('ReduceMean(s, a)', 'ReduceMean(s, c)')} {_SHIFTED}",
+            {**_VALUES, "c": [1, 2], "g": (4,), "b": (4,)},
+            why="different",
+        ),
+        Example("float[2,3,4] x", f"{_FACTOR} y = Mul(f, d)", {**_VALUES, "e": (4,), "g": (4,)}, why="epsilon"),
+        Example("float[2,3,N] x, float[N] g", f"{_FACTOR} y = Mul(f, d)", _VALUES, why="no fixed size"),
+        Example(
+            "double[2,3,4] x, double[4] g, double e", f"{_FACTOR} y = Mul(f, d)", {"a": [-1]}, why="not a constant"
+        ),
+        Example(
+            "float[3,4] x",
+            f"{_FACTOR} y = Mul(f, d)",
+            {**_VALUES, "e": [[[1e-5]]], "g": (4,)},
+            why="higher rank",
+        ),
+        Example(
+            "float[2,3,4] x",
+            f"{_FACTOR} {_SHIFTED.replace('Mul(m, f)', 'Mul(m, h)')}",
+            {**_VALUES, "g": (4,), "h": (4,), "b": (4,)},
+        ),
+    )
+
+    def patterns(self) -> list[Op]:
+        square, scale, shift = _variance(), Any("scale"), Any("shift")
+        root = Either(op.Sqrt(square), op.Pow(square, Number(0.5)))
+        found = _quotient(op.Mul(_CENTRED, scale), square)
+        for factor in (op.Mul(_inverse_root(square), scale, name="factor"), op.Div(scale, root, name="factor")):
+            # A centred factor stands first: it is what tells this from other products.
+            found.append(op.Mul(_CENTRED, factor))
+            found.append(op.Add(op.Mul(x, factor), op.Sub(shift, op.Mul(_MEAN, factor)), name="shifted"))
+        return found
+
+    def check(self, match: Match) -> None:
+        single_precision(match["x"])
+        _trailing(match)
+        _epsilon(match)
+        require(rank(match["epsilon"]) <= rank(match["x"]), "epsilon is of higher rank than x")
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        axis = _trailing(match)
+        normal = op.LayerNormalization(match["x"], _ones(op, match, axis), axis=axis, epsilon=_epsilon(match))
+        scaled = op.Mul(normal, match["scale"])
+        return op.Add(scaled, match["shift"]) if "shifted" in match.nodes else scaled
 
 
 _IMAGE = {**_VALUES, "a": [2, 3]}
@@ -174,7 +274,7 @@ class RecogniseInstanceNormalization(Rule):
 
     def check(self, match: Match) -> None:
         floating(match["x"])
-        require(_trailing(match, "mean", "variance") == 2, "the means do not go over all axes from the third on")
+        require(_trailing(match) == 2, "the means do not go over all axes from the third on")
         _epsilon(match)
         _channels(match["x"])
         require_shape(match.root, match["x"])
@@ -296,12 +396,12 @@ class RecogniseRMSNormalization(Rule):
 
     def check(self, match: Match) -> None:
         single_precision(match["x"])
-        _trailing(match, "mean")
+        _trailing(match)
         _epsilon(match)
         require_shape(match.root, match["x"])
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        axis = _trailing(match, "mean")
+        axis = _trailing(match)
         return op.RMSNormalization(match["x"], _ones(op, match, axis), axis=axis, epsilon=_epsilon(match))
 
 

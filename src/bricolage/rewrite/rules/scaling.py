@@ -1,13 +1,16 @@
-"""Scales, constant factors before and behind convolutions and matrix products, folded into their weights."""
+"""Scales, constant factors before and behind convolutions and matrix products, folded into their weights, and before attention."""
 
 from __future__ import annotations
 
+import math
+
+from bricolage.graph.folding import known
 from bricolage.rewrite.elementwise import doubled_gelu
-from bricolage.rewrite.facts import rank, require, scalar, sizes
+from bricolage.rewrite.facts import integer, rank, require, scalar, shape, sizes
 from bricolage.rewrite.linear import CONVOLUTIONS, flat, linear, output_channels, require_per_channel, scaled
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Either, Op, Weight, op
-from bricolage.rewrite.rule import Example, Operators, Result, Rule
+from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
 
 x = Any("x")
 
@@ -163,3 +166,79 @@ class ScoresScaleIntoProjection(Rule):
             projection = op.Add(projection, function(match["b"], match["c"]))
         heads = op.copy(match.node("transpose"), op.copy(match.node("reshape"), projection, match["shape"]))
         return op.MatMul(heads, match["k"])
+
+
+_QUERY = "float[2,3,5,4] q, float[2,3,6,4] k, float[2,3,6,7] v"
+
+
+class ScaleIntoAttention(Rule):
+    """Attention(q · a, k, v, scale=c) = Attention(q, k, v, scale=c · a), so for k, and with / for ·
+
+    for a positive constant of one element; k without a past.
+    """
+
+    family = "scaling"
+    since = 23
+    examples = (
+        Example(f"{_QUERY}, float[5,6] m", "t = Mul(q, a) y = Attention<scale=0.5>(t, k, v, m)", {"a": 0.5}, opset=23),
+        Example(_QUERY, "t = Div(k, a) y = Attention(q, t, v)", {"a": [2.0]}, opset=23),
+        Example(
+            "float[2,5,12] q, float[2,6,12] k, float[2,6,12] v",
+            "t = Mul(q, a) y = Attention<q_num_heads=3, kv_num_heads=3>(t, k, v)",
+            {"a": 0.5},
+            opset=23,
+        ),
+    )
+    counterexamples = (
+        Example(_QUERY, "t = Mul(q, a) y = Attention(t, k, v)", {"a": (4,)}, opset=23, why="one element"),
+        Example(_QUERY, "t = Mul(q, a) y = Attention(t, k, v)", {"a": -1.0}, opset=23, why="positive"),
+        Example(f"{_QUERY}, float a", "t = Mul(q, a) y = Attention(t, k, v)", opset=23, why="not a constant"),
+        Example(
+            f"{_QUERY}, float[2,3,2,4] p, float[2,3,2,7] o",
+            "t = Mul(k, a) y, r, s = Attention(q, t, v, , p, o)",
+            {"a": 2.0},
+            opset=23,
+            why="past",
+        ),
+        Example(
+            "float[2,3,5,N] q, float[2,3,6,N] k, float[2,3,6,7] v",
+            "t = Mul(q, a) y = Attention(t, k, v)",
+            {"a": 0.5},
+            opset=23,
+            why="fixed size",
+        ),
+    )
+
+    def patterns(self) -> list[Op]:
+        rest = (Any("mask", optional=True), Any("past key", optional=True), Any("past value", optional=True))
+        query, key = (op.one_of("Mul", "Div")(Any(name), Weight("a"), name="scaling") for name in ("q", "k"))
+        return [
+            op.Attention(query, Any("k"), Any("v"), *rest, name="attention"),
+            op.Attention(Any("q"), key, Any("v"), *rest, name="attention"),
+        ]
+
+    def check(self, match: Match) -> None:
+        scaled_key = match.node("scaling").outputs[0] is match.node("attention").inputs[1]
+        require(match.get("past key") is None or not scaled_key, "k has a past, which is not scaled")
+        self._scale(match)
+
+    @staticmethod
+    def _scale(match: Match) -> float:
+        """The new scale of the Attention."""
+        node, query, array = match.node("attention"), match["q"], known(match["a"])
+        require(scalar(match["a"]), "the constant has not one element")
+        factor = 0.0 if array is None else float(array.reshape(()).astype(float))
+        require(math.isfinite(factor) and factor > 0, "the factor is not positive")
+        if match.node("scaling").op_type == "Div":
+            factor = 1 / factor
+        own = node.attributes.get_float("scale", None)
+        if own is None:
+            size = shape(query)[-1]
+            if not isinstance(size, int):
+                raise Mismatch("the heads have no fixed size")
+            own = 1 / math.sqrt(size // (1 if rank(query) == 4 else integer(node, "q_num_heads", 1)))
+        return float(own) * factor
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        rest = (match["v"], match.get("mask"), match.get("past key"), match.get("past value"))
+        return op.copy(match.node("attention"), match["q"], match["k"], *rest, scale=self._scale(match))

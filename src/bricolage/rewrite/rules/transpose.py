@@ -17,6 +17,7 @@ from bricolage.rewrite.facts import (
     rank,
     require,
     require_constant,
+    same_elements,
     scalar,
     shape,
 )
@@ -352,6 +353,81 @@ class TransposeIntoMatrixProduct(Rule):
         if "left" in match.nodes:
             return op.Gemm(match["x"], match["z"], transA=1)
         return op.Gemm(match["x"], match["z"], transB=1)
+
+
+class TransposeBetweenReshapes(Rule):
+    """Reshape(Transpose(Reshape(x))) = Transpose(x)
+
+    where the first view merges neighbouring axes of x into one, at one place at most, and the last splits them again; of the
+    result at most one dimension is not known.
+    """
+
+    family = "transpose"
+    examples = (
+        Example(
+            "float[2,3,5,4] x",
+            "v = Reshape(x, s) t = Transpose<perm=[0,2,1]>(v) y = Reshape(t, u)",
+            {"s": [-1, 5, 4], "u": [2, 3, 4, 5]},
+        ),
+        Example(
+            "float[N,5,3,4] x",
+            "v = Reshape(x, s) t = Transpose<perm=[2,1,0]>(v) r = Reshape(t, u) y = Relu(r)",
+            {"s": [0, 0, 12], "u": [3, 4, 5, -1]},
+        ),
+    )
+    counterexamples = (
+        Example(
+            "float[2,3,5,4] x",
+            "v = Reshape(x, s) t = Transpose<perm=[0,2,1]>(v) y = Reshape(t, u)",
+            {"s": [-1, 5, 4], "u": [3, 2, 4, 5]},
+            why="split again",
+        ),
+        Example(
+            "float[2,3,5,4] x",
+            "v = Reshape(x, s) t = Transpose<perm=[1,0]>(v) y = Reshape(t, u)",
+            {"s": [6, 20], "u": [5, 4, 2, 3]},
+            why="one place",
+        ),
+        Example(
+            "float[N,3,M,4] x",
+            "v = Reshape(x, s) t = Transpose<perm=[0,2,1]>(v) y = Reshape(t, u)",
+            {"s": [-1, 5, 4], "u": [-1, 3, 4, 5]},
+            why="one place",
+        ),
+        Example(
+            "float[2,3,5,4] x",
+            "v = Reshape(x, s) t = Transpose<perm=[0,2,1]>(v) y = Reshape(t, u)",
+            {"s": [-1, 5, 4], "u": [2, 3, 4, 5]},
+            outputs="y, t",
+            why="no gain",
+        ),
+    )
+
+    def patterns(self) -> list[Op]:
+        view = op.Reshape(x, Any("merged"), name="view")
+        return [op.Reshape(op.Transpose(view, name="transpose"), Any("split"), name="back")]
+
+    def check(self, match: Match) -> None:
+        order, own = self._order(match), shape(match["x"])
+        require(same_elements(match.root, [own[axis] for axis in order]), "the axes are not split again as they were")
+
+    @staticmethod
+    def _order(match: Match) -> Permutation:
+        """The permutation of the axes of x."""
+        own, view = shape(match["x"]), shape(match.node("view").outputs[0])
+        front = back = 0
+        while back < len(view) - 1 and back < len(own) and own[-1 - back] == view[-1 - back] != "?":
+            back += 1
+        while front < len(view) - back - 1 and front < len(own) - back and own[front] == view[front] != "?":
+            front += 1
+        merged = len(own) - front - back
+        require(len(view) == front + back + 1 and merged > 0, "the view does not merge axes at one place")
+        groups: list[tuple[int, ...]] = [(i,) for i in range(front)]
+        groups += [tuple(range(front, front + merged)), *((i,) for i in range(front + merged, len(own)))]
+        return tuple(axis for group in _perm(match, "transpose") for axis in groups[group])
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        return op.Transpose(match["x"], perm=self._order(match))
 
 
 class ReduceBeforeTranspose(Rule):

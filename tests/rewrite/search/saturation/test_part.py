@@ -6,6 +6,7 @@ import onnx_ir as ir
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bricolage.graph.graph import Operator
 from bricolage.rewrite.catalogue import chosen, written
 from bricolage.rewrite.egraph.extraction.extract import ExtractionLimits
 from bricolage.rewrite.egraph.saturate import SaturationLimits
@@ -13,7 +14,7 @@ from bricolage.rewrite.index import RuleIndex
 from bricolage.rewrite.rule import Example, Rule
 from bricolage.rewrite.search.cost import OperatorCost, Pricing
 from bricolage.rewrite.search.saturation.part import Saturated, saturate_part
-from tests.rewrite.search.models import FANNED, KERNELS, PRODUCTS, Odd, Started, reachable, square_models
+from tests.rewrite.search.models import BRANCHES, FANNED, KERNELS, PRODUCTS, Odd, Started, reachable, square_models
 
 
 def saturated(model: ir.Model, used: list[Rule], cost: OperatorCost, **limits: int) -> Saturated:
@@ -48,6 +49,40 @@ def test_the_rules_that_made_the_graph_are_named() -> None:
     assert "merge-products" in names(PRODUCTS)
     assert names(FANNED) >= {"move-transpose-behind-function", "compose-transposes"}
     assert not names(Example("float[3] x", "y = Tanh(x)"))
+
+
+class Moving:
+    """Transposes are dear, starting a product costs something."""
+
+    def __call__(self, operator: Operator) -> float:
+        return {"Transpose": 1.0, "MatMul": 0.5}.get(operator.op_type, 0.01)
+
+
+def test_rules_that_go_over_the_graph_themselves_are_seen() -> None:
+    """Grouped and batched forms, and layouts, are found in the part as it was given; the graph is there to be scanned."""
+
+    def names(example: Example, cost: OperatorCost) -> set[str]:
+        used = chosen(["grouping", "layout", "merging"])
+        return {one.rule.name for one in saturated(example.model(), used, cost).applied}
+
+    assert names(BRANCHES, Started()) == {"group-convolutions"}
+    two = "float[2,3] x, float[2,3] z"
+    products = Example(two, "a = MatMul(x, v) b = MatMul(z, w) y = Add(a, b)", {"v": (3, 4), "w": (3, 4)})
+    assert names(products, Moving()) == {"batch-products"}
+    (around,) = [example for rule in chosen(["move-layout-border"]) for example in rule.examples[:1]]
+    assert names(around, Moving()) == {"move-layout-border"}
+
+
+def test_partners_do_not_multiply() -> None:
+    """Sixteen equal operators are joined in one way, not in one for each pair: the e-graph grows with the part."""
+    sizes = []
+    for count in (4, 8, 16):
+        inputs = ", ".join(f"float[1,2,6] x{i}" for i in range(count))
+        body = " ".join(f"y{i} = Conv(x{i}, w{i})" for i in range(count))
+        outputs = ", ".join(f"y{i}" for i in range(count))
+        example = Example(inputs, body, {f"w{i}": (4, 2, 3) for i in range(count)}, outputs=outputs)
+        sizes.append(saturated(example.model(), chosen(["grouping"]), Started()).saturation.rounds[-1].nodes)
+    assert sizes[2] - sizes[1] == 2 * (sizes[1] - sizes[0]), sizes
 
 
 def test_a_look_at_weights_is_noticed() -> None:

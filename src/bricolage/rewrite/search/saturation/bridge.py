@@ -7,11 +7,14 @@ choose.
 
 Rules that move something towards what follows want to see it. For them the graph goes on along one reader after another, on
 several paths; in an e-graph the order of moves does not matter, so that any path will do.
+
+Rules that go over a graph themselves (`Scan`) go over the part as it was given, once: what they make of it is added like the
+rest, and their partners are bounded by it. What they could make of what other rules built they never see.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,8 +26,8 @@ from bricolage.rewrite.builder import Names
 from bricolage.rewrite.egraph import saturate
 from bricolage.rewrite.egraph.egraph import ENode
 from bricolage.rewrite.egraph.pattern import Match
-from bricolage.rewrite.index import Indexed
-from bricolage.rewrite.rule import Mismatch, Rule
+from bricolage.rewrite.index import Indexed, RuleIndex
+from bricolage.rewrite.rule import Mismatch, Rule, Scan
 from bricolage.rewrite.search.fingerprint import constant_key
 from bricolage.rewrite.search.lazy import LazyBuilder, Watch
 from bricolage.rewrite.search.saturation.ematching import Chosen, Classes, Found
@@ -54,21 +57,35 @@ class Applied:
 class Bridge:
     """One e-graph with its rules, and the record of what they did."""
 
-    def __init__(self, encoder: Encoder, patterns: Iterable[Indexed], watch: Watch) -> None:
+    def __init__(
+        self, encoder: Encoder, index: RuleIndex, watch: Watch, part: ir.Graph, classes: Mapping[ir.Value, int]
+    ) -> None:
         self._encoder, self._egraph, self._watch = encoder, encoder.egraph, watch
+        self._part, self._originals = part, classes
         self._names = Names(ir.Model(ir.Graph([], [], nodes=[], opset_imports=encoder.opsets), ir_version=10))
         self._classes: tuple[tuple[int, int], Classes] | None = None
         self._tried: dict[Indexed, set[Found]] = {}
+        self._scanned: set[Scan] = set()
         self.applied: list[Applied] = []
         self.rules: list[saturate.Rule[Data]] = [
-            saturate.Rule(
-                f"{indexed.rule.name} {indexed.pattern}",
-                partial(self._matches, indexed),
-                partial(self._apply, indexed),
-                joins=len(indexed.roots) > 1,
-            )
-            for indexed in patterns
+            *(saturate.Rule(scan.name, partial(self._places, scan), self._seed) for scan in index.scans),
+            *(
+                saturate.Rule(
+                    f"{indexed.rule.name} {indexed.pattern}",
+                    partial(self._matches, indexed),
+                    partial(self._apply, indexed),
+                    joins=len(indexed.roots) > 1,
+                )
+                for indexed in index.patterns
+            ),
         ]
+
+    def _places(self, scan: Scan, _egraph: Terms) -> Iterator[Match]:
+        """Where a scan may apply to the part as it was given, once."""
+        if scan not in self._scanned:
+            self._scanned.add(scan)
+            for _, replacement in scan.find(self._part):
+                yield Match((), {"scan": scan, "replacement": replacement})
 
     def _matches(self, indexed: Indexed, egraph: Terms) -> Iterator[Match]:
         state = (egraph.merges, egraph.node_count)
@@ -111,30 +128,67 @@ class Bridge:
             producer = old[0].producer()
             assert producer is not None
             old = tuple(producer.outputs)
-        edit.check_types(list(zip(old, values, strict=True)))
+        pairs = [(value, other) for value, other in zip(old, values, strict=True) if other is not None]
+        matched = tuple(chosen.operation.op_type for chosen in found.roots)
+        self._merge(rule, pairs, builder, dict(small.classes), matched, lambda: self._needed(found))
+        return list(found.classes)
+
+    def _seed(self, _egraph: Terms, match: Match) -> Sequence[int] | None:
+        """Adds what a scan makes of one place of the part."""
+        scan, replacement = match.bindings["scan"], match.bindings["replacement"]
+        assert isinstance(scan, Scan) and callable(replacement)
+        builder = LazyBuilder(self._encoder.opsets, self._names)
+        self._watch.looked = False
+        try:
+            pairs = list(replacement(builder).items())
+            matched = tuple(dict.fromkeys(producer for old, _ in pairs if (producer := old.producer()) is not None))
+            types = tuple(node.op_type for node in matched)
+            # All that it matched is there from the start: it rests on no rule.
+            self._merge(scan, pairs, builder, dict(self._originals), types, frozenset)
+        except Mismatch:
+            return None
+        finally:
+            builder.discard()
+        return ()
+
+    def _merge(
+        self,
+        rule: Rule,
+        pairs: edit.Pairs,
+        builder: LazyBuilder,
+        classes: dict[ir.Value, int],
+        matched: tuple[str, ...],
+        needed: Callable[[], frozenset[int]],
+    ) -> None:
+        """Adds what was built and makes it equal to what it may replace; what has no class is read by nobody.
+
+        Raises:
+            Mismatch: types or shapes would change.
+        """
+        edit.check_types(pairs)
         egraph = self._egraph
         before, merges = egraph.age_next, egraph.merges
-        classes = dict(small.classes)
         self._encoder.nodes(builder.nodes, classes)
-        new = [classes[value] if value in classes else self._encoder.leaf(value) for value in values]
-        current = [classes.get(value) for value in old]
-        for here, there in zip(current, new, strict=True):
-            if here is not None and not fits(egraph.data(here), egraph.data(there)):
+        found = [
+            (classes[old], classes[new] if new in classes else self._encoder.leaf(new))
+            for old, new in pairs
+            if old in classes
+        ]
+        for here, there in found:
+            if not fits(egraph.data(here), egraph.data(there)):
                 raise Mismatch("types or shapes of the two sides differ")
-        for here, there in zip(current, new, strict=True):
-            if here is not None:
-                egraph.merge(here, there)
+        for here, there in found:
+            egraph.merge(here, there)
         if egraph.merges != merges:
-            self._record(rule, found, builder, frozenset(range(before, egraph.age_next)), new[0])
-        return [new[old.index(root)] for root in match.roots]
+            built = tuple(node.op_type for node in builder.nodes)
+            ages = frozenset(range(before, egraph.age_next))
+            self.applied.append(Applied(rule, matched, built, found[0][1], ages, needed(), self._watch.looked))
 
-    def _record(self, rule: Rule, found: Found, builder: LazyBuilder, ages: frozenset[int], number: int) -> None:
-        matched = tuple(chosen.operation.op_type for chosen in found.roots)
-        built = tuple(node.op_type for node in builder.nodes)
-        needed = frozenset(
+    def _needed(self, found: Found) -> frozenset[int]:
+        """The ages of the nodes of a match."""
+        return frozenset(
             age for root, home in zip(found.roots, found.classes, strict=True) for age in self._ages(root, home)
         )
-        self.applied.append(Applied(rule, matched, built, number, ages, needed, self._watch.looked))
 
     def _ages(self, chosen: Chosen, number: int) -> Iterator[int]:
         """Of the nodes of a match; nothing was rebuilt since it was found, so that they are still written the same."""

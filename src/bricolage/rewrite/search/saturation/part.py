@@ -63,7 +63,7 @@ def saturate_part(
     classes: dict[ir.Value, int] = {}
     nodes = list(model.graph)
     encoder.nodes(nodes, classes)
-    bridge = Bridge(encoder, index.patterns, watch)
+    bridge = Bridge(encoder, index, watch, model.graph, classes)
     report = saturate(encoder.egraph, bridge.rules, limits)
     egraph = encoder.egraph
     prices = _Prices(encoder, pricing)
