@@ -154,7 +154,7 @@ def test_scales_and_biases_broadcast(
     model = regions.region(
         tmp_path,
         f"y = LayerNormalization <axis = {axis}> (x, g, b) \n z = RMSNormalization <axis = {axis}> (x, g)",
-        "float[2, 3, 5] x" + "".join(f", float{list(v.shape) or str()} {name}" for name, v in values.items() if given),
+        "float[2, 3, 5] x" + "".join(f", float{list(v.shape) or ''} {name}" for name, v in values.items() if given),
         "float[2, 3, 5] y, float[2, 3, 5] z",
         opset=23,
         **({} if given else values),
