@@ -42,8 +42,10 @@ def grow_wide(seed: int) -> WideRegion:
 
 
 class SideBySide:
-    """Regions that share nothing as one: most of the time that a small library takes to compile is spent once. Every tenth is one of `grow`, whose
-    fewer operators fuse more deeply."""
+    """Regions that share nothing as one: most of the time that a small library takes to compile is spent once.
+
+    Every tenth is one of `grow`, whose fewer operators fuse more deeply.
+    """
 
     def __init__(self, seeds: range) -> None:
         self.parts = {f"s{seed}_": ((grow if seed % 10 == 9 else grow_wide)(seed), seed) for seed in seeds}

@@ -21,6 +21,7 @@ from bricolage.backends.native.body import (
 )
 from bricolage.backends.native.indexing import ZERO, Index, Var, unflatten, variable
 from bricolage.backends.native.plan import Kernel, Plan
+from bricolage.backends.native.sums import adding, looped, summed
 from bricolage.backends.native.tensors import (
     C_TYPES,
     Node,
@@ -129,32 +130,29 @@ def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     element = body.value(source, spot)
     total = "total[i - base]" if side is not None else "total"
     alone = [OUTER] if body.guarded or tests else []
-    step = [*body.lines, f"{total} = {_STEP[root.kind].format(total, element)};"]
+
+    def step(total: str) -> list[str]:
+        return [*body.lines, f"{total} = {_STEP[root.kind].format(total, element)};"]
+
     whole = f"({total} * {literal(1.0 / root.divisor, 'float32')})" if root.kind == "mean" else total
     stored = epilogue(kernel, plan, weights, tuple(stays), whole)
     start = literal(start_of(root.kind, root.dtype), root.dtype)
     if side is None:
-        lines = inmost = _if([text for text, _ in tests], step)
-        for n, axis in reversed(list(enumerate(reduced))):
-            if root.source.shape[axis] == 1:
-                continue
-            pragma = []
-            if lines is inmost:
-                operator = {"sum": "+", "mean": "+", "product": "*"}.get(root.kind)
-                pragma = [f"#pragma omp simd reduction({operator}:total)"] if operator else []
-            lines = [
-                *pragma,
-                f"for (long r{n} = 0; r{n} < {root.source.shape[axis]}; r{n}++) {{",
-                *indented(lines),
-                "}",
-            ]
-        if lines is inmost:  # nothing to loop over; the names in it are its own
-            lines = ["{", *indented(lines), "}"]
-        inside = [*alone, f"{C_TYPES[root.dtype]} total = {start};", *lines, *stored]
+        loops = [(f"r{n}", root.source.shape[axis]) for n, axis in enumerate(reduced)]
+
+        def tested(total: str) -> list[str]:
+            return _if([text for text, _ in tests], step(total))
+
+        if root.dtype == "float32" and root.kind in ("sum", "mean"):
+            lines = summed("total", loops, tested)
+        else:
+            pragma = {"sum": adding("total"), "product": "#pragma omp simd reduction(*:total)"}.get(root.kind, "")
+            lines = [f"{C_TYPES[root.dtype]} total = {start};", *looped(loops, tested("total"), pragma)]
+        inside = [*alone, *lines, *stored]
     else:
         extent = root.shape[side]
         # Said to be vectorised on its own, since GCC 12 makes wrong code of the loop over guarded taps around it.
-        inner = _if([text for text, varies in tests if varies], step)
+        inner = _if([text for text, varies in tests if varies], step(total))
         over = ["#pragma omp simd", "for (long i = base; i < stop; i++) {", *indented(inner), "}"]
         over = _if([text for text, varies in tests if not varies], over)
         over = nested("r", [root.source.shape[axis] for axis in reduced], over)

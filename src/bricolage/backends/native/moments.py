@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from bricolage.backends.native.body import OUTER, Body, Weights, indented, literal, shares
 from bricolage.backends.native.indexing import Index, Var, unflatten, variable
 from bricolage.backends.native.plan import Kernel, Plan
+from bricolage.backends.native.sums import looped, summed
 from bricolage.backends.native.tensors import Normalise, Place
 
 _BESIDE = 16
@@ -39,28 +40,22 @@ def _one_by_one(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     element = body.value(root.source, place)
     order = _by_stride(range(len(inner)), place[len(lead) :], body.indices)
 
-    def over(lines: list[str], pragma: str) -> list[str]:
-        long = [n for n in order if inner[n] > 1]
-        for n in reversed(long):
-            head = [pragma] if n == long[-1] else []
-            lines = [*head, f"for (long r{n} = 0; r{n} < {inner[n]}; r{n}++) {{", *indented(lines), "}"]
-        return lines if long else ["{", *indented(lines), "}"]
-
+    loops = [(f"r{n}", inner[n]) for n in order]
     width = math.prod(inner)
-    summed = "#pragma omp simd reduction(+:total)"
-    inside = [*([OUTER] if body.guarded else []), "float total = 0.0f;"]
+    inside = [OUTER] if body.guarded else []
     if root.centred:
-        inside += [
-            *over([*body.lines, f"total += {element};"], summed),
-            f"const float mean = total * {literal(1.0 / width, 'float32')};",
-            "total = 0.0f;",
-        ]
+        inside += summed("total", loops, lambda total: [*body.lines, f"{total} += {element};"])
+        inside.append(f"const float mean = total * {literal(1.0 / width, 'float32')};")
     else:
         inside.append("const float mean = 0.0f;")
+
+    def square(total: str) -> list[str]:
+        return [*body.lines, f"const float d = {element} - mean;", f"{total} += d * d;"]
+
     inside += [
-        *over([*body.lines, f"const float d = {element} - mean;", "total += d * d;"], summed),
-        f"const float scale = {_scale(root, 'total', width)};",
-        *over(_stored(kernel, plan, weights, place, "(({} - mean) * scale)"), "#pragma GCC ivdep"),
+        *summed("squares", loops, square),
+        f"const float scale = {_scale(root, 'squares', width)};",
+        *looped(loops, _stored(kernel, plan, weights, place, "(({} - mean) * scale)"), "#pragma GCC ivdep"),
     ]
     return [*shares(math.prod(lead)), "for (long o = begin; o < end; o++) {", *indented(inside), "}"]
 
