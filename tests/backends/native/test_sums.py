@@ -43,18 +43,47 @@ def test_reductions(shape: tuple[int, ...], isa: Isa, tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
-def test_normalisations_of_large_images(isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("channels", "sizes", "last"),
+    [(3, (900, 700), False), (32, (112, 112), True), (20, (7, 601), True), (16, (3001,), True)],
+    ids=["first", "square", "long", "row"],
+)
+def test_images_and_their_normalisation(
+    channels: int,
+    sizes: tuple[int, ...],
+    last: bool,
+    isa: Isa,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Channels lie last where a convolution makes them; this one is exact."""
     monkeypatch.setenv(ISA_VARIABLE, isa.name)
+    shape, ones = [1, channels, *sizes], (1,) * len(sizes)
+    groups = 1 if channels == 3 else 4
     model = regions.region(
         tmp_path,
-        "y = InstanceNormalization (x, g, b) \n z = GlobalAveragePool (x)",
-        "float[1, 3, 900, 700] x",
-        "float[1, 3, 900, 700] y, float[1, 3, 1, 1] z",
-        g=np.ones(3, np.float32),
-        b=np.zeros(3, np.float32),
+        f"""
+        a = {"Conv (x, w)" if last else "Neg (x)"}
+        y = InstanceNormalization (a, g, b)
+        h = GroupNormalization <num_groups = {groups}> (a, g, b)
+        z = GlobalAveragePool (a)
+        """,
+        f"float{shape} x",
+        f"float{shape} y, float{shape} h, float[1, {channels}, {', '.join('1' for _ in sizes)}] z",
+        opset=21,
+        g=np.ones(channels, np.float32),
+        b=np.zeros(channels, np.float32),
+        **({"w": -np.eye(channels, dtype=np.float32).reshape(channels, channels, *ones)} if last else {}),
     )
-    x = large(1, 3, 900, 700)
-    wide = x.astype(np.float64)
-    mean = wide.mean(axis=(2, 3), keepdims=True)
-    expected = (wide - mean) / np.sqrt(wide.var(axis=(2, 3), keepdims=True) + 1e-5)
-    assert regions.error(regions.answer(Native(), model, x, resources=Resources(threads=2)), [expected, mean]) < BOUND
+    x = large(*shape)
+    wide = -x.astype(np.float64)
+    grouped = wide.reshape(1, groups, -1)
+
+    def normalised(values: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+        mean, variance = values.mean(axis=axes, keepdims=True), values.var(axis=axes, keepdims=True)
+        found: np.ndarray = ((values - mean) / np.sqrt(variance + 1e-5)).reshape(shape)
+        return found
+
+    places = tuple(range(2, len(shape)))
+    expected = [normalised(wide, places), normalised(grouped, (2,)), wide.mean(axis=places, keepdims=True)]
+    assert regions.error(regions.answer(Native(), model, x, resources=Resources(threads=2)), expected) < BOUND
