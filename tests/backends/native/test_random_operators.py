@@ -48,8 +48,7 @@ def test_every_rule_every_mapping_and_every_rank_occurs() -> None:
 @pytest.mark.parametrize(("isa", "variant"), WAYS, ids=["-".join(way) for way in WAYS])
 def test_random_operators(isa: str, variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ISA_VARIABLE, isa)
-    for seed in range(0, 8, 4):
-        check(SideBySide(range(seed, seed + 4)), seed, tmp_path / str(seed), variant=variant)
+    check(SideBySide(range(6)), 0, tmp_path / "six", variant=variant)
 
 
 @pytest.mark.slow

@@ -21,25 +21,29 @@ def large(*shape: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
-@pytest.mark.parametrize(
-    "shape",
-    [(2, 1_000_003), (2, 1_000, 700), (2, 200_001, 3), (2, 31, 9, 1_100, 2), (2, 3, 5_000, 1, 17)],
-    ids=str,
-)
-def test_reductions(shape: tuple[int, ...], isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reductions(isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One long dimension, long rows, short rows, and dimensions in between."""
     monkeypatch.setenv(ISA_VARIABLE, isa.name)
+    shapes = [(2, 1_000_003), (2, 1_000, 700), (2, 200_001, 3), (2, 31, 9, 1_100, 2), (2, 3, 5_000, 1, 17)]
+    calls, outputs = list[str](), list[str]()
+    for i, shape in enumerate(shapes):
+        axes = f"axes{len(shape)}"
+        calls.append(f"s{i} = ReduceSum <keepdims = 0> (x{i}, {axes}) \n q{i} = ReduceSumSquare (x{i})")
+        calls.append(f"m{i} = ReduceMean <keepdims = 0> (x{i}, {axes})")
+        outputs.append(f"float[2] s{i}, float[2] m{i}, float{[1] * len(shape)} q{i}")
     model = regions.region(
         tmp_path,
-        "s = ReduceSum <keepdims = 0> (x, axes) \n m = ReduceMean <keepdims = 0> (x, axes) \n q = ReduceSumSquare (x)",
-        f"float{list(shape)} x",
-        f"float[2] s, float[2] m, float{[1] * len(shape)} q",
-        axes=np.arange(1, len(shape)),
+        "\n".join(calls),
+        ", ".join(f"float{list(shape)} x{i}" for i, shape in enumerate(shapes)),
+        ", ".join(outputs),
+        **{f"axes{rank}": np.arange(1, rank) for rank in {len(shape) for shape in shapes}},
     )
-    x = large(*shape)
-    exact = x.astype(np.float64).reshape(2, -1)
-    found = regions.answer(Native(), model, x, resources=Resources(threads=2))
-    assert regions.error(found, [exact.sum(axis=1), exact.mean(axis=1), (x.astype(np.float64) ** 2).sum()]) < BOUND
+    given = [large(*shape) for shape in shapes]
+    expected: list[np.ndarray] = []
+    for x in given:
+        rows = x.astype(np.float64).reshape(2, -1)
+        expected += [rows.sum(axis=1), rows.mean(axis=1), (rows**2).sum()]
+    assert regions.error(regions.answer(Native(), model, *given, resources=Resources(threads=2)), expected) < BOUND
 
 
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
