@@ -10,6 +10,7 @@ import pytest
 from bricolage.backends.interface import Resources
 from bricolage.backends.native.engine import ISA_VARIABLE, Native
 from bricolage.backends.native.isa import Isa, available
+from bricolage.verify.reference import evaluate
 from tests.backends import regions
 
 BOUND = 3e-7
@@ -91,3 +92,25 @@ def test_images_and_their_normalisation(
     places = tuple(range(2, len(shape)))
     expected = [normalised(wide, places), normalised(grouped, (2,)), wide.mean(axis=places, keepdims=True)]
     assert regions.error(regions.answer(Native(), model, x, resources=Resources(threads=2)), expected) < BOUND
+
+
+@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
+@pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
+def test_windows_with_padding(last: bool, isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their terms are read under conditions."""
+    monkeypatch.setenv(ISA_VARIABLE, isa.name)
+    model = regions.region(
+        tmp_path,
+        f"""
+        a = {"Conv (x, w)" if last else "Neg (x)"}
+        y = AveragePool <kernel_shape = [131, 129], pads = [9, 2, 0, 70], strides = [50, 40]> (a)
+        z = AveragePool <kernel_shape = [17, 19], pads = [1, 8, 3, 9], strides = [9, 30], count_include_pad = 1> (a)
+        """,
+        "float[1, 16, 140, 150] x",
+        "float[1, 16, 1, 3] y, float[1, 16, 15, 5] z",
+        **({"w": -np.eye(16, dtype=np.float32).reshape(16, 16, 1, 1)} if last else {}),
+    )
+    x = large(1, 16, 140, 150)
+    expected = evaluate(model.model, {"x": x}, dtype=np.float64)
+    found = regions.answer(Native(), model, x, resources=Resources(threads=2))
+    assert regions.error(found, [expected[info.name] for info in model.outputs]) < BOUND
