@@ -90,3 +90,13 @@ def test_outputs_that_are_one_another_keep_their_names() -> None:
     assert [info.name for info in g.outputs] == ["p", "q", "r"]
     names = [value.name for node in g.model.graph for value in node.outputs]
     assert len(set(names)) == len(names)
+
+
+def test_what_follows_a_group_normalisation_has_a_shape() -> None:
+    """onnx 1.23 infers none for its result where another operator reads it."""
+    opset = '<ir_version: 10, opset_import: ["" : 21]>'
+    body = "t = GroupNormalization <num_groups = 2> (x, g, g) \n y = GroupNormalization <num_groups = 4> (t, g, g)"
+    model = parse(f"{opset} t (float[n, 4, 3] x) => (float[n, 4, 3] y) {{ {body} }}", g=np.ones(4, np.float32))
+    prepared = prepare(model, {"n": 2})
+    assert [operator.op_type for operator in prepared.operators] == ["GroupNormalization"] * 2
+    assert prepared.static

@@ -25,6 +25,8 @@ from bricolage.graph.graph import Graph
 
 _ROUNDS = 8
 _INLINE_BYTES = 1024
+_GROUPED, _ALIKE = "GroupNormalization", "InstanceNormalization"
+"""onnx 1.23 infers no shape of the first where another operator reads it; of the second it does, and that is its input's, too."""
 
 
 def symbolic_dimensions(model: ir.Model) -> dict[str, list[str]]:
@@ -129,7 +131,14 @@ def _keep_names(model: ir.Model, names: Sequence[str | None]) -> None:
 
 def infer(model: ir.Model) -> None:
     """Type and shape inference in place. What cannot be inferred stays open."""
-    ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
+    grouped = [node for node in model.graph.all_nodes() if node.op_type == _GROUPED and not node.domain]
+    try:
+        for node in grouped:
+            node.op_type = _ALIKE
+        ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
+    finally:
+        for node in grouped:
+            node.op_type = _GROUPED
 
 
 def check_shapes(model: ir.Model) -> None:

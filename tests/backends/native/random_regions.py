@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 
 from bricolage.backends.interface import RegionModel
 from bricolage.graph.extract import share_weights, write_model
+from tests.backends.regions import noise
 
 FLOAT = onnx.TensorProto.FLOAT
 UNARY = (
@@ -402,10 +403,14 @@ class Region:
         op_type = self.random.choice(["MaxPool", "AveragePool"])
         return self.add(op_type, [x], (n, c, *found), kernel_shape=kernel, strides=strides, pads=pads)
 
+    def info(self, name: str) -> onnx.ValueInfoProto:
+        """Type and shape of a tensor."""
+        return helper.make_tensor_value_info(name, FLOAT, self.shapes[name])
+
     def proto(self, opset: int = 20) -> onnx.ModelProto:
         """The region as a model. Outputs are all tensors that nothing reads, and one that something does."""
         read = {name for node in self.nodes for name in node.input}
-        computed = [node.output[0] for node in self.nodes]
+        computed = [name for node in self.nodes for name in node.output]
         ends = [name for name in computed if name not in read]
         inner = [name for name in computed if name in read and name in self.shapes]
         if inner:
@@ -415,16 +420,25 @@ class Region:
                 self.nodes,
                 "random",
                 self.inputs,
-                [helper.make_tensor_value_info(name, FLOAT, self.shapes[name]) for name in ends],
+                [self.info(name) for name in ends],
                 self.constants,
             ),
             opset_imports=[helper.make_opsetid("", opset)],
             ir_version=10,
         )
 
+    def feeds(self, seed: int) -> dict[str, np.ndarray]:
+        """Values of the inputs."""
+        return {info.name: noise(*self.shapes[info.name], seed=seed + i) for i, info in enumerate(self.inputs)}
+
     def write(self, folder: Path) -> RegionModel:
         """The region on disk."""
-        model = ir.from_proto(self.proto())
+        return self.written(self.proto(), folder)
+
+    @staticmethod
+    def written(proto: onnx.ModelProto, folder: Path) -> RegionModel:
+        """A model on disk."""
+        model = ir.from_proto(proto)
         share_weights([model], folder)
         write_model(model, folder / "region.onnx")
         return RegionModel(folder / "region.onnx")

@@ -12,6 +12,7 @@ from bricolage.backends.native.engine import ISA_VARIABLE, Native
 from bricolage.backends.native.fusion import plan
 from bricolage.backends.native.isa import Isa, available
 from bricolage.backends.native.lowering import lower
+from bricolage.errors import Refused
 from bricolage.graph.prepare import infer
 from bricolage.verify.reference import evaluate
 from tests.backends import regions
@@ -138,3 +139,32 @@ def test_a_residual_sum_before_and_a_scale_behind_are_one_kernel(tmp_path: Path)
     )
     assert kinds(model) == ["normalise"]
     check(model, regions.noise(5, 4, 32, seed=3), regions.noise(5, 4, 32, seed=4))
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["constant", "input"])
+@pytest.mark.parametrize(
+    ("axis", "scale", "bias"),
+    [(-1, (1,), (5,)), (-1, (2, 1, 5), (1, 3, 1)), (1, (5,), (3, 1)), (1, (), (2, 1, 5)), (0, (3, 5), (2, 1, 1))],
+    ids=str,
+)
+def test_scales_and_biases_broadcast(
+    axis: int, scale: tuple[int, ...], bias: tuple[int, ...], given: bool, tmp_path: Path
+) -> None:
+    values = {"g": regions.noise(*scale, seed=1), "b": regions.noise(*bias, seed=2)}
+    model = regions.region(
+        tmp_path,
+        f"y = LayerNormalization <axis = {axis}> (x, g, b) \n z = RMSNormalization <axis = {axis}> (x, g)",
+        "float[2, 3, 5] x" + "".join(f", float{list(v.shape) or ''} {name}" for name, v in values.items() if given),
+        "float[2, 3, 5] y, float[2, 3, 5] z",
+        opset=23,
+        **({} if given else values),
+    )
+    check(model, regions.noise(2, 3, 5), *(values.values() if given else ()))
+
+
+def test_scales_that_do_not_broadcast_are_refused(tmp_path: Path) -> None:
+    model = regions.region(
+        tmp_path, "y = LayerNormalization (x, g)", "float[2, 3, 5] x, float[4] g", "float[2, 3, 5] y"
+    )
+    with pytest.raises(Refused, match=r"a scale or bias of the shape \[4\] for \[2, 3, 5\]"):
+        Native().compile(model, "f32", regions.ONE_THREAD)

@@ -13,31 +13,8 @@ from bricolage.backends.native.isa import Isa, available, named
 from bricolage.errors import Refused
 from bricolage.verify.reference import evaluate
 from tests.backends import regions
+from tests.backends.native.exactness import BOUND, check
 from tests.backends.native.random_regions import grow
-
-BOUND = 2e-6
-"""Relative error of float32 over a dozen operators, or the same on values of size one where results cancel."""
-
-
-def check(seed: int, folder: Path, threads: int = 2, variant: str = "f32") -> None:
-    region = grow(seed)
-    folder.mkdir()
-    model = region.write(folder)
-    given = [regions.noise(*info.sizes, seed=seed + i) for i, info in enumerate(model.inputs)]
-    feeds = {info.name: value for info, value in zip(model.inputs, given, strict=True)}
-    exact = evaluate(model.model, feeds, dtype=np.float64)
-    rounded = evaluate(model.model, feeds, dtype=np.float32)
-    kernel = Native().compile(model, variant, Resources(threads=threads))
-    _, outputs, call = regions.bound(kernel, model, *given)
-    for _ in range(2):
-        call()
-        for info, found in zip(model.outputs, outputs, strict=True):
-            expected = exact[info.name]
-            # What single precision itself makes of it is the yardstick where steps (floor) amplify rounding.
-            own = float(np.linalg.norm(rounded[info.name].astype(np.float64) - expected))
-            error = float(np.linalg.norm(found.astype(np.float64) - expected))
-            scale = float(np.linalg.norm(expected)) + np.sqrt(found.size)
-            assert error <= max(BOUND * scale, 8 * own), f"seed {seed}, {info}: {error / scale:.1e}"
 
 
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
@@ -45,7 +22,7 @@ def check(seed: int, folder: Path, threads: int = 2, variant: str = "f32") -> No
 def test_random_regions(isa: object, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
     for seed in range(10 * block, 10 * block + 10):
-        check(seed, tmp_path / str(seed), threads=1 + seed % 3)
+        check(grow(seed), seed, tmp_path / str(seed), threads=1 + seed % 3)
 
 
 @pytest.mark.skipif(named("emulated-amx") is None, reason="it does not run here")
@@ -54,7 +31,7 @@ def test_random_regions_in_six_products_are_as_accurate(tmp_path: Path, monkeypa
     checked = 0
     for seed in range(40, 80):
         try:
-            check(seed, tmp_path / str(seed), threads=1 + seed % 3, variant="bf16x6")
+            check(grow(seed), seed, tmp_path / str(seed), threads=1 + seed % 3, variant="bf16x6")
         except Refused as reason:
             assert "no products" in str(reason)
         else:

@@ -170,7 +170,88 @@ def test_softmax_and_normalisation(isa: Isa, tmp_path: Path) -> None:
     assert np.abs(normal[7]).max() < 1e-4 and (normal[8] == 0).all()
 
 
+def test_logarithms_of_softmax_and_of_sums(isa: Isa, tmp_path: Path) -> None:
+    """An infinity makes NaN of its row of a LogSoftmax, as of a Softmax's; sums of exponentials keep it."""
+    model = regions.region(
+        tmp_path,
+        "y = LogSoftmax <axis = 1> (x) \n z = ReduceLogSumExp <keepdims = 0> (x, one)",
+        "float[9, 37] x",
+        "float[9, 37] y, float[9] z",
+        one=np.int64([1]),
+    )
+    x = rows()
+    found, sums = run(model, x)
+    assert not differs(found, regions.reference(model, x)[0], relative=1e-5, absolute=1e-5).any()
+    kept = np.array([np.nan, np.inf, sums[2], -np.inf, np.inf, np.log(37), LARGEST, 0.1 + np.log(37), x[8].max()])
+    assert np.isfinite(sums[2]) and not differs(sums, kept.astype(np.float32)).any()
+
+
+def test_the_first_and_the_largest(isa: Isa, tmp_path: Path) -> None:
+    """A NaN counts as larger than anything, and stands behind what is smaller where the smallest come first."""
+    model = regions.region(
+        tmp_path,
+        "a, i = TopK <axis = 1> (x, k) \n b, j = TopK <axis = 1, largest = 0> (x, k) \n m = ArgMax <axis = 1> (x)",
+        "float[5, 4] x",
+        "float[5, 4] a, int64[5, 4] i, float[5, 4] b, int64[5, 4] j, int64[5, 1] m",
+        k=np.int64([4]),
+    )
+    nan, inf = np.nan, np.inf
+    x = np.float32(
+        [[1, nan, inf, -inf], [nan, 2, nan, 3], [nan, nan, nan, nan], [2, 2, 0.0, -0.0], [-inf, inf, -inf, 1]]
+    )
+    ordered = np.argsort(x, axis=1, kind="stable")  # NaN last
+    backwards = np.array([[1, 2, 0, 3], [0, 2, 3, 1], [0, 1, 2, 3], [0, 1, 2, 3], [1, 3, 0, 2]])
+    largest, i, smallest, j, first = run(model, x)
+    assert np.array_equal(i, backwards) and np.array_equal(j, ordered)
+    for found, places in ((largest, backwards), (smallest, ordered)):
+        assert np.array_equal(found, np.take_along_axis(x, places, 1), equal_nan=True)
+    assert first[:, 0].tolist() == backwards[:, 0].tolist()
+
+
 # --- products
+
+
+def test_a_bias_of_no_weight_is_not_read(isa: Isa, tmp_path: Path) -> None:
+    model = regions.region(
+        tmp_path,
+        "y = Gemm <beta = 0.0> (x, w, c) \n z = Gemm <beta = 0.5> (x, w, c)",
+        "float[5, 7] x",
+        "float[5, 3] y, float[5, 3] z",
+        w=regions.noise(7, 3),
+        c=np.float32([np.nan, np.inf, 1]),
+    )
+    agree(model, regions.noise(5, 7, seed=1), absolute=1e-5)
+
+
+def test_attention(isa: Isa, tmp_path: Path) -> None:
+    """As the product, the softmax and the product would, one by one: rows that are masked as a whole, and rows with NaN or +inf
+    in them become NaN, and what is not finite in the values reaches every row that does not give it a share of NaN."""
+    model = regions.region(
+        tmp_path,
+        """
+        t = Transpose <perm = [0, 1, 3, 2]> (k)
+        s = MatMul (q, t)
+        m = Add (s, mask)
+        p = Softmax <axis = -1> (m)
+        y = MatMul (p, v)
+        """,
+        "float[1, 2, 19, 8] q, float[1, 2, 21, 8] k, float[1, 2, 21, 8] v, float[19, 21] mask",
+        "float[1, 2, 19, 8] y",
+    )
+    kernel = Native().compile(model, "f32", Resources(threads=2))
+    for where in ("mask", "queries", "values"):
+        q, k, v = (regions.noise(1, 2, length, 8, seed=seed) for seed, length in enumerate((19, 21, 21)))
+        mask = np.zeros((19, 21), np.float32)
+        mask[3, 4:], mask[7, 7] = -np.inf, -np.inf
+        if where == "mask":
+            mask[2], mask[4, 5], mask[5, 3], mask[6] = -np.inf, np.inf, np.nan, -LARGEST
+        elif where == "queries":
+            q[0, 0, 9, 2], q[0, 1, 18] = np.inf, np.nan
+        else:
+            v[0, 0, 7], v[0, 1, 20, 3] = np.inf, np.nan
+        _, (found,), call = regions.bound(kernel, model, q, k, v, mask)
+        call()
+        assert not differs(found, regions.reference(model, q, k, v, mask)[0], 1e-4, 1e-5).any(), where
 
 
 @pytest.mark.parametrize("variant", ["f32", pytest.param("bf16", marks=needs_bfloat16)])

@@ -14,13 +14,13 @@ from bricolage.backends.native.body import (
     epilogue,
     indented,
     literal,
-    nested,
     shares,
     tests_of,
     together,
 )
 from bricolage.backends.native.indexing import ZERO, Index, Var, unflatten, variable
 from bricolage.backends.native.plan import Kernel, Plan
+from bricolage.backends.native.sums import adding, looped, summed, summed_beside
 from bricolage.backends.native.tensors import (
     C_TYPES,
     Node,
@@ -127,43 +127,49 @@ def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     source, spot, tests = _counting(root, tuple(reads), plan, i)
     body = Body(plan, weights, kernel.targets)
     element = body.value(source, spot)
-    total = "total[i - base]" if side is not None else "total"
     alone = [OUTER] if body.guarded or tests else []
-    step = [*body.lines, f"{total} = {_STEP[root.kind].format(total, element)};"]
+    total = "total[i - base]" if side is not None else "total"
     whole = f"({total} * {literal(1.0 / root.divisor, 'float32')})" if root.kind == "mean" else total
     stored = epilogue(kernel, plan, weights, tuple(stays), whole)
     start = literal(start_of(root.kind, root.dtype), root.dtype)
+    loops = [(f"r{n}", root.source.shape[axis]) for n, axis in enumerate(reduced)]
+    added = root.dtype == "float32" and root.kind in ("sum", "mean")
+
+    def step(total: str) -> list[str]:
+        return [*body.lines, f"{total} = {_STEP[root.kind].format(total, element)};"]
+
     if side is None:
-        lines = inmost = _if([text for text, _ in tests], step)
-        for n, axis in reversed(list(enumerate(reduced))):
-            if root.source.shape[axis] == 1:
-                continue
-            pragma = []
-            if lines is inmost:
-                operator = {"sum": "+", "mean": "+", "product": "*"}.get(root.kind)
-                pragma = [f"#pragma omp simd reduction({operator}:total)"] if operator else []
-            lines = [
-                *pragma,
-                f"for (long r{n} = 0; r{n} < {root.source.shape[axis]}; r{n}++) {{",
-                *indented(lines),
-                "}",
-            ]
-        if lines is inmost:  # nothing to loop over; the names in it are its own
-            lines = ["{", *indented(lines), "}"]
-        inside = [*alone, f"{C_TYPES[root.dtype]} total = {start};", *lines, *stored]
+
+        def tested(total: str) -> list[str]:
+            return _if([text for text, _ in tests], step(total))
+
+        if added:
+            lines = summed("total", loops, tested)
+        else:
+            pragma = {"sum": adding("total"), "product": "#pragma omp simd reduction(*:total)"}.get(root.kind, "")
+            lines = [f"{C_TYPES[root.dtype]} total = {start};", *looped(loops, tested("total"), pragma)]
+        inside = [*alone, *lines, *stored]
     else:
         extent = root.shape[side]
-        # Said to be vectorised on its own, since GCC 12 makes wrong code of the loop over guarded taps around it.
-        inner = _if([text for text, varies in tests if varies], step)
-        over = ["#pragma omp simd", "for (long i = base; i < stop; i++) {", *indented(inner), "}"]
-        over = _if([text for text, varies in tests if not varies], over)
-        over = nested("r", [root.source.shape[axis] for axis in reduced], over)
+
+        def beside(total: str) -> list[str]:
+            # Said to be vectorised on its own, since GCC 12 makes wrong code of the loop over guarded taps around it.
+            inner = _if([text for text, varies in tests if varies], step(f"{total}[i - base]"))
+            over = ["#pragma omp simd", "for (long i = base; i < stop; i++) {", *indented(inner), "}"]
+            return _if([text for text, varies in tests if not varies], over)
+
+        if added:
+            lines = summed_beside("total", _SIDE_BY_SIDE, loops, beside)
+        else:
+            lines = [
+                f"{C_TYPES[root.dtype]} total[{_SIDE_BY_SIDE}];",
+                f"for (long l = 0; l < {_SIDE_BY_SIDE}; l++) total[l] = {start};",
+                *looped(loops, beside("total")),
+            ]
         inside = [
             f"for (long base = 0; base < {extent}; base += {_SIDE_BY_SIDE}) {{",
             f"  const long stop = base + {_SIDE_BY_SIDE} < {extent} ? base + {_SIDE_BY_SIDE} : {extent};",
-            f"  {C_TYPES[root.dtype]} total[{_SIDE_BY_SIDE}];",
-            f"  for (long l = 0; l < {_SIDE_BY_SIDE}; l++) total[l] = {start};",
-            *indented(over),
+            *indented(lines),
             "  #pragma GCC ivdep",
             "  for (long i = base; i < stop; i++) {",
             *indented(stored, 2),

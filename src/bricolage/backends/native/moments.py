@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from bricolage.backends.native.body import OUTER, Body, Weights, indented, literal, shares
 from bricolage.backends.native.indexing import Index, Var, unflatten, variable
 from bricolage.backends.native.plan import Kernel, Plan
+from bricolage.backends.native.sums import looped, summed, summed_beside
 from bricolage.backends.native.tensors import Normalise, Place
 
 _BESIDE = 16
@@ -39,28 +40,22 @@ def _one_by_one(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     element = body.value(root.source, place)
     order = _by_stride(range(len(inner)), place[len(lead) :], body.indices)
 
-    def over(lines: list[str], pragma: str) -> list[str]:
-        long = [n for n in order if inner[n] > 1]
-        for n in reversed(long):
-            head = [pragma] if n == long[-1] else []
-            lines = [*head, f"for (long r{n} = 0; r{n} < {inner[n]}; r{n}++) {{", *indented(lines), "}"]
-        return lines if long else ["{", *indented(lines), "}"]
-
+    loops = [(f"r{n}", inner[n]) for n in order]
     width = math.prod(inner)
-    summed = "#pragma omp simd reduction(+:total)"
-    inside = [*([OUTER] if body.guarded else []), "float total = 0.0f;"]
+    inside = [OUTER] if body.guarded else []
     if root.centred:
-        inside += [
-            *over([*body.lines, f"total += {element};"], summed),
-            f"const float mean = total * {literal(1.0 / width, 'float32')};",
-            "total = 0.0f;",
-        ]
+        inside += summed("total", loops, lambda total: [*body.lines, f"{total} += {element};"])
+        inside.append(f"const float mean = total * {literal(1.0 / width, 'float32')};")
     else:
         inside.append("const float mean = 0.0f;")
+
+    def square(total: str) -> list[str]:
+        return [*body.lines, f"const float d = {element} - mean;", f"{total} += d * d;"]
+
     inside += [
-        *over([*body.lines, f"const float d = {element} - mean;", "total += d * d;"], summed),
-        f"const float scale = {_scale(root, 'total', width)};",
-        *over(_stored(kernel, plan, weights, place, "(({} - mean) * scale)"), "#pragma GCC ivdep"),
+        *summed("squares", loops, square),
+        f"const float scale = {_scale(root, 'squares', width)};",
+        *looped(loops, _stored(kernel, plan, weights, place, "(({} - mean) * scale)"), "#pragma GCC ivdep"),
     ]
     return [*shares(math.prod(lead)), "for (long o = begin; o < end; o++) {", *indented(inside), "}"]
 
@@ -88,12 +83,10 @@ def _beside(kernel: Kernel, plan: Plan, weights: Weights) -> list[str] | None:
         return None
     order = _by_stride(range(len(spatial)), spots, body.indices)
 
+    loops = [(f"r{n}", spatial[n]) for n in order]
+
     def over(lines: list[str], pragma: str) -> list[str]:
-        lines = [pragma, f"for (long i = 0; i < {width}; i++) {{", *indented(lines), "}"]
-        for n in reversed(order):
-            if spatial[n] > 1:
-                lines = [f"for (long r{n} = 0; r{n} < {spatial[n]}; r{n}++) {{", *indented(lines), "}"]
-        return lines
+        return [pragma, f"for (long i = 0; i < {width}; i++) {{", *indented(lines), "}"]
 
     count = channels * math.prod(spatial)
 
@@ -107,22 +100,28 @@ def _beside(kernel: Kernel, plan: Plan, weights: Weights) -> list[str] | None:
             "}",
         ]
 
-    simd = "#pragma omp simd"
+    def term(total: str) -> list[str]:
+        return over([*body.lines, f"{total}[i] += {element};"], "#pragma omp simd")
+
+    def square(total: str) -> list[str]:
+        distance = f"const float d = {element} - mean[i];"
+        return over([*body.lines, distance, f"{total}[i] += d * d;"], "#pragma omp simd")
+
     inside = [
         *([OUTER] if body.guarded else []),
-        f"float total[{width}], mean[{width}], scale[{width}];",
-        f"for (long i = 0; i < {width}; i++) mean[i] = total[i] = 0.0f;",
+        f"float mean[{width}], scale[{width}];",
     ]
     if root.centred:
         inside += [
-            *over([*body.lines, f"total[i] += {element};"], simd),
+            *summed_beside("total", width, loops, term),
             *together("total", "mean", f"sum * {literal(1.0 / count, 'float32')}"),
-            f"for (long i = 0; i < {width}; i++) total[i] = 0.0f;",
         ]
+    else:
+        inside.append(f"for (long i = 0; i < {width}; i++) mean[i] = 0.0f;")
     inside += [
-        *over([*body.lines, f"const float d = {element} - mean[i];", "total[i] += d * d;"], simd),
-        *together("total", "scale", _scale(root, "sum", count)),
-        *over(_stored(kernel, plan, weights, place, "(({} - mean[i]) * scale[i])"), "#pragma GCC ivdep"),
+        *summed_beside("squares", width, loops, square),
+        *together("squares", "scale", _scale(root, "sum", count)),
+        *looped(loops, over(_stored(kernel, plan, weights, place, "(({} - mean[i]) * scale[i])"), "#pragma GCC ivdep")),
     ]
     return [
         *shares(math.prod(lead) * (groups // side)),

@@ -167,19 +167,19 @@ class NodeArrays:
     def min(self, x: Traced, axes: tuple[int, ...], keepdims: bool = False) -> Traced:
         return self._reduced("min", x, axes, keepdims)
 
-    def _shifted(self, x: Traced, axes: tuple[int, ...]) -> tuple[Traced, Traced, Traced]:
-        """The largest element (0 where that is infinite), what lies below it, and the logarithm of the sum of exponentials."""
+    def _shifted(self, x: Traced, top: Traced, axes: tuple[int, ...]) -> tuple[Traced, Traced]:
+        """What lies below the largest element, and the logarithm of the sum of exponentials."""
         if x.dtype != "float32":
             raise NoRule("exponentials of integers")
-        top = self.max(x, axes, True)
-        top = self.where(abs(top) == math.inf, 0.0, top)
         below = x - top
-        return top, below, self.lib.log(self.sum(self.lib.exp(below), axes, True))
+        return below, self.lib.log(self.sum(self.lib.exp(below), axes, True))
 
     def logsumexp(self, x: Traced, axes: tuple[int, ...], keepdims: bool = False) -> Traced:
         if not axes:
             return x
-        top, _, total = self._shifted(x, axes)
+        top = self.max(x, axes, True)
+        top = self.where(abs(top) == math.inf, 0.0, top)
+        _, total = self._shifted(x, top, axes)
         shape = tuple(extent for axis, extent in enumerate(top.shape) if keepdims or axis not in axes)
         return (total + top).reshape(shape)
 
@@ -187,7 +187,8 @@ class NodeArrays:
         return Traced(soft_row(x.node, axis))
 
     def log_softmax(self, x: Traced, axis: int) -> Traced:
-        _, below, total = self._shifted(x, (axis,))
+        """As in a softmax, a row with infinity in it, or of -inf alone, becomes NaN."""
+        below, total = self._shifted(x, self.max(x, (axis,), True), (axis,))
         return below - total
 
     def argmax(self, x: Traced, axis: int, keepdims: bool) -> Traced:
@@ -200,7 +201,7 @@ class NodeArrays:
         return self.min(self.where(largest, positions, extent), (axis,), keepdims)
 
     def topk(self, x: Traced, k: int, axis: int, largest: bool) -> tuple[Traced, Traced]:
-        """By counting what comes before each element."""
+        """By counting what comes before each element; a NaN counts as larger than anything."""
         extent = x.shape[axis]
         if extent > LONGEST_COUNTED:
             raise NoRule(f"an order of more than {LONGEST_COUNTED} elements")
@@ -209,7 +210,11 @@ class NodeArrays:
         own, other = rows.reshape((*rows.shape, 1)), rows.reshape((*rows.shape[:-1], 1, extent))
         positions = self.arange(0, extent, 1, "int64")
         earlier = positions < positions.reshape((extent, 1))
-        before = (other > own if largest else other < own) | ((other == own) & earlier)
+        ahead, equal = (other > own if largest else other < own), other == own
+        if x.dtype == "float32":
+            odd, other_odd = self.lib.isnan(own), self.lib.isnan(other)
+            ahead, equal = ahead | ((other_odd & ~odd) if largest else (odd & ~other_odd)), equal | (odd & other_odd)
+        before = ahead | (equal & earlier)
         rank = self.sum(before.cast("int64"), (x.ndim,)).reshape((*rows.shape[:-1], 1, extent))
         chosen = rank == self.arange(0, k, 1, "int64").reshape((k, 1))
         values = self.max(self.where(chosen, other, self.lowest(x.dtype)), (x.ndim,))

@@ -59,7 +59,8 @@ class Call:
             return default
         if not isinstance(node, Constant) or node.array.size != 1:
             raise NoRule(f"{self.op_type} whose input {position} is computed")
-        return float(node.array.reshape(-1)[0])
+        found: float = node.array.reshape(-1)[0].item()  # of integers an integer, which a float may not hold
+        return found
 
     @property
     def shape(self) -> Shape:

@@ -62,7 +62,7 @@ def gemm(call: Call) -> Node:
     found: Node = MatMul(call.shape, "float32", left, right)
     if alpha != 1.0:
         found = pointwise("mul", found, scalar(alpha))
-    if bias is not None:
+    if bias is not None and beta != 0.0:  # of no weight, it may be NaN
         found = pointwise("add", found, bias if beta == 1.0 else pointwise("mul", bias, scalar(beta)))
     return found
 

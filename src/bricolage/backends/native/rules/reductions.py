@@ -159,10 +159,24 @@ def layer_normalization(call: Call) -> tuple[Node, ...]:
     variance = reduce("mean", pointwise("square", centred), axes)
     inverse = pointwise("reciprocal", pointwise("sqrt", pointwise("add", variance, scalar(epsilon))))
     folded = reshape(x, (math.prod(x.shape[:axis]), row))
-    found = pointwise("mul", Normalise(folded.shape, x.dtype, folded, epsilon, 1), reshape(scale, (row,)))
+    found = pointwise("mul", Normalise(folded.shape, x.dtype, folded, epsilon, 1), _in_rows(scale, x, axis))
     if bias is not None:
-        found = pointwise("add", found, reshape(bias, (row,)))
+        found = pointwise("add", found, _in_rows(bias, x, axis))
     return reshape(found, x.shape), mean, inverse
+
+
+def _in_rows(node: Node, x: Node, axis: int) -> Node:
+    """What broadcasts to `x`, as one row for all that `x` has from `axis` on, or as a row for each."""
+    try:
+        fits = tuple(np.broadcast_shapes(node.shape, x.shape)) == x.shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise NoRule(f"a scale or bias of the shape {list(node.shape)} for {list(x.shape)}")
+    inner = x.shape[axis:]
+    if len(node.shape) <= len(inner):
+        return reshape(broadcast(node, inner), (math.prod(inner),))
+    return reshape(broadcast(node, x.shape), (math.prod(x.shape[:axis]), math.prod(inner)))
 
 
 @rule("RMSNormalization")
@@ -172,8 +186,7 @@ def rms_normalization(call: Call) -> Node:
     row = math.prod(x.shape[axis:])
     folded = reshape(x, (math.prod(x.shape[:axis]), row))
     found = Normalise(folded.shape, x.dtype, folded, call.get("epsilon", 1e-5), 1, centred=False)
-    spread = broadcast(scale, x.shape[axis:]) if scale.elements != row else scale
-    return reshape(pointwise("mul", found, reshape(spread, (row,))), x.shape)
+    return reshape(pointwise("mul", found, _in_rows(scale, x, axis)), x.shape)
 
 
 @rule("InstanceNormalization")

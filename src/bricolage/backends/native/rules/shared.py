@@ -20,6 +20,7 @@ _NORMALISATIONS = ("LpNormalization",)
 _REDUCTIONS = (
     "ReduceL1",
     "ReduceLogSum",
+    "ReduceLogSumExp",
     "ArgMax",
     "ArgMin",
     "Hardmax",

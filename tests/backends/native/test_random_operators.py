@@ -1,0 +1,69 @@
+"""Random regions of every operator with a rule, against float64, on every instruction set that runs here, and in bfloat16."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bricolage.backends.native.engine import ISA_VARIABLE
+from bricolage.backends.native.isa import available
+from bricolage.backends.native.rules import RULES
+from bricolage.errors import Refused
+from tests.backends.native.exactness import check
+from tests.backends.native.random_operators import SideBySide, grow_wide
+
+WAYS = [(isa.name, "f32") for isa in available()] + [
+    (isa.name, "bf16") for isa in available()[:1] if isa.multiplies_bfloat16
+]
+ELSEWHERE = {"LinearAttention", "ReduceLogSumExp", "SwiGLU", "Upsample"}
+"""The ONNX backend suite has them."""
+MAPPINGS = {
+    "One-to-One": {"Relu", "Add", "Concat", "Cast", "Where"},
+    "One-to-Many": {"Expand", "Tile", "Resize", "Gather"},
+    "Many-to-Many": {"Conv", "MatMul", "ReduceSum", "Softmax", "MaxPool", "LSTM"},
+    "Reorganize": {"Reshape", "Flatten", "Squeeze", "Unsqueeze"},
+    "Shuffle": {"Transpose", "DepthToSpace", "SpaceToDepth"},
+}
+"""Operators of each of DNNFusion's types (PLDI 2021, Table 2); a broadcast input makes One-to-Many of the first."""
+
+
+def test_every_rule_every_mapping_and_every_rank_occurs() -> None:
+    operators, ranks, broadcasts = set[str](), set[int](), 0
+    for seed in range(2500):
+        region = grow_wide(seed)
+        operators |= {node.op_type for node in region.nodes}
+        ranks |= {len(info.type.tensor_type.shape.dim) for info in region.inputs}
+        broadcasts += sum(
+            len({region.shapes[name] for name in node.input if name in region.shapes}) > 1
+            for node in region.nodes
+            if node.op_type in ("Add", "Sub", "Mul", "Max", "Min", "Sum", "Where")
+        )
+    assert set(RULES) - operators == ELSEWHERE
+    assert ranks == set(range(7))
+    assert broadcasts > 100
+    assert all(own <= operators for own in MAPPINGS.values())
+
+
+@pytest.mark.parametrize(("isa", "variant"), WAYS, ids=["-".join(way) for way in WAYS])
+def test_random_operators(isa: str, variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ISA_VARIABLE, isa)
+    check(SideBySide(range(6)), 0, tmp_path / "six", variant=variant)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(60))
+@pytest.mark.parametrize(("isa", "variant"), WAYS, ids=["-".join(way) for way in WAYS])
+def test_many_random_operators(
+    isa: str, variant: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In fours: 6,000 regions, each on one of the instruction sets or in bfloat16."""
+    monkeypatch.setenv(ISA_VARIABLE, isa)
+    turn = WAYS.index((isa, variant))
+    for group in range(25 * block, 25 * block + 25):
+        if group % len(WAYS) == turn:
+            seed = 20_000 + 4 * group
+            try:
+                check(SideBySide(range(seed, seed + 4)), seed, tmp_path / str(seed), 1 + seed // 4 % 3, variant)
+            except Refused as reason:
+                assert variant == "bf16" and "no products" in str(reason)
