@@ -133,6 +133,8 @@ def tailor(surveys: Mapping[str, Survey], file: str, stop: Stopper) -> list[Surv
     except EndlessRewriting as error:
         _LOG.warning("no form is tailored: %s", error)
         return []
+    finally:
+        tailoring.clear()
     if recipe == Recipe():
         return []
     form = made_by(evidence.graph, recipe)

@@ -220,12 +220,8 @@ class Tailoring:
             if stop():
                 break
             self._progress.advance(1, str(recipe))
-            try:
-                trial = self._trial(recipe)
-            except EndlessRewriting as error:
-                _LOG.info("%s: %s", recipe, error)
-                continue
-            if trial.spec.region_key not in keys:
+            trial = self._attempt(recipe)
+            if trial is not None and trial.spec.region_key not in keys:
                 keys.add(trial.spec.region_key)
                 trials[trial.name] = trial
         self._progress.finish()
@@ -233,8 +229,8 @@ class Tailoring:
         ratios = self._ratios(best, trials, seconds, stop)
         winners = [trials[name] for name in ratios]
         if len(winners) > 1:
-            both = self._trial(self.together(best.recipe, [winner.recipe for winner in winners]))
-            finalists = {trial.name: trial for trial in (winners[0], both)}
+            both = self._attempt(self.together(best.recipe, [winner.recipe for winner in winners]))
+            finalists = {trial.name: trial for trial in (winners[0], both) if trial is not None}
             ratios = self._ratios(best, finalists, min(seconds, stop.left), stop)
             winners = [finalists[name] for name in ratios]
         for trial in winners[:1]:
@@ -281,6 +277,20 @@ class Tailoring:
         return ran
 
     # --- forms ------------------------------------------------------------------------------------------------------
+
+    def clear(self) -> None:
+        """Removes the weights of all forms that were tried."""
+        for kind in ("form", "gains"):
+            for path in self._evidence.directory.glob(f"{self._prefix}-{kind}-*.data"):
+                path.unlink(missing_ok=True)
+
+    def _attempt(self, recipe: Recipe) -> _Trial | None:
+        """The form of a recipe; None where rules undo each other."""
+        try:
+            return self._trial(recipe)
+        except EndlessRewriting as error:
+            _LOG.info("%s: %s", recipe, error)
+            return None
 
     def _trial(self, recipe: Recipe) -> _Trial:
         """The form of a recipe, written to the folder.
