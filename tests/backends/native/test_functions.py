@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,6 +76,26 @@ def computed(library: ctypes.CDLL, name: str, x: np.ndarray) -> np.ndarray:
         ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data), ctypes.c_long(x.size)
     )
     return y
+
+
+@pytest.mark.parametrize("isa", [isa for isa in available() if isa.flags], ids=lambda isa: isa.name)
+def test_the_compiler_vectorises_all_of_them(isa: Isa, tmp_path: Path) -> None:
+    if (
+        "Free Software Foundation"
+        not in subprocess.run(["cc", "--version"], capture_output=True, text=True, check=False).stdout
+    ):
+        pytest.skip("only GCC tells which loops it vectorised, in these words")
+    heads = [f"void all_{name}(const float *restrict x, float *restrict y, long n)" for name in (*NAMES, "pow")]
+    calls = [*(f"nat_{name}(x[i])" for name in NAMES), "nat_pow(x[i], 1.7f)"]
+    pairs = zip(heads, calls, strict=True)
+    loops = [f"{head} {{ for (long i = 0; i < n; i++) y[i] = {call}; }}" for head, call in pairs]
+    source = tmp_path / "loops.c"
+    source.write_text("\n".join(["#include <stdint.h>", MATHS, *loops]))
+    command = ["cc", *toolchain.FLAGS, *isa.flags, "-fopt-info-vec-optimized", "-c", str(source), "-o", "/dev/null"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    first = source.read_text().splitlines().index(loops[0]) + 1
+    scalar = [n for i, n in enumerate((*NAMES, "pow")) if f"loops.c:{first + i}:" not in told]
+    assert not scalar, scalar
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,6 +1,7 @@
 """Element-wise functions: their C, and the C library of vectorisable mathematics that it uses.
 
-The functions of `MATHS` have no branches and no calls, so that the C compiler vectorises the loops around them. Errors are
+The functions of `MATHS` have no branches and no calls, and conditions compare numbers as wide as those that they choose between, so
+that C compilers vectorise the loops around them. Errors are
 stated in units in the last place (ulp) of float32, found by comparing with float64 over the whole range (see the tests).
 """
 
@@ -70,15 +71,15 @@ FUNCTIONS: Mapping[str, str] = {
 NANOSECONDS: Mapping[str, float] = {
     "exp": 0.18,
     "expm1": 0.2,
-    "pow": 13.8,
-    "sin": 3.7,
-    "cos": 3.7,
-    "log": 5.2,
+    "pow": 1.9,
+    "sin": 1.1,
+    "cos": 1.1,
+    "log": 0.27,
     "erf": 0.53,
     "tanh": 0.5,
     "sigmoid": 0.2,
     "silu": 0.2,
-    "softplus": 14.0,
+    "softplus": 0.9,
     "gelu": 0.6,
     "gelu_tanh": 0.6,
     "elu": 0.2,
@@ -91,8 +92,8 @@ NANOSECONDS: Mapping[str, float] = {
     "fmod": 10.0,
 }
 """What an element of a function takes where that is clearly longer than a sum: `exp`, `pow`, `sin`, `log`, `erf`, `tanh`, `gelu`,
-`sigmoid`, `softplus`, `sqrt` and `div` measured (see `traffic`), the others by their likeness. Logarithms, sines and powers are not
-vectorised by GCC 12.2; integer division has no vector instruction, and `fmod` is a call."""
+`sigmoid`, `softplus`, `sqrt` and `div` measured (see `traffic`), the others by their likeness. Powers and sines are computed in
+double; integer division has no vector instruction, and `fmod` is a call."""
 
 EXPENSIVE = frozenset(NANOSECONDS)
 """Not worth computing twice, by the rules of thumb."""
@@ -156,13 +157,10 @@ static inline float nat_expm1(float x) {
 /* log: exponent and a polynomial on [sqrt(1/2), sqrt(2)] (Cephes logf). Zero gives -infinity, negative NaN. */
 static inline float nat_log(float x) {
   float tiny = x < 1.17549435e-38f ? 8388608.0f : 1.0f;
-  float y = x * tiny;
-  int32_t i = nat_int(y);
-  int32_t e = ((i >> 23) & 255) - 126;
-  float m = nat_bits((i & 0x007fffff) | 0x3f000000);
-  int32_t low = m < 0.707106781f;
-  float exponent = (float)(e - low) - (x < 1.17549435e-38f ? 23.0f : 0.0f);
-  m = low ? m + m - 1.0f : m - 1.0f;
+  int32_t i = nat_int(x * tiny);
+  int32_t e = (i - 0x3f3504f3) >> 23;  /* so that m lies between the roots of 1/2 and 2 */
+  float m = nat_bits(i - (e << 23)) - 1.0f;
+  float exponent = (float)e - (x < 1.17549435e-38f ? 23.0f : 0.0f);
   float z = m * m;
   float p = 7.0376836292e-2f;
   p = p * m - 1.1514610310e-1f;
@@ -233,63 +231,77 @@ static inline float nat_softplus(float x) {
   return (x < 0.0f ? 0.0f : x) + l;
 }
 
-/* x^y = 2^(y log2 x), in double. log2 is the exponent, and an odd series in (m - 1) / (m + 1); special values as C has them. */
+/* x^y = 2^(y log2 x), in double. log2 is the exponent, and an odd series in (m - 1) / (m + 1); special values as C has them.
+   Conditions compare numbers as wide as those that they choose between, so that vectors of them fit. */
 static inline float nat_pow(float x, float y) {
   union { double d; int64_t i; } u = { .d = nat_abs(x) }, v;
-  int64_t i = u.i - 0x3fe6a09e667f3bcdLL;  /* so that m lies between the roots of 1/2 and 2 */
-  double e = (double)(int32_t)(i >> 52);
-  u.i -= (i >> 52) << 52;
+  double base = u.d;
+  int64_t i = (u.i - 0x3fe6a09e667f3bcdLL) >> 52;  /* so that m lies between the roots of 1/2 and 2 */
+  u.i -= i << 52;
+  v.i = i + 0x4338000000000000LL;  /* the exponent as a double */
+  double e = v.d - 0x1.8p52;
   double t = (u.d - 1.0) / (u.d + 1.0), z = t * t;
   double l = e + 2.8853900817779268 * t * (1.0 + z * (3.333333333333333e-1 + z * (2e-1 + z * (1.4285714285714285e-1
              + z * (1.1111111111111111e-1 + z * (9.090909090909091e-2 + z * (7.692307692307693e-2
              + z * 6.666666666666667e-2)))))));
-  l = x == 0.0f ? -__builtin_inf() : nat_abs(x) > 3.40282347e38f ? __builtin_inf() : l;
-  double w = l == 0.0 || y == 0.0f ? 0.0 : (double)y * l;
-  w = w < -160.0 ? -160.0 : w > 130.0 ? 130.0 : w;
+  l = base == 0.0 ? -__builtin_inf() : l;
+  l = base > 3.4028235e38 ? __builtin_inf() : l;
+  double wide = y, w = wide * l;
+  w = l == 0.0 ? 0.0 : w;
+  w = wide == 0.0 ? 0.0 : w;
+  w = w < -160.0 ? -160.0 : w;
+  w = w > 130.0 ? 130.0 : w;
   double n = __builtin_rint(w), f = (w - n) * 0.6931471805599453;
   double p = 1.0 + f * (1.0 + f * (0.5 + f * (1.6666666666666666e-1 + f * (4.1666666666666664e-2 + f * (8.333333333333333e-3
              + f * (1.3888888888888889e-3 + f * (1.984126984126984e-4 + f * 2.48015873015873e-5)))))));
-  v.i = ((int64_t)(int32_t)n + 1023) << 52;
+  u.d = n + 0x1.8p52;  /* its low bits are n */
+  v.i = (u.i + 1023) << 52;
   float r = (float)(p * v.d);
-  float half = y * 0.5f;
-  int32_t whole = __builtin_rintf(y) == y, odd = whole & (nat_abs(y) < 16777216.0f) & (__builtin_rintf(half) != half);
-  r = x < 0.0f && x > -__builtin_inff() && !whole ? __builtin_nanf("") : r;
-  r = odd ? __builtin_copysignf(r, x) : r;
-  return y == 0.0f || x == 1.0f ? 1.0f : x != x || y != y ? x + y : r;
+  float half = y * 0.5f, below = __builtin_rintf(half), rest = nat_abs(y) < 16777216.0f ? nat_abs(half - below) : 0.0f;
+  r = rest == 0.5f ? __builtin_copysignf(r, x) : r;
+  float parts = x > -__builtin_inff() ? nat_abs(y - __builtin_rintf(y)) : 0.0f;
+  r = (x < 0.0f ? parts : 0.0f) > 0.0f ? __builtin_nanf("") : r;
+  r = x == x ? r : x;
+  r = y == y ? r : y;
+  r = y == 0.0f ? 1.0f : r;
+  return x == 1.0f ? 1.0f : r;
 }
 
 /* sin and cos: quarter turns and the rest of one, in double. x is m 2^26j with |m| < 2^49 and, but for j = 0, m a whole number;
    2^26j 2/pi modulo 4 is known in three parts, of which the first two give exact products with m: right for all of float32. */
-static inline double nat_turned(float x, int32_t *quarter) {
-  float a = nat_abs(x);
+static inline double nat_turned(double x, double *quarter) {
+  double a = __builtin_fabs(x);
   double scale = 1.0, high = 0x1.45f306p-1, middle = 0x1.b939104p-26, low = 0x1.4a7f09d5f47d4p-54;
-  int32_t b = a >= 0x1p49f, c = a >= 0x1p75f, d = a >= 0x1p101f, e = a >= 0x1p127f;
-  scale = e ? 0x1p-104 : d ? 0x1p-78 : c ? 0x1p-52 : b ? 0x1p-26 : 1.0;
-  high = e ? 0x1.34ddcp+0 : d ? 0x1.d5f47dp+0 : c ? 0x1.529fc2p+0 : b ? 0x1.b9391p+0 : high;
-  middle = e ? 0x1.b6c52b3p-25 : d ? 0x1.34ddc0cp-26 : c ? 0x1.d5f47d4p-26 : b ? 0x1.529fc26p-26 : middle;
-  low = e ? 0x1.3c439041fe514p-56 : d ? 0x1.b6295993c439p-54 : c ? 0x1.a6ee06db14accp-55 : b ? 0x1.57d1f534ddc0dp-54 : low;
-  double m = (double)x * scale;
+  scale = a >= 0x1p49 ? 0x1p-26 : scale, high = a >= 0x1p49 ? 0x1.b9391p+0 : high;
+  middle = a >= 0x1p49 ? 0x1.529fc26p-26 : middle, low = a >= 0x1p49 ? 0x1.57d1f534ddc0dp-54 : low;
+  scale = a >= 0x1p75 ? 0x1p-52 : scale, high = a >= 0x1p75 ? 0x1.529fc2p+0 : high;
+  middle = a >= 0x1p75 ? 0x1.d5f47d4p-26 : middle, low = a >= 0x1p75 ? 0x1.a6ee06db14accp-55 : low;
+  scale = a >= 0x1p101 ? 0x1p-78 : scale, high = a >= 0x1p101 ? 0x1.d5f47dp+0 : high;
+  middle = a >= 0x1p101 ? 0x1.34ddc0cp-26 : middle, low = a >= 0x1p101 ? 0x1.b6295993c439p-54 : low;
+  scale = a >= 0x1p127 ? 0x1p-104 : scale, high = a >= 0x1p127 ? 0x1.34ddcp+0 : high;
+  middle = a >= 0x1p127 ? 0x1.b6c52b3p-25 : middle, low = a >= 0x1p127 ? 0x1.3c439041fe514p-56 : low;
+  double m = x * scale;
   double whole = m * high, part = m * middle;
   whole = whole - 4.0 * __builtin_rint(whole * 0.25);
   double n = __builtin_rint(whole + part);
-  *quarter = (int32_t)n & 3;
+  *quarter = n;
   return (((whole - n) + part) + m * low) * 1.5707963267948966;
 }
 
-/* A sine of at most an eighth of a turn, or a cosine, by their Taylor series. */
-static inline float nat_wave(double r, int32_t quarter) {
+/* A sine of at most an eighth of a turn, or a cosine, by their Taylor series; `quarter` says which, and the sign. */
+static inline double nat_wave(double r, double quarter) {
   double z = r * r;
   double s = r + r * z * (-1.6666666666666666e-1 + z * (8.333333333333333e-3 + z * (-1.984126984126984e-4
              + z * (2.7557319223985893e-6 - z * 2.505210838544172e-8))));
   double c = 1.0 + z * (-0.5 + z * (4.1666666666666664e-2 + z * (-1.3888888888888889e-3 + z * (2.48015873015873e-5
              - z * 2.755731922398589e-7))));
-  double y = (quarter & 1) ? c : s;
-  return (float)((quarter & 2) ? -y : y);
+  double halves = __builtin_floor(quarter * 0.5);
+  double y = quarter - 2.0 * halves == 0.0 ? s : c;
+  return halves - 2.0 * __builtin_floor(halves * 0.5) == 0.0 ? y : -y;
 }
 static inline float nat_sin(float x) {
-  int32_t q;
-  double r = nat_turned(x, &q);
-  return nat_abs(x) < 1e-4f ? x - x * x * x * 0.166666667f : nat_wave(r, q);
+  double q, wide = x, r = nat_turned(wide, &q), y = nat_wave(r, q);
+  return (float)(__builtin_fabs(wide) < 1e-4 ? wide - wide * wide * wide * 0.16666666666666666 : y);
 }
-static inline float nat_cos(float x) { int32_t q; double r = nat_turned(x, &q); return nat_wave(r, q + 1); }
+static inline float nat_cos(float x) { double q, r = nat_turned(x, &q); return (float)nat_wave(r, q + 1.0); }
 """

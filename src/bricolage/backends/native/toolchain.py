@@ -13,7 +13,7 @@ from pathlib import Path
 from bricolage.cache import cache_directory
 from bricolage.errors import Refused
 
-_FLAGS = (
+FLAGS = (
     "-std=gnu11",
     "-O3",
     "-shared",
@@ -65,7 +65,7 @@ def build(text: str, flags: tuple[str, ...], library: Path, title: str) -> None:
     source = library.with_suffix(".c")
     source.write_text(text)
     ran = subprocess.run(
-        [*command, *_FLAGS, *flags, "-o", str(library), str(source), "-lm"], capture_output=True, text=True, check=False
+        [*command, *FLAGS, *flags, "-o", str(library), str(source), "-lm"], capture_output=True, text=True, check=False
     )
     if ran.returncode != 0:
         # Not beside the library: that folder goes when nothing came of it.
