@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -58,15 +57,6 @@ class Halves(Module):
         return x * self.cos + torch.cat((-b, a), dim=-1) * self.sin
 
 
-class Masked(Module):
-    """Attention as nanoGPT has it: what comes later is set to -inf."""
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        scores = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
-        scores = scores.masked_fill(self.seen[:, :, : q.size(2), : q.size(2)] == 0, float("-inf"))
-        return torch.softmax(scores, dim=-1) @ v
-
-
 class MaskedAndAdded(Module):
     """GPT-2 in the library transformers: a choice by position, then a mask for padding."""
 
@@ -114,10 +104,7 @@ AFFINE = {"scale": torch.rand(8), "shift": torch.rand(8)}
     [
         (TurnPairs(**tables(angles(4).repeat_interleave(2, -1)[:, None])), [HEADS_BEHIND], BESIDE),
         (Pairs(**tables(angles()[:, None])), [HEADS_BEHIND], BESIDE),
-        (Pairs(**tables(angles())), [HEADS_FIRST], ["RotaryEmbedding"]),
-        (Halves(**tables(torch.cat([angles()] * 2, -1))), [HEADS_FIRST], ["RotaryEmbedding"]),
         (Halves(**tables(torch.cat([angles()] * 2, -1)[:, None])), [HEADS_BEHIND], BESIDE),
-        (Masked(seen=SEEN), [HEADS_FIRST] * 3, ["Attention"]),
         (MaskedAndAdded(seen=SEEN), [*[HEADS_FIRST] * 3, (2, 1, 1, 5)], ["Add", "Attention"]),
         (Causal(), [HEADS_FIRST] * 3, ["Attention"]),
         (Folded(**AFFINE), [HEADS_FIRST], ["LayerNormalization"]),

@@ -12,9 +12,12 @@ from onnx import TensorProto, helper
 from bricolage.errors import BadOption
 from bricolage.graph.prepare import infer, simplify
 from bricolage.rewrite.apply import rewrite
+from bricolage.rewrite.builder import Names
 from bricolage.rewrite.catalogue import chosen, written
 from bricolage.rewrite.rule import Example, Rule
 from bricolage.rewrite.search.cost import OperatorCost, Pricing, Roofline
+from bricolage.rewrite.search.fingerprint import constant_key
+from bricolage.rewrite.search.lazy import LazyBuilder
 from bricolage.rewrite.search.options import METHODS, Method, SearchOptions
 from bricolage.rewrite.search.search import SearchResult, repeat, search
 from tests.rewrite.checking import check_equal
@@ -209,3 +212,15 @@ def test_time_that_is_up(method: Method) -> None:
 def test_options_that_make_no_sense(wrong: dict[str, object]) -> None:
     with pytest.raises(BadOption):
         SearchOptions(**wrong)  # type: ignore[arg-type]
+
+
+def test_lazy_constants_do_not_go_by_names() -> None:
+    """Names are given again after each match: two biases of one element that are joined in either order are two constants."""
+    names, found = Names(ir.Model(ir.Graph([], [], nodes=[]), ir_version=10)), []
+    for numbers in ((1.0, 2.0), (2.0, 1.0), (1.0, 2.0)):
+        builder = LazyBuilder({"": 18}, names)
+        like = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([1]))
+        parts = [builder.Reshape(builder.number(each, like), builder.integers([1])) for each in numbers]
+        found.append(constant_key(builder.Concat(*parts, axis=0)))
+        builder.discard()
+    assert found[0] == found[2] != found[1]

@@ -362,7 +362,7 @@ class RecogniseRMSNormalization(Rule):
     """x / √(mean(x²) + ε) = RMSNormalization(x, 1, ε)
 
     for a mean over the last axes, which it keeps and whose sizes are fixed; x of at most single precision, ε a constant of
-    one element that does not broadcast; from opset 23. The scale follows by folding.
+    one element that does not broadcast; from opset 23. A scale may stand at x or at the root; it follows by folding.
     """
 
     family = "normalization"
@@ -381,28 +381,54 @@ class RecogniseRMSNormalization(Rule):
             {**_VALUES, "h": -0.5},
             opset=23,
         ),
+        Example(
+            "float[2,3,4] x, float[4] g",
+            _RMS.replace("y = Div(x, r)", "f = Div(g, r) y = Mul(x, f)"),
+            _VALUES,
+            opset=23,
+        ),
+        Example(
+            "float[2,3,4] x",
+            _RMS.replace("y = Div(x, r)", "i = Reciprocal(r) f = Mul(i, g) y = Mul(f, x)"),
+            {**_VALUES, "g": (4,)},
+            opset=23,
+        ),
+        Example(
+            "float[2,3,4] x",
+            _RMS.replace("y = Div(x, r)", "f = Mul(x, g) y = Div(f, r)"),
+            {**_VALUES, "g": (4,)},
+            opset=23,
+        ),
     )
     counterexamples = (
         Example("float[2,3,4] x", _RMS, {**_VALUES, "a": [0]}, opset=23, why="last axes"),
         Example("float[2,3,4] x", _RMS, {**_VALUES, "e": (4,)}, opset=23, why="epsilon"),
         Example("float[2,3,N] x", _RMS, _VALUES, opset=23, why="no fixed size"),
         Example("float[4,4] x", _RMS.replace("Mean(", "Mean<keepdims=0>("), _VALUES, opset=23, why="drops"),
-        Example("float[3,4] x", _RMS, {**_VALUES, "e": [[[1e-5]]]}, opset=23, why="has not the shape"),
+        Example("float[3,4] x", _RMS, {**_VALUES, "e": [[[1e-5]]]}, opset=23, why="higher rank"),
         Example("float[2,3,4] x", _RMS, _VALUES, opset=22),
     )
 
     def patterns(self) -> list[Op]:
-        return _quotient(x, op.Add(_mean(_square(x), "mean"), Weight("epsilon")))
+        square, scale = op.Add(_mean(_square(x), "mean"), Weight("epsilon")), Any("scale")
+        root = Either(op.Sqrt(square), op.Pow(square, Number(0.5)))
+        factors = [op.Mul(_inverse_root(square), scale, name="factor"), op.Div(scale, root, name="factor")]
+        return [
+            *_quotient(x, square),
+            *(op.Mul(x, factor) for factor in factors),
+            *_quotient(op.Mul(x, scale, name="factor"), square),
+        ]
 
     def check(self, match: Match) -> None:
         single_precision(match["x"])
         _trailing(match)
         _epsilon(match)
-        require_shape(match.root, match["x"])
+        require(rank(match["epsilon"]) <= rank(match["x"]), "epsilon is of higher rank than x")
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         axis = _trailing(match)
-        return op.RMSNormalization(match["x"], _ones(op, match, axis), axis=axis, epsilon=_epsilon(match))
+        normal = op.RMSNormalization(match["x"], _ones(op, match, axis), axis=axis, epsilon=_epsilon(match))
+        return op.Mul(normal, match["scale"]) if "factor" in match.nodes else normal
 
 
 class RecogniseSoftmax(Rule):

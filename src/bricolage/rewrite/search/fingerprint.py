@@ -36,11 +36,16 @@ def constant_key(value: ir.Value) -> int:
     if not isinstance(found, int):
         tensor = value.const_value
         if tensor is not None and tensor.dtype != ir.DataType.STRING and by_value(tensor):
-            found = hash((number(f"{tensor.dtype}{tensor.shape}"), number(tensor.tobytes())))
+            found = contents_key(tensor)
         else:
             found = number(f"constant {value.name}")
         value.meta[CONSTANT] = found
     return found
+
+
+def contents_key(tensor: ir.TensorProtocol) -> int:
+    """Equal for tensors of equal type, shape and contents."""
+    return hash((number(f"{tensor.dtype}{tensor.shape}"), number(tensor.tobytes())))
 
 
 def node_key(node: ir.Node, sources: Sequence[int], opsets: Mapping[str, int]) -> int:

@@ -14,7 +14,7 @@ from bricolage.graph.graph import describe
 from bricolage.graph.identity import by_value
 from bricolage.rewrite.builder import Builder, Names, detach
 from bricolage.rewrite.rule import Mismatch
-from bricolage.rewrite.search.fingerprint import CONSTANT, constant_key, node_key
+from bricolage.rewrite.search.fingerprint import CONSTANT, constant_key, contents_key, node_key
 
 _LARGE = 64 << 20  # bytes; more is not folded
 _EXPRESSION = "bricolage.expression"
@@ -114,6 +114,13 @@ class LazyBuilder(Builder):
         values = [self._lazy(Expression(copy, index, opsets), hash((key, index))) for index in range(len(infos))]
         self.constants += values
         return tuple(values)
+
+    def _constant(self, array: np.ndarray) -> ir.Value:
+        """A constant that is computed at once counts by its contents: its name is given again once this builder is discarded."""
+        value = super()._constant(array)
+        assert value.const_value is not None
+        value.meta[CONSTANT] = contents_key(value.const_value)
+        return value
 
     def _lazy(self, computed: Expression, key: int) -> ir.Value:
         info = describe(computed.node.outputs[computed.output])
