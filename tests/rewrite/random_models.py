@@ -11,7 +11,7 @@ from onnx import helper
 
 from bricolage.graph.prepare import bind, infer, symbolic_dimensions
 from bricolage.rewrite.catalogue import written
-from bricolage.rewrite.rule import Example
+from bricolage.rewrite.rule import Example, Rule
 from tests.backends.native.random_regions import FLOAT, Region
 
 _UNARY = (
@@ -45,8 +45,10 @@ class Bait(Region):
         self.opset = self.random.choice([18, 20, 23, 24])
 
     def planted(self) -> None:
+        self.plant(self.random.choice(written()))
+
+    def plant(self, rule: Rule) -> None:
         """The operators of a rule's example, on tensors at hand where their shapes fit; seldom on one for several inputs."""
-        rule = self.random.choice(written())
         model = ir.to_proto(_fixed(self.random.choice(rule.examples)))
         if model.opset_import[0].version > self.opset:
             return
@@ -359,13 +361,16 @@ def _fixed(example: Example) -> ir.Model:
     return bound
 
 
-def random_model(seed: int) -> ir.Model:
-    """A model of one to three inputs, at opset 18, 20, 23 or 24."""
+def random_model(seed: int, plant: Rule | None = None) -> ir.Model:
+    """A model of one to three inputs, at opset 18, 20, 23 or 24; with an example of the rule `plant` in any case."""
     bait = Bait(seed)
     for _ in range(bait.random.randint(1, 3)):
         rank = bait.random.randint(1, 4)
         bait.input(tuple(bait.random.choice([1, 2, 3, 4, 6]) for _ in range(rank)))
-    for _ in range(bait.random.randint(3, 14)):
+    steps = bait.random.randint(3, 14)
+    for step in range(steps):
+        if plant is not None and step == steps // 2:
+            bait.plant(plant)
         getattr(bait, bait.random.choice(_STEPS))()
     if not bait.nodes:
         bait.function()
