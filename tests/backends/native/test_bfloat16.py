@@ -185,3 +185,18 @@ def test_it_is_refused_where_it_gains_nothing_or_does_not_run(tmp_path: Path, mo
     monkeypatch.setenv(ISA_VARIABLE, "avx2")
     with pytest.raises(Refused, match="no products of bfloat16"):
         Native().compile(regions.conv_net(tmp_path), "bf16", Resources(threads=1))
+
+
+def test_a_tensor_assembled_with_a_view_of_itself(tmp_path: Path) -> None:
+    """The view leads back to the assembly, when it is asked what reads it."""
+    model = regions.region(
+        tmp_path,
+        "s = Slice (x, start, stop, axis) \n c = Concat <axis = 1> (x, s) \n y = MatMul (c, w)",
+        "float[8, 6] x",
+        "float[8, 5] y",
+        start=np.int64([2]),
+        stop=np.int64([5]),
+        axis=np.int64([1]),
+        w=integers(9, 5, seed=1),
+    )
+    check(model, integers(8, 6))

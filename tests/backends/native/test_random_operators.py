@@ -17,7 +17,7 @@ WAYS = [(isa.name, "f32") for isa in available()] + [
     (isa.name, "bf16") for isa in available()[:1] if isa.multiplies_bfloat16
 ]
 ELSEWHERE = {"LinearAttention", "ReduceLogSumExp", "SwiGLU", "Upsample"}
-"""The ONNX backend suite has them."""
+"""The ONNX backend suite or tests of their own have them."""
 MAPPINGS = {
     "One-to-One": {"Relu", "Add", "Concat", "Cast", "Where"},
     "One-to-Many": {"Expand", "Tile", "Resize", "Gather"},

@@ -68,17 +68,22 @@ class Memory:
         self._homes += 1
         return Buffer(("arena", self._homes - 1), node.shape, self.dtype(node), self._strides(node))
 
-    def _only_multiplied(self, node: Node, but: Node | None = None) -> bool:
-        """Whether nothing but products read the node, its parts, and views of it (leaving the user `but` out)."""
-        if node in self._plan.outputs:
-            return False
-        if isinstance(node, Assembly) and not all(self._only_multiplied(part, node) for part in node.parts):
-            return False
-        for user in self._users[node]:
-            if user is but or isinstance(user, MatMul) or (isinstance(user, Conv) and user.groups == 1):
-                continue
-            if not isinstance(user, (View, Assembly)) or not self._only_multiplied(user):
+    def _only_multiplied(self, node: Node) -> bool:
+        """Whether nothing but products read the node, what shares a buffer with it (the parts of an assembly, and the whole), and
+        views of these. Assemblies may share parts."""
+        todo, seen = [node], {node}
+        while todo:
+            own = todo.pop()
+            if own in self._plan.outputs:
                 return False
+            around = list(own.parts) if isinstance(own, Assembly) else []
+            for user in self._users[own]:
+                if isinstance(user, (View, Assembly)):
+                    around.append(user)
+                elif not isinstance(user, MatMul) and not (isinstance(user, Conv) and user.groups == 1):
+                    return False
+            todo += [other for other in around if other not in seen]
+            seen.update(around)
         return True
 
     def _strides(self, node: Node) -> tuple[int, ...]:
