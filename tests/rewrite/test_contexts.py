@@ -33,11 +33,14 @@ NOT_WITH_A_SYMBOLIC_BATCH = {
     "dilation-into-batch": "the right side is written with sizes",
     "stride-into-channels": "the right side is written with sizes",
     "batch-into-width": "the batch becomes pads, which are numbers",
+    "recognise-interleaved-rotary-embedding": "views with sizes written out are not known to have the shape of x",
 }
 NOT_WITH_CAPTURED_CONSTANTS = dict.fromkeys(
     [
         "move-reshapes-behind-operator",
         "reshape-around-product",
+        "transpose-between-reshapes",
+        "recognise-interleaved-rotary-embedding",
         "remove-concat-split",
         "compose-slices",
         "split-heads-behind-rotary",

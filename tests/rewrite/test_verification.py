@@ -159,6 +159,14 @@ FALSE: dict[str, Rule] = {
         ),
         Example("float[1,1,3] x, float[1,1,3] z, float[1,1,2] w", "a = Conv(x, w) b = Conv(z, w)", outputs="a, b"),
     ),
+    "rows": Planted(
+        op.MatMul(x, Weight("w")),
+        lambda op, m: op.Reshape(
+            op.MatMul(op.Reshape(op.Transpose(m["x"], perm=[1, 0, 2]), op.integers([6, 4])), m["w"]),
+            op.integers([2, 3, 5]),
+        ),
+        sample("float[2,3,4] x", "y = MatMul(x, w)", w=(4, 5)),
+    ),
     "splitting": Planted(
         op.Conv(x, Weight("w"), name="conv"),
         lambda op, m: op.Conv(m["x"], op.Concat(m["w"], m["w"], axis=1)),
@@ -168,6 +176,13 @@ FALSE: dict[str, Rule] = {
         op.Conv(x, Weight("w"), name="conv"),
         lambda op, m: op.Conv(op.Slice(m["x"], *(op.integers([n]) for n in (1, 9, 2, 2))), m["w"]),
         sample("float[1,1,4] x", "y = Conv<strides=[2]>(x, w)", w=(1, 1, 1)),
+    ),
+    "windows": Planted(
+        op.Conv(x, Weight("w"), name="conv"),
+        lambda op, m: op.Conv(
+            m["x"], op.Slice(m["w"], *(op.integers([n]) for n in (1, 3, 2))), pads=[0, 1], kernel_shape=[2]
+        ),
+        sample("float[1,1,2] x", "y = Conv<pads=[1,1]>(x, w)", w=(1, 1, 3)),
     ),
     "generated": EquationRule("planted", read_equation("transpose(matmul(x, z)) = matmul(transpose(x), transpose(z))")),
 }

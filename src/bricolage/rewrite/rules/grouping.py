@@ -256,7 +256,8 @@ class JoinRows(_Siblings):
         require(not integer(node, "transA", 0), "x is transposed")
         bias = more[0] if more else None
         require(bias is None or rank(bias) < 2 or shape(bias)[0] == 1, "the bias has several rows")
-        *outer, _, inner = sizes(rows)
+        *outer, count, inner = shape(rows)
+        require("?" not in outer and isinstance(count, int), "the number of rows is not known")
         attributes = [(name, str(attribute.value)) for name, attribute in sorted(node.attributes.items())]
         return node.op_type, weight, bias, tuple(attributes), describe(rows).dtype, tuple(outer), inner
 
@@ -264,4 +265,6 @@ class JoinRows(_Siblings):
         rows = _inputs(nodes, 0)
         axis = rank(rows[0]) - 2
         product = op.copy(nodes[0], op.Concat(*rows, axis=axis), *nodes[0].inputs[1:])
-        return op.many("Split", len(nodes), product, op.integers([sizes(value)[axis] for value in rows]), axis=axis)
+        return op.many(
+            "Split", len(nodes), product, op.integers([int(shape(value)[axis]) for value in rows]), axis=axis
+        )
