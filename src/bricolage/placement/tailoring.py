@@ -41,6 +41,8 @@ _ALWAYS = {"identity", "folding", "shapes"}
 _ROUNDS = 12
 _SHARES = {"rules": 0.35, "more rules": 0.2, "places": 0.2}
 """Parts of the budget for the rounds of each step; the rest is for compiling and for the final race."""
+_RACING = 0.6
+"""Part of what is left of the time that is kept for racing forms while they are made."""
 _WORTH = 1.005
 """A variation is kept if it is faster by more than this, and surely faster at all."""
 
@@ -216,8 +218,9 @@ class Tailoring:
         self._progress.start(f"forms with other {phase}", len(recipes))
         trials: dict[str, _Trial] = {}
         keys = {best.spec.region_key}
+        making = stop.reserve(_RACING * stop.left)
         for recipe in recipes:
-            if stop():
+            if making():
                 break
             self._progress.advance(1, str(recipe))
             trial = self._attempt(recipe)
