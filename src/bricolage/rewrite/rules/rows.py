@@ -1,6 +1,6 @@
 """Rows: parts of a graph in which all axes but the last are only a number of rows, as in transformers outside of attention.
 
-Runtimes know more about matrices: a product and its bias become one Gemm. Which form is fast depends on them, so this explores.
+Of matrices, a product and its bias are one Gemm.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from functools import partial
 import onnx_ir as ir
 
 from bricolage.graph.folding import is_known
-from bricolage.graph.graph import Dimension
+from bricolage.graph.graph import Dimension, describe
 from bricolage.rewrite.elementwise import BINARY, UNARY
 from bricolage.rewrite.facts import integer, require, shape
 from bricolage.rewrite.rule import Example, Mismatch, Operators, Replacement, Scan
 
 _Leading = tuple[Dimension, ...]
+_VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 _NORMALISING = ("LayerNormalization", "RMSNormalization", "Softmax", "LogSoftmax")
 
 
@@ -34,30 +35,44 @@ class FlattenRows(Scan):
 
     for a part R of a graph, of any size and with any number of results, in which every operator does the same to each row:
     products with a matrix, element-wise operators (with constants of one row, too), normalisations and Softmax along the last
-    axis, Split and Concat along it. At least one product is among them. (Where several leading axes are of unknown size, they are
-    asked for when the model runs.)
+    axis, Split and Concat along it. At least one product is among them, and products with a bias become Gemms. Views before and
+    behind are taken in. (Where several leading axes are of unknown size, they are asked for when the model runs.)
     """
 
     family = "rows"
-    exploring = True
+    late = True  # attention, normalisations and the like are recognised in their usual shapes
     examples = (
-        Example("float[2,3,4] x", "t = MatMul(x, w) u = Add(t, b) y = Relu(u)", {"w": (4, 5), "b": (5,)}),
+        Example(
+            "float[2,3,4] x",
+            "r = Reshape(x, i) t = MatMul(r, w) u = Add(t, b) v = Relu(u) y = Reshape(v, o)",
+            {"w": (4, 5), "b": (5,), "i": [3, 2, 4], "o": [30]},
+        ),
         Example(
             "float[N,3,4] x, float[N,3,6] z",
-            "t = MatMul(x, w) u = Mul(b, t) v = Sub(z, u) a, c = Split<axis=-1>(v, s) y = Concat<axis=2>(c, a)",
-            {"w": (4, 6), "b": (1, 1, 6), "s": [2, 4]},
+            "t = MatMul(x, w) u = Add(b, t) q = MatMul(u, v) p = Add(q, c) h = Sub(z, p)"
+            " a, d = Split<axis=-1>(h, s) e = Concat<axis=2>(d, a) n = MatMul(e, v) m = Add(n, c) k = MatMul(m, v)"
+            " y = Add(k, c)",
+            {"w": (4, 6), "v": (6, 6), "b": (1, 1, 6), "c": (6,), "s": [2, 4]},
         ),
-        Example("float[N,M,4] x", "t = MatMul(x, w) y = Relu(t) u = Exp(t)", {"w": (4, 5)}, outputs="y, u"),
+        Example(
+            "float[N,M,4] x",
+            "t = MatMul(x, w) a = Add(t, b) q = MatMul(a, v) e = Add(q, b) i = MatMul(e, v) j = Add(i, b)"
+            " k = MatMul(j, v) l = Add(k, b) f = MatMul(l, v) o = Add(f, b) y = Relu(o)",
+            {"w": (4, 5), "v": (5, 5), "b": (5,)},
+        ),
         Example(
             "float[2,1,3,4] x",
-            "n = LayerNormalization(x, g, b) t = MatMul(n, w) y = Softmax(t) u = Relu(t)",
-            {"g": (4,), "b": (4,), "w": (4, 5)},
+            "n = LayerNormalization(x, g, b) t = MatMul(n, w) a = Add(t, b) s = MatMul(a, w) c = Add(s, b)"
+            " r = MatMul(c, w) e = Add(r, b) q = MatMul(e, w) f = Add(q, b) y = Softmax(f) u = Relu(f)",
+            {"g": (4,), "b": (4,), "w": (4, 4)},
             outputs="y, u",
         ),
         Example(
             "float[2,3,4] x",
-            "t = MatMul(x, w) r = Transpose<perm=[0,2,1]>(t) s = Transpose<perm=[0,2,1]>(r) y = Add(t, s)",
-            {"w": (4, 5)},
+            "t = MatMul(x, w) a = Add(t, b) q = MatMul(a, v) c = Add(q, b) h = MatMul(c, v) d = Add(h, b)"
+            " i = MatMul(d, v) j = Add(i, b) k = MatMul(j, v) l = Add(k, b)"
+            " r = Transpose<perm=[0,2,1]>(l) s = Relu(r) e = Transpose<perm=[0,2,1]>(s) y = Add(l, e)",
+            {"w": (4, 5), "v": (5, 5), "b": (5,)},
         ),
     )
     counterexamples = (
@@ -66,6 +81,7 @@ class FlattenRows(Scan):
         Example("float[2,3,4] x, float[2,4,5] w", "t = MatMul(x, w) y = Relu(t)"),
         Example("float[2,3,4] x", "t = MatMul(x, w) y = Softmax<axis=1>(t)", {"w": (4, 5)}, why="alone"),
         Example("float[2,3,4] x", "t = MatMul(x, w) y = Add(t, b)", {"w": (4, 5), "b": (3, 1)}, why="alone"),
+        Example("float[2,3,4] x", "t = MatMul(x, w) y = Relu(t)", {"w": (4, 5)}, why="no gain"),
     )
 
     def find(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
@@ -158,41 +174,107 @@ class _Writer:
         self._op, self._leading, self._inside = op, part.leading, set(part.nodes)
         self._flat: dict[ir.Value, ir.Value] = {}
         self._rows: ir.Value | None = None
+        self._asked: dict[int, ir.Value] = {}
         self.pairs: dict[ir.Value, ir.Value] = {}
         """What is read outside, with what replaces it."""
 
     def write(self, node: ir.Node) -> None:
-        given = [None if value is None else self._given(value) for value in node.inputs]
-        if node.op_type == "Split":
-            results = self._op.many("Split", len(node.outputs), *given, axis=1, num_outputs=self._count(node))
-        elif node.op_type in ("Concat", *_NORMALISING):
-            results = (self._op.copy(node, *given, axis=1),)
-        else:
-            results = (self._op.copy(node, *given),)
-        for value, result in zip(node.outputs, results, strict=False):
+        """Writes one operator; a product waits for the sum with its bias."""
+        if _biased(node) in self._inside:
+            return
+        for value, result in zip(node.outputs, self._results(node), strict=False):
             self._flat[value] = result
-            if value.is_graph_output() or any(usage.node not in self._inside for usage in value.uses()):
-                self.pairs[value] = self._op.Reshape(result, self._sizes(value))
+            self._leave(value, result)
 
-    @staticmethod
-    def _count(node: ir.Node) -> int | None:
-        return integer(node, "num_outputs", 0) or None
+    def _results(self, node: ir.Node) -> tuple[ir.Value, ...]:
+        for product, bias in _terms(node):
+            if product in self._inside and _biased(product) is node:
+                return (self._op.Gemm(*self._given(product), self._row(bias)),)
+        given = self._given(node)
+        if node.op_type == "Split":
+            count = integer(node, "num_outputs", 0) or None
+            return self._op.many("Split", len(node.outputs), *given, axis=1, num_outputs=count)
+        if node.op_type in ("Concat", *_NORMALISING):
+            return (self._op.copy(node, *given, axis=1),)
+        return (self._op.copy(node, *given),)
 
-    def _given(self, value: ir.Value) -> ir.Value:
-        if value in self._flat:
-            return self._flat[value]
-        if _has_rows(value, self._leading):
-            self._rows = self._rows or value
-            self._flat[value] = self._op.Reshape(value, self._op.integers([-1, int(shape(value)[-1])]))
-            return self._flat[value]
-        if is_known(value) and len(shape(value)) > 2:
-            return self._op.Reshape(value, self._op.integers([-1]))
-        return value
+    def _given(self, node: ir.Node) -> list[ir.Value | None]:
+        """The inputs of an operator, with rows as matrices."""
+        found: list[ir.Value | None] = []
+        for value in node.inputs:
+            if value is None or not _has_rows(value, self._leading):
+                found.append(self._row(value) if value is not None and node.op_type in BINARY else value)
+                continue
+            if value not in self._flat:
+                self._rows = self._rows or value
+                view = value.producer()
+                source = view.inputs[0] if view is not None and _is_view(view) else value
+                assert source is not None
+                self._flat[value] = self._op.Reshape(source, self._op.integers([-1, int(shape(value)[-1])]))
+            found.append(self._flat[value])
+        return found
+
+    def _row(self, value: ir.Value) -> ir.Value:
+        """A constant of one row."""
+        return self._op.Reshape(value, self._op.integers([-1])) if len(shape(value)) > 1 else value
+
+    def _leave(self, value: ir.Value, result: ir.Value) -> None:
+        """What reads a value outside gets it in its old shape, and views of it are views of the matrix."""
+        readers = [usage.node for usage in value.uses() if usage.node not in self._inside]
+        views = [node for node in readers if _is_view(node) and node.inputs[0] is value and _writable(node.outputs[0])]
+        for view in views:
+            self.pairs[view.outputs[0]] = self._op.Reshape(result, self._sizes(view.outputs[0]))
+        if value.is_graph_output() or len(views) < len(readers):
+            self.pairs[value] = self._op.Reshape(result, self._sizes(value))
 
     def _sizes(self, value: ir.Value) -> ir.Value:
         sizes = shape(value)
-        if sum(isinstance(size, str) for size in sizes) > 1:
+        if _writable(value):
+            return self._op.integers([size if isinstance(size, int) else -1 for size in sizes])
+        last = int(sizes[-1])
+        if last not in self._asked:
             assert self._rows is not None
             leading = self._op.Shape(self._rows, start=0, end=-1)
-            return self._op.Concat(leading, self._op.integers([int(sizes[-1])]), axis=0)
-        return self._op.integers([size if isinstance(size, int) else -1 for size in sizes])
+            self._asked[last] = self._op.Concat(leading, self._op.integers([last]), axis=0)
+        return self._asked[last]
+
+
+def _biased(node: ir.Node) -> ir.Node | None:
+    """The sum with its bias that alone reads a product."""
+    value = node.outputs[0]
+    if node.op_type != "MatMul" or value.is_graph_output() or len(value.uses()) != 1:
+        return None
+    (reader,) = value.consumers()
+    found = any(product is node and _is_bias(bias, value) for product, bias in _terms(reader))
+    return reader if found else None
+
+
+def _terms(node: ir.Node) -> list[tuple[ir.Node, ir.Value]]:
+    """The two ways to see a sum as a product and a bias."""
+    first, second = (*node.inputs, None, None)[:2]
+    if node.op_type != "Add" or node.domain or first is None or second is None:
+        return []
+    pairs = ((first.producer(), second), (second.producer(), first))
+    return [(producer, other) for producer, other in pairs if producer is not None and producer.op_type == "MatMul"]
+
+
+def _is_bias(value: ir.Value, product: ir.Value) -> bool:
+    floats = describe(product).dtype in (
+        ir.DataType.FLOAT,
+        ir.DataType.DOUBLE,
+        ir.DataType.FLOAT16,
+        ir.DataType.BFLOAT16,
+    )
+    return floats and _is_one_row(value) and len(shape(value)) > 0 and shape(value)[-1] == shape(product)[-1]
+
+
+def _is_view(node: ir.Node) -> bool:
+    return node.op_type in _VIEWS and not node.domain and node.inputs[0] is not None
+
+
+def _writable(value: ir.Value) -> bool:
+    """Whether a shape can be written in numbers, one of them left open."""
+    sizes = describe(value).shape
+    return (
+        sizes is not None and "?" not in sizes and sum(isinstance(size, str) for size in sizes) < 2 and 0 not in sizes
+    )
