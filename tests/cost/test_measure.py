@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from bricolage.cost.measure import Event, Measurer, RegionTask
 from bricolage.cost.pool import Pool
 from bricolage.cost.probes import relu_region, vector
 from bricolage.cost.rounds import Schedule
+from bricolage.cost.statistics import Latency
 from bricolage.cost.tensors import save_tensors
 from bricolage.graph.extract import write_model
 from bricolage.plan.step import Step
@@ -122,6 +124,17 @@ def test_a_wrong_answer_is_judged_by_the_bound_of_the_day(measurer: Measurer, tm
     assert loose.outcome == "ok" and loose.latency is not None
     (strict_again,) = measurer.measure([task(tmp_path, ("wrong", ""))]).values()
     assert strict_again.outcome == "wrong" and "1e-06" in strict_again.reason.replace("1.00e-06", "1e-06")
+
+
+def test_a_time_of_a_busy_machine_is_measured_again(measurer: Measurer, tmp_path: Path) -> None:
+    calm, busy = Latency(1.0, 0.95, 1.1, 7), Latency(1.7, 1.4, 2.2, 7)
+    (spec,) = task(tmp_path, ("honest", "")).candidates
+    for alone in (True, False):
+        whole = replace(spec, alone=alone)
+        measurer.database.put(measurer.key(whole), Cost("ok", calm, error=0.0))
+        assert measurer.known(whole, 1e-6) is not None
+        measurer.database.put(measurer.key(whole), Cost("ok", busy, error=0.0))
+        assert (measurer.known(whole, 1e-6) is None) == alone, "what is small is hardly ever timed to a narrow interval"
 
 
 def test_a_new_version_and_a_longer_limit_try_again(measurer: Measurer, tmp_path: Path) -> None:

@@ -26,6 +26,9 @@ _LOG = logging.getLogger(__name__)
 _CHUNK = 48
 """Candidates compiled together before they are timed; more would hold more memory."""
 _PASSES = 4
+_UNSURE = 0.25
+"""Width of the interval, relative to the median, from which on the known time of a whole model is measured again: the machine was
+busy, and a backend may be left out for it."""
 _PATIENCE = 1.5
 """A time-out is tried again when the limit has grown by this factor."""
 
@@ -116,6 +119,8 @@ class Measurer:
             )
         if cost.outcome == "wrong" and cost.error is not None and cost.error <= bound:
             return None  # it failed a stricter bound and was never timed
+        if spec.alone and cost.latency is not None and cost.latency.width > _UNSURE:
+            return None
         if cost.outcome == "timed-out" and cost.compile_s * _PATIENCE <= self.limits.compile_s:
             return None
         return cost
