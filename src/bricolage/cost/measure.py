@@ -26,7 +26,7 @@ _LOG = logging.getLogger(__name__)
 _CHUNK = 48
 """Candidates compiled together before they are timed; more would hold more memory."""
 _PASSES = 4
-_UNSURE = 0.25
+_UNSURE = 0.1
 """Width of the interval, relative to the median, from which on the known time of a whole model is measured again: the machine was
 busy, and a backend may be left out for it."""
 _PATIENCE = 1.5
