@@ -23,28 +23,25 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import onnx
 
 from benchmarks import counting, optimizers
+from benchmarks.exports import ALL, Export, at_sizes
 from benchmarks.latency import select
 from benchmarks.workloads import export, workloads
 from bricolage.api.rewrite import rewrite
-from bricolage.frontends import to_model
 from bricolage.graph.extract import write_whole
-from bricolage.graph.prepare import prepare, symbolic_dimensions
 from bricolage.options import BOUNDS
 from bricolage.verify.compare import acceptance_bound, relative_error
 from bricolage.verify.reference import Evaluator, original_error
 
-ALL = ("six", "minilm-l6", "rewriting")
 OPSETS = (18, 23)
 """The oldest that all models are brought to, and the first with attention and RMS normalisation."""
 OURS = ("bricolage", "bricolage, opset 23")
 _COUNTED = ("onnxruntime, in opset 18", "onnxruntime, in opset 23")
 
-Export = Literal["exported", "unoptimised"]
 Arrays = Mapping[str, Any]
 
 
@@ -72,13 +69,7 @@ class _Check:
     """Runs models with ONNX Runtime and compares with the original in float64."""
 
     def __init__(self, path: Path, inputs: Arrays) -> None:
-        model = to_model(path)
-        shapes = {value.name: value.shape for value in model.graph.inputs}
-        sizes = {
-            name: inputs[readers[0]].shape[list(map(str, shapes[readers[0]] or ())).index(name)]
-            for name, readers in symbolic_dimensions(model).items()
-        }
-        original = prepare(model, sizes).model
+        original = at_sizes(path, inputs).model
         self._inputs = inputs
         self._reference = Evaluator(original)(inputs)
         self.bound = acceptance_bound(BOUNDS["highest"], original_error(original, inputs, self._reference))

@@ -12,35 +12,30 @@ stay open in all of them. The backend runs at its own best settings and optimise
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.latency import select
-from benchmarks.rewriting import ALL, Export
+from benchmarks.exports import Export, add_arguments, at_sizes, collect
 from benchmarks.workloads import export, workloads
 from bricolage.api.optimize import open_pool
-from bricolage.api.rewrite import rewrite, tailor
+from bricolage.api.rewrite import rewrite
+from bricolage.api.tailor import tailor
 from bricolage.backends import registry
 from bricolage.cost.database import Database
-from bricolage.cost.hardware import this_machine
 from bricolage.cost.loading import CandidateSpec
 from bricolage.cost.measure import Measurer
 from bricolage.cost.race import race
 from bricolage.cost.tensors import save_tensors
 from bricolage.errors import BricolageError
-from bricolage.frontends import to_model
 from bricolage.graph.extract import write_whole
-from bricolage.graph.prepare import prepare, symbolic_dimensions
 from bricolage.options import Options
 from bricolage.placement.evidence import Evidence
-from bricolage.plan.codec import decode
 from bricolage.plan.step import Step
 from bricolage.rewrite.forms import ORIGINAL, Form
 
@@ -105,13 +100,7 @@ def _race(
     folder: Path,
 ) -> dict[str, tuple[float, float, tuple[float, float]]]:
     """Median, ratio and its interval of each file."""
-    model = to_model(files[ORIGINAL])
-    shapes = {value.name: value.shape for value in model.graph.inputs}
-    sizes = {
-        dimension: inputs[readers[0]].shape[list(map(str, shapes[readers[0]] or ())).index(dimension)]
-        for dimension, readers in symbolic_dimensions(model).items()
-    }
-    evidence = Evidence(Form(ORIGINAL, prepare(model, sizes)), inputs, folder, options.bound)
+    evidence = Evidence(Form(ORIGINAL, at_sizes(files[ORIGINAL], inputs)), inputs, folder, options.bound)
     given, expected, bound = evidence.files(evidence.graph.everything)
     save_tensors(given, dict(inputs))
     outputs = tuple(info.name for info in evidence.graph.outputs)
@@ -157,36 +146,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.rewriting_alone", description=__doc__.partition("\n")[0]
     )
-    parser.add_argument("--workload", default=",".join(ALL), help="names or families, separated by commas")
-    parser.add_argument("--exports", default="unoptimised", help="exported, unoptimised or both")
+    add_arguments(parser, "unoptimised")
     parser.add_argument("--backend", default="onnxruntime")
     parser.add_argument("--budget", type=float, help="seconds for looking for the best form of a model")
     parser.add_argument("--rounds", type=int, default=60, help="of the race")
-    parser.add_argument("--output", type=Path, help="write all figures there as JSON, after each row")
-    parser.add_argument("--show", type=Path, metavar="FILE", help="print the table of such a file")
     given = parser.parse_args()
-    if given.show:
-        print(table([decode(Row, row, str(given.show)) for row in json.loads(given.show.read_text())["rows"]]))
-        return 0
     options = Options(budget_s=given.budget)
-    rows: list[Row] = []
-    failures: list[str] = []
-    for name in select(given.workload.split(",")):
-        for exported in given.exports.split(","):
-            try:
-                rows.append(run(name, exported, given.backend, options, given.rounds))
-                print(table(rows[-1:]).splitlines()[2], file=sys.stderr, flush=True)
-            except BricolageError as error:
-                failures.append(f"{name} {exported}: {error}")
-                print(failures[-1], file=sys.stderr, flush=True)
-            if given.output:
-                given.output.parent.mkdir(parents=True, exist_ok=True)
-                kept = {"hardware": str(this_machine()), "rows": [asdict(r) for r in rows], "failures": failures}
-                given.output.write_text(json.dumps(kept, indent=1))
-    if rows:
-        print(f"{this_machine()}\n\n{table(rows)}")
-    print(*failures, sep="\n")
-    return 1 if failures else 0
+    return collect(given, Row, lambda name, exported: run(name, exported, given.backend, options, given.rounds), table)
 
 
 if __name__ == "__main__":

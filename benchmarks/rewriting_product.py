@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import statistics
 import sys
 import tempfile
@@ -23,16 +22,14 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.latency import backends_within_reach, select
-from benchmarks.rewriting import ALL, Export
+from benchmarks.exports import Export, add_arguments, collect
+from benchmarks.latency import backends_within_reach
 from benchmarks.workloads import export, workloads
 from bricolage.api.bench import CHALLENGER, bench
 from bricolage.api.executable import Executable
 from bricolage.api.optimize import optimize
-from bricolage.cost.hardware import this_machine
 from bricolage.errors import BricolageError
 from bricolage.options import Options
-from bricolage.plan.codec import decode
 from bricolage.plan.plan import Bucket
 from bricolage.rewrite.forms import ORIGINAL
 
@@ -140,41 +137,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.rewriting_product", description=__doc__.partition("\n")[0]
     )
-    parser.add_argument("--workload", default=",".join(ALL), help="names or families, separated by commas")
-    parser.add_argument("--exports", default="exported,unoptimised", help="exported, unoptimised or both")
+    add_arguments(parser, "exported,unoptimised")
     parser.add_argument("--backends", default="", help="names, separated by commas; all by default")
     parser.add_argument("--precision", default="highest")
     parser.add_argument("--budget", type=float, help="seconds for each decision")
-    parser.add_argument("--output", type=Path, help="write all figures there as JSON, after each row")
-    parser.add_argument("--show", type=Path, metavar="FILE", help="print the table of such a file")
     given = parser.parse_args()
-    if given.show:
-        print(table([decode(Row, row, str(given.show)) for row in json.loads(given.show.read_text())["rows"]]))
-        return 0
     backends = tuple(given.backends.split(",")) if given.backends else None
     options = Options(precision=given.precision, budget_s=given.budget, backends=backends)
-    rows: list[Row] = []
-    failures: list[str] = []
-    for name in select(given.workload.split(",")):
-        for exported in given.exports.split(","):
-            try:
-                rows.append(run(name, exported, options))
-                print(table(rows[-1:]).splitlines()[2], file=sys.stderr, flush=True)
-            except BricolageError as error:
-                failures.append(f"{name} {exported}: {error}")
-                print(failures[-1], file=sys.stderr, flush=True)
-            if given.output:
-                given.output.parent.mkdir(parents=True, exist_ok=True)
-                kept = {
-                    "hardware": str(this_machine()),
-                    "rows": [dataclasses.asdict(r) for r in rows],
-                    "failures": failures,
-                }
-                given.output.write_text(json.dumps(kept, indent=1))
-    if rows:
-        print(f"{this_machine()}\n\n{table(rows)}")
-    print(*failures, sep="\n")
-    return 1 if failures else 0
+    return collect(given, Row, lambda name, exported: run(name, exported, options), table)
 
 
 if __name__ == "__main__":

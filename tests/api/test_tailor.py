@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("onnxruntime")
 
-from bricolage.api.rewrite import tailor
+from bricolage.api.tailor import tailor
 from bricolage.cost.entries import Cost
 from bricolage.cost.race import Race
 from bricolage.cost.statistics import Latency

@@ -157,7 +157,7 @@ def test_for_a_backend(source: Path, tmp_path: Path) -> None:
     words = ["--for", "onnxruntime", "--threads", 1, "--budget", "3s", "--shape", "batch=2"]
     code, out, err = run("rewrite", source, "-o", tmp_path / "better.onnx", *words)
     assert code == 0, err
-    assert "Measured" in out and "forms were made for onnxruntime f32 with 1 threads" in " ".join(out.split())
+    assert "Measured" in out and "forms were made for onnxruntime f32 with 1 thread" in " ".join(out.split())
     onnx.checker.check_model(str(tmp_path / "better.onnx"))
     code, out, _ = run("rewrite", source, "-o", tmp_path / "again.onnx", "--json", *words)
     found = json.loads(out)["tailored"]

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.api.optimize import make_measurer, open_pool
-from bricolage.api.sources import measuring_inputs, open_source, working_folder
-from bricolage.backends import registry
-from bricolage.cost.database import Database
 from bricolage.errors import BadOption, InvalidGraph, NoReference, UnboundDimension, WrongRewrite
 from bricolage.frontends import raise_opset, to_model
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare, simplify, symbolic_dimensions
 from bricolage.graph.work import flops, moved
-from bricolage.options import BOUNDS, Options
-from bricolage.placement.evidence import Evidence
-from bricolage.placement.stopping import Stopper
-from bricolage.placement.tailoring import Tailored, Tailoring
-from bricolage.progress import Progress, Silent
+from bricolage.options import BOUNDS
 from bricolage.rewrite import apply
 from bricolage.rewrite.apply import Application, Refusal
 from bricolage.rewrite.catalogue import chosen, named
-from bricolage.rewrite.forms import ORIGINAL, Form
-from bricolage.rewrite.recipe import Kitchen
 from bricolage.rewrite.rule import Rule
 from bricolage.rewrite.search.cost import OperatorCost, Roofline
 from bricolage.rewrite.search.options import SearchOptions
@@ -37,6 +26,9 @@ from bricolage.rewrite.search.search import search as search_graphs
 from bricolage.verify.compare import acceptance_bound, relative_error
 from bricolage.verify.inputs import Sample, choose
 from bricolage.verify.reference import Evaluator, original_error
+
+if TYPE_CHECKING:
+    from bricolage.placement.tailoring import Tailored
 
 _DEFAULT_SIZES = (2, 3, 5, 7)
 """Sizes that stand in for symbolic dimensions, in turn, where none are given: unequal, so that mixing them up shows."""
@@ -109,84 +101,21 @@ def rewrite(
         own: rules beside the known ones, tried after them; `bricolage.rewrite.verification.verify` proves them.
 
     Raises:
-        BadOption: two rules have one name.
         WrongRewrite: the answer changed; the rule that changed it was found by bisection.
-        BadOption: `limit` with equality saturation, which has no order of applications.
+        BadOption: two rules have one name; or `limit` with equality saturation, which has no order of applications.
         UnknownFamily: there is no such family or rule.
         UnsupportedOpset, OpsetOutOfReach: the model cannot be raised to `opset`.
         UnboundDimension: small sizes do not fit the model; name some.
         NoReference: the model cannot be evaluated in float64.
         UsageError: the model is not usable, see `bricolage.frontends`.
     """
-    rules = _rules(only, skip, own)
+    rules = taking_part(only, skip, own)
     original = to_model(source, example_inputs=example_inputs)
-    how = _How(_raised(original, opset), rules, search, cost or Roofline(sizes=dict(shapes or {})))
-    return _checked(original, how.simplified, how.make(limit), _sizes(original, shapes or {}), shapes or {}, seed)
+    how = _How(at_opset(original, opset), rules, search, cost or Roofline(sizes=dict(shapes or {})))
+    return checked(original, how.simplified, how.make(limit), _sizes(original, shapes or {}), shapes or {}, seed)
 
 
-def tailor(
-    source: Any,
-    backend: str,
-    options: Options | None = None,
-    *,
-    only: Sequence[str] = (),
-    skip: Sequence[str] = (),
-    opset: int | None = None,
-    example_inputs: Any = None,
-    inputs: Mapping[str, np.ndarray] | None = None,
-    own: Sequence[Rule] = (),
-    progress: Progress | None = None,
-) -> Rewritten:
-    """The form of a model that one backend runs fastest on this machine: gains are left out and exploring rules taken in by what
-    they do to the measured time of the whole model (see `bricolage.placement.tailoring`).
-
-    Args:
-        source, only, skip, opset, example_inputs, own: as for `rewrite`.
-        backend: name of the backend, alone.
-        options: threads, budget, precision, one size for each symbolic dimension; the model keeps these open.
-        inputs: real inputs by name; by default they are generated.
-
-    Raises:
-        MissingBackend, UnknownBackend, NoBackend: the backend is not there, or does not run the model.
-        NotAccurate: its answer is not accurate enough.
-        UnboundDimension: a dimension has no size.
-        BadOption: a dimension has several.
-        and as `rewrite`.
-    """
-    options, progress = options or Options(), progress or Silent()
-    for name, several in options.shapes.items():
-        if len(several) > 1:
-            raise BadOption(option="--shape", value=f"{name}={several}", advice="Give one size to measure with")
-    rules = _rules(only, skip, own)
-    original = to_model(source, example_inputs=example_inputs)
-    start = _raised(original, opset)
-    simplify(start)
-    engines = registry.available((backend,))
-    directory = working_folder()
-    try:
-        opened = open_source(original, options, directory, example_inputs=None, dynamic=None, given=inputs)
-        (bucket,) = opened.buckets
-        arrays, _ = measuring_inputs(bucket.graph, options, inputs, alone=True)
-        evidence = Evidence(Form(ORIGINAL, bucket.graph), arrays, directory, options.bound)
-        operators = len(bucket.graph)
-        progress.start("float64 reference")
-        evidence.compute()
-        progress.finish()
-        with Database(directory / "costs.sqlite") as database, open_pool(options) as pool:
-            measurer = make_measurer(options, database, pool, opened, operators)
-            tailoring = Tailoring(start, bucket.sizes, rules, evidence, engines[0], options, measurer, progress)
-            found = tailoring.run(Stopper(options.budget(operators)))
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-    if found.recipe is None:
-        made = _Made(start, (), None, None)
-    else:
-        followed = Kitchen(start, rules).follow(found.recipe)
-        made = _Made(followed.model, followed.applications, None, None)
-    return replace(_checked(original, start, made, bucket.sizes, bucket.sizes, options.seed), tailored=found)
-
-
-def _rules(only: Sequence[str], skip: Sequence[str], own: Sequence[Rule]) -> list[Rule]:
+def taking_part(only: Sequence[str], skip: Sequence[str], own: Sequence[Rule]) -> list[Rule]:
     """Those that take part.
 
     Raises:
@@ -200,17 +129,22 @@ def _rules(only: Sequence[str], skip: Sequence[str], own: Sequence[Rule]) -> lis
     return rules
 
 
-def _raised(original: ir.Model, opset: int | None) -> ir.Model:
+def at_opset(original: ir.Model, opset: int | None) -> ir.Model:
+    """A copy of the model, raised to an opset if one is given.
+
+    Raises:
+        UnsupportedOpset, OpsetOutOfReach: it cannot be raised.
+    """
     raised = original.clone()
     if opset is not None:
         raise_opset(raised, opset)
     return raised
 
 
-def _checked(
+def checked(
     original: ir.Model,
     simplified: ir.Model,
-    made: _Made,
+    made: Made,
     sizes: Mapping[str, int],
     given: Mapping[str, int],
     seed: int,
@@ -284,7 +218,7 @@ def uses(source: Any, *, example_inputs: Any = None) -> list[RuleUse]:
 
 
 @dataclass(frozen=True)
-class _Made:
+class Made:
     """A rewritten model, and how to make it again up to one of its applications (None where there is no order)."""
 
     model: ir.Model
@@ -303,10 +237,10 @@ class _How:
         self.simplified = original.clone()
         simplify(self.simplified)
 
-    def make(self, limit: int | None) -> _Made:
+    def make(self, limit: int | None) -> Made:
         if self._options is None:
             model, applications = self._fixpoint(limit)
-            return _Made(model, tuple(applications), None, lambda count: self._fixpoint(count)[0])
+            return Made(model, tuple(applications), None, lambda count: self._fixpoint(count)[0])
         if limit is not None and self._options.method == "saturate":
             raise BadOption(
                 option="--max-rewrites",
@@ -320,9 +254,9 @@ class _How:
             return repeat(self.simplified, self._rules, best.steps[:count])
 
         if len(best.steps) < len(best.applications):
-            return _Made(best.model, best.applications, found, None)
+            return Made(best.model, best.applications, found, None)
         model = best.model if limit is None else again(limit)
-        return _Made(model, best.applications[:limit], found, again)
+        return Made(model, best.applications[:limit], found, again)
 
     def _fixpoint(self, limit: int | None) -> tuple[ir.Model, list[Application]]:
         model = self.simplified.clone()
@@ -371,7 +305,7 @@ class _Check:
         return relative_error([found.get(name) for name in reference], list(reference.values()))
 
 
-def _culprit(made: _Made, check: _Check, error: float) -> WrongRewrite:
+def _culprit(made: Made, check: _Check, error: float) -> WrongRewrite:
     """The application after which the answer is wrong for the first time, by bisection; all where they have no order."""
     applications = made.applications
     right, wrong = 0, len(applications)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bricolage import errors
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
+
+if TYPE_CHECKING:
+    from bricolage.rewrite.search.options import SearchOptions
 
 Only = Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Only this family or rule. Repeatable.")]
 Skip = Annotated[list[str] | None, typer.Option("--skip", metavar="NAME", help="Not this family or rule. Repeatable.")]
@@ -69,7 +72,6 @@ def rewrite(
     race on a backend, and the fastest is written; --budget, --threads and --input are for that.
     """
     from bricolage.cli import output
-    from bricolage.rewrite.search.options import METHODS, SearchOptions
 
     if not model.exists():
         raise errors.MissingFile(path=model)
@@ -77,18 +79,11 @@ def rewrite(
         raise errors.BadOption(option="--output", value=out, advice="It would overwrite the model")
     sizes = _sizes(shape)
     _check_combination(backend, search=search, limit=limit, budget=budget, threads=threads, inputs=inputs)
-    method = next((known for known in METHODS if known == search), None)
-    if method is None and search != "none":
-        raise errors.BadOption(option="--search", value=search, advice=f"Use one of: none, {', '.join(METHODS)}")
-    options = SearchOptions(method=method) if method is not None else None
+    options = _search(search)
     output.check_writable(out)
     if own is not None and not own.exists():
         raise errors.MissingFile(path=own)
     with output.stdout_kept():
-        from bricolage.api.rewrite import rewrite as run
-        from bricolage.api.rewrite import tailor
-        from bricolage.cli import progress
-        from bricolage.cli.values import read_arrays
         from bricolage.graph.extract import write_whole
         from bricolage.report import rewriting
         from bricolage.rewrite.rulefile import read
@@ -97,39 +92,38 @@ def rewrite(
         stated = [] if own is None else read(own, exploring=False)
         for rule in stated:
             verify(rule, seed=seed)
+        rules: dict[str, Any] = {"only": only or (), "skip": skip or (), "opset": opset, "own": stated}
         if backend is not None:
-            chosen = a.options("highest", None, "quick", budget, threads, None, shape, seed)
+            from bricolage.api.tailor import tailor
+            from bricolage.cli import progress
+            from bricolage.cli.values import read_arrays
+
+            timing = a.options("highest", None, "quick", budget, threads, None, shape, seed)
             given = read_arrays(inputs) if inputs is not None else None
             with progress.shown() as shown:
-                found = tailor(
-                    model,
-                    backend,
-                    chosen,
-                    only=only or (),
-                    skip=skip or (),
-                    opset=opset,
-                    inputs=given,
-                    own=stated,
-                    progress=shown,
-                )
+                found = tailor(model, backend, timing, inputs=given, progress=shown, **rules)
         else:
-            found = run(
-                model,
-                only=only or (),
-                skip=skip or (),
-                limit=limit,
-                opset=opset,
-                shapes=sizes,
-                seed=seed,
-                search=options,
-                own=stated,
-            )
+            from bricolage.api.rewrite import rewrite as run
+
+            found = run(model, limit=limit, shapes=sizes, seed=seed, search=options, **rules)
         write_whole(found.model, out)
     if as_json:
         output.show_json(rewriting.as_json(found))
     else:
         output.show(rewriting.result(found))
     output.note(f"wrote {out}")
+
+
+def _search(word: str) -> SearchOptions | None:
+    """Raises `BadOption` where there is no such method."""
+    from bricolage.rewrite.search.options import METHODS, SearchOptions
+
+    if word == "none":
+        return None
+    for method in METHODS:
+        if method == word:
+            return SearchOptions(method=method)
+    raise errors.BadOption(option="--search", value=word, advice=f"Use one of: none, {', '.join(METHODS)}")
 
 
 def _check_combination(

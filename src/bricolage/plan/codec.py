@@ -49,6 +49,10 @@ def _decode(kind: Any, data: object, path: str) -> Any:
         if len(data) != len(arguments):
             raise DecodeError(f"{path} has {len(data)} items instead of {len(arguments)}")
         return tuple(_decode(a, item, f"{path}[{i}]") for i, (a, item) in enumerate(zip(arguments, data, strict=True)))
+    if origin is typing.Literal:
+        if data not in arguments:
+            raise DecodeError(f"{path} is none of {', '.join(map(str, arguments))}")
+        return data
     if origin is not None and issubclass(origin, Mapping):
         if not isinstance(data, dict):
             raise DecodeError(f"{path} is no object")

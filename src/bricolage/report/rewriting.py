@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from bricolage.report.tables import plain, plain_table
+from bricolage.report.words import count
 from bricolage.rewrite.forms import ORIGINAL
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def _measured(found: Tailored) -> dict[str, str]:
 
 
 def _tailored(found: Tailored) -> str:
-    made = f"{found.tried} forms were made for {found.backend} {found.variant} with {found.threads} threads"
+    made = f"{found.tried} forms were made for {found.backend} {found.variant} with {count(found.threads, 'thread')}"
     best = found.raced(found.chosen)
     if found.recipe is None or best is None or best.speedup is None:
         return f"{made}; none is faster than the original, whose constants were folded"

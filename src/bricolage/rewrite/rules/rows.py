@@ -28,6 +28,7 @@ class _Part:
 
     leading: _Leading
     nodes: list[ir.Node] = field(default_factory=list)
+    values: list[ir.Value] = field(default_factory=list)
 
 
 class FlattenRows(Scan):
@@ -96,16 +97,21 @@ def _parts(graph: ir.Graph) -> list[_Part]:
         leading = _leading(node)
         if leading is None:
             continue
-        part = _Part(leading, [node])
         touched = [v for v in (*node.inputs, *node.outputs) if v is not None and _has_rows(v, leading)]
-        for other in {id(own): own for value in touched if (own := found.get(value)) is not None}.values():
-            part.nodes = [*other.nodes, *part.nodes]
-            found.update({value: part for value, own in found.items() if own is other})
+        joined = list({id(own): own for value in touched if (own := found.get(value)) is not None}.values())
+        part = max(joined, key=lambda own: len(own.values), default=_Part(leading))
+        for other in joined:
+            if other is not part:  # the smaller moves, so that long chains stay cheap
+                part.nodes += other.nodes
+                part.values += other.values
+                found.update(dict.fromkeys(other.values, part))
+        part.nodes.append(node)
+        part.values += touched
         found.update(dict.fromkeys(touched, part))
     order = {node: number for number, node in enumerate(graph)}
     parts = list({id(part): part for part in found.values()}.values())
     for part in parts:
-        part.nodes = sorted(set(part.nodes), key=order.__getitem__)
+        part.nodes.sort(key=order.__getitem__)
     return [part for part in parts if any(node.op_type == "MatMul" for node in part.nodes)]
 
 

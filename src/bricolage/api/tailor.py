@@ -1,0 +1,90 @@
+"""`tailor`: a model in, an equal model out that one backend runs fastest, by timing forms of it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bricolage.api.optimize import make_measurer, open_pool
+from bricolage.api.rewrite import Made, Rewritten, at_opset, checked, taking_part
+from bricolage.api.sources import measuring_inputs, open_source, working_folder
+from bricolage.backends import registry
+from bricolage.cost.database import Database
+from bricolage.errors import BadOption
+from bricolage.frontends import to_model
+from bricolage.graph.prepare import simplify
+from bricolage.options import Options
+from bricolage.placement.evidence import Evidence
+from bricolage.placement.stopping import Stopper
+from bricolage.placement.tailoring import Tailoring
+from bricolage.progress import Progress, Silent
+from bricolage.rewrite.forms import ORIGINAL, Form
+from bricolage.rewrite.recipe import Kitchen
+from bricolage.rewrite.rule import Rule
+
+
+def tailor(
+    source: Any,
+    backend: str,
+    options: Options | None = None,
+    *,
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
+    opset: int | None = None,
+    example_inputs: Any = None,
+    inputs: Mapping[str, np.ndarray] | None = None,
+    own: Sequence[Rule] = (),
+    progress: Progress | None = None,
+) -> Rewritten:
+    """The form of a model that one backend runs fastest on this machine: gains are left out and exploring rules taken in by what
+    they do to the measured time of the whole model (see `bricolage.placement.tailoring`).
+
+    Args:
+        source, only, skip, opset, example_inputs, own: as for `rewrite`.
+        backend: name of the backend, alone.
+        options: threads, budget, precision, one size for each symbolic dimension; the model keeps these open.
+        inputs: real inputs by name; by default they are generated.
+
+    Raises:
+        MissingBackend, UnknownBackend, NoBackend: the backend is not there, or does not run the model.
+        NotAccurate: its answer is not accurate enough.
+        UnboundDimension: a dimension has no size.
+        BadOption: a dimension has several.
+        WrongRewrite: the answer changed; forms are made in no one order, so all rules are named.
+        and as `rewrite`.
+    """
+    options, progress = options or Options(), progress or Silent()
+    for name, several in options.shapes.items():
+        if len(several) > 1:
+            raise BadOption(option="--shape", value=f"{name}={several}", advice="Give one size to measure with")
+    rules = taking_part(only, skip, own)
+    original = to_model(source, example_inputs=example_inputs)
+    start = at_opset(original, opset)
+    simplify(start)
+    engines = registry.available((backend,))
+    directory = working_folder()
+    try:
+        opened = open_source(original, options, directory, example_inputs=None, dynamic=None, given=inputs)
+        (bucket,) = opened.buckets
+        arrays, _ = measuring_inputs(bucket.graph, options, inputs, alone=True)
+        evidence = Evidence(Form(ORIGINAL, bucket.graph), arrays, directory, options.bound)
+        operators = len(bucket.graph)
+        progress.start("float64 reference")
+        evidence.compute()
+        progress.finish()
+        with Database(directory / "costs.sqlite") as database, open_pool(options) as pool:
+            measurer = make_measurer(options, database, pool, opened, operators)
+            tailoring = Tailoring(start, bucket.sizes, rules, evidence, engines[0], options, measurer, progress)
+            found = tailoring.run(Stopper(options.budget(operators)))
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    if found.recipe is None:
+        made = Made(start, (), None, None)
+    else:
+        followed = Kitchen(start, rules).follow(found.recipe)
+        made = Made(followed.model, followed.applications, None, None)
+    return replace(checked(original, start, made, bucket.sizes, bucket.sizes, options.seed), tailored=found)
