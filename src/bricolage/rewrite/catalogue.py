@@ -36,6 +36,7 @@ FAMILIES = (
     "splitting",
     "convolution",
     "windows",
+    "widening",
     GENERATED,
 )
 """A module of `bricolage.rewrite.rules` each, in the order in which their rules are tried; the last is made from a file."""
