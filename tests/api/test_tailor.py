@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,18 @@ def onnx_bytes(folder: Path) -> bytes:
     return onnx.load(str(folder / "source.onnx")).SerializeToString()
 
 
+def test_newer_opsets_take_part_unless_one_is_asked_for() -> None:
+    gelu = Example(
+        "float[2,3] x",
+        "a = Div(x, r) b = Erf(a) c = Add(b, o) d = Mul(x, c) y = Mul(d, h)",
+        {"r": 2**0.5, "o": 1.0, "h": 0.5},
+    )
+    options = Options(threads=1, budget_s=6.0)
+    free = tailor(gelu.model(), "onnxruntime", options, only=["activation"]).tailored
+    fixed = tailor(gelu.model(), "onnxruntime", options, only=["activation"], opset=18).tailored
+    assert free is not None and fixed is not None and free.tried > fixed.tried == 1
+
+
 def test_only_what_is_allowed_takes_part() -> None:
     options = Options(threads=1, budget_s=4.0, shapes={"batch": (1,)})
     found = tailor(FRAMES.model(), "onnxruntime", options, only=["folding"])
@@ -103,5 +116,6 @@ def test_what_won_is_combined() -> None:
     best = Recipe(frozenset({"a"}), (Exploration("e", frozenset({"p"})),))
     first = Recipe(frozenset({"a", "b"}), (Exploration("e", frozenset({"p", "q"})),))
     second = Recipe(frozenset({"a"}), (Exploration("e", frozenset({"p"})), Exploration("f")))
+    assert Tailoring.together(best, [replace(best, opset=23), replace(best, opset=20)]).opset == 23
     both = Tailoring.together(best, [first, second])
     assert both == Recipe(frozenset({"a", "b"}), (Exploration("e", frozenset({"p", "q"})), Exploration("f")))

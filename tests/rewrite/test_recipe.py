@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import onnx_ir as ir
+import pytest
 
+from bricolage.errors import UnsupportedOpset
 from bricolage.graph.prepare import simplify
 from bricolage.rewrite.apply import rewrite
 from bricolage.rewrite.catalogue import written
-from bricolage.rewrite.recipe import Exploration, Kitchen, Recipe, explorations, place
+from bricolage.rewrite.recipe import Exploration, Kitchen, Recipe, explorations, opsets, place
 from bricolage.rewrite.rule import Example
 from tests.rewrite.checking import check_equal
 
@@ -91,3 +93,20 @@ def test_every_exploration_names_an_exploring_rule() -> None:
 def test_a_recipe_says_what_it_is() -> None:
     recipe = Recipe(frozenset({"b", "a"}), (Exploration("c"), Exploration("d", frozenset({"Conv"}))))
     assert str(recipe) == "all gains, without a, without b, c, d but at one kind of place"
+    assert str(Recipe(opset=23)) == "opset 23, all gains"
+
+
+def test_a_model_is_raised_for_more_rules() -> None:
+    example = Example(
+        "float[2,3] x",
+        "a = Div(x, r) b = Erf(a) c = Add(b, o) d = Mul(x, c) y = Mul(d, h)",
+        {"r": 2**0.5, "o": 1.0, "h": 0.5},
+    )
+    kitchen, own = Kitchen(example.model(), written()), example.model().graph.opset_imports[""]
+    assert opsets(example.model(), written())[-1] > own
+    assert "Gelu" not in [node.op_type for node in kitchen.follow(Recipe()).model.graph]
+    raised = kitchen.follow(Recipe(opset=20)).model
+    assert [node.op_type for node in raised.graph] == ["Gelu"] and raised.graph.opset_imports[""] == 20
+    check_equal(example.model(), raised)
+    with pytest.raises(UnsupportedOpset):
+        kitchen.follow(Recipe(opset=999))

@@ -184,6 +184,11 @@ FALSE: dict[str, Rule] = {
         ),
         sample("float[1,1,2] x", "y = Conv<pads=[1,1]>(x, w)", w=(1, 1, 3)),
     ),
+    "widening": Planted(
+        op.Conv(x, Weight("w"), name="conv"),
+        lambda op, m: op.Conv(m["x"], op.Pad(m["w"], op.integers([0, 0, 0, 0, 1, 0]))),
+        sample("float[1,2,3] x", "y = Conv<group=2>(x, w)", w=(2, 1, 2)),
+    ),
     "generated": EquationRule("planted", read_equation("transpose(matmul(x, z)) = matmul(transpose(x), transpose(z))")),
 }
 

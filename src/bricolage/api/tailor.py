@@ -44,7 +44,8 @@ def tailor(
     they do to the measured time of the whole model (see `bricolage.placement.tailoring`).
 
     Args:
-        source, only, skip, opset, example_inputs, own: as for `rewrite`.
+        source, only, skip, example_inputs, own: as for `rewrite`.
+        opset: to which the model is raised; by default newer ones are tried, too.
         backend: name of the backend, alone.
         options: threads, budget, precision, one size for each symbolic dimension; the model keeps these open.
         inputs: real inputs by name; by default they are generated.
@@ -78,7 +79,17 @@ def tailor(
         progress.finish()
         with Database(directory / "costs.sqlite") as database, open_pool(options) as pool:
             measurer = make_measurer(options, database, pool, opened, operators)
-            tailoring = Tailoring(start, bucket.sizes, rules, evidence, engines[0], options, measurer, progress)
+            tailoring = Tailoring(
+                start,
+                bucket.sizes,
+                rules,
+                evidence,
+                engines[0],
+                options,
+                measurer,
+                progress,
+                raising=opset is None,
+            )
             found = tailoring.run(Stopper(options.budget(operators)))
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -35,7 +35,8 @@ def rewrite(
         typer.Option(
             "--opset",
             metavar="N",
-            help="Raise the model to opset N first: newer ones have operators that more rules use.",
+            help="Raise the model to opset N first: newer ones have operators that more rules use. With --for, they are tried "
+            "without being asked for.",
         ),
     ] = None,
     shape: Annotated[

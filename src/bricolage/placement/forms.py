@@ -64,14 +64,14 @@ def recorded_recipe(form: Form) -> PlannedRecipe | None:
     if form.recipe is None:
         return None
     exploring = tuple((one.rule, tuple(sorted(one.not_at))) for one in form.recipe.exploring)
-    return PlannedRecipe(tuple(sorted(form.recipe.without)), exploring)
+    return PlannedRecipe(tuple(sorted(form.recipe.without)), exploring, form.recipe.opset)
 
 
 def _recipe(recorded: PlannedRecipe | None) -> Recipe | None:
     if recorded is None:
         return None
     exploring = tuple(Exploration(rule, frozenset(not_at)) for rule, not_at in recorded.exploring)
-    return Recipe(frozenset(recorded.without), exploring)
+    return Recipe(frozenset(recorded.without), exploring, recorded.opset)
 
 
 def made_again(bucket: Bucket, graph: Graph) -> Form | None:

@@ -2,7 +2,7 @@
 
 Runtimes fuse patterns that they know, and have fast kernels for some shapes only. No count of operators says which form they like.
 So recipes are varied one rule at a time, each variation races against the best so far as a whole model, and what wins is combined:
-steepest ascent by measurement, first over rules, then over the kinds of place where exploring rules are applied.
+steepest ascent by measurement, first over opsets, then over rules, then over the kinds of place where exploring rules are applied.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bricolage.cost.loading import CandidateSpec
 from bricolage.cost.measure import Measurer
 from bricolage.cost.race import Race, race
 from bricolage.cost.statistics import Ratio
-from bricolage.errors import EndlessRewriting, NoBackend, NotAccurate
+from bricolage.errors import EndlessRewriting, NoBackend, NotAccurate, OpsetOutOfReach
 from bricolage.graph.extract import region_file, share_weights
 from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
@@ -31,7 +31,7 @@ from bricolage.plan.step import Step
 from bricolage.progress import Progress
 from bricolage.rewrite.apply import counts
 from bricolage.rewrite.forms import ORIGINAL, REWRITTEN, TAILORED
-from bricolage.rewrite.recipe import Exploration, Kitchen, Place, Recipe, explorations
+from bricolage.rewrite.recipe import Exploration, Kitchen, Place, Recipe, explorations, opsets
 from bricolage.rewrite.rule import Rule
 
 _LOG = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ _LOG = logging.getLogger(__name__)
 _ALWAYS = {"identity", "folding", "shapes"}
 """Families that only take work away: leaving them out is not tried."""
 _ROUNDS = 12
-_SHARES = {"rules": 0.35, "more rules": 0.2, "places": 0.2}
+_SHARES = {"opset": 0.1, "rules": 0.35, "more rules": 0.2, "places": 0.2}
 """Parts of the budget for the rounds of each step; the rest is for compiling and for the final race."""
 _RACING = 0.6
 """Part of what is left of the time that is kept for racing forms while they are made."""
@@ -106,16 +106,18 @@ class Tailoring:
         *,
         variant: str = "",
         prefix: str = "tailoring",
+        raising: bool = True,
     ) -> None:
         """`start`: the simplified model, dimensions open; `sizes`: what they are for measuring; `evidence`: of the original at
         these sizes. `variant`: of the backend; the one that runs the original fastest where it is not given. `prefix`: of files
-        that are written beside the evidence."""
+        that are written beside the evidence. `raising`: whether forms of newer opsets are tried."""
         self._kitchen, self._sizes, self._rules = Kitchen(start, rules, self._store), dict(sizes), list(rules)
         self._evidence, self._backend, self._options = evidence, backend, options
         self._measurer, self._progress = measurer, progress
         self._families = {rule.name: rule.family for rule in rules}
         self._trials: dict[Recipe, _Trial] = {}
         self._variant, self._prefix = variant, prefix
+        self._opsets = opsets(start, rules) if raising else []
 
     def run(self, stop: Stopper) -> Tailored:
         """Looks for the best form until `stop` says so, and holds the final race.
@@ -146,9 +148,10 @@ class Tailoring:
         Raises:
             EndlessRewriting: rules undo each other.
         """
-        best = base = self._trial(Recipe())
+        best = self._trial(Recipe())
         with stop.catching_interrupts():
-            best = self._better(best, [*self._with(best.recipe), *self._without(base)], "rules", stop)
+            best = self._better(best, [Recipe(opset=opset) for opset in self._opsets], "opset", stop)
+            best = self._better(best, [*self._with(best.recipe), *self._without(best)], "rules", stop)
             if best.recipe.exploring:
                 best = self._better(best, self._with(best.recipe), "more rules", stop)
                 best = self._better(best, self._elsewhere(best), "places", stop)
@@ -172,9 +175,10 @@ class Tailoring:
 
     # --- variations -------------------------------------------------------------------------------------------------
 
-    def _without(self, base: _Trial) -> list[Recipe]:
+    def _without(self, best: _Trial) -> list[Recipe]:
         """All gains but one."""
-        return [Recipe(frozenset({name})) for name in base.used if self._families[name] not in _ALWAYS]
+        names = [name for name in best.used if self._families[name] not in _ALWAYS]
+        return [replace(best.recipe, without=best.recipe.without | {name}) for name in names]
 
     def _with(self, recipe: Recipe) -> list[Recipe]:
         """One exploring rule more."""
@@ -200,14 +204,16 @@ class Tailoring:
     @staticmethod
     def together(best: Recipe, winners: Iterable[Recipe]) -> Recipe:
         """What all winners changed of the best, the first winner's changes first."""
+        winners = list(winners)
         without = set(best.without)
+        opset = next((winner.opset for winner in winners if winner.opset != best.opset), best.opset)
         exploring = {exploration.rule: exploration for exploration in best.exploring}
         for winner in winners:
             without |= winner.without
             for exploration in winner.exploring:
                 known = exploring.get(exploration.rule, exploration)
                 exploring[exploration.rule] = Exploration(exploration.rule, known.not_at | exploration.not_at)
-        return Recipe(frozenset(without), tuple(exploring.values()))
+        return Recipe(frozenset(without), tuple(exploring.values()), opset)
 
     # --- races ------------------------------------------------------------------------------------------------------
 
@@ -288,10 +294,10 @@ class Tailoring:
                 path.unlink(missing_ok=True)
 
     def _attempt(self, recipe: Recipe) -> _Trial | None:
-        """The form of a recipe; None where rules undo each other."""
+        """The form of a recipe; None where rules undo each other, or the model cannot be raised to its opset."""
         try:
             return self._trial(recipe)
-        except EndlessRewriting as error:
+        except (EndlessRewriting, OpsetOutOfReach) as error:
             _LOG.info("%s: %s", recipe, error)
             return None
 
@@ -300,6 +306,7 @@ class Tailoring:
 
         Raises:
             EndlessRewriting: rules undo each other.
+            OpsetOutOfReach: the model cannot be raised to its opset.
         """
         if recipe not in self._trials:
             number = len(self._trials)

@@ -126,10 +126,12 @@ class RewriteStep:
 @dataclass(frozen=True)
 class PlannedRecipe:
     """Which rewrite rules make a form: the gains that are left out, and the exploring rules that are applied everywhere, in their
-    order, each with the kinds of place where it is not. The same recipe on the same graph gives the same graph."""
+    order, each with the kinds of place where it is not; and the opset to which the graph is raised first. The same recipe on the
+    same graph gives the same graph."""
 
     without: tuple[str, ...]
     exploring: tuple[tuple[str, tuple[str, ...]], ...]
+    opset: int | None = None
 
 
 @dataclass(frozen=True)

@@ -156,10 +156,10 @@ class _Driver:
                 fold(self._model)  # a rule may have put a constant where something was computed
 
     def visit(self, allowed: Callable[[ir.Node], bool], taken: Callable[[ir.Node], None]) -> None:
-        """Tries each operator of the graph once, as long as it stands, and what scans find at first."""
+        """Tries each operator of the graph once, as long as it stands, and each place that scans find."""
         for rule in self._index.scans:
             for graph in self._model.graphs():
-                for node, replacement in list(rule.find(graph)):
+                for node, replacement in rule.find(graph):
                     if allowed(node):
                         self._observe = partial(_tell, taken, node)
                         self._attempt_scan(rule, replacement)

@@ -1,7 +1,8 @@
 """Recipes: which rules make a form of a graph, so that a form can be varied by one rule, and made again at other sizes.
 
-A recipe is followed in three steps: all gains but those that it leaves out; each exploring rule that it names, at every operator of
-the graph but at the kinds of place that it names; then the gains again.
+A recipe is followed in steps: the model is raised to an opset, if it names one, whose operators more rules can use; all gains
+but those that it leaves out; each exploring rule that it names, at every operator of the graph but at the kinds of place that it
+names; then the gains again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from bricolage.frontends import raise_opset
 from bricolage.graph.graph import describe
 from bricolage.graph.prepare import simplify
 from bricolage.rewrite.apply import Application, apply_everywhere, rewrite
@@ -38,10 +40,13 @@ class Recipe:
 
     without: frozenset[str] = frozenset()
     exploring: tuple[Exploration, ...] = ()
+    opset: int | None = None
+    """To which the model is raised first."""
 
     def __str__(self) -> str:
+        raised = [] if self.opset is None else [f"opset {self.opset}"]
         left_out = [f"without {name}" for name in sorted(self.without)]
-        return ", ".join(["all gains", *left_out, *map(str, self.exploring)])
+        return ", ".join([*raised, "all gains", *left_out, *map(str, self.exploring)])
 
 
 @dataclass(frozen=True)
@@ -63,16 +68,17 @@ class Kitchen:
         """`model` is simplified (see `bricolage.graph.prepare`) and not changed. `store` may move the weights of what is kept out
         of memory."""
         self._model, self._rules, self._store = model, {rule.name: rule for rule in rules}, store
-        self._begun: dict[frozenset[str], tuple[ir.Model, tuple[Application, ...]]] = {}
+        self._begun: dict[tuple[int | None, frozenset[str]], tuple[ir.Model, tuple[Application, ...]]] = {}
 
     def follow(self, recipe: Recipe) -> Followed:
         """What a recipe makes of the model.
 
         Raises:
             EndlessRewriting: rules undo each other.
+            UnsupportedOpset, OpsetOutOfReach: the model cannot be raised.
         """
         gains = [rule for name, rule in self._rules.items() if name not in recipe.without]
-        begun, first = self._gains(recipe.without, gains)
+        begun, first = self._gains(recipe, gains)
         model, applications = begun.clone(), list(first)
         places: dict[str, tuple[Place, ...]] = {}
         for exploration in recipe.exploring:
@@ -84,14 +90,18 @@ class Kitchen:
             simplify(model)
         return Followed(model, tuple(applications), places)
 
-    def _gains(self, without: frozenset[str], gains: Sequence[Rule]) -> tuple[ir.Model, tuple[Application, ...]]:
-        if without not in self._begun:
+    def _gains(self, recipe: Recipe, gains: Sequence[Rule]) -> tuple[ir.Model, tuple[Application, ...]]:
+        key = recipe.opset, recipe.without
+        if key not in self._begun:
             model = self._model.clone()
+            if recipe.opset is not None:
+                raise_opset(model, recipe.opset)
+                simplify(model)
             applications = tuple(rewrite(model, gains))
             simplify(model)
             self._store(model)
-            self._begun[without] = (model, applications)
-        return self._begun[without]
+            self._begun[key] = (model, applications)
+        return self._begun[key]
 
     def _explore(self, model: ir.Model, exploration: Exploration, found: dict[Place, None]) -> list[Application]:
         applied = apply_everywhere(
@@ -108,6 +118,12 @@ class Kitchen:
 def explorations(rules: Sequence[Rule]) -> list[Exploration]:
     """What could be put into a recipe."""
     return [Exploration(rule.name) for rule in rules if rule.exploring]
+
+
+def opsets(model: ir.Model, rules: Sequence[Rule]) -> list[int]:
+    """Opsets above the model's from which on more rules apply, the newest first."""
+    own = model.graph.opset_imports.get("", 0)
+    return sorted({rule.since for rule in rules if rule.since > own}, reverse=True)
 
 
 def place(node: ir.Node) -> Place:

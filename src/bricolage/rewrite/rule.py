@@ -157,8 +157,8 @@ class Scan(Rule):
 
     @abstractmethod
     def find(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
-        """The first operator of each place where the rule may apply, with what applies it there, in the graph's order. The graph
-        changes between two steps."""
+        """The first operator of each place where the rule may apply, with what applies it there, in the graph's order. It comes to
+        an end although the graph changes between two steps."""
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         raise NotImplementedError

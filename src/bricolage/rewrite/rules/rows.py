@@ -37,7 +37,8 @@ class FlattenRows(Scan):
     for a part R of a graph, of any size and with any number of results, in which every operator does the same to each row:
     products with a matrix, element-wise operators (with constants of one row, too), normalisations and Softmax along the last
     axis, Split and Concat along it. At least one product is among them, and products with a bias become Gemms. Views before and
-    behind are taken in. (Where several leading axes are of unknown size, they are asked for when the model runs.)
+    behind are taken in. A product that widens rows to a result of the graph stays as it is: a view of a result is a copy, and
+    what the product reads is smaller. (Where several leading axes are of unknown size, they are asked for when the model runs.)
     """
 
     family = "rows"
@@ -79,6 +80,7 @@ class FlattenRows(Scan):
     counterexamples = (
         Example("float[2,3,4] x", "t = Relu(x) y = Exp(t)"),
         Example("float[3,4] x", "t = MatMul(x, w) y = Relu(t)", {"w": (4, 5)}),
+        Example("float[2,3,4] x", "t = Relu(x) y = MatMul(t, w)", {"w": (4, 5)}),
         Example("float[2,3,4] x, float[2,4,5] w", "t = MatMul(x, w) y = Relu(t)"),
         Example("float[2,3,4] x", "t = MatMul(x, w) y = Softmax<axis=1>(t)", {"w": (4, 5)}, why="alone"),
         Example("float[2,3,4] x", "t = MatMul(x, w) y = Add(t, b)", {"w": (4, 5), "b": (3, 1)}, why="alone"),
@@ -136,7 +138,12 @@ def _is_row_wise(node: ir.Node, leading: _Leading) -> bool:
         return False
     first, more = given[0], given[1:]
     if node.op_type == "MatMul":
-        return _has_rows(first, leading) and len(shape(more[0])) == 2
+        product = node.outputs[0]
+        return (
+            _has_rows(first, leading)
+            and len(shape(more[0])) == 2
+            and not (product.is_graph_output() and _wider(product, first))
+        )
     if node.op_type in UNARY:
         return _has_rows(first, leading)
     if node.op_type in BINARY:
@@ -156,6 +163,11 @@ def _is_row_wise(node: ir.Node, leading: _Leading) -> bool:
 def _has_rows(value: ir.Value, leading: _Leading) -> bool:
     own = shape(value)
     return own[:-1] == leading and isinstance(own[-1], int) and not is_known(value)
+
+
+def _wider(value: ir.Value, other: ir.Value) -> bool:
+    after, before = shape(value)[-1], shape(other)[-1]
+    return isinstance(after, int) and isinstance(before, int) and after > before
 
 
 def _is_one_row(value: ir.Value) -> bool:

@@ -106,10 +106,10 @@ class FillGroups(Rule):
 class WidenChannels(Scan):
     """P(x₁, …, xₙ) = P'(x₁, …, xₙ), where the values inside of P have more channels, up to whole vectors of 16
 
-    for a part P of a graph, of any size, of depthwise convolutions and what stands between them: operators that treat each
-    channel alone. Convolutions of one group that write into it compute more channels, with weights of zero; those that read
-    from it, also behind a Concat, have weights of zero for them; other values are padded before and sliced behind. The number
-    of channels grows by a third at most.
+    for a part P of a graph, of any size, of operators that treat each channel alone, with a depthwise convolution or before a
+    Concat of channels. Convolutions of one group that write into it compute more channels, with weights of zero; those that read
+    from it, also behind that Concat, have weights of zero for them; other values are padded before and sliced behind. The
+    number of channels grows by a third at most.
     """
 
     family = "widening"
@@ -145,18 +145,25 @@ class WidenChannels(Scan):
 
     def find(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
         seen: set[ir.Value] = set()
-        for node in list(graph):
-            if node.graph is graph and node.outputs[0] not in seen and _narrow(node):
-                seen |= _Part.around(node).values
-                yield node, partial(_widened, node)
+        for node in graph:
+            if node.outputs[0] not in seen and _narrow(node):
+                part = _Part.around(node)
+                seen |= part.values
+                if any(map(_wants_vectors, part.readers())):
+                    yield node, partial(_widened, node)
 
 
 def _narrow(node: ir.Node) -> bool:
-    """Whether it is a depthwise convolution whose channels could become whole vectors."""
-    if not _is_depthwise(node):
+    """Whether it is a convolution whose results could become whole vectors."""
+    if not _is_depthwise(node) and not _is_dense(node):
         return False
     count = _channels(node.outputs[0])
     return 0 < -count % VECTOR <= count * _MOST
+
+
+def _wants_vectors(node: ir.Node) -> bool:
+    """Whether channels that are not whole vectors may slow an operator down."""
+    return _is_depthwise(node) or _joins_channels(node)
 
 
 def _widened(node: ir.Node, op: Operators) -> Mapping[ir.Value, ir.Value]:
@@ -170,10 +177,14 @@ def _widened(node: ir.Node, op: Operators) -> Mapping[ir.Value, ir.Value]:
 
 @dataclass
 class _Part:
-    """Values with the channels of a depthwise convolution, which treat them alike, or are computed by a convolution."""
+    """Values with the channels of a convolution's result, that operators hand on which treat each channel alone."""
 
     count: int
     values: set[ir.Value] = field(default_factory=set)
+
+    def readers(self) -> list[ir.Node]:
+        """What reads its values, inside and outside."""
+        return [usage.node for value in self.values for usage in value.uses()]
 
     @staticmethod
     def around(node: ir.Node) -> _Part:
@@ -190,6 +201,10 @@ class _Part:
                 if other is not None and other.graph is node.graph and _keeps_channels(other, part.count):
                     found += [*_carried(other, part.count), other.outputs[0]]
         return part
+
+
+def _joins_channels(node: ir.Node) -> bool:
+    return node.op_type == "Concat" and not node.domain and integer(node, "axis", 0) in (1, 1 - rank(node.outputs[0]))
 
 
 def _channels(value: ir.Value) -> int:
@@ -361,7 +376,7 @@ class _Writer:
         if node.domain or node.graph is not self._graph or result in self._part.values:
             return False
         if result not in self._free:
-            joins = node.op_type == "Concat" and integer(node, "axis", 0) in (1, 1 - rank(result))
+            joins = _joins_channels(node)
             known = all(value is not None and _channels(value) for value in node.inputs)
             able = (joins and known) or (node.op_type != "Concat" and _passes(node))
             readers = [usage.node for usage in result.uses()]
