@@ -48,7 +48,7 @@ class RecogniseAttention(Rule):
 
     for q, k, v of rank 4 with equal batches and heads, the softmax along the last axis, c a positive constant of one
     element (1 where there is none, or its reciprocal after /), and a mask (or none) that broadcasts to the scores, whose
-    last two sizes are fixed where the mask has others; q of at most single precision; from opset 23.
+    last two sizes are fixed, or equal and the mask's last, where the mask has others; q of at most single precision; from opset 23.
     A choice Where(m, scores, l) is the mask Where(m, 0, l), and so with the two exchanged, for a constant l of one element, at most
     -10³⁰ or, where m is a constant that keeps an element of each row, at most -10⁴.
     """
@@ -64,6 +64,9 @@ class RecogniseAttention(Rule):
         Example(f"{_QKV}, bool[1,1,1,6] m", _FILLED, {"l": _LEAST}, opset=23),
         Example(_QKV, _KEPT, {"f": 0.5, "m": _CAUSAL, "l": -np.inf}, opset=23),
         Example(_QKV, _FILLED, {"m": ~_CAUSAL, "l": [-1e9]}, opset=23),
+        Example(
+            "float[B,3,N,4] q, float[B,3,4,N] k, float[B,3,N,7] v, float[B,1,1,N] m", _SCALED, {"f": 0.5}, opset=23
+        ),
         Example(f"{_QKV}, float[2,1,1,6] m", _KEPT_AND_ADDED, {"n": _CAUSAL, "l": -1e4}, opset=23),
     )
     counterexamples = (
@@ -84,12 +87,19 @@ class RecogniseAttention(Rule):
         Example(_QKV, _FILLED, {"m": np.ones((5, 6), bool), "l": -1e9}, opset=23, why="may still count"),
         Example(_QKV, _KEPT, {"f": 0.5, "m": _CAUSAL, "l": -100.0}, opset=23, why="may still count"),
         Example(_QKV, _FILLED, {"m": ~_CAUSAL, "l": (1, 6)}, opset=23, why="one element"),
+        Example(
+            "float[1,3,5,4] q, float[1,3,4,6] k, float[1,3,6,7] v, float[2,1,1,6] m",
+            _SCALED,
+            {"f": 0.5},
+            opset=23,
+            why="larger",
+        ),
         Example(f"{_QKV}, bool[4,2,3,5,6] m", _KEPT, {"f": 0.5, "l": _LEAST}, opset=23, why="rank"),
         Example(_QKV, _PLAIN, opset=22),
     )
 
     def patterns(self) -> list[Op]:
-        product = op.MatMul(Any("q"), Any("k"))
+        product = op.MatMul(Any("q"), Any("k"), name="product")
         scores = Either(op.Mul(product, Weight("c"), name="mul"), op.Div(product, Weight("c"), name="div"), product)
         kept = op.Where(Any("condition"), scores, Weight("low"), name="kept")
         filled = op.Where(Any("condition"), Weight("low"), scores, name="filled")
@@ -112,9 +122,8 @@ class RecogniseAttention(Rule):
             mask = match["mask"]
             require(describe(mask).dtype == describe(match["q"]).dtype, "the mask has another type")
             require(rank(mask) <= 4, "the mask has a higher rank than the scores")
-            require(
-                shape(match.node("masked").outputs[0]) == shape(match.node("softmax").outputs[0]), "the mask is larger"
-            )
+        weighed, whole = shape(match.node("product").outputs[0]), shape(match.node("softmax").outputs[0])
+        require(weighed == whole and "?" not in whole, "the mask is larger than the scores")
 
     @staticmethod
     def _scale(match: Match) -> float:
@@ -130,12 +139,10 @@ class RecogniseAttention(Rule):
     @staticmethod
     def _low(match: Match) -> float:
         """What the scores that are masked are set to."""
-        choice, condition = match.node("kept" if "kept" in match.nodes else "filled").outputs[0], match["condition"]
-        array = known(match["low"])
+        condition, array = match["condition"], known(match["low"])
         require(array is not None and array.size == 1, "what masked scores are set to has not one element")
         assert array is not None
         require(max(rank(condition), array.ndim) <= 4, "the mask has a higher rank than the scores")
-        require(shape(choice) == shape(match.node("softmax").outputs[0]), "the mask is larger")
         low, kept = float(array.reshape(()).astype(float)), known(condition)
         if "filled" in match.nodes and kept is not None:
             kept = ~kept
@@ -158,10 +165,20 @@ class RecogniseAttention(Rule):
         mask = self._mask(op, match)
         scores = match.node("softmax").outputs[0]
         if mask is not None and shape(mask)[2:] != shape(scores)[2:]:
-            rows, columns = sizes(scores)[2:]  # runtimes broadcast a mask over batches and heads only
-            mask = op.Expand(mask, op.integers([1, 1, rows, columns]))
+            mask = op.Expand(
+                mask, self._whole(op, mask, scores)
+            )  # runtimes broadcast a mask over batches and heads only
         key = op.Transpose(match["k"], perm=[0, 1, 3, 2])
         return op.Attention(match["q"], key, match["v"], mask, scale=self._scale(match))
+
+    @staticmethod
+    def _whole(op: Operators, mask: ir.Value, scores: ir.Value) -> ir.Value:
+        """The sizes to which a mask expands. Equal unknown ones are asked of the mask, which is the same for all layers."""
+        rows, columns = shape(scores)[2:]
+        if isinstance(rows, int) and isinstance(columns, int):
+            return op.integers([1, 1, rows, columns])
+        require(rows == columns == shape(mask)[3] and rows != "?", f"a dimension of '{scores.name}' is not known")
+        return op.Concat(op.integers([1, 1]), op.Shape(mask, start=3), op.integers([1]), axis=0)
 
 
 _SPLIT = "r = Reshape(x, s) t = Transpose<perm=[0,2,1,3]>(r)"
