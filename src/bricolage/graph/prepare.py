@@ -22,6 +22,7 @@ from onnx_ir.passes.common import (
 from bricolage.errors import InvalidGraph, UnboundDimension, UnknownDimension
 from bricolage.graph.folding import fold
 from bricolage.graph.graph import Graph
+from bricolage.graph.lengths import settle
 
 _ROUNDS = 8
 _INLINE_BYTES = 1024
@@ -117,6 +118,8 @@ def simplify(model: ir.Model) -> Graph:
     RemoveUnusedNodesPass()(model)
     DeduplicateInitializersPass(size_limit=1024)(model)
     infer(model)
+    if settle(model):
+        infer(model)
     return Graph(model)
 
 

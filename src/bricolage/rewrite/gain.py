@@ -2,9 +2,9 @@
 
 A simplifying rule is applied where what it removes costs more than what it adds, and nothing about it costs more:
 contractions (their number and their FLOPs), bytes moved and operators each do not grow, and one of them shrinks. All are
-natural numbers, so rewriting comes to an end. What a rule computes from constants counts nothing, since
-it is folded. Other FLOPs are left out: element-wise work is bound by memory, and the bytes say it better (a
-LayerNormalization counts 8 operations an element, its nine operators together 7).
+natural numbers, so rewriting comes to an end. Operators that only reckon with sizes count where all others are equally many.
+What a rule computes from constants counts nothing, since it is folded. Other FLOPs are left out: element-wise work is bound by
+memory, and the bytes say it better (a LayerNormalization counts 8 operations an element, its nine operators together 7).
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ SYMBOLIC = 16
 
 @dataclass(frozen=True)
 class Cost:
-    """What operators cost before running, by four numbers of which none may grow."""
+    """What operators cost before running, by numbers of which none may grow; the last may, if the one before it shrinks."""
 
     contractions: int
     contraction_flops: int
     bytes: int
     operators: int
+    sizes: int = 0
+    """Operators that reckon with sizes alone."""
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -37,6 +39,7 @@ class Cost:
             self.contraction_flops + other.contraction_flops,
             self.bytes + other.bytes,
             self.operators + other.operators,
+            self.sizes + other.sizes,
         )
 
     def __le__(self, other: Cost) -> bool:
@@ -44,7 +47,7 @@ class Cost:
             self.contractions <= other.contractions
             and self.contraction_flops <= other.contraction_flops
             and self.bytes <= other.bytes
-            and self.operators <= other.operators
+            and (self.operators, self.sizes) <= (other.operators, other.sizes)
         )
 
     def __lt__(self, other: Cost) -> bool:
@@ -67,8 +70,19 @@ def _cost(nodes: Sequence[ir.Node], opset: int, with_bytes: bool) -> Cost:
         contraction = node.op_type in ANCHORS or (node.op_type == "Einsum" and len(node.inputs) > 1)
         work = flops(Operator(0, node, opset)) if contraction else 0
         moved = sum(map(bytes_of, _values(node))) if with_bytes and node.op_type not in VIEWS else 0
-        total += Cost(int(contraction), work, moved, 1)
+        sizes = _reckons_with_sizes(node)
+        total += Cost(int(contraction), work, moved, int(not sizes), int(sizes))
     return total
+
+
+def _reckons_with_sizes(node: ir.Node) -> bool:
+    """Whether an operator gives sizes that are known only when the model runs: Shape, or what puts such numbers together."""
+    if node.op_type == "Shape":
+        return True
+    infos = [describe(value) for value in _values(node)]
+    return node.op_type in ("Concat", "Gather", "Slice", "Squeeze", "Unsqueeze") and all(
+        info.dtype == ir.DataType.INT64 and info.shape is not None and len(info.shape) < 2 for info in infos
+    )
 
 
 def _values(node: ir.Node) -> list[ir.Value]:
