@@ -10,7 +10,6 @@ from functools import partial
 
 import onnx_ir as ir
 
-from bricolage.graph.folding import is_known
 from bricolage.graph.graph import describe
 from bricolage.rewrite.edit import nested
 from bricolage.rewrite.facts import floating, integer, rank, require, require_constant, shape, sizes
@@ -281,37 +280,32 @@ class JoinRows(_Siblings):
         )
 
 
-class JoinOutputs(_Siblings):
-    """L(x, w₁, b₁), …, L(x, wₙ, bₙ) = Split(L(x, Concat(w…), Concat(b…))), for L = MatMul, Gemm or Conv, all that read x
+class JoinColumns(_Siblings):
+    """MatMul(x, w₁), …, MatMul(x, wₙ) = Split(MatMul(x, Concat(w…))), the columns of all constant matrices wᵢ; and Gemm(x, wᵢ, bᵢ)
 
-    for constant weights, matrices or of one group with equal kernels, strides, pads and dilations; all with a bias or all without,
-    constant for Conv; of Gemm of equal rows, and one number for each output at least. (The rules of the family merging do
-    this to pairs, so that a search may stop anywhere.)
+    for Gemms with equal attributes, all with a bias or all without, and bᵢ of equal rows and one number for each column.
     """
 
-    op_types = ("MatMul", "Gemm", "Conv")
+    op_types = ("MatMul", "Gemm")
     examples = (
         Example(
             "float[2,3] x",
             "a = MatMul(x, v) b = MatMul(x, w) c = MatMul(x, u) d = Tanh(b) y = Concat<axis=1>(a, c, d)",
             {"v": (3, 4), "w": (3, 5), "u": (3, 1)},
         ),
+        Example("float[2,N,3] x", "a = MatMul(x, v) b = MatMul(x, w)", {"v": (3, 4), "w": (3, 4)}, outputs="b, a"),
         Example(
             "float[1,3] x, float[1,4] p, float[1,2] q",
             "a = Gemm<transB=1>(x, v, p) b = Gemm<transB=1>(x, w, q) c = Gemm(x, u, r) d = Gemm(x, u, s)",
             {"v": (4, 3), "w": (2, 3), "u": (3, 2), "r": (2,), "s": (2,)},
             outputs="b, c, d, a",
         ),
-        Example(
-            "float[N,3,5] x",
-            "a = Conv(x, v, p) b = Conv(x, w, q) c = Conv(x, v, q) d = Add(a, c) y = Concat<axis=1>(d, b)",
-            {"v": (4, 3, 2), "w": (4, 3, 2), "p": (4,), "q": (4,)},
-        ),
     )
     counterexamples = (
         Example("float[2,3] x, float[2,3] z", "a = MatMul(x, w) b = MatMul(z, w) y = Add(a, b)", {"w": (3, 4)}),
+        Example("float[2,3] x", "a = MatMul(x, v) y = MatMul(a, w)", {"v": (3, 4), "w": (4, 5)}),
         Example("float[2,3] x, float[3,4] v, float[3,4] w", "a = MatMul(x, v) b = MatMul(x, w) y = Add(a, b)"),
-        Example("float[5,2,3] x", "a = MatMul(x, w) b = MatMul(x, w) y = Add(a, b)", {"w": (5, 3, 4)}),
+        Example("float[5,2,3] x", "a = MatMul(x, v) b = MatMul(x, w) y = Add(a, b)", {"v": (5, 3, 4), "w": (3, 4)}),
         Example("float[1,3] x", "a = Gemm(x, w, b) c = Gemm(x, w) y = Add(a, c)", {"w": (3, 4), "b": (4,)}),
         Example(
             "float[2,3] x",
@@ -320,13 +314,7 @@ class JoinOutputs(_Siblings):
         ),
         Example("float[2,3] x", "a = Gemm(x, w, b) c = Gemm(x, w, b) y = Add(a, c)", {"w": (3, 4), "b": (1, 1)}),
         Example("float[2,4] x", "a = Gemm(x, w, b) c = Gemm(x, w, a) y = Add(a, c)", {"w": (4, 4), "b": (4,)}),
-        Example(
-            "float[1,3,5] x",
-            "a = Conv(x, v) b = Conv<strides=[2]>(x, v) y = Concat<axis=2>(a, b)",
-            {"v": (4, 3, 3)},
-        ),
-        Example("float[1,4,5] x", "a = Conv<group=2>(x, v) b = Conv<group=2>(x, v) y = Add(a, b)", {"v": (4, 2, 3)}),
-        Example("float[1,3,5] x, float[4] b", "a = Conv(x, v, b) c = Conv(x, v, b) y = Add(a, c)", {"v": (4, 3, 3)}),
+        Example("float[2,3] x", "a = Gemm(x, w) c = Gemm<alpha=2.0>(x, w) y = Add(a, c)", {"w": (3, 4)}),
     )
 
     def kind(self, node: ir.Node) -> Hashable:
@@ -334,32 +322,22 @@ class JoinOutputs(_Siblings):
         assert data is not None and weight is not None
         floating(data)
         require_constant(weight)
-        bias = more[0] if more else None
-        own: Hashable
-        if node.op_type == "Conv":
-            require(bias is None or is_known(bias), "the bias is not a constant")
-            own = (geometry(node), sizes(weight)[1:])
-            require(integer(node, "group", 1) == 1, "it has several groups")
-        else:
-            require(rank(weight) == 2, "the weight is not a matrix")
-            attributes = [(name, str(attribute.value)) for name, attribute in sorted(node.attributes.items())]
-            own = tuple(attributes)
+        require(rank(weight) == 2, "the weight is not a matrix")
         rows = None
-        if bias is not None:
-            *rows, last = shape(bias) or (1,)
+        if more and more[0] is not None:
+            *rows, last = shape(more[0]) or (1,)
             require("?" not in rows, "a dimension is not known")
-            require(last == channels(node, weight), "the bias is not one number for each output")
-        return node.op_type, data, own, None if rows is None else tuple(rows)
+            require(last == channels(node, weight), "the bias is not one number for each column")
+        attributes = [(name, str(attribute.value)) for name, attribute in sorted(node.attributes.items())]
+        return node.op_type, data, tuple(attributes), None if rows is None else tuple(rows)
 
     def check_all(self, nodes: _Nodes) -> None:
         """Nothing more."""
 
     def join(self, op: Operators, nodes: _Nodes) -> Sequence[ir.Value]:
-        first = nodes[0]
-        data, weights, biases = first.inputs[0], _inputs(nodes, 1), _inputs(nodes, 2)
-        columns = first.op_type == "MatMul" or (first.op_type == "Gemm" and not integer(first, "transB", 0))
-        bias = op.Concat(*biases, axis=rank(biases[0]) - 1) if biases else None
-        joined = op.copy(first, data, op.Concat(*weights, axis=int(columns)), *([bias] if bias else []))
-        axis = 1 if first.op_type == "Conv" else rank(first.outputs[0]) - 1
-        counts = [channels(node, weight) for node, weight in zip(nodes, weights, strict=True)]
-        return op.many("Split", len(nodes), joined, op.integers(counts), axis=axis)
+        first, weights, biases = nodes[0], _inputs(nodes, 1), _inputs(nodes, 2)
+        bias = [op.Concat(*biases, axis=rank(biases[0]) - 1)] if biases else []
+        weight = op.Concat(*weights, axis=0 if integer(first, "transB", 0) else 1)
+        counts = [channels(node, own) for node, own in zip(nodes, weights, strict=True)]
+        joined = op.copy(first, first.inputs[0], weight, *bias)
+        return op.many("Split", len(nodes), joined, op.integers(counts), axis=rank(first.outputs[0]) - 1)
