@@ -36,6 +36,7 @@ FAMILIES = (
     "splitting",
     "convolution",
     "windows",
+    "directions",
     "widening",
     GENERATED,
 )
