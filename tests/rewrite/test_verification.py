@@ -184,6 +184,18 @@ FALSE: dict[str, Rule] = {
         ),
         sample("float[1,1,2] x", "y = Conv<pads=[1,1]>(x, w)", w=(1, 1, 3)),
     ),
+    "directions": Planted(
+        op.Conv(x, Weight("w"), name="conv"),
+        lambda op, m: op.Reshape(
+            op.Conv(
+                op.Reshape(m["x"], op.integers([1, 4, 1, 1])),
+                op.Reshape(op.Concat(m["w"], m["w"], axis=0), op.integers([2, 2, 1, 1])),
+                group=2,
+            ),
+            op.integers([1, 1, 2, 1, 1]),
+        ),
+        sample("float[1,2,2,1,1] x", "y = Conv(x, w)", w=(1, 2, 1, 1, 1)),
+    ),
     "generated": EquationRule("planted", read_equation("transpose(matmul(x, z)) = matmul(transpose(x), transpose(z))")),
 }
 

@@ -34,9 +34,10 @@ class DirectionIntoChannels(Scan):
     constants, and tensors of as many channels and places), BatchNormalization, and pooling that leaves the first direction
     alone; all sizes but the batch are known. Convolutions get the weights w'((e, o), (d, c)) = w(o, c, the tap that carries
     place d to place e), or 0, in as many groups as blocks of places can be told apart: one for each place where the kernel has
-    one tap there, so that nothing is wasted; only such a convolution may have groups of its own. No more than half of a
-    convolution's weights are zeros, or, if it leads from the part back into it, of all the part's; where that does not hold,
-    all that has as many places stays. View is a Reshape, behind a Transpose of channels and places if there are such groups.
+    one tap there and stride 1, so that no product is wasted; only such a convolution may have groups of its own. At most half
+    of a convolution's products are with zeros, or, if it leads from the part back into it, of those of the whole part; where a
+    convolution has more, all that has as many places stays as it is. View is a Reshape, behind a Transpose of channels and
+    places where there are groups.
     """
 
     family = "directions"
@@ -94,6 +95,8 @@ class DirectionIntoChannels(Scan):
     )
 
     def find(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
+        if not any(map(_is_deep, graph)):
+            return
         found, refused = _parts(graph)
         for part in found:
             yield part.nodes[0], partial(_flatten, part)
@@ -125,15 +128,16 @@ def _parts(graph: ir.Graph) -> tuple[list[Part], dict[ir.Node, str]]:
         between = [node for node in sparse if values.issuperset(touched[node])]
         if _is_useful([*_convolutions(part), *between]):
             sparse = [node for node in sparse if node not in between]
-    refused |= dict.fromkeys(sparse, _ZEROS)
     # What stands around such a convolution would be turned back and forth.
     many = {_extent(touched[node][0])[1] for node in sparse}
-    for node in touched.keys() - set(sparse):
-        if any(_extent(value)[1] in many for value in touched[node]):
-            del touched[node]
-            if node.op_type == "Conv":
-                refused[node] = "a convolution of as many places has too many zeros"
-    found = parts(graph, lambda node: touched.get(node, ()) if node not in refused else ())
+    beside = {node for node, values in touched.items() if any(_extent(value)[1] in many for value in values)}
+    left = {
+        node: "a convolution of as many places has too many zeros"
+        for node in touched
+        if node in beside and _is_deep(node)
+    }
+    refused = left | refused | dict.fromkeys(sparse, _ZEROS)
+    found = parts(graph, lambda node: () if node in beside or node in refused else touched.get(node, ()))
     return [part for part in found if _convolutions(part)], refused
 
 
@@ -380,11 +384,6 @@ class _Writer:
 
 def _less(node: ir.Node) -> dict[str, list[int]]:
     """The attributes of pooling, without the first direction."""
-    found = {name: list(node.attributes[name].as_ints()) for name in _WINDOW if name in node.attributes}
-    return {
-        name: [n for i, n in enumerate(numbers) if i % (len(numbers) // 2 if name == "pads" else len(numbers))]
-        for name, numbers in found.items()
-    }
-
-
-_WINDOW = ("kernel_shape", "strides", "dilations", "pads")
+    count, names = rank(node.outputs[0]) - 2, ("kernel_shape", "strides", "dilations", "pads")
+    found = {name: node.attributes[name].as_ints() for name in names if name in node.attributes}
+    return {name: [n for i, n in enumerate(numbers) if i % count] for name, numbers in found.items()}
