@@ -177,13 +177,6 @@ FALSE: dict[str, Rule] = {
         lambda op, m: op.Conv(op.Slice(m["x"], *(op.integers([n]) for n in (1, 9, 2, 2))), m["w"]),
         sample("float[1,1,4] x", "y = Conv<strides=[2]>(x, w)", w=(1, 1, 1)),
     ),
-    "windows": Planted(
-        op.Conv(x, Weight("w"), name="conv"),
-        lambda op, m: op.Conv(
-            m["x"], op.Slice(m["w"], *(op.integers([n]) for n in (1, 3, 2))), pads=[0, 1], kernel_shape=[2]
-        ),
-        sample("float[1,1,2] x", "y = Conv<pads=[1,1]>(x, w)", w=(1, 1, 3)),
-    ),
     "directions": Planted(
         op.Conv(x, Weight("w"), name="conv"),
         lambda op, m: op.Reshape(
@@ -195,6 +188,13 @@ FALSE: dict[str, Rule] = {
             op.integers([1, 1, 2, 1, 1]),
         ),
         sample("float[1,2,2,1,1] x", "y = Conv(x, w)", w=(1, 2, 1, 1, 1)),
+    ),
+    "windows": Planted(
+        op.Conv(x, Weight("w"), name="conv"),
+        lambda op, m: op.Conv(
+            m["x"], op.Slice(m["w"], *(op.integers([n]) for n in (1, 3, 2))), pads=[0, 1], kernel_shape=[2]
+        ),
+        sample("float[1,1,2] x", "y = Conv<pads=[1,1]>(x, w)", w=(1, 1, 3)),
     ),
     "generated": EquationRule("planted", read_equation("transpose(matmul(x, z)) = matmul(transpose(x), transpose(z))")),
 }

@@ -35,8 +35,8 @@ FAMILIES = (
     "rows",
     "splitting",
     "convolution",
-    "windows",
     "directions",
+    "windows",
     "widening",
     GENERATED,
 )
