@@ -177,6 +177,18 @@ FALSE: dict[str, Rule] = {
         lambda op, m: op.Conv(op.Slice(m["x"], *(op.integers([n]) for n in (1, 9, 2, 2))), m["w"]),
         sample("float[1,1,4] x", "y = Conv<strides=[2]>(x, w)", w=(1, 1, 1)),
     ),
+    "directions": Planted(
+        op.Conv(x, Weight("w"), name="conv"),
+        lambda op, m: op.Reshape(
+            op.Conv(
+                op.Reshape(m["x"], op.integers([1, 4, 1, 1])),
+                op.Reshape(op.Concat(m["w"], m["w"], axis=0), op.integers([2, 2, 1, 1])),
+                group=2,
+            ),
+            op.integers([1, 1, 2, 1, 1]),
+        ),
+        sample("float[1,2,2,1,1] x", "y = Conv(x, w)", w=(1, 2, 1, 1, 1)),
+    ),
     "windows": Planted(
         op.Conv(x, Weight("w"), name="conv"),
         lambda op, m: op.Conv(

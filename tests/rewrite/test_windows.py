@@ -201,17 +201,6 @@ def test_neighbouring_directions_are_joined(geometry: Geometry) -> None:
         assert len(conv.attributes.get_ints("kernel_shape") or ()) == len(idle) - 1
 
 
-@settings(deadline=None, max_examples=40)
-@given(geometries(directions=(2, 3, 3, 3), plain=True))
-def test_a_direction_becomes_channels_unless_half_are_zeros(geometry: Geometry) -> None:
-    useful = (geometry.met(0) >= 0).mean()
-    check(
-        "direction-into-channels",
-        geometry,
-        applies=len(geometry.sizes) > 2 and geometry.group == 1 and bool(useful >= 0.5),
-    )
-
-
 @settings(deadline=None, max_examples=80)
 @given(geometries(directions=(1, 2, 2, 2, 2, 3), transposed=True, plain=True))
 def test_transposed_convolutions_by_phases(geometry: Geometry) -> None:

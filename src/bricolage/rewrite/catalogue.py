@@ -35,6 +35,7 @@ FAMILIES = (
     "rows",
     "splitting",
     "convolution",
+    "directions",
     "windows",
     "widening",
     GENERATED,

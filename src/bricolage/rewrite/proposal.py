@@ -102,6 +102,8 @@ def propose_found(rule: Scan, replacement: Replacement, builder: Builder) -> Pro
     """
     try:
         pairs = list(replacement(builder).items())
+        if not pairs:
+            raise Mismatch("nothing reads what it computes")
     except Mismatch:
         builder.discard()
         raise

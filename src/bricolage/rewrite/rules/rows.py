@@ -6,7 +6,6 @@ Of matrices, a product and its bias are one Gemm.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 
 import onnx_ir as ir
@@ -15,20 +14,12 @@ from bricolage.graph.folding import is_known
 from bricolage.graph.graph import Dimension, describe
 from bricolage.rewrite.elementwise import BINARY, UNARY
 from bricolage.rewrite.facts import integer, require, shape
+from bricolage.rewrite.parts import Part, parts
 from bricolage.rewrite.rule import Example, Mismatch, Operators, Replacement, Scan
 
 _Leading = tuple[Dimension, ...]
 _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 _NORMALISING = ("LayerNormalization", "RMSNormalization", "Softmax", "LogSoftmax")
-
-
-@dataclass
-class _Part:
-    """Operators on rows that are connected, in the graph's order; all their values have the same leading axes."""
-
-    leading: _Leading
-    nodes: list[ir.Node] = field(default_factory=list)
-    values: list[ir.Value] = field(default_factory=list)
 
 
 class FlattenRows(Scan):
@@ -92,29 +83,17 @@ class FlattenRows(Scan):
             yield part.nodes[0], partial(_flatten, part)
 
 
-def _parts(graph: ir.Graph) -> list[_Part]:
-    """The parts with a product."""
-    found: dict[ir.Value, _Part] = {}
-    for node in graph:
-        leading = _leading(node)
-        if leading is None:
-            continue
-        touched = [v for v in (*node.inputs, *node.outputs) if v is not None and _has_rows(v, leading)]
-        joined = list({id(own): own for value in touched if (own := found.get(value)) is not None}.values())
-        part = max(joined, key=lambda own: len(own.values), default=_Part(leading))
-        for other in joined:
-            if other is not part:  # the smaller moves, so that long chains stay cheap
-                part.nodes += other.nodes
-                part.values += other.values
-                found.update(dict.fromkeys(other.values, part))
-        part.nodes.append(node)
-        part.values += touched
-        found.update(dict.fromkeys(touched, part))
-    order = {node: number for number, node in enumerate(graph)}
-    parts = list({id(part): part for part in found.values()}.values())
-    for part in parts:
-        part.nodes.sort(key=order.__getitem__)
-    return [part for part in parts if any(node.op_type == "MatMul" for node in part.nodes)]
+def _parts(graph: ir.Graph) -> list[Part]:
+    """The parts with a product. All values of one have the same leading axes."""
+    return [part for part in parts(graph, _touched) if any(node.op_type == "MatMul" for node in part.nodes)]
+
+
+def _touched(node: ir.Node) -> list[ir.Value]:
+    """The values with rows of an operator that does the same to each; none of any other."""
+    leading = _leading(node)
+    if leading is None:
+        return []
+    return [value for value in (*node.inputs, *node.outputs) if value is not None and _has_rows(value, leading)]
 
 
 def _leading(node: ir.Node) -> _Leading | None:
@@ -175,7 +154,7 @@ def _is_one_row(value: ir.Value) -> bool:
     return is_known(value) and all(size == 1 for size in shape(value)[:-1])
 
 
-def _flatten(part: _Part, op: Operators) -> Mapping[ir.Value, ir.Value]:
+def _flatten(part: Part, op: Operators) -> Mapping[ir.Value, ir.Value]:
     require(len(part.nodes) > 1, "a product alone gains nothing")
     require(all(node.graph is part.nodes[0].graph for node in part.nodes), "the part has changed")
     writer = _Writer(op, part)
@@ -188,8 +167,9 @@ def _flatten(part: _Part, op: Operators) -> Mapping[ir.Value, ir.Value]:
 class _Writer:
     """Writes a part anew."""
 
-    def __init__(self, op: Operators, part: _Part) -> None:
-        self._op, self._leading, self._inside = op, part.leading, set(part.nodes)
+    def __init__(self, op: Operators, part: Part) -> None:
+        self._op, self._inside = op, set(part.nodes)
+        self._leading = shape(part.nodes[0].outputs[0])[:-1]
         self._flat: dict[ir.Value, ir.Value] = {}
         self._rows: ir.Value | None = None
         self._asked: dict[int, ir.Value] = {}

@@ -18,8 +18,6 @@ from bricolage.rewrite.pattern import Any, Op, op
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
 x, w, b = Any("x"), Any("w"), Any("b", optional=True)
-_USEFUL = 1 / 2
-"""Part of the products that must be with weights other than zeros, at least, where a rule adds zeros."""
 
 
 class _Window(Rule):
@@ -169,81 +167,6 @@ def _trivial(window: Window, i: int, single: bool) -> bool:
     """Whether a convolution leaves a direction as it is."""
     unpadded = window.kernel[i] == 1 and window.before[i] == window.after[i] == 0
     return unpadded and (single or window.strides[i] == 1)
-
-
-class DirectionIntoChannels(_Window):
-    """Conv(x, w, b) = Reshape(Conv(Reshape(x), w', b')), the places of the first direction as channels
-
-    w'(o·D' + e, c·D + d) = w(o, c, the tap that carries place d to place e), or 0: for at least three directions, one group,
-    explicit pads, x of known sizes but for the batch, and no more zeros than one half.
-    """
-
-    exploring = True
-    examples = (
-        Example("float[2,2,3,4,5] x", "y = Conv<pads=[1,1,1,1,1,1]>(x, w)", {"w": (3, 2, 3, 3, 3)}),
-        Example(
-            "float[N,2,2,4,3] x",
-            "y = Conv<pads=[1,0,0,1,0,1], strides=[2,1,2]>(x, w, b)",
-            {"w": (2, 2, 3, 2, 2), "b": (2,)},
-        ),
-        Example("float[1,2,3,4,2] x", "y = Conv<dilations=[2,1,1], pads=[1,1,0,0,1,0]>(x, w)", {"w": (2, 2, 2, 3, 1)}),
-    )
-    counterexamples = (
-        Example("float[1,3,5,5] x", "y = Conv(x, w)", {"w": (4, 3, 3, 3)}, why="three directions"),
-        Example("float[1,4,3,5,2] x", "y = Conv<group=2>(x, w)", {"w": (4, 2, 3, 3, 2)}, why="group"),
-        Example("float[1,3,9,9,2] x", "y = Conv(x, w)", {"w": (4, 3, 2, 2, 2)}, why="zeros"),
-        Example("float[1,3,N,5,2] x", "y = Conv(x, w)", {"w": (4, 3, 3, 3, 2)}, why="not known"),
-        Example("float[1,3,3,5,2] x", 'y = Conv<auto_pad="SAME_UPPER">(x, w)', {"w": (4, 3, 3, 3, 2)}, why="explicit"),
-    )
-
-    def check(self, match: Match) -> None:
-        window = self.window(match)
-        require(window.directions > 2, "it has not three directions")
-        require(integer(match.node("conv"), "group", 1) == 1, "there is more than one group")
-        require(all(isinstance(size, int) for size in shape(match["x"])[1:]), "a size is not known")
-        # A place after sees as many places before as there are taps, at most.
-        require(window.kernel[0] >= _USEFUL * int(shape(match["x"])[2]), "there would be too many zeros")
-        taps = self._taps(match)
-        useful = sum(tap < window.kernel[0] for tap in taps)
-        require(useful >= _USEFUL * len(taps), "there would be too many zeros")
-
-    def rewrite(self, op: Operators, match: Match) -> Result:
-        window = self.window(match)
-        outputs, inputs, _, *kernel = sizes(match["w"])
-        _, depth, *extent = (int(size) for size in shape(match["x"])[1:])
-        made = int(shape(match.root)[2])
-        rest = [*range(4, 4 + len(kernel))]
-        taps = op.Reshape(op.integers(self._taps(match)), op.integers([made, depth]))
-        zeros = [0] * len(kernel)
-        weight = op.Pad(match["w"], op.integers([0, 0, 0, *zeros, 0, 0, 1, *zeros]))
-        weight = op.Transpose(op.Gather(weight, taps, axis=2), perm=[0, 2, 1, 3, *rest])
-        weight = op.Reshape(weight, op.integers([outputs * made, inputs * depth, *kernel]))
-        bias = match.get("b")
-        if bias is not None:
-            spread = op.Expand(op.Reshape(bias, op.integers([outputs, 1])), op.integers([outputs, made]))
-            bias = op.Reshape(spread, op.integers([-1]))
-        flat = op.copy(
-            match.node("conv"),
-            op.Reshape(match["x"], op.integers([0, inputs * depth, *extent])),
-            weight,
-            bias,
-            kernel_shape=kernel,
-            strides=window.strides[1:],
-            dilations=window.dilations[1:],
-            pads=[*window.before[1:], *window.after[1:]],
-            auto_pad=None,
-        )
-        return op.Reshape(flat, op.integers([0, *(int(size) for size in shape(match.root)[1:])]))
-
-    def _taps(self, match: Match) -> list[int]:
-        """For each place after (outer) and before: the tap between them; one past the last where there is none."""
-        window, depth, made = self.window(match), int(shape(match["x"])[2]), int(shape(match.root)[2])
-        found = []
-        for e in range(made):
-            for d in range(depth):
-                tap, off = divmod(d + window.before[0] - e * window.strides[0], window.dilations[0])
-                found.append(tap if off == 0 and 0 <= tap < window.kernel[0] else window.kernel[0])
-        return found
 
 
 class _Transposed(Rule):

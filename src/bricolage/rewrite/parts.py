@@ -1,0 +1,40 @@
+"""Parts of a graph: operators that are connected by values of one kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+
+@dataclass
+class Part:
+    """Operators in the graph's order, and the values that connect them."""
+
+    nodes: list[ir.Node] = field(default_factory=list)
+    values: list[ir.Value] = field(default_factory=list)
+
+
+def parts(graph: ir.Graph, touched: Callable[[ir.Node], Sequence[ir.Value]]) -> list[Part]:
+    """The largest parts, where `touched` gives the values that may connect an operator to others; none where it belongs to no
+    part. In near-linear time."""
+    found: dict[ir.Value, Part] = {}
+    for node in graph:
+        values = touched(node)
+        if not values:
+            continue
+        joined = list({id(own): own for value in values if (own := found.get(value)) is not None}.values())
+        part = max(joined, key=lambda own: len(own.values), default=Part())
+        for other in joined:
+            if other is not part:  # the smaller moves, so that long chains stay cheap
+                part.nodes += other.nodes
+                part.values += other.values
+                found.update(dict.fromkeys(other.values, part))
+        part.nodes.append(node)
+        part.values += values
+        found.update(dict.fromkeys(values, part))
+    order = {node: number for number, node in enumerate(graph)}
+    for part in (distinct := list({id(part): part for part in found.values()}.values())):
+        part.nodes.sort(key=order.__getitem__)
+    return distinct
