@@ -1,4 +1,4 @@
-"""Normalisation, scales, biases and padding folded into convolutions and matrix products."""
+"""Normalisation, scales and biases folded into convolutions and matrix products."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ import onnx_ir as ir
 
 from bricolage.rewrite.facts import (
     integer,
-    integers,
-    listed,
     normalised,
     rank,
     require,
-    require_filled,
     shape,
     sizes,
-    text,
 )
 from bricolage.rewrite.linear import (
     CONVOLUTIONS,
@@ -302,108 +298,3 @@ def _with_affine(op: Operators, match: Match) -> tuple[ir.Value, ir.Value]:
     if "sum" in match.nodes:
         return scale, op.Add(shift, constant)
     return op.Mul(scale, constant), op.Mul(shift, constant)
-
-
-class PadIntoWindow(Rule):
-    """W(Pad(x, p, 0), pads q) = W(x, pads p + q)
-
-    for W a Conv, or an AveragePool that counts its pads (or has none); p constant, not negative, and on no axis but those
-    of the window, with the constant 0.
-    """
-
-    family = "folding"
-    examples = (
-        Example("float[1,3,5,5] x", "t = Pad(x, p) y = Conv(t, w)", {"p": [0, 0, 1, 2, 0, 0, 1, 0], "w": (4, 3, 3, 3)}),
-        Example(
-            "float[1,3,5] x",
-            'u = Pad<mode="constant">(x, p, z) y = Conv<pads=[1,0], auto_pad="NOTSET">(u, w, b)',
-            {"p": [0, 0, 1, 0, 0, 1], "z": 0.0, "w": (4, 3, 3), "b": (4,)},
-        ),
-        Example("float[1,3,6] x", "t = Pad(x, p, , a) y = AveragePool<kernel_shape=[3]>(t)", {"p": [1, 1], "a": [-1]}),
-        Example(
-            "float[1,3,6] x",
-            "t = Pad(x, p) y = AveragePool<kernel_shape=[4], pads=[1,1], count_include_pad=1>(t)",
-            {"p": [0, 0, 1, 0, 0, 1]},
-        ),
-    )
-    counterexamples = (
-        Example(
-            "float[1,3,5] x",
-            "t = Pad(x, p, z) y = Conv(t, w)",
-            {"p": [0, 0, 1, 0, 0, 1], "z": 1.0, "w": (4, 3, 3)},
-            why="0",
-        ),
-        Example(
-            "float[1,3,5] x", "t = Pad(x, p) y = Conv(t, w)", {"p": [0, 1, 0, 0, 0, 0], "w": (4, 4, 3)}, why="axis"
-        ),
-        Example(
-            "float[1,3,5] x", "t = Pad(x, p) y = Conv(t, w)", {"p": [0, 0, -1, 0, 0, 1], "w": (4, 3, 3)}, why="negative"
-        ),
-        Example(
-            "float[1,3,5] x",
-            't = Pad<mode="reflect">(x, p) y = Conv(t, w)',
-            {"p": [0, 0, 1, 0, 0, 1], "w": (4, 3, 3)},
-            why="mode",
-        ),
-        Example(
-            "float[1,3,5] x",
-            't = Pad(x, p) y = Conv<auto_pad="SAME_UPPER">(t, w)',
-            {"p": [0, 0, 1, 0, 0, 1], "w": (4, 3, 3)},
-            why="auto_pad",
-        ),
-        Example("float[1,3,5] x, int64[6] p", "t = Pad(x, p) y = Conv(t, w)", {"w": (4, 3, 3)}, why="not a constant"),
-        Example(
-            "float[1,3,6] x",
-            "t = Pad(x, p) y = AveragePool<kernel_shape=[4], pads=[1,1]>(t)",
-            {"p": [0, 0, 1, 0, 0, 1]},
-            why="does not count its pads",
-        ),
-        Example(
-            "float[1,3,6] x",
-            "t = Pad(x, p) y = AveragePool<kernel_shape=[3], strides=[2], ceil_mode=1>(t)",
-            {"p": [0, 0, 1, 0, 0, 0]},
-            why="rounds up",
-        ),
-    )
-
-    def patterns(self) -> list[Op]:
-        pad = op.Pad(x, Any("p"), Any("value", optional=True), Any("axes", optional=True), name="pad")
-        return [
-            op.Conv(pad, Any("w"), Any("b", optional=True), name="window"),
-            op.AveragePool(pad, name="window"),
-        ]
-
-    def check(self, match: Match) -> None:
-        pad, window = match.node("pad"), match.node("window")
-        require(text(pad, "mode", "constant") == "constant", "the mode of the pad is not constant")
-        if match.get("value") is not None:
-            require_filled(match["value"], 0)
-        require(text(window, "auto_pad", "NOTSET") in ("NOTSET", "VALID"), "auto_pad depends on the padded size")
-        begin, end = self._pads(match)
-        require(all(size >= 0 for size in (*begin, *end)), "a pad is negative")
-        require(not any((*begin[:2], *end[:2])), "an axis other than the window's is padded")
-        if window.op_type == "AveragePool":
-            own = listed(window, "pads", ())
-            counts = integer(window, "count_include_pad", 0) or not any(own)
-            require(bool(counts), "the pool does not count its pads")
-            require(not integer(window, "ceil_mode", 0), "the pool rounds up, into pads")
-
-    @staticmethod
-    def _pads(match: Match) -> tuple[list[int], list[int]]:
-        """Pads before and after each axis of x."""
-        whole, pads = rank(match["x"]), integers(match["p"], "the pads")
-        axes = normalised(integers(match["axes"], "the axes"), whole) if match.get("axes") is not None else range(whole)
-        begin, end = [0] * whole, [0] * whole
-        for i, axis in enumerate(axes):
-            begin[axis], end[axis] = pads[i], pads[i + len(pads) // 2]
-        return begin, end
-
-    def rewrite(self, op: Operators, match: Match) -> Result:
-        window = match.node("window")
-        begin, end = self._pads(match)
-        own = listed(window, "pads", [0] * (2 * len(begin[2:])))
-        pads = [a + b for a, b in zip([*begin[2:], *end[2:]], own, strict=True)]
-        changed: dict[str, object] = {"pads": pads, "auto_pad": None}
-        if window.op_type == "AveragePool":
-            return op.copy(window, match["x"], **changed, count_include_pad=1)
-        return op.copy(window, match["x"], match["w"], match.get("b"), **changed)
