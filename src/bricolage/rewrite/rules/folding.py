@@ -16,16 +16,21 @@ from bricolage.rewrite.linear import (
     CONVOLUTIONS,
     channels,
     flat,
+    joined,
     linear,
+    normalised_channels,
     output_channels,
     require_per_channel,
-    scaled,
+    scaled_channels,
+    shifted_channels,
 )
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, Weight, op
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
+from bricolage.rewrite.slices import keep
 
 x, c = Any("x"), Any("c")
+_PARAMETERS = ("scale", "shift", "mean", "variance")
 _NORM = {"s": (4,), "h": (4,), "m": (4,), "v": (4,)}
 
 
@@ -85,7 +90,7 @@ class BatchNormalizationIntoLinear(Rule):
     )
 
     def patterns(self) -> list[Op]:
-        parameters = [Weight(name) for name in ("scale", "shift", "mean", "variance")]
+        parameters = map(Weight, _PARAMETERS)
         return [op.BatchNormalization(linear("Conv", "ConvTranspose", "Gemm"), *parameters, name="norm")]
 
     def check(self, match: Match) -> None:
@@ -93,23 +98,8 @@ class BatchNormalizationIntoLinear(Rule):
         channels(match.node("linear"), match["w"])
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        node, norm = match.node("linear"), match.node("norm")
-        epsilon = op.number(norm.attributes.get_float("epsilon", 1e-5), match["variance"])
-        factor = op.Div(match["scale"], op.Sqrt(op.Add(match["variance"], epsilon)))
-        bias = match.get("b")
-        changed: dict[str, object] = {}
-        if bias is not None:
-            if node.op_type == "Gemm":
-                bias, changed["beta"] = _times_beta(op, node, bias), 1.0
-            shift = op.Add(op.Mul(op.Sub(bias, match["mean"]), factor), match["shift"])
-        else:
-            shift = op.Sub(match["shift"], op.Mul(match["mean"], factor))
-        return op.copy(node, match["x"], scaled(op, match, factor), shift, **changed)
-
-
-def _times_beta(op: Operators, gemm: ir.Node, bias: ir.Value) -> ir.Value:
-    beta = float(gemm.attributes.get_float("beta", 1.0))
-    return bias if beta == 1.0 else op.Mul(bias, op.number(beta, bias))
+        parameters = [match[name] for name in _PARAMETERS]
+        return normalised_channels(op, match.node("linear"), match.node("norm"), *parameters)
 
 
 class BiasIntoLinear(Rule):
@@ -142,16 +132,156 @@ class BiasIntoLinear(Rule):
         require_per_channel(match["c"], *output_channels(match))
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        node, bias, term = match.node("linear"), match.get("b"), flat(op, match["c"])
+        term = flat(op, match["c"])
         if match.node("sum").op_type == "Sub":
             term = op.Neg(term)
-        changed: dict[str, object] = {"beta": 1.0} if node.op_type == "Gemm" else {}
-        if bias is not None:
-            before = _times_beta(op, node, bias) if node.op_type == "Gemm" else bias
-            term = op.Add(before, term)
-        elif shape(term) == (1,):
-            term = op.Expand(term, op.integers([channels(node, match["w"])]))
-        return op.copy(node, match["x"], match["w"], term, **changed)
+        return shifted_channels(op, match.node("linear"), term)
+
+
+_JOINED = {"v": (2, 3, 1, 1), "w": (3, 3, 1, 1)}
+_JOIN = "p = Conv(x, v) q = Conv(x, w) t = Concat<axis=1>(p, q)"
+_NORM_5 = {"s": (5,), "h": (5,), "m": (5,), "u": (5,)}
+
+
+class BatchNormalizationIntoJoined(Rule):
+    """BatchNormalization(Concat(L₁(x₁), …, Lₙ(xₙ))) = Concat(BatchNormalization(L₁(x₁)), …), folded into each L
+
+    for parts that are a Conv, ConvTranspose or Gemm each, with constant weight and bias (or none), joined along their channels;
+    in inference, with constant parameters.
+    """
+
+    family = "folding"
+    examples = (
+        Example(
+            "float[1,3,4,4] x", f"{_JOIN} y = BatchNormalization<epsilon=0.1>(t, s, h, m, u)", {**_JOINED, **_NORM_5}
+        ),
+        Example(
+            "float[N,3,6] x, float[N,2,3] z",
+            "p = Conv<strides=[2]>(x, v, b) q = ConvTranspose(z, w) t = Concat<axis=-2>(p, q)"
+            " y = BatchNormalization(t, s, h, m, u)",
+            {"v": (2, 3, 1), "b": (2,), "w": (2, 3, 1), **_NORM_5},
+        ),
+        Example(
+            "float[2,3] x",
+            "p = Gemm<transB=1, beta=0.5>(x, v, b) q = Gemm(x, w) t = Concat<axis=1>(p, q)"
+            " y = BatchNormalization(t, s, h, m, u)",
+            {"v": (2, 3), "b": (2,), "w": (3, 3), **_NORM_5},
+        ),
+    )
+    counterexamples = (
+        Example(
+            "float[1,3,4,4] x, float[1,2,4,4] p",
+            "q = Conv(x, w) t = Concat<axis=1>(p, q) y = BatchNormalization(t, s, h, m, u)",
+            {**_JOINED, **_NORM_5},
+            why="a part",
+        ),
+        Example(
+            "float[1,3,4,4] x",
+            "p = Conv(x, v) t = Concat<axis=0>(p, p) y = BatchNormalization(t, s, h, m, u)",
+            {"v": (5, 3, 1, 1), **_NORM_5},
+            why="along the channels",
+        ),
+        Example(
+            "float[1,3,4,4] x, float[2,3,1,1] v",
+            f"{_JOIN} y = BatchNormalization(t, s, h, m, u)",
+            {"w": (3, 3, 1, 1), **_NORM_5},
+            why="not a constant",
+        ),
+        Example(
+            "float[1,3,4,4] x, float[2] b",
+            "p = Conv(x, v, b) q = Conv(x, w) t = Concat<axis=1>(p, q) y = BatchNormalization(t, s, h, m, u)",
+            {**_JOINED, **_NORM_5},
+            why="not a constant",
+        ),
+        Example(
+            "float[1,3,4,4] x, float[5] s",
+            f"{_JOIN} y = BatchNormalization(t, s, h, m, u)",
+            {**_JOINED, **{k: v for k, v in _NORM_5.items() if k != "s"}},
+            why="not a constant",
+        ),
+        Example(
+            "float[1,3,4,4] x",
+            f"{_JOIN} y, n, o = BatchNormalization<training_mode=1>(t, s, h, m, u)",
+            {**_JOINED, **_NORM_5},
+            why="training",
+        ),
+        Example(
+            "float[1,3,4,4] x",
+            f"{_JOIN} y = BatchNormalization(t, s, h, m, u)",
+            {**_JOINED, **_NORM_5},
+            outputs="y, p",
+            why="no gain",
+        ),
+    )
+
+    def patterns(self) -> list[Op]:
+        return [op.BatchNormalization(op.variadic("Concat", name="concat"), *map(Weight, _PARAMETERS), name="norm")]
+
+    def check(self, match: Match) -> None:
+        require(not integer(match.node("norm"), "training_mode", 0), "it is in training mode")
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        parts = [
+            normalised_channels(
+                op, node, match.node("norm"), *(keep(op, match[name], {0: places}) for name in _PARAMETERS)
+            )
+            for node, places in joined(match)
+        ]
+        return op.copy(match.node("concat"), *parts)
+
+
+class AffineIntoJoined(Rule):
+    """Concat(L₁(x₁), …, Lₙ(xₙ)) · c = Concat(L₁(x₁) · c₁, …), folded into each L, and with /, + or - for ·
+
+    for parts that are a Conv, ConvTranspose or Gemm each, with constant weight and bias (or none), joined along their channels,
+    and c a constant with one number for each channel, or one for all.
+    """
+
+    family = "folding"
+    examples = (
+        Example("float[1,3,4,4] x", f"{_JOIN} y = Mul(c, t)", {**_JOINED, "c": (5, 1, 1)}),
+        Example("float[N,3,4,4] x", f"{_JOIN} y = Add(t, c)", {**_JOINED, "c": (1, 5, 1, 1)}),
+        Example("float[1,3,4,4] x", f"{_JOIN} y = Sub(t, c)", {**_JOINED, "c": 2.0}),
+        Example(
+            "float[2,3] x",
+            "p = Gemm<beta=0.5>(x, v, b) q = Gemm(x, w) t = Concat<axis=-1>(p, q) y = Div(t, c)",
+            {"v": (3, 2), "b": (2, 1), "w": (3, 3), "c": (5,)},
+        ),
+    )
+    counterexamples = (
+        Example("float[1,3,4,4] x", f"{_JOIN} y = Sub(c, t)", {**_JOINED, "c": 2.0}, why="not computed by"),
+        Example("float[1,3,4,4] x, float c", f"{_JOIN} y = Mul(t, c)", _JOINED, why="not a constant"),
+        Example("float[1,3,4,4] x", f"{_JOIN} y = Mul(t, c)", {**_JOINED, "c": (4,)}, why="output channel"),
+        Example("float[1,3,4,4] x", f"{_JOIN} y = Mul(t, c)", {**_JOINED, "c": (2, 5, 1, 1)}, why="output channel"),
+        Example(
+            "float[1,3,4,4] x, float[1,2,4,4] p",
+            "q = Conv(x, w) t = Concat<axis=1>(p, q) y = Add(t, c)",
+            {**_JOINED, "c": 2.0},
+            why="a part",
+        ),
+        Example(
+            "float[1,3,4,4] x",
+            "p = Conv(x, v) q = Conv(x, v) t = Concat<axis=-1>(p, q) y = Add(t, c)",
+            {**_JOINED, "c": 2.0},
+            why="along the channels",
+        ),
+        Example("float[1,3,4,4] x", f"{_JOIN} y = Mul(t, c)", {**_JOINED, "c": 2.0}, outputs="y, q", why="no gain"),
+    )
+
+    def patterns(self) -> list[Op]:
+        concat = op.variadic("Concat", name="concat")
+        return [op.one_of("Mul", "Div", "Add", "Sub")(concat, Weight("c"), name="affine")]
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        nodes, kind, whole = joined(match), match.node("affine").op_type, match.node("concat").outputs[0]
+        require_per_channel(match["c"], rank(whole), 1, nodes[-1][1].stop)
+        constant = flat(op, match["c"])
+        if kind in ("Div", "Sub"):
+            constant = op.Reciprocal(constant) if kind == "Div" else op.Neg(constant)
+        fold = scaled_channels if kind in ("Mul", "Div") else shifted_channels
+        single = shape(constant) == (1,)
+        parts = [fold(op, node, constant if single else keep(op, constant, {0: places})) for node, places in nodes]
+        return op.copy(match.node("concat"), *parts)
 
 
 class AffineIntoNormalization(Rule):
