@@ -43,6 +43,7 @@ NOT_WITH_CAPTURED_CONSTANTS = dict.fromkeys(
         "recognise-interleaved-rotary-embedding",
         "remove-concat-split",
         "compose-slices",
+        "slice-before-pad",
         "split-heads-behind-rotary",
         "heads-into-attention",
         "repeated-heads-into-attention",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import onnx_ir as ir
+import pytest
 
 from bricolage.rewrite.apply import apply_once, rewrite
 from bricolage.rewrite.catalogue import named, rules
@@ -81,3 +82,28 @@ def test_the_flattened_end_of_a_channels_last_network_loses_its_transpose() -> N
         {"k": (5, 3, 1, 1), "s": [-1, 80], "w": (80, 6)},
     )
     assert "Transpose" not in kinds(explored(example))
+
+
+@pytest.mark.parametrize("size", [8, 9])
+def test_a_factorised_reduction_reads_its_input_twice(size: int) -> None:
+    """NASNet's (Zoph et al., CVPR 2018): two 1×1 convolutions, on every second place from the first and from the second on, joined
+    and normalised."""
+    example = Example(
+        f"float[1,3,{size},{size}] x",
+        "p = AveragePool<kernel_shape=[1,1], strides=[2,2]>(x) a = Conv(p, v)"
+        " f = Pad(x, q) g = Slice(f, s, e, d) h = AveragePool<kernel_shape=[1,1], strides=[2,2]>(g) b = Conv(h, w)"
+        " t = Concat<axis=1>(a, b) y = BatchNormalization(t, m, m, m, m)",
+        {
+            "v": (2, 3, 1, 1),
+            "w": (2, 3, 1, 1),
+            "m": (4,),
+            "q": [0, 0, 0, 0, 0, 0, 1, 1],
+            "s": [1, 1],
+            "e": [10, 10],
+            "d": [2, 3],
+        },
+    )
+    model = explored(example)
+    assert sorted(kinds(model)) == ["Concat", "Conv", "Conv", "Slice"]
+    (part,) = (node.outputs[0] for node in model.graph if node.op_type == "Slice")
+    assert tuple(part.shape or ()) == (1, 3, 4, 4), "only what is read is cut out"

@@ -89,6 +89,11 @@ FALSE: dict[str, Rule] = {
         lambda op, m: op.Conv(m["x"], op.Mul(m["w"], m["c"]), m["b"]),
         sample("float[1,2,4] x", "t = Conv(x, w, b) y = Mul(t, c)", w=(3, 2, 2), b=(3,), c=2.0),
     ),
+    "strides": Planted(
+        op.Conv(op.AveragePool(x, name="pool"), Weight("w")),
+        lambda op, m: op.Conv(m["x"], m["w"], strides=m.node("pool").attributes.get_ints("strides")),
+        sample("float[1,1,4] x", "t = AveragePool<kernel_shape=[2], strides=[2]>(x) y = Conv(t, w)", w=(1, 1, 1)),
+    ),
     "scaling": Planted(
         op.MatMul(op.Mul(x, Weight("c")), z),
         lambda op, m: op.Mul(op.Mul(op.MatMul(m["x"], m["z"]), m["c"]), m["c"]),

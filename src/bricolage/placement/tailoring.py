@@ -36,7 +36,7 @@ from bricolage.rewrite.rule import Rule
 
 _LOG = logging.getLogger(__name__)
 
-_ALWAYS = {"identity", "folding", "shapes"}
+_ALWAYS = {"identity", "folding", "strides", "shapes"}
 """Families that only take work away: leaving them out is not tried."""
 _ROUNDS = 12
 _SHARES = {"opset": 0.1, "rules": 0.35, "more rules": 0.2, "places": 0.2}

@@ -20,6 +20,7 @@ FAMILIES = (
     "shapes",
     "concat",
     "folding",
+    "strides",
     "scaling",
     "einsum",
     "product",

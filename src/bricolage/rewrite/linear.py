@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from bricolage.graph.folding import is_known
 from bricolage.graph.graph import describe
-from bricolage.rewrite.facts import integer, listed, rank, require, shape, sizes, text
+from bricolage.rewrite.facts import integer, listed, normalised, rank, require, require_constant, shape, sizes, text
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, Weight, op
-from bricolage.rewrite.rule import Operators
+from bricolage.rewrite.rule import Mismatch, Operators
 
 CONVOLUTIONS = ("Conv", "ConvTranspose")
 
@@ -97,9 +98,77 @@ def flat(op: Operators, constant: ir.Value) -> ir.Value:
     )
 
 
-def scaled(op: Operators, match: Match, factor: ir.Value) -> ir.Value:
+def operands(node: ir.Node) -> tuple[ir.Value, ir.Value, ir.Value | None]:
+    """Data, weight, and bias of such an operator."""
+    data, weight, bias = [*node.inputs, None][:3]
+    assert data is not None and weight is not None
+    return data, weight, bias
+
+
+def joined(match: Match) -> list[tuple[ir.Node, range]]:
+    """Such operators (no MatMul) with a constant weight, and a constant or no bias, whose results the operator `concat` joins along
+    their channels, each with its places among all channels.
+
+    Raises:
+        Mismatch: it joins something else, or along another axis.
+    """
+    concat = match.node("concat")
+    (axis,) = normalised([integer(concat, "axis", 0)], rank(concat.outputs[0]))
+    require(axis == 1, "the parts are not joined along the channels")
+    found: list[tuple[ir.Node, range]] = []
+    first = 0
+    for value in concat.inputs:
+        node = value.producer() if value is not None else None
+        if node is None or node.domain or node.graph is not match.home or node.op_type not in (*CONVOLUTIONS, "Gemm"):
+            raise Mismatch("a part is not computed by Conv, ConvTranspose or Gemm")
+        _, weight, bias = operands(node)
+        require_constant(weight)
+        require(bias is None or is_known(bias), "the bias of a part is not a constant")
+        found.append((node, range(first, first + channels(node, weight))))
+        first = found[-1][1].stop
+    return found
+
+
+def normalised_channels(op: Operators, node: ir.Node, norm: ir.Node, *parameters: ir.Value) -> ir.Value:
+    """BatchNormalization of the operator's result in inference, with constant scale, shift, mean and variance."""
+    (data, _, bias), (scale, shift, mean, variance) = operands(node), parameters
+    epsilon = op.number(norm.attributes.get_float("epsilon", 1e-5), variance)
+    factor = op.Div(scale, op.Sqrt(op.Add(variance, epsilon)))
+    if bias is None:
+        return op.copy(node, data, _scaled(op, node, factor), op.Sub(shift, op.Mul(mean, factor)))
+    term = op.Add(op.Mul(op.Sub(_times_beta(op, node, bias), mean), factor), shift)
+    return op.copy(node, data, _scaled(op, node, factor), term, **_without_beta(node))
+
+
+def scaled_channels(op: Operators, node: ir.Node, factor: ir.Value) -> ir.Value:
+    """The operator's result, times a constant vector (of one element, or of one a channel)."""
+    data, _, bias = operands(node)
+    return op.copy(node, data, _scaled(op, node, factor), None if bias is None else op.Mul(bias, factor))
+
+
+def shifted_channels(op: Operators, node: ir.Node, term: ir.Value) -> ir.Value:
+    """The operator's result (not of a MatMul), plus a constant vector (of one element, or of one a channel)."""
+    data, weight, bias = operands(node)
+    if bias is not None:
+        term = op.Add(_times_beta(op, node, bias), term)
+    elif shape(term) == (1,):
+        term = op.Expand(term, op.integers([channels(node, weight)]))
+    return op.copy(node, data, weight, term, **_without_beta(node))
+
+
+def _times_beta(op: Operators, node: ir.Node, bias: ir.Value) -> ir.Value:
+    beta = float(node.attributes.get_float("beta", 1.0)) if node.op_type == "Gemm" else 1.0
+    return bias if beta == 1.0 else op.Mul(bias, op.number(beta, bias))
+
+
+def _without_beta(node: ir.Node) -> dict[str, object]:
+    """Attributes of an operator whose bias has been multiplied by beta."""
+    return {"beta": 1.0} if node.op_type == "Gemm" else {}
+
+
+def _scaled(op: Operators, node: ir.Node, factor: ir.Value) -> ir.Value:
     """The weight with its output channels multiplied by the vector `factor` (of one element, or of one a channel)."""
-    node, weight = match.node("linear"), match["w"]
+    _, weight, _ = operands(node)
     own = shape(weight)
     if shape(factor) == (1,):
         return op.Mul(weight, factor)

@@ -1,12 +1,14 @@
-"""What a Slice keeps, and its pattern."""
+"""What a Slice keeps, what a Pad puts around, and the patterns and operators of both."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import onnx_ir as ir
 
-from bricolage.rewrite.facts import integers, normalised, require, shape
+from bricolage.rewrite.facts import integers, normalised, rank, require, shape
 from bricolage.rewrite.pattern import Any, Op, Pattern, op
-from bricolage.rewrite.rule import Mismatch
+from bricolage.rewrite.rule import Mismatch, Operators
 
 Ranges = dict[int, tuple[int, int]]
 
@@ -45,6 +47,18 @@ def kept_places(node: ir.Node) -> dict[int, range]:
     return found
 
 
+def keep(op: Operators, value: ir.Value, places: Mapping[int, range]) -> ir.Value:
+    """The Slice of a value that keeps these places of each axis; the value itself where these are all."""
+    cut = {
+        axis: kept for axis, kept in places.items() if (kept.start, kept.stop, kept.step) != (0, shape(value)[axis], 1)
+    }
+    if not cut:
+        return value
+    starts, ends, steps = ([getattr(kept, name) for kept in cut.values()] for name in ("start", "stop", "step"))
+    strided = [op.integers(steps)] if max(steps) > 1 else []
+    return op.Slice(value, op.integers(starts), op.integers(ends), op.integers(list(cut)), *strided)
+
+
 def slice_operands(prefix: str) -> list[Any]:
     """Variables for everything but the source, named after `prefix`."""
     return [Any(f"{prefix} {what}", optional=what in ("axes", "steps")) for what in ("starts", "ends", "axes", "steps")]
@@ -53,3 +67,30 @@ def slice_operands(prefix: str) -> list[Any]:
 def any_slice(source: Pattern, name: str) -> Op:
     """Any Slice of `source`."""
     return op.Slice(source, *slice_operands(name), name=name)
+
+
+def split_at(places: range, size: int) -> tuple[int, range, int]:
+    """How many of these places lie before an axis of that size, those within it, and how many lie behind."""
+    before, upto = (sum(place < border for place in places) for border in (0, size))
+    return before, places[before:upto], len(places) - upto
+
+
+def any_pad(source: Pattern, name: str) -> Op:
+    """Any Pad of `source`; its filling is the variable `value`."""
+    return op.Pad(source, Any("pads"), Any("value", optional=True), Any("padded axes", optional=True), name=name)
+
+
+def padding(node: ir.Node) -> tuple[list[int], list[int]]:
+    """What a Pad puts before and after each axis of its source.
+
+    Raises:
+        Mismatch: the pads or the axes are no constant, or the rank is not known.
+    """
+    source, pads, _, over = [*node.inputs, None, None][:4]
+    assert source is not None
+    whole, around = rank(source), integers(pads, "the pads")
+    axes = normalised(integers(over, "the axes"), whole) if over is not None else range(whole)
+    begin, end = [0] * whole, [0] * whole
+    for i, axis in enumerate(axes):
+        begin[axis], end[axis] = around[i], around[i + len(around) // 2]
+    return begin, end

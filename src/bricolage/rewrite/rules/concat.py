@@ -11,7 +11,7 @@ from bricolage.rewrite.facts import integer, normalised, rank, require, shape
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, op
 from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
-from bricolage.rewrite.slices import Ranges, any_slice, kept_ranges, slice_operands
+from bricolage.rewrite.slices import any_slice, keep, kept_places, kept_ranges, slice_operands
 
 x = Any("x")
 _MANY = 2**31 - 1  # exporters write such ends for "to the end"
@@ -149,32 +149,24 @@ class RemoveConcatSplit(Rule):
         return parts if len(parts) > 1 else parts[0]
 
 
-def _slice(op: Operators, value: ir.Value, ranges: Ranges) -> ir.Value:
-    """The slice of a value; the value itself where nothing is cut off."""
-    own = shape(value)
-    kept = {axis: span for axis, span in ranges.items() if span != (0, own[axis])}
-    if not kept:
-        return value
-    starts, ends = zip(*kept.values(), strict=True)
-    return op.Slice(value, op.integers(starts), op.integers(ends), op.integers(list(kept)))
-
-
 _SLICED = {"a": [1], "b": [5], "c": [1], "d": [1], "e": [_MANY]}
 
 
 class ComposeSlices(Rule):
     """Slice(Slice(x)) = Slice(x)
 
-    for constant ranges with step 1 on axes of fixed size.
+    for constant ranges with positive steps on axes of fixed size.
     """
 
     family = "concat"
     examples = (
         Example("float[2,6] x", "t = Slice(x, a, b, c) y = Slice(t, d, e, c)", _SLICED),
+        Example("float[2,6] x", "t = Slice(x, a, b, c, s) y = Slice(t, d, e, c)", {**_SLICED, "s": [2]}),
+        Example("float[2,16] x", "t = Slice(x, d, e, c, s) y = Slice(t, d, e, c, s)", {**_SLICED, "s": [3]}),
         Example("float[3,6] x", "t = Slice(x, a, b, c) y = Slice(t, d, e, f)", {**_SLICED, "f": [0]}),
     )
     counterexamples = (
-        Example("float[2,6] x", "t = Slice(x, a, b, c, s) y = Slice(t, d, e, c)", {**_SLICED, "s": [2]}, why="step"),
+        Example("float[2,6] x", "t = Slice(x, b, a, c, s) y = Slice(t, d, e, c)", {**_SLICED, "s": [-1]}, why="step"),
         Example("float[2,N] x", "t = Slice(x, a, b, c) y = Slice(t, d, e, c)", _SLICED, why="fixed size"),
         Example(
             "float[2,6] x, int64[1] a",
@@ -189,17 +181,16 @@ class ComposeSlices(Rule):
         return [op.Slice(any_slice(x, "inner"), *slice_operands("outer"), name="outer")]
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        ranges = kept_ranges(match.node("inner"))
-        for axis, (start, end) in kept_ranges(match.node("outer")).items():
-            first, last = ranges.get(axis, (0, end))
-            ranges[axis] = (first + start, min(first + end, last))
-        return _slice(op, match["x"], ranges)
+        places = kept_places(match.node("inner"))
+        for axis, kept in kept_places(match.node("outer")).items():
+            places[axis] = places.get(axis, range(kept.stop))[kept.start : kept.stop : kept.step]
+        return keep(op, match["x"], places)
 
 
 class SliceOfConcat(Rule):
     """Slice(Concat(…, x, …)) = Slice(x), or x
 
-    where the slice lies within one part, for constant ranges with step 1 on axes of fixed size.
+    where the slice lies within one part, for constant ranges with positive steps on axes of fixed size.
     """
 
     family = "concat"
@@ -219,6 +210,11 @@ class SliceOfConcat(Rule):
             "t = Concat<axis=1>(x, z) y = Slice(t, a, b, c)",
             {"a": [-3], "b": [-1], "c": [1]},
         ),
+        Example(
+            "float[2,3] x, float[2,6] z",
+            "t = Concat<axis=1>(x, z) y = Slice(t, a, b, c, s)",
+            {"a": [4], "b": [9], "c": [1], "s": [2]},
+        ),
     )
     counterexamples = (
         Example(
@@ -234,6 +230,12 @@ class SliceOfConcat(Rule):
             why="one part",
         ),
         Example(
+            "float[2,3] x, float[2,4] z",
+            "t = Concat<axis=1>(x, z) y = Slice(t, b, a, c, s)",
+            {"a": [4], "b": [6], "c": [1], "s": [-1]},
+            why="step",
+        ),
+        Example(
             "float[2,N] x, float[2,4] z",
             "t = Concat<axis=1>(x, z) y = Slice(t, a, b, c)",
             {"a": [0], "b": [1], "c": [1]},
@@ -247,15 +249,15 @@ class SliceOfConcat(Rule):
     def rewrite(self, op: Operators, match: Match) -> Result:
         concat = match.node("concat")
         axis = _axis(concat, concat.outputs[0])
-        ranges = kept_ranges(match.node("slice"))
-        start, end = ranges.get(axis, (0, 0))
+        places = kept_places(match.node("slice"))
+        kept = places.get(axis, range(0))
         begin = 0
         for part in _parts(concat):
             size = shape(part)[axis]
             if not isinstance(size, int):
                 raise Mismatch("a part has no fixed size")
-            if begin <= start < end <= begin + size:
-                return _slice(op, part, {**ranges, axis: (start - begin, end - begin)})
+            if kept and begin <= kept[0] and kept[-1] < begin + size:
+                return keep(op, part, {**places, axis: range(kept.start - begin, kept.stop - begin, kept.step)})
             begin += size
         raise Mismatch("the slice does not lie within one part")
 
@@ -317,4 +319,4 @@ class JoinSlices(Rule):
         require(all(a[1] == b[0] for a, b in pairwise(spans)), "the slices do not follow one another")
         (source,) = sources
         assert source is not None
-        return _slice(op, source, {axis: (spans[0][0], spans[-1][1])})
+        return keep(op, source, {axis: range(spans[0][0], spans[-1][1])})

@@ -1,4 +1,4 @@
-"""Normalisation, scales, biases and padding folded into convolutions and matrix products."""
+"""Normalisation, scales and biases folded into convolutions and matrix products."""
 
 from __future__ import annotations
 
@@ -6,30 +6,31 @@ import onnx_ir as ir
 
 from bricolage.rewrite.facts import (
     integer,
-    integers,
-    listed,
     normalised,
     rank,
     require,
-    require_filled,
     shape,
     sizes,
-    text,
 )
 from bricolage.rewrite.linear import (
     CONVOLUTIONS,
     channels,
     flat,
+    joined,
     linear,
+    normalised_channels,
     output_channels,
     require_per_channel,
-    scaled,
+    scaled_channels,
+    shifted_channels,
 )
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, Weight, op
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
+from bricolage.rewrite.slices import keep
 
 x, c = Any("x"), Any("c")
+_PARAMETERS = ("scale", "shift", "mean", "variance")
 _NORM = {"s": (4,), "h": (4,), "m": (4,), "v": (4,)}
 
 
@@ -89,7 +90,7 @@ class BatchNormalizationIntoLinear(Rule):
     )
 
     def patterns(self) -> list[Op]:
-        parameters = [Weight(name) for name in ("scale", "shift", "mean", "variance")]
+        parameters = map(Weight, _PARAMETERS)
         return [op.BatchNormalization(linear("Conv", "ConvTranspose", "Gemm"), *parameters, name="norm")]
 
     def check(self, match: Match) -> None:
@@ -97,23 +98,8 @@ class BatchNormalizationIntoLinear(Rule):
         channels(match.node("linear"), match["w"])
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        node, norm = match.node("linear"), match.node("norm")
-        epsilon = op.number(norm.attributes.get_float("epsilon", 1e-5), match["variance"])
-        factor = op.Div(match["scale"], op.Sqrt(op.Add(match["variance"], epsilon)))
-        bias = match.get("b")
-        changed: dict[str, object] = {}
-        if bias is not None:
-            if node.op_type == "Gemm":
-                bias, changed["beta"] = _times_beta(op, node, bias), 1.0
-            shift = op.Add(op.Mul(op.Sub(bias, match["mean"]), factor), match["shift"])
-        else:
-            shift = op.Sub(match["shift"], op.Mul(match["mean"], factor))
-        return op.copy(node, match["x"], scaled(op, match, factor), shift, **changed)
-
-
-def _times_beta(op: Operators, gemm: ir.Node, bias: ir.Value) -> ir.Value:
-    beta = float(gemm.attributes.get_float("beta", 1.0))
-    return bias if beta == 1.0 else op.Mul(bias, op.number(beta, bias))
+        parameters = [match[name] for name in _PARAMETERS]
+        return normalised_channels(op, match.node("linear"), match.node("norm"), *parameters)
 
 
 class BiasIntoLinear(Rule):
@@ -146,16 +132,156 @@ class BiasIntoLinear(Rule):
         require_per_channel(match["c"], *output_channels(match))
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        node, bias, term = match.node("linear"), match.get("b"), flat(op, match["c"])
+        term = flat(op, match["c"])
         if match.node("sum").op_type == "Sub":
             term = op.Neg(term)
-        changed: dict[str, object] = {"beta": 1.0} if node.op_type == "Gemm" else {}
-        if bias is not None:
-            before = _times_beta(op, node, bias) if node.op_type == "Gemm" else bias
-            term = op.Add(before, term)
-        elif shape(term) == (1,):
-            term = op.Expand(term, op.integers([channels(node, match["w"])]))
-        return op.copy(node, match["x"], match["w"], term, **changed)
+        return shifted_channels(op, match.node("linear"), term)
+
+
+_JOINED = {"v": (2, 3, 1, 1), "w": (3, 3, 1, 1)}
+_JOIN = "p = Conv(x, v) q = Conv(x, w) t = Concat<axis=1>(p, q)"
+_NORM_5 = {"s": (5,), "h": (5,), "m": (5,), "u": (5,)}
+
+
+class BatchNormalizationIntoJoined(Rule):
+    """BatchNormalization(Concat(L₁(x₁), …, Lₙ(xₙ))) = Concat(BatchNormalization(L₁(x₁)), …), folded into each L
+
+    for parts that are a Conv, ConvTranspose or Gemm each, with constant weight and bias (or none), joined along their channels;
+    in inference, with constant parameters.
+    """
+
+    family = "folding"
+    examples = (
+        Example(
+            "float[1,3,4,4] x", f"{_JOIN} y = BatchNormalization<epsilon=0.1>(t, s, h, m, u)", {**_JOINED, **_NORM_5}
+        ),
+        Example(
+            "float[N,3,6] x, float[N,2,3] z",
+            "p = Conv<strides=[2]>(x, v, b) q = ConvTranspose(z, w) t = Concat<axis=-2>(p, q)"
+            " y = BatchNormalization(t, s, h, m, u)",
+            {"v": (2, 3, 1), "b": (2,), "w": (2, 3, 1), **_NORM_5},
+        ),
+        Example(
+            "float[2,3] x",
+            "p = Gemm<transB=1, beta=0.5>(x, v, b) q = Gemm(x, w) t = Concat<axis=1>(p, q)"
+            " y = BatchNormalization(t, s, h, m, u)",
+            {"v": (2, 3), "b": (2,), "w": (3, 3), **_NORM_5},
+        ),
+    )
+    counterexamples = (
+        Example(
+            "float[1,3,4,4] x, float[1,2,4,4] p",
+            "q = Conv(x, w) t = Concat<axis=1>(p, q) y = BatchNormalization(t, s, h, m, u)",
+            {**_JOINED, **_NORM_5},
+            why="a part",
+        ),
+        Example(
+            "float[1,3,4,4] x",
+            "p = Conv(x, v) t = Concat<axis=0>(p, p) y = BatchNormalization(t, s, h, m, u)",
+            {"v": (5, 3, 1, 1), **_NORM_5},
+            why="along the channels",
+        ),
+        Example(
+            "float[1,3,4,4] x, float[2,3,1,1] v",
+            f"{_JOIN} y = BatchNormalization(t, s, h, m, u)",
+            {"w": (3, 3, 1, 1), **_NORM_5},
+            why="not a constant",
+        ),
+        Example(
+            "float[1,3,4,4] x, float[2] b",
+            "p = Conv(x, v, b) q = Conv(x, w) t = Concat<axis=1>(p, q) y = BatchNormalization(t, s, h, m, u)",
+            {**_JOINED, **_NORM_5},
+            why="not a constant",
+        ),
+        Example(
+            "float[1,3,4,4] x, float[5] s",
+            f"{_JOIN} y = BatchNormalization(t, s, h, m, u)",
+            {**_JOINED, **{k: v for k, v in _NORM_5.items() if k != "s"}},
+            why="not a constant",
+        ),
+        Example(
+            "float[1,3,4,4] x",
+            f"{_JOIN} y, n, o = BatchNormalization<training_mode=1>(t, s, h, m, u)",
+            {**_JOINED, **_NORM_5},
+            why="training",
+        ),
+        Example(
+            "float[1,3,4,4] x",
+            f"{_JOIN} y = BatchNormalization(t, s, h, m, u)",
+            {**_JOINED, **_NORM_5},
+            outputs="y, p",
+            why="no gain",
+        ),
+    )
+
+    def patterns(self) -> list[Op]:
+        return [op.BatchNormalization(op.variadic("Concat", name="concat"), *map(Weight, _PARAMETERS), name="norm")]
+
+    def check(self, match: Match) -> None:
+        require(not integer(match.node("norm"), "training_mode", 0), "it is in training mode")
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        parts = [
+            normalised_channels(
+                op, node, match.node("norm"), *(keep(op, match[name], {0: places}) for name in _PARAMETERS)
+            )
+            for node, places in joined(match)
+        ]
+        return op.copy(match.node("concat"), *parts)
+
+
+class AffineIntoJoined(Rule):
+    """Concat(L₁(x₁), …, Lₙ(xₙ)) · c = Concat(L₁(x₁) · c₁, …), folded into each L, and with /, + or - for ·
+
+    for parts that are a Conv, ConvTranspose or Gemm each, with constant weight and bias (or none), joined along their channels,
+    and c a constant with one number for each channel, or one for all.
+    """
+
+    family = "folding"
+    examples = (
+        Example("float[1,3,4,4] x", f"{_JOIN} y = Mul(c, t)", {**_JOINED, "c": (5, 1, 1)}),
+        Example("float[N,3,4,4] x", f"{_JOIN} y = Add(t, c)", {**_JOINED, "c": (1, 5, 1, 1)}),
+        Example("float[1,3,4,4] x", f"{_JOIN} y = Sub(t, c)", {**_JOINED, "c": 2.0}),
+        Example(
+            "float[2,3] x",
+            "p = Gemm<beta=0.5>(x, v, b) q = Gemm(x, w) t = Concat<axis=-1>(p, q) y = Div(t, c)",
+            {"v": (3, 2), "b": (2, 1), "w": (3, 3), "c": (5,)},
+        ),
+    )
+    counterexamples = (
+        Example("float[1,3,4,4] x", f"{_JOIN} y = Sub(c, t)", {**_JOINED, "c": 2.0}, why="not computed by"),
+        Example("float[1,3,4,4] x, float c", f"{_JOIN} y = Mul(t, c)", _JOINED, why="not a constant"),
+        Example("float[1,3,4,4] x", f"{_JOIN} y = Mul(t, c)", {**_JOINED, "c": (4,)}, why="output channel"),
+        Example("float[1,3,4,4] x", f"{_JOIN} y = Mul(t, c)", {**_JOINED, "c": (2, 5, 1, 1)}, why="output channel"),
+        Example(
+            "float[1,3,4,4] x, float[1,2,4,4] p",
+            "q = Conv(x, w) t = Concat<axis=1>(p, q) y = Add(t, c)",
+            {**_JOINED, "c": 2.0},
+            why="a part",
+        ),
+        Example(
+            "float[1,3,4,4] x",
+            "p = Conv(x, v) q = Conv(x, v) t = Concat<axis=-1>(p, q) y = Add(t, c)",
+            {**_JOINED, "c": 2.0},
+            why="along the channels",
+        ),
+        Example("float[1,3,4,4] x", f"{_JOIN} y = Mul(t, c)", {**_JOINED, "c": 2.0}, outputs="y, q", why="no gain"),
+    )
+
+    def patterns(self) -> list[Op]:
+        concat = op.variadic("Concat", name="concat")
+        return [op.one_of("Mul", "Div", "Add", "Sub")(concat, Weight("c"), name="affine")]
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        nodes, kind, whole = joined(match), match.node("affine").op_type, match.node("concat").outputs[0]
+        require_per_channel(match["c"], rank(whole), 1, nodes[-1][1].stop)
+        constant = flat(op, match["c"])
+        if kind in ("Div", "Sub"):
+            constant = op.Reciprocal(constant) if kind == "Div" else op.Neg(constant)
+        fold = scaled_channels if kind in ("Mul", "Div") else shifted_channels
+        single = shape(constant) == (1,)
+        parts = [fold(op, node, constant if single else keep(op, constant, {0: places})) for node, places in nodes]
+        return op.copy(match.node("concat"), *parts)
 
 
 class AffineIntoNormalization(Rule):
@@ -302,108 +428,3 @@ def _with_affine(op: Operators, match: Match) -> tuple[ir.Value, ir.Value]:
     if "sum" in match.nodes:
         return scale, op.Add(shift, constant)
     return op.Mul(scale, constant), op.Mul(shift, constant)
-
-
-class PadIntoWindow(Rule):
-    """W(Pad(x, p, 0), pads q) = W(x, pads p + q)
-
-    for W a Conv, or an AveragePool that counts its pads (or has none); p constant, not negative, and on no axis but those
-    of the window, with the constant 0.
-    """
-
-    family = "folding"
-    examples = (
-        Example("float[1,3,5,5] x", "t = Pad(x, p) y = Conv(t, w)", {"p": [0, 0, 1, 2, 0, 0, 1, 0], "w": (4, 3, 3, 3)}),
-        Example(
-            "float[1,3,5] x",
-            'u = Pad<mode="constant">(x, p, z) y = Conv<pads=[1,0], auto_pad="NOTSET">(u, w, b)',
-            {"p": [0, 0, 1, 0, 0, 1], "z": 0.0, "w": (4, 3, 3), "b": (4,)},
-        ),
-        Example("float[1,3,6] x", "t = Pad(x, p, , a) y = AveragePool<kernel_shape=[3]>(t)", {"p": [1, 1], "a": [-1]}),
-        Example(
-            "float[1,3,6] x",
-            "t = Pad(x, p) y = AveragePool<kernel_shape=[4], pads=[1,1], count_include_pad=1>(t)",
-            {"p": [0, 0, 1, 0, 0, 1]},
-        ),
-    )
-    counterexamples = (
-        Example(
-            "float[1,3,5] x",
-            "t = Pad(x, p, z) y = Conv(t, w)",
-            {"p": [0, 0, 1, 0, 0, 1], "z": 1.0, "w": (4, 3, 3)},
-            why="0",
-        ),
-        Example(
-            "float[1,3,5] x", "t = Pad(x, p) y = Conv(t, w)", {"p": [0, 1, 0, 0, 0, 0], "w": (4, 4, 3)}, why="axis"
-        ),
-        Example(
-            "float[1,3,5] x", "t = Pad(x, p) y = Conv(t, w)", {"p": [0, 0, -1, 0, 0, 1], "w": (4, 3, 3)}, why="negative"
-        ),
-        Example(
-            "float[1,3,5] x",
-            't = Pad<mode="reflect">(x, p) y = Conv(t, w)',
-            {"p": [0, 0, 1, 0, 0, 1], "w": (4, 3, 3)},
-            why="mode",
-        ),
-        Example(
-            "float[1,3,5] x",
-            't = Pad(x, p) y = Conv<auto_pad="SAME_UPPER">(t, w)',
-            {"p": [0, 0, 1, 0, 0, 1], "w": (4, 3, 3)},
-            why="auto_pad",
-        ),
-        Example("float[1,3,5] x, int64[6] p", "t = Pad(x, p) y = Conv(t, w)", {"w": (4, 3, 3)}, why="not a constant"),
-        Example(
-            "float[1,3,6] x",
-            "t = Pad(x, p) y = AveragePool<kernel_shape=[4], pads=[1,1]>(t)",
-            {"p": [0, 0, 1, 0, 0, 1]},
-            why="does not count its pads",
-        ),
-        Example(
-            "float[1,3,6] x",
-            "t = Pad(x, p) y = AveragePool<kernel_shape=[3], strides=[2], ceil_mode=1>(t)",
-            {"p": [0, 0, 1, 0, 0, 0]},
-            why="rounds up",
-        ),
-    )
-
-    def patterns(self) -> list[Op]:
-        pad = op.Pad(x, Any("p"), Any("value", optional=True), Any("axes", optional=True), name="pad")
-        return [
-            op.Conv(pad, Any("w"), Any("b", optional=True), name="window"),
-            op.AveragePool(pad, name="window"),
-        ]
-
-    def check(self, match: Match) -> None:
-        pad, window = match.node("pad"), match.node("window")
-        require(text(pad, "mode", "constant") == "constant", "the mode of the pad is not constant")
-        if match.get("value") is not None:
-            require_filled(match["value"], 0)
-        require(text(window, "auto_pad", "NOTSET") in ("NOTSET", "VALID"), "auto_pad depends on the padded size")
-        begin, end = self._pads(match)
-        require(all(size >= 0 for size in (*begin, *end)), "a pad is negative")
-        require(not any((*begin[:2], *end[:2])), "an axis other than the window's is padded")
-        if window.op_type == "AveragePool":
-            own = listed(window, "pads", ())
-            counts = integer(window, "count_include_pad", 0) or not any(own)
-            require(bool(counts), "the pool does not count its pads")
-            require(not integer(window, "ceil_mode", 0), "the pool rounds up, into pads")
-
-    @staticmethod
-    def _pads(match: Match) -> tuple[list[int], list[int]]:
-        """Pads before and after each axis of x."""
-        whole, pads = rank(match["x"]), integers(match["p"], "the pads")
-        axes = normalised(integers(match["axes"], "the axes"), whole) if match.get("axes") is not None else range(whole)
-        begin, end = [0] * whole, [0] * whole
-        for i, axis in enumerate(axes):
-            begin[axis], end[axis] = pads[i], pads[i + len(pads) // 2]
-        return begin, end
-
-    def rewrite(self, op: Operators, match: Match) -> Result:
-        window = match.node("window")
-        begin, end = self._pads(match)
-        own = listed(window, "pads", [0] * (2 * len(begin[2:])))
-        pads = [a + b for a, b in zip([*begin[2:], *end[2:]], own, strict=True)]
-        changed: dict[str, object] = {"pads": pads, "auto_pad": None}
-        if window.op_type == "AveragePool":
-            return op.copy(window, match["x"], **changed, count_include_pad=1)
-        return op.copy(window, match["x"], match["w"], match.get("b"), **changed)

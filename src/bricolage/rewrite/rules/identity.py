@@ -11,6 +11,7 @@ from bricolage.graph.folding import RANDOM, is_known, known
 from bricolage.graph.graph import describe
 from bricolage.rewrite.facts import (
     integers,
+    listed,
     require,
     require_filled,
     require_shape,
@@ -256,6 +257,39 @@ class RemovePad(_Nothing):
 
     def check(self, match: Match) -> None:
         require_filled(match["pads"], 0)
+
+
+class RemovePool(_Nothing):
+    """AveragePool(x) = MaxPool(x) = x
+
+    for windows of one place, with no strides and pads.
+    """
+
+    examples = (
+        Example("float[1,2,5,5] x", "t = AveragePool<kernel_shape=[1,1]>(x) y = Relu(t)"),
+        Example("float[N,2,M] x", "t = MaxPool<kernel_shape=[1], strides=[1], pads=[0,0]>(x) y = Relu(t)"),
+    )
+    counterexamples = (
+        Example("float[1,2,5] x", "t = MaxPool<kernel_shape=[2]>(x) y = Relu(t)", why="one place"),
+        Example("float[1,2,5] x", "t = MaxPool<kernel_shape=[1], strides=[2]>(x) y = Relu(t)", why="strides"),
+        Example(
+            "float[1,2,5] x",
+            "t = AveragePool<kernel_shape=[1], pads=[0,1], count_include_pad=1>(x) y = Relu(t)",
+            why="pads",
+        ),
+        Example(
+            "float[1,2,5] x", "t, i = MaxPool<kernel_shape=[1]>(x) y = Relu(t)", outputs="y, i", why="another output"
+        ),
+    )
+
+    def patterns(self) -> list[Op]:
+        return [op.one_of("AveragePool", "MaxPool")(x, name="pool")]
+
+    def check(self, match: Match) -> None:
+        pool = match.node("pool")
+        require(set(listed(pool, "kernel_shape", ())) == {1}, "the window is not one place")
+        require(set(listed(pool, "strides", [1])) == {1}, "there are strides")
+        require(not any(listed(pool, "pads", ())), "there are pads")
 
 
 class RemoveSlice(_Nothing):

@@ -7,7 +7,7 @@ import math
 from bricolage.graph.folding import known
 from bricolage.rewrite.elementwise import doubled_gelu
 from bricolage.rewrite.facts import integer, rank, require, scalar, shape, sizes
-from bricolage.rewrite.linear import CONVOLUTIONS, flat, linear, output_channels, require_per_channel, scaled
+from bricolage.rewrite.linear import CONVOLUTIONS, flat, linear, output_channels, require_per_channel, scaled_channels
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Either, Op, Weight, op
 from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
@@ -56,10 +56,7 @@ class ScaleIntoLinear(Rule):
         factor = flat(op, match["c"])
         if match.node("scale").op_type == "Div":
             factor = op.Reciprocal(factor)
-        bias = match.get("b")
-        return op.copy(
-            match.node("linear"), match["x"], scaled(op, match, factor), None if bias is None else op.Mul(bias, factor)
-        )
+        return scaled_channels(op, match.node("linear"), factor)
 
 
 class ScaleBeforeLinear(Rule):
