@@ -115,7 +115,8 @@ def _explore(start: ir.Node, home: ir.Graph) -> Component | None:
 
 def _around(value: ir.Value, home: ir.Graph) -> list[ir.Node]:
     producer = value.producer()
-    readers = [usage.node for usage in value.uses()]
+    # By name: the order in which a value knows its readers is that of rewriting, which a copy of the graph does not have.
+    readers = sorted((usage.node for usage in value.uses()), key=lambda node: node.name or "")
     nodes = readers if producer is None else [producer, *readers]
     return [node for node in dict.fromkeys(nodes) if node.graph is home and not node.domain]
 

@@ -40,7 +40,8 @@ def settled_cost(model: ir.Model, cost: OperatorCost, used: Sequence[Rule]) -> f
 @pytest.mark.parametrize(
     ("example", "cost", "expected", "method"),
     [
-        *((PRODUCTS, Started(), ["Add", "Add", "Concat", "MatMul", "Split"], method) for method in METHODS),
+        (PRODUCTS, Started(), ["Gemm"], "backtrack"),
+        (PRODUCTS, Started(), ["Add", "Add", "Concat", "MatMul", "Split"], "saturate"),
         *((KERNELS, Roofline(), ["Conv"], method) for method in METHODS),
         *((BRANCHES, Started(), ["Concat", "Conv"], method) for method in METHODS),
         *((FANNED, Roofline(), ["Add", "Relu", "Tanh"], method) for method in METHODS),

@@ -130,8 +130,8 @@ class WidenChannels(Scan):
         Example(
             "float[1,14,M,6] x",
             "m = Mul(x, c) d = Conv<group=14>(m, v) g = GlobalAveragePool(d) h = Sigmoid(g) t = Mul(d, h)"
-            " a = AveragePool<kernel_shape=[1,2]>(t) p = Pad(a, i) k = Slice(p, l, l, n, l) y = Softmax<axis=1>(p)",
-            {"v": (14, 1, 1, 2), "c": (14, 1, 1), "i": [0, 0, 1, 0, 0, 0, 0, 0], "l": [1], "n": [2]},
+            " a = AveragePool<kernel_shape=[1,2]>(t) p = Pad(a, i) k = Slice(p, l, e, n, l) y = Softmax<axis=1>(k)",
+            {"v": (14, 1, 1, 2), "c": (14, 1, 1), "i": [0, 0, 1, 0, 0, 0, 0, 0], "l": [1], "e": [9], "n": [2]},
             outputs="y, t",
         ),
     )
