@@ -113,9 +113,9 @@ def test_values_captured_by_a_body_count_as_used() -> None:
 
 
 def test_roots_that_depend_on_one_another_are_not_merged() -> None:
-    rule = named("merge-convolutions")
+    rule = named("merge-products")
     chained = Example(
-        "float[2,3,5] x", "a = Conv(x, v) b = Conv(a, w) c = Conv(x, u) y = Add(b, c)", dict.fromkeys("vwu", (3, 3, 1))
+        "float[2,3] x", "a = MatMul(x, v) b = MatMul(a, w) c = MatMul(x, u) y = Add(b, c)", dict.fromkeys("vwu", (3, 3))
     )
     model = chained.model()
     assert apply_once(model, rule) is not None

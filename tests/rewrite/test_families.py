@@ -71,8 +71,8 @@ def test_a_merged_product_of_which_little_is_read_is_cut() -> None:
 
 def test_merging_and_splitting_undo_one_another() -> None:
     example = Example("float[2,3] x", "a = MatMul(x, v) b = MatMul(x, w) y = Add(a, b)", {"v": (3, 4), "w": (3, 4)})
-    assert "Split" in kinds(explored(example, "join-columns"))
-    assert kinds(explored(example, "join-columns", "split-of-linear")) == kinds(explored(example))
+    assert "Split" in kinds(explored(example, "merge-products"))
+    assert kinds(explored(example, "merge-products", "split-of-linear")) == kinds(explored(example))
 
 
 def test_the_flattened_end_of_a_channels_last_network_loses_its_transpose() -> None:

@@ -81,9 +81,9 @@ def test_steps_that_no_longer_apply_make_nothing() -> None:
 
 def test_a_tailored_form_is_made_again_from_its_recipe() -> None:
     graph = prepared(PARALLEL)
-    recipe = Recipe(exploring=(Exploration("join-columns"),))
+    recipe = Recipe(exploring=(Exploration("merge-products"),))
     form = tailored(graph, recipe)
-    assert form.recipe == recipe and form.rules["join-columns"] == 1 and same(graph, form)
+    assert form.recipe == recipe and form.rules["merge-products"] == 1 and same(graph, form)
     repeated = again(graph, TAILORED, (), recipe)
     assert repeated is not None and repeated.key == form.key
     assert again(graph, TAILORED, (), Recipe(exploring=(Exploration("no-such-rule"),))) is None

@@ -31,7 +31,7 @@ from bricolage.plan.step import Step
 from bricolage.progress import Progress
 from bricolage.rewrite.apply import counts
 from bricolage.rewrite.forms import ORIGINAL, REWRITTEN, TAILORED
-from bricolage.rewrite.recipe import Exploration, Kitchen, Place, Recipe, explorations, opsets
+from bricolage.rewrite.recipe import Exploration, Followed, Kitchen, Place, Recipe, explorations, opsets
 from bricolage.rewrite.rule import Rule
 
 _LOG = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class Tailoring:
         self._families = {rule.name: rule.family for rule in rules}
         self._trials: dict[Recipe, _Trial] = {}
         self._variant, self._prefix = variant, prefix
-        self._opsets = opsets(start, rules) if raising else []
+        self._opset, self._opsets = start.graph.opset_imports[""], opsets(start, rules) if raising else []
 
     def run(self, stop: Stopper) -> Tailored:
         """Looks for the best form until `stop` says so, and holds the final race.
@@ -312,10 +312,9 @@ class Tailoring:
             number = len(self._trials)
             name = f"{self._prefix} form {number}"
             followed = self._kitchen.follow(recipe)
-            idle = {rule for rule, places in followed.places.items() if not places}
-            if idle:
-                kept = tuple(exploration for exploration in recipe.exploring if exploration.rule not in idle)
-                self._trials[recipe] = self._trial(replace(recipe, exploring=kept))
+            needed = self._needed(recipe, followed)
+            if needed != recipe:
+                self._trials[recipe] = self._trial(needed)
                 return self._trials[recipe]
             graph = prepare(followed.model, self._sizes)
             graph.model.graph.name = name  # its file must not be taken for another form's
@@ -324,6 +323,13 @@ class Tailoring:
             spec = self._spec(graph, self._variant)
             self._trials[recipe] = _Trial(f"form {number}: {recipe}", recipe, used, followed.places, spec)
         return self._trials[recipe]
+
+    def _needed(self, recipe: Recipe, followed: Followed) -> Recipe:
+        """A recipe without what made no difference: exploring rules that apply nowhere, an opset that no rule asked for."""
+        exploring = tuple(one for one in recipe.exploring if followed.places[one.rule])
+        used = {application.rule for application in followed.applications}
+        raised = any(rule.since > self._opset for rule in self._rules if rule.name in used)
+        return replace(recipe, exploring=exploring, opset=recipe.opset if raised else None)
 
     def _store(self, model: ir.Model) -> None:
         share_weights([model], self._evidence.directory, f"{self._prefix}-gains-{len(self._trials)}.data")

@@ -40,8 +40,7 @@ def settled_cost(model: ir.Model, cost: OperatorCost, used: Sequence[Rule]) -> f
 @pytest.mark.parametrize(
     ("example", "cost", "expected", "method"),
     [
-        (PRODUCTS, Started(), ["Gemm"], "backtrack"),
-        (PRODUCTS, Started(), ["Add", "Add", "Concat", "MatMul", "Split"], "saturate"),
+        *((PRODUCTS, Started(), ["Add", "Add", "Concat", "MatMul", "Split"], method) for method in METHODS),
         *((KERNELS, Roofline(), ["Conv"], method) for method in METHODS),
         *((BRANCHES, Started(), ["Concat", "Conv"], method) for method in METHODS),
         *((FANNED, Roofline(), ["Add", "Relu", "Tanh"], method) for method in METHODS),

@@ -1,6 +1,5 @@
-"""Operators of one kind that do not wait for each other, all as one: on different data as groups of a convolution or a batch of
-products (HFTA: Wang et al., MLSys 2021), on the same data or with the same weight as one larger product. Whether that pays depends
-on the machine: these rules explore, a search decides."""
+"""Equal work on different data side by side: convolutions as groups of one, products as a batch of one (HFTA: Wang et al., MLSys
+2021). Whether that pays depends on the machine: these rules explore, a search decides."""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ import onnx_ir as ir
 
 from bricolage.graph.graph import describe
 from bricolage.rewrite.edit import nested
-from bricolage.rewrite.facts import floating, integer, rank, require, require_constant, shape, sizes
-from bricolage.rewrite.linear import channels, geometry
+from bricolage.rewrite.facts import floating, integer, rank, require, shape, sizes
+from bricolage.rewrite.linear import geometry
 from bricolage.rewrite.rule import Example, Mismatch, Operators, Replacement, Scan
 
 _Nodes = Sequence[ir.Node]
@@ -49,17 +48,8 @@ class _Siblings(Scan):
                 yield nodes[0], partial(self._checked, nodes)
 
     def _checked(self, nodes: _Nodes, op: Operators) -> Mapping[ir.Value, ir.Value]:
-        require(all(node.graph is nodes[0].graph for node in nodes), "one of them has changed")
-        self.check_all(nodes)
-        return dict(zip((node.outputs[0] for node in nodes), self.join(op, nodes), strict=True))
-
-    def check_all(self, nodes: _Nodes) -> None:
-        """What is asked of all of them together.
-
-        Raises:
-            Mismatch
-        """
         require(len({node.inputs[0] for node in nodes}) == len(nodes), "two read one input, and can be merged")
+        return dict(zip((node.outputs[0] for node in nodes), self.join(op, nodes), strict=True))
 
     @abstractmethod
     def kind(self, node: ir.Node) -> Hashable:
@@ -278,66 +268,3 @@ class JoinRows(_Siblings):
         return op.many(
             "Split", len(nodes), product, op.integers([int(shape(value)[axis]) for value in rows]), axis=axis
         )
-
-
-class JoinColumns(_Siblings):
-    """MatMul(x, w₁), …, MatMul(x, wₙ) = Split(MatMul(x, Concat(w…))), the columns of all constant matrices wᵢ; and Gemm(x, wᵢ, bᵢ)
-
-    for Gemms with equal attributes, all with a bias or all without, and bᵢ of equal rows and one number for each column.
-    """
-
-    op_types = ("MatMul", "Gemm")
-    examples = (
-        Example(
-            "float[2,3] x",
-            "a = MatMul(x, v) b = MatMul(x, w) c = MatMul(x, u) d = Tanh(b) y = Concat<axis=1>(a, c, d)",
-            {"v": (3, 4), "w": (3, 5), "u": (3, 1)},
-        ),
-        Example("float[2,N,3] x", "a = MatMul(x, v) b = MatMul(x, w)", {"v": (3, 4), "w": (3, 4)}, outputs="b, a"),
-        Example(
-            "float[1,3] x, float[1,4] p, float[1,2] q",
-            "a = Gemm<transB=1>(x, v, p) b = Gemm<transB=1>(x, w, q) c = Gemm(x, u, r) d = Gemm(x, u, s)",
-            {"v": (4, 3), "w": (2, 3), "u": (3, 2), "r": (2,), "s": (2,)},
-            outputs="b, c, d, a",
-        ),
-    )
-    counterexamples = (
-        Example("float[2,3] x, float[2,3] z", "a = MatMul(x, w) b = MatMul(z, w) y = Add(a, b)", {"w": (3, 4)}),
-        Example("float[2,3] x", "a = MatMul(x, v) y = MatMul(a, w)", {"v": (3, 4), "w": (4, 5)}),
-        Example("float[2,3] x, float[3,4] v, float[3,4] w", "a = MatMul(x, v) b = MatMul(x, w) y = Add(a, b)"),
-        Example("float[5,2,3] x", "a = MatMul(x, v) b = MatMul(x, w) y = Add(a, b)", {"v": (5, 3, 4), "w": (3, 4)}),
-        Example("float[1,3] x", "a = Gemm(x, w, b) c = Gemm(x, w) y = Add(a, c)", {"w": (3, 4), "b": (4,)}),
-        Example(
-            "float[2,3] x",
-            "a = Gemm(x, w, b) c = Gemm(x, w, d) y = Add(a, c)",
-            {"w": (3, 4), "b": (1, 4), "d": (2, 4)},
-        ),
-        Example("float[2,3] x", "a = Gemm(x, w, b) c = Gemm(x, w, b) y = Add(a, c)", {"w": (3, 4), "b": (1, 1)}),
-        Example("float[2,4] x", "a = Gemm(x, w, b) c = Gemm(x, w, a) y = Add(a, c)", {"w": (4, 4), "b": (4,)}),
-        Example("float[2,3] x", "a = Gemm(x, w) c = Gemm<alpha=2.0>(x, w) y = Add(a, c)", {"w": (3, 4)}),
-    )
-
-    def kind(self, node: ir.Node) -> Hashable:
-        data, weight, *more = node.inputs
-        assert data is not None and weight is not None
-        floating(data)
-        require_constant(weight)
-        require(rank(weight) == 2, "the weight is not a matrix")
-        rows = None
-        if more and more[0] is not None:
-            *rows, last = shape(more[0]) or (1,)
-            require("?" not in rows, "a dimension is not known")
-            require(last == channels(node, weight), "the bias is not one number for each column")
-        attributes = [(name, str(attribute.value)) for name, attribute in sorted(node.attributes.items())]
-        return node.op_type, data, tuple(attributes), None if rows is None else tuple(rows)
-
-    def check_all(self, nodes: _Nodes) -> None:
-        """Nothing more."""
-
-    def join(self, op: Operators, nodes: _Nodes) -> Sequence[ir.Value]:
-        first, weights, biases = nodes[0], _inputs(nodes, 1), _inputs(nodes, 2)
-        bias = [op.Concat(*biases, axis=rank(biases[0]) - 1)] if biases else []
-        weight = op.Concat(*weights, axis=0 if integer(first, "transB", 0) else 1)
-        counts = [channels(node, own) for node, own in zip(nodes, weights, strict=True)]
-        joined = op.copy(first, first.inputs[0], weight, *bias)
-        return op.many("Split", len(nodes), joined, op.integers(counts), axis=rank(first.outputs[0]) - 1)

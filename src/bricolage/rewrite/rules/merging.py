@@ -1,15 +1,59 @@
-"""Convolutions that share an input, merged into one, pair by pair; kernels enlarged so that they can be. (Products: the family
-grouping.) Whether that pays depends on the machine: these rules explore, a search decides."""
+"""Products and convolutions that share an input, merged into one; kernels enlarged so that they can be. Whether that pays
+depends on the machine: these rules explore, a search decides."""
 
 from __future__ import annotations
 
-from bricolage.rewrite.facts import integer, require, sizes
+from bricolage.rewrite.facts import integer, rank, require, sizes
 from bricolage.rewrite.linear import Window, geometry
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, Weight, op
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
 x = Any("x")
+
+
+class MergeProducts(Rule):
+    """MatMul(x, v), MatMul(x, w) = Split(MatMul(x, Concat(v, w)))
+
+    for constant matrices v and w.
+    """
+
+    family = "merging"
+    exploring = True
+    examples = (
+        Example(
+            "float[2,3] x",
+            "a = MatMul(x, v) b = MatMul(x, w) c = Tanh(b) y = Concat<axis=1>(a, c)",
+            {"v": (3, 4), "w": (3, 5)},
+        ),
+        Example("float[2,N,3] x", "a = MatMul(x, v) b = MatMul(x, w)", {"v": (3, 4), "w": (3, 4)}, outputs="b, a"),
+    )
+    counterexamples = (
+        Example("float[2,3] x", "a = MatMul(x, v) y = MatMul(a, w)", {"v": (3, 4), "w": (4, 5)}),
+        Example(
+            "float[2,3] x, float[3,4] v",
+            "a = MatMul(x, v) b = MatMul(x, w) y = Add(a, b)",
+            {"w": (3, 4)},
+            why="constant",
+        ),
+        Example(
+            "float[5,2,3] x",
+            "a = MatMul(x, v) b = MatMul(x, w) y = Add(a, b)",
+            {"v": (5, 3, 4), "w": (3, 4)},
+            why="matrices",
+        ),
+    )
+
+    def patterns(self) -> list[tuple[Op, ...]]:
+        return [(op.MatMul(x, Weight("v")), op.MatMul(x, Weight("w")))]
+
+    def check(self, match: Match) -> None:
+        require(rank(match["v"]) == rank(match["w"]) == 2, "the weights are no matrices")
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        first, second = match["v"], match["w"]
+        product = op.MatMul(match["x"], op.Concat(first, second, axis=1))
+        return op.many("Split", 2, product, op.integers([sizes(first)[1], sizes(second)[1]]), axis=-1)
 
 
 class MergeConvolutions(Rule):

@@ -46,7 +46,7 @@ def test_the_rules_that_made_the_graph_are_named() -> None:
         used = chosen(skip=["layout", "generated"])
         return {one.rule.name for one in saturated(example.model(), used, Started()).applied}
 
-    assert "join-columns" in names(PRODUCTS)
+    assert "merge-products" in names(PRODUCTS)
     assert names(FANNED) >= {"move-transpose-behind-function", "compose-transposes"}
     assert not names(Example("float[3] x", "y = Tanh(x)"))
 
