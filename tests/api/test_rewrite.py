@@ -99,6 +99,20 @@ def test_a_planted_wrong_rule_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert len(rewrite(model, limit=int(str(facts["number"])) - 1).applications) == facts["number"] - 1  # type: ignore[operator]
 
 
+def test_weights_may_be_views_of_a_file(tmp_path: Path) -> None:
+    example = Example("float[2,4] x", "a = MatMul(x, v) y = Add(a, w)", {"v": (4, 3), "w": (2, 3)})
+    stored, whole = tmp_path / "stored.onnx", tmp_path / "whole.onnx"
+    ir.save(example.model(), stored, external_data="weights.data", size_threshold_bytes=0)
+    model = ir.load(stored)
+    first = model.graph.initializers["v"].const_value
+    assert isinstance(first, ir.ExternalTensor)
+    model.graph.initializers["w"].const_value = ir.tensor(first.numpy()[:2], name="w")
+    write_whole(model, whole)
+    read = {name: value.const_value for name, value in ir.load(whole).graph.initializers.items()}
+    assert read["v"] is not None and read["w"] is not None and not isinstance(read["v"], ir.ExternalTensor)
+    np.testing.assert_array_equal(read["w"].numpy(), read["v"].numpy()[:2])
+
+
 def test_the_result_is_a_standard_model_that_onnxruntime_runs(tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     before, after = tmp_path / "before.onnx", tmp_path / "after.onnx"

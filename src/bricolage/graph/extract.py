@@ -139,6 +139,17 @@ def write_whole(model: ir.Model, path: Path) -> None:
         if weights >= _PROTOBUF_BYTES:
             ir.save(model, path, external_data=data.name)
         else:
-            write_model(ir.external_data.load_to_model(model), path)
+            write_model(_with_weights(model), path)
     except OSError as error:
         raise NotWritable(path=path, reason=error.strerror or error) from error
+
+
+def _with_weights(model: ir.Model) -> ir.Model:
+    """A copy that holds its weights. Files stay open: results of folding may be views of what they hold."""
+    whole = model.clone()
+    for graph in whole.graphs():
+        for value in graph.initializers.values():
+            tensor = value.const_value
+            if isinstance(tensor, ir.ExternalTensor):
+                value.const_value = ir.Tensor(tensor.numpy().copy(), tensor.dtype, shape=tensor.shape, name=tensor.name)
+    return whole
