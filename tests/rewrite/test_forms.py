@@ -87,3 +87,4 @@ def test_a_tailored_form_is_made_again_from_its_recipe() -> None:
     repeated = again(graph, TAILORED, (), recipe)
     assert repeated is not None and repeated.key == form.key
     assert again(graph, TAILORED, (), Recipe(exploring=(Exploration("no-such-rule"),))) is None
+    assert again(graph, TAILORED, (), Recipe(opset=999)) is None

@@ -117,7 +117,7 @@ class Tailoring:
         self._families = {rule.name: rule.family for rule in rules}
         self._trials: dict[Recipe, _Trial] = {}
         self._variant, self._prefix = variant, prefix
-        self._opset, self._opsets = start.graph.opset_imports[""], opsets(start, rules) if raising else []
+        self._opset, self._opsets = start.graph.opset_imports.get("", 0), opsets(start, rules) if raising else []
 
     def run(self, stop: Stopper) -> Tailored:
         """Looks for the best form until `stop` says so, and holds the final race.

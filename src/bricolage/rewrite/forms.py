@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
-from bricolage.errors import EndlessRewriting
+from bricolage.errors import EndlessRewriting, OpsetOutOfReach, UnsupportedOpset
 from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import simplify
@@ -96,6 +96,7 @@ def tailored(graph: Graph, recipe: Recipe) -> Form:
     Raises:
         EndlessRewriting: rules undo each other.
         KeyError: the recipe names a rule that there is not.
+        UnsupportedOpset, OpsetOutOfReach: the graph cannot be raised to the recipe's opset.
     """
     followed = Kitchen(graph.model, rules()).follow(recipe)
     form = _form(TAILORED, followed.model, graph, followed.applications)
@@ -109,7 +110,7 @@ def again(graph: Graph, name: str, steps: Sequence[Step], recipe: Recipe | None 
     if recipe is not None:
         try:
             return tailored(graph, recipe)
-        except (KeyError, EndlessRewriting):
+        except (KeyError, EndlessRewriting, OpsetOutOfReach, UnsupportedOpset):
             return None
     if not steps:
         return next(iter(rewritten(graph)), None)
