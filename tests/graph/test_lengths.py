@@ -66,6 +66,12 @@ def test_other_lengths_stay_open(cut: str) -> None:
     assert found is not None and found[1] not in ("length", 4)
 
 
+def test_lengths_that_come_from_nothing_stay_open() -> None:
+    """An operator without inputs can stand where the end of a cut is computed."""
+    random = "r = RandomUniform<low=1.0, high=3.0, shape=[1]>() e = Cast<to=7>(r) p = Slice(table, nil, e, nil)"
+    assert shapes(model(f"{random} {ADD}"))["s"] not in (("batch", "length", 4), ("batch", "?", 4))
+
+
 def test_what_was_found_is_true_at_a_size() -> None:
     body = f"{LENGTH} p = Slice(table, nil, e, nil) {ADD}"
     bound = prepare(model(body), {"batch": 2, "length": 3, "other": 1})

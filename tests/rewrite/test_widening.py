@@ -132,3 +132,40 @@ def test_groups_are_filled_by_as_few_as_do() -> None:
         assert apply_once(model, FILL) is not None
         assert depthwise(model) == [filled]
         check_equal(example.model(), model, attempts=1)
+
+
+def test_operands_that_are_absent_stay_absent() -> None:
+    example = Example(
+        "float[1,3,6] x",
+        "a = Conv(x, u) b = Conv<group=12>(a, v) g = Concat<axis=1>(b, b) h = Clip(g, , m) y = Conv(h, q)",
+        {"u": (12, 3, 1), "v": (12, 1, 2), "q": (2, 24, 1), "m": 0.2},
+    )
+    model = example.model()
+    assert apply_once(model, WIDEN) is not None
+    assert depthwise(model) == [16]
+    check_equal(example.model(), model)
+
+
+def test_what_is_cut_is_known() -> None:
+    """Without axes, a Slice begins at the first, whatever comes behind them."""
+    example = Example(
+        "float[1,12,6] x",
+        "a = Conv<group=12>(x, v) b = Slice(a, s, e, , t) y = Conv(b, w)",
+        {"v": (12, 1, 2), "w": (2, 12, 1), "s": [0, 0], "e": [1, 12], "t": [1, 1]},
+    )
+    model = example.model()
+    apply_everywhere(model, WIDEN, lambda _: True, lambda _: None)
+    check_equal(example.model(), model)
+
+
+def test_added_channels_stay_finite() -> None:
+    example = Example(
+        "float[1,12,6] x",
+        "a = Conv(x, u) b = Conv<group=12>(a, v) p = Pad(b, i, f) m = MaxPool<kernel_shape=[2]>(p) y = Conv(m, w)",
+        {"u": (12, 12, 1), "v": (12, 1, 2), "w": (2, 12, 1), "i": [0, 0, 1, 0, 0, 0], "f": float("-inf")},
+    )
+    model = example.model()
+    apply_everywhere(model, WIDEN, lambda _: True, lambda _: None)
+    padded = next(node for node in model.graph if node.op_type == "Pad" and len(node.inputs) > 2)
+    assert depthwise(model) == [16] and describe(padded.outputs[0]).shape == (1, 12, 6)
+    check_equal(example.model(), model)

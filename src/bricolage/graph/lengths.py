@@ -68,14 +68,15 @@ def _broadcast(node: ir.Node, found: dict[str, str], cut: dict[str, str]) -> Ite
         settled = {found.get(size, size) if isinstance(size, str) else size for size in sizes}
         lengths = {cut.get(size, size) if isinstance(size, str) else size for size in settled}
         length = next(iter(lengths), None)
-        if len(lengths) == 1 and isinstance(length, str) and length in settled and not length.startswith(_INVENTED):
+        named = isinstance(length, str) and length != "?" and not length.startswith(_INVENTED)
+        if len(lengths) == 1 and isinstance(length, str) and named and length in settled:
             yield name, length
 
 
 def _length(value: ir.Value | None) -> str | None:
     """The symbolic dimension that a value of one element is."""
     while value is not None and (node := value.producer()) is not None:
-        if node.domain or node.inputs[0] is None:
+        if node.domain or not node.inputs or node.inputs[0] is None:
             return None
         if node.op_type in _ONE_ELEMENT:
             value = node.inputs[0]
@@ -86,7 +87,7 @@ def _length(value: ir.Value | None) -> str | None:
             if chosen is None or len(chosen) != 1 or producer is None:
                 return None
             source, index = producer, chosen[0]
-        if source.op_type != "Shape" or source.domain or source.inputs[0] is None:
+        if source.op_type != "Shape" or source.domain or not source.inputs or source.inputs[0] is None:
             return None
         shape = describe(source.inputs[0]).shape
         part = (shape or ())[source.attributes.get_int("start", 0) : source.attributes.get_int("end", None)]

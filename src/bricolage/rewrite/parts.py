@@ -1,11 +1,15 @@
-"""Parts of a graph: operators that are connected by values of one kind."""
+"""Parts of a graph: operators that are connected by values of one kind, and how they are written anew."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import onnx_ir as ir
+
+from bricolage.rewrite.facts import require
+from bricolage.rewrite.rule import Operators
 
 
 @dataclass
@@ -38,3 +42,25 @@ def parts(graph: ir.Graph, touched: Callable[[ir.Node], Sequence[ir.Value]]) -> 
     for part in (distinct := list({id(part): part for part in found.values()}.values())):
         part.nodes.sort(key=order.__getitem__)
     return distinct
+
+
+class Writer(Protocol):
+    """Writes what operators compute in another way."""
+
+    pairs: dict[ir.Value, ir.Value]
+    """What is read outside, with what replaces it."""
+
+    def write(self, node: ir.Node) -> None:
+        """Writes one operator."""
+
+
+def written(nodes: Sequence[ir.Node], op: Operators, writer: Writer) -> Mapping[ir.Value, ir.Value]:
+    """What replaces operators that are written one by one, each where it stands in the graph.
+
+    Raises Mismatch if some are no longer in the graph.
+    """
+    require(all(node.graph is nodes[0].graph for node in nodes), "the part has changed")
+    for node in nodes:
+        op.place(node)
+        writer.write(node)
+    return writer.pairs

@@ -15,7 +15,7 @@ from bricolage.graph.folding import is_known
 from bricolage.rewrite.elementwise import BINARY, UNARY
 from bricolage.rewrite.facts import integer, listed, rank, require, shape, sizes
 from bricolage.rewrite.linear import window
-from bricolage.rewrite.parts import Part, parts
+from bricolage.rewrite.parts import Part, parts, written
 from bricolage.rewrite.rule import Example, Mismatch, Operators, Replacement, Scan
 
 _USEFUL = 1 / 2
@@ -271,13 +271,8 @@ def _is_useful(convolutions: Collection[ir.Node]) -> bool:
 
 
 def _flatten(part: Part, op: Operators) -> Mapping[ir.Value, ir.Value]:
-    require(all(node.graph is part.nodes[0].graph for node in part.nodes), "the part has changed")
     require(_is_useful(_convolutions(part)), _ZEROS)
-    writer = _Writer(op, part)
-    for node in part.nodes:
-        op.place(node)
-        writer.write(node)
-    return writer.pairs
+    return written(part.nodes, op, _Writer(op, part))
 
 
 class _Writer:

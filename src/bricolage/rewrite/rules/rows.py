@@ -14,7 +14,7 @@ from bricolage.graph.folding import is_known
 from bricolage.graph.graph import Dimension, describe
 from bricolage.rewrite.elementwise import BINARY, UNARY
 from bricolage.rewrite.facts import integer, require, shape
-from bricolage.rewrite.parts import Part, parts
+from bricolage.rewrite.parts import Part, parts, written
 from bricolage.rewrite.rule import Example, Mismatch, Operators, Replacement, Scan
 
 _Leading = tuple[Dimension, ...]
@@ -156,12 +156,7 @@ def _is_one_row(value: ir.Value) -> bool:
 
 def _flatten(part: Part, op: Operators) -> Mapping[ir.Value, ir.Value]:
     require(len(part.nodes) > 1, "a product alone gains nothing")
-    require(all(node.graph is part.nodes[0].graph for node in part.nodes), "the part has changed")
-    writer = _Writer(op, part)
-    for node in part.nodes:
-        op.place(node)
-        writer.write(node)
-    return writer.pairs
+    return written(part.nodes, op, _Writer(op, part))
 
 
 class _Writer:

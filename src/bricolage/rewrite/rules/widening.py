@@ -1,8 +1,8 @@
 """Channels filled up with zeros to whole vectors (in the manner of PET, Wang et al., OSDI 2021: a little more arithmetic for a
 layout that is fast).
 
-Runtimes that keep blocks of channels together leave that layout where channels do not fill the blocks: ONNX Runtime does for
-depthwise and grouped convolutions.
+Runtimes that keep blocks of channels together leave that layout where channels do not fill it: ONNX Runtime does for depthwise
+convolutions of channels that are no multiple of 4, and for groups of channels that do not fill whole blocks.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
 
+import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.folding import is_known
+from bricolage.graph.folding import is_known, known
 from bricolage.rewrite.facts import axes, integer, integers, normalised, rank, require, shape, sizes
 from bricolage.rewrite.matching import Match
+from bricolage.rewrite.parts import written
 from bricolage.rewrite.pattern import Any, Op, Weight, op
 from bricolage.rewrite.rule import Example, Mismatch, Operators, Replacement, Result, Rule, Scan
 
@@ -169,10 +171,7 @@ def _wants_vectors(node: ir.Node) -> bool:
 def _widened(node: ir.Node, op: Operators) -> Mapping[ir.Value, ir.Value]:
     require(node.graph is not None, "the part has changed")
     assert isinstance(node.graph, ir.Graph)
-    writer = _Writer(op, _Part.around(node), node.graph)
-    for other in node.graph:
-        writer.write(other)
-    return writer.pairs
+    return written(list(node.graph), op, _Writer(op, _Part.around(node), node.graph))
 
 
 @dataclass
@@ -255,10 +254,17 @@ def _passes(node: ir.Node) -> bool:
     assert data is not None
     if node.op_type == "Pad" and len(node.inputs) < 4:
         pads = integers(node.inputs[1])
-        return not any(pads[i + side] for i in (0, 1) for side in (0, len(pads) // 2))
-    if node.op_type == "Slice" and len(node.inputs) > 3:
+        return _pads_finite(node) and not any(pads[i + side] for i in (0, 1) for side in (0, len(pads) // 2))
+    if node.op_type == "Slice" and len(node.inputs) > 3 and node.inputs[3] is not None:
         return not {0, 1} & set(normalised(axes(node, 3), rank(data)))
     return False
+
+
+def _pads_finite(node: ir.Node) -> bool:
+    """Whether a Pad brings in nothing that is NaN where it meets a weight of zero."""
+    fill = node.inputs[2] if len(node.inputs) > 2 else None
+    array = known(fill) if fill is not None else None
+    return fill is None or (array is not None and bool(np.isfinite(array.astype(np.float64)).all()))
 
 
 def _meets(node: ir.Node, count: int) -> bool:
@@ -300,15 +306,12 @@ class _Writer:
         """Writes an operator, if it is of the part or reads from it."""
         inside = node.outputs[0] in self._part.values
         read = any(value in self._wide for value in node.inputs)
-        self._op.place(node)
         if _is_dense(node) and (inside or read):
             self._convolution(node, inside)
         elif inside and _keeps_channels(node, self._part.count):
             self._keep(node.outputs[0], self._kept(node), self._own)
         elif read and self._carries(node):
-            given = [self._wide.get(value, (value, ((_channels(value), 0),))) for value in node.inputs if value]
-            layout = tuple(run for _, runs in given for run in runs) if node.op_type == "Concat" else given[0][1]
-            self._wide[node.outputs[0]] = self._op.copy(node, *(value for value, _ in given)), layout
+            self._wide[node.outputs[0]] = self._carried(node)
 
     def _convolution(self, node: ir.Node, inside: bool) -> None:
         """One of a single group, with weights of zero for channels that it reads or computes."""
@@ -325,6 +328,13 @@ class _Writer:
             return
         made = self._op.copy(node, read, *(v and self._filled(v, 0, self._own[0][1]) for v in (weight, *bias)))
         self._keep(node.outputs[0], made, self._own)
+
+    def _carried(self, node: ir.Node) -> tuple[ir.Value, _Layout]:
+        """An operator that hands wide values on."""
+        wide = [value and self._wide.get(value, (value, ((_channels(value), 0),))) for value in node.inputs]
+        layouts = [found[1] for found in wide if found]
+        layout = tuple(run for runs in layouts for run in runs) if node.op_type == "Concat" else layouts[0]
+        return self._op.copy(node, *(found and found[0] for found in wide)), layout
 
     def _kept(self, node: ir.Node) -> ir.Value:
         """An operator of the part on more channels."""
