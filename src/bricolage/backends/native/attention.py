@@ -17,7 +17,7 @@ from bricolage.backends.native.packing import Packing
 from bricolage.backends.native.panels import Operand
 from bricolage.backends.native.plan import Buffer, Kernel, Plan
 from bricolage.backends.native.products import product
-from bricolage.backends.native.tensors import MatMul
+from bricolage.backends.native.tensors import MatMul, Softmax
 
 _ALL = Blocking(panel_bytes=1 << 40, by_columns=False, ahead=False)
 """All of k at once."""
@@ -28,6 +28,7 @@ def attention(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, threads: i
     second = kernel.root
     assert isinstance(second, MatMul) and kernel.before is not None
     first, softmax = kernel.before
+    assert isinstance(first, MatMul) and isinstance(softmax, Softmax)
     width = softmax.shape[-1]
     two = Writer(kernel, plan, weights, isa, threads, product(second, isa.lanes), operand, _ALL)
     in_place = operand.dtype == "float32"

@@ -21,6 +21,7 @@ from bricolage.backends.native.body import (
     Weights,
     epilogue,
     indented,
+    pointer,
     shares,
     weights_at,
 )
@@ -29,9 +30,9 @@ from bricolage.backends.native.isa import Isa
 from bricolage.backends.native.matrix_unit import Tiles
 from bricolage.backends.native.packing import Packing
 from bricolage.backends.native.panels import Operand
-from bricolage.backends.native.plan import Kernel, Plan
+from bricolage.backends.native.plan import Buffer, Kernel, Plan
 from bricolage.backends.native.products import Product, product
-from bricolage.backends.native.tensors import Constant, Conv, MatMul, Node
+from bricolage.backends.native.tensors import STORED_BYTES, STORED_TYPES, Constant, Conv, MatMul, Node
 
 _STREAMED_BYTES = 64 * 1024
 """Weights from this size on are fetched ahead: those of a whole network do not stay in the second-level cache."""
@@ -39,12 +40,33 @@ _FEW_TILES = 64
 """Tiles of a thread up to which waiting for a panel shows (3 % of ResNet-50)."""
 _BLOCK_BYTES = 192 * 1024
 """Packed rows that are multiplied before the next are packed: a part of the second-level cache."""
+_MADE_BYTES = 96 * 1024
+"""The same for rows that are made here: less, since what they are made of lies in that cache, too."""
 _UNIT_BLOCK_BYTES = 768 * 1024
 """The same for a matrix unit, which needs its panel for more rows; processors that have one have 2 MiB there."""
 _PANEL_BYTES = 32 * 1024
 """What a matrix unit reads of a panel before it goes on with the next rows: a part of the first-level cache."""
 _SUMS_BYTES = 128 * 1024
 """Sums of a block of rows in memory, where k is cut into pieces: a part of the second-level cache."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """Rows of A that are made where a product needs them, a block at a time."""
+
+    buffer: Buffer
+    """Where they lie as a whole: `body.pointer` of it is declared for each block."""
+    pitch: int
+    """Elements from one row to the next."""
+    around: int
+    """Rows before and behind a block that may be made as well."""
+    lines: list[str]
+    """Statements that make rows `start` to `stop`."""
+
+    @property
+    def row_bytes(self) -> int:
+        """From one row to the next."""
+        return self.pitch * STORED_BYTES[self.buffer.dtype]
 
 
 @dataclass(frozen=True)
@@ -96,6 +118,7 @@ class Writer:
     p: Product
     operand: Operand
     blocking: Blocking
+    made: Made | None = None
 
     def __post_init__(self) -> None:
         p, lanes, blocking = self.p, self.isa.lanes, self.blocking
@@ -115,7 +138,8 @@ class Writer:
         right_bytes = self.packing.depth * self.packing.bytes * p.n
         streamed = right_bytes > _STREAMED_BYTES and self.tiles <= _FEW_TILES * self.threads
         self.ahead = callable(p.right) and (streamed if blocking.ahead is None else blocking.ahead)
-        self.block_bytes = blocking.block_bytes or (_UNIT_BLOCK_BYTES if unit else _BLOCK_BYTES)
+        usual = _MADE_BYTES if self.made is not None else _UNIT_BLOCK_BYTES if unit else _BLOCK_BYTES
+        self.block_bytes = blocking.block_bytes or usual
 
     def phases(self) -> list[Phase]:
         """Work is shared by columns where there are more of them than rows: each thread then reads its own weights only."""
@@ -184,15 +208,20 @@ class Writer:
         else:
             own, right, pack_right = self.packing.right_bytes, self.packing.packed_right(0), self.packing.right()
         lines: list[str] = []
-        if self.packing.direct is None:
-            left, lda, origin = "block", self.packing.depth, "start"
+        block_tiles = tiles
+        if self.packing.direct is None or self.made is not None:
             rows_in_block = max(self.rows, self.block_bytes // (self.packing.bytes * self.packing.depth))
             block_tiles = -(-tiles // -(-p.m // rows_in_block))
+        if self.made is not None:
+            made, kind = self.made, STORED_TYPES[self.made.buffer.dtype]
+            lines.append(f"{kind} *const made = ({kind} *)(own + {own}) + {made.around * made.pitch};")
+            own += -(-((block_tiles + 1) * self.rows + 2 * made.around) * made.row_bytes // 64) * 64
+        if self.packing.direct is None:
+            left, lda, origin = "block", self.packing.depth, "start"
             lines.append(f"{self.packing.element} *restrict block = ({self.packing.element} *)(own + {own});")
             own += (block_tiles + 1) * self.rows * self.packing.depth * self.packing.bytes
         else:
             (left, lda), origin = self.packing.direct, "0"
-            block_tiles = tiles
         if self.pieces > 1:
             block_tiles = min(block_tiles, -(-_SUMS_BYTES // self._sums_bytes(1)))
             lines += self._sums(own)
@@ -202,11 +231,13 @@ class Writer:
             f"for (long first = low; first < high; first += {block_tiles}) {{",
             f"  const long last = first + {block_tiles} < high ? first + {block_tiles} : high;",
         ]
+        if self.packing.direct is None or self.made is not None:
+            work.append(f"  const long start = {p.m}L * first / {tiles}, stop = {p.m}L * last / {tiles};")
+        if self.made is not None:
+            kind, name = STORED_TYPES[self.made.buffer.dtype], pointer(self.made.buffer)
+            work += [f"  {kind} *const {name} = made - start * {self.made.pitch};", *indented(self.made.lines)]
         if self.packing.direct is None:
-            work += [
-                f"  const long start = {p.m}L * first / {tiles}, stop = {p.m}L * last / {tiles};",
-                *indented(self.packing.rows("start", "stop", "start")),
-            ]
+            work += indented(self.packing.rows("start", "stop", "start"))
         work += [*indented(over_columns), "}"]
         lines += self.over_batches([right, *pack_right], work)
         return Phase(self.operand.prepared(self.most, lines), own=own, helpers=self.helpers)

@@ -4,7 +4,8 @@ Every kernel is built around one *root*: a contraction, a reduction, a row opera
 gathers and element-wise functions in front of a root are computed where it reads (its prologue). Behind it, element-wise
 functions are absorbed as long as no other kernel needs what lies in between (its epilogue): a chain, or a diamond that comes
 together again. In DNNFusion's words (PLDI'21, table 3), all green cells and those yellow ones that move or compute nothing
-twice; of Many-to-Many roots, only the two products of an attention are joined, with the softmax between them.
+twice; of Many-to-Many roots, those are joined whose rows come from rows: the two products of an attention with the softmax
+between them, and a grouped convolution with one of single places behind it.
 
 A kernel also stores what element-wise functions make of its result where both are needed in memory (a residual stream, and its
 ReLU for the convolution that follows): no pass of its own reads the result again.
@@ -25,6 +26,7 @@ from typing import Literal
 from bricolage.backends.native.beside import store_beside
 from bricolage.backends.native.functions import EXPENSIVE
 from bricolage.backends.native.fusion_search import Space, search
+from bricolage.backends.native.grouped import has_blocks
 from bricolage.backends.native.indexing import row_major
 from bricolage.backends.native.memory import Memory, arena
 from bricolage.backends.native.plan import Buffer, Kernel, Narrow, Plan
@@ -50,6 +52,8 @@ ROOTS = (Conv, MatMul, Reduce, Softmax, Normalise)
 _LARGEST_DIAMOND = 16
 _WIDEST_SCORES = 4096
 """Columns of a softmax between two products up to which some rows of it stay in a second-level cache."""
+_STAYS_BYTES = 512 << 10
+"""What stays in a second-level cache from one kernel to the next."""
 _CHEAP_ELEMENTS = 2048
 """Tensors up to this size are computed again rather than stored, if nothing in them is expensive."""
 
@@ -96,14 +100,15 @@ class _Planner:
     def plan(self) -> Plan:
         absorbed, ends = self._epilogues()
         stored, free = self._given(absorbed, ends)
-        attentions = self._attentions(stored, ends)
-        stored |= self._choose(stored, absorbed, free, ends, attentions)
+        before = self._attentions(stored, ends)
+        stored |= self._choose(stored, absorbed, free, ends, before)
         self.memory.place(stored)
+        before |= self._separable(ends)
         for node in self.nodes:
-            if node in stored and not isinstance(node, Assembly):
+            if node in self.result.buffers and node in stored and not isinstance(node, Assembly):
                 root, path = ends.get(node, (None, ()))
-                before = attentions.get(root) if root is not None else None
-                self.result.kernels.append(Kernel(node, self.result.buffers[node], root, path, before=before))
+                own = before.get(root) if root is not None else None
+                self.result.kernels.append(Kernel(node, self.result.buffers[node], root, path, before=own))
             if isinstance(node, Assembly) and node in stored:
                 self._copies(node)
         self._outputs()
@@ -146,10 +151,10 @@ class _Planner:
 
     def _attentions(
         self, stored: set[Node], ends: Mapping[Node, tuple[Node, tuple[View, ...]]]
-    ) -> dict[Node, tuple[MatMul, Softmax]]:
+    ) -> dict[Node, tuple[Conv | MatMul, Node]]:
         """Products of a softmax of a product, by the second product. What lies in between is no longer `stored`: the kernel of
         the second product computes it a few rows at a time."""
-        found: dict[Node, tuple[MatMul, Softmax]] = {}
+        found: dict[Node, tuple[Conv | MatMul, Node]] = {}
         for second in self.nodes:
             if not isinstance(second, MatMul) or not isinstance(softmax := second.left, Softmax):
                 continue
@@ -170,6 +175,31 @@ class _Planner:
             ):
                 found[second] = first, softmax
                 stored.difference_update(inside)
+        return found
+
+    def _separable(self, ends: Mapping[Node, tuple[Node, tuple[View, ...]]]) -> dict[Node, tuple[Conv | MatMul, Node]]:
+        """Large grouped convolutions that nothing but a convolution of single places reads, by the latter, whose kernel computes
+        what it reads some rows at a time: it gives its buffer back."""
+        found: dict[Node, tuple[Conv | MatMul, Node]] = {}
+        for second in self.nodes:
+            if not isinstance(second, Conv) or not _pointwise_products(second) or set(second.strides) != {1}:
+                continue
+            between = second.source
+            first, path = ends.get(between, (between, ()))
+            if (
+                isinstance(first, Conv)
+                and has_blocks(first, self.result)
+                and between.elements * STORED_BYTES[self.result.buffers[between].dtype] > _STAYS_BYTES
+                and not path
+                and first.shape == between.shape
+                and between.shape[2:] == second.shape[2:]
+                and second.elements >= second.shape[1] ** 2  # otherwise threads share columns, and each needs all rows
+                and between not in self.result.outputs
+                and len(self.users[between]) == 1
+                and not self._apart(between, second)
+            ):
+                found[second] = first, between
+                del self.result.buffers[between]
         return found
 
     def _leads_on(self, view: View) -> bool:
@@ -243,7 +273,7 @@ class _Planner:
         absorbed: Set[Node],
         free: Sequence[Node],
         ends: Mapping[Node, tuple[Node, tuple[View, ...]]],
-        attentions: Mapping[Node, tuple[MatMul, Softmax]],
+        before: Mapping[Node, tuple[Conv | MatMul, Node]],
     ) -> set[Node]:
         """What is stored besides what is given."""
         if self.blocks is not None:
@@ -255,7 +285,7 @@ class _Planner:
         for node in self.nodes:
             if node in ends:
                 root, _ = ends[node]
-                kernels[node] = frozenset((root, *attentions.get(root, ())))
+                kernels[node] = frozenset((root, *before.get(root, ())))
             elif isinstance(node, Assembly):
                 kernels.update(
                     (part, frozenset()) for part in node.parts if isinstance(part, View) and part not in ends

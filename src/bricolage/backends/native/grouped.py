@@ -40,36 +40,50 @@ from bricolage.backends.native.tensors import Constant, Conv
 _MOST_PLACES = 14
 _MOST_TAPS = 11
 """Taps in a row that are kept in registers."""
+_FEWEST_LANES, _MOST_LANES = 4, 16
+"""Of all instruction sets."""
+_VECTORS = ("float32", "bfloat16")
+"""Types that vectors are loaded from."""
 
 
 def grouped(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa) -> list[Phase] | None:
     """The phase of a convolution in groups, with its epilogue; None where a matrix product does better."""
     root = kernel.root
-    assert isinstance(root, Conv) and isinstance(root.weight, Constant)
-    writer = _Writer(kernel, plan, weights, isa, root)
+    assert isinstance(root, Conv)
+    writer = Writer(kernel, plan, weights, isa)
     if root.groups == 1 or not (writer.regular or root.depthwise):
         return None
-    array = root.weight.array
+    return [Phase([*writer.declared(), *(writer.blocks() if writer.regular else writer.singly())])]
 
-    def by_tap() -> np.ndarray:
-        """[taps, inputs of a group, outputs]."""
-        flat = array.reshape(*array.shape[:2], -1).transpose(2, 1, 0)
-        return np.ascontiguousarray(flat, dtype=np.float32)
 
-    offset = weights.add(("grouped", id(root)), by_tap)
-    declared = f"const float *restrict taps = (const float *){weights_at(offset)};"
-    return [Phase([declared, *(writer.blocks() if writer.regular else writer.singly())])]
+def has_blocks(root: Conv, plan: Plan) -> bool:
+    """Whether a grouped convolution goes by vectors of channels on every instruction set."""
+    inputs, outputs = root.weight.shape[1], root.shape[1] // root.groups
+    inside = inputs == outputs and _FEWEST_LANES % outputs == 0
+    buffer = plan.buffers.get(root.source)
+    return (
+        root.groups > 1
+        and (inside or outputs % _MOST_LANES == 0)
+        and root.shape[1] >= _MOST_LANES
+        and root.weight.shape[-1] <= _MOST_TAPS
+        and buffer is not None
+        and buffer.dtype in _VECTORS
+        and buffer.strides[1] == 1
+    )
 
 
 @dataclass
-class _Writer:
+class Writer:
+    """C of one grouped convolution."""
+
     kernel: Kernel
     plan: Plan
     weights: Weights
     isa: Isa
-    root: Conv
 
     def __post_init__(self) -> None:
+        assert isinstance(self.kernel.root, Conv)
+        self.root = self.kernel.root
         root, lanes = self.root, self.isa.lanes
         self.images, self.channels, *self.sizes = root.shape
         self.taps = root.weight.shape[2:]
@@ -79,11 +93,29 @@ class _Writer:
         most = max(2, min(_MOST_PLACES, 2 * self.isa.rows + 2 - row))
         self.places = -(-width // -(-width // most))
         """Neighbours that are computed at once; the last ones of a row are computed again where they do not divide it."""
-        o = variable("o", self.blocks_of_channels * self.images * math.prod(self.sizes[:-1]))
-        _, self.image, *self.outer = unflatten(o, (self.blocks_of_channels, self.images, *self.sizes[:-1]))
+        self.rows = self.images * math.prod(self.sizes[:-1])
+        """Rows of places."""
+        self.image, *self.outer = unflatten(variable("y", self.rows), (self.images, *self.sizes[:-1]))
         self.c = variable("c", max(1, self.channels - lanes + 1))
         self.x = variable("x", width - self.places + 1)
         self.j = variable("j", lanes)
+
+    def declared(self) -> list[str]:
+        """Where the weights are."""
+        root = self.root
+        assert isinstance(root.weight, Constant)
+        array = root.weight.array
+
+        def by_tap() -> np.ndarray:
+            """[taps, inputs of a group, outputs]."""
+            flat = array.reshape(*array.shape[:2], -1).transpose(2, 1, 0)
+            return np.ascontiguousarray(flat, dtype=np.float32)
+
+        offset = self.weights.add(("grouped", id(root)), by_tap)
+        return [
+            f"const float *restrict taps = (const float *){weights_at(offset)};",
+            "const vec zero = {0}; (void)zero;",
+        ]
 
     @property
     def blocks_of_channels(self) -> int:
@@ -105,7 +137,7 @@ class _Writer:
         column = self._spot(len(self.outer), self.x, 0)
         j = variable("j", lanes if inside else self.inputs)
         found = trace(self.root.source, (self.image, self._first_input + j, *outer, column), self.plan)
-        return found is not None and found[0].dtype in ("float32", "bfloat16") and step_of(found[1], j) == 1
+        return found is not None and found[0].dtype in _VECTORS and step_of(found[1], j) == 1
 
     @property
     def _first_input(self) -> Index:
@@ -116,8 +148,56 @@ class _Writer:
 
     def blocks(self) -> list[str]:
         """Blocks of channels, rows of output, and blocks of places."""
-        lanes, places, channels, width = self.isa.lanes, self.places, self.channels, self.sizes[-1]
-        rows = self.images * math.prod(self.sizes[:-1])
+        places, width = self.places, self.sizes[-1]
+        start = f"q * {places} < {width - places} ? q * {places} : {width - places}"
+        return [
+            *shares(self.blocks_of_channels * self.rows),
+            "for (long o = begin; o < end; o++) {",
+            f"  {OUTER}",
+            *([f"  const long y = o % {self.rows};"] if self.rows > 1 else []),
+            *indented(self._channels(f"o / {self.rows} * {self.isa.lanes}")),
+            f"  for (long q = 0; q < {-(-width // places)}; q++) {{",
+            *([f"    const long x = {start};"] if width > places else []),
+            *indented(self._neighbours(), 2),
+            "  }",
+            "}",
+        ]
+
+    def part(self, start: str, stop: str) -> list[str]:
+        """Only the places from `start` to `stop`, counted through all rows, and up to `places` before and behind."""
+        places, width = self.places, self.sizes[-1]
+        past = f"from + {stop} - m < {width} ? from + {stop} - m : {width}"
+        first = f"q + {places} <= past ? q : past > {places} ? past - {places} : 0"
+        return [
+            f"for (long o = 0; o < {self.blocks_of_channels}; o++) {{",
+            *indented(self._channels(f"o * {self.isa.lanes}")),
+            f"  for (long m = {start}; m < {stop};) {{",
+            f"    {OUTER}",
+            f"    const long {f'y = m / {width}, ' if self.rows > 1 else ''}from = m % {width}, past = {past};",
+            f"    for (long q = from; q < past; q += {places}) {{",
+            *([f"      const long x = {first};"] if width > places else []),
+            *indented(self._neighbours(), 3),
+            "    }",
+            "    m += past - from;",
+            "  }",
+            "}",
+        ]
+
+    def _channels(self, first: str) -> list[str]:
+        """Where a block of channels begins, which should begin at `first`."""
+        channels, lanes = self.channels, self.isa.lanes
+        if channels % lanes:  # the last block begins earlier, and leaves alone what the one before has stored
+            last = channels - lanes
+            declared = [f"const long c = {first} < {last} ? {first} : {last}, skip = {first} - c;"]
+        else:
+            declared = [f"const long c = {first};"] if channels > lanes else []
+        if self.outputs >= lanes and self.root.groups > 1:
+            declared.append(f"const long g = c / {self.outputs};")
+        return declared
+
+    def _neighbours(self) -> list[str]:
+        """Neighbouring places of a block of channels."""
+        lanes, places = self.isa.lanes, self.places
         reach = (places - 1) * self.root.strides[-1] + (self.taps[-1] - 1) * self.root.dilations[-1]
         left = self._spot(len(self.outer), self.x, 0)
         tests = [f"{left.c()} >= 0"] if left.range[0] < 0 else []
@@ -132,34 +212,12 @@ class _Writer:
                 *indented(self._over_taps(edge=True)),
                 "}",
             ]
-        start = f"q * {places} < {width - places} ? q * {places} : {width - places}"
-        block = [
-            f"const long x = {start};" if width > places else "",
+        return [
             *(f"vec acc{r} = {{0}};" for r in range(places)),
             *work,
             f"float tile[{places * lanes}] __attribute__((aligned(64)));",
             *(f"*(vec *)(tile + {r * lanes}) = acc{r};" for r in range(places)),
             *self._finish(),
-        ]
-        first = f"o / {rows} * {lanes}"
-        if channels % lanes:  # the last block begins earlier, and leaves alone what the one before has stored
-            declared = [
-                f"const long c = {first} < {channels - lanes} ? {first} : {channels - lanes}, skip = {first} - c;",
-            ]
-        else:
-            declared = [f"const long c = {first};"] if channels > lanes else []
-        if self.outputs >= lanes and self.root.groups > 1:
-            declared.append(f"const long g = c / {self.outputs};")
-        return [
-            "const vec zero = {0}; (void)zero;",
-            *shares(self.blocks_of_channels * rows),
-            "for (long o = begin; o < end; o++) {",
-            f"  {OUTER}",
-            *indented(declared),
-            f"  for (long q = 0; q < {-(-width // places)}; q++) {{",
-            *indented([line for line in block if line], 2),
-            "  }",
-            "}",
         ]
 
     def _over_taps(self, *, edge: bool) -> list[str]:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from bricolage.backends.native import attention, contraction, grouped, loops, moments, winograd
+from bricolage.backends.native import attention, contraction, grouped, loops, moments, separable, winograd
 from bricolage.backends.native.body import Phase, Weights, indented, pointer
 from bricolage.backends.native.contraction import Blocking
 from bricolage.backends.native.functions import MATHS
@@ -182,12 +182,14 @@ def _phases(
     if choice.tile is not None:
         arithmetic = replace(arithmetic, tile=min(choice.tile, arithmetic.tile))
     match kernel.root:
+        case MatMul() if kernel.before is not None:
+            return [attention.attention(kernel, plan, weights, isa, threads, operand)]
+        case Conv() if kernel.before is not None:
+            return [separable.separable(kernel, plan, weights, isa, threads, operand, blocking)]
         case Conv() if (transform := transform_of(kernel.root, plan, isa, threads, arithmetic)) is not None:
             return winograd.winograd(kernel, plan, weights, isa, transform, operand, blocking.block_bytes)
         case Conv() if (phases := grouped.grouped(kernel, plan, weights, isa)) is not None:
             return phases
-        case MatMul() if kernel.before is not None:
-            return [attention.attention(kernel, plan, weights, isa, threads, operand)]
         case Conv() | MatMul():
             return contraction.contraction(kernel, plan, weights, isa, threads, operand, blocking)
         case Normalise() if not kernel.root.in_rows:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bricolage.backends.native.tensors import MatMul, Node, Place, Shape, Softmax, View
+from bricolage.backends.native.tensors import Conv, MatMul, Node, Place, Shape, View
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +39,9 @@ class Kernel:
     """Views between the root and the result, the first behind the root first."""
     beside: tuple[tuple[Node, Buffer], ...] = ()
     """What is computed from the result element by element, and stored too."""
-    before: tuple[MatMul, Softmax] | None = None
-    """Of an attention, whose root is the second product: the first one and the softmax, which are stored nowhere."""
+    before: tuple[Conv | MatMul, Node] | None = None
+    """A root before the root, and what of it the root reads, some rows at a time: the first product and the softmax of an
+    attention, a grouped convolution before one of single places. They are stored nowhere."""
 
     @property
     def stores(self) -> tuple[tuple[Node, Buffer], ...]:
@@ -56,7 +57,7 @@ class Kernel:
     def kind(self) -> str:
         """What the kernel is built around, in one word."""
         if self.before is not None:
-            return "attention"
+            return "attention" if isinstance(self.root, MatMul) else "separable"
         return type(self.root).__name__.lower() if self.root is not None else "elementwise"
 
     def place_of_result(self, place: Place) -> Place:
