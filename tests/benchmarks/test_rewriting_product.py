@@ -18,6 +18,7 @@ ROW = Row(
     10,
     2.0,
     (1.9, 2.1),
+    2.0,
     {"compose-transposes": 3},
 )
 
@@ -32,3 +33,10 @@ def test_means_are_geometric_and_by_export() -> None:
     assert "**2.000** [1.900, 2.100]" in lines[2]
     means = [float(line.split("**")[1]) for line in lines[-3:]]
     assert all(math.isclose(mean, wanted) for mean, wanted in zip(means, (1.0, 8.0, 2.0), strict=True))
+
+
+def test_room_is_what_the_floor_leaves() -> None:
+    faster_than_its_floor = dataclasses.replace(ROW, floor_ms=5.0)
+    assert (ROW.room, faster_than_its_floor.room) == (2.0, 1.0)
+    *_, last = table([ROW, dataclasses.replace(ROW, without_ms=16.0), faster_than_its_floor]).splitlines()
+    assert last.endswith("| 2.52 |"), "the mean of 2, 8 and 1"

@@ -48,10 +48,12 @@ _NOTICEABLE = 0.05
 _SEARCH_SECONDS = 10.0
 _AT_A_TIME = 2
 """Divisions in two precisions that are compiled before they are timed."""
+_FORMS_SHARE = 0.15
 _REGIONS_SHARE = 0.2
 _REFINEMENT_SHARE = 0.2
 _TUNING_SHARE = 0.2
-"""Parts of the budget kept free for measuring regions, for refining plans and for tuning, however long whole models compile."""
+"""Parts of the budget kept free for rewritten forms, measuring regions, refining plans and tuning, however long whole models
+compile."""
 
 
 _Timed = tuple[Division, float]
@@ -112,7 +114,7 @@ def place(
     mixing = len(backends) > 1 and any(form.graph.static and len(form.graph) > 1 for form in forms)
     whole = stop.reserve(reserved + mixing * (_REGIONS_SHARE + _REFINEMENT_SHARE) * budget)
     with stop.catching_interrupts():
-        original.measure_singles(whole)
+        original.measure_singles(whole.reserve(options.rewrite * _FORMS_SHARE * budget))
     clock.lap("whole models")
     _check_singles(original)
     with stop.catching_interrupts():
