@@ -1,5 +1,5 @@
 """Convolutions in another shape: strides and dilations moved into the layout of the data, a batch into its width, and
-windows of one element as products.
+windows of one element as products; and products as convolutions with such windows.
 
 In the manner of PET (Wang et al., OSDI 2021): what comes out wrong between the parts is cut away, so that each is an equation.
 Which form is fast depends on the machine: these rules explore, a search decides.
@@ -7,10 +7,15 @@ Which form is fast depends on the machine: these rules explore, a search decides
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
+import numpy as np
 import onnx_ir as ir
 
-from bricolage.rewrite.facts import integer, rank, require, shape, sizes
-from bricolage.rewrite.linear import Window, window
+from bricolage.graph.graph import Dimension
+from bricolage.rewrite.facts import floating, integer, rank, require, shape, sizes
+from bricolage.rewrite.linear import Window, channels, linear, window
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, op
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
@@ -99,6 +104,68 @@ class PointwiseAsProduct(_Convolution):
         if bias is not None:
             product = op.Add(product, op.Reshape(bias, op.integers([outputs, 1])))
         return op.Reshape(product, op.integers([0, outputs, *(int(size) for size in shape(match["x"])[2:])]))
+
+
+class ProductAsPointwise(Rule):
+    """L(x, w, b) = Reshape(Transpose(Conv(Transpose(Reshape(x)), wᵀ, b))), rows as places of an image, columns as its channels
+
+    for L a MatMul, or a Gemm with α = β = 1 and x not transposed, with a constant matrix w and a constant b with one number for
+    each column (or none); x has more than one row, and at most one size that is not known. (Runtimes that block channels
+    may read the weights of a convolution in a better order than those of a product.)
+    """
+
+    family = "convolution"
+    exploring = True
+    examples = (
+        Example("float[6,3] x", "y = MatMul(x, w)", {"w": (3, 4)}),
+        Example("float[6,3] x", "y = Gemm<transB=1>(x, w, b)", {"w": (4, 3), "b": (4,)}),
+        Example("float[N,2,3] x", "t = MatMul(x, w) y = Relu(t)", {"w": (3, 4)}, outputs="y, t"),
+        Example("float[M,3] x", "y = Gemm(x, w, b)", {"w": (3, 4), "b": (1, 4)}),
+    )
+    counterexamples = (
+        Example("float[6,3] x, float[3,4] w", "y = MatMul(x, w)", why="not a constant"),
+        Example("float[2,6,3] x", "y = MatMul(x, w)", {"w": (2, 3, 4)}, why="no matrix"),
+        Example("float[3] x", "y = MatMul(x, w)", {"w": (3, 4)}, why="one row"),
+        Example("float[1,1,3] x", "y = MatMul(x, w)", {"w": (3, 4)}, why="one row"),
+        Example("float[N,M,3] x", "y = MatMul(x, w)", {"w": (3, 4)}, why="more than one size"),
+        Example("float[N,0,3] x", "y = MatMul(x, w)", {"w": (3, 4)}, why="no element"),
+        Example("int32[6,3] x", "y = MatMul(x, w)", {"w": np.ones((3, 4), np.int32)}, why="floating-point"),
+        Example("float[3,6] x", "y = Gemm<transA=1>(x, w)", {"w": (3, 4)}, why="transposed"),
+        Example("float[6,3] x", "y = Gemm<alpha=2.0>(x, w)", {"w": (3, 4)}, why="factor"),
+        Example("float[6,3] x", "y = Gemm(x, w, b)", {"w": (3, 4), "b": (6, 1)}, why="for each column"),
+    )
+
+    def patterns(self) -> list[Op]:
+        return [linear("MatMul", "Gemm")]
+
+    def check(self, match: Match) -> None:
+        node, bias = match.node("linear"), match.get("b")
+        floating(match.root)
+        require(rank(match["w"]) == 2, "w is no matrix")
+        require(integer(node, "transA", 0) == 0, "x is transposed")
+        factors = {attribute.as_float() for name, attribute in node.attributes.items() if name in ("alpha", "beta")}
+        require(factors <= {1.0}, "there is a factor")
+        columns = channels(node, match["w"])
+        require(bias is None or sizes(bias) in ((columns,), (1, columns)), "b is not one number for each column")
+        rows = shape(match["x"])[:-1]
+        require(math.prod(n for n in rows if isinstance(n, int)) != 1 or len(_open(rows)) > 0, "there is one row")
+        require(len(_open(rows)) < 2, "more than one size is not known")
+        require(0 not in shape(match["x"]) and columns > 0, "there is no element")
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        node, bias, made = match.node("linear"), match.get("b"), shape(match.root)
+        outputs, inputs = channels(node, match["w"]), int(shape(match["x"])[-1])
+        weight = match["w"] if integer(node, "transB", 0) else op.Transpose(match["w"], perm=[1, 0])
+        image = op.Transpose(op.Reshape(match["x"], op.integers([1, -1, 1, inputs])), perm=[0, 3, 1, 2])
+        operands = [image, op.Reshape(weight, op.integers([outputs, inputs, 1, 1]))]
+        result = op.Conv(*operands, *([op.Reshape(bias, op.integers([outputs]))] if bias is not None else []))
+        rows = [size if isinstance(size, int) else -1 for size in made[:-1]]
+        return op.Reshape(op.Transpose(result, perm=[0, 2, 3, 1]), op.integers([*rows, outputs]))
+
+
+def _open(found: Sequence[Dimension]) -> list[Dimension]:
+    """The sizes that are not known."""
+    return [size for size in found if not isinstance(size, int)]
 
 
 class TurnConvolution(_Convolution):
