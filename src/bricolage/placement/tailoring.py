@@ -151,7 +151,9 @@ class Tailoring:
         best = self._trial(Recipe())
         with stop.catching_interrupts():
             best = self._better(best, [Recipe(opset=opset) for opset in self._opsets], "opset", stop)
-            best = self._better(best, [*self._with(best.recipe), *self._without(best)], "rules", stop)
+            bases = [best.recipe, *(replace(best.recipe, opset=opset) for opset in self._opsets[:1])]
+            more = [recipe for base in dict.fromkeys(bases) for recipe in self._with(base)]
+            best = self._better(best, [*more, *self._without(best)], "rules", stop)
             if best.recipe.exploring:
                 best = self._better(best, self._with(best.recipe), "more rules", stop)
                 best = self._better(best, self._elsewhere(best), "places", stop)
