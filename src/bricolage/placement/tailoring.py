@@ -150,8 +150,9 @@ class Tailoring:
         """
         best = self._trial(Recipe())
         with stop.catching_interrupts():
-            best = self._better(best, [Recipe(opset=opset) for opset in self._opsets], "opset", stop)
-            bases = [best.recipe, *(replace(best.recipe, opset=opset) for opset in self._opsets[:1])]
+            newer = self._newer(stop)
+            best = self._better(best, newer, "opset", stop)
+            bases = [best.recipe, *(replace(best.recipe, opset=recipe.opset) for recipe in newer[:1])]
             more = [recipe for base in dict.fromkeys(bases) for recipe in self._with(base)]
             best = self._better(best, [*more, *self._without(best)], "rules", stop)
             if best.recipe.exploring:
@@ -176,6 +177,13 @@ class Tailoring:
         return ran.fastest
 
     # --- variations -------------------------------------------------------------------------------------------------
+
+    def _newer(self, stop: Stopper) -> list[Recipe]:
+        """All gains at newer opsets, the newest first; none where no rule asks for the operators of the newest."""
+        newest = None if stop() or not self._opsets else self._attempt(Recipe(opset=self._opsets[0]))
+        if newest is not None and newest.recipe.opset is None:
+            return []
+        return [Recipe(opset=opset) for opset in self._opsets]
 
     def _without(self, best: _Trial) -> list[Recipe]:
         """All gains but one."""
@@ -242,14 +250,17 @@ class Tailoring:
         if len(winners) > 1:
             both = self._attempt(self.together(best.recipe, [winner.recipe for winner in winners]))
             finalists = {trial.name: trial for trial in (winners[0], both) if trial is not None}
-            ratios = self._ratios(best, finalists, min(seconds, stop.left), stop)
-            winners = [finalists[name] for name in ratios]
+            again = self._ratios(best, finalists, min(seconds, stop.left), stop, surely=False)
+            ratios, winners = again or ratios, [finalists[name] for name in again] or winners[:1]
         for trial in winners[:1]:
             _LOG.info("%s: %s than %s", trial.name, ratios[trial.name], best.name)
         return winners[0] if winners else best
 
-    def _ratios(self, best: _Trial, trials: Mapping[str, _Trial], seconds: float, stop: Stopper) -> dict[str, Ratio]:
-        """How much faster than the best so far those are that are, fastest first."""
+    def _ratios(
+        self, best: _Trial, trials: Mapping[str, _Trial], seconds: float, stop: Stopper, *, surely: bool = True
+    ) -> dict[str, Ratio]:
+        """How much faster than the best so far those are that are, fastest first. What has been faster once need not be `surely`
+        so again: the last race has more rounds."""
         if not trials or stop():
             return {}
         specs = {best.name: best.spec, **{name: trial.spec for name, trial in trials.items()}}
@@ -258,7 +269,7 @@ class Tailoring:
         faster = {
             name: ratio
             for name, ratio in ratios.items()
-            if ratio is not None and ratio.value > _WORTH and ratio.low > 1
+            if ratio is not None and ratio.value > _WORTH and (ratio.low > 1 or not surely)
         }
         return dict(sorted(faster.items(), key=lambda item: -item[1].value))
 
