@@ -13,11 +13,12 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from bricolage.graph.folding import is_known
 from bricolage.graph.graph import Dimension
 from bricolage.rewrite.facts import floating, integer, rank, require, shape, sizes
 from bricolage.rewrite.linear import Window, channels, linear, window
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, op
+from bricolage.rewrite.pattern import Any, Op, Weight, op
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
 x, w, b = Any("x"), Any("w"), Any("b", optional=True)
@@ -109,9 +110,9 @@ class PointwiseAsProduct(_Convolution):
 class ProductAsPointwise(Rule):
     """L(x, w, b) = Reshape(Transpose(Conv(Transpose(Reshape(x)), wᵀ, b))), rows as places of an image, columns as its channels
 
-    for L a MatMul, or a Gemm with α = β = 1 and x not transposed, with a constant matrix w and a constant b with one number for
-    each column (or none); x has more than one row, and at most one size that is not known. (Runtimes that block channels
-    may read the weights of a convolution in a better order than those of a product.)
+    for L a MatMul, or MatMul(x, w) + b, or a Gemm with α = β = 1 and x not transposed, with a constant matrix w and a constant b
+    with one number for each column (or none); x has more than one row, and at most one size that is not known. (Runtimes that
+    block channels may read the weights of a convolution in a better order than those of a product.)
     """
 
     family = "convolution"
@@ -121,6 +122,9 @@ class ProductAsPointwise(Rule):
         Example("float[6,3] x", "y = Gemm<transB=1>(x, w, b)", {"w": (4, 3), "b": (4,)}),
         Example("float[N,2,3] x", "t = MatMul(x, w) y = Relu(t)", {"w": (3, 4)}, outputs="y, t"),
         Example("float[M,3] x", "y = Gemm(x, w, b)", {"w": (3, 4), "b": (1, 4)}),
+        Example("float[2,3,3] x", "t = MatMul(x, w) y = Add(b, t)", {"w": (3, 4), "b": (1, 1, 4)}),
+        Example("float[2,3,3] x", "t = MatMul(x, w) y = Add(t, b)", {"w": (3, 4), "b": (3, 4)}),
+        Example("float[6,3] x", "t = MatMul(x, w) y = Add(t, b)", {"w": (3, 4), "b": (1, 1, 4)}),
     )
     counterexamples = (
         Example("float[6,3] x, float[3,4] w", "y = MatMul(x, w)", why="not a constant"),
@@ -136,17 +140,19 @@ class ProductAsPointwise(Rule):
     )
 
     def patterns(self) -> list[Op]:
-        return [linear("MatMul", "Gemm")]
+        return [op.Add(op.MatMul(x, Weight("w"), name="linear"), Weight("b")), linear("MatMul", "Gemm")]
 
     def check(self, match: Match) -> None:
         node, bias = match.node("linear"), match.get("b")
         floating(match.root)
+        require(node.op_type == "Gemm" or bias is not None or _bias(node) is None, "the sum with its bias goes with it")
         require(rank(match["w"]) == 2, "w is no matrix")
         require(integer(node, "transA", 0) == 0, "x is transposed")
         factors = {attribute.as_float() for name, attribute in node.attributes.items() if name in ("alpha", "beta")}
         require(factors <= {1.0}, "there is a factor")
         columns = channels(node, match["w"])
-        require(bias is None or sizes(bias) in ((columns,), (1, columns)), "b is not one number for each column")
+        require(bias is None or _for_each(bias, columns), "b is not one number for each column")
+        require(rank(match.root) == rank(node.outputs[0]), "b has more axes than the product")
         rows = shape(match["x"])[:-1]
         require(math.prod(n for n in rows if isinstance(n, int)) != 1 or len(_open(rows)) > 0, "there is one row")
         require(len(_open(rows)) < 2, "more than one size is not known")
@@ -161,6 +167,23 @@ class ProductAsPointwise(Rule):
         result = op.Conv(*operands, *([op.Reshape(bias, op.integers([outputs]))] if bias is not None else []))
         rows = [size if isinstance(size, int) else -1 for size in made[:-1]]
         return op.Reshape(op.Transpose(result, perm=[0, 2, 3, 1]), op.integers([*rows, outputs]))
+
+
+def _for_each(bias: ir.Value, columns: int) -> bool:
+    return sizes(bias)[-1:] == (columns,) and math.prod(sizes(bias)) == columns
+
+
+def _bias(product: ir.Node) -> ir.Value | None:
+    """The constant with one number for each column that the only reader of a product adds to it."""
+    value = product.outputs[0]
+    readers = list(value.consumers())
+    if value.is_graph_output() or len(value.uses()) != 1 or (readers[0].op_type, readers[0].domain) != ("Add", ""):
+        return None
+    other = next((given for given in readers[0].inputs if given is not None and given is not value), None)
+    columns = shape(value)[-1]
+    if other is None or not is_known(other) or not isinstance(columns, int):
+        return None
+    return other if _for_each(other, columns) and rank(other) <= rank(value) else None
 
 
 def _open(found: Sequence[Dimension]) -> list[Dimension]:
