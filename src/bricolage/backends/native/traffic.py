@@ -86,7 +86,7 @@ def traffic(
 ) -> Traffic:
     """What the kernel of `results`, all of one shape, reads and computes.
 
-    `inside` are its root, and those before it of an attention; `stored` says what it can read; what is `undecided` costs nothing.
+    `inside` are its root, and one before it; `stored` says what it can read; what is `undecided` costs nothing.
     """
     found = Traffic(alone=not inside)
     elsewhere: set[Node] = set()
