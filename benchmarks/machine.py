@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 
 import numpy as np
 
@@ -15,8 +16,9 @@ _BYTES = 512 << 20
 _REPEATS = 7
 
 
+@cache
 def measure() -> Peaks:
-    """Best of several runs on all usable cores; takes some seconds. The peak is the best that any of three libraries reaches
+    """Best of several runs on all usable cores; takes some seconds, once. The peak is the best that any of three libraries reaches
     on a large float32 matrix product."""
     rng = np.random.default_rng(0)
     a, b = (rng.normal(size=(_SIZE, _SIZE)).astype(np.float32) for _ in range(2))

@@ -32,7 +32,6 @@ from benchmarks.workloads import export, workloads
 from bricolage.api.bench import CHALLENGER, bench
 from bricolage.api.executable import Executable
 from bricolage.api.optimize import optimize
-from bricolage.backends.interface import Peaks
 from bricolage.errors import BricolageError
 from bricolage.graph.work import work
 from bricolage.options import Options
@@ -65,7 +64,7 @@ class Row:
         return max(1.0, self.without_ms / self.floor_ms)
 
 
-def run(name: str, exported: Export, options: Options, peaks: Peaks) -> Row:
+def run(name: str, exported: Export, options: Options) -> Row:
     """Optimises a model without and with rewriting, and races the two plans.
 
     Raises:
@@ -74,7 +73,7 @@ def run(name: str, exported: Export, options: Options, peaks: Peaks) -> Row:
     workload = workloads()[name]
     source, inputs = export(workload, unoptimised=exported == "unoptimised"), workload.example_inputs(options.seed)
     amount = work(at_sizes(source, inputs).everything)
-    floor = peaks.floor_ms(amount.flops, amount.bytes)
+    floor = machine.measure().floor_ms(amount.flops, amount.bytes)
     better = optimize(source, options, inputs=inputs)
     other = better.plan.buckets[0]
     if other.form == ORIGINAL:
@@ -163,8 +162,7 @@ def main() -> int:
     given = parser.parse_args()
     backends = tuple(given.backends.split(",")) if given.backends else None
     options = Options(precision=given.precision, budget_s=given.budget, backends=backends)
-    peaks = Peaks(1.0, 1.0) if given.show else machine.measure()
-    return collect(given, Row, lambda name, exported: run(name, exported, options, peaks), table)
+    return collect(given, Row, lambda name, exported: run(name, exported, options), table)
 
 
 if __name__ == "__main__":

@@ -183,3 +183,37 @@ def _scaled(op: Operators, node: ir.Node, factor: ir.Value) -> ir.Value:
     if node.op_type == "Gemm" and integer(node, "transB", 0):
         return op.Mul(weight, op.Reshape(factor, op.integers([-1, 1])))
     return op.Mul(weight, factor)
+
+
+def biased(node: ir.Node) -> ir.Node | None:
+    """The sum of a MatMul and its bias, a constant with one number for each column, that alone reads the product."""
+    value = node.outputs[0]
+    if node.op_type != "MatMul" or value.is_graph_output() or len(value.uses()) != 1:
+        return None
+    (reader,) = value.consumers()
+    found = any(product is node and _is_bias(bias, value) for product, bias in terms(reader))
+    return reader if found else None
+
+
+def terms(node: ir.Node) -> list[tuple[ir.Node, ir.Value]]:
+    """The two ways to see a sum as a product and a bias."""
+    first, second = (*node.inputs, None, None)[:2]
+    if node.op_type != "Add" or node.domain or first is None or second is None:
+        return []
+    pairs = ((first.producer(), second), (second.producer(), first))
+    return [(producer, other) for producer, other in pairs if producer is not None and producer.op_type == "MatMul"]
+
+
+def _is_bias(value: ir.Value, product: ir.Value) -> bool:
+    floats = describe(product).dtype in (
+        ir.DataType.FLOAT,
+        ir.DataType.DOUBLE,
+        ir.DataType.FLOAT16,
+        ir.DataType.BFLOAT16,
+    )
+    return floats and is_one_row(value) and 0 < rank(value) <= rank(product) and shape(value)[-1] == shape(product)[-1]
+
+
+def is_one_row(value: ir.Value) -> bool:
+    """A constant that is the same for every row."""
+    return is_known(value) and all(size == 1 for size in shape(value)[:-1])

@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import ISA_VARIABLE, Native
 from bricolage.backends.native.fusion import plan
-from bricolage.backends.native.isa import EMULATED_AMX, available, named
 from bricolage.backends.native.lowering import lower
 from bricolage.graph.prepare import infer
 from tests.backends import regions
+from tests.backends.native.ways import BOUNDS, ISAS, variants
 
-ISAS = [*available(), *([EMULATED_AMX] if named(EMULATED_AMX.name) else [])]
-BOUNDS = {"f32": 2e-6, "bf16": 2e-2, "bf16x3": 5e-5, "bf16x6": 2e-6}
 BODY = """
     t = Transpose <perm = [0, 1, 3, 2]> (k)
     a = MatMul (q, t)
@@ -50,10 +48,6 @@ def kinds(model: RegionModel) -> list[str]:
     return [kernel.kind for kernel in plan(*lower(model.model)).kernels]
 
 
-def variants() -> list[str]:
-    return [name for precision in ("highest", "high", "medium") for name in Native().variants(precision)]
-
-
 @pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
 @given(data=st.data())
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -67,7 +61,7 @@ def test_it_is_one_kernel_and_right(
     assert kinds(model) == ["attention"]
     given = inputs_of(model)
     expected = regions.reference(model, *given)
-    for variant in sorted({*variants()} & BOUNDS.keys()):
+    for variant in variants():
         threads = data.draw(st.integers(1, 3))
         found = regions.answer(Native(), model, *given, variant=variant, resources=Resources(threads=threads))
         assert regions.error(found, expected) < BOUNDS[variant], variant

@@ -13,15 +13,12 @@ from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native import fusion
 from bricolage.backends.native.engine import ISA_VARIABLE, Native
 from bricolage.backends.native.fusion import Blocks, plan
-from bricolage.backends.native.isa import EMULATED_AMX, available, named
 from bricolage.backends.native.lowering import lower
 from bricolage.backends.native.plan import Plan
 from bricolage.backends.native.tensors import Conv, reachable
 from bricolage.graph.prepare import infer
 from tests.backends import regions
-
-ISAS = [*available(), *([EMULATED_AMX] if named(EMULATED_AMX.name) else [])]
-BOUNDS = {"f32": 2e-6, "bf16": 2e-2, "bf16x3": 5e-5, "bf16x6": 2e-6}
+from tests.backends.native.ways import BOUNDS, ISAS, variants
 
 
 @pytest.fixture
@@ -78,10 +75,6 @@ def kinds(model: RegionModel) -> list[str]:
     return [kernel.kind for kernel in planned(model).kernels]
 
 
-def variants() -> list[str]:
-    return [name for precision in ("highest", "high", "medium") for name in Native().variants(precision)]
-
-
 @st.composite
 def models(draw: st.DrawFn, folder: Path) -> RegionModel:
     group = draw(st.sampled_from([1, 1, 2, 4, 16]))
@@ -104,7 +97,7 @@ def test_it_is_one_kernel_and_right(
     isa: object, data: st.DataObject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
-    variant = data.draw(st.sampled_from([name for name in variants() if "winograd" not in name]))
+    variant = data.draw(st.sampled_from(variants()))
     model = data.draw(models(tmp_path))
     rows = int(np.prod(model.outputs[0].sizes)) // model.outputs[0].sizes[1]
     one = rows >= model.outputs[0].sizes[1]
@@ -112,8 +105,7 @@ def test_it_is_one_kernel_and_right(
     x = regions.noise(*model.inputs[0].sizes, seed=4)
     threads = data.draw(st.integers(1, 3))
     found = regions.answer(Native(), model, x, variant=variant, resources=Resources(threads=threads))
-    bound = BOUNDS[variant.removesuffix("-tuned").removesuffix("-stored")]
-    assert regions.error(found, regions.reference(model, x)) < bound
+    assert regions.error(found, regions.reference(model, x)) < BOUNDS[variant]
 
 
 @pytest.mark.usefixtures("small")

@@ -63,11 +63,6 @@ class Made:
     lines: list[str]
     """Statements that make rows `start` to `stop`."""
 
-    @property
-    def row_bytes(self) -> int:
-        """From one row to the next."""
-        return self.pitch * STORED_BYTES[self.buffer.dtype]
-
 
 @dataclass(frozen=True)
 class Blocking:
@@ -215,7 +210,8 @@ class Writer:
         if self.made is not None:
             made, kind = self.made, STORED_TYPES[self.made.buffer.dtype]
             lines.append(f"{kind} *const made = ({kind} *)(own + {own}) + {made.around * made.pitch};")
-            own += -(-((block_tiles + 1) * self.rows + 2 * made.around) * made.row_bytes // 64) * 64
+            elements = ((block_tiles + 1) * self.rows + 2 * made.around) * made.pitch
+            own += -(-elements * STORED_BYTES[made.buffer.dtype] // 64) * 64
         if self.packing.direct is None:
             left, lda, origin = "block", self.packing.depth, "start"
             lines.append(f"{self.packing.element} *restrict block = ({self.packing.element} *)(own + {own});")

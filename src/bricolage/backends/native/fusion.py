@@ -29,7 +29,7 @@ from bricolage.backends.native.fusion_search import Space, search
 from bricolage.backends.native.grouped import has_blocks
 from bricolage.backends.native.indexing import row_major
 from bricolage.backends.native.memory import Memory, arena
-from bricolage.backends.native.plan import Buffer, Kernel, Narrow, Plan
+from bricolage.backends.native.plan import Before, Buffer, Kernel, Narrow, Plan
 from bricolage.backends.native.tensors import (
     STORED_BYTES,
     Assembly,
@@ -149,12 +149,10 @@ class _Planner:
             end = diamond[0]
         return end, tuple(path), inside
 
-    def _attentions(
-        self, stored: set[Node], ends: Mapping[Node, tuple[Node, tuple[View, ...]]]
-    ) -> dict[Node, tuple[Conv | MatMul, Node]]:
+    def _attentions(self, stored: set[Node], ends: Mapping[Node, tuple[Node, tuple[View, ...]]]) -> dict[Node, Before]:
         """Products of a softmax of a product, by the second product. What lies in between is no longer `stored`: the kernel of
         the second product computes it a few rows at a time."""
-        found: dict[Node, tuple[Conv | MatMul, Node]] = {}
+        found: dict[Node, Before] = {}
         for second in self.nodes:
             if not isinstance(second, MatMul) or not isinstance(softmax := second.left, Softmax):
                 continue
@@ -177,10 +175,10 @@ class _Planner:
                 stored.difference_update(inside)
         return found
 
-    def _separable(self, ends: Mapping[Node, tuple[Node, tuple[View, ...]]]) -> dict[Node, tuple[Conv | MatMul, Node]]:
+    def _separable(self, ends: Mapping[Node, tuple[Node, tuple[View, ...]]]) -> dict[Node, Before]:
         """Large grouped convolutions that nothing but a convolution of single places reads, by the latter, whose kernel computes
         what it reads some rows at a time: it gives its buffer back."""
-        found: dict[Node, tuple[Conv | MatMul, Node]] = {}
+        found: dict[Node, Before] = {}
         for second in self.nodes:
             if not isinstance(second, Conv) or not _pointwise_products(second) or set(second.strides) != {1}:
                 continue
@@ -273,7 +271,7 @@ class _Planner:
         absorbed: Set[Node],
         free: Sequence[Node],
         ends: Mapping[Node, tuple[Node, tuple[View, ...]]],
-        before: Mapping[Node, tuple[Conv | MatMul, Node]],
+        before: Mapping[Node, Before],
     ) -> set[Node]:
         """What is stored besides what is given."""
         if self.blocks is not None:

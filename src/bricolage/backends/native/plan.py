@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from bricolage.backends.native.tensors import Conv, MatMul, Node, Place, Shape, View
 
@@ -28,6 +28,10 @@ class Buffer:
         return sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis])
 
 
+Before: TypeAlias = tuple[Conv | MatMul, Node]
+"""A root before another, and what of it the other reads."""
+
+
 @dataclass(frozen=True, eq=False)
 class Kernel:
     """One fused kernel: `result` is stored in `target`; `root` lies in its expression, or is the result itself."""
@@ -39,7 +43,7 @@ class Kernel:
     """Views between the root and the result, the first behind the root first."""
     beside: tuple[tuple[Node, Buffer], ...] = ()
     """What is computed from the result element by element, and stored too."""
-    before: tuple[Conv | MatMul, Node] | None = None
+    before: Before | None = None
     """A root before the root, and what of it the root reads, some rows at a time: the first product and the softmax of an
     attention, a grouped convolution before one of single places. They are stored nowhere."""
 

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.folding import is_known
 from bricolage.graph.graph import Dimension
 from bricolage.rewrite.facts import floating, integer, rank, require, shape, sizes
-from bricolage.rewrite.linear import Window, channels, linear, window
+from bricolage.rewrite.linear import Window, biased, channels, flat, linear, window
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, Weight, op
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
@@ -145,7 +144,9 @@ class ProductAsPointwise(Rule):
     def check(self, match: Match) -> None:
         node, bias = match.node("linear"), match.get("b")
         floating(match.root)
-        require(node.op_type == "Gemm" or bias is not None or _bias(node) is None, "the sum with its bias goes with it")
+        require(
+            node.op_type == "Gemm" or bias is not None or biased(node) is None, "the sum with its bias goes with it"
+        )
         require(rank(match["w"]) == 2, "w is no matrix")
         require(integer(node, "transA", 0) == 0, "x is transposed")
         factors = {attribute.as_float() for name, attribute in node.attributes.items() if name in ("alpha", "beta")}
@@ -164,26 +165,13 @@ class ProductAsPointwise(Rule):
         weight = match["w"] if integer(node, "transB", 0) else op.Transpose(match["w"], perm=[1, 0])
         image = op.Transpose(op.Reshape(match["x"], op.integers([1, -1, 1, inputs])), perm=[0, 3, 1, 2])
         operands = [image, op.Reshape(weight, op.integers([outputs, inputs, 1, 1]))]
-        result = op.Conv(*operands, *([op.Reshape(bias, op.integers([outputs]))] if bias is not None else []))
+        result = op.Conv(*operands, *([flat(op, bias)] if bias is not None else []))
         rows = [size if isinstance(size, int) else -1 for size in made[:-1]]
         return op.Reshape(op.Transpose(result, perm=[0, 2, 3, 1]), op.integers([*rows, outputs]))
 
 
 def _for_each(bias: ir.Value, columns: int) -> bool:
     return sizes(bias)[-1:] == (columns,) and math.prod(sizes(bias)) == columns
-
-
-def _bias(product: ir.Node) -> ir.Value | None:
-    """The constant with one number for each column that the only reader of a product adds to it."""
-    value = product.outputs[0]
-    readers = list(value.consumers())
-    if value.is_graph_output() or len(value.uses()) != 1 or (readers[0].op_type, readers[0].domain) != ("Add", ""):
-        return None
-    other = next((given for given in readers[0].inputs if given is not None and given is not value), None)
-    columns = shape(value)[-1]
-    if other is None or not is_known(other) or not isinstance(columns, int):
-        return None
-    return other if _for_each(other, columns) and rank(other) <= rank(value) else None
 
 
 def _open(found: Sequence[Dimension]) -> list[Dimension]:

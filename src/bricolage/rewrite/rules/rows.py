@@ -14,6 +14,7 @@ from bricolage.graph.folding import is_known
 from bricolage.graph.graph import Dimension, describe
 from bricolage.rewrite.elementwise import BINARY, UNARY
 from bricolage.rewrite.facts import integer, require, shape
+from bricolage.rewrite.linear import biased, is_one_row, terms
 from bricolage.rewrite.parts import Part, parts, written
 from bricolage.rewrite.rule import Example, Mismatch, Operators, Replacement, Scan
 
@@ -127,7 +128,7 @@ def _is_row_wise(node: ir.Node, leading: _Leading) -> bool:
         return _has_rows(first, leading)
     if node.op_type in BINARY:
         rows = [_has_rows(value, leading) for value in given]
-        return any(rows) and all(own or _is_one_row(value) for own, value in zip(rows, given, strict=True))
+        return any(rows) and all(own or is_one_row(value) for own, value in zip(rows, given, strict=True))
     if node.op_type not in (*_NORMALISING, "Split", "Concat"):
         return False
     last = integer(node, "axis", 0 if node.op_type == "Split" else -1) in (-1, len(leading))
@@ -149,11 +150,6 @@ def _wider(value: ir.Value, other: ir.Value) -> bool:
     return isinstance(after, int) and isinstance(before, int) and after > before
 
 
-def _is_one_row(value: ir.Value) -> bool:
-    """A constant that is the same for every row."""
-    return is_known(value) and all(size == 1 for size in shape(value)[:-1])
-
-
 def _flatten(part: Part, op: Operators) -> Mapping[ir.Value, ir.Value]:
     require(len(part.nodes) > 1, "a product alone gains nothing")
     return written(part.nodes, op, _Writer(op, part))
@@ -173,15 +169,15 @@ class _Writer:
 
     def write(self, node: ir.Node) -> None:
         """Writes one operator; a product waits for the sum with its bias."""
-        if _biased(node) in self._inside:
+        if biased(node) in self._inside:
             return
         for value, result in zip(node.outputs, self._results(node), strict=False):
             self._flat[value] = result
             self._leave(value, result)
 
     def _results(self, node: ir.Node) -> tuple[ir.Value, ...]:
-        for product, bias in _terms(node):
-            if product in self._inside and _biased(product) is node:
+        for product, bias in terms(node):
+            if product in self._inside and biased(product) is node:
                 return (self._op.Gemm(*self._given(product), self._row(bias)),)
         given = self._given(node)
         if node.op_type == "Split":
@@ -230,35 +226,6 @@ class _Writer:
             leading = self._op.Shape(self._rows, start=0, end=-1)
             self._asked[last] = self._op.Concat(leading, self._op.integers([last]), axis=0)
         return self._asked[last]
-
-
-def _biased(node: ir.Node) -> ir.Node | None:
-    """The sum with its bias that alone reads a product."""
-    value = node.outputs[0]
-    if node.op_type != "MatMul" or value.is_graph_output() or len(value.uses()) != 1:
-        return None
-    (reader,) = value.consumers()
-    found = any(product is node and _is_bias(bias, value) for product, bias in _terms(reader))
-    return reader if found else None
-
-
-def _terms(node: ir.Node) -> list[tuple[ir.Node, ir.Value]]:
-    """The two ways to see a sum as a product and a bias."""
-    first, second = (*node.inputs, None, None)[:2]
-    if node.op_type != "Add" or node.domain or first is None or second is None:
-        return []
-    pairs = ((first.producer(), second), (second.producer(), first))
-    return [(producer, other) for producer, other in pairs if producer is not None and producer.op_type == "MatMul"]
-
-
-def _is_bias(value: ir.Value, product: ir.Value) -> bool:
-    floats = describe(product).dtype in (
-        ir.DataType.FLOAT,
-        ir.DataType.DOUBLE,
-        ir.DataType.FLOAT16,
-        ir.DataType.BFLOAT16,
-    )
-    return floats and _is_one_row(value) and len(shape(value)) > 0 and shape(value)[-1] == shape(product)[-1]
 
 
 def _is_view(node: ir.Node) -> bool:
