@@ -3,6 +3,8 @@
 Runtimes fuse patterns that they know, and have fast kernels for some shapes only. No count of operators says which form they like.
 So recipes are varied one rule at a time, each variation races against the best so far as a whole model, and what wins is combined:
 steepest ascent by measurement, first over opsets, then over rules, then over the kinds of place where exploring rules are applied.
+On a noisy machine the luckiest of many variations is ahead in any race: those that were ahead race again, few with more rounds, and
+only that second race counts (as in successive halving, Jamieson and Talwalkar, AISTATS 2016, section 3).
 """
 
 from __future__ import annotations
@@ -38,13 +40,18 @@ _LOG = logging.getLogger(__name__)
 
 _ALWAYS = {"identity", "folding", "strides", "shapes"}
 """Families that only take work away: leaving them out is not tried."""
-_ROUNDS = 12
+_ROUNDS = 8
+"""Of the race of all variations."""
+_HOPEFUL = 5
+"""Variations that race again."""
+_MORE_ROUNDS = 24
+"""Of the races that decide."""
 _SHARES = {"opset": 0.1, "rules": 0.35, "more rules": 0.2, "places": 0.2}
 """Parts of the budget for the rounds of each step; the rest is for compiling and for the final race."""
 _RACING = 0.6
 """Part of what is left of the time that is kept for racing forms while they are made."""
 _WORTH = 1.005
-"""A variation is kept if it is faster by more than this, and surely faster at all."""
+"""A variation is kept if it is faster by more than this in the race that decides."""
 
 
 @dataclass(frozen=True)
@@ -111,12 +118,14 @@ class Tailoring:
         """`start`: the simplified model, dimensions open; `sizes`: what they are for measuring; `evidence`: of the original at
         these sizes. `variant`: of the backend; the one that runs the original fastest where it is not given. `prefix`: of files
         that are written beside the evidence. `raising`: whether forms of newer opsets are tried."""
-        self._kitchen, self._sizes, self._rules = Kitchen(start, rules, self._store), dict(sizes), list(rules)
         self._evidence, self._backend, self._options = evidence, backend, options
         self._measurer, self._progress = measurer, progress
         self._families = {rule.name: rule.family for rule in rules}
         self._trials: dict[Recipe, _Trial] = {}
         self._variant, self._prefix = variant, prefix
+        own, self._stored = start.clone(), 0
+        self._store(own)  # once, so that each form brings only the weights that it changes
+        self._kitchen, self._sizes, self._rules = Kitchen(own, rules, self._store), dict(sizes), list(rules)
         self._opset, self._opsets = start.graph.opset_imports.get("", 0), opsets(start, rules) if raising else []
 
     def run(self, stop: Stopper) -> Tailored:
@@ -167,7 +176,7 @@ class Tailoring:
             for variant in self._backend.variants(self._options.precision)
         }
         seconds = _SHARES["places"] * stop.left if len(specs) > 1 else 1.0  # alone it need only run
-        ran = self._race(specs, next(iter(specs)), _ROUNDS, seconds)
+        ran = self._race(specs, next(iter(specs)), _MORE_ROUNDS, seconds)
         if ran.fastest is None:
             wrong = [cost.error for cost in ran.costs.values() if cost.outcome == "wrong" and cost.error is not None]
             if wrong:
@@ -244,34 +253,26 @@ class Tailoring:
                 keys.add(trial.spec.region_key)
                 trials[trial.name] = trial
         self._progress.finish()
-        seconds = min(_SHARES[phase] * self._options.budget(len(self._evidence.graph)), stop.left)
-        ratios = self._ratios(best, trials, seconds, stop)
-        winners = [trials[name] for name in ratios]
+        seconds = min(_SHARES[phase] * self._options.budget(len(self._evidence.graph)), stop.left) / 2
+        lucky = ahead(self._against(best, trials, _ROUNDS, seconds, stop), best.name, 1.0)
+        hopeful = {name: trials[name] for name in lucky[:_HOPEFUL]}
+        ran = self._against(best, hopeful, _MORE_ROUNDS, seconds, stop)
+        winners = [hopeful[name] for name in ahead(ran, best.name, _WORTH)]
         if len(winners) > 1:
             both = self._attempt(self.together(best.recipe, [winner.recipe for winner in winners]))
             finalists = {trial.name: trial for trial in (winners[0], both) if trial is not None}
-            again = self._ratios(best, finalists, min(seconds, stop.left), stop, surely=False)
-            ratios, winners = again or ratios, [finalists[name] for name in again] or winners[:1]
+            final = self._against(best, finalists, _MORE_ROUNDS, seconds, stop)
+            winners = [finalists[name] for name in ahead(final, best.name, _WORTH)] or winners[:1]
         for trial in winners[:1]:
-            _LOG.info("%s: %s than %s", trial.name, ratios[trial.name], best.name)
+            _LOG.info("%s is faster than %s", trial.name, best.name)
         return winners[0] if winners else best
 
-    def _ratios(
-        self, best: _Trial, trials: Mapping[str, _Trial], seconds: float, stop: Stopper, *, surely: bool = True
-    ) -> dict[str, Ratio]:
-        """How much faster than the best so far those are that are, fastest first. What has been faster once need not be `surely`
-        so again: the last race has more rounds."""
+    def _against(self, best: _Trial, trials: Mapping[str, _Trial], rounds: int, seconds: float, stop: Stopper) -> Race:
+        """A race of the best so far and others."""
         if not trials or stop():
-            return {}
+            return Race((), {}, {})
         specs = {best.name: best.spec, **{name: trial.spec for name, trial in trials.items()}}
-        ran = self._race(specs, best.name, _ROUNDS, seconds, stop)
-        ratios = {name: ran.ratio(name, best.name) for name in trials}
-        faster = {
-            name: ratio
-            for name, ratio in ratios.items()
-            if ratio is not None and ratio.value > _WORTH and (ratio.low > 1 or not surely)
-        }
-        return dict(sorted(faster.items(), key=lambda item: -item[1].value))
+        return self._race(specs, best.name, rounds, min(seconds, stop.left), stop)
 
     def _race(
         self,
@@ -345,7 +346,8 @@ class Tailoring:
         return replace(recipe, exploring=exploring, opset=recipe.opset if raised else None)
 
     def _store(self, model: ir.Model) -> None:
-        share_weights([model], self._evidence.directory, f"{self._prefix}-gains-{len(self._trials)}.data")
+        self._stored += 1
+        share_weights([model], self._evidence.directory, f"{self._prefix}-gains-{self._stored}.data")
 
     def _spec(self, graph: Graph, variant: str) -> CandidateSpec:
         whole = graph.everything
@@ -353,6 +355,13 @@ class Tailoring:
         step = Step(self._backend.name, variant, region_file(whole, key, self._evidence.directory))
         outputs = tuple(info.name for info in graph.outputs)
         return CandidateSpec(key, (step,), outputs, self._options.threads, alone=True)
+
+
+def ahead(ran: Race, incumbent: str, factor: float) -> list[str]:
+    """Who was more than `factor` times as fast as the incumbent, fastest first."""
+    ratios = {name: ran.ratio(name, incumbent) for name in ran.costs if name != incumbent}
+    faster = {name: ratio.value for name, ratio in ratios.items() if ratio is not None and ratio.value > factor}
+    return sorted(faster, key=lambda name: -faster[name])
 
 
 def verdict(ran: Race) -> tuple[str, tuple[Raced, ...]]:
