@@ -225,8 +225,8 @@ class TransposeToReshape(Rule):
 
 
 def _require_progress(source: ir.Value, value: ir.Value) -> None:
-    """A view of `source` that is moved behind the operator of `value` meets another one further down; and no view is right
-    before it (two in a row compose, they do not overtake others).
+    """A view of `source` that is moved behind the operator of `value` meets another one further down, through operators that it
+    can be moved behind too; and no view is right before it (two in a row compose, they do not overtake others).
 
     Raises:
         Mismatch
@@ -241,18 +241,33 @@ def _require_progress(source: ir.Value, value: ir.Value) -> None:
             return
         others = [other for other in reader.inputs if other is not value and other is not None]
         if reader.op_type not in UNARY and not (
-            reader.op_type in BINARY and others and all(is_known(o) and scalar(o) for o in others)
+            reader.op_type in BINARY
+            and others
+            and all((is_known(o) and scalar(o)) or _viewed_alike(o, source, value) for o in others)
         ):
             break
         value = reader.outputs[0]
     raise Mismatch("no other view follows")
 
 
+def _viewed_alike(other: ir.Value, source: ir.Value, value: ir.Value) -> bool:
+    """Whether a value is a view, from the shape of `source` to that of `value`."""
+    view = other.producer()
+    if view is None or view.domain or view.op_type not in VIEWS or view.inputs[0] is None:
+        return False
+    try:
+        require_shape(view.inputs[0], source)
+        require_shape(other, value)
+    except Mismatch:
+        return False
+    return True
+
+
 class MoveReshapeBehindFunction(Rule):
     """f(view(x)) = view(f(x))
 
-    for element-wise f of one input, or of an input and a constant of one element, where another view follows that this one
-    comes nearer to.
+    for element-wise f of one input, of an input and a constant of one element, or of an input and what an element-wise function
+    makes of it (x · Sigmoid(x)), where another view follows that this one comes nearer to.
     """
 
     family = "reshape"
@@ -265,9 +280,28 @@ class MoveReshapeBehindFunction(Rule):
             {"c": 2.0, "s": [3, 2]},
         ),
         Example("float[2,3] x", "t = Flatten<axis=0>(x) u = Sub(c, t) y = Reshape(u, s)", {"c": 2.0, "s": [3, 2]}),
+        Example(
+            "float[2,3] x, float[2,3] z",
+            "t = Reshape(x, s) u = Sigmoid(t) v = Reshape(z, s) w = Mul(u, v) y = Reshape(w, r)",
+            {"s": [6], "r": [3, 2]},
+        ),
+        Example("float[2,3] x", "t = Flatten(x) u = Sigmoid(t) v = Mul(t, u) y = Reshape(v, s)", {"s": [3, 2]}),
+        Example("float[N,3] x", "t = Unsqueeze(x, a) u = Tanh(t) v = Sub(u, t) y = Squeeze(v, a)", {"a": [1]}),
     )
     counterexamples = (
         Example("float[2,3] x", "t = Reshape(x, s) y = Relu(t)", {"s": [6]}, why="no other view follows"),
+        Example(
+            "float[2,3] x",
+            "t = Reshape(x, s) q = Reshape(x, r) u = Sigmoid(t) v = Mul(q, u) y = Reshape(v, o)",
+            {"s": [1, 6], "r": [6, 1], "o": [36]},
+            why="not one view",
+        ),
+        Example(
+            "float[2,3] x, float[3,2] z",
+            "t = Reshape(x, s) u = Sigmoid(t) v = Reshape(z, s) w = Mul(u, v) y = Reshape(w, r)",
+            {"s": [6], "r": [3, 2]},
+            why="no other view follows",
+        ),
         Example(
             "float[2,3] x",
             "t = Reshape(x, s) u = Add(t, c) y = Flatten(u)",
@@ -281,12 +315,16 @@ class MoveReshapeBehindFunction(Rule):
         view = _view(x, "view")
         return [
             op.one_of(*UNARY)(view, name="unary"),
+            op.one_of(*BINARY)(view, op.one_of(*UNARY)(_view(x, "again"), name="inner"), name="before"),
+            op.one_of(*BINARY)(op.one_of(*UNARY)(_view(x, "again"), name="inner"), view, name="behind"),
             op.one_of(*BINARY)(view, Any("c"), name="first"),
             op.one_of(*BINARY)(Any("c"), view, name="second"),
         ]
 
     def check(self, match: Match) -> None:
-        if "unary" not in match.nodes:
+        if "inner" in match.nodes:
+            require(match.node("again") is match.node("view"), "the function's is not one view with the other")
+        elif "unary" not in match.nodes:
             require_constant(match["c"])
             require(scalar(match["c"]), "the constant has more than one element")
         require(rank(match["x"]) > 0, "x has no axes that a constant of shape (1,) would keep")
@@ -298,6 +336,10 @@ class MoveReshapeBehindFunction(Rule):
             moved = op.copy(match.node("unary"), match["x"])
         elif "first" in match.nodes:
             moved = op.copy(match.node("first"), match["x"], match["c"])
+        elif "inner" in match.nodes:
+            inner = op.copy(match.node("inner"), match["x"])
+            pair = (match["x"], inner) if "before" in match.nodes else (inner, match["x"])
+            moved = op.copy(match.node("before" if "before" in match.nodes else "behind"), *pair)
         else:
             moved = op.copy(match.node("second"), match["c"], match["x"])
         return op.copy(view, moved, *view.inputs[1:])

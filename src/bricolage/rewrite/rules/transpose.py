@@ -127,8 +127,8 @@ def _transposed(value: ir.Value, perm: Permutation) -> bool:
 class MoveTransposeBehindFunction(Rule):
     """f(Transpose(x)) = Transpose(f(x))
 
-    for element-wise f of one input (and Clip with its limits, and Softmax along the transposed axis), where another
-    transpose follows that this one comes nearer to.
+    for element-wise f of one input (and Clip with its limits, and Softmax along the transposed axis), or of an input and what an
+    element-wise function makes of it (x · Sigmoid(x)), where another transpose follows that this one comes nearer to.
     """
 
     family = "transpose"
@@ -138,6 +138,8 @@ class MoveTransposeBehindFunction(Rule):
         Example("float[2,3,4] x", "t = Transpose<perm=[1,2,0]>(x) u = Relu(t) v = Tanh(u) y = Transpose(v)"),
         Example("float[2,3] x", "t = Transpose(x) u = Clip(t, a, b) y = Transpose(u)", {"a": 0.0, "b": 1.0}),
         Example("float[2,3,4] x", "t = Transpose<perm=[1,2,0]>(x) u = Softmax<axis=-1>(t) y = Transpose(u)"),
+        Example("float[2,3] x", "t = Transpose(x) u = Sigmoid(t) v = Mul(t, u) y = Transpose(v)"),
+        Example("float[N,3] x", "t = Transpose(x) u = Tanh(t) v = Sub(u, t) y = Transpose(v)"),
     )
     counterexamples = (
         Example("float[2,3,4] x", "t = Transpose<perm=[1,2,0]>(x) y = Relu(t)", why="no other transpose follows"),
@@ -153,13 +155,26 @@ class MoveTransposeBehindFunction(Rule):
         return [
             op.one_of(*UNARY, "Softmax", "LogSoftmax")(source, name="function"),
             op.Clip(source, *limits, name="function"),
+            op.one_of(*BINARY)(source, op.one_of(*UNARY)(op.Transpose(x, name="again"), name="inner"), name="before"),
+            op.one_of(*BINARY)(op.one_of(*UNARY)(op.Transpose(x, name="again"), name="inner"), source, name="behind"),
         ]
 
     def check(self, match: Match) -> None:
+        if "inner" in match.nodes:
+            require(
+                match.node("again") is match.node("transpose"), "the function's is not one transpose with the other"
+            )
         _require_progress(match["x"], match.root, _perm(match, "transpose"))
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        node, perm = match.node("function"), _perm(match, "transpose")
+        perm = _perm(match, "transpose")
+        if "inner" in match.nodes:
+            inner = op.copy(match.node("inner"), match["x"])
+            pair = (match["x"], inner) if "before" in match.nodes else (inner, match["x"])
+            return op.Transpose(
+                op.copy(match.node("before" if "before" in match.nodes else "behind"), *pair), perm=perm
+            )
+        node = match.node("function")
         changed = {}
         if node.op_type in ("Softmax", "LogSoftmax"):
             changed["axis"] = perm[integer(node, "axis", -1)]
