@@ -119,3 +119,5 @@ def test_what_won_is_combined() -> None:
     assert Tailoring.together(best, [replace(best, opset=23), replace(best, opset=20)]).opset == 23
     both = Tailoring.together(best, [first, second])
     assert both == Recipe(frozenset({"a", "b"}), (Exploration("e", frozenset({"p", "q"})), Exploration("f")))
+    before = Recipe(frozenset({"a"}), (Exploration("g"), Exploration("e", frozenset({"p"}))))
+    assert [one.rule for one in Tailoring.together(best, [second, before]).exploring] == ["g", "e", "f"]

@@ -35,6 +35,9 @@ LAYERS = Example(
     " i = Mul(e, h) y = Mul(i, p)",
     {"w": (8, 16), "v": (16, 8), "u": (8, 8), "r": 2**0.5, "o": 1.0, "p": 0.5},
 )
+APART = Example(
+    "float[6,8] x", "a = MatMul(x, w) b, c = Split<axis=1>(a, s) d = Mul(b, c) y = Relu(d)", {"w": (8, 16), "s": [8, 8]}
+)
 PLAIN = Example("float[6,8] x", "a = MatMul(x, w) b = Relu(a) y = MatMul(b, v)", {"w": (8, 16), "v": (16, 8)})
 
 Price = Callable[[Counter[str], ir.Model], float]
@@ -111,6 +114,12 @@ def test_the_newest_opset_and_an_exploring_rule_together(tmp_path: Path, monkeyp
     assert found.opset is not None and found.exploring == (Exploration("product-as-pointwise"),)
 
 
+def test_a_rule_comes_before_another_where_it_needs_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, lambda count, _: 10.0 - 2 * count["Conv"] + count["Split"], 0.0)
+    found = search(APART, tmp_path)
+    assert [one.rule for one in found.exploring] == ["split-of-linear", "product-as-pointwise"]
+
+
 def test_a_model_is_not_raised_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = machine(monkeypatch, lambda *_: 10.0, 0.0)
     assert search(PLAIN, tmp_path).opset is None
@@ -128,7 +137,7 @@ def test_the_weights_of_a_model_are_written_once(tmp_path: Path, monkeypatch: py
 
 def test_ahead_names_the_faster_ones_in_their_order() -> None:
     times = {"old": 1.0, "same": 1.0, "little": 0.99, "more": 0.8, "less": 1.2}
-    costs = {name: Cost("ok", Latency.of([ms] * 8)) for name, ms in times.items()} | {"never": Cost("timeout")}
+    costs = {name: Cost("ok", Latency.of([ms] * 8)) for name, ms in times.items()} | {"never": Cost("timed-out")}
     ran = Race(tuple({name: (ms,) for name, ms in times.items()} for _ in range(8)), costs, {})
     assert ahead(ran, "old", 1.0) == ["more", "little"]
     assert ahead(ran, "old", 1.05) == ["more"]

@@ -200,13 +200,12 @@ class Tailoring:
         return [replace(best.recipe, without=best.recipe.without | {name}) for name in names]
 
     def _with(self, recipe: Recipe) -> list[Recipe]:
-        """One exploring rule more."""
+        """One exploring rule more: after the others, or before them, where operators still are what they were."""
         used = {exploration.rule for exploration in recipe.exploring}
-        return [
-            replace(recipe, exploring=(*recipe.exploring, exploration))
-            for exploration in explorations(self._rules)
-            if exploration.rule not in used
-        ]
+        more = [exploration for exploration in explorations(self._rules) if exploration.rule not in used]
+        behind = [replace(recipe, exploring=(*recipe.exploring, exploration)) for exploration in more]
+        before = [replace(recipe, exploring=(exploration, *recipe.exploring)) for exploration in more]
+        return list(dict.fromkeys(recipe for pair in zip(behind, before, strict=True) for recipe in pair))
 
     @staticmethod
     def _elsewhere(best: _Trial) -> list[Recipe]:
@@ -226,13 +225,19 @@ class Tailoring:
         winners = list(winners)
         without = set(best.without)
         opset = next((winner.opset for winner in winners if winner.opset != best.opset), best.opset)
-        exploring = {exploration.rule: exploration for exploration in best.exploring}
+        exploring = list(best.exploring)
         for winner in winners:
             without |= winner.without
             for exploration in winner.exploring:
-                known = exploring.get(exploration.rule, exploration)
-                exploring[exploration.rule] = Exploration(exploration.rule, known.not_at | exploration.not_at)
-        return Recipe(frozenset(without), tuple(exploring.values()), opset)
+                place = next((i for i, known in enumerate(exploring) if known.rule == exploration.rule), None)
+                if place is not None:
+                    not_at = exploring[place].not_at | exploration.not_at
+                    exploring[place] = Exploration(exploration.rule, not_at)
+                elif len(winner.exploring) > 1 and exploration == winner.exploring[0]:
+                    exploring.insert(0, exploration)
+                else:
+                    exploring.append(exploration)
+        return Recipe(frozenset(without), tuple(exploring), opset)
 
     # --- races ------------------------------------------------------------------------------------------------------
 

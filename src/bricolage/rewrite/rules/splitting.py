@@ -8,7 +8,7 @@ from itertools import pairwise
 import onnx_ir as ir
 
 from bricolage.rewrite.facts import integer, integers, normalised, rank, require, shape, sizes
-from bricolage.rewrite.linear import CONVOLUTIONS, linear, output_channels
+from bricolage.rewrite.linear import CONVOLUTIONS, is_one_row, linear, output_channels
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, Weight, op
 from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
@@ -23,7 +23,10 @@ def _part(op: Operators, match: Match, start: int, end: int) -> ir.Value:
     first, last = op.integers([start]), op.integers([end])
     if bias is not None and shape(bias) and shape(bias)[-1] != 1:
         bias = op.Slice(bias, first, last, op.integers([rank(bias) - 1]))
-    return op.copy(node, match["x"], op.Slice(weight, first, last, op.integers([over])), bias)
+    part = op.Slice(weight, first, last, op.integers([over]))
+    if node.op_type == "MatMul" and bias is not None:
+        return op.Add(op.copy(node, match["x"], part), bias)
+    return op.copy(node, match["x"], part, bias)
 
 
 def _require_whole(match: Match, axis: int) -> None:
@@ -32,18 +35,30 @@ def _require_whole(match: Match, axis: int) -> None:
     whole, channel, _ = output_channels(match)
     require(normalised([axis], whole) == (channel,), "the cut is not along the output channels")
     require(node.op_type not in CONVOLUTIONS or integer(node, "group", 1) == 1, "there is more than one group")
+    if node.op_type == "MatMul" and (bias := match.get("b")) is not None:
+        require(is_one_row(bias) and rank(bias) <= whole, "what is added is not one row")
+
+
+def _apart() -> list[Op]:
+    """A linear operator that can be cut, or a product and its bias."""
+    return [linear("Conv", "MatMul", "Gemm"), op.Add(op.MatMul(Any("x"), Weight("w"), name="linear"), Weight("b"))]
 
 
 _PRODUCT = {"w": (3, 6), "b": (6,)}
 _CUT = "t = MatMul(x, w) y = Slice(t, s, e, a)"
+_CUT_SUM = "t = MatMul(x, w) u = Add(t, b) y = Slice(u, s, e, a)"
 _APART = "t = MatMul(x, w) p, q = Split<axis=1, num_outputs=2>(t) y = Mul(p, q)"
+_HALVES = {**_PRODUCT, "s": [3, 3]}
+_ALIKE = {"w": (3, 6), "b": 2.0, "s": [3, 3]}
+_ROWS = {"w": (3, 6), "b": (2, 6), "s": [3, 3]}
 _GROUPED = {"w": (6, 2, 3), "s": [0], "e": [2], "a": [1]}
 
 
 class SliceOfLinear(Rule):
     """Slice(L(x, w, b)) = L(x, Slice(w), Slice(b))
 
-    along the output channels alone with step 1, for L a Conv of one group, MatMul or Gemm with constant weight and bias.
+    along the output channels alone with step 1, for L a Conv of one group, MatMul or Gemm with constant weight and bias, or a
+    MatMul and the sum with its bias, a constant row.
     """
 
     family = "splitting"
@@ -59,6 +74,7 @@ class SliceOfLinear(Rule):
             "t = Conv<pads=[1,1]>(x, w, b) y = Slice(t, s, e, a)",
             {"w": (6, 3, 3), "b": (6,), "s": [0], "e": [2], "a": [1]},
         ),
+        Example("float[N,3] x", _CUT_SUM, {"w": (3, 6), "b": (1, 6), "s": [1], "e": [4], "a": [-1]}),
     )
     counterexamples = (
         Example("float[2,3] x", _CUT, {**_PRODUCT, "s": [3], "e": [3], "a": [1]}, why="nothing is kept"),
@@ -93,11 +109,12 @@ class SliceOfLinear(Rule):
             outputs="y, t",
             why="no gain",
         ),
+        Example("float[2,3] x", _CUT_SUM, {"w": (3, 6), "b": (2, 6), "s": [0], "e": [1], "a": [1]}, why="one row"),
     )
 
     def patterns(self) -> list[Op]:
         operands = [Any("starts"), Any("ends"), Any("axes", optional=True), Any("steps", optional=True)]
-        return [op.Slice(linear("Conv", "MatMul", "Gemm"), *operands, name="slice")]
+        return [op.Slice(whole, *operands, name="slice") for whole in _apart()]
 
     def check(self, match: Match) -> None:
         axes = match.get("axes")
@@ -118,7 +135,8 @@ class SliceOfLinear(Rule):
 class SplitOfLinear(Rule):
     """Split(L(x, w, b)) = L(x, w₁, b₁), …, L(x, wₙ, bₙ)
 
-    along the output channels, for L a Conv of one group, MatMul or Gemm with constant weight and bias: one operator comes apart.
+    along the output channels, for L a Conv of one group, MatMul or Gemm with constant weight and bias, or a MatMul and the sum
+    with its bias, a constant row: one operator comes apart.
     """
 
     family = "splitting"
@@ -139,8 +157,13 @@ class SplitOfLinear(Rule):
             _APART.replace("MatMul(x, w)", "Conv(x, w, b)"),
             {"w": (6, 3, 3), "b": (6,)},
         ),
+        Example("float[N,2,3] x", "t = MatMul(x, w) u = Add(b, t) p, q = Split<axis=2>(u, s) y = Mul(p, q)", _HALVES),
+        Example("float[2,3] x", "t = MatMul(x, w) u = Add(t, b) p, q = Split<axis=1>(u, s) y = Sub(p, q)", _ALIKE),
     )
     counterexamples = (
+        Example(
+            "float[2,3] x", "t = MatMul(x, w) u = Add(t, b) p, q = Split<axis=1>(u, s) y = Sub(p, q)", _ROWS, why="row"
+        ),
         Example(
             "float[2,3] x",
             _APART.replace("axis=1", "axis=0"),
@@ -161,7 +184,7 @@ class SplitOfLinear(Rule):
     )
 
     def patterns(self) -> list[Op]:
-        return [op.Split(linear("Conv", "MatMul", "Gemm"), Any("sizes", optional=True), name="split")]
+        return [op.Split(whole, Any("sizes", optional=True), name="split") for whole in _apart()]
 
     def check(self, match: Match) -> None:
         _require_whole(match, integer(match.node("split"), "axis", 0))
