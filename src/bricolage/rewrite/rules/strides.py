@@ -3,7 +3,7 @@ larger tensor than is needed."""
 
 from __future__ import annotations
 
-from bricolage.rewrite.facts import integer, listed, require, require_filled, shape, text
+from bricolage.rewrite.facts import floating, integer, listed, require, require_filled, shape, text
 from bricolage.rewrite.linear import Window, window
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, op
@@ -388,3 +388,56 @@ class StrideIntoSlice(Rule):
             pads=[*before, *after],
             auto_pad=None,
         )
+
+
+class SliceAsDepthwise(Rule):
+    """Slice(x, steps t) = Conv(x, u, strides t), each channel alone, with u one at the first place of the range and zero before it
+
+    for floating-point x with a fixed number of channels, and constant ranges along axes of windows that are of fixed size: each
+    begins within its first step, goes on to the end of its axis, and one step at least is above 1. (A runtime that blocks
+    channels leaves its layout for a Slice, and comes back behind it.)
+    """
+
+    family = "strides"
+    exploring = True
+    examples = (
+        Example("float[1,4,7,8] x", "y = Slice(x, a, e, c, s)", {**_CUT, "s": [2, 3]}),
+        Example("float[N,3,9] x", "t = Slice(x, a, e, c, s) y = Relu(t)", {"a": [0], "e": [9], "c": [-1], "s": [4]}),
+        Example("float[1,2,5,6,8] x", "y = Slice(x, a, e, c, s)", {"a": [0, 1], "e": [5, 8], "c": [2, 4], "s": [1, 2]}),
+    )
+    counterexamples = (
+        Example("float[1,3,9] x", "y = Slice(x, a, e, c)", {"a": [0], "e": [9], "c": [2]}, why="no step"),
+        Example("float[1,3,9] x", "y = Slice(x, a, e, c, s)", {"a": [2], "e": [9], "c": [2], "s": [2]}, why="begins"),
+        Example("float[1,3,9] x", "y = Slice(x, a, e, c, s)", {"a": [0], "e": [5], "c": [2], "s": [2]}, why="the end"),
+        Example("float[1,4,9] x", "y = Slice(x, a, e, c, s)", {"a": [0], "e": [4], "c": [1], "s": [2]}, why="windows"),
+        Example(
+            "float[1,3,N] x", "y = Slice(x, a, e, c, s)", {"a": [0], "e": [9], "c": [2], "s": [2]}, why="fixed size"
+        ),
+        Example("float[1,C,9] x", "y = Slice(x, a, e, c, s)", {"a": [0], "e": [9], "c": [2], "s": [2]}, why="channels"),
+        Example("float[4,9] x", "y = Slice(x, a, e, c, s)", {"a": [0], "e": [9], "c": [1], "s": [2]}, why="windows"),
+        Example("int32[1,3,9] x", "y = Slice(x, a, e, c, s)", {"a": [0], "e": [9], "c": [2], "s": [2]}, why="floating"),
+    )
+
+    def patterns(self) -> list[Op]:
+        return [any_slice(x, "slice")]
+
+    def check(self, match: Match) -> None:
+        floating(match.root)
+        own, places = shape(match["x"]), kept_places(match.node("slice"))
+        require(min(places, default=0) > 1, "other axes than those of windows are cut")
+        require(isinstance(own[1], int) and own[1] > 0, "the number of channels is not known")
+        require(max(kept.step for kept in places.values()) > 1, "there is no step")
+        for axis, kept in places.items():
+            require(len(kept) > 0 and kept.start < kept.step, "a range begins behind its first step, or is empty")
+            require(
+                len(kept) == len(range(kept.start, int(own[axis]), kept.step)),
+                "a range ends before the end of its axis",
+            )
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        own, places = shape(match["x"]), kept_places(match.node("slice"))
+        kept = [places.get(axis, range(1)) for axis in range(2, len(own))]
+        one = op.Expand(op.number(1.0, match["x"]), op.integers([int(own[1]), 1, *[1] * len(kept)]))
+        before = [0, 0, *(each.start for each in kept)]
+        weight = op.Pad(one, op.integers([*before, *[0] * len(before)]))
+        return op.Conv(match["x"], weight, strides=[each.step for each in kept], group=int(own[1]))
