@@ -8,14 +8,14 @@ from bricolage.cost import memory
 from bricolage.cost.database import Database
 from bricolage.cost.loading import CandidateSpec, Limits
 from bricolage.cost.measure import Measurer
-from bricolage.cost.pool import Pool
+from bricolage.cost.pool import Pool, Regime, WorkerProcess
 from bricolage.cost.probes import relu_region, vector
 from bricolage.cost.race import Race, race
 from bricolage.cost.statistics import significant
 from bricolage.plan.step import Step
 
 
-def run(pool: Pool, directory: Path, **contestants: str) -> Race:
+def run(pool: Pool, directory: Path, processes: int = 1, **contestants: str) -> Race:
     """Races name="backend variant" on a Relu of 1024 elements."""
     region = relu_region(directory, "x", "y", 1024)
     specs = {
@@ -26,7 +26,15 @@ def run(pool: Pool, directory: Path, **contestants: str) -> Race:
     with Database() as database:
         measurer = Measurer(database, pool, directory, limits=Limits(10, 10), cores=2)
         return race(
-            measurer, specs, vector(directory, ("x",), 1024), expected, 1e-6, rounds=12, seconds=10, warm_s=0.01
+            measurer,
+            specs,
+            vector(directory, ("x",), 1024),
+            expected,
+            1e-6,
+            rounds=12,
+            seconds=10,
+            warm_s=0.01,
+            processes=processes,
         )
 
 
@@ -40,6 +48,27 @@ def test_the_fastest_wins_and_ratios_are_paired(pool: Pool, tmp_path: Path) -> N
     assert len(result.samples("hopeless")) == 7
     assert set(result.first_ms) == {"slow", "fast", "hopeless"}
     assert not pool._workers  # all have been sent home
+
+
+def test_several_processes_share_the_rounds(pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+
+    def noted(regime: Regime) -> WorkerProcess:
+        worker = start(regime)
+        started.append(worker.process.pid)
+        return worker
+
+    start = pool._start
+    monkeypatch.setattr(pool, "_start", noted)
+    result = run(pool, tmp_path, processes=3, slow="honest 2.0", fast="twin 1.0", wrong="wrong")
+    assert result.processes == (0,) * 4 + (1,) * 4 + (2,) * 4
+    assert len(result.samples("fast")) == len(result.samples("slow")) == 12
+    cost = result.costs["fast"]
+    assert cost.latency is not None and cost.latency.samples == 12 and cost.outcome == "ok"
+    assert result.costs["wrong"].outcome == "wrong" and set(result.first_ms) >= {"slow", "fast"}
+    ratio = result.ratio("fast", "slow")
+    assert ratio is not None and significant(ratio)
+    assert len(set(started)) >= 6
 
 
 def test_rogues_drop_out_with_their_reason(pool: Pool, tmp_path: Path) -> None:

@@ -96,3 +96,23 @@ def test_ratios_refuse_what_is_not_paired() -> None:
 
 def test_ratios_compose() -> None:
     assert Ratio(2.0, 1.5, 2.5, 9).through(Ratio(1.1, 1.0, 1.2, 5)) == Ratio(2.2, 1.5, 3.0, 5)
+
+
+def test_what_a_process_is_lucky_with_widens_the_interval() -> None:
+    rng, covered, alone = np.random.default_rng(0), 0, 0
+    owners = np.repeat(np.arange(6), 8)
+    for trial in range(200):
+        luck = np.exp(rng.normal(0, 0.03, (2, 6)))[:, owners] * np.exp(rng.normal(0, 0.01, (2, 48)))
+        before, after = ([[float(ms)] for ms in times] for times in luck)
+        ratio = paired_ratio(before, after, trial, owners.tolist())
+        covered += ratio.low <= 1.0 <= ratio.high
+        plain = paired_ratio(before, after, trial)
+        alone += plain.low <= 1.0 <= plain.high
+        assert ratio.rounds == 48
+    assert covered > 170, "equal programs are told to be equal"
+    assert alone < covered - 20, "as they are not where rounds of one process count as independent"
+
+
+def test_one_process_is_what_no_process_is() -> None:
+    before, after = [[1.0], [1.2], [0.9], [1.1]], [[0.8], [1.0], [0.9], [0.7]]
+    assert paired_ratio(before, after, 3, [0, 0, 0, 0]) == paired_ratio(before, after, 3)

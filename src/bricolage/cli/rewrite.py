@@ -12,6 +12,9 @@ from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
 
 if TYPE_CHECKING:
+    from bricolage.api.rewrite import Rewritten
+    from bricolage.options import Options
+    from bricolage.rewrite.rule import Rule
     from bricolage.rewrite.search.options import SearchOptions
 
 Only = Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Only this family or rule. Repeatable.")]
@@ -85,27 +88,15 @@ def rewrite(
     if own is not None and not own.exists():
         raise errors.MissingFile(path=own)
     with output.stdout_kept():
+        from bricolage.api.rewrite import rewrite as run
         from bricolage.graph.extract import write_whole
         from bricolage.report import rewriting
-        from bricolage.rewrite.rulefile import read
-        from bricolage.rewrite.verification import verify
 
-        stated = [] if own is None else read(own, exploring=False)
-        for rule in stated:
-            verify(rule, seed=seed)
-        rules: dict[str, Any] = {"only": only or (), "skip": skip or (), "opset": opset, "own": stated}
+        rules: dict[str, Any] = {"only": only or (), "skip": skip or (), "opset": opset, "own": _stated(own, seed)}
         if backend is not None:
-            from bricolage.api.tailor import tailor
-            from bricolage.cli import progress
-            from bricolage.cli.values import read_arrays
-
             timing = a.options("highest", None, "quick", budget, threads, None, shape, seed)
-            given = read_arrays(inputs) if inputs is not None else None
-            with progress.shown() as shown:
-                found = tailor(model, backend, timing, inputs=given, progress=shown, **rules)
+            found = _tailored(model, backend, timing, inputs, rules)
         else:
-            from bricolage.api.rewrite import rewrite as run
-
             found = run(model, limit=limit, shapes=sizes, seed=seed, search=options, **rules)
         write_whole(found.model, out)
     if as_json:
@@ -113,6 +104,28 @@ def rewrite(
     else:
         output.show(rewriting.result(found))
     output.note(f"wrote {out}")
+
+
+def _stated(own: Path | None, seed: int) -> list[Rule]:
+    """The rules of a file, proved."""
+    from bricolage.rewrite.rulefile import read
+    from bricolage.rewrite.verification import verify
+
+    stated = [] if own is None else read(own, exploring=False)
+    for rule in stated:
+        verify(rule, seed=seed)
+    return list(stated)
+
+
+def _tailored(model: Path, backend: str, options: Options, inputs: Path | None, rules: dict[str, Any]) -> Rewritten:
+    """The form that a backend runs fastest."""
+    from bricolage.api.tailor import tailor
+    from bricolage.cli import progress
+    from bricolage.cli.values import read_arrays
+
+    given = read_arrays(inputs) if inputs is not None else None
+    with progress.shown() as shown:
+        return tailor(model, backend, options, inputs=given, progress=shown, **rules)
 
 
 def _search(word: str) -> SearchOptions | None:

@@ -1,11 +1,12 @@
-"""The race: whole programs against each other, each in a process of its own, in interleaved rounds."""
+"""The race: whole programs against each other, each in a process of its own (or several, one after another), in interleaved
+rounds."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bricolage.cost import memory
@@ -13,7 +14,7 @@ from bricolage.cost.entries import Cost
 from bricolage.cost.loading import CandidateSpec, Job, Stop, never
 from bricolage.cost.measure import Measurer, cost_of
 from bricolage.cost.rounds import Schedule, latency, one_round
-from bricolage.cost.statistics import Ratio, paired_ratio
+from bricolage.cost.statistics import Latency, Ratio, paired_ratio
 
 _LOG = logging.getLogger(__name__)
 _PROBE = 7
@@ -36,6 +37,8 @@ class Race:
     """Latency, error, compile time or reason. A contestant that never had its turn is absent."""
     first_ms: Mapping[str, float]
     """Duration of the very first run, milliseconds."""
+    processes: tuple[int, ...] = ()
+    """For each round, in which of its processes each contestant was; empty where all had one."""
 
     def samples(self, name: str) -> list[list[float]]:
         """Samples of a contestant, one list for each round in which it took part."""
@@ -47,9 +50,10 @@ class Race:
         Where they never met, because memory allowed only some at a time, they are compared by way of `through`, which
         met both. None where that is impossible, too.
         """
-        shared = [round_ for round_ in self.rounds if challenger in round_ and incumbent in round_]
+        shared = [i for i, round_ in enumerate(self.rounds) if challenger in round_ and incumbent in round_]
         if shared:
-            return paired_ratio([r[incumbent] for r in shared], [r[challenger] for r in shared], seed)
+            before, after = ([self.rounds[i][name] for i in shared] for name in (incumbent, challenger))
+            return paired_ratio(before, after, seed, [self.processes[i] for i in shared] if self.processes else None)
         if through is None or through in (challenger, incumbent):
             return None
         first, second = self.ratio(challenger, through, seed=seed), self.ratio(through, incumbent, seed=seed)
@@ -83,14 +87,63 @@ def race(
     incumbent: str | None = None,
     progress: Callable[[str, int], None] | None = None,
     should_stop: Stop = never,
+    processes: int = 1,
 ) -> Race:
     """Races contestants (name → program) for `rounds` rounds or `seconds` seconds, whichever ends first.
 
     All are compiled and checked against `expected` first; who is wrong does not race. When memory is short they race in
     heats, the incumbent (by default the first contestant) in each of them. Who is clearly beaten retires early, the
-    incumbent never. `progress` hears the name and the number of rounds of whoever has just run. Nothing is stored: see
-    `Database.put_race`.
+    incumbent never. `progress` hears the name and the number of rounds of whoever has just run. With several `processes`,
+    everyone starts afresh that many times, each time for its part of the rounds. Nothing is stored: see `Database.put_race`.
     """
+    parts: list[Race] = []
+    while len(parts) < processes and not (parts and should_stop()):
+        part = _once(
+            measurer,
+            contestants,
+            inputs,
+            expected,
+            bound,
+            rounds=-(-rounds // processes),
+            seconds=seconds / processes,
+            warm_s=warm_s,
+            incumbent=incumbent,
+            progress=progress,
+            should_stop=should_stop,
+        )
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else _joined(parts)
+
+
+def _joined(parts: Sequence[Race]) -> Race:
+    """One race of several in which the contestants had other processes."""
+    rounds = tuple(round_ for part in parts for round_ in part.rounds)
+    costs: dict[str, Cost] = {}
+    for name in dict.fromkeys(name for part in parts for name in part.costs):
+        own = [part.costs[name] for part in parts if name in part.costs]
+        failed = next((cost for cost in own if cost.outcome != "ok"), None)
+        samples = [round_[name] for round_ in rounds if name in round_]
+        errors = [cost.error for cost in own if cost.error is not None]
+        costs[name] = failed or replace(own[0], latency=Latency.of_rounds(samples), error=max(errors, default=None))
+    first = {name: ms for part in reversed(parts) for name, ms in part.first_ms.items()}
+    return Race(rounds, costs, first, tuple(i for i, part in enumerate(parts) for _ in part.rounds))
+
+
+def _once(
+    measurer: Measurer,
+    contestants: Mapping[str, CandidateSpec],
+    inputs: Path,
+    expected: Path | None,
+    bound: float,
+    *,
+    rounds: int,
+    seconds: float,
+    warm_s: float,
+    incumbent: str | None,
+    progress: Callable[[str, int], None] | None,
+    should_stop: Stop,
+) -> Race:
+    """A race in which everyone has one process."""
     leader = incumbent if incumbent is not None else next(iter(contestants), None)
     ordered = sorted(contestants, key=lambda name: name != leader)
     runners = [

@@ -111,12 +111,19 @@ class Ratio:
         return f"{self.value:.3f}× [{self.low:.3f}, {self.high:.3f}]"
 
 
-def paired_ratio(incumbent: Sequence[Sequence[float]], challenger: Sequence[Sequence[float]], seed: int = 0) -> Ratio:
+def paired_ratio(
+    incumbent: Sequence[Sequence[float]],
+    challenger: Sequence[Sequence[float]],
+    seed: int = 0,
+    processes: Sequence[int] | None = None,
+) -> Ratio:
     """Speed-up of the challenger from interleaved rounds: round i of both ran side by side, so drift cancels in its
     ratio.
 
     The value is the median of the rounds' ratios; the interval is the percentile bootstrap of that median (Efron and
-    Tibshirani, An Introduction to the Bootstrap, chapter 13), the same for the same seed.
+    Tibshirani, An Introduction to the Bootstrap, chapter 13), the same for the same seed. Where the rounds ran in several
+    `processes` (for each round, which), the value is the median of the processes' medians, and whole processes are drawn, then
+    rounds within them: what a process was lucky with, its pages in memory say, it keeps in all its rounds.
 
     Raises:
         ValueError: the numbers of rounds differ, or are 0, or a sample is not positive.
@@ -128,12 +135,16 @@ def paired_ratio(incumbent: Sequence[Sequence[float]], challenger: Sequence[Sequ
     if not (np.all(before > 0) and np.all(after > 0)):
         raise ValueError("a ratio needs positive times")
     ratios = before / after
-    count = len(ratios)
-    drawn = np.random.default_rng(seed).integers(0, count, size=(_RESAMPLES, count))
-    medians = np.median(ratios[drawn], axis=1)
-    low, high = np.quantile(medians, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    value = float(np.median(ratios))
-    return Ratio(value, min(float(low), value), max(float(high), value), count)
+    owners = np.zeros(len(ratios), int) if processes is None else np.asarray(processes)
+    own = [ratios[owners == owner] for owner in np.unique(owners)]
+    rng = np.random.default_rng(seed)
+    medians = np.array([np.median(one[rng.integers(0, len(one), size=(_RESAMPLES, len(one)))], axis=1) for one in own])
+    drawn = rng.integers(0, len(own), size=(len(own), _RESAMPLES))
+    low, high = np.quantile(
+        np.median(np.take_along_axis(medians, drawn, axis=0), axis=0), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
+    )
+    value = float(np.median([np.median(one) for one in own]))
+    return Ratio(value, min(float(low), value), max(float(high), value), len(ratios))
 
 
 def significant(ratio: Ratio, threshold: float = THRESHOLD) -> bool:
