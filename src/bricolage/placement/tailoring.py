@@ -261,25 +261,27 @@ class Tailoring:
                 trials[trial.name] = trial
         self._progress.finish()
         seconds = min(_SHARES[phase] * self._options.budget(len(self._evidence.graph)), stop.left) / 2
-        lucky = ahead(self._against(best, trials, _ROUNDS, seconds, stop), best.name, 1.0)
+        lucky = ahead(self._against(best, trials, seconds, stop, decides=False), best.name, 1.0)
         hopeful = {name: trials[name] for name in lucky[:_HOPEFUL]}
-        ran = self._against(best, hopeful, _MORE_ROUNDS, seconds, stop)
+        ran = self._against(best, hopeful, seconds, stop, decides=True)
         winners = [hopeful[name] for name in ahead(ran, best.name, _WORTH)]
         if len(winners) > 1:
             both = self._attempt(self.together(best.recipe, [winner.recipe for winner in winners]))
             finalists = {trial.name: trial for trial in (winners[0], both) if trial is not None}
-            final = self._against(best, finalists, _MORE_ROUNDS, seconds, stop)
+            final = self._against(best, finalists, seconds, stop, decides=True)
             winners = [finalists[name] for name in ahead(final, best.name, _WORTH)] or winners[:1]
         for trial in winners[:1]:
             _LOG.info("%s is faster than %s", trial.name, best.name)
         return winners[0] if winners else best
 
-    def _against(self, best: _Trial, trials: Mapping[str, _Trial], rounds: int, seconds: float, stop: Stopper) -> Race:
-        """A race of the best so far and others."""
+    def _against(
+        self, best: _Trial, trials: Mapping[str, _Trial], seconds: float, stop: Stopper, *, decides: bool
+    ) -> Race:
+        """A race of the best so far and others, a longer one where it decides."""
         if not trials or stop():
             return Race((), {}, {})
         specs = {best.name: best.spec, **{name: trial.spec for name, trial in trials.items()}}
-        processes = _PROCESSES if rounds == _MORE_ROUNDS else 1
+        rounds, processes = (_MORE_ROUNDS, _PROCESSES) if decides else (_ROUNDS, 1)
         return self._race(specs, best.name, rounds, min(seconds, stop.left), stop, processes)
 
     def _race(
@@ -368,8 +370,9 @@ class Tailoring:
 
 
 def ahead(ran: Race, incumbent: str, factor: float) -> list[str]:
-    """Who was more than `factor` times as fast as the incumbent, fastest first."""
-    ratios = {name: ran.ratio(name, incumbent) for name in ran.costs if name != incumbent}
+    """Who arrived and was more than `factor` times as fast as the incumbent, fastest first."""
+    arrived = [name for name, cost in ran.costs.items() if cost.ms is not None and name != incumbent]
+    ratios = {name: ran.ratio(name, incumbent) for name in arrived}
     faster = {name: ratio.value for name, ratio in ratios.items() if ratio is not None and ratio.value > factor}
     return sorted(faster, key=lambda name: -faster[name])
 

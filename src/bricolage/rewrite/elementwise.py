@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from bricolage.rewrite.facts import require
+from bricolage.rewrite.matching import Match
+from bricolage.rewrite.pattern import Op, Pattern, op
+from bricolage.rewrite.rule import Operators
+
 UNARY = (
     "Abs",
     "Cast",
@@ -56,6 +61,28 @@ BINARY = (
     "Xor",
 )
 """Two inputs that broadcast to the shape of the output."""
+
+
+def gates(source: Pattern, again: Pattern) -> list[Op]:
+    """Patterns of a value and what an element-wise function makes of it (x · Sigmoid(x)); `again` is `source` by another name."""
+    inner = op.one_of(*UNARY)(again, name="inner")
+    return [op.one_of(*BINARY)(source, inner, name="gate"), op.one_of(*BINARY)(inner, source, name="gate")]
+
+
+def require_gate(match: Match, source: str, again: str) -> None:
+    """Both names are one operator.
+
+    Raises:
+        Mismatch
+    """
+    require(match.node(source) is match.node(again), "the two are not of one value")
+
+
+def gated(op: Operators, match: Match, value: ir.Value) -> ir.Value:
+    """The gate of another value."""
+    gate, inner = match.node("gate"), match.node("inner")
+    made = op.copy(inner, value)
+    return op.copy(gate, *(made if read is inner.outputs[0] else value for read in gate.inputs))
 
 
 def doubled_gelu(value: ir.Value) -> bool:

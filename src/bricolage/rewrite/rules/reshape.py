@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from bricolage.graph.folding import is_known
-from bricolage.rewrite.elementwise import BINARY, UNARY
+from bricolage.rewrite.elementwise import BINARY, UNARY, gated, gates, require_gate
 from bricolage.rewrite.facts import (
     axes,
     broadcast,
@@ -294,7 +294,7 @@ class MoveReshapeBehindFunction(Rule):
             "float[2,3] x",
             "t = Reshape(x, s) q = Reshape(x, r) u = Sigmoid(t) v = Mul(q, u) y = Reshape(v, o)",
             {"s": [1, 6], "r": [6, 1], "o": [36]},
-            why="not one view",
+            why="not of one value",
         ),
         Example(
             "float[2,3] x, float[3,2] z",
@@ -315,15 +315,14 @@ class MoveReshapeBehindFunction(Rule):
         view = _view(x, "view")
         return [
             op.one_of(*UNARY)(view, name="unary"),
-            op.one_of(*BINARY)(view, op.one_of(*UNARY)(_view(x, "again"), name="inner"), name="before"),
-            op.one_of(*BINARY)(op.one_of(*UNARY)(_view(x, "again"), name="inner"), view, name="behind"),
+            *gates(view, _view(x, "again")),
             op.one_of(*BINARY)(view, Any("c"), name="first"),
             op.one_of(*BINARY)(Any("c"), view, name="second"),
         ]
 
     def check(self, match: Match) -> None:
         if "inner" in match.nodes:
-            require(match.node("again") is match.node("view"), "the function's is not one view with the other")
+            require_gate(match, "view", "again")
         elif "unary" not in match.nodes:
             require_constant(match["c"])
             require(scalar(match["c"]), "the constant has more than one element")
@@ -337,9 +336,7 @@ class MoveReshapeBehindFunction(Rule):
         elif "first" in match.nodes:
             moved = op.copy(match.node("first"), match["x"], match["c"])
         elif "inner" in match.nodes:
-            inner = op.copy(match.node("inner"), match["x"])
-            pair = (match["x"], inner) if "before" in match.nodes else (inner, match["x"])
-            moved = op.copy(match.node("before" if "before" in match.nodes else "behind"), *pair)
+            moved = gated(op, match, match["x"])
         else:
             moved = op.copy(match.node("second"), match["c"], match["x"])
         return op.copy(view, moved, *view.inputs[1:])

@@ -39,7 +39,7 @@ def _require_whole(match: Match, axis: int) -> None:
         require(is_one_row(bias) and rank(bias) <= whole, "what is added is not one row")
 
 
-def _apart() -> list[Op]:
+def _cuttable() -> list[Op]:
     """A linear operator that can be cut, or a product and its bias."""
     return [linear("Conv", "MatMul", "Gemm"), op.Add(op.MatMul(Any("x"), Weight("w"), name="linear"), Weight("b"))]
 
@@ -114,7 +114,7 @@ class SliceOfLinear(Rule):
 
     def patterns(self) -> list[Op]:
         operands = [Any("starts"), Any("ends"), Any("axes", optional=True), Any("steps", optional=True)]
-        return [op.Slice(whole, *operands, name="slice") for whole in _apart()]
+        return [op.Slice(whole, *operands, name="slice") for whole in _cuttable()]
 
     def check(self, match: Match) -> None:
         axes = match.get("axes")
@@ -184,7 +184,7 @@ class SplitOfLinear(Rule):
     )
 
     def patterns(self) -> list[Op]:
-        return [op.Split(whole, Any("sizes", optional=True), name="split") for whole in _apart()]
+        return [op.Split(whole, Any("sizes", optional=True), name="split") for whole in _cuttable()]
 
     def check(self, match: Match) -> None:
         _require_whole(match, integer(match.node("split"), "axis", 0))

@@ -393,9 +393,9 @@ class StrideIntoSlice(Rule):
 class SliceAsDepthwise(Rule):
     """Slice(x, steps t) = Conv(x, u, strides t), each channel alone, with u one at the first place of the range and zero before it
 
-    for floating-point x with a fixed number of channels, and constant ranges along axes of windows that are of fixed size: each
-    begins within its first step, goes on to the end of its axis, and one step at least is above 1. (A runtime that blocks
-    channels leaves its layout for a Slice, and comes back behind it.)
+    for finite floating-point x with a fixed number of channels, and constant ranges along axes of windows that are of fixed
+    size: each begins within its first step, goes on to the end of its axis, and one step at least is above 1. (A runtime that
+    blocks channels leaves its layout for a Slice, and comes back behind it.)
     """
 
     family = "strides"

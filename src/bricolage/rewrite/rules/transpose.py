@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from bricolage.graph.folding import is_known
-from bricolage.rewrite.elementwise import BINARY, UNARY
+from bricolage.rewrite.elementwise import BINARY, UNARY, gated, gates, require_gate
 from bricolage.rewrite.facts import (
     axes,
     floating,
@@ -147,6 +147,11 @@ class MoveTransposeBehindFunction(Rule):
         Example(
             "float[2,3] x", "t = Transpose(x) u = Relu(t) y = Transpose(u) s = Tanh(t)", outputs="y, s", why="gain"
         ),
+        Example(
+            "float[3,3,3] x",
+            "t = Transpose<perm=[1,2,0]>(x) q = Transpose(x) u = Sigmoid(t) v = Mul(q, u) y = Transpose(v)",
+            why="not of one value",
+        ),
     )
 
     def patterns(self) -> list[Op]:
@@ -155,25 +160,18 @@ class MoveTransposeBehindFunction(Rule):
         return [
             op.one_of(*UNARY, "Softmax", "LogSoftmax")(source, name="function"),
             op.Clip(source, *limits, name="function"),
-            op.one_of(*BINARY)(source, op.one_of(*UNARY)(op.Transpose(x, name="again"), name="inner"), name="before"),
-            op.one_of(*BINARY)(op.one_of(*UNARY)(op.Transpose(x, name="again"), name="inner"), source, name="behind"),
+            *gates(source, op.Transpose(x, name="again")),
         ]
 
     def check(self, match: Match) -> None:
         if "inner" in match.nodes:
-            require(
-                match.node("again") is match.node("transpose"), "the function's is not one transpose with the other"
-            )
+            require_gate(match, "transpose", "again")
         _require_progress(match["x"], match.root, _perm(match, "transpose"))
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         perm = _perm(match, "transpose")
         if "inner" in match.nodes:
-            inner = op.copy(match.node("inner"), match["x"])
-            pair = (match["x"], inner) if "before" in match.nodes else (inner, match["x"])
-            return op.Transpose(
-                op.copy(match.node("before" if "before" in match.nodes else "behind"), *pair), perm=perm
-            )
+            return op.Transpose(gated(op, match, match["x"]), perm=perm)
         node = match.node("function")
         changed = {}
         if node.op_type in ("Softmax", "LogSoftmax"):
