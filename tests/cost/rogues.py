@@ -72,6 +72,15 @@ class Twin(Honest):
     name: ClassVar[str] = "twin"
 
 
+class Slow(Honest):
+    """Takes a third of a second to compile."""
+
+    name: ClassVar[str] = "slow"
+
+    def when_compiled(self) -> None:
+        time.sleep(1 / 3)
+
+
 class Segfaults(Honest):
     """Writes to address 1 when compiled, or when run where the variant says "run"."""
 
@@ -170,7 +179,7 @@ class Exits(Honest):
 
 
 ALL: tuple[type[Honest], ...] = (
-    *(Honest, Twin, Segfaults, SegfaultsLater, Hangs, Leaks, Raises, Refuses, Wrong, Silent, Chatters, Exits),
+    *(Honest, Twin, Slow, Segfaults, SegfaultsLater, Hangs, Leaks, Raises, Refuses, Wrong, Silent, Chatters, Exits),
 )
 
 

@@ -15,7 +15,7 @@ from bricolage.cost.statistics import significant
 from bricolage.plan.step import Step
 
 
-def run(pool: Pool, directory: Path, processes: int = 1, **contestants: str) -> Race:
+def run(pool: Pool, directory: Path, processes: int = 1, seconds: float = 10, **contestants: str) -> Race:
     """Races name="backend variant" on a Relu of 1024 elements."""
     region = relu_region(directory, "x", "y", 1024)
     specs = {
@@ -32,7 +32,7 @@ def run(pool: Pool, directory: Path, processes: int = 1, **contestants: str) -> 
             expected,
             1e-6,
             rounds=12,
-            seconds=10,
+            seconds=seconds,
             warm_s=0.01,
             processes=processes,
         )
@@ -69,6 +69,19 @@ def test_several_processes_share_the_rounds(pool: Pool, tmp_path: Path, monkeypa
     ratio = result.ratio("fast", "slow")
     assert ratio is not None and significant(ratio)
     assert len(set(started)) >= 6
+
+
+def test_who_gets_ready_slowly_has_one_process(pool: Pool, tmp_path: Path) -> None:
+    result = run(pool, tmp_path, 4, 1.0, quick="honest 1.0", other="twin 1.0", slow="slow 0.5", wrong="wrong")
+    assert result.processes == (0,) * 3 + (1,) * 3 + (2,) * 3 + (3,) * 3
+    assert len(result.samples("quick")) == 12 and len(result.samples("slow")) == 3
+    ratio = result.ratio("slow", "quick")
+    assert ratio is not None and ratio.value > 1.2  # by the rounds that both took part in
+
+
+def test_nobody_starts_again_without_the_incumbent(pool: Pool, tmp_path: Path) -> None:
+    result = run(pool, tmp_path, 4, 1.0, incumbent="slow 0.5", one="honest 1.0", other="twin 1.0")
+    assert all(len(result.samples(name)) == 3 for name in ("incumbent", "one", "other"))
 
 
 def test_rogues_drop_out_with_their_reason(pool: Pool, tmp_path: Path) -> None:

@@ -130,6 +130,15 @@ def test_winner_without_race_is_shown() -> None:
     assert "ships <strong>torch f64</strong>" in render(dataclasses.replace(plan, buckets=(bucket,)), graphs)
 
 
+def test_the_final_race_is_named_where_there_was_one() -> None:
+    plan, graphs = samples.small()
+    assert "measured in turns in the final race" in render(plan, graphs)
+    bucket = plan.buckets[0]
+    surveyed = tuple(dataclasses.replace(c, first_run_ms=None) for c in bucket.contestants)
+    page = render(dataclasses.replace(plan, buckets=(dataclasses.replace(bucket, contestants=surveyed),)), graphs)
+    assert "measured in turns; whiskers" in page and "in the final race" not in page
+
+
 def test_colours_stay_with_their_backend() -> None:
     assert slots(["openvino", "mine"])["openvino"] == slots(["torch", "openvino"])["openvino"]
     found = slots(["a", "onnxruntime", "b"])

@@ -38,7 +38,7 @@ class Race:
     first_ms: Mapping[str, float]
     """Duration of the very first run, milliseconds."""
     processes: tuple[int, ...] = ()
-    """For each round, in which of its processes each contestant was; empty where all had one."""
+    """For each round, in which of their processes the contestants were; empty where all had one."""
 
     def samples(self, name: str) -> list[list[float]]:
         """Samples of a contestant, one list for each round in which it took part."""
@@ -94,24 +94,32 @@ def race(
     All are compiled and checked against `expected` first; who is wrong does not race. When memory is short they race in
     heats, the incumbent (by default the first contestant) in each of them. Who is clearly beaten retires early, the
     incumbent never. `progress` hears the name and the number of rounds of whoever has just run. With several `processes`,
-    everyone starts afresh that many times, each time for its part of the rounds. Nothing is stored: see `Database.put_race`.
+    everyone starts afresh that many times, each time for its part of the rounds; but who failed, or took longer to get ready
+    than such a part lasts, does not start again. Nothing is stored: see `Database.put_race`.
     """
-    parts: list[Race] = []
-    while len(parts) < processes and not (parts and should_stop()):
+    leader = incumbent if incumbent is not None else next(iter(contestants), None)
+    part_s = seconds / processes
+    again, parts = dict(contestants), list[Race]()
+    while not parts or (len(parts) < processes and leader in again and len(again) > 1 and not should_stop()):
         part = _once(
             measurer,
-            contestants,
+            again,
             inputs,
             expected,
             bound,
             rounds=-(-rounds // processes),
-            seconds=seconds / processes,
+            seconds=part_s,
             warm_s=warm_s,
-            incumbent=incumbent,
+            leader=leader,
             progress=progress,
             should_stop=should_stop,
         )
         parts.append(part)
+        again = {
+            name: spec
+            for name, spec in again.items()
+            if (cost := part.costs.get(name)) is not None and cost.outcome == "ok" and cost.compile_s <= part_s
+        }
     return parts[0] if len(parts) == 1 else _joined(parts)
 
 
@@ -139,12 +147,11 @@ def _once(
     rounds: int,
     seconds: float,
     warm_s: float,
-    incumbent: str | None,
+    leader: str | None,
     progress: Callable[[str, int], None] | None,
     should_stop: Stop,
 ) -> Race:
     """A race in which everyone has one process."""
-    leader = incumbent if incumbent is not None else next(iter(contestants), None)
     ordered = sorted(contestants, key=lambda name: name != leader)
     runners = [
         _Runner(name, measurer.job(contestants[name], inputs, expected, bound, owner=f"race {name}"), [])

@@ -18,6 +18,8 @@ from bricolage.rewrite.forms import ORIGINAL
 
 Division = tuple[tuple[int, Way], ...]
 """A placement as it runs: regions in executable order, each with who runs it."""
+_PROCESSES = 3
+"""Of each contestant: one process runs the same program up to a few percent faster than another."""
 _OUT_OF_REACH = 1.5
 """A single backend that the survey found this many times slower than the best does not race again; its surveyed time,
 interleaved like any, is shown."""
@@ -139,6 +141,7 @@ def _race(survey: Survey, specs: Mapping[str, CandidateSpec], incumbent: str) ->
         seconds=survey.options.race_seconds(len(survey.evidence.graph)),
         incumbent=incumbent,
         progress=lambda name, _: survey.progress.advance(1, name),
+        processes=_PROCESSES,
     )
     survey.progress.finish()
     return ran

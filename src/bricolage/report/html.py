@@ -103,6 +103,7 @@ def _bucket(
         "ranked": words.ranked(bucket),
         "speedups": {c.name: words.speedup(bucket, c) for c in bucket.contestants},
         "classes": {c.name: charts.backend_class(c, colours) for c in bucket.contestants},
+        "raced": any(c.first_run_ms is not None for c in bucket.contestants),
         "race": Markup(charts.contestants(bucket, colours)),
         "errors": Markup(charts.errors(bucket, limit, colours)),
         "limit": limit,
