@@ -6,7 +6,8 @@
 
 Three files race in the same rounds, each in five processes of its own, checked against float64 of the original: the model as
 exported, what `bricolage rewrite` makes of it, and what `bricolage rewrite --for BACKEND` makes of it. Symbolic dimensions
-stay open in all of them. The backend runs at its own best settings and optimises each file as it would for anyone.
+stay open in all of them. The backend runs at its own best settings and optimises each file as it would for anyone. A file that
+holds the model as it was does not race again: its ratio is 1.
 """
 
 from __future__ import annotations
@@ -79,13 +80,15 @@ def run(name: str, exported: Export, backend: str, options: Options, rounds: int
     plain, made = rewrite(source), tailor(source, backend, options, inputs=inputs)
     assert made.tailored is not None
     with tempfile.TemporaryDirectory() as folder:
-        files = {ORIGINAL: source} | {form: Path(folder) / f"{index}.onnx" for index, form in enumerate(FORMS)}
-        write_whole(plain.model, files[FORMS[0]])
-        write_whole(made.model, files[FORMS[1]])
+        files = {ORIGINAL: source}
+        for form, result in zip(FORMS, (plain, made), strict=True):
+            if result.applications or result.after.operators != result.before.operators:
+                files[form] = Path(folder) / f"{len(files)}.onnx"
+                write_whole(result.model, files[form])
         found = _race(files, backend, made.tailored.variant, inputs, options, rounds, Path(folder))
     rewritten, tailored = (
-        Time(operators, *found[form])
-        for operators, form in ((plain.after.operators, FORMS[0]), (made.after.operators, FORMS[1]))
+        Time(result.after.operators, *found.get(form, found[ORIGINAL]))
+        for form, result in zip(FORMS, (plain, made), strict=True)
     )
     title = f"{backend} {registry.version(backend)} {made.tailored.variant}"
     recipe = "as it was" if made.tailored.recipe is None else str(made.tailored.recipe)
