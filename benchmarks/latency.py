@@ -135,13 +135,13 @@ def run(name: str, precision: Precision, options: Options, machine: Peaks, isa: 
     seconds = time.monotonic() - start
     bucket = fast.plan.buckets[0]
     amount = work(fast.graph().everything)
-    near = backends_within_reach(bucket)
+    near = tuple(dict.fromkeys([*backends_within_reach(bucket), *fastest_other(bucket.contestants)]))
     again = dataclasses.replace(options, backends=(*near, *unkept))
     with tempfile.TemporaryDirectory() as folder:
         raced = bench(fast.save(Path(folder) / f"{name}.bricolage"), again, inputs=inputs).buckets[0]
     ours = next(c for c in raced.contestants if c.name == CHALLENGER)
     singles = [c for c in raced.contestants if c.kind == "single"]
-    singles += [c for c in bucket.contestants if c.kind == "single" and c.name.partition(" ")[0] not in near]
+    singles += elsewhere(bucket.contestants, near)
     best = next(c for c in singles if c.name == raced.best_single)
     if ours.median_ms is None or best.median_ms is None or ours.speedup is None or ours.speedup_ci is None:
         raise BricolageError(message=f"the plan did not finish the race: {ours.reason}")
@@ -173,6 +173,19 @@ def backends_within_reach(bucket: Bucket) -> tuple[str, ...]:
     best = min(c.median_ms or 0.0 for c in alone)
     names = [c.name.partition(" ")[0] for c in alone if (c.median_ms or 0.0) <= _REACH * best]
     return tuple(dict.fromkeys([*bucket.backends, *names]))
+
+
+def fastest_other(contestants: Sequence[Contestant]) -> list[str]:
+    """The backend, not our own engine, that `optimize` found fastest alone: it shall be measured in the same minutes as the plan."""
+    timed = [c for c in contestants if c.kind == "single" and c.accepted and c.median_ms is not None]
+    others = [c for c in timed if c.name.partition(" ")[0] != _OWN]
+    return [min(others, key=lambda c: c.median_ms or 0.0).name.partition(" ")[0]] if others else []
+
+
+def elsewhere(contestants: Sequence[Contestant], near: Sequence[str]) -> list[Contestant]:
+    """The backends that do not race again, as `optimize` saw them: with a time, but without a ratio, which was to another one."""
+    rest = [c for c in contestants if c.kind == "single" and c.name.partition(" ")[0] not in near]
+    return [dataclasses.replace(c, speedup=None, speedup_ci=None) for c in rest]
 
 
 def select(words: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.latency import Result, averages, singles_table, stored, table
+from benchmarks.latency import Result, averages, elsewhere, fastest_other, singles_table, stored, table
 from bricolage.plan.plan import Contestant
 
 
@@ -67,6 +67,23 @@ def test_times_from_elsewhere_count_where_nobody_else_raced() -> None:
     few = dataclasses.replace(RESULT, singles=tuple(c for c in RESULT.singles if c.name != "openvino f32"))
     assert few.best_other is not None and few.best_other.name == "tvm f32"
     assert few.alone == pytest.approx(1.5) and few.gain is not None and few.gain[0] == pytest.approx(1.5)
+
+
+def test_ratios_to_somebody_else_do_not_count() -> None:
+    decided = [
+        single("native f32", 2.0, 1.0),
+        single("torch f32", 3.2, 0.63),
+        single("xla f32", 9.0),
+        single("tvm f32", None),
+    ]
+    assert fastest_other(decided) == ["torch"] and fastest_other(decided[:1]) == []
+    seen = elsewhere(decided, ["native"])
+    assert [(c.name, c.median_ms, c.speedup, c.speedup_ci) for c in seen[:2]] == [
+        ("torch f32", 3.2, None, None),
+        ("xla f32", 9.0, None, None),
+    ]
+    row = dataclasses.replace(RESULT, singles=(*RESULT.singles[:3], *seen))
+    assert row.gain is not None and row.gain[0] == pytest.approx(1.6) and row.alone == pytest.approx(1.6)
 
 
 def test_a_race_without_other_tools_has_no_gain() -> None:
