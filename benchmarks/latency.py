@@ -176,7 +176,7 @@ def backends_within_reach(bucket: Bucket) -> tuple[str, ...]:
 
 
 def fastest_other(contestants: Sequence[Contestant]) -> list[str]:
-    """The backend, not our own engine, that `optimize` found fastest alone: it shall be measured in the same minutes as the plan."""
+    """The backend, not our own engine, that `optimize` found fastest alone, to be measured in the same minutes as the plan."""
     timed = [c for c in contestants if c.kind == "single" and c.accepted and c.median_ms is not None]
     others = [c for c in timed if c.name.partition(" ")[0] != _OWN]
     return [min(others, key=lambda c: c.median_ms or 0.0).name.partition(" ")[0]] if others else []

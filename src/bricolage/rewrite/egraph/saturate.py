@@ -193,6 +193,8 @@ class _Runner(Generic[Data]):
         for rule, standing in zip(self.rules, self.standing, strict=True):
             if standing.banned_until > number or (rule.several and number >= self.limits.multi_rounds):
                 continue
+            if time.monotonic() - self.started >= self.limits.seconds:
+                return found
             most = self.limits.matches << standing.times_banned
             matches: list[tuple[Rule[Data], Match]] = []
             for match in index.matches(rule.left) if isinstance(rule.left, tuple) else rule.left(self.egraph):

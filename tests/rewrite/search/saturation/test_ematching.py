@@ -9,8 +9,9 @@ from bricolage.rewrite.apply import rewrite
 from bricolage.rewrite.catalogue import chosen, written
 from bricolage.rewrite.index import RuleIndex
 from bricolage.rewrite.matching import Matcher
+from bricolage.rewrite.pattern import Any, op
 from bricolage.rewrite.rule import Example
-from bricolage.rewrite.search.saturation.ematching import Classes
+from bricolage.rewrite.search.saturation.ematching import MOST_LOOKS, Classes
 from bricolage.rewrite.search.saturation.terms import Encoder
 from tests.rewrite.search.models import square_models
 
@@ -62,3 +63,24 @@ def test_outputs_numbers_absent_inputs_and_open_ones() -> None:
         rewrite(model, chosen(["common-subexpression"]))
         found, expected = both(model)
         assert found == expected
+
+
+def test_classes_that_contain_themselves_end() -> None:
+    """With x = x · p for forty p there are forty to the power of its depth ways through a pattern."""
+    names = [f"p{i}" for i in range(40)]
+    model = Example(
+        ", ".join(f"float[4] {name}" for name in ["x", *names]),
+        " ".join(f"y{i} = Mul(x, {name})" for i, name in enumerate(names)) + " y = Relu(x)",
+    ).model()
+    encoder = Encoder(model.graph.opset_imports)
+    classes: dict[ir.Value, int] = {}
+    encoder.nodes(list(model.graph), classes)
+    for node in model.graph:
+        if node.op_type == "Mul":
+            encoder.egraph.merge(classes[node.outputs[0]], classes[model.graph.inputs[0]])
+    encoder.egraph.rebuild()
+    known, deep = Classes(encoder), op.Tanh(Any("z"))
+    for level in range(4):
+        deep = op.Mul(deep, Any(f"v{level}"))
+    assert list(known.matches([deep])) == [] and known.looks > MOST_LOOKS
+    assert len(list(known.matches([op.Mul(Any("a"), Any("b"))]))) >= 40 and known.looks < 100

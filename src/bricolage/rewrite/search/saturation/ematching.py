@@ -15,6 +15,9 @@ from bricolage.rewrite.search.saturation.terms import Constant, Encoder, Operati
 
 _CHOICES = 16
 """Ways tried to take a node from each class that a pattern with open inputs reads."""
+MOST_LOOKS = 200_000
+"""Nodes that are held against the operators of one rule's patterns; some half a second. In classes that contain
+themselves (x = x · 1), the ways through a pattern grow exponentially with its depth."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +55,17 @@ class _State:
     named: Mapping[str, ENode] = field(default_factory=dict)
 
 
+class _EnoughError(Exception):
+    """More would take too long."""
+
+
 class Classes:
     """An e-graph as it was when this was made, indexed: which classes hold which operator types, and who reads what."""
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder, egraph = encoder, encoder.egraph
+        self.looks = 0
+        """Nodes held against operators by the last `matches`."""
         self._nodes = {number: egraph.nodes(number) for number in egraph.classes()}
         self._holding: dict[str, dict[int, None]] = {}
         self.readers: dict[int, list[tuple[ENode, int]]] = {}
@@ -72,7 +81,14 @@ class Classes:
         return self._nodes.get(number, ())
 
     def matches(self, roots: Sequence[Op]) -> Iterator[Found]:
-        """Every way in which the patterns match together; roots are different classes."""
+        """Every way in which the patterns match together, as far as `MOST_LOOKS` reach; roots are different classes."""
+        self.looks = 0
+        try:
+            yield from self._matches(roots)
+        except _EnoughError:
+            return
+
+    def _matches(self, roots: Sequence[Op]) -> Iterator[Found]:
         first = roots[0]
         for op_type in sorted(first.types):
             for whole in self._holding.get(op_type, ()):
@@ -124,6 +140,9 @@ class Classes:
 
     def _operator(self, pattern: Op, number: int, state: _State) -> Iterator[tuple[_State, Chosen]]:
         for node in self._computing(number, pattern.output):
+            self.looks += 1
+            if self.looks > MOST_LOOKS:
+                raise _EnoughError
             operation = node.operator
             if not isinstance(operation, Operation) or operation.op_type not in pattern.types:
                 continue
