@@ -6,8 +6,8 @@
 
 For each workload and precision: `optimize` decides (its time is recorded), the artifact is written, and an *independent*
 race follows in which the artifact's plan and every single backend that came within 1.5 times of the best run interleaved, each in
-a process of its own, all checked against float64 in the same run. The figures are those of this second race; backends out of
-reach keep the time that `optimize` measured, interleaved as well.
+processes of its own, all checked against float64 in the same run. The figures are those of this second race; the best other tool is
+timed in it even out of reach, and the rest keep the time that `optimize` measured, interleaved as well.
 
 With `--isa` all backends are kept to an instruction set as far as they can be (see `benchmarks.isa`). bricolage then chooses
 among those that keep to it on the workload at hand; the others race too, but are not counted among "other tools".

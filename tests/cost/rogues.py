@@ -73,12 +73,12 @@ class Twin(Honest):
 
 
 class Slow(Honest):
-    """Takes a third of a second to compile."""
+    """Takes a second to compile."""
 
     name: ClassVar[str] = "slow"
 
     def when_compiled(self) -> None:
-        time.sleep(1 / 3)
+        time.sleep(1.0)
 
 
 class Segfaults(Honest):

@@ -72,7 +72,7 @@ def test_several_processes_share_the_rounds(pool: Pool, tmp_path: Path, monkeypa
 
 
 def test_who_gets_ready_slowly_has_one_process(pool: Pool, tmp_path: Path) -> None:
-    result = run(pool, tmp_path, 4, 1.0, quick="honest 1.0", other="twin 1.0", slow="slow 0.5", wrong="wrong")
+    result = run(pool, tmp_path, 4, 2.4, quick="honest 1.0", other="twin 1.0", slow="slow 0.5", wrong="wrong")
     assert result.processes == (0,) * 3 + (1,) * 3 + (2,) * 3 + (3,) * 3
     assert len(result.samples("quick")) == 12 and len(result.samples("slow")) == 3
     ratio = result.ratio("slow", "quick")
@@ -80,7 +80,7 @@ def test_who_gets_ready_slowly_has_one_process(pool: Pool, tmp_path: Path) -> No
 
 
 def test_nobody_starts_again_without_the_incumbent(pool: Pool, tmp_path: Path) -> None:
-    result = run(pool, tmp_path, 4, 1.0, incumbent="slow 0.5", one="honest 1.0", other="twin 1.0")
+    result = run(pool, tmp_path, 4, 2.4, incumbent="slow 0.5", one="honest 1.0", other="twin 1.0")
     assert all(len(result.samples(name)) == 3 for name in ("incumbent", "one", "other"))
 
 

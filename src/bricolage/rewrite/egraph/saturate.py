@@ -89,7 +89,8 @@ class Round:
 
 @dataclass(frozen=True)
 class Saturation:
-    """Why it stopped, and all rounds."""
+    """Why it stopped, and all rounds. It is saturated when no rule finds anything new; a rule that finds its matches itself may
+    have looked only so far."""
 
     stop: Stop
     rounds: tuple[Round, ...]
