@@ -8,7 +8,7 @@ TESTS ?= tests
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow lint bench capabilities clean
+.PHONY: help install demo test test-slow replay lint bench capabilities clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -28,6 +28,9 @@ test: $(STAMP) ## all tests but the slow ones (under 15 minutes on 2 cores)
 
 test-slow: $(STAMP) ## whole conformance suites, big models, every benchmark workload
 	$(BIN)/python -m pytest $(TESTS) -m slow
+
+replay: $(STAMP) ## whether a change decides anything differently: claims, candidates, rewrites, fusion, C, placements
+	$(BIN)/python -m benchmarks.replay
 
 lint: $(STAMP) ## ruff, mypy, the layers
 	$(BIN)/ruff check src benchmarks examples tests
