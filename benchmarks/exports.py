@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from benchmarks.latency import select
-from bricolage.cost.hardware import this_machine
+from bricolage.device.machine import this_machine
 from bricolage.errors import BricolageError
 from bricolage.frontends import to_model
 from bricolage.graph.graph import Graph

@@ -25,12 +25,12 @@ from benchmarks.latency import select
 from benchmarks.workloads import export, workloads
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
+from bricolage.device.buffers import aligned
 from bricolage.errors import BricolageError
 from bricolage.frontends import to_model
 from bricolage.graph.extract import region_file, share_weights
 from bricolage.graph.prepare import prepare
 from bricolage.options import PRECISIONS, available_cores
-from bricolage.runtime.buffers import aligned
 
 _RUNS = 10
 

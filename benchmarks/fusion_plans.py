@@ -35,12 +35,12 @@ from bricolage.backends.native.lowering import lower
 from bricolage.backends.native.plan import Plan
 from bricolage.backends.native.tensors import Node
 from bricolage.backends.native.traffic import expense
+from bricolage.device.buffers import aligned
 from bricolage.frontends import to_model
 from bricolage.graph.extract import region_file, share_weights
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import infer, prepare
 from bricolage.options import available_cores
-from bricolage.runtime.buffers import aligned
 
 USUAL = "rules"
 

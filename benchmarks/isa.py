@@ -23,16 +23,16 @@ from pathlib import Path
 
 from benchmarks.workloads import export, workloads
 from bricolage.backends import registry
-from bricolage.backends.features import ISA_VARIABLE, beyond_limit, within_limit
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import ISA_VARIABLE as NATIVE_VARIABLE
-from bricolage.cost.hardware import this_machine
-from bricolage.cost.pool import Regime, environment
+from bricolage.device.buffers import aligned
+from bricolage.device.isa import ISA_VARIABLE, beyond_limit, within_limit
+from bricolage.device.machine import this_machine
 from bricolage.frontends import to_model
 from bricolage.graph.extract import region_file, share_weights
 from bricolage.graph.prepare import prepare
+from bricolage.measure.pool import Regime, environment
 from bricolage.options import available_cores
-from bricolage.runtime.buffers import aligned
 
 ISAS = ("avx512", "avx2")
 _AVX2_LIBRARIES = {

@@ -33,7 +33,7 @@ from bricolage.api.bench import CHALLENGER, bench
 from bricolage.api.optimize import optimize
 from bricolage.backends import registry
 from bricolage.backends.interface import Peaks
-from bricolage.cost.hardware import this_machine
+from bricolage.device.machine import this_machine
 from bricolage.errors import BricolageError
 from bricolage.graph.work import work
 from bricolage.options import PRECISIONS, Options, Precision

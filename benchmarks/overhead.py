@@ -22,18 +22,18 @@ import numpy as np
 import onnx
 
 from benchmarks.workloads import export, workloads
-from bricolage.api.load import load
 from bricolage.api.optimize import optimize
 from bricolage.backends import registry
-from bricolage.backends.compile import compile_program, compile_step
 from bricolage.backends.interface import Resources
-from bricolage.cost.hardware import this_machine
+from bricolage.device.buffers import aligned
+from bricolage.device.machine import this_machine
 from bricolage.frontends import to_model
 from bricolage.graph.extract import region_file
 from bricolage.graph.prepare import prepare
 from bricolage.options import Options
 from bricolage.plan.step import Step
-from bricolage.runtime.buffers import aligned
+from bricolage.runtime.compile import compile_program, compile_step
+from bricolage.runtime.load import load
 
 _REGIONS = 32
 _ROUNDS = 51

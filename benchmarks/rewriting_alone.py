@@ -28,17 +28,17 @@ from bricolage.api.optimize import open_pool
 from bricolage.api.rewrite import rewrite
 from bricolage.api.tailor import tailor
 from bricolage.backends import registry
-from bricolage.cost.database import Database
-from bricolage.cost.loading import CandidateSpec
-from bricolage.cost.measure import Measurer
-from bricolage.cost.race import race
-from bricolage.cost.tensors import save_tensors
 from bricolage.errors import BricolageError
 from bricolage.graph.extract import write_whole
+from bricolage.measure.database import Database
+from bricolage.measure.loading import CandidateSpec
+from bricolage.measure.measurer import Measurer
+from bricolage.measure.race import race
 from bricolage.options import Options
-from bricolage.placement.evidence import Evidence
+from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.step import Step
-from bricolage.rewrite.forms import ORIGINAL, Form
+from bricolage.verify.oracle import Oracle
+from bricolage.verify.tensors import save_tensors
 
 FORMS = ("rewrite", "rewrite --for")
 _PROCESSES = 5
@@ -105,10 +105,10 @@ def _race(
     folder: Path,
 ) -> dict[str, tuple[float, float, tuple[float, float]]]:
     """Median, ratio and its interval of each file."""
-    evidence = Evidence(Form(ORIGINAL, at_sizes(files[ORIGINAL], inputs)), inputs, folder, options.bound)
-    given, expected, bound = evidence.files(evidence.graph.everything)
+    oracle = Oracle(at_sizes(files[ORIGINAL], inputs), inputs, folder, options.bound)
+    given, expected, bound = oracle.files(oracle.graph.everything)
     save_tensors(given, dict(inputs))
-    outputs = tuple(info.name for info in evidence.graph.outputs)
+    outputs = tuple(info.name for info in oracle.graph.outputs)
     specs = {
         name: CandidateSpec(name, (Step(backend, variant, path),), outputs, options.threads, alone=True)
         for name, path in files.items()

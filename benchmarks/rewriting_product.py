@@ -30,13 +30,12 @@ from benchmarks.exports import Export, add_arguments, at_sizes, collect
 from benchmarks.latency import backends_within_reach
 from benchmarks.workloads import export, workloads
 from bricolage.api.bench import CHALLENGER, bench
-from bricolage.api.executable import Executable
 from bricolage.api.optimize import optimize
 from bricolage.errors import BricolageError
 from bricolage.graph.work import work
 from bricolage.options import Options
-from bricolage.plan.plan import Bucket
-from bricolage.rewrite.forms import ORIGINAL
+from bricolage.plan.plan import ORIGINAL, Bucket
+from bricolage.runtime.executable import Executable
 
 _RIVAL = "plain"
 

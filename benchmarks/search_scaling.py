@@ -19,9 +19,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bricolage.placement.boundaries import BoundaryCosts, NoBoundaryCosts, TableBoundaryCosts
-from bricolage.placement.exact import solve
-from bricolage.placement.workgraph import Candidate, Placement, WorkGraph, WorkOperator, WorkTensor
+from bricolage.search.exact import solve
+from bricolage.work.graph import Candidate, Placement, WorkGraph, WorkOperator, WorkTensor
+from bricolage.work.transfer import BoundaryCosts, NoBoundaryCosts, TableBoundaryCosts
 
 LIBRARIES = ("library0", "library1")
 ENGINES = ("engine0", "engine1", "engine2", "engine3")

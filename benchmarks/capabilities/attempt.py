@@ -16,10 +16,10 @@ import onnx_ir as ir
 from benchmarks.capabilities.compare import difference
 from benchmarks.capabilities.trials import Trial
 from bricolage.backends.interface import Backend, RegionModel, Resources
+from bricolage.device.buffers import aligned
 from bricolage.errors import BricolageError, Refused, UnsupportedOperator
 from bricolage.graph.extract import share_weights, write_model
 from bricolage.graph.graph import Graph
-from bricolage.runtime.buffers import aligned
 
 Outcome = Literal["passes", "refuses", "wrong", "crashes", "times-out", "void"]
 """`void`: the expected outputs do not hold for the version tried, so the trial says nothing."""

@@ -50,7 +50,8 @@ class _Text:
         proto = parse_model(text + "{\n" + "\n".join(lines) + "\n}")
         for name, array in self.weights.items():
             proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
-        return ir.from_proto(proto)
+        model: ir.Model = ir.from_proto(proto)
+        return model
 
 
 def _conv(text: _Text, x: str, out: int, into: int, k: int, attributes: str = "", *, normalised: bool = True) -> str:

@@ -15,29 +15,29 @@ from pathlib import Path
 import onnx_ir as ir
 
 from bricolage.backends import registry
-from bricolage.backends.features import ISA_VARIABLE
 from bricolage.backends.interface import RegionModel
 from bricolage.backends.matching import Matcher
 from bricolage.backends.native.build import planned
 from bricolage.backends.native.isa import ISAS, Isa
 from bricolage.backends.native.library import FLOAT32, Arithmetic, generate
 from bricolage.backends.native.plan import Buffer, Plan
-from bricolage.cost.boundary import BoundaryCosts
+from bricolage.device.isa import ISA_VARIABLE
 from bricolage.errors import Refused
-from bricolage.graph import bits as bitset
 from bricolage.graph.extract import region_file, share_weights
 from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import prepare
 from bricolage.graph.region import Region
 from bricolage.graph.work import work
+from bricolage.measure.transfers import BoundaryCosts
+from bricolage.optimize.candidates import find, work_graph
 from bricolage.options import Options
-from bricolage.placement.candidates import find, work_graph
-from bricolage.placement.evolve import EvolutionOptions, MergedPlacement, evolve
-from bricolage.placement.exact import solve
-from bricolage.placement.workgraph import Candidate
 from bricolage.rewrite.apply import rewrite
 from bricolage.rewrite.catalogue import rules
+from bricolage.search.evolve import EvolutionOptions, MergedPlacement, evolve
+from bricolage.search.exact import solve
+from bricolage.work import bits as bitset
+from bricolage.work.graph import Candidate
 
 BACKENDS = ("onnxruntime", "openvino", "torch", "native", "inductor", "xla", "tvm", "iree")
 _THREADS = 2

@@ -12,20 +12,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bricolage.api.executable import Executable
-    from bricolage.api.load import load
     from bricolage.api.optimize import optimize
     from bricolage.errors import BricolageError
     from bricolage.options import Options
+    from bricolage.runtime.executable import Executable
+    from bricolage.runtime.load import load
 
 __version__ = "0.1.0"
 __all__ = ["BricolageError", "Executable", "Options", "__version__", "load", "optimize"]
 
 _HOMES = {
     "BricolageError": "bricolage.errors",
-    "Executable": "bricolage.api.executable",
+    "Executable": "bricolage.runtime.executable",
     "Options": "bricolage.options",
-    "load": "bricolage.api.load",
+    "load": "bricolage.runtime.load",
     "optimize": "bricolage.api.optimize",
 }
 

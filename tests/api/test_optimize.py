@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import bricolage
-from bricolage.api.executable import Executable
+from bricolage.device.buffers import aligned
 from bricolage.errors import (
     BadOption,
     ForeignArtifact,
@@ -25,7 +25,7 @@ from bricolage.errors import (
 )
 from bricolage.options import Options
 from bricolage.plan.codec import encode
-from bricolage.runtime.buffers import aligned
+from bricolage.runtime.executable import Executable
 from tests.graph.models import parse
 
 QUICK = {"backends": ("onnxruntime", "openvino"), "budget_s": 30.0, "threads": 1}

@@ -12,16 +12,16 @@ import pytest
 pytest.importorskip("onnxruntime")
 
 from bricolage.api.tailor import tailor
-from bricolage.cost.entries import Cost
-from bricolage.cost.race import Race
-from bricolage.cost.statistics import Latency
 from bricolage.errors import BadOption, MissingBackend, NoBackend, UnboundDimension, UnknownBackend, UnknownFamily
 from bricolage.graph.extract import write_whole
+from bricolage.measure.entries import Cost
+from bricolage.measure.race import Race
+from bricolage.measure.statistics import Latency
 from bricolage.options import Options
-from bricolage.placement.tailoring import Tailoring, verdict
-from bricolage.rewrite.forms import ORIGINAL
+from bricolage.plan.plan import ORIGINAL
 from bricolage.rewrite.recipe import Exploration, Recipe
 from bricolage.rewrite.rule import Example
+from bricolage.tune.rewrites import Tailoring, verdict
 
 FRAMES = Example(
     "float[batch,8,1,24,24] x",

@@ -10,9 +10,9 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from bricolage.backends.interface import Backend, RegionModel, Resources
+from bricolage.backends.kernel import Call, Kernel
+from bricolage.device.buffers import aligned
 from bricolage.graph.extract import share_weights, write_model
-from bricolage.runtime.buffers import aligned
-from bricolage.runtime.kernel import Call, Kernel
 from tests.graph.models import parse
 
 ONE_THREAD = Resources(threads=1)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import isa
-from bricolage.backends import features
-from bricolage.backends.features import ISA_VARIABLE
+from bricolage.device import isa as features
+from bricolage.device.isa import ISA_VARIABLE
 
 BUSY = "x = 0\nwhile True: x += 1"
 

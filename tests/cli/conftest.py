@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 import report_samples as samples
 
 from bricolage.backends import registry
-from bricolage.cost.hardware import this_machine
+from bricolage.device.machine import this_machine
 from bricolage.graph.extract import write_model
 from bricolage.graph.graph import Graph
 from bricolage.plan import artifact

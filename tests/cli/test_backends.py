@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Backend, Claim, Missing, RegionModel, Resources, Status
+from bricolage.backends.kernel import Kernel
 from bricolage.cli.main import app
-from bricolage.runtime.kernel import Kernel
 
 run = CliRunner()
 

@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 from bricolage import errors
 from bricolage.cli.main import app
-from bricolage.cost.database import Cost, CostKey, Database
-from bricolage.cost.hardware import this_machine
-from bricolage.cost.statistics import Latency
+from bricolage.device.machine import this_machine
+from bricolage.measure.database import Cost, CostKey, Database
+from bricolage.measure.statistics import Latency
 
 run = CliRunner()
 

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bricolage.errors import InvalidGraph
-from bricolage.graph import bits as bitset
 from bricolage.graph.graph import Graph, TensorInfo
 from bricolage.graph.region import Region
+from bricolage.work import bits as bitset
 from tests.graph.models import graph, parse, random_graph
 
 

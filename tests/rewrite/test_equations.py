@@ -10,9 +10,9 @@ import pytest
 from bricolage.rewrite.apply import apply_once, refusals
 from bricolage.rewrite.catalogue import chosen, rules, written
 from bricolage.rewrite.equations import EquationRule
-from bricolage.rewrite.generator.evaluate import holds
-from bricolage.rewrite.generator.term import read_equation
 from bricolage.rewrite.rule import Example, Mismatch
+from bricolage.rewrite.rulegen.evaluate import holds
+from bricolage.rewrite.rulegen.term import read_equation
 from bricolage.rewrite.rules import generated
 from bricolage.rewrite.sizes import solve
 from bricolage.rewrite.verification import verify

@@ -6,7 +6,8 @@ import pytest
 from bricolage.graph.graph import Graph, Operator
 from bricolage.graph.prepare import simplify
 from bricolage.graph.work import VIEWS
-from bricolage.rewrite.forms import ORIGINAL, REWRITTEN, TAILORED, Form, again, rewritten, searched, tailored
+from bricolage.plan.plan import ORIGINAL
+from bricolage.rewrite.forms import REWRITTEN, TAILORED, Form, again, rewritten, searched, tailored
 from bricolage.rewrite.proposal import Step
 from bricolage.rewrite.recipe import Exploration, Recipe
 from bricolage.rewrite.search.options import SearchOptions

@@ -9,10 +9,10 @@ import pytest
 
 from bricolage.errors import BadRuleFile, FalseRule
 from bricolage.rewrite import generation
-from bricolage.rewrite.generator.generate import generate
-from bricolage.rewrite.generator.term import Equation, read_equation
-from bricolage.rewrite.generator.worlds import World
 from bricolage.rewrite.rulefile import read, write
+from bricolage.rewrite.rulegen.generate import generate
+from bricolage.rewrite.rulegen.term import Equation, read_equation
+from bricolage.rewrite.rulegen.worlds import World
 from bricolage.rewrite.rules import generated
 from bricolage.rewrite.verification import verify
 

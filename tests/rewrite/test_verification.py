@@ -9,11 +9,11 @@ import pytest
 from bricolage.errors import FalseRule
 from bricolage.rewrite.catalogue import FAMILIES, written
 from bricolage.rewrite.equations import EquationRule
-from bricolage.rewrite.generator.term import read_equation
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Roots, Weight, op
 from bricolage.rewrite.proof import Proved
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
+from bricolage.rewrite.rulegen.term import read_equation
 from bricolage.rewrite.verification import verify
 
 x, y, z, w = (Any(name) for name in "xyzw")

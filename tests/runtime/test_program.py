@@ -3,11 +3,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bricolage.backends.compile import compile_program
 from bricolage.backends.interface import Resources
 from bricolage.errors import InvalidGraph
 from bricolage.graph.extract import region_file, share_weights
 from bricolage.plan.step import Step
+from bricolage.runtime.compile import compile_program
 from tests.graph.models import graph
 
 BODY = "a=Relu(x) b=MatMul(a,w) c=Add(b,a) d=Tanh(c) y=Mul(d,b)"

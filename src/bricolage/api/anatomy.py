@@ -7,12 +7,12 @@ from pathlib import Path
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Anatomy, RegionModel, Resources
-from bricolage.graph import bits as bitset
 from bricolage.graph.extract import region_file
 from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
 from bricolage.graph.region import Region
 from bricolage.plan.plan import PlannedRegion, numbers
+from bricolage.work import bits as bitset
 
 
 def anatomy(graph: Graph, planned: Mapping[int, PlannedRegion], threads: int, directory: Path) -> dict[int, Anatomy]:

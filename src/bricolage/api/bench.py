@@ -12,18 +12,18 @@ import numpy as np
 from bricolage.api.optimize import make_measurer, make_plan, open_pool
 from bricolage.api.sources import Prepared, Source, measuring_inputs, open_source, tensor_specs, working_folder
 from bricolage.backends import registry
-from bricolage.cost.database import Database
 from bricolage.errors import ForeignPlan
-from bricolage.graph import bits as bitset
 from bricolage.graph.extract import graph_of, share_weights
+from bricolage.measure.database import Database
+from bricolage.optimize.candidates import Way
+from bricolage.optimize.final_race import Challenger
+from bricolage.optimize.place import compete
 from bricolage.options import Options
-from bricolage.placement.candidates import Way
-from bricolage.placement.contest import Challenger
-from bricolage.placement.place import compete
 from bricolage.plan import artifact
-from bricolage.plan.plan import Plan, numbers
+from bricolage.plan.plan import ORIGINAL, Plan, numbers
 from bricolage.progress import Progress, Silent
-from bricolage.rewrite.forms import ORIGINAL, Form
+from bricolage.rewrite.forms import Form
+from bricolage.work import bits as bitset
 
 CHALLENGER = "bricolage"
 """Name of an artifact's plan among the contestants."""

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 import bricolage
-from bricolage.api.executable import Executable
 from bricolage.api.sources import (
     Prepared,
     Source,
@@ -26,20 +25,21 @@ from bricolage.api.sources import (
 from bricolage.backends import registry
 from bricolage.backends.interface import Backend
 from bricolage.cache import trim
-from bricolage.cost.database import Database
-from bricolage.cost.hardware import this_machine
-from bricolage.cost.loading import Limits
-from bricolage.cost.measure import Measurer
-from bricolage.cost.pool import Pool
-from bricolage.cost.rounds import Schedule
+from bricolage.device.machine import this_machine
 from bricolage.graph.identity import Identities
+from bricolage.measure.database import Database
+from bricolage.measure.loading import Limits
+from bricolage.measure.measurer import Measurer
+from bricolage.measure.pool import Pool
+from bricolage.measure.rounds import Schedule
+from bricolage.optimize import variants as forms
+from bricolage.optimize.place import place
 from bricolage.options import Options
-from bricolage.placement import forms
-from bricolage.placement.place import place
 from bricolage.plan.codec import DecodeError, decode, encode
-from bricolage.plan.plan import Bucket, Plan, Provenance
+from bricolage.plan.plan import ORIGINAL, Bucket, Plan, Provenance
 from bricolage.progress import Progress, Silent
-from bricolage.rewrite.forms import ORIGINAL, Form, rewritten
+from bricolage.rewrite.forms import Form, rewritten
+from bricolage.runtime.executable import Executable
 
 _LOG = logging.getLogger(__name__)
 

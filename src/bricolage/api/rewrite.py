@@ -28,7 +28,7 @@ from bricolage.verify.inputs import Sample, choose
 from bricolage.verify.reference import Evaluator, original_error
 
 if TYPE_CHECKING:
-    from bricolage.placement.tailoring import Tailored
+    from bricolage.tune.rewrites import Tailored
 
 _DEFAULT_SIZES = (2, 3, 5, 7)
 """Sizes that stand in for symbolic dimensions, in turn, where none are given: unequal, so that mixing them up shows."""

@@ -13,18 +13,17 @@ from bricolage.api.optimize import make_measurer, open_pool
 from bricolage.api.rewrite import Made, Rewritten, at_opset, checked, taking_part
 from bricolage.api.sources import measuring_inputs, open_source, working_folder
 from bricolage.backends import registry
-from bricolage.cost.database import Database
+from bricolage.deadline import Stopper
 from bricolage.errors import BadOption
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import simplify
+from bricolage.measure.database import Database
 from bricolage.options import Options
-from bricolage.placement.evidence import Evidence
-from bricolage.placement.stopping import Stopper
-from bricolage.placement.tailoring import Tailoring
 from bricolage.progress import Progress, Silent
-from bricolage.rewrite.forms import ORIGINAL, Form
 from bricolage.rewrite.recipe import Kitchen
 from bricolage.rewrite.rule import Rule
+from bricolage.tune.rewrites import Tailoring
+from bricolage.verify.oracle import Oracle
 
 
 def tailor(
@@ -41,7 +40,7 @@ def tailor(
     progress: Progress | None = None,
 ) -> Rewritten:
     """The form of a model that one backend runs fastest on this machine: gains are left out and exploring rules taken in by what
-    they do to the measured time of the whole model (see `bricolage.placement.tailoring`).
+    they do to the measured time of the whole model (see `bricolage.tune.rewrites`).
 
     Args:
         source, only, skip, example_inputs, own: as for `rewrite`.
@@ -72,10 +71,10 @@ def tailor(
         opened = open_source(original, options, directory, example_inputs=None, dynamic=None, given=inputs)
         (bucket,) = opened.buckets
         arrays, _ = measuring_inputs(bucket.graph, options, inputs, alone=True)
-        evidence = Evidence(Form(ORIGINAL, bucket.graph), arrays, directory, options.bound)
+        oracle = Oracle(bucket.graph, arrays, directory, options.bound)
         operators = len(bucket.graph)
         progress.start("float64 reference")
-        evidence.compute()
+        oracle.compute()
         progress.finish()
         with Database(directory / "costs.sqlite") as database, open_pool(options) as pool:
             measurer = make_measurer(options, database, pool, opened, operators)
@@ -83,7 +82,7 @@ def tailor(
                 start,
                 bucket.sizes,
                 rules,
-                evidence,
+                oracle,
                 engines[0],
                 options,
                 measurer,

@@ -20,7 +20,6 @@ import numpy as np
 
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key
-from bricolage.backends.features import has_bfloat16, isa_limit, library_limits
 from bricolage.backends.interface import (
     Backend,
     Claim,
@@ -32,10 +31,11 @@ from bricolage.backends.interface import (
     installed,
     require_static,
 )
+from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
 from bricolage.backends.torch import bound, lowered, openmp, tensor_of
+from bricolage.device.isa import has_bfloat16, isa_limit, library_limits
 from bricolage.errors import Refused
 from bricolage.options import Precision
-from bricolage.runtime.kernel import Array, Call, Kernel, StaticKernel
 
 _CONFIG: dict[str, Any] = {
     "freezing": True,

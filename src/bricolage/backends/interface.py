@@ -22,10 +22,10 @@ from typing import ClassVar, Literal
 
 import onnx_ir as ir
 
+from bricolage.backends.kernel import Kernel, StaticKernel
 from bricolage.errors import Refused
 from bricolage.graph.graph import Graph, Operator, TensorInfo, describe
 from bricolage.options import Precision
-from bricolage.runtime.kernel import Kernel, StaticKernel
 
 __all__ = [
     "ANY",

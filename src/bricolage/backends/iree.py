@@ -29,9 +29,9 @@ from bricolage.backends.interface import (
     require_static,
 )
 from bricolage.backends.iree_compile import ENTRY, OPTIONS, VARIANTS, build, processor
+from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
 from bricolage.errors import Refused
 from bricolage.options import Precision
-from bricolage.runtime.kernel import Array, Call, Kernel, StaticKernel
 
 _ELEMENTS = {
     "bool": "BOOL_8",

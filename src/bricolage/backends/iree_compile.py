@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bricolage.backends.content import load_proto
-from bricolage.backends.features import isa_limit
 from bricolage.backends.interface import RegionModel
+from bricolage.device.isa import isa_limit
 from bricolage.errors import BackendFailed, Refused
 
 OPTIONS = (

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from bricolage.backends.interface import Claim, Growth, Pattern
-from bricolage.graph import bits as bitset
 from bricolage.graph.graph import Graph, Operator
 from bricolage.graph.region import Region
+from bricolage.work import bits as bitset
 
 _COMMUTATIVE = frozenset(["Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal"])
 

@@ -16,9 +16,9 @@ import onnx_ir as ir
 
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed
+from bricolage.backends.kernel import Array, Call, Kernel
 from bricolage.errors import BackendFailed, Refused
 from bricolage.graph.graph import TensorInfo
-from bricolage.runtime.kernel import Array, Call, Kernel
 
 _ERRORS_ONLY = 3
 _FATAL_ONLY = 4

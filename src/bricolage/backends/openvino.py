@@ -11,12 +11,12 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.backends.capabilities import engine_claims
-from bricolage.backends.features import has_bfloat16, library_limits
 from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed
+from bricolage.backends.kernel import Array, Call, Kernel
+from bricolage.device.isa import has_bfloat16, library_limits
 from bricolage.errors import Refused
 from bricolage.graph.graph import Graph, Operator, TensorInfo
 from bricolage.options import Precision
-from bricolage.runtime.kernel import Array, Call, Kernel
 
 _TYPES = {
     ir.DataType.FLOAT: "f32",

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bricolage.backends.capabilities import engine_claims
-from bricolage.backends.features import has_bfloat16, library_limits
 from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed
+from bricolage.backends.kernel import Array, Call, Kernel
+from bricolage.device.isa import has_bfloat16, library_limits
 from bricolage.errors import Refused, UnsupportedOperator
 from bricolage.options import Precision
-from bricolage.runtime.kernel import Array, Call, Kernel
 
 _SPINS = 2000
 """How long an idle OpenMP thread of ours watches for work, in loop turns (some 10 µs), where other runtimes wait for cores."""

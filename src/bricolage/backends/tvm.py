@@ -18,12 +18,12 @@ import numpy as np
 
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key, load_proto
-from bricolage.backends.features import llvm_features
 from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed, require_static
+from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
 from bricolage.backends.tvm_rewrite import channels_last, explicit_statistics, outputs_given, rewrite
 from bricolage.backends.tvm_schedule import schedule
+from bricolage.device.isa import llvm_features
 from bricolage.errors import Refused
-from bricolage.runtime.kernel import Array, Call, Kernel, StaticKernel
 
 _SIZES = (8, 16, 32, 64)
 _ELEMENTS = frozenset(

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bricolage.backends.capabilities import engine_claims
-from bricolage.backends.features import isa_limit
 from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed, require_static
+from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
+from bricolage.device.isa import isa_limit
 from bricolage.errors import Refused, UnsupportedOperator
-from bricolage.runtime.kernel import Array, Call, Kernel, StaticKernel
 
 
 class Xla(Backend):

@@ -14,7 +14,7 @@ from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
 
 if TYPE_CHECKING:
-    from bricolage.cost.entries import Entry
+    from bricolage.measure.entries import Entry
 
 app = typer.Typer(
     no_args_is_help=True, help="List, exchange and prune the measurements that plans rest on.", rich_markup_mode=None
@@ -33,7 +33,7 @@ def list_costs(
 ) -> None:
     """List measurements, newest first."""
     from bricolage.cli import output
-    from bricolage.cost.database import Database
+    from bricolage.measure.database import Database
 
     with Database() as database:
         entries = list(itertools.islice(database.entries(backend, region, failures), limit + 1))
@@ -59,7 +59,7 @@ def export_costs(
     """Write every measurement as one line of JSON, for another machine of the same make."""
     del as_json  # lines of JSON are what it prints anyway
     from bricolage.cli import output
-    from bricolage.cost.database import Database
+    from bricolage.measure.database import Database
 
     output.check_writable(out)
     with Database() as database:
@@ -80,7 +80,7 @@ def import_costs(
 ) -> None:
     """Take measurements over; where one is known already, the better-sampled stays."""
     from bricolage.cli import output
-    from bricolage.cost.database import Database
+    from bricolage.measure.database import Database
 
     if not file.is_file():
         raise errors.MissingFile(path=file)
@@ -115,8 +115,8 @@ def prune_costs(
 ) -> None:
     """Remove expired failures and measurements of older formats, and what the options name."""
     from bricolage.cli import output
-    from bricolage.cost.database import Database
-    from bricolage.cost.hardware import this_machine
+    from bricolage.device.machine import this_machine
+    from bricolage.measure.database import Database
 
     with Database() as database:
         removed = database.prune(

@@ -35,7 +35,7 @@ def run(
     inputs = values.read_arrays(data)
     output.check_writable(out)
     with output.stdout_kept():
-        from bricolage.api.load import load
+        from bricolage.runtime.load import load
 
         results = load(artifact, any_machine=any_machine).run(inputs)
     if out is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from bricolage.graph import bits as bitset
+from bricolage.work import bits as bitset
 
 if TYPE_CHECKING:
     from bricolage.graph.graph import Graph, Operator

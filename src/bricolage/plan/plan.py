@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+ORIGINAL = "original"
+"""Name of the graph as it came, among its variants."""
 FORMAT = 1
 """Version of the plan and artifact format. Readers refuse a higher one."""
 
@@ -161,7 +163,7 @@ class Bucket:
     """Where the inputs of the measurements came from: "generated" with a seed, or the user's file."""
     interrupted: bool = False
     """Whether the user cut the search short: the plan is the best found until then."""
-    form: str = "original"
+    form: str = ORIGINAL
     """The form of the graph that ships: "original", "rewritten" by all rules that are gains, one that was "searched", or one
     "tailored" to a backend by racing forms."""
     rules: Mapping[str, int] = field(default_factory=dict)

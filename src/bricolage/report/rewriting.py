@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from bricolage.plan.plan import ORIGINAL
 from bricolage.report.tables import plain, plain_table
 from bricolage.report.words import count
-from bricolage.rewrite.forms import ORIGINAL
 
 if TYPE_CHECKING:
     from bricolage.api.rewrite import Amount, Rewritten, RuleUse
-    from bricolage.placement.tailoring import Tailored
     from bricolage.rewrite.rule import Rule
     from bricolage.rewrite.search.search import SearchResult
     from bricolage.rewrite.verification import Verified
+    from bricolage.tune.rewrites import Tailored
 
 _COMMON_OPSET = 18  # loading brings models to it at least
 

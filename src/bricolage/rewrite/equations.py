@@ -14,14 +14,14 @@ import onnx_ir as ir
 
 from bricolage.rewrite import pattern
 from bricolage.rewrite.facts import floating, shape
-from bricolage.rewrite.generator.evaluate import concrete, instances
-from bricolage.rewrite.generator.shapes import Shape, names
-from bricolage.rewrite.generator.term import Equation, Term, Typing, subterms, variables
-from bricolage.rewrite.generator.vocabulary import BY_NAME
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any as AnyValue
 from bricolage.rewrite.pattern import Op, Roots
 from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
+from bricolage.rewrite.rulegen.evaluate import concrete, instances
+from bricolage.rewrite.rulegen.shapes import Shape, names
+from bricolage.rewrite.rulegen.term import Equation, Term, Typing, subterms, variables
+from bricolage.rewrite.rulegen.vocabulary import BY_NAME
 from bricolage.rewrite.sizes import Known, dimension, dimensions, solve
 from bricolage.rewrite.translation import FORMS, Parts
 

@@ -12,6 +12,7 @@ from bricolage.errors import EndlessRewriting, OpsetOutOfReach, UnsupportedOpset
 from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import simplify
+from bricolage.plan.plan import ORIGINAL
 from bricolage.rewrite.apply import Application, counts, rewrite
 from bricolage.rewrite.catalogue import chosen, rules
 from bricolage.rewrite.proposal import Step
@@ -23,7 +24,6 @@ from bricolage.rewrite.search.search import repeat, search
 
 _LOG = logging.getLogger(__name__)
 
-ORIGINAL = "original"
 REWRITTEN = "rewritten"
 SEARCHED = "searched"
 TAILORED = "tailored"

@@ -8,9 +8,9 @@ from bricolage.errors import FalseRule, NotWritable
 from bricolage.progress import Progress
 from bricolage.rewrite import rulefile
 from bricolage.rewrite.equations import EquationRule
-from bricolage.rewrite.generator.derive import directed
-from bricolage.rewrite.generator.generate import Generated, generate
-from bricolage.rewrite.generator.term import Equation
+from bricolage.rewrite.rulegen.derive import directed
+from bricolage.rewrite.rulegen.generate import Generated, generate
+from bricolage.rewrite.rulegen.term import Equation
 from bricolage.rewrite.verification import verify
 
 _CHANCE = 1e-9

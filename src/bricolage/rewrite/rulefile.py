@@ -12,10 +12,10 @@ from pathlib import Path
 
 from bricolage.errors import BadRuleFile
 from bricolage.rewrite.equations import EquationRule
-from bricolage.rewrite.generator.accuracy import inaccurate
-from bricolage.rewrite.generator.derive import directed
-from bricolage.rewrite.generator.shapes import IllTyped
-from bricolage.rewrite.generator.term import BadSyntax, Equation, read_equation
+from bricolage.rewrite.rulegen.accuracy import inaccurate
+from bricolage.rewrite.rulegen.derive import directed
+from bricolage.rewrite.rulegen.shapes import IllTyped
+from bricolage.rewrite.rulegen.term import BadSyntax, Equation, read_equation
 
 _KEYS = {"rule", "where", "inaccurate"}
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from bricolage.graph.graph import Dimension
-from bricolage.rewrite.generator.shapes import Shape, Size, combine, is_row, names
-from bricolage.rewrite.generator.shapes import text as shown
 from bricolage.rewrite.rule import Mismatch
+from bricolage.rewrite.rulegen.shapes import Shape, Size, combine, is_row, names
+from bricolage.rewrite.rulegen.shapes import text as shown
 from bricolage.rewrite.translation import Dimensions
 
 Known = dict[str, Any]

@@ -1,1 +1,1 @@
-"""What runs: kernels bound to buffers, programs of kernels, and who owns the cores."""
+"""Running a plan: programs, executables, loading. Nothing here decides anything."""

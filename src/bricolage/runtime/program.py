@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bricolage.backends.kernel import Call, Kernel
+from bricolage.device.buffers import Lifetime, aligned, assign_offsets
 from bricolage.errors import InvalidGraph
 from bricolage.graph.graph import TensorInfo
-from bricolage.runtime.buffers import Lifetime, aligned, assign_offsets
-from bricolage.runtime.kernel import Call, Kernel
 
 
 @dataclass(frozen=True)

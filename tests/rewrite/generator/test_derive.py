@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bricolage.rewrite.generator.accuracy import inaccurate
-from bricolage.rewrite.generator.derive import derivable, directed, rules_of
-from bricolage.rewrite.generator.term import read_equation
+from bricolage.rewrite.rulegen.accuracy import inaccurate
+from bricolage.rewrite.rulegen.derive import derivable, directed, rules_of
+from bricolage.rewrite.rulegen.term import read_equation
 
 RULES = [
     rule

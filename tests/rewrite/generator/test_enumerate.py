@@ -8,14 +8,14 @@ from itertools import product
 import numpy as np
 import pytest
 
-from bricolage.rewrite.generator.arithmetic import Residues
-from bricolage.rewrite.generator.enumerate import Enumeration
-from bricolage.rewrite.generator.evaluate import concrete, evaluate, holds
-from bricolage.rewrite.generator.generate import Generated, generate
-from bricolage.rewrite.generator.shapes import Shape, substitute
-from bricolage.rewrite.generator.term import Equation, Term, nodes, read
-from bricolage.rewrite.generator.vocabulary import BY_NAME
-from bricolage.rewrite.generator.worlds import World
+from bricolage.rewrite.rulegen.arithmetic import Residues
+from bricolage.rewrite.rulegen.enumerate import Enumeration
+from bricolage.rewrite.rulegen.evaluate import concrete, evaluate, holds
+from bricolage.rewrite.rulegen.generate import Generated, generate
+from bricolage.rewrite.rulegen.shapes import Shape, substitute
+from bricolage.rewrite.rulegen.term import Equation, Term, nodes, read
+from bricolage.rewrite.rulegen.vocabulary import BY_NAME
+from bricolage.rewrite.rulegen.worlds import World
 
 SQUARE: Shape = ("n", "n")
 WORLDS = {

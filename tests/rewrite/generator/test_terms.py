@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bricolage.rewrite.generator.shapes import IllTyped, Unifier, fits, number, substitute, text
-from bricolage.rewrite.generator.term import BadSyntax, Equation, nodes, read, read_equation, show
-from bricolage.rewrite.generator.vocabulary import BY_NAME, OPERATORS
+from bricolage.rewrite.rulegen.shapes import IllTyped, Unifier, fits, number, substitute, text
+from bricolage.rewrite.rulegen.term import BadSyntax, Equation, nodes, read, read_equation, show
+from bricolage.rewrite.rulegen.vocabulary import BY_NAME, OPERATORS
 
 
 def equation(source: str) -> Equation:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from bricolage.rewrite.equations import EquationRule
-from bricolage.rewrite.generator.arithmetic import P, Reals, Residues
-from bricolage.rewrite.generator.evaluate import concrete, evaluate, instances
-from bricolage.rewrite.generator.term import Equation, Term
-from bricolage.rewrite.generator.vocabulary import OPERATORS, Operator
+from bricolage.rewrite.rulegen.arithmetic import P, Reals, Residues
+from bricolage.rewrite.rulegen.evaluate import concrete, evaluate, instances
+from bricolage.rewrite.rulegen.term import Equation, Term
+from bricolage.rewrite.rulegen.vocabulary import OPERATORS, Operator
 from bricolage.rewrite.translation import FORMS
 from bricolage.verify.reference import evaluate as evaluate_onnx
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
-from bricolage.backends import features
+from bricolage.device import isa as features
 
 _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18
 """Linux on x86-64: a system call, its request for an extended register state, and that of AMX's tiles."""

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from bricolage.backends.interface import RegionModel, Resources, StaticKernel
+from bricolage.backends.kernel import Array, Call
 from bricolage.backends.native.build import TITLE
-from bricolage.runtime.buffers import aligned
-from bricolage.runtime.kernel import Array, Call
+from bricolage.device.buffers import aligned
 
 _SPINS_ALONE, _SPINS_SHARED = 12_000, 0  # some 0.3 ms, so that another kernel soon has the cores
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from bricolage.backends.native.indexing import row_major
 from bricolage.backends.native.plan import Buffer, Narrow, Plan, kernel_reads
 from bricolage.backends.native.tensors import STORED_BYTES, Assembly, Conv, Input, MatMul, Node, View
-from bricolage.runtime.buffers import Lifetime, assign_offsets
+from bricolage.device.buffers import Lifetime, assign_offsets
 
 
 class Memory:

@@ -13,7 +13,6 @@ from itertools import pairwise
 
 import onnx_ir as ir
 
-from bricolage.graph.bits import members
 from bricolage.graph.extract import extract
 from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
@@ -22,6 +21,7 @@ from bricolage.graph.segments import segments
 from bricolage.rewrite.proposal import Step
 from bricolage.rewrite.rule import Mismatch, Rule
 from bricolage.rewrite.search.workspace import Workspace, follow, has_body
+from bricolage.work.bits import members
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from __future__ import annotations
 import random
 import time
 
-from bricolage.graph.bits import members
 from bricolage.rewrite.egraph.extraction.presolve import presolve
 from bricolage.rewrite.egraph.extraction.problem import ExtractionProblem, Node, price, restrict
 from bricolage.rewrite.egraph.extraction.search import PartSearch
+from bricolage.work.bits import members
 
 _START_SIZE = 60  # classes freed at first
 _SMALLEST = 4

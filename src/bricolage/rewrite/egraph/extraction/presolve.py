@@ -24,7 +24,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from bricolage.errors import NoExtraction
-from bricolage.graph.bits import members
 from bricolage.rewrite.egraph.extraction.problem import (
     Choice,
     ExtractionProblem,
@@ -32,6 +31,7 @@ from bricolage.rewrite.egraph.extraction.problem import (
     restrict,
     strong_components,
 )
+from bricolage.work.bits import members
 
 _Picks = tuple[tuple[int, int], ...]
 _WORTHWHILE = 0.97  # another round only when the last one took away this much

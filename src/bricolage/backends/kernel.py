@@ -1,0 +1,64 @@
+"""`Kernel`: a region that one backend has compiled and that can be bound to buffers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from bricolage.device.buffers import aligned
+from bricolage.errors import Refused
+from bricolage.graph.graph import TensorInfo
+
+Array = np.ndarray
+Call = Callable[[], None]
+
+
+class Kernel(ABC):
+    """A compiled region. Inputs and outputs are in the order of the region's model.
+
+    A kernel owns its backend's resources; dropping the last reference frees them. It need not be thread-safe: the
+    executable that holds it runs one call at a time.
+    """
+
+    @abstractmethod
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
+        """A call without arguments that reads `inputs` and writes `outputs` in place each time it is made.
+
+        The arrays are C-contiguous, aligned to 64 bytes, of the exact types and shapes of the region, and stay alive and
+        in place as long as the call does. Everything that can be decided is decided here; calling it only runs.
+        """
+
+    @abstractmethod
+    def run(self, inputs: Sequence[object]) -> list[object]:
+        """One run on arrays of any shape that the region accepts, into fresh outputs. For models whose shapes are known
+        only at run time, and for types that have no buffers (strings, sequences)."""
+
+
+class StaticKernel(Kernel):
+    """A kernel for one set of shapes: a run binds buffers of its own."""
+
+    def __init__(self, title: str, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> None:
+        """`title` is the backend's, for messages."""
+        self.title = title
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+
+    def run(self, inputs: Sequence[object]) -> list[object]:
+        """See `Kernel.run`.
+
+        Raises:
+            Refused: a shape or a type is not the one compiled for.
+        """
+        given = [aligned(info.sizes, info.numpy) for info in self.inputs]
+        for info, target, value in zip(self.inputs, given, inputs, strict=True):
+            array = np.asarray(value)
+            if array.shape != target.shape:
+                raise Refused(backend=self.title, reason=f"compiled for the shape {target.shape}, got {array.shape}")
+            if array.dtype != target.dtype:
+                raise Refused(backend=self.title, reason=f"'{info.name}' is {target.dtype}, got {array.dtype}")
+            target[...] = array
+        results = [aligned(info.sizes, info.numpy) for info in self.outputs]
+        self.bind(given, results)()
+        return list(results)

@@ -1,1 +1,0 @@
-"""Measuring in worker processes, the cost database, boundary costs, statistics."""

@@ -1,0 +1,304 @@
+"""The cost database: every finished measurement with everything that could change it, in one SQLite file that
+concurrent processes share.
+
+Each measurement is its own transaction in a write-ahead log, so killing a process loses nothing that was finished.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from bricolage.cache import cache_directory
+from bricolage.errors import NotWritable
+from bricolage.measure.entries import (
+    COLUMNS,
+    EXPIRING,
+    EXPIRY_S,
+    SCHEMA,
+    Cost,
+    CostKey,
+    Entry,
+    entry_of_row,
+    parse_line,
+    row_values,
+)
+
+__all__ = ["FILE", "Cost", "CostKey", "Database", "Entry", "Imported"]
+
+_LOG = logging.getLogger(__name__)
+
+FILE = "costs.sqlite"
+_BUSY_MS = 60_000
+_CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an import did, and the lines it could not use."""
+
+    added: int
+    improved: int
+    kept: int
+    """Entries that were already known at least as well."""
+    bad: tuple[tuple[int, str], ...] = ()
+    """(line number, reason)."""
+
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS costs (
+    digest TEXT PRIMARY KEY, region TEXT NOT NULL, backend TEXT NOT NULL, version TEXT NOT NULL, variant TEXT NOT NULL,
+    hardware TEXT NOT NULL, threads INTEGER NOT NULL, alone INTEGER NOT NULL, schema INTEGER NOT NULL,
+    outcome TEXT NOT NULL, median_ms REAL, low_ms REAL, high_ms REAL, samples INTEGER, error REAL, compile_s REAL NOT
+    NULL, reason TEXT NOT NULL, noisy INTEGER NOT NULL, date REAL NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS costs_by_backend ON costs (backend, version);
+CREATE TABLE IF NOT EXISTS races (key TEXT PRIMARY KEY, value TEXT NOT NULL, date REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS boundaries (key TEXT PRIMARY KEY, value TEXT NOT NULL, date REAL NOT NULL) WITHOUT ROWID;
+"""
+_NotedTable = Literal["races", "boundaries"]
+
+
+class Database:
+    """An open cost database. One object belongs to one thread; any number of processes may have the file open.
+
+    A file that is not a readable database is moved aside with a warning and a fresh one is begun. Where the folder
+    cannot be written, costs are kept in memory for this run, with a warning.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        """Opens `path`, by default `costs.sqlite` in the cache folder; made where it does not exist."""
+        self.path = path if path is not None else cache_directory() / FILE
+        self._connection = self._open()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection; what was put is on disk already."""
+        self._connection.close()
+
+    # --- costs ------------------------------------------------------------------------------------------------------
+
+    def get(self, key: CostKey) -> Cost | None:
+        """The cost under a key; None where it was never measured or the failure has expired."""
+        rows = self._execute(f"SELECT {COLUMNS} FROM costs WHERE digest = ?", (key.digest(),))
+        cost = entry_of_row(rows[0]).cost if rows else None
+        return None if cost is None or cost.expired else cost
+
+    def put(self, key: CostKey, cost: Cost) -> None:
+        """Stores a cost at once; an earlier one under the same key is replaced."""
+        values = (key.digest(), *row_values(Entry(key, cost)))
+        marks = ", ".join("?" * len(values))
+        self._execute(f"INSERT OR REPLACE INTO costs (digest, {COLUMNS}) VALUES ({marks})", values)
+
+    def entries(self, backend: str | None = None, region: str | None = None, failures: bool = False) -> Iterator[Entry]:
+        """All entries, newest first, of one backend or region where given, or only the failures."""
+        conditions, values = ["1"], []
+        if backend is not None:
+            conditions.append("backend = ?")
+            values.append(backend)
+        if region is not None:
+            conditions.append("region = ?")
+            values.append(region)
+        if failures:
+            conditions.append("outcome != 'ok'")
+        query = f"SELECT {COLUMNS} FROM costs WHERE {' AND '.join(conditions)} ORDER BY date DESC, digest"
+        yield from map(entry_of_row, self._execute(query, values))
+
+    def prune(
+        self,
+        *,
+        older_than_s: float | None = None,
+        versions: Mapping[str, str] | None = None,
+        hardware: str | None = None,
+        failures: bool = False,
+    ) -> int:
+        """Removes entries and returns how many. Without arguments: expired failures and entries of another schema.
+
+        With `older_than_s` also everything older, with `versions` what was measured on other versions of those
+        backends, with `hardware` what was measured on other machines, with `failures` every failure.
+        """
+        conditions = ["schema != ?", f"(outcome IN ({', '.join('?' * len(EXPIRING))}) AND date < ?)"]
+        values: list[object] = [SCHEMA, *sorted(EXPIRING), time.time() - EXPIRY_S]
+        if older_than_s is not None:
+            conditions.append("date < ?")
+            values.append(time.time() - older_than_s)
+        for name, version in (versions or {}).items():
+            conditions.append("(backend = ? AND version != ?)")
+            values += [name, version]
+        if hardware is not None:
+            conditions.append("hardware != ?")
+            values.append(hardware)
+        if failures:
+            conditions.append("outcome != 'ok'")
+        return len(self._execute(f"DELETE FROM costs WHERE {' OR '.join(conditions)} RETURNING 1", values))
+
+    # --- exchange ---------------------------------------------------------------------------------------------------
+
+    def export_lines(self) -> Iterator[str]:
+        """Every entry as one line of JSON, ordered by key so that equal databases export equal text."""
+        for row in self._execute(f"SELECT {COLUMNS} FROM costs ORDER BY digest"):
+            yield json.dumps(asdict(entry_of_row(row)), sort_keys=True)
+
+    def import_lines(self, lines: Iterator[str] | Sequence[str]) -> Imported:
+        """Takes over lines of `export_lines`. Under a key known already the better-sampled entry stays."""
+        added = improved = kept = 0
+        bad: list[tuple[int, str]] = []
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                entry = parse_line(line)
+            except (ValueError, TypeError, KeyError) as error:
+                bad.append((number, f"{type(error).__name__}: {error}"))
+                continue
+            known = self.get(entry.key)
+            if known is None:
+                added += 1
+            elif entry.cost.better_sampled_than(known):
+                improved += 1
+            else:
+                kept += 1
+                continue
+            self.put(entry.key, entry.cost)
+        return Imported(added, improved, kept, tuple(bad))
+
+    # --- races and boundaries: whole results under a key of the caller ------------------------------------------------
+
+    def get_race(self, key: str) -> object | None:
+        """Result of a whole-plan race as it was stored; None where there is none."""
+        return self._noted("races", key)
+
+    def put_race(self, key: str, value: object) -> None:
+        """Stores anything that JSON can hold. The key must name everything that the result depends on."""
+        self._note("races", key, value)
+
+    def get_boundary(self, key: str) -> object | None:
+        """What `put_boundary` stored under a key; None when nothing was."""
+        return self._noted("boundaries", key)
+
+    def put_boundary(self, key: str, value: object) -> None:
+        """Stores measurements of a boundary, anything that JSON holds, in place of older ones."""
+        self._note("boundaries", key, value)
+
+    def _noted(self, table: _NotedTable, key: str) -> object | None:
+        rows = self._execute(f"SELECT value FROM {table} WHERE key = ?", (key,))
+        found: object = json.loads(str(rows[0][0])) if rows else None
+        return found
+
+    def _note(self, table: _NotedTable, key: str, value: object) -> None:
+        self._execute(
+            f"INSERT OR REPLACE INTO {table} (key, value, date) VALUES (?, ?, ?)", (key, json.dumps(value), time.time())
+        )
+
+    # --- the file ---------------------------------------------------------------------------------------------------
+
+    def _open(self) -> sqlite3.Connection:
+        before = _identity(self.path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            return _connect(self.path)
+        except sqlite3.DatabaseError as error:
+            if _is_corrupt(error):
+                self._set_aside(before, error)
+                return _connect(self.path)
+            reason: Exception = error
+        except OSError as error:
+            reason = error
+        _LOG.warning("the cost database %s cannot be used (%s); costs are kept for this run only", self.path, reason)
+        return _connect(None)
+
+    def _set_aside(self, identity: tuple[int, int] | None, error: Exception) -> None:
+        """Renames the broken file, unless another process has already put a fresh one in its place."""
+        if _identity(self.path) != identity:
+            return
+        aside = self.path.with_name(f"{self.path.name}.corrupt-{time.strftime('%Y%m%d-%H%M%S')}")
+        _LOG.warning(
+            "the cost database %s is broken (%s); moved to %s, a fresh one is begun", self.path, error, aside.name
+        )
+        for suffix in ("-wal", "-shm"):
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+        try:
+            self.path.replace(aside)
+        except FileNotFoundError:
+            _LOG.debug("another process moved %s first", self.path)
+
+    def _execute(self, query: str, values: Sequence[object] = ()) -> list[tuple[object, ...]]:
+        identity = _identity(self.path)
+        try:
+            return self._connection.execute(query, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+                raise NotWritable(path=self.path, reason=os.strerror(errno.ENOSPC)) from error
+            if not _is_corrupt(error):
+                raise
+            self._connection.close()
+            self._set_aside(identity, error)
+            self._connection = _connect(self.path)
+            return self._connection.execute(query, values).fetchall()
+
+
+def _connect(path: Path | None) -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:" if path is None else path, timeout=_BUSY_MS / 1000, isolation_level=None)
+    try:
+        connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+        if path is not None:
+            _use_write_ahead_log(connection)
+        connection.execute("PRAGMA synchronous = NORMAL")
+        if path is not None and connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+            raise _corrupt("quick_check found damage")
+        connection.executescript(_TABLES)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
+    """Switching the mode needs the file for a moment, and does not wait for it by itself when others open it as
+    well."""
+    deadline = time.monotonic() + _BUSY_MS / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if (
+                error.sqlite_errorcode not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+                or time.monotonic() > deadline
+            ):
+                raise
+            time.sleep(0.02)
+
+
+def _corrupt(reason: str) -> sqlite3.DatabaseError:
+    error = sqlite3.DatabaseError(reason)
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
+
+
+def _is_corrupt(error: sqlite3.DatabaseError) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _CORRUPT
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino

@@ -1,0 +1,175 @@
+"""What the cost database holds: keys, costs, and how they become rows and lines of text and come back checked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Literal, get_args
+
+from bricolage.measure.statistics import Latency
+
+SCHEMA = 3
+"""Raised whenever what is measured, or how, changes: older costs are then not found any more."""
+EXPIRY_S = 30 * 86400.0
+"""Age after which a failure that may have been bad luck is tried again."""
+
+Outcome = Literal["ok", "refused", "failed", "crashed", "timed-out", "out-of-memory", "wrong"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+EXPIRING: frozenset[Outcome] = frozenset({"failed", "crashed", "timed-out", "out-of-memory"})
+"""Refusals and wrong answers are properties of a backend's version and stay as long as it does."""
+
+
+@dataclass(frozen=True)
+class CostKey:
+    """What a cost depends on. Two measurements with equal keys are comparable.
+
+    Regions of static shape are measured in place on bound, aligned, contiguous buffers, others with fresh outputs; the
+    region's identity says which it is.
+    """
+
+    region: str
+    """Canonical identity of the region; it contains shapes and types."""
+    backend: str
+    version: str
+    variant: str
+    """Precision and layout of the candidate."""
+    hardware: str
+    """Fingerprint of the machine."""
+    threads: int
+    alone: bool
+    """Regime: the only runtime in its process (threads may spin), or one of several."""
+    schema: int = SCHEMA
+
+    def digest(self) -> str:
+        """A short name of the key, the same in every process and on every machine."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What was measured under a key: a latency, or the reason why there is none."""
+
+    outcome: Outcome
+    latency: Latency | None = None
+    error: float | None = None
+    """Relative error against the float64 reference."""
+    compile_s: float = 0.0
+    """Time to compile; for a time-out the limit that was exceeded."""
+    reason: str = ""
+    noisy: bool = False
+    """The interval did not close within the rounds allowed: the cost may not decide a near-tie."""
+    date: float = field(default_factory=time.time)
+    """Seconds since 1970."""
+
+    @property
+    def ms(self) -> float | None:
+        """Median latency; None for a failure."""
+        return self.latency.median_ms if self.latency else None
+
+    @property
+    def expired(self) -> bool:
+        """Whether the failure is so old that it is worth another try."""
+        return self.outcome in EXPIRING and time.time() - self.date > EXPIRY_S
+
+    def better_sampled_than(self, other: Cost) -> bool:
+        """Whether this one is the better evidence: a time beats a failure, then samples count, then the date."""
+        mine, theirs = (cost.latency.samples if cost.latency else 0 for cost in (self, other))
+        return (mine, self.date) > (theirs, other.date)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the database."""
+
+    key: CostKey
+    cost: Cost
+
+
+COLUMNS = (
+    "region, backend, version, variant, hardware, threads, alone, schema, "
+    "outcome, median_ms, low_ms, high_ms, samples, error, compile_s, reason, noisy, date"
+)
+
+
+# --- rows and lines ---------------------------------------------------------------------------------------------------
+
+
+def row_values(entry: Entry) -> tuple[object, ...]:
+    """An entry as a row, in the order of `COLUMNS`."""
+    key, cost = entry.key, entry.cost
+    latency = cost.latency
+    times = (latency.median_ms, latency.low_ms, latency.high_ms, latency.samples) if latency else (None,) * 4
+    return (
+        *(key.region, key.backend, key.version, key.variant, key.hardware, key.threads, key.alone, key.schema),
+        *(cost.outcome, *times, cost.error, cost.compile_s, cost.reason, cost.noisy, cost.date),
+    )
+
+
+def entry_of_row(row: Sequence[object]) -> Entry:
+    """The entry of a row of `COLUMNS`.
+
+    Raises:
+        ValueError: somebody else has written into the table.
+    """
+    return _validated(dict(zip(COLUMNS.split(", "), row, strict=True)))
+
+
+def parse_line(line: str) -> Entry:
+    """An exported line.
+
+    Raises:
+        ValueError, TypeError, KeyError: it is not one.
+    """
+    fields = json.loads(line)
+    if not isinstance(fields, dict) or not isinstance(fields["key"], dict) or not isinstance(fields["cost"], dict):
+        raise ValueError("not an object with 'key' and 'cost'")
+    cost = dict(fields["cost"])
+    latency = cost.pop("latency") or {}
+    return _validated({**fields["key"], **cost, **latency})
+
+
+_TEXTS = ("region", "backend", "version", "variant", "hardware", "outcome", "reason")
+
+
+def _validated(fields: Mapping[str, object]) -> Entry:
+    """An entry from flat fields; every value is checked, since it may come from a stranger's file."""
+    texts = {name: fields[name] for name in _TEXTS}
+    for name, value in texts.items():
+        if not isinstance(value, str) or (not value and name not in ("reason", "variant")):
+            raise ValueError(f"'{name}' must be a text")
+    outcome = next((known for known in OUTCOMES if known == fields["outcome"]), None)
+    if outcome is None:
+        raise ValueError(f"unknown outcome '{fields['outcome']}'")
+    latency = None
+    if outcome == "ok":
+        latency = Latency(
+            _number(fields, "median_ms"),
+            _number(fields, "low_ms"),
+            _number(fields, "high_ms"),
+            int(_number(fields, "samples")),
+        )
+        if not 0 <= latency.low_ms <= latency.median_ms <= latency.high_ms or latency.samples < 1:
+            raise ValueError("the latency contradicts itself")
+    error = None if fields["error"] is None else float(str(fields["error"]))  # may be infinite
+    key = CostKey(
+        region=str(texts["region"]),
+        backend=str(texts["backend"]),
+        version=str(texts["version"]),
+        variant=str(texts["variant"]),
+        hardware=str(texts["hardware"]),
+        threads=int(_number(fields, "threads")),
+        alone=bool(fields["alone"]),
+        schema=int(_number(fields, "schema")),
+    )
+    cost = Cost(outcome, latency, error, _number(fields, "compile_s"), str(texts["reason"]), bool(fields["noisy"]))
+    return Entry(key, replace(cost, date=_number(fields, "date")))
+
+
+def _number(fields: Mapping[str, object], name: str) -> float:
+    value = fields[name]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise ValueError(f"'{name}' must be a finite number that is not negative")
+    return float(value)

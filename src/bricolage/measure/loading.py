@@ -1,0 +1,227 @@
+"""Compiling candidates in their workers, several workers at a time, and checking them: correct before fast."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bricolage.measure.entries import Outcome
+from bricolage.measure.pool import Answer, Pool, Regime, WorkerProcess
+from bricolage.plan.step import Step
+from bricolage.verify.compare import relative_error
+from bricolage.verify.tensors import load_values
+
+_LOG = logging.getLogger(__name__)
+_ATTEMPTS = 3
+_WAIT_S = 0.2
+
+Stop = Callable[[], bool]
+
+
+def never() -> bool:
+    """The `should_stop` of a run without a deadline."""
+    return False
+
+
+@dataclass(frozen=True)
+class CandidateSpec:
+    """What is measured: a region (one step) or a whole placement (several, in executable order, wired by tensor
+    names)."""
+
+    region_key: str
+    """Canonical identity of the region. For several steps it must identify how the region is divided, too."""
+    steps: tuple[Step, ...]
+    outputs: tuple[str, ...]
+    threads: int
+    alone: bool
+
+    @property
+    def regime(self) -> Regime:
+        """The kind of worker process that it runs in."""
+        return Regime(tuple(sorted({step.backend for step in self.steps})), self.threads, self.alone)
+
+    @property
+    def title(self) -> str:
+        """`backend` or `backend+backend`, for people."""
+        return "+".join(self.regime.backends)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds that one command may take before its worker is ended."""
+
+    compile_s: float = 60.0
+    run_s: float = 60.0
+
+
+@dataclass
+class Job:
+    """A candidate on its way: waiting, then ready in `worker` or finished with an outcome."""
+
+    spec: CandidateSpec
+    inputs: Path
+    expected: Path | None
+    """Float64 outputs; None skips the check."""
+    bound: float
+    regime: Regime
+    id: str = ""
+    attempts: int = 0
+    worker: WorkerProcess | None = None
+    """Where it is loaded; None while it is not."""
+    outcome: Outcome | None = None
+    """None as long as nothing speaks against it."""
+    reason: str = ""
+    error: float | None = None
+    compile_s: float = 0.0
+    first_ms: float | None = None
+    rounds: list[list[float]] = field(default_factory=list)
+    """Samples in milliseconds a call, one list for each turn."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is compiled, checked, and can be timed."""
+        return self.outcome is None and self.worker is not None and self.worker.alive
+
+    @property
+    def lost(self) -> bool:
+        """It was loaded, and its worker died through somebody else."""
+        return self.outcome is None and self.worker is not None and not self.worker.alive
+
+    def fail(self, outcome: Outcome, reason: str) -> None:
+        """Ends the job with a reason."""
+        self.outcome, self.reason = outcome, reason
+
+
+class Loader:
+    """Brings jobs to `ready`, or to an outcome with its reason."""
+
+    def __init__(self, pool: Pool, scratch: Path, cache: Path | None, cores: int, limits: Limits) -> None:
+        """`scratch`: folder for outputs on their way; `cache`: folder of compiled code; `cores`: workers busy at a
+        time."""
+        self.pool = pool
+        self.limits = limits
+        self._scratch = scratch
+        self._cache = cache
+        self.cores = max(1, cores)
+        self._ids = itertools.count()
+        self._expected: dict[tuple[Path, tuple[str, ...]], dict[str, object]] = {}
+
+    def load(
+        self, jobs: Sequence[Job], should_stop: Stop = never, finished: Callable[[Job], None] | None = None
+    ) -> None:
+        """Compiles and checks all jobs. `finished` hears of each job that fails, as soon as it does.
+
+        When `should_stop` says so, what is being compiled is given up; such jobs are neither ready nor have an outcome.
+        """
+        queues: dict[Regime, deque[Job]] = {}
+        for job in jobs:
+            queues.setdefault(job.regime, deque()).append(job)
+        active: dict[WorkerProcess, Job] = {}
+        hosted: dict[WorkerProcess, list[Job]] = {}
+        while active or any(queues.values()):
+            if should_stop():
+                for worker in active:
+                    self.pool.end(worker.regime)
+                break
+            busy = {worker.regime for worker in active}
+            for regime, queue in queues.items():
+                if queue and regime not in busy and len(active) < self.cores:
+                    job = queue.popleft()
+                    active[self._begin(job)] = job
+            for worker, answer in self.pool.wait(_WAIT_S):
+                job = active.pop(worker)
+                if not worker.alive:
+                    self._mourn(job, answer, hosted.pop(worker, []), queues[job.regime])
+                elif answer.ok and "compile_s" in answer.facts:
+                    job.compile_s = float(str(answer.facts["compile_s"]))
+                    hosted.setdefault(worker, []).append(job)
+                    self.pool.submit(worker, self.limits.run_s, "outputs", id=job.id, path=str(self._outputs(job)))
+                    active[worker] = job
+                elif answer.ok:
+                    self._check(job, answer)
+                else:
+                    job.fail(answer.outcome, answer.reason)
+                if job.outcome is not None and finished is not None:
+                    finished(job)
+        self._expected.clear()
+
+    def drop(self, jobs: Sequence[Job]) -> None:
+        """Frees what the jobs hold in workers that still live."""
+        by_worker: dict[WorkerProcess, list[str]] = {}
+        for job in jobs:
+            if job.worker is not None and job.worker.alive:
+                by_worker.setdefault(job.worker, []).append(job.id)
+            job.worker = None
+        for worker, ids in by_worker.items():
+            self.pool.ask(worker, self.limits.run_s, "drop", ids=ids)
+
+    def _begin(self, job: Job) -> WorkerProcess:
+        worker = self.pool.worker(job.regime)
+        job.id, job.worker = str(next(self._ids)), worker
+        job.attempts += 1
+        self.pool.submit(
+            worker,
+            self.limits.compile_s,
+            "load",
+            id=job.id,
+            steps=[[step.backend, step.variant, str(step.path)] for step in job.spec.steps],
+            inputs=str(job.inputs),
+            outputs=list(job.spec.outputs),
+            threads=job.spec.threads,
+            alone=job.spec.alone,
+            cache=str(self._cache) if self._cache is not None else None,
+        )
+        return worker
+
+    def _mourn(self, job: Job, answer: Answer, others: Sequence[Job], queue: deque[Job]) -> None:
+        """After a worker's death: its other jobs are loaded again, and the one at work too if it may be innocent,
+        because earlier ones had used the worker (memory leaks, corruption). It then goes first, alone in a fresh
+        worker."""
+        for other in reversed(others):
+            if other is not job and other.lost:
+                self._again(other, queue)
+        if answer.fresh or answer.outcome == "timed-out" or job.attempts >= 2:
+            job.fail(answer.outcome, answer.reason)
+            if answer.outcome == "timed-out":
+                job.compile_s = self.limits.compile_s
+        else:
+            self._again(job, queue)
+
+    def _again(self, job: Job, queue: deque[Job]) -> None:
+        job.worker = None
+        if job.attempts >= _ATTEMPTS:
+            job.fail(
+                "failed", f"given up after {job.attempts} attempts: other candidates of {job.spec.title} kept crashing"
+            )
+        else:
+            queue.appendleft(job)
+
+    def _check(self, job: Job, answer: Answer) -> None:
+        """Compares the outputs with the reference; a wrong candidate gets no time at all."""
+        job.first_ms = float(str(answer.facts["first_ms"]))
+        path = self._outputs(job)
+        try:
+            if job.expected is not None:
+                names = job.spec.outputs
+                if (job.expected, names) not in self._expected:
+                    self._expected[job.expected, names] = load_values(job.expected, names)
+                reference = self._expected[job.expected, names]
+                actual = load_values(path, names)
+                error = relative_error([actual[name] for name in names], [reference[name] for name in names])
+                job.error = float(error) if math.isfinite(error) else math.inf
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            job.fail("failed", f"the outputs cannot be compared: {type(error).__name__}: {error}")
+        finally:
+            path.unlink(missing_ok=True)
+        if job.error is not None and job.error > job.bound:
+            job.fail("wrong", f"the relative error is {job.error:.2e}, the bound {job.bound:.2e}")
+        if job.outcome is not None and job.worker is not None:
+            _LOG.info("%s: %s (%s)", job.spec.title, job.outcome, job.reason)
+
+    def _outputs(self, job: Job) -> Path:
+        return self._scratch / f"outputs-{job.regime.owner or job.spec.title}-{job.id}.npz".replace("/", "_")

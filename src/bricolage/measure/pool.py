@@ -1,0 +1,384 @@
+"""The parent's side of the workers: starts them, speaks with them, and ends them when they hang or grow too large.
+
+A pool belongs to one thread: Linux ties a worker's life to the thread that started it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from bricolage.backends import registry
+from bricolage.backends.interface import Resources
+from bricolage.measure import memory
+from bricolage.measure.entries import OUTCOMES, Outcome
+
+_LOG = logging.getLogger(__name__)
+_TICK_S = 0.1
+_CALM_TICK_S = 0.5  # while timing: looking at the process costs time of a core
+_START_GRACE_S = 30.0  # importing a framework is not the candidate's fault
+_LOG_LIMIT = 32 << 20
+_REASON_LENGTH = 500
+
+
+@dataclass(frozen=True)
+class Regime:
+    """What a worker process hosts and how. Programs of equal regimes share one worker."""
+
+    backends: tuple[str, ...]
+    """Sorted names."""
+    threads: int
+    alone: bool
+    owner: str = ""
+    """Distinguishes workers that must not be shared, such as those of a race."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back: the facts of an "ok", else the reason."""
+
+    outcome: Outcome
+    reason: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict)
+    fresh: bool = False
+    """The worker had loaded nothing before, so that nobody else is to blame for its death."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the command did what it should."""
+        return self.outcome == "ok"
+
+
+@dataclass
+class _Pending:
+    started: float
+    limit_s: float
+    tick_s: float
+    looked: float
+    looks: int = 0
+
+
+class WorkerProcess:
+    """One live worker. It dies with its first fatal answer; the pool then starts another when asked."""
+
+    def __init__(self, regime: Regime, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.regime = regime
+        self.process = process
+        self.log = log
+        self.loads = 0
+        self.pending: _Pending | None = None
+        self.buffer = b""
+        self.paused = False
+        self.alive = True
+
+    @property
+    def commands(self) -> IO[bytes]:
+        """Where the worker reads."""
+        assert self.process.stdin is not None
+        return self.process.stdin
+
+    @property
+    def answers(self) -> IO[bytes]:
+        """Where the worker writes."""
+        assert self.process.stdout is not None
+        return self.process.stdout
+
+    def resident(self) -> int:
+        """Bytes of memory that the worker holds."""
+        return memory.resident_bytes(self.process.pid)
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to the worker and all its children."""
+        try:
+            os.killpg(self.process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            self.process.send_signal(number)  # checks first whether it still runs
+
+    def pause(self) -> None:
+        """Stops the worker and all its children."""
+        if self.alive and not self.paused:
+            self.signal(signal.SIGSTOP)
+            self.paused = True
+
+    def resume(self) -> None:
+        """Lets a paused worker go on."""
+        if self.alive and self.paused:
+            self.signal(signal.SIGCONT)
+            self.paused = False
+
+    def end(self) -> None:
+        """Kills the worker and its children, and waits for it."""
+        self.alive = False
+        self.signal(signal.SIGKILL)
+        self.process.wait()
+        self.signal(signal.SIGKILL)  # a child that was born meanwhile
+        for stream in (self.commands, self.answers):
+            try:
+                stream.close()
+            except BrokenPipeError:
+                _LOG.debug("worker %d had gone before its last command was flushed", self.process.pid)
+
+
+class Pool:
+    """Worker processes by regime."""
+
+    def __init__(self, memory_limit: int | None = None, variables: Mapping[str, str] | None = None) -> None:
+        """`memory_limit`: resident bytes of one worker with its children (80 % of what is free now when None).
+        `variables`: environment variables for all workers."""
+        self.memory_limit = memory_limit if memory_limit is not None else memory.default_limit()
+        self._variables = dict(variables or {})
+        self._workers: dict[Regime, WorkerProcess] = {}
+        self._selector = selectors.DefaultSelector()
+        self._logs = Path(tempfile.mkdtemp(prefix="bricolage-workers-"))
+        self._temporary = self._logs / "tmp"  # backends leave files behind there when their worker is ended
+        self._temporary.mkdir()
+        self._numbers = itertools.count()
+        self._exclusive = False
+        self._reserve = memory.reserve_bytes()
+        self._finalizer = weakref.finalize(self, _end_all, self._workers, self._selector, self._logs)
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends all workers. Nothing that they were doing is kept."""
+        self._finalizer()
+
+    # --- workers ----------------------------------------------------------------------------------------------------
+
+    def worker(self, regime: Regime) -> WorkerProcess:
+        """The worker of a regime, started now if it does not run."""
+        found = self._workers.get(regime)
+        if found is not None and found.alive:
+            return found
+        worker = self._start(regime)
+        self._workers[regime] = worker
+        self._selector.register(worker.answers, selectors.EVENT_READ, worker)
+        return worker
+
+    def end(self, regime: Regime) -> None:
+        """Ends the worker of a regime, if there is one."""
+        worker = self._workers.get(regime)
+        if worker is not None and worker.alive:
+            self._retire(worker)
+
+    def recycle(self) -> None:
+        """Ends idle workers that hold more than half of what they may: some backends never give memory back."""
+        for worker in list(self._workers.values()):
+            if worker.alive and worker.pending is None and worker.resident() > self.memory_limit // 2:
+                _LOG.info("worker of %s holds much memory; it is started afresh", ", ".join(worker.regime.backends))
+                self._retire(worker)
+
+    def _start(self, regime: Regime) -> WorkerProcess:
+        log = self._logs / f"{next(self._numbers)}.log"
+        arguments = [sys.executable, "-P", "-m", "bricolage.measure.worker", "--parent", str(os.getpid())]
+        for name, reference in registry.added().items():
+            arguments += ["--register", f"{name}={reference}"]
+        with log.open("ab") as file:
+            process = subprocess.Popen(
+                arguments,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                env={**environment(regime), "TMPDIR": str(self._temporary), **self._variables},
+                start_new_session=True,  # Ctrl-C in the terminal is for us; it must not kill a worker half-way
+                bufsize=0,
+            )
+        os.set_blocking(process.stdout.fileno(), False)  # type: ignore[union-attr]
+        return WorkerProcess(regime, process, log)
+
+    def _retire(self, worker: WorkerProcess) -> None:
+        self._selector.unregister(worker.answers)
+        worker.pending = None
+        worker.end()
+        if self._workers.get(worker.regime) is worker:
+            del self._workers[worker.regime]
+
+    # --- commands ---------------------------------------------------------------------------------------------------
+
+    def ask(self, worker: WorkerProcess, limit_s: float, command: str, **facts: object) -> Answer:
+        """Sends a command and waits for its answer."""
+        self.submit(worker, limit_s, command, **facts)
+        while True:
+            for answering, answer in self.wait(_TICK_S):
+                if answering is worker:
+                    return answer
+                raise RuntimeError("ask() while another worker is busy")
+
+    def submit(self, worker: WorkerProcess, limit_s: float, command: str, **facts: object) -> None:
+        """Sends a command to an idle worker; `wait` brings the answer. The worker is ended after `limit_s` seconds."""
+        if worker.pending is not None:
+            raise RuntimeError("the worker is busy")
+        worker.resume()
+        now = time.monotonic()
+        if worker.loads == 0:
+            limit_s += _START_GRACE_S
+        worker.pending = _Pending(now, limit_s, _CALM_TICK_S if command == "time" else _TICK_S, now)
+        data = (json.dumps({"command": command, **facts}) + "\n").encode()
+        try:
+            while data:
+                data = data[worker.commands.write(data) :]
+        except BrokenPipeError:
+            _LOG.debug("worker %d is gone; its end is seen when its answer is read", worker.process.pid)
+
+    def wait(self, timeout_s: float) -> list[tuple[WorkerProcess, Answer]]:
+        """Answers that have arrived, waiting at most `timeout_s` for the first. Limits are enforced here.
+
+        A fatal answer (crash, time-out, memory) comes from a worker that has ended.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            now = time.monotonic()
+            wake = min((w.pending.looked + w.pending.tick_s for w in self._busy() if w.pending), default=deadline)
+            ready = self._selector.select(max(0.0, min(wake, deadline) - now))
+            done = [(w, a) for key, _ in ready if (a := self._read(w := key.data)) is not None]
+            if not done:
+                done = [(w, a) for w in self._busy() if (a := self._check(w)) is not None]
+            if done or time.monotonic() >= deadline:
+                return done
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Within it all workers are stopped except the one that carries out a command, so nobody's spinning or
+        background thread takes a core from the one that is timed (Linux; elsewhere idle workers are trusted to be
+        quiet)."""
+        if not sys.platform.startswith("linux") or self._exclusive:
+            yield
+            return
+        self._exclusive = True
+        for worker in self._workers.values():
+            if worker.pending is None:
+                worker.pause()
+        try:
+            yield
+        finally:
+            self._exclusive = False
+            for worker in self._workers.values():
+                worker.resume()
+
+    def _busy(self) -> list[WorkerProcess]:
+        return [worker for worker in self._workers.values() if worker.pending is not None]
+
+    def _read(self, worker: WorkerProcess) -> Answer | None:
+        """The answer, once its line is complete; the obituary when the worker has died."""
+        data: bytes | None = worker.answers.read(1 << 20)
+        if data is None:
+            return None
+        if not data:
+            return self._died(worker)
+        worker.buffer += data
+        line, newline, rest = worker.buffer.partition(b"\n")
+        if not newline:
+            return None
+        worker.buffer = rest
+        worker.pending = None
+        if self._exclusive:
+            worker.pause()
+        facts = json.loads(line)
+        spoken = facts.pop("outcome")
+        outcome: Outcome = next(known for known in OUTCOMES if known == spoken)
+        fresh = worker.loads == 0
+        worker.loads += 1
+        return Answer(outcome, str(facts.pop("reason", "")), facts, fresh)
+
+    def _died(self, worker: WorkerProcess) -> Answer | None:
+        fresh, busy = worker.loads == 0, worker.pending is not None
+        try:
+            status = worker.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            status = -signal.SIGABRT  # it closed its pipe but lives on: as good as dead
+        words = _last_words(worker.log)
+        self._retire(worker)
+        if not busy:
+            return None
+        if status == -signal.SIGKILL:
+            return Answer("out-of-memory", "killed by the operating system, most likely for its memory", fresh=fresh)
+        cause = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        return Answer(
+            "crashed", f"the process ended with {cause}{': ' if words else ''}{words}"[:_REASON_LENGTH], fresh=fresh
+        )
+
+    def _check(self, worker: WorkerProcess) -> Answer | None:
+        """Ends a worker that has exceeded its time or memory."""
+        pending, now = worker.pending, time.monotonic()
+        if pending is None or now < pending.looked + pending.tick_s:
+            return None
+        pending.looked = now
+        pending.looks += 1
+        fresh = worker.loads == 0
+        if now - pending.started > pending.limit_s:
+            self._retire(worker)
+            return Answer("timed-out", f"no answer after {pending.limit_s:.0f} s", fresh=fresh)
+        resident = memory.resident_bytes(worker.process.pid, children=pending.looks % 5 == 0)
+        if resident > self.memory_limit:
+            self._retire(worker)
+            limit = f"the limit is {self.memory_limit >> 20} MB"
+            return Answer("out-of-memory", f"it held {resident >> 20} MB; {limit}", fresh=fresh)
+        if memory.available_bytes() < self._reserve and worker is max(self._busy(), key=WorkerProcess.resident):
+            self._retire(worker)
+            return Answer("out-of-memory", f"the machine ran out of memory; it held {resident >> 20} MB", fresh=fresh)
+        if worker.log.stat().st_size > _LOG_LIMIT:
+            os.truncate(worker.log, 0)
+        return None
+
+
+def environment(regime: Regime) -> dict[str, str]:
+    """Environment of a fresh worker: ours, the thread limits, what its backends ask for, and our own import path."""
+    variables = dict(os.environ)
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
+        variables[name] = str(regime.threads)
+    resources = Resources(regime.threads, regime.alone)
+    for name in regime.backends:
+        variables.update(registry.get(name).environment(resources))
+    variables["PYTHONPATH"] = os.pathsep.join(_import_path())
+    return variables
+
+
+def _import_path() -> list[str]:
+    """Our import path without what every interpreter has by itself: a worker finds the plugins that we find."""
+    own = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    folders = [Path(path).resolve() for path in sys.path if Path(path).is_dir()]
+    return [str(folder) for folder in folders if not own & {folder, *folder.parents}]
+
+
+def _last_words(log: Path) -> str:
+    """The last lines that a dead worker wrote before the fault handler's dump."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 8192))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    text = text.partition("Fatal Python error")[0]
+    return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-3:])
+
+
+def _end_all(workers: dict[Regime, WorkerProcess], selector: selectors.BaseSelector, logs: Path) -> None:
+    for worker in list(workers.values()):
+        if worker.alive:
+            worker.end()
+    workers.clear()
+    selector.close()
+    shutil.rmtree(logs, ignore_errors=True)

@@ -1,0 +1,250 @@
+"""The race: whole programs against each other, each in a process of its own (or several, one after another), in interleaved
+rounds."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bricolage.measure import memory
+from bricolage.measure.entries import Cost
+from bricolage.measure.loading import CandidateSpec, Job, Stop, never
+from bricolage.measure.measurer import Measurer, cost_of
+from bricolage.measure.rounds import Schedule, latency, one_round
+from bricolage.measure.statistics import Latency, Ratio, paired_ratio
+
+_LOG = logging.getLogger(__name__)
+_PROBE = 7
+_HOPELESS = 1.25
+"""After `_PROBE` rounds a contestant retires when even its best case is this much slower than the leader's worst."""
+_FIRST_NEED = 512 << 20
+"""Free memory, bytes, that a contestant is given before any has shown what it needs."""
+_GROWTH = 1.25
+
+Round = Mapping[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class Race:
+    """What happened: raw samples of every round, and a cost for every contestant."""
+
+    rounds: tuple[Round, ...]
+    """In order; each maps the contestants that took part to their samples, in milliseconds a run."""
+    costs: Mapping[str, Cost]
+    """Latency, error, compile time or reason. A contestant that never had its turn is absent."""
+    first_ms: Mapping[str, float]
+    """Duration of the very first run, milliseconds."""
+    processes: tuple[int, ...] = ()
+    """For each round, in which of their processes the contestants were; empty where all had one."""
+
+    def samples(self, name: str) -> list[list[float]]:
+        """Samples of a contestant, one list for each round in which it took part."""
+        return [list(round_[name]) for round_ in self.rounds if name in round_]
+
+    def ratio(self, challenger: str, incumbent: str, through: str | None = None, seed: int = 0) -> Ratio | None:
+        """Speed-up of the challenger over the incumbent in the rounds that both took part in.
+
+        Where they never met, because memory allowed only some at a time, they are compared by way of `through`, which
+        met both. None where that is impossible, too.
+        """
+        shared = [i for i, round_ in enumerate(self.rounds) if challenger in round_ and incumbent in round_]
+        if shared:
+            before, after = ([self.rounds[i][name] for i in shared] for name in (incumbent, challenger))
+            return paired_ratio(before, after, seed, [self.processes[i] for i in shared] if self.processes else None)
+        if through is None or through in (challenger, incumbent):
+            return None
+        first, second = self.ratio(challenger, through, seed=seed), self.ratio(through, incumbent, seed=seed)
+        return first.through(second) if first is not None and second is not None else None
+
+    @property
+    def fastest(self) -> str | None:
+        """Contestant with the lowest median; None where nobody arrived."""
+        arrived = {name: cost.ms for name, cost in self.costs.items() if cost.ms is not None}
+        return min(arrived, key=lambda name: (arrived[name], name)) if arrived else None
+
+
+@dataclass
+class _Runner:
+    name: str
+    job: Job
+    rounds: list[tuple[int, tuple[float, ...]]]
+    """(number of the round, samples)."""
+
+
+def race(
+    measurer: Measurer,
+    contestants: Mapping[str, CandidateSpec],
+    inputs: Path,
+    expected: Path | None,
+    bound: float,
+    *,
+    rounds: int = 25,
+    seconds: float = 25.0,
+    warm_s: float = 0.3,
+    incumbent: str | None = None,
+    progress: Callable[[str, int], None] | None = None,
+    should_stop: Stop = never,
+    processes: int = 1,
+) -> Race:
+    """Races contestants (name → program) for `rounds` rounds or `seconds` seconds, whichever ends first.
+
+    All are compiled and checked against `expected` first; who is wrong does not race. When memory is short they race in
+    heats, the incumbent (by default the first contestant) in each of them. Who is clearly beaten retires early, the
+    incumbent never. `progress` hears the name and the number of rounds of whoever has just run. With several `processes`,
+    everyone starts afresh that many times, each time for its part of the rounds; but who failed, or took longer to get ready
+    than such a part lasts, does not start again. Nothing is stored: see `Database.put_race`.
+    """
+    leader = incumbent if incumbent is not None else next(iter(contestants), None)
+    part_s = seconds / processes
+    again, parts = dict(contestants), list[Race]()
+    while not parts or (len(parts) < processes and leader in again and len(again) > 1 and not should_stop()):
+        part = _once(
+            measurer,
+            again,
+            inputs,
+            expected,
+            bound,
+            rounds=-(-rounds // processes),
+            seconds=part_s,
+            warm_s=warm_s,
+            leader=leader,
+            progress=progress,
+            should_stop=should_stop,
+        )
+        parts.append(part)
+        again = {
+            name: spec
+            for name, spec in again.items()
+            if (cost := part.costs.get(name)) is not None and cost.outcome == "ok" and cost.compile_s <= part_s
+        }
+    return parts[0] if len(parts) == 1 else _joined(parts)
+
+
+def _joined(parts: Sequence[Race]) -> Race:
+    """One race of several in which the contestants had other processes."""
+    rounds = tuple(round_ for part in parts for round_ in part.rounds)
+    costs: dict[str, Cost] = {}
+    for name in dict.fromkeys(name for part in parts for name in part.costs):
+        own = [part.costs[name] for part in parts if name in part.costs]
+        failed = next((cost for cost in own if cost.outcome != "ok"), None)
+        samples = [round_[name] for round_ in rounds if name in round_]
+        errors = [cost.error for cost in own if cost.error is not None]
+        costs[name] = failed or replace(own[0], latency=Latency.of_rounds(samples), error=max(errors, default=None))
+    first = {name: ms for part in reversed(parts) for name, ms in part.first_ms.items()}
+    return Race(rounds, costs, first, tuple(i for i, part in enumerate(parts) for _ in part.rounds))
+
+
+def _once(
+    measurer: Measurer,
+    contestants: Mapping[str, CandidateSpec],
+    inputs: Path,
+    expected: Path | None,
+    bound: float,
+    *,
+    rounds: int,
+    seconds: float,
+    warm_s: float,
+    leader: str | None,
+    progress: Callable[[str, int], None] | None,
+    should_stop: Stop,
+) -> Race:
+    """A race in which everyone has one process."""
+    ordered = sorted(contestants, key=lambda name: name != leader)
+    runners = [
+        _Runner(name, measurer.job(contestants[name], inputs, expected, bound, owner=f"race {name}"), [])
+        for name in ordered
+    ]
+    waiting = list(runners)
+    heat: list[_Runner] = []
+    count = 0
+    try:
+        while waiting and not should_stop():
+            heat = [runner for runner in heat if runner.job.ready]
+            fresh = _fill(measurer, heat, waiting, should_stop)
+            heat += [runner for runner in fresh if runner.job.ready]
+            if len(heat) > 1 or any(not runner.rounds for runner in heat):
+                share = seconds * len(heat) / max(1, len(runners))
+                schedule = Schedule(rounds, rounds, warm_s, seconds=share, run_s=measurer.limits.run_s)
+                count = _run_heat(measurer, heat, schedule, leader, count, progress, should_stop)
+            for runner in heat:
+                if runner.name != leader:
+                    measurer.pool.end(runner.job.regime)
+            heat = [runner for runner in heat if runner.name == leader]
+    finally:
+        for runner in runners:
+            measurer.pool.end(runner.job.regime)
+    return _result(runners, count)
+
+
+def _fill(measurer: Measurer, heat: Sequence[_Runner], waiting: list[_Runner], should_stop: Stop) -> list[_Runner]:
+    """Loads contestants as long as memory lasts, some at a time; the incumbent and one
+    more in any case, or the race would never end."""
+    loaded: list[_Runner] = []
+    together = measurer.loader.cores
+    while waiting and not should_stop():
+        living = [r for r in (*heat, *loaded) if r.job.ready and r.job.worker is not None]
+        held = [r.job.worker.resident() for r in living if r.job.worker is not None]
+        need = int(max(held) * _GROWTH) if held else _FIRST_NEED
+        room = max(0, memory.available_bytes() - memory.reserve_bytes()) // need
+        if room < 1 and len(living) > 1:
+            _LOG.info("memory is short: %d contestants wait for the next heat", len(waiting))
+            break
+        batch = [waiting.pop(0) for _ in range(max(1, min(together, room, len(waiting))))]
+        measurer.loader.load([runner.job for runner in batch], should_stop)
+        loaded += batch
+    return loaded
+
+
+def _run_heat(
+    measurer: Measurer,
+    heat: Sequence[_Runner],
+    schedule: Schedule,
+    leader: str | None,
+    count: int,
+    progress: Callable[[str, int], None] | None,
+    should_stop: Stop,
+) -> int:
+    """Runs one heat and returns the number of rounds so far."""
+    names = {runner.job.id: runner for runner in heat}
+    begun = count
+
+    def taken(job: Job) -> None:
+        runner = names[job.id]
+        runner.rounds.append((count, tuple(job.rounds[-1])))
+        if progress is not None:
+            progress(runner.name, len(runner.rounds))
+
+    end = time.monotonic() + schedule.seconds
+    running = list(heat)
+    with measurer.pool.exclusive():
+        while running and count - begun < schedule.rounds and not should_stop():
+            one_round(measurer.pool, [runner.job for runner in running], count, schedule, taken)
+            count += 1
+            running = [runner for runner in running if runner.job.ready]
+            if count - begun >= _PROBE:
+                running = _in_the_running(running, leader)
+                if time.monotonic() > end:
+                    break
+    return count
+
+
+def _in_the_running(running: Sequence[_Runner], leader: str | None) -> list[_Runner]:
+    if not running:
+        return []
+    best = min((latency(runner.job) for runner in running), key=lambda known: known.median_ms)
+    return [r for r in running if r.name == leader or latency(r.job).low_ms <= _HOPELESS * best.high_ms]
+
+
+def _result(runners: Sequence[_Runner], count: int) -> Race:
+    rounds: list[dict[str, tuple[float, ...]]] = [{} for _ in range(count)]
+    costs: dict[str, Cost] = {}
+    for runner in runners:
+        for number, samples in runner.rounds:
+            rounds[number][runner.name] = samples
+        if runner.job.outcome is not None or runner.job.rounds:
+            costs[runner.name] = cost_of(runner.job)
+    first = {runner.name: runner.job.first_ms for runner in runners if runner.job.first_ms is not None}
+    return Race(tuple(rounds), costs, first)

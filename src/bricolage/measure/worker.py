@@ -1,0 +1,256 @@
+"""A worker process: compiles, runs and times programs on command, so that a backend that crashes takes only this
+process along.
+
+    python -m bricolage.measure.worker [--parent PID] [--register name=module:Class]...
+
+Commands come as lines of JSON on standard input, and every command is answered by one line on what was standard output
+at the start. Frameworks print on standard output, so the descriptors are moved away first and file descriptor 1 joins
+standard error, which the parent keeps as a log. The commands are the methods of `Worker`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import gc
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter, perf_counter_ns
+
+import numpy as np
+
+from bricolage.backends import registry
+from bricolage.backends.interface import RegionModel, Resources
+from bricolage.device.buffers import aligned, bindable
+from bricolage.errors import MissingBackend, Refused, UnsupportedOperator
+from bricolage.plan.step import Step
+from bricolage.runtime.compile import compile_program
+from bricolage.verify.tensors import load_values, save_tensors
+
+SAMPLE_MS = 0.3
+"""A sample repeats the call until it lasts this long, so that the clock and the loop do not show."""
+TURN_MS = 2.5
+"""A turn takes as many samples (up to `_BURST`) as fit into this time."""
+_BURST = 5
+_MOST_REPEATS = 2000
+_REASON_LENGTH = 500
+
+
+@dataclass
+class _Loaded:
+    """A compiled program with everything that its call needs to stay alive."""
+
+    call: Callable[[], object]
+    outputs: dict[str, np.ndarray] | None
+    """Bound buffers; None where the call returns fresh outputs."""
+    keep: tuple[object, ...] = field(repr=False, default=())
+    repeats: int = 0
+    """Calls in one sample; 0 until calibrated."""
+    burst: int = 1
+    """Samples in one turn."""
+
+
+class Worker:
+    """The commands. Each returns the facts of its answer; an exception becomes an answer as well."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, _Loaded] = {}
+
+    def load(
+        self,
+        id: str,
+        steps: list[list[str]],
+        inputs: str,
+        outputs: list[str],
+        threads: int,
+        alone: bool,
+        cache: str | None,
+    ) -> dict[str, object]:
+        """Compiles a program of steps (backend, variant, path) and binds it to the inputs in the .npz file."""
+        made = [Step(backend, variant, Path(path)) for backend, variant, path in steps]
+        needed = _inputs_of(made)
+        resources = Resources(threads, alone, Path(cache) if cache else None)
+        if resources.cache is not None:
+            resources.cache.mkdir(parents=True, exist_ok=True)
+        values = load_values(Path(inputs), needed)
+        start = perf_counter()
+        program = compile_program(made, needed, outputs, resources, passing=True)
+        compiled = perf_counter()
+        if program.static:
+            bound = program.bind({name: _in_buffer(np.asarray(value)) for name, value in values.items()})
+            self._loaded[id] = _Loaded(bound, bound.outputs, keep=(program, bound))
+        else:
+            self._loaded[id] = _Loaded(lambda: program.run(values), None, keep=(program, values))
+        return {"compile_s": compiled - start, "bind_s": perf_counter() - compiled, "bound": program.static}
+
+    def outputs(self, id: str, path: str) -> dict[str, object]:
+        """Runs once and writes the outputs to an .npz file. Bound buffers are spoilt first: an output that the program
+        does not write must not look right because an earlier run left it there."""
+        loaded = self._loaded[id]
+        for buffer in (loaded.outputs or {}).values():
+            buffer.fill(np.nan if buffer.dtype.kind == "f" else 0)
+        start = perf_counter()
+        fresh = loaded.call()
+        first_ms = (perf_counter() - start) * 1e3
+        results = loaded.outputs if loaded.outputs is not None else fresh
+        assert isinstance(results, dict)
+        save_tensors(Path(path), results)
+        return {"first_ms": first_ms}
+
+    def time(self, id: str, turns: int, warm_s: float) -> dict[str, object]:
+        """Times `turns` turns after warming up: untimed calls for `warm_s` seconds, one at least when that is above 0.
+
+        Answers the samples of each turn, milliseconds a call. The first time, the number of calls in a sample is
+        chosen.
+        """
+        loaded = self._loaded[id]
+        call = loaded.call
+        gc.disable()  # and no collection before: beside a framework it takes longer than a turn
+        try:
+            end = perf_counter() + warm_s
+            while warm_s > 0:
+                call()
+                if perf_counter() >= end:
+                    break
+            if not loaded.repeats:
+                _calibrate(loaded)
+            rounds = [[_sample(call, loaded.repeats) for _ in range(loaded.burst)] for _ in range(turns)]
+        finally:
+            gc.enable()
+        return {"rounds": rounds}
+
+    def drop(self, ids: list[str]) -> dict[str, object]:
+        """Frees programs."""
+        for id in ids:
+            self._loaded.pop(id, None)
+        gc.collect()
+        return {}
+
+    def handle(self, line: bytes) -> dict[str, object]:
+        """Carries out one command line and returns the answer."""
+        command = json.loads(line)
+        method = command.pop("command")
+        if method not in ("load", "outputs", "time", "drop"):
+            return {"outcome": "failed", "reason": f"unknown command '{method}'"}
+        try:
+            answer: dict[str, object] = getattr(self, method)(**command)
+        except (Refused, UnsupportedOperator, MissingBackend) as error:
+            return {"outcome": "refused", "reason": error.sentence[:_REASON_LENGTH]}
+        except MemoryError as error:
+            return {"outcome": "out-of-memory", "reason": f"MemoryError: {error}"[:_REASON_LENGTH]}
+        except Exception as error:  # the boundary of the process: every failure becomes an answer with its reason
+            return {"outcome": "failed", "reason": f"{type(error).__name__}: {error}"[:_REASON_LENGTH]}
+        return {"outcome": "ok", **answer}
+
+
+def _inputs_of(steps: list[Step]) -> list[str]:
+    """Names of the tensors that a program reads from outside."""
+    computed: set[str] = set()
+    needed: dict[str, None] = {}
+    for step in steps:
+        region = RegionModel(step.path)
+        for info in region.inputs:
+            if info.name not in computed:
+                needed.setdefault(info.name)
+        computed.update(info.name for info in region.outputs)
+    return list(needed)
+
+
+def _in_buffer(tensor: np.ndarray) -> np.ndarray:
+    """The tensor in a buffer that kernels can be bound to."""
+    if bindable(tensor):
+        return tensor
+    buffer = aligned(tensor.shape, tensor.dtype)
+    buffer[...] = tensor
+    return buffer
+
+
+def _sample(call: Callable[[], object], repeats: int) -> float:
+    """Milliseconds a call, averaged over one sample."""
+    if repeats == 1:
+        start = perf_counter_ns()
+        call()
+        return (perf_counter_ns() - start) / 1e6
+    start = perf_counter_ns()
+    for _ in range(repeats):
+        call()
+    return (perf_counter_ns() - start) / repeats / 1e6
+
+
+def _calibrate(loaded: _Loaded) -> None:
+    """Chooses calls a sample and samples a turn from the fastest of a few calls."""
+    once = _sample(loaded.call, 1)
+    if once < TURN_MS:
+        once = max(min(once, *(_sample(loaded.call, 4) for _ in range(3))), 1e-6)
+    loaded.repeats = min(max(1, round(SAMPLE_MS / once + 0.5)), _MOST_REPEATS) if once < SAMPLE_MS else 1
+    loaded.burst = int(min(max(1, TURN_MS // (loaded.repeats * once)), _BURST))
+
+
+# --- the process ------------------------------------------------------------------------------------------------------
+
+
+def _claim_protocol() -> tuple[int, int]:
+    """Moves the protocol's descriptors out of the frameworks' way: (commands, answers). They are not inherited."""
+    sys.stdout.flush()
+    commands, answers = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return commands, answers
+
+
+def _end_with_parent(parent: int | None) -> None:
+    """Asks Linux to kill this process when its parent dies, however it dies and whatever this process is doing."""
+    if not sys.platform.startswith("linux"):
+        return
+    set_parent_death_signal = 1
+    ctypes.CDLL(None, use_errno=True).prctl(set_parent_death_signal, signal.SIGKILL, 0, 0, 0)
+    if parent is not None and os.getppid() != parent:
+        os._exit(1)  # it died before we asked
+    try:
+        Path("/proc/self/oom_score_adj").write_text("1000")  # when memory ends, this process goes first
+    except OSError as error:
+        print(f"oom_score_adj stays: {error}", file=sys.stderr)
+
+
+def _read_commands(descriptor: int, lines: queue.SimpleQueue[bytes]) -> None:
+    """Feeds the queue; at the end of the input the parent is gone, and this process ends at once with its children."""
+    with os.fdopen(descriptor, "rb") as file:
+        for line in file:
+            lines.put(line)
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(0)
+
+
+def main(arguments: list[str]) -> None:
+    """Answers commands until the input ends."""
+    commands, answers = _claim_protocol()
+    options = dict.fromkeys(("--parent",), "")
+    for name, value in zip(arguments[::2], arguments[1::2], strict=True):
+        if name == "--register":
+            registry.register(*value.split("=", 1))
+        else:
+            options[name] = value
+    _end_with_parent(int(options["--parent"]) if options["--parent"] else None)
+    faulthandler.enable(all_threads=False)
+    lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_read_commands, args=(commands, lines), daemon=True).start()
+    worker = Worker()
+    while True:
+        answer = json.dumps(worker.handle(lines.get())) + "\n"
+        data = answer.encode()
+        while data:
+            data = data[os.write(answers, data) :]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

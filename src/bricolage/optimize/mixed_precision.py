@@ -1,0 +1,100 @@
+"""Mixing precisions: as much of the model in low precision as the accuracy asked for allows.
+
+A backend that is fast in low precision but too inaccurate as a whole loses everything in an all-or-nothing choice. Here some
+segments run in low precision, and the rest in full on the same backend or on the one that is best in full. Errors of segments
+are taken to be independent, so their squares add up; a network that amplifies them shows that on the whole model, where the
+backend's error is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from bricolage.measure.database import Cost
+from bricolage.optimize.candidates import Way
+from bricolage.optimize.final_race import Division
+
+_MARGINS = (0.9, 0.6, 0.4)
+"""Parts of the bound that a proposal may use up by prediction, from bold to cautious."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of operators, its gain in milliseconds from low precision, and the relative error that this costs."""
+
+    region: int
+    gain_ms: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A division in two precisions, and the time end to end that its segments' gains promise, in milliseconds."""
+
+    division: Division
+    predicted_ms: float
+
+
+def proposals(
+    segments: Sequence[int],
+    keys: Sequence[str],
+    singles: Mapping[Way, Cost],
+    costs: Mapping[tuple[str, Way], Cost],
+    bound: float,
+) -> list[Proposal]:
+    """Divisions to try, the most promising first. `segments` cover the graph in executable order and `keys`
+    are their identities; `singles` and `costs` are the survey's."""
+    found: dict[Division, float] = {}
+    best = min((cost.ms for cost in singles.values() if cost.ms is not None), default=None)
+    for low, whole in singles.items():
+        if whole.outcome != "wrong" or whole.error is None:
+            continue
+        for full, alone in singles.items():
+            if alone.ms is None or (full.backend != low.backend and alone.ms != best):
+                continue
+            useful = _useful(segments, keys, low, full, costs)
+            total = sum(segment.error**2 for segment in useful) ** 0.5
+            covered = sum(segment.region for segment in useful) == sum(segments)
+            amplification = max(1.0, whole.error / total) if covered and total > 0 else 1.0
+            for margin in _MARGINS:
+                chosen = _choose(useful, margin * bound / amplification)
+                if chosen:
+                    gain = sum(segment.gain_ms for segment in useful if segment.region in chosen)
+                    found.setdefault(_divide(segments, chosen, low, full), alone.ms - gain)
+    return sorted((Proposal(division, ms) for division, ms in found.items()), key=lambda p: p.predicted_ms)
+
+
+def _useful(
+    segments: Sequence[int], keys: Sequence[str], low: Way, full: Way, costs: Mapping[tuple[str, Way], Cost]
+) -> list[Segment]:
+    """Segments that low precision makes faster and that are accurate enough by themselves."""
+    useful: list[Segment] = []
+    for region, key in zip(segments, keys, strict=True):
+        fast, safe = costs.get((key, low)), costs.get((key, full))
+        if fast is None or safe is None or safe.ms is None or fast.ms is None or fast.error is None:
+            continue
+        if safe.ms > fast.ms:
+            useful.append(Segment(region, safe.ms - fast.ms, fast.error))
+    return useful
+
+
+def _choose(segments: Sequence[Segment], allowance: float) -> frozenset[int]:
+    """Regions whose errors together (root of the sum of squares) stay within `allowance`: greedily those with the largest
+    gain for their squared error, which is the best there is up to one segment (fractional knapsack)."""
+    chosen: list[int] = []
+    squares = 0.0
+    for segment in sorted(segments, key=lambda s: (-s.gain_ms / max(s.error**2, 1e-30), s.region)):
+        if squares + segment.error**2 <= allowance**2:
+            squares += segment.error**2
+            chosen.append(segment.region)
+    return frozenset(chosen)
+
+
+def _divide(segments: Sequence[int], chosen: frozenset[int], low: Way, full: Way) -> Division:
+    """Neighbours of equal precision become one region."""
+    return tuple(
+        (sum(regions), low if fast else full)
+        for fast, regions in groupby(segments, key=lambda region: region in chosen)
+    )

@@ -1,0 +1,1 @@
+"""Performance models: what is predicted before, or instead of, being measured."""

@@ -1,0 +1,85 @@
+"""Fixed and marginal costs of engines, so that the gain of merging regions is foreseen.
+
+An engine takes a fixed time to enter and a marginal time for the work. The cost of a region is a + b with a the cost of
+the smallest region there is. When regions with marginal costs b_1 ... b_n are merged, the engine is entered once and
+fuses across what were boundaries: the prediction is a + g · (b_1 + ... + b_n), with a merge gain g fitted to merged
+regions that were measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+Engine = tuple[str, str]
+"""(backend, variant)."""
+_PRIOR = 1.0
+"""Weight of the assumption that merging gains nothing but the entries: that of one measured region."""
+_GAIN_RANGE = (0.05, 1.5)
+
+
+@dataclass(frozen=True)
+class Merged:
+    """A merged region that was measured, and what its parts cost alone; milliseconds."""
+
+    backend: str
+    variant: str
+    parts: tuple[float, ...]
+    measured: float
+
+
+@dataclass(frozen=True)
+class EngineModel:
+    """Predicts merged regions. Engines that were never measured are taken to have no fixed cost and no merge gain."""
+
+    fixed: Mapping[Engine, float] = field(default_factory=dict)
+    """Cost of the minimal region, ms."""
+    gain: Mapping[Engine, float] = field(default_factory=dict)
+    """g: factor on the sum of marginal costs; below 1 where merging lets the engine fuse."""
+
+    def entry(self, backend: str, variant: str) -> float:
+        """The fixed cost a. A variant that was not measured has its backend's lowest."""
+        exact = self.fixed.get((backend, variant))
+        if exact is not None:
+            return exact
+        return min((ms for (name, _), ms in self.fixed.items() if name == backend), default=0.0)
+
+    def marginal(self, backend: str, variant: str, cost: float) -> float:
+        """The marginal cost b of a region that costs `cost` alone; never negative."""
+        return max(0.0, cost - self.entry(backend, variant))
+
+    def predict(self, backend: str, variant: str, costs: Sequence[float]) -> float:
+        """Cost in ms of regions merged into one, from what each costs alone. A single region costs what it costs.
+
+        Raises:
+            ValueError: there are no regions.
+        """
+        if not costs:
+            raise ValueError("a merged region has at least one part")
+        if len(costs) == 1:
+            return costs[0]
+        entry = min(self.entry(backend, variant), min(costs))
+        total = sum(max(0.0, cost - entry) for cost in costs)
+        return entry + self.gain.get((backend, variant), 1.0) * total
+
+
+def fit(fixed: Mapping[Engine, float], merged: Iterable[Merged]) -> EngineModel:
+    """The model from fixed costs and measured merged regions.
+
+    For each engine g minimises the squared relative errors of the predictions, Σ ((a + g·s - m) / m)² + (g - 1)², where
+    s is the sum of marginal costs of a merged region and m its measured cost (ridge regression towards no gain).
+    """
+    bare = EngineModel(dict(fixed))
+    numerators: dict[Engine, float] = {}
+    denominators: dict[Engine, float] = {}
+    for sample in merged:
+        if len(sample.parts) < 2 or sample.measured <= 0:
+            continue
+        engine = (sample.backend, sample.variant)
+        entry = min(bare.entry(*engine), min(sample.parts))
+        weight = sum(max(0.0, part - entry) for part in sample.parts) / sample.measured
+        numerators[engine] = numerators.get(engine, _PRIOR) + weight * (sample.measured - entry) / sample.measured
+        denominators[engine] = denominators.get(engine, _PRIOR) + weight * weight
+    low, high = _GAIN_RANGE
+    gain = {engine: min(max(numerators[engine] / denominators[engine], low), high) for engine in numerators}
+    return EngineModel(bare.fixed, gain)

@@ -1,0 +1,227 @@
+"""`Executable`: a plan made ready on this machine."""
+
+from __future__ import annotations
+
+import logging
+import math
+import shutil
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from bricolage.backends import registry
+from bricolage.backends.interface import Resources
+from bricolage.cache import compiled_directory
+from bricolage.device.buffers import bindable
+from bricolage.errors import BricolageError, NoBackend
+from bricolage.graph.extract import graph_of, region_file
+from bricolage.graph.graph import Graph
+from bricolage.graph.identity import Identities
+from bricolage.graph.prepare import prepare
+from bricolage.graph.region import Region
+from bricolage.plan import artifact
+from bricolage.plan.plan import ORIGINAL, Bucket, Plan, TensorSpec, numbers
+from bricolage.plan.step import Step
+from bricolage.runtime import signature
+from bricolage.runtime.compile import compile_program
+from bricolage.runtime.program import BoundProgram, Program
+from bricolage.work import bits as bitset
+
+_LOG = logging.getLogger(__name__)
+_OTHER_SHAPES = 16
+"""Programs kept for shapes outside the buckets; the least recently used is dropped."""
+
+
+@dataclass
+class _Ready:
+    """A compiled program; `bound` is None where shapes are known only at run time."""
+
+    program: Program
+    bound: BoundProgram | None
+
+
+class Executable:
+    """A model, planned for this machine and ready to run.
+
+    Call it with numpy arrays or torch tensors, by position or by input name; it returns the same kind: one tensor, or a tuple
+    where the model has several outputs. Safe to call from several threads: calls take turns, since one run uses all cores.
+
+    Raises (when called):
+        MissingInput, UnknownInput, WrongType, WrongShape: the inputs do not fit the model.
+    """
+
+    def __init__(self, plan: Plan, directory: Path, *, temporary: bool = False) -> None:
+        """`directory` holds the plan's graphs and weights; a `temporary` one is removed with the executable."""
+        self.plan = plan
+        self._directory = directory
+        if temporary:
+            weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
+        self._lock = threading.RLock()
+        self._ready: dict[int, _Ready] = {}
+        self._others: OrderedDict[tuple[tuple[str, int], ...], _Ready] = OrderedDict()
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """What the model takes; symbolic dimensions keep their names."""
+        return self.plan.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """What the model returns."""
+        return self.plan.outputs
+
+    def graph(self, bucket: int = 0) -> Graph:
+        """The operator graph of a bucket, numbered as in the plan."""
+        return graph_of(self._directory / self.plan.buckets[bucket].graph)
+
+    def save(self, path: str | Path) -> Path:
+        """Writes the artifact (see `bricolage.plan.artifact`).
+
+        Raises:
+            NotWritable: the folder is not writable or the disk is full.
+        """
+        target = Path(path)
+        artifact.save(self.plan, self._directory, target)
+        return target
+
+    def prepare(self, bucket: int = 0) -> None:
+        """Compiles a bucket now rather than at its first call."""
+        with self._lock:
+            self._bucket(bucket)
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        arrays = signature.collect(self.plan.inputs, args, named)
+        results = list(self._run(arrays).values())
+        if any(signature.is_torch(value) for value in (*args, *named.values())):
+            results = [signature.to_torch(value) for value in results]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Outputs by name for inputs by name, as numpy arrays."""
+        return self._run(signature.collect(self.plan.inputs, (), inputs))
+
+    def bind(self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray] | None = None) -> BoundProgram:
+        """Binds to the caller's own buffers, for repeated runs without any copy: the returned object is called without
+        arguments, reads `inputs` and writes its `.outputs`. Not synchronised with other calls.
+
+        Arrays that are not C-contiguous and aligned to 64 bytes are refused with ValueError (see
+        `bricolage.device.buffers.aligned`).
+        """
+        arrays = signature.collect(self.plan.inputs, (), inputs)
+        for name, array in {**arrays, **(outputs or {})}.items():
+            if not bindable(array):
+                raise ValueError(f"'{name}' is not C-contiguous and aligned to 64 bytes; make it with aligned()")
+        with self._lock:
+            ready = self._select(arrays)
+        if ready.bound is None:
+            raise ValueError("the model's shapes are known only at run time; call the executable instead")
+        return ready.program.bind(arrays, outputs)
+
+    def _run(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            ready = self._select(arrays)
+            if ready.bound is None:
+                return ready.program.run(arrays)
+            for name, buffer in ready.bound.inputs.items():
+                np.copyto(buffer, arrays[name])
+            ready.bound()
+            return {name: buffer.copy() for name, buffer in ready.bound.outputs.items()}
+
+    def _select(self, arrays: Mapping[str, Any]) -> _Ready:
+        sizes = signature.dimensions(self.plan.inputs, arrays)
+        for index, bucket in enumerate(self.plan.buckets):
+            if all(sizes.get(name) == size for name, size in bucket.sizes.items()):
+                return self._bucket(index)
+        key = tuple(sorted(sizes.items()))
+        if key not in self._others:
+            self._others[key] = self._other_shape(sizes)
+            if len(self._others) > _OTHER_SHAPES:
+                self._others.popitem(last=False)
+        self._others.move_to_end(key)
+        return self._others[key]
+
+    def _bucket(self, index: int) -> _Ready:
+        if index not in self._ready:
+            bucket = self.plan.buckets[index]
+            graph = graph_of(self._directory / bucket.graph)
+            chosen = [(r.backend, r.variant, bitset.of(numbers(r.operators))) for r in bucket.regions]
+            self._ready[index] = self._compile(graph, chosen)
+        return self._ready[index]
+
+    def _other_shape(self, sizes: Mapping[str, int]) -> _Ready:
+        """A shape outside the buckets: the nearest bucket's plan on the graph of this shape.
+
+        Regions on backends that compile slowly go to the fastest single backend that compiles quickly, since a caller
+        waits. That backend runs all of the graph where the plan divides a rewritten one (rules belong to deciding, and the
+        artifact holds them for the planned shapes only), and where the graph of this shape differs in structure.
+        """
+        bucket = min(self.plan.buckets, key=lambda b: _distance(b.sizes, sizes))
+        graph = prepare(ir.load(self._directory / artifact.MODEL), sizes)
+        quick = _quick_backend(bucket)
+        _LOG.info("new shape %s: planned as %s", dict(sizes), dict(bucket.sizes))
+        if bucket.form != ORIGINAL or len(graph) != bucket.operators:
+            return self._compile(graph, [(*quick, graph.everything.bits)])
+        chosen = [
+            (
+                *(quick if registry.get(r.backend).compiles_slowly else (r.backend, r.variant)),
+                bitset.of(numbers(r.operators)),
+            )
+            for r in bucket.regions
+        ]
+        try:
+            return self._compile(graph, chosen)
+        except BricolageError as error:
+            _LOG.warning("the nearest plan does not fit the shape %s (%s); using %s", dict(sizes), error, quick[0])
+            return self._compile(graph, [(*quick, graph.everything.bits)])
+
+    def _compile(self, graph: Graph, chosen: list[tuple[str, str, int]]) -> _Ready:
+        identities = Identities(graph)
+        names = [backend for backend, _, _ in chosen]
+        versions = {name: registry.version(name) for name in names}
+        resources = Resources(
+            threads=self.plan.provenance.threads,
+            alone=len(set(names)) == 1,
+            cache=compiled_directory(self.plan.provenance.fingerprint, versions),
+        )
+        steps = []
+        for backend, variant, bits in chosen:
+            region = Region(graph, bits)
+            path = region_file(region, identities.key(region), self._directory)
+            steps.append(Step(backend, variant, path))
+        program = compile_program(
+            steps, [info.name for info in graph.inputs], [info.name for info in graph.outputs], resources
+        )
+        return _Ready(program, program.bind() if program.static else None)
+
+
+def _distance(one: Mapping[str, int], other: Mapping[str, int]) -> float:
+    """Sum over dimensions of |log ratio|: twice as long counts the same at every length."""
+    return sum(abs(math.log(size / max(other.get(name, 1), 1))) for name, size in one.items())
+
+
+def _quick_backend(bucket: Bucket) -> tuple[str, str]:
+    """The fastest accepted single backend that compiles quickly and is installed here.
+
+    Raises:
+        NoBackend: there is none.
+    """
+    usable = {backend.name: backend for backend in registry.available()}
+    ranked = sorted(
+        (c for c in bucket.contestants if c.kind == "single" and c.accepted and c.median_ms is not None),
+        key=lambda c: c.median_ms or math.inf,
+    )
+    for contestant in ranked:
+        name, _, variant = contestant.name.partition(" ")
+        if name in usable and not usable[name].compiles_slowly:
+            return name, variant or usable[name].variants("highest")[0]
+    for backend in usable.values():
+        if not backend.compiles_slowly:
+            return backend.name, backend.variants("highest")[0]
+    raise NoBackend(why=" that compiles quickly enough for a new shape")

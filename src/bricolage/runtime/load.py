@@ -1,0 +1,77 @@
+"""`load`: an artifact as an executable, on the machine it was planned for, or politely not."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from pathlib import Path
+
+from bricolage.backends import registry
+from bricolage.backends.interface import Available
+from bricolage.device.machine import this_machine
+from bricolage.errors import ForeignArtifact, NoBackend
+from bricolage.graph.extract import graph_of
+from bricolage.plan import artifact
+from bricolage.plan.plan import Bucket, Plan, PlannedRegion, ranges
+from bricolage.runtime.executable import Executable
+
+_LOG = logging.getLogger(__name__)
+
+
+def load(path: str | Path, *, any_machine: bool = False) -> Executable:
+    """Reads an artifact and compiles its first shape bucket.
+
+    With `any_machine`, an artifact from other hardware or other versions runs all the same: as planned where its backends are
+    installed, else on the best single backend that is. The result is right, but its speed was never measured here.
+
+    Raises:
+        MissingFile, BadArtifact, NewerArtifact: the file is not usable.
+        ForeignArtifact: it was planned for other hardware or versions, and `any_machine` is false.
+        NoBackend: nothing here can run it.
+    """
+    plan, directory = artifact.load(Path(path))
+    difference = foreign(plan)
+    if difference:
+        if not any_machine:
+            raise ForeignArtifact(path=path, difference=difference)
+        _LOG.warning("%s was planned elsewhere (%s): right, but not tuned for this machine", path, difference)
+        plan = dataclasses.replace(plan, buckets=tuple(_runnable(bucket, directory) for bucket in plan.buckets))
+    executable = Executable(plan, directory)
+    executable.prepare()
+    return executable
+
+
+def foreign(plan: Plan) -> str:
+    """In words, how this machine differs from the plan's; empty when the plan holds here."""
+    differences: list[str] = []
+    here = this_machine()
+    if here.fingerprint() != plan.provenance.fingerprint:
+        differences.append(f"hardware is {here}, planned on {plan.provenance.hardware}")
+    for name in dict.fromkeys(backend for bucket in plan.buckets for backend in bucket.backends):
+        status = registry.get(name).status() if name in registry.names() else None
+        if not isinstance(status, Available):
+            differences.append(f"{name} is not installed")
+        elif status.version != plan.provenance.versions.get(name):
+            differences.append(f"{name} is {status.version}, planned with {plan.provenance.versions.get(name)}")
+    return "; ".join(differences)
+
+
+def _runnable(bucket: Bucket, directory: Path) -> Bucket:
+    """The bucket as planned if its backends are installed, else with one region on the best backend that is."""
+    usable = {backend.name: backend for backend in registry.available()}
+    if all(name in usable for name in bucket.backends):
+        return bucket
+    ranked = sorted(
+        (c for c in bucket.contestants if c.kind == "single" and c.accepted and c.median_ms is not None),
+        key=lambda c: c.median_ms or 0.0,
+    )
+    choices = [tuple(c.name.partition(" ")[::2]) for c in ranked if c.name.partition(" ")[0] in usable]
+    if not choices:
+        choices = [(b.name, b.variants("highest")[0]) for b in usable.values() if b.dynamic]
+    if not choices:
+        raise NoBackend(why=" for this artifact")
+    backend, variant = choices[0]
+    graph = graph_of(directory / bucket.graph)
+    everything = ranges(graph.everything.numbers)
+    region = PlannedRegion(backend, variant, everything, len(graph), "whole model", "", 0, 0, None, measured=False)
+    return dataclasses.replace(bucket, regions=(region,), chosen=f"{backend} {variant}")

@@ -1,0 +1,1 @@
+"""Searches over the work graph: pure functions of numbers."""

@@ -1,0 +1,195 @@
+"""Placement as a binary linear programme, solved by HiGHS.
+
+Set partitioning: one binary variable per candidate, and every operator is covered exactly once. Boundary costs are a
+transport problem for each tensor and reading operator: the weight of the consumers' backends flows from the weight of
+the producers' backends, at the boundary cost of each pair. Its variables may stay continuous, because once the
+candidates are chosen only one flow is left; and its bound is much tighter than one inequality per pair of candidates.
+Cycles among chosen regions are cut off as they appear. (Korch, arXiv 2406.09465, uses a binary programme over profiled
+kernels; the transport form of the boundaries is ours.)
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bricolage.errors import NoCover
+from bricolage.search.pruning import prune_dominated, usable
+from bricolage.work.bits import members
+from bricolage.work.graph import (
+    GRAPH_INPUT,
+    Candidate,
+    Placement,
+    SearchStatistics,
+    WorkGraph,
+    WorkTensor,
+    find_cycles,
+    price,
+)
+from bricolage.work.transfer import BoundaryCosts
+
+_SCALE = 1000.0
+"""The objective is in microseconds: HiGHS stops at an absolute gap of 1e-6, which is then 1e-9 ms."""
+_INFEASIBLE, _OUT_OF_TIME = 2, 1  # scipy's status codes
+
+
+@dataclass(frozen=True)
+class ProgrammeResult:
+    """`placement` is the best one found, if any; `lower_bound_ms` holds for all; `cuts` counts the cycles cut off."""
+
+    placement: Placement | None
+    lower_bound_ms: float
+    cuts: int
+
+
+@dataclass
+class _Rows:
+    """A sparse matrix under construction, with bounds on every row and a cost for every column."""
+
+    cost: list[float]
+    row: list[int] = field(default_factory=list)
+    column: list[int] = field(default_factory=list)
+    value: list[float] = field(default_factory=list)
+    low: list[float] = field(default_factory=list)
+    high: list[float] = field(default_factory=list)
+
+    def add(self, entries: Iterable[tuple[int, float]], low: float, high: float) -> None:
+        number = len(self.low)
+        for column, value in entries:
+            self.row.append(number)
+            self.column.append(column)
+            self.value.append(value)
+        self.low.append(low)
+        self.high.append(high)
+
+    def new_column(self, cost: float) -> int:
+        self.cost.append(cost)
+        return len(self.cost) - 1
+
+
+def solve_with_milp(
+    graph: WorkGraph, candidates: Iterable[Candidate], boundary: BoundaryCosts, *, time_limit_s: float = 60.0
+) -> ProgrammeResult:
+    """`solve_milp` on candidates as they come: unusable and dominated ones are taken out first.
+
+    Raises NoPlacement when an operator has no candidate, NoCover when no choice of candidates fits together.
+    """
+    able = prune_dominated(graph, usable(graph, candidates), boundary)
+    return solve_milp(graph, able, boundary, time_limit_s=time_limit_s)
+
+
+def solve_milp(
+    graph: WorkGraph, candidates: Sequence[Candidate], boundary: BoundaryCosts, *, time_limit_s: float
+) -> ProgrammeResult:
+    """The optimum over usable `candidates`, or the best placement and bound found within `time_limit_s`.
+
+    Raises NoCover when no choice of candidates covers the graph without a cycle.
+    """
+    started = time.monotonic()
+    rows = _programme(graph, candidates, boundary)
+    bound, cuts = 0.0, 0
+    while True:
+        chosen, dual, optimal = _run(rows, len(candidates), time_limit_s - (time.monotonic() - started))
+        # Cuts only remove placements, so an earlier bound still holds.
+        bound = max(bound, dual)
+        if chosen is None:
+            return ProgrammeResult(None, bound, cuts)
+        choices = [candidates[index] for index in chosen]
+        cycles = find_cycles(graph, [choice.region for choice in choices])
+        if not cycles:
+            statistics = SearchStatistics(
+                "binary programme", len(rows.cost), len(rows.low), cuts, time.monotonic() - started
+            )
+            lower = None if optimal else bound
+            placement = price(graph, choices, boundary, lower_bound_ms=lower, statistics=statistics)
+            return ProgrammeResult(placement, placement.lower_bound_ms, cuts)
+        if not optimal:
+            return ProgrammeResult(None, bound, cuts)
+        for cycle in cycles:
+            rows.add([(chosen[index], 1.0) for index in cycle], -math.inf, len(cycle) - 1.0)
+        cuts += len(cycles)
+
+
+def _programme(graph: WorkGraph, candidates: Sequence[Candidate], boundary: BoundaryCosts) -> _Rows:
+    rows = _Rows([candidate.cost_ms * _SCALE for candidate in candidates])
+    covering: list[list[int]] = [[] for _ in graph.operators]
+    for index, candidate in enumerate(candidates):
+        for operator in members(candidate.region):
+            covering[operator].append(index)
+    for indices in covering:
+        rows.add([(index, 1.0) for index in indices], 1.0, 1.0)
+    sets = [frozenset(indices) for indices in covering]
+    for tensor in graph.tensors:
+        if tensor.producer != GRAPH_INPUT:
+            _add_transport(rows, candidates, sets, tensor, boundary)
+    return rows
+
+
+def _add_transport(
+    rows: _Rows,
+    candidates: Sequence[Candidate],
+    covering: Sequence[frozenset[int]],
+    tensor: WorkTensor,
+    boundary: BoundaryCosts,
+) -> None:
+    """Boundary costs of one tensor: a transport problem for each operator at which a region may first read it."""
+    inside = covering[tensor.producer]
+    seen: set[int] = set()
+    for consumer in sorted(set(tensor.consumers)):
+        reading = covering[consumer] - inside - seen
+        seen |= covering[consumer]
+        supply = _by_backend(candidates, inside - covering[consumer])
+        leaving: dict[str, list[int]] = {source: [] for source in supply}
+        for target, readers in _by_backend(candidates, reading).items():
+            costs = {source: boundary(source, target, tensor.bytes) for source in supply}
+            if not any(costs.values()):
+                # Free whatever the producer is: this demand needs no flow, and leaves the supply to the others.
+                continue
+            flows = {source: rows.new_column(cost * _SCALE) for source, cost in costs.items()}
+            rows.add([*((flow, 1.0) for flow in flows.values()), *((index, -1.0) for index in readers)], 0.0, 0.0)
+            for source, flow in flows.items():
+                leaving[source].append(flow)
+        for source, flows_out in leaving.items():
+            if flows_out:
+                weights = [(index, -1.0) for index in supply[source]]
+                rows.add([*((flow, 1.0) for flow in flows_out), *weights], -math.inf, 0.0)
+
+
+def _by_backend(candidates: Sequence[Candidate], indices: Iterable[int]) -> dict[str, list[int]]:
+    grouped: dict[str, list[int]] = {}
+    for index in sorted(indices):
+        grouped.setdefault(candidates[index].backend, []).append(index)
+    return grouped
+
+
+def _run(rows: _Rows, binaries: int, time_limit_s: float) -> tuple[list[int] | None, float, bool]:
+    """The chosen candidates if there is a solution, the bound in ms, and whether the solution is proven optimal."""
+    if time_limit_s <= 0:
+        return None, 0.0, False
+    # Imported here: it takes longer than all the rest of the package.
+    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.sparse import csr_array
+
+    columns = len(rows.cost)
+    matrix = csr_array((rows.value, (rows.row, rows.column)), shape=(len(rows.low), columns))
+    integrality = np.zeros(columns)
+    integrality[:binaries] = 1
+    result = milp(
+        c=np.array(rows.cost),
+        integrality=integrality,
+        bounds=Bounds(0.0, 1.0),
+        constraints=LinearConstraint(matrix, np.array(rows.low), np.array(rows.high)),
+        options={"time_limit": time_limit_s, "mip_rel_gap": 0.0},
+    )
+    if result.status == _INFEASIBLE:
+        raise NoCover(where="")
+    dual = result.mip_dual_bound
+    bound = float(dual) / _SCALE if dual is not None and math.isfinite(dual) else 0.0
+    if result.x is None:
+        return None, bound, False
+    chosen = np.flatnonzero(result.x[:binaries] > 0.5).tolist()
+    return chosen, bound, result.status != _OUT_OF_TIME and bool(result.success)

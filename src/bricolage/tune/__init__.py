@@ -1,0 +1,1 @@
+"""Searches over configurations, by measurement on this machine."""

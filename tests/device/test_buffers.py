@@ -1,0 +1,41 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bricolage.device.buffers import ALIGNMENT, Lifetime, aligned, assign_offsets, bindable
+
+
+@given(st.lists(st.integers(0, 5), max_size=3), st.sampled_from(["float32", "int64", "bool", "float16"]))
+def test_arrays_are_aligned(shape: list[int], dtype: str) -> None:
+    array = aligned(tuple(shape), np.dtype(dtype))
+    assert array.shape == tuple(shape) and array.dtype == dtype
+    assert array.ctypes.data % ALIGNMENT == 0
+    assert bindable(array)
+
+
+def test_a_transposed_array_is_not_bindable() -> None:
+    assert not bindable(aligned((4, 8), np.dtype("float32")).T)
+
+
+lifetimes = st.dictionaries(
+    st.text("abcdef", min_size=1, max_size=3),
+    st.tuples(st.integers(0, 5000), st.integers(0, 9), st.integers(0, 9)).map(
+        lambda t: Lifetime(t[0], min(t[1:]), max(t[1:]))
+    ),
+    max_size=12,
+)
+
+
+@given(lifetimes)
+def test_living_tensors_never_share_memory(tensors: dict[str, Lifetime]) -> None:
+    offsets, size = assign_offsets(tensors)
+    for one, a in tensors.items():
+        assert offsets[one] % ALIGNMENT == 0 and offsets[one] + a.bytes <= size
+        for other, b in tensors.items():
+            if one < other and a.overlaps(b) and a.bytes and b.bytes:
+                assert offsets[one] + a.bytes <= offsets[other] or offsets[other] + b.bytes <= offsets[one]
+
+
+def test_tensors_that_never_live_together_share_memory() -> None:
+    _, size = assign_offsets({"a": Lifetime(640, 0, 1), "b": Lifetime(640, 1, 2), "c": Lifetime(640, 2, 3)})
+    assert size == 1280

@@ -1,0 +1,188 @@
+"""Backends that misbehave in every way there is, and one that does not. They run regions of a single Relu."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from bricolage.backends import registry
+from bricolage.backends.interface import Available, Backend, Claim, Kind, RegionModel, Resources, Status
+from bricolage.backends.kernel import Call, Kernel
+from bricolage.errors import Refused
+
+_hoard: list[np.ndarray] = []
+
+
+class _Relu(Kernel):
+    def __init__(self, before: Callable[[], object], factor: float = 1.0) -> None:
+        self._before, self._factor = before, factor
+
+    def bind(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Call:
+        source, target = inputs[0], outputs[0]
+
+        def call() -> None:
+            self._before()
+            np.maximum(source, 0, out=target)
+            if self._factor != 1.0:
+                np.multiply(target, self._factor, out=target)
+
+        return call
+
+    def run(self, inputs: Sequence[object]) -> list[object]:
+        self._before()
+        return [np.maximum(np.asarray(inputs[0]), 0) * self._factor]
+
+
+class Honest(Backend):
+    """Does its work. The variant is the time a call takes, in milliseconds."""
+
+    name: ClassVar[str] = "honest"
+    kind: ClassVar[Kind] = "kernels"
+    spoken_version: ClassVar[str] = "1.0"
+
+    def status(self) -> Status:
+        return Available(self.spoken_version)
+
+    def claims(self) -> Iterable[Claim]:
+        return ()
+
+    def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
+        del region, resources
+        self.when_compiled()
+        seconds = float(variant) / 1e3 if variant.replace(".", "").isdigit() else 0.0
+        return _Relu(lambda: self.when_run(seconds), self.factor)
+
+    factor: ClassVar[float] = 1.0
+
+    def when_compiled(self) -> None:
+        pass
+
+    def when_run(self, seconds: float) -> None:
+        if seconds:
+            time.sleep(seconds)  # a busy loop would measure who else is using the machine
+
+
+class Twin(Honest):
+    name: ClassVar[str] = "twin"
+
+
+class Slow(Honest):
+    """Takes a second to compile."""
+
+    name: ClassVar[str] = "slow"
+
+    def when_compiled(self) -> None:
+        time.sleep(1.0)
+
+
+class Segfaults(Honest):
+    """Writes to address 1 when compiled, or when run where the variant says "run"."""
+
+    name: ClassVar[str] = "segfaults"
+
+    def when_compiled(self) -> None:
+        print("about to step into nothing", file=sys.stderr, flush=True)
+        ctypes.memset(1, 0, 1)
+
+
+class SegfaultsLater(Honest):
+    """Runs well three times, as a check does, and then crashes while it is timed."""
+
+    name: ClassVar[str] = "segfaults-later"
+    runs = 0
+
+    def when_run(self, seconds: float) -> None:
+        del seconds
+        self.runs += 1
+        if self.runs > 3:
+            ctypes.memset(1, 0, 1)
+
+
+class Hangs(Honest):
+    """Holds the interpreter's lock for ever, so that not even a signal handler of Python would run."""
+
+    name: ClassVar[str] = "hangs"
+
+    def when_compiled(self) -> None:
+        ctypes.PyDLL(None).pause()
+
+
+class Leaks(Honest):
+    """Takes memory and touches it, 16 MB at a time, and keeps it."""
+
+    name: ClassVar[str] = "leaks"
+
+    def when_compiled(self) -> None:
+        _hoard.extend(np.ones(16 << 20, dtype=np.uint8) for _ in range(100))
+        time.sleep(30)
+
+
+class Raises(Honest):
+    name: ClassVar[str] = "raises"
+
+    def when_compiled(self) -> None:
+        raise RuntimeError("the moon is in the wrong phase")
+
+
+class Refuses(Honest):
+    name: ClassVar[str] = "refuses"
+
+    def when_compiled(self) -> None:
+        raise Refused(backend="Refuses", reason="not on Sundays")
+
+
+class Wrong(Honest):
+    """Is off by 1 %."""
+
+    name: ClassVar[str] = "wrong"
+    factor: ClassVar[float] = 1.01
+
+
+class Silent(Honest):
+    """Never writes its output."""
+
+    name: ClassVar[str] = "silent"
+
+    def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
+        del region, variant, resources
+
+        class Nothing(_Relu):
+            def bind(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Call:
+                del inputs, outputs
+                return lambda: None
+
+        return Nothing(lambda: None)
+
+
+class Chatters(Honest):
+    """Prints on standard output from Python and below it, as frameworks do."""
+
+    name: ClassVar[str] = "chatters"
+
+    def when_compiled(self) -> None:
+        print('{"outcome": "ok"}', flush=True)
+        os.write(1, b'{"outcome": "ok", "rounds": [[0.0]]}\n')
+        os.system("echo from a child")
+
+
+class Exits(Honest):
+    name: ClassVar[str] = "exits"
+
+    def when_compiled(self) -> None:
+        os._exit(7)
+
+
+ALL: tuple[type[Honest], ...] = (
+    *(Honest, Twin, Slow, Segfaults, SegfaultsLater, Hangs, Leaks, Raises, Refuses, Wrong, Silent, Chatters, Exits),
+)
+
+
+def register_all() -> None:
+    for rogue in ALL:
+        registry.register(rogue.name, f"{rogue.__module__}:{rogue.__name__}")

@@ -1,0 +1,253 @@
+"""The measurer, on honest backends, on misbehaving ones, and on the real ones that are installed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import psutil
+import pytest
+
+from bricolage.backends import registry
+from bricolage.backends.interface import Available
+from bricolage.graph.extract import write_model
+from bricolage.measure.database import Database
+from bricolage.measure.entries import Cost
+from bricolage.measure.loading import CandidateSpec, Limits
+from bricolage.measure.measurer import Event, Measurer, RegionTask
+from bricolage.measure.pool import Pool
+from bricolage.measure.probes import relu_region, vector
+from bricolage.measure.rounds import Schedule
+from bricolage.measure.statistics import Latency
+from bricolage.plan.step import Step
+from bricolage.verify.tensors import save_tensors
+
+SCHEDULE = Schedule(rounds=7, most_rounds=14, seconds=5.0)
+
+
+@pytest.fixture
+def measurer(pool: Pool, tmp_path: Path) -> Iterator[Measurer]:
+    with Database() as database:
+        yield Measurer(database, pool, tmp_path, schedule=SCHEDULE, limits=Limits(10, 10), cores=2)
+
+
+def task(directory: Path, *candidates: tuple[str, str], bound: float = 1e-6, elements: int = 1024) -> RegionTask:
+    region = relu_region(directory, "x", "y", elements)
+    return RegionTask(
+        vector(directory, ("x",), elements),
+        vector(directory, ("y",), elements, rectified=True),
+        bound,
+        tuple(
+            CandidateSpec(f"relu {elements}", (Step(backend, variant, region),), ("y",), 1, False)
+            for backend, variant in candidates
+        ),
+    )
+
+
+def named(costs: dict[CandidateSpec, Cost]) -> dict[str, Cost]:
+    return {f"{spec.steps[0].backend} {spec.steps[0].variant}".strip(): cost for spec, cost in costs.items()}
+
+
+def test_times_are_right_and_order_the_candidates(measurer: Measurer, tmp_path: Path) -> None:
+    costs = named(measurer.measure([task(tmp_path, ("honest", "0.2"), ("twin", "0.4"), ("honest", "8"))]))
+    for name, truth in (("honest 0.2", 0.2), ("twin 0.4", 0.4), ("honest 8", 8.0)):
+        latency = costs[name].latency
+        assert latency is not None and latency.low_ms >= truth
+        assert latency.low_ms < truth * 4 + 1
+        assert costs[name].error == 0.0
+    assert costs["honest 0.2"].latency.samples >= 7  # type: ignore[union-attr]
+    assert costs["honest 8"].latency.samples == SCHEDULE.probe  # type: ignore[union-attr]
+
+
+def test_what_is_known_is_not_measured_again(measurer: Measurer, tmp_path: Path) -> None:
+    work = task(tmp_path, ("honest", "0.1"), ("raises", ""), ("refuses", ""))
+    first = measurer.measure([work])
+    events: list[Event] = []
+    started = measurer.pool.worker
+    measurer.pool.worker = None  # type: ignore[assignment, method-assign]
+    assert measurer.measure([work, work], events.append) == first
+    measurer.pool.worker = started  # type: ignore[method-assign]
+    assert [(event.kind, event.done, event.total) for event in events] == [("known", n, 3) for n in (1, 2, 3)]
+
+
+def test_every_rogue_gets_its_outcome_and_harms_nobody(
+    measurer: Measurer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bricolage.measure.pool._START_GRACE_S", 0.0)
+    measurer.loader.limits = measurer.limits = Limits(compile_s=4.0, run_s=4.0)
+    measurer.pool.memory_limit = 400 << 20
+    rogues = {
+        "segfaults": "crashed",
+        "segfaults-later": "crashed",
+        "hangs": "timed-out",
+        "leaks": "out-of-memory",
+        "raises": "failed",
+        "refuses": "refused",
+        "wrong": "wrong",
+        "silent": "wrong",
+        "exits": "crashed",
+        "chatters": "ok",
+        "honest": "ok",
+    }
+    costs = named(measurer.measure([task(tmp_path, *((name, "") for name in rogues))]))
+    assert {name: cost.outcome for name, cost in costs.items()} == rogues
+    for name, cost in costs.items():
+        assert (cost.latency is None) == (cost.outcome != "ok")
+        assert bool(cost.reason) == (cost.outcome != "ok")
+        stored = measurer.database.get(measurer.key(task(tmp_path, (name, "")).candidates[0]))
+        assert stored == cost
+    assert costs["wrong"].error == pytest.approx(0.01, rel=1e-3)
+    assert "SIGSEGV" in costs["segfaults-later"].reason
+
+
+def test_the_innocent_in_a_worker_that_crashes_are_measured_all_the_same(measurer: Measurer, tmp_path: Path) -> None:
+    region = relu_region(tmp_path, "x", "y", 1024)
+    both = (Step("honest", "", region), Step("segfaults", "", relu_region(tmp_path, "y", "z", 1024)))
+    work = task(tmp_path, ("honest", "0.1"), ("honest", "0.2"))
+    crash = CandidateSpec("two relus", both, ("z",), 1, False)
+    jobs = [measurer.job(spec, work.inputs, None, 1e-6) for spec in (*work.candidates, crash)]
+    for job in jobs:
+        job.regime = crash.regime  # one worker for all
+    measurer.loader.load(jobs)
+    assert [job.ready for job in jobs] == [True, True, False]
+    assert jobs[2].outcome == "crashed" and jobs[2].attempts == 2
+
+
+def test_a_wrong_answer_is_judged_by_the_bound_of_the_day(measurer: Measurer, tmp_path: Path) -> None:
+    (strict,) = measurer.measure([task(tmp_path, ("wrong", ""))]).values()
+    assert strict.outcome == "wrong" and strict.error == pytest.approx(0.01, rel=1e-3)
+    (loose,) = measurer.measure([task(tmp_path, ("wrong", ""), bound=2e-2)]).values()
+    assert loose.outcome == "ok" and loose.latency is not None
+    (strict_again,) = measurer.measure([task(tmp_path, ("wrong", ""))]).values()
+    assert strict_again.outcome == "wrong" and "1e-06" in strict_again.reason.replace("1.00e-06", "1e-06")
+
+
+def test_a_time_of_a_busy_machine_is_measured_again(measurer: Measurer, tmp_path: Path) -> None:
+    calm, busy = Latency(1.0, 0.98, 1.03, 7), Latency(1.7, 1.4, 2.2, 7)
+    (spec,) = task(tmp_path, ("honest", "")).candidates
+    for alone in (True, False):
+        whole = replace(spec, alone=alone)
+        measurer.database.put(measurer.key(whole), Cost("ok", calm, error=0.0))
+        assert measurer.known(whole, 1e-6) is not None
+        measurer.database.put(measurer.key(whole), Cost("ok", busy, error=0.0))
+        assert (measurer.known(whole, 1e-6) is None) == alone, "what is small is hardly ever timed to a narrow interval"
+
+
+def test_a_new_version_and_a_longer_limit_try_again(measurer: Measurer, tmp_path: Path) -> None:
+    (spec,) = task(tmp_path, ("honest", "")).candidates
+    measurer.database.put(measurer.key(spec), Cost("timed-out", compile_s=5.0, reason="slow"))
+    assert measurer.known(spec, 1e-6) is None  # the limit is 10 s now
+    measurer.database.put(measurer.key(spec), Cost("timed-out", compile_s=10.0, reason="slow"))
+    assert measurer.known(spec, 1e-6) is not None
+    measurer._versions["honest"] = "2.0"
+    assert measurer.known(spec, 1e-6) is None
+
+
+def test_stopping_keeps_what_is_finished(measurer: Measurer, tmp_path: Path) -> None:
+    tasks = [task(tmp_path, ("honest", "0.1"), ("twin", "0.1"), elements=1024 + n) for n in range(30)]
+    events: list[Event] = []
+    costs = measurer.measure(tasks, events.append, should_stop=lambda: len(events) >= 10)
+    assert 10 <= len(costs) < 60 and len(costs) == len(events)
+    assert len(list(measurer.database.entries())) == len(costs)
+    assert all(cost.outcome == "ok" for cost in costs.values())
+
+
+def test_a_keyboard_interrupt_keeps_what_is_finished_and_ends_the_workers(tmp_path: Path) -> None:
+    def interrupt(event: Event) -> None:
+        if event.done == 3:
+            raise KeyboardInterrupt
+
+    with Database() as database, pytest.raises(KeyboardInterrupt), Pool() as pool:
+        measurer = Measurer(database, pool, tmp_path, schedule=SCHEDULE)
+        measurer.measure([task(tmp_path, ("honest", f"0.{n}")) for n in range(1, 9)], interrupt)
+    assert not [
+        child for child in psutil.Process().children() if "bricolage.measure.worker" in " ".join(child.cmdline())
+    ]
+    with Database() as database:
+        assert len(list(database.entries())) == 3
+
+
+def test_a_hang_is_left_behind_when_time_is_up(measurer: Measurer, tmp_path: Path) -> None:
+    start = time.monotonic()
+    costs = measurer.measure([task(tmp_path, ("hangs", ""))], should_stop=lambda: time.monotonic() - start > 1.5)
+    assert costs == {} and time.monotonic() - start < 4
+
+
+def test_near_ties_get_more_rounds_and_others_do_not(measurer: Measurer, tmp_path: Path) -> None:
+    measurer.schedule = Schedule(rounds=6, most_rounds=24, hopeless=100.0, seconds=60.0)
+    costs = named(measurer.measure([task(tmp_path, ("honest", "0.3"), ("twin", "0.3"), ("honest", "15"))]))
+    one, two, slow = (costs[name].latency for name in ("honest 0.3", "twin 0.3", "honest 15"))
+    assert one is not None and two is not None and slow is not None
+    assert slow.samples == 6 and one.samples == two.samples
+    decided = not one.overlaps(two) or max(one.width, two.width) <= 0.02
+    assert decided or one.samples == 24
+    assert costs["honest 0.3"].noisy == costs["twin 0.3"].noisy == (not decided)
+    assert not costs["honest 15"].noisy
+
+
+# --- real backends --------------------------------------------------------------------------------------------------
+
+
+def installed() -> list[str]:
+    return [name for name in ("onnxruntime", "openvino") if isinstance(registry.get(name).status(), Available)]
+
+
+def matmul_relu(directory: Path, size: int) -> RegionTask:
+    """MatMul with a constant, then Relu, as one region."""
+    path = directory / f"matmul-{size}.onnx"
+    generator = np.random.default_rng(size)
+    weight = generator.standard_normal((size, size)).astype(np.float32)
+    x = generator.standard_normal((4, size)).astype(np.float32)
+    kind = ir.TensorType(ir.DataType.FLOAT)
+    value = ir.Value(name="x", shape=ir.Shape([4, size]), type=kind)
+    constant = ir.Value(name="w", shape=ir.Shape([size, size]), type=kind, const_value=ir.tensor(weight, name="w"))
+    middle = ir.Value(name="m", shape=ir.Shape([4, size]), type=kind)
+    product = ir.node("MatMul", [value, constant], outputs=[middle])
+    result = ir.node("Relu", [middle], outputs=[ir.Value(name="y", shape=ir.Shape([4, size]), type=kind)])
+    graph = ir.Graph([value], result.outputs, nodes=[product, result], initializers=[constant], opset_imports={"": 18})
+    write_model(ir.Model(graph, ir_version=10), path)
+    save_tensors(directory / f"in-{size}.npz", {"x": x})
+    save_tensors(directory / f"out-{size}.npz", {"y": np.maximum(x.astype(np.float64) @ weight.astype(np.float64), 0)})
+    candidates = tuple(
+        CandidateSpec(
+            f"matmul {size}", (Step(name, registry.get(name).variants("highest")[0], path),), ("y",), 1, False
+        )
+        for name in installed()
+    )
+    return RegionTask(directory / f"in-{size}.npz", directory / f"out-{size}.npz", 1e-6, candidates)
+
+
+@pytest.mark.skipif(not installed(), reason="no engine is installed")
+def test_real_engines_are_measured(pool: Pool, tmp_path: Path) -> None:
+    with Database() as database:
+        measurer = Measurer(database, pool, tmp_path, schedule=SCHEDULE)
+        tasks = [matmul_relu(tmp_path, 32), matmul_relu(tmp_path, 2048)]
+        costs = measurer.measure(tasks)
+        assert len(costs) == 2 * len(installed())
+        for small, large in zip(tasks[0].candidates, tasks[1].candidates, strict=True):
+            assert costs[small].outcome == costs[large].outcome == "ok", costs[small].reason
+            assert (costs[large].error or 1) < 1e-6
+            # 4 KiB of weights against 16 MiB, which no cache holds: no noise makes up for a factor of ten.
+            assert (costs[small].ms or 0) < (costs[large].ms or 0)
+        assert measurer.measure(tasks) == costs
+
+
+@pytest.mark.skipif("onnxruntime" not in installed(), reason="needs ONNX Runtime")
+def test_shapes_that_are_open_until_the_run_are_measured_too(pool: Pool, tmp_path: Path) -> None:
+    kind = ir.TensorType(ir.DataType.FLOAT)
+    value = ir.Value(name="x", shape=ir.Shape(["n", 4]), type=kind)
+    node = ir.node("Relu", [value], outputs=[ir.Value(name="y", shape=ir.Shape(["n", 4]), type=kind)])
+    path = tmp_path / "open.onnx"
+    write_model(ir.Model(ir.Graph([value], node.outputs, nodes=[node], opset_imports={"": 18}), ir_version=10), path)
+    x = np.linspace(-1, 1, 24, dtype=np.float32).reshape(6, 4)
+    save_tensors(tmp_path / "in.npz", {"x": x})
+    save_tensors(tmp_path / "out.npz", {"y": np.maximum(x, 0).astype(np.float64)})
+    spec = CandidateSpec("open relu", (Step("onnxruntime", "f32", path),), ("y",), 1, True)
+    with Database() as database:
+        measurer = Measurer(database, pool, tmp_path, schedule=SCHEDULE)
+        (cost,) = measurer.measure([RegionTask(tmp_path / "in.npz", tmp_path / "out.npz", 1e-6, (spec,))]).values()
+    assert cost.outcome == "ok" and cost.error == 0.0 and (cost.ms or 0) > 0, cost.reason

@@ -1,0 +1,179 @@
+"""Workers keep their promises: whatever a backend does, the parent hears what happened and goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from bricolage.measure.pool import Answer, Pool, Regime, environment
+from bricolage.measure.probes import relu_region, vector
+from bricolage.verify.tensors import load_tensors
+
+
+def load(pool: Pool, directory: Path, backend: str, variant: str = "", limit_s: float = 20.0) -> Answer:
+    region = relu_region(directory, "x", "y", 1024)
+    worker = pool.worker(Regime((backend,), 1, False))
+    return pool.ask(
+        worker,
+        limit_s,
+        "load",
+        id="1",
+        steps=[[backend, variant, str(region)]],
+        inputs=str(vector(directory, ("x",), 1024)),
+        outputs=["y"],
+        threads=1,
+        alone=False,
+        cache=str(directory / "compiled"),
+    )
+
+
+def test_compiles_runs_and_times(pool: Pool, tmp_path: Path) -> None:
+    assert load(pool, tmp_path, "honest", "0.05").ok
+    worker = pool.worker(Regime(("honest",), 1, False))
+    assert pool.ask(worker, 10, "outputs", id="1", path=str(tmp_path / "o.npz")).ok
+    x = load_tensors(vector(tmp_path, ("x",), 1024))["x"]
+    assert np.array_equal(load_tensors(tmp_path / "o.npz")["y"], np.maximum(x, 0))
+    answer = pool.ask(worker, 10, "time", id="1", turns=3, warm_s=0.01)
+    rounds = answer.facts["rounds"]
+    assert isinstance(rounds, list) and len(rounds) == 3
+    assert all(0.05 <= sample < 5 for samples in rounds for sample in samples)
+
+
+def test_a_crash_is_told_with_the_signal_and_the_last_words(pool: Pool, tmp_path: Path) -> None:
+    answer = load(pool, tmp_path, "segfaults")
+    assert answer.outcome == "crashed" and answer.fresh
+    assert "SIGSEGV" in answer.reason and "about to step into nothing" in answer.reason
+    assert load(pool, tmp_path, "honest").ok
+
+
+def test_an_exit_is_a_crash_with_its_status(pool: Pool, tmp_path: Path) -> None:
+    answer = load(pool, tmp_path, "exits")
+    assert answer.outcome == "crashed" and "status 7" in answer.reason
+
+
+def test_a_hang_is_ended_at_the_limit(pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bricolage.measure.pool._START_GRACE_S", 0.0)
+    worker = pool.worker(Regime(("hangs",), 1, False))
+    start = time.monotonic()
+    assert load(pool, tmp_path, "hangs", limit_s=2.0).outcome == "timed-out"
+    assert time.monotonic() - start < 5
+    assert not psutil.pid_exists(worker.process.pid)
+
+
+def test_a_leak_is_ended_at_the_memory_limit(tmp_path: Path) -> None:
+    with Pool(memory_limit=500 << 20) as pool:
+        answer = load(pool, tmp_path, "leaks")
+        assert answer.outcome == "out-of-memory" and "limit is 500 MB" in answer.reason
+
+
+def test_exceptions_and_refusals_leave_the_worker_alive(pool: Pool, tmp_path: Path) -> None:
+    answer = load(pool, tmp_path, "raises")
+    assert answer.outcome == "failed" and "wrong phase" in answer.reason
+    answer = load(pool, tmp_path, "refuses")
+    assert answer.outcome == "refused" and "not on Sundays" in answer.reason
+    assert pool.worker(Regime(("refuses",), 1, False)).loads == 1
+
+
+def test_printing_on_standard_output_does_not_disturb_the_protocol(pool: Pool, tmp_path: Path) -> None:
+    answer = load(pool, tmp_path, "chatters")
+    assert answer.ok and "compile_s" in answer.facts
+    log = pool.worker(Regime(("chatters",), 1, False)).log.read_text()
+    assert '"rounds": [[0.0]]' in log and "from a child" in log
+
+
+def test_a_worker_killed_from_outside_counts_as_out_of_memory(pool: Pool, tmp_path: Path) -> None:
+    assert load(pool, tmp_path, "honest").ok
+    worker = pool.worker(Regime(("honest",), 1, False))
+    os.kill(worker.process.pid, signal.SIGKILL)
+    answer = pool.ask(worker, 5, "time", id="1", turns=1, warm_s=0.0)
+    assert answer.outcome == "out-of-memory" and not answer.fresh
+    assert pool.worker(worker.regime) is not worker
+
+
+def test_idle_workers_stand_still_while_one_is_timed(pool: Pool, tmp_path: Path) -> None:
+    for name in ("honest", "twin"):
+        assert load(pool, tmp_path, name).ok
+    honest, twin = (pool.worker(Regime((name,), 1, False)) for name in ("honest", "twin"))
+    with pool.exclusive():
+        assert pool.ask(honest, 5, "time", id="1", turns=1, warm_s=0.01).ok
+        assert psutil.Process(twin.process.pid).status() == psutil.STATUS_STOPPED
+        assert pool.ask(twin, 5, "time", id="1", turns=1, warm_s=0.01).ok
+    assert psutil.Process(twin.process.pid).status() != psutil.STATUS_STOPPED
+    assert pool.ask(twin, 5, "drop", ids=["1"]).ok
+
+
+def test_workers_have_a_session_of_their_own(pool: Pool, tmp_path: Path) -> None:
+    assert load(pool, tmp_path, "honest").ok
+    worker = pool.worker(Regime(("honest",), 1, False))
+    assert os.getsid(worker.process.pid) == worker.process.pid != os.getsid(0)
+
+
+def test_workers_die_with_their_parent_even_when_they_hang(tmp_path: Path) -> None:
+    script = textwrap.dedent(
+        """
+        import sys, time
+        from pathlib import Path
+        from bricolage.measure.pool import Pool, Regime
+        from tests.measure import rogues
+        from tests.measure import test_pool
+        rogues.register_all()
+        pool = Pool()
+        here = Path(sys.argv[1])
+        assert test_pool.load(pool, here, "honest").ok
+        hanging = pool.worker(Regime(("hangs",), 1, False))
+        region = test_pool.relu_region(here, "x", "y", 1024)
+        pool.submit(hanging, 60, "load", id="1", steps=[["hangs", "", str(region)]],
+                    inputs=str(test_pool.vector(here, ("x",), 1024)), outputs=["y"], threads=1, alone=False, cache=None)
+        pool.wait(3)
+        pids = [worker.process.pid for worker in (pool.worker(Regime(("honest",), 1, False)), hanging)]
+        print(*pids, flush=True)
+        time.sleep(60)
+        """
+    )
+    root = Path(__file__).parents[2]
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=root
+    )
+    assert parent.stdout is not None
+    pids = [int(word) for word in parent.stdout.readline().split()]
+    assert len(pids) == 2 and all(psutil.pid_exists(pid) for pid in pids)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    end = time.monotonic() + 5
+    while any(map(_lives, pids)) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not any(map(_lives, pids))
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_closing_ends_everything(tmp_path: Path) -> None:
+    with Pool() as pool:
+        assert load(pool, tmp_path, "honest").ok
+        pid = pool.worker(Regime(("honest",), 1, False)).process.pid
+    assert not psutil.pid_exists(pid)
+
+
+def test_the_environment_limits_threads_and_follows_our_import_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "64")
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    variables = environment(Regime(("honest",), 3, True))
+    assert variables["OMP_NUM_THREADS"] == "3"
+    folders = variables["PYTHONPATH"].split(os.pathsep)
+    assert folders[0] == str(Path(__file__).parent)
+    assert not any("site-packages" in folder for folder in folders)

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bricolage.measure import memory
+from bricolage.measure.database import Database
+from bricolage.measure.loading import CandidateSpec, Limits
+from bricolage.measure.measurer import Measurer
+from bricolage.measure.pool import Pool, Regime, WorkerProcess
+from bricolage.measure.probes import relu_region, vector
+from bricolage.measure.race import Race, race
+from bricolage.measure.statistics import significant
+from bricolage.plan.step import Step
+
+
+def run(pool: Pool, directory: Path, processes: int = 1, seconds: float = 10, **contestants: str) -> Race:
+    """Races name="backend variant" on a Relu of 1024 elements."""
+    region = relu_region(directory, "x", "y", 1024)
+    specs = {
+        name: CandidateSpec("relu", (Step(*words.partition(" ")[::2], region),), ("y",), 1, True)
+        for name, words in contestants.items()
+    }
+    expected = vector(directory, ("y",), 1024, rectified=True)
+    with Database() as database:
+        measurer = Measurer(database, pool, directory, limits=Limits(10, 10), cores=2)
+        return race(
+            measurer,
+            specs,
+            vector(directory, ("x",), 1024),
+            expected,
+            1e-6,
+            rounds=12,
+            seconds=seconds,
+            warm_s=0.01,
+            processes=processes,
+        )
+
+
+def test_the_fastest_wins_and_ratios_are_paired(pool: Pool, tmp_path: Path) -> None:
+    result = run(pool, tmp_path, slow="honest 2.0", fast="twin 1.0", hopeless="honest 9")
+    assert result.fastest == "fast"
+    ratio = result.ratio("fast", "slow")
+    assert ratio is not None and significant(ratio) and 1.2 < ratio.value < 3.0
+    assert ratio.inverse.value == pytest.approx(1 / ratio.value)
+    assert len(result.samples("fast")) == len(result.samples("slow")) == 12
+    assert len(result.samples("hopeless")) == 7
+    assert set(result.first_ms) == {"slow", "fast", "hopeless"}
+    assert not pool._workers  # all have been sent home
+
+
+def test_several_processes_share_the_rounds(pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+
+    def noted(regime: Regime) -> WorkerProcess:
+        worker = start(regime)
+        started.append(worker.process.pid)
+        return worker
+
+    start = pool._start
+    monkeypatch.setattr(pool, "_start", noted)
+    result = run(pool, tmp_path, processes=3, slow="honest 2.0", fast="twin 1.0", wrong="wrong")
+    assert result.processes == (0,) * 4 + (1,) * 4 + (2,) * 4
+    assert len(result.samples("fast")) == len(result.samples("slow")) == 12
+    cost = result.costs["fast"]
+    assert cost.latency is not None and cost.latency.samples == 12 and cost.outcome == "ok"
+    assert result.costs["wrong"].outcome == "wrong" and set(result.first_ms) >= {"slow", "fast"}
+    ratio = result.ratio("fast", "slow")
+    assert ratio is not None and significant(ratio)
+    assert len(set(started)) >= 6
+
+
+def test_who_gets_ready_slowly_has_one_process(pool: Pool, tmp_path: Path) -> None:
+    result = run(pool, tmp_path, 4, 2.4, quick="honest 1.0", other="twin 1.0", slow="slow 0.5", wrong="wrong")
+    assert result.processes == (0,) * 3 + (1,) * 3 + (2,) * 3 + (3,) * 3
+    assert len(result.samples("quick")) == 12 and len(result.samples("slow")) == 3
+    ratio = result.ratio("slow", "quick")
+    assert ratio is not None and ratio.value > 1.2  # by the rounds that both took part in
+
+
+def test_nobody_starts_again_without_the_incumbent(pool: Pool, tmp_path: Path) -> None:
+    result = run(pool, tmp_path, 4, 2.4, incumbent="slow 0.5", one="honest 1.0", other="twin 1.0")
+    assert all(len(result.samples(name)) == 3 for name in ("incumbent", "one", "other"))
+
+
+def test_rogues_drop_out_with_their_reason(pool: Pool, tmp_path: Path) -> None:
+    result = run(pool, tmp_path, good="honest 0.3", wrong="wrong", crash="segfaults", later="segfaults-later")
+    outcomes = {name: cost.outcome for name, cost in result.costs.items()}
+    assert outcomes == {"good": "ok", "wrong": "wrong", "crash": "crashed", "later": "crashed"}
+    assert not result.samples("wrong") and result.fastest == "good"
+    assert result.costs["wrong"].reason and result.ratio("wrong", "good") is None
+
+
+def test_when_memory_is_short_heats_share_the_incumbent(
+    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "available_bytes", lambda: 0)
+    monkeypatch.setattr(pool, "_reserve", -1)
+    result = run(pool, tmp_path, incumbent="honest 1.0", one="twin 0.5", two="twin 0.9")
+    together = {frozenset(round_) for round_ in result.rounds}
+    assert together == {frozenset({"incumbent", "one"}), frozenset({"incumbent", "two"})}
+    assert result.ratio("one", "two") is None
+    ratio = result.ratio("one", "two", through="incumbent")
+    assert ratio is not None and 1.05 < ratio.value < 4
+
+
+def test_nobody_arrives(pool: Pool, tmp_path: Path) -> None:
+    result = run(pool, tmp_path, crash="segfaults")
+    assert result.fastest is None and result.rounds == () and result.costs["crash"].outcome == "crashed"

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from bricolage.errors import NoCover, NoPlacement
+from bricolage.search.exact import solve
+from bricolage.search.milp import solve_with_milp
+from tests.search.problems import (
+    PairCosts,
+    brute_force,
+    chain_candidates,
+    chains,
+    crossing,
+    executable,
+    problems,
+    total_cost,
+)
+
+UNIT = PairCosts(((0.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, 0.0)))
+
+
+@given(problems())
+@settings(max_examples=60, deadline=None)
+def test_equals_brute_force(problem) -> None:
+    graph, candidates, boundary = problem
+    found = solve_with_milp(graph, candidates, boundary)
+    assert found.placement is not None
+    assert found.placement.proven_optimal
+    assert found.placement.total_ms == pytest.approx(brute_force(graph, candidates, boundary), abs=1e-6)
+    assert found.placement.total_ms == pytest.approx(total_cost(graph, found.placement.choices, boundary))
+    assert executable(graph, found.placement.choices)
+
+
+def test_equals_variable_elimination_beyond_brute_force() -> None:
+    graph = chains(12)
+    candidates = chain_candidates(12, backends=("a", "b", "c"))
+    found = solve_with_milp(graph, candidates, UNIT).placement
+    assert found is not None
+    assert found.total_ms == pytest.approx(solve(graph, candidates, UNIT).total_ms)
+
+
+def test_cycles_are_cut_off() -> None:
+    graph, candidates = crossing()
+    found = solve_with_milp(graph, candidates, lambda *_: 0.0)
+    assert found.cuts >= 1
+    assert found.placement is not None
+    assert found.placement.total_ms == pytest.approx(5.0)
+
+
+def test_errors() -> None:
+    graph, candidates = crossing()
+    with pytest.raises(NoCover):
+        solve_with_milp(graph, candidates[4:], UNIT)
+    with pytest.raises(NoPlacement, match="op3"):
+        solve_with_milp(graph, candidates[:3], UNIT)
+
+
+def test_no_time_gives_no_placement_and_a_bound() -> None:
+    graph = chains(4)
+    found = solve_with_milp(graph, chain_candidates(4), UNIT, time_limit_s=0.0)
+    assert found.placement is None
+    assert found.lower_bound_ms == 0.0

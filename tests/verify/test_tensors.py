@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from bricolage.verify.tensors import load_tensors, load_values, save_tensors
+
+TENSORS = {
+    "file": np.arange(6, dtype=np.float32).reshape(2, 3),  # the name of numpy.savez's own parameter
+    "a/b:0": np.array(3.0),
+    "half": np.array([[1.5, -2.0]], dtype=ml_dtypes.bfloat16),
+    "scalar": np.array(0.5, dtype=ml_dtypes.bfloat16),
+    "eight": np.array([1.0, 2.0], dtype=ml_dtypes.float8_e4m3fn),
+    "four": np.array([-3, 2], dtype=ml_dtypes.int4),
+    "words": np.array(["", "größer"], dtype=object),
+    "none": np.zeros((0, 4), dtype=ml_dtypes.bfloat16),
+    "yes": np.array([True, False]),
+}
+
+
+def test_every_type_and_name_comes_back(tmp_path: Path) -> None:
+    save_tensors(tmp_path / "t.npz", TENSORS)
+    back = load_tensors(tmp_path / "t.npz")
+    assert list(back) == list(TENSORS)
+    for name, tensor in TENSORS.items():
+        assert back[name].dtype == tensor.dtype and back[name].shape == tensor.shape
+        assert np.array_equal(back[name], tensor)
+
+
+def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
+    save_tensors(tmp_path / "t.npz", TENSORS)
+    assert list(load_tensors(tmp_path / "t.npz", ["yes"])) == ["yes"]
+    with pytest.raises(KeyError):
+        load_tensors(tmp_path / "t.npz", ["absent"])
+
+
+def test_plain_npz_files_are_read_and_pickles_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "plain.npz", x=np.ones(3))
+    assert load_tensors(tmp_path / "plain.npz")["x"].sum() == 3
+    np.savez(tmp_path / "evil.npz", x=np.array([{}], dtype=object))
+    with pytest.raises(ValueError, match="allow_pickle"):
+        load_tensors(tmp_path / "evil.npz")
+
+
+def test_sequences_and_empty_optionals_come_back(tmp_path: Path) -> None:
+    save_tensors(tmp_path / "t.npz", {"many": [np.ones(2), np.zeros((1, 3), np.int8)], "empty": [], "none": None})
+    back = load_values(tmp_path / "t.npz")
+    assert isinstance(back["many"], list) and [item.shape for item in back["many"]] == [(2,), (1, 3)]
+    assert back["empty"] == [] and back["none"] is None
+    with pytest.raises(TypeError, match="many"):
+        load_tensors(tmp_path / "t.npz", ["many"])
