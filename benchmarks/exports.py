@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from benchmarks.latency import select
-from bricolage.device.machine import this_machine
+from bricolage.codec import decode
+from bricolage.device.host import host
 from bricolage.errors import BricolageError
 from bricolage.frontends import to_model
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare, symbolic_dimensions
-from bricolage.plan.codec import decode
 
 ALL = ("six", "minilm-l6", "rewriting")
 Export = Literal["exported", "unoptimised"]
@@ -61,9 +61,9 @@ def collect(
                 print(failures[-1], file=sys.stderr, flush=True)
             if given.output:
                 given.output.parent.mkdir(parents=True, exist_ok=True)
-                kept = {"hardware": str(this_machine()), "rows": [asdict(r) for r in rows], "failures": failures}  # type: ignore[call-overload]
+                kept = {"hardware": str(host()), "rows": [asdict(r) for r in rows], "failures": failures}  # type: ignore[call-overload]
                 given.output.write_text(json.dumps(kept, indent=1))
     if rows:
-        print(f"{this_machine()}\n\n{table(rows)}")
+        print(f"{host()}\n\n{table(rows)}")
     print(*failures, sep="\n")
     return 1 if failures else 0

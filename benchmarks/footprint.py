@@ -26,11 +26,13 @@ from benchmarks.workloads import export, workloads
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.device.buffers import aligned
+from bricolage.device.host import host
 from bricolage.errors import BricolageError
 from bricolage.frontends import to_model
-from bricolage.graph.extract import region_file, share_weights
 from bricolage.graph.prepare import prepare
+from bricolage.graph.store import Store
 from bricolage.options import PRECISIONS, available_cores
+from bricolage.work.implementation import KernelConfig
 
 _RUNS = 10
 
@@ -41,7 +43,7 @@ class Row:
 
     workload: str
     backend: str
-    variant: str
+    config: str
     compile_s: float
     load_s: float
     """From the cache, the backend's import left out."""
@@ -51,12 +53,12 @@ class Row:
     """Of generated C."""
 
 
-def _compile(region: RegionModel, backend: str, variant: str, threads: int, cache: Path) -> Mapping[str, float]:
+def _compile(region: RegionModel, backend: str, config: str, threads: int, cache: Path) -> Mapping[str, float]:
     """Compiles or loads, runs, and tells seconds and peak megabytes of this process."""
     chosen = registry.get(backend)
     resources = Resources(threads=threads, cache=cache, alone=True)
     start = time.monotonic()
-    kernel = chosen.compile(region, variant, resources)
+    kernel = chosen.compile(region, KernelConfig(config), resources)
     seconds = time.monotonic() - start
     inputs, outputs = ([aligned(i.sizes, i.numpy) for i in infos] for infos in (region.inputs, region.outputs))
     for array in inputs:
@@ -67,7 +69,7 @@ def _compile(region: RegionModel, backend: str, variant: str, threads: int, cach
     return {"seconds": seconds, "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 
-def _apart(path: Path, backend: str, variant: str, threads: int, cache: Path) -> Mapping[str, float]:
+def _apart(path: Path, backend: str, config: str, threads: int, cache: Path) -> Mapping[str, float]:
     """The same in a process of its own.
 
     Raises:
@@ -75,7 +77,7 @@ def _apart(path: Path, backend: str, variant: str, threads: int, cache: Path) ->
     """
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     environment |= registry.get(backend).environment(Resources(threads=threads, cache=cache, alone=True))
-    given = json.dumps([str(path), backend, variant, threads, str(cache)])
+    given = json.dumps([str(path), backend, config, threads, str(cache)])
     ran = subprocess.run(
         [sys.executable, "-m", "benchmarks.footprint", "--apart", given],
         env=environment,
@@ -84,22 +86,22 @@ def _apart(path: Path, backend: str, variant: str, threads: int, cache: Path) ->
         check=False,
     )
     if ran.returncode:
-        raise BricolageError(message=f"{backend} {variant}: {(ran.stderr.strip().splitlines() or ['it failed'])[-1]}")
+        raise BricolageError(message=f"{backend} {config}: {(ran.stderr.strip().splitlines() or ['it failed'])[-1]}")
     found: Mapping[str, float] = json.loads(ran.stdout.splitlines()[-1])
     return found
 
 
-def measure(name: str, backend: str, variant: str, threads: int, path: Path) -> Row:
+def measure(name: str, backend: str, config: str, threads: int, path: Path) -> Row:
     """One row.
 
     Raises:
         BricolageError: the backend failed.
     """
     with tempfile.TemporaryDirectory() as cache:
-        first = _apart(path, backend, variant, threads, Path(cache))
-        again = _apart(path, backend, variant, threads, Path(cache))
+        first = _apart(path, backend, config, threads, Path(cache))
+        again = _apart(path, backend, config, threads, Path(cache))
         lines = sum(len(source.read_text().splitlines()) for source in Path(cache).glob("native-*/*.c"))
-    return Row(name, backend, variant, first["seconds"], again["seconds"], again["peak_mb"], lines)
+    return Row(name, backend, config, first["seconds"], again["seconds"], again["peak_mb"], lines)
 
 
 def table(rows: list[Row]) -> str:
@@ -111,7 +113,7 @@ def table(rows: list[Row]) -> str:
     for row in rows:
         leanest = min(other.peak_mb for other in rows if other.workload == row.workload)
         lines.append(
-            f"| {row.workload} | {row.backend} {row.variant} | {row.compile_s:.1f} | {row.load_s:.2f} | {row.peak_mb:.0f} "
+            f"| {row.workload} | {row.backend} {row.config} | {row.compile_s:.1f} | {row.load_s:.2f} | {row.peak_mb:.0f} "
             f"| {row.peak_mb / leanest:.2f} | {row.lines or ''} |"
         )
     return "\n".join(lines)
@@ -128,21 +130,22 @@ def main() -> int:
     parser.add_argument("--apart", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.apart:
-        path, backend, variant, threads, cache = json.loads(given.apart)
-        print(json.dumps(_compile(RegionModel(Path(path)), backend, variant, threads, Path(cache))))
+        path, backend, config, threads, cache = json.loads(given.apart)
+        print(json.dumps(_compile(RegionModel(Path(path)), backend, config, threads, Path(cache))))
         return 0
     names = given.backend.split(",") if given.backend else [found.name for found in registry.available()]
     rows: list[Row] = []
     for name in select(given.workload.split(",")):
         graph = prepare(to_model(export(workloads()[name])), {})
         with tempfile.TemporaryDirectory() as folder:
-            share_weights([graph.model], Path(folder))
-            path = region_file(graph.everything, "all", Path(folder))
+            store = Store(Path(folder))
+            store.share([graph.model])
+            path = store.region(graph.everything, "all")
             for backend in names:
-                variant = registry.get(backend).variants(given.precision)[0]
+                config = registry.get(backend).configs(given.precision, host())[0].name
                 try:
-                    rows.append(measure(name, backend, variant, given.threads, path))
-                    print(f"{name} on {backend} {variant}: {rows[-1].peak_mb:.0f} MB", file=sys.stderr, flush=True)
+                    rows.append(measure(name, backend, config, given.threads, path))
+                    print(f"{name} on {backend} {config}: {rows[-1].peak_mb:.0f} MB", file=sys.stderr, flush=True)
                 except BricolageError as error:
                     print(error, file=sys.stderr, flush=True)
     print(json.dumps([asdict(row) for row in rows], indent=1) if given.json else table(rows))

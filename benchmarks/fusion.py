@@ -36,9 +36,10 @@ from bricolage.backends.native.fusion import plan
 from bricolage.backends.native.lowering import lower
 from bricolage.backends.native.tensors import STORED_BYTES, Node
 from bricolage.frontends import to_model
-from bricolage.graph.extract import region_file, share_weights
 from bricolage.graph.graph import Graph, describe
 from bricolage.graph.prepare import infer, prepare
+from bricolage.graph.store import Store
+from bricolage.work.implementation import KernelConfig
 
 _INDUCTOR_CALL = re.compile(
     r"^\s+(?:AOTI_TORCH_ERROR_CODE_CHECK\(aoti_torch_(?:cpu|mkldnn)_\w+|cpp_fused_\w+)\(", re.MULTILINE
@@ -68,8 +69,9 @@ def count(name: str) -> Row:
     """Compiles a workload with every tool and counts."""
     graph = prepare(to_model(export(workloads()[name])), {})
     with tempfile.TemporaryDirectory() as folder:
-        share_weights([graph.model], Path(folder))
-        region = RegionModel(region_file(graph.everything, "all", Path(folder)))
+        store = Store(Path(folder))
+        store.share([graph.model])
+        region = RegionModel(store.region(graph.everything, "all"))
         infer(region.model)
         origins: dict[Node, str] = {}
         planned = plan(*lower(region.model, origins))
@@ -142,7 +144,7 @@ def _openvino(region: RegionModel) -> int | None:
 def _inductor(region: RegionModel, folder: Path) -> int | None:
     if importlib.util.find_spec("torch") is None:
         return None
-    registry.get("inductor").compile(region, "f32", Resources(threads=2, cache=folder))
+    registry.get("inductor").compile(region, KernelConfig("f32"), Resources(threads=2, cache=folder))
     (package,) = (folder / "inductor").glob("*.pt2")
     with zipfile.ZipFile(package) as archive:
         wrappers = [name for name in archive.namelist() if name.endswith(".wrapper.cpp")]

@@ -37,9 +37,9 @@ from bricolage.backends.native.tensors import Node
 from bricolage.backends.native.traffic import expense
 from bricolage.device.buffers import aligned
 from bricolage.frontends import to_model
-from bricolage.graph.extract import region_file, share_weights
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import infer, prepare
+from bricolage.graph.store import Store
 from bricolage.options import available_cores
 
 USUAL = "rules"
@@ -80,8 +80,9 @@ def compare(name: str, rounds: int, threads: int) -> list[Row]:
     """All plans of a workload; timed in so many rounds, if any."""
     graph = prepare(to_model(export(workloads()[name])), {})
     with tempfile.TemporaryDirectory() as folder:
-        share_weights([graph.model], Path(folder))
-        region = RegionModel(region_file(graph.everything, "all", Path(folder)))
+        store = Store(Path(folder))
+        store.share([graph.model])
+        region = RegionModel(store.region(graph.everything, "all"))
         infer(region.model)
         for number, (node, operator) in enumerate(zip(region.model.graph, graph.operators, strict=True)):
             assert node.op_type == operator.op_type

@@ -2,7 +2,7 @@
 
     python -m benchmarks.isa --isa avx2 --workload dcgan,collage-bert
 
-`BRICOLAGE_ISA` tells every backend that can be told (`backends/features.py`). Whether that helps is looked at here: each backend
+`BRICOLAGE_ISA` tells every backend that can be told (`backends/limits.py`). Whether that helps is looked at here: each backend
 runs the network for some seconds in a process of its own, and Linux is asked when its threads last held AVX-512 registers
 (`/proc/PID/task/TID/arch_status`, which is brought up to date whenever a thread leaves a processor). Threads that keep to AVX2
 never do. Python's own libraries are kept to AVX2 meanwhile, since they would be taken for the backend.
@@ -26,13 +26,12 @@ from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import ISA_VARIABLE as NATIVE_VARIABLE
 from bricolage.device.buffers import aligned
-from bricolage.device.isa import ISA_VARIABLE, beyond_limit, within_limit
-from bricolage.device.machine import this_machine
+from bricolage.device.host import host, unlimited
 from bricolage.frontends import to_model
-from bricolage.graph.extract import region_file, share_weights
 from bricolage.graph.prepare import prepare
+from bricolage.graph.store import Store
 from bricolage.measure.pool import Regime, environment
-from bricolage.options import available_cores
+from bricolage.options import ISA_VARIABLE, available_cores
 
 ISAS = ("avx512", "avx2")
 _AVX2_LIBRARIES = {
@@ -63,9 +62,10 @@ def keeps(backend: str, workload: str, threads: int, limit_s: float) -> tuple[bo
 
     AVX-512 can be looked for. AMX cannot, so under a limit of AVX-512 those backends count that can be told.
     """
-    if not beyond_limit():
+    allowed = host().instructions
+    if allowed == unlimited().instructions:
         return True, "the processor has no more"
-    if within_limit("avx512f"):
+    if "avx512f" in allowed:
         return (True, "was told") if backend in TOLD else (False, "cannot be told")
     try:
         return verdict(watched(backend, workload, threads, limit_s))
@@ -84,15 +84,21 @@ def verdict(shares: Sequence[float]) -> tuple[bool, str]:
     return max(shares) <= _NOTICEABLE, f"AVX-512 in {max(shares):.0%} of looks"
 
 
+def tells() -> bool:
+    """Whether Linux says when a thread last held AVX-512 registers; on processors without them it does not."""
+    status = Path("/proc/self/arch_status")
+    return status.exists() and bool(status.read_text().strip())
+
+
 def watched(backend: str, workload: str, threads: int, limit_s: float) -> list[float]:
     """For each busy thread of a backend that runs a network, the share of looks that found AVX-512 registers in recent use.
 
     Raises:
         RuntimeError: this system does not tell, or the backend does not run the network within `limit_s` seconds.
     """
-    if not Path("/proc/self/arch_status").exists():
-        raise RuntimeError("this system does not tell (no /proc/PID/arch_status)")
-    variables = {**environment(Regime((backend,), threads, alone=True)), **_AVX2_LIBRARIES}
+    if not tells():
+        raise RuntimeError("this system does not tell (nothing in /proc/PID/arch_status)")
+    variables = {**environment(Regime((backend,), threads, alone=True, device=host())), **_AVX2_LIBRARIES}
     given = json.dumps([backend, workload, threads])
     with tempfile.TemporaryFile("w+") as log:
         child = subprocess.Popen(
@@ -147,10 +153,11 @@ def _run(backend: str, workload: str, threads: int) -> None:
     """Runs a network until the process is ended."""
     graph = prepare(to_model(export(workloads()[workload])), {})
     with tempfile.TemporaryDirectory() as folder:
-        share_weights([graph.model], Path(folder))
-        region = RegionModel(region_file(graph.everything, "all", Path(folder)))
+        store = Store(Path(folder))
+        store.share([graph.model])
+        region = RegionModel(store.region(graph.everything, "all"))
         chosen = registry.get(backend)
-        kernel = chosen.compile(region, chosen.variants("highest")[0], Resources(threads=threads, alone=True))
+        kernel = chosen.compile(region, chosen.configs("highest", host())[0], Resources(threads=threads, alone=True))
         inputs, outputs = ([aligned(i.sizes, i.numpy) for i in infos] for infos in (region.inputs, region.outputs))
         for array in inputs:
             array[...] = 0
@@ -189,7 +196,7 @@ def main() -> int:
             kept, words = keeps(name, workload, given.threads, given.limit)
             rows[-1][1][name] = f"{'yes' if kept else 'no'}: {words}"
             print(workload, name, rows[-1][1][name], file=sys.stderr, flush=True)
-    print(this_machine(), table(rows), sep="\n\n")
+    print(host(), table(rows), sep="\n\n")
     return 0
 
 

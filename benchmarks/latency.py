@@ -32,12 +32,12 @@ from benchmarks.workloads import export, workloads
 from bricolage.api.bench import CHALLENGER, bench
 from bricolage.api.optimize import optimize
 from bricolage.backends import registry
-from bricolage.backends.interface import Peaks
-from bricolage.device.machine import this_machine
+from bricolage.codec import decode
+from bricolage.device.device import Peaks
+from bricolage.device.host import host
 from bricolage.errors import BricolageError
 from bricolage.graph.work import work
 from bricolage.options import PRECISIONS, Options, Precision
-from bricolage.plan.codec import decode
 from bricolage.plan.plan import Bucket, Contestant
 
 _REACH = 1.5
@@ -54,8 +54,8 @@ class Result:
     shipped: str
     regions: int
     bricolage_ms: float
-    best_single: str
-    best_single_ms: float
+    best_baseline: str
+    best_baseline_ms: float
     ratio: float
     ratio_ci: tuple[float, float]
     decided_ratio: float
@@ -106,7 +106,7 @@ class Result:
         other = self.best_other
         if other is None:
             return None
-        if other.name == self.best_single:
+        if other.name == self.best_baseline:
             return self.ratio, *self.ratio_ci
         if other.speedup is None or other.speedup_ci is None:  # out of reach, so not in the race: as `optimize` saw it
             assert other.median_ms is not None and other.ci_ms is not None
@@ -140,9 +140,9 @@ def run(name: str, precision: Precision, options: Options, machine: Peaks, isa: 
     with tempfile.TemporaryDirectory() as folder:
         raced = bench(fast.save(Path(folder) / f"{name}.bricolage"), again, inputs=inputs).buckets[0]
     ours = next(c for c in raced.contestants if c.name == CHALLENGER)
-    singles = [c for c in raced.contestants if c.kind == "single"]
+    singles = [c for c in raced.contestants if c.kind == "baseline"]
     singles += elsewhere(bucket.contestants, near)
-    best = next(c for c in singles if c.name == raced.best_single)
+    best = next(c for c in singles if c.name == raced.best_baseline)
     if ours.median_ms is None or best.median_ms is None or ours.speedup is None or ours.speedup_ci is None:
         raise BricolageError(message=f"the plan did not finish the race: {ours.reason}")
     return Result(
@@ -151,11 +151,11 @@ def run(name: str, precision: Precision, options: Options, machine: Peaks, isa: 
         shipped=bucket.chosen if not bucket.significant else "+".join(bucket.backends),
         regions=len(bucket.regions),
         bricolage_ms=ours.median_ms,
-        best_single=best.name,
-        best_single_ms=best.median_ms,
+        best_baseline=best.name,
+        best_baseline_ms=best.median_ms,
         ratio=ours.speedup,
         ratio_ci=ours.speedup_ci,
-        decided_ratio=bucket.speedup_vs_best_single,
+        decided_ratio=bucket.speedup_vs_baseline,
         significant=bucket.significant,
         error=ours.error if ours.error is not None else float("nan"),
         bound=raced.bound,
@@ -167,24 +167,29 @@ def run(name: str, precision: Precision, options: Options, machine: Peaks, isa: 
     )
 
 
+def backend_of(contestant: Contestant) -> str:
+    """The backend of a baseline."""
+    return contestant.implementation.backend if contestant.implementation is not None else ""
+
+
 def backends_within_reach(bucket: Bucket) -> tuple[str, ...]:
     """Backends of the plan, and those that `optimize` found within `_REACH` of the best single one."""
-    alone = [c for c in bucket.contestants if c.kind == "single" and c.accepted and c.median_ms is not None]
+    alone = [c for c in bucket.contestants if c.kind == "baseline" and c.accepted and c.median_ms is not None]
     best = min(c.median_ms or 0.0 for c in alone)
-    names = [c.name.partition(" ")[0] for c in alone if (c.median_ms or 0.0) <= _REACH * best]
+    names = [backend_of(c) for c in alone if (c.median_ms or 0.0) <= _REACH * best]
     return tuple(dict.fromkeys([*bucket.backends, *names]))
 
 
 def fastest_other(contestants: Sequence[Contestant]) -> list[str]:
     """The backend, not our own engine, that `optimize` found fastest alone, to be measured in the same minutes as the plan."""
-    timed = [c for c in contestants if c.kind == "single" and c.accepted and c.median_ms is not None]
-    others = [c for c in timed if c.name.partition(" ")[0] != _OWN]
-    return [min(others, key=lambda c: c.median_ms or 0.0).name.partition(" ")[0]] if others else []
+    timed = [c for c in contestants if c.kind == "baseline" and c.accepted and c.median_ms is not None]
+    others = [c for c in timed if backend_of(c) != _OWN]
+    return [backend_of(min(others, key=lambda c: c.median_ms or 0.0))] if others else []
 
 
 def elsewhere(contestants: Sequence[Contestant], near: Sequence[str]) -> list[Contestant]:
     """The backends that do not race again, as `optimize` saw them: with a time, but without a ratio, which was to another one."""
-    rest = [c for c in contestants if c.kind == "single" and c.name.partition(" ")[0] not in near]
+    rest = [c for c in contestants if c.kind == "baseline" and backend_of(c) not in near]
     return [dataclasses.replace(c, speedup=None, speedup_ci=None) for c in rest]
 
 
@@ -220,7 +225,7 @@ def table(results: Sequence[Result]) -> str:
             other = f"| {r.best_other.name} | {r.best_other.median_ms:.3g} | **{gain[0]:.3f}** [{gain[1]:.3f}, {gain[2]:.3f}] "
         lines.append(
             f"| {r.workload} | {r.regime} | {r.shipped}{f' ({r.regions} regions)' if r.regions > 1 else ''} "
-            f"| {r.bricolage_ms:.3g} | {r.best_single} | {r.ratio:.3f} [{r.ratio_ci[0]:.3f}, {r.ratio_ci[1]:.3f}] "
+            f"| {r.bricolage_ms:.3g} | {r.best_baseline} | {r.ratio:.3f} [{r.ratio_ci[0]:.3f}, {r.ratio_ci[1]:.3f}] "
             f"{other}| {'' if r.alone is None else f'{r.alone:.3f}'} | {r.error:.1e} | {r.floor_ms:.3g} | {r.optimize_s:.0f} |"
         )
     return "\n".join(lines)
@@ -317,7 +322,7 @@ def main() -> int:
                 failures.append(f"{name} {precision}: {error}")
                 print(failures[-1], file=sys.stderr, flush=True)
             document = {
-                "hardware": str(this_machine()),
+                "hardware": str(host()),
                 "machine": dataclasses.asdict(machine),
                 "results": [dataclasses.asdict(r) for r in results],
                 "failures": failures,
@@ -328,7 +333,7 @@ def main() -> int:
     if given.json:
         print(json.dumps(document, indent=1))
     else:
-        print(f"{this_machine()}; float32 peak {machine.gflops:.0f} GFLOP/s, memory {machine.gbytes:.0f} GB/s\n")
+        print(f"{host()}; float32 peak {machine.gflops:.0f} GFLOP/s, memory {machine.gbytes:.0f} GB/s\n")
         print(table(results), "", singles_table(results), *failures, sep="\n")
     return 1 if failures else 0
 

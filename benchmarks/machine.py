@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from bricolage.backends.interface import Peaks
+from bricolage.device.device import Peaks
 
 _SIZE = 2048
 _BYTES = 512 << 20

@@ -26,14 +26,15 @@ from bricolage.api.optimize import optimize
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources
 from bricolage.device.buffers import aligned
-from bricolage.device.machine import this_machine
+from bricolage.device.host import host
 from bricolage.frontends import to_model
-from bricolage.graph.extract import region_file
 from bricolage.graph.prepare import prepare
+from bricolage.graph.store import Store
 from bricolage.options import Options
 from bricolage.plan.step import Step
 from bricolage.runtime.compile import compile_program, compile_step
 from bricolage.runtime.load import load
+from bricolage.work.implementation import Implementation
 
 _REGIONS = 32
 _ROUNDS = 51
@@ -51,12 +52,11 @@ def chain(regions: int) -> onnx.ModelProto:
 def per_region(backend: str, threads: int) -> dict[str, float]:
     """Microseconds a region: of the program, of the backend's bare call, and the difference, which is ours."""
     graph = prepare(to_model(chain(_REGIONS)), {})
-    variant = registry.get(backend).variants("highest")[0]
+    implementation = Implementation(backend, registry.get(backend).configs("highest", host())[0])
     resources = Resources(threads=threads)
     with tempfile.TemporaryDirectory() as folder:
-        steps = [
-            Step(backend, variant, region_file(graph.region(1 << i), f"{i}", Path(folder))) for i in range(_REGIONS)
-        ]
+        store = Store(Path(folder))
+        steps = [Step(implementation, store.region(graph.region(1 << i), f"{i}")) for i in range(_REGIONS)]
         program = compile_program(steps, ["t0"], [f"t{_REGIONS}"], resources).bind()
         kernel, _ = compile_step(steps[0], resources)
         bare = kernel.bind([aligned((1,), np.dtype(np.float32))], [aligned((1,), np.dtype(np.float32))])
@@ -107,9 +107,9 @@ def main() -> int:
     regions = {b.name: per_region(b.name, given.threads) for b in registry.available() if not b.compiles_slowly}
     loaded = loading(given.workload)
     if given.json:
-        print(json.dumps({"hardware": str(this_machine()), "regions": regions, given.workload: loaded}, indent=1))
+        print(json.dumps({"hardware": str(host()), "regions": regions, given.workload: loaded}, indent=1))
         return 0
-    print(f"{this_machine()}\n\n| backend | µs a region | its own call | ours |\n|---|---:|---:|---:|")
+    print(f"{host()}\n\n| backend | µs a region | its own call | ours |\n|---|---:|---:|---:|")
     for name, found in regions.items():
         print(f"| {name} | {found['region_us']:.1f} | {found['backend_us']:.1f} | {found['ours_us']:.1f} |")
     print(f"\n{given.workload}: loads in {loaded['load_s']:.2f} s, {loaded['call_us']:.0f} µs a call to copy and check")

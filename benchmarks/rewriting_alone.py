@@ -28,8 +28,10 @@ from bricolage.api.optimize import open_pool
 from bricolage.api.rewrite import rewrite
 from bricolage.api.tailor import tailor
 from bricolage.backends import registry
+from bricolage.device.host import host
 from bricolage.errors import BricolageError
 from bricolage.graph.extract import write_whole
+from bricolage.graph.store import Store
 from bricolage.measure.database import Database
 from bricolage.measure.loading import CandidateSpec
 from bricolage.measure.measurer import Measurer
@@ -39,6 +41,7 @@ from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.step import Step
 from bricolage.verify.oracle import Oracle
 from bricolage.verify.tensors import save_tensors
+from bricolage.work.implementation import Implementation
 
 FORMS = ("rewrite", "rewrite --for")
 _PROCESSES = 5
@@ -85,32 +88,31 @@ def run(name: str, exported: Export, backend: str, options: Options, rounds: int
             if result.applications or result.after.operators != result.before.operators:
                 files[form] = Path(folder) / f"{len(files)}.onnx"
                 write_whole(result.model, files[form])
-        found = _race(files, backend, made.tailored.variant, inputs, options, rounds, Path(folder))
+        found = _race(files, made.tailored.implementation, inputs, options, rounds, Path(folder))
     rewritten, tailored = (
         Time(result.after.operators, *found.get(form, found[ORIGINAL]))
         for form, result in zip(FORMS, (plain, made), strict=True)
     )
-    title = f"{backend} {registry.version(backend)} {made.tailored.variant}"
+    title = f"{backend} {registry.version(backend)} {made.tailored.implementation.config}"
     recipe = "as it was" if made.tailored.recipe is None else str(made.tailored.recipe)
     return Row(name, exported, title, plain.before.operators, found[ORIGINAL][0], rewritten, tailored, recipe)
 
 
 def _race(
     files: Mapping[str, Path],
-    backend: str,
-    variant: str,
+    implementation: Implementation,
     inputs: Mapping[str, np.ndarray],
     options: Options,
     rounds: int,
     folder: Path,
 ) -> dict[str, tuple[float, float, tuple[float, float]]]:
     """Median, ratio and its interval of each file."""
-    oracle = Oracle(at_sizes(files[ORIGINAL], inputs), inputs, folder, options.bound)
+    oracle = Oracle(at_sizes(files[ORIGINAL], inputs), inputs, Store(folder), options.bound, str(files[ORIGINAL]))
     given, expected, bound = oracle.files(oracle.graph.everything)
     save_tensors(given, dict(inputs))
     outputs = tuple(info.name for info in oracle.graph.outputs)
     specs = {
-        name: CandidateSpec(name, (Step(backend, variant, path),), outputs, options.threads, alone=True)
+        name: CandidateSpec(name, (Step(implementation, path),), outputs, options.threads, alone=True, device=host())
         for name, path in files.items()
     }
     with Database(folder / "costs.sqlite") as database, open_pool(options) as pool:

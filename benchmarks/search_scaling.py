@@ -19,9 +19,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from bricolage.perf.transfer import MeasuredTransferCosts, Pair
 from bricolage.search.exact import solve
-from bricolage.work.graph import Candidate, Placement, WorkGraph, WorkOperator, WorkTensor
-from bricolage.work.transfer import BoundaryCosts, NoBoundaryCosts, TableBoundaryCosts
+from bricolage.work.graph import WorkGraph, WorkOperator, WorkTensor
+from bricolage.work.implementation import Endpoint, Implementation
+from bricolage.work.placement import Candidate, PlacementResult
+from bricolage.work.transfer import NoTransferCosts, TransferCosts
 
 LIBRARIES = ("library0", "library1")
 ENGINES = ("engine0", "engine1", "engine2", "engine3")
@@ -45,7 +48,7 @@ class Timing:
 
     operators: int
     candidates: int
-    boundaries: bool
+    transfers: bool
     seconds: float
     total_ms: float
     method: str
@@ -121,53 +124,55 @@ def _candidates(builder: _Builder, graph: WorkGraph, cells: Sequence[tuple[int, 
         return _FIXED_MS + marginal * (rng.uniform(0.75, 1.05) if len(numbers) > 1 else 1.0)
 
     found = [
-        Candidate(1 << number, library, "", speed[library][number], kind="kernels")
+        Candidate(1 << number, Implementation(library), speed[library][number], merges=False)
         for number in range(len(graph))
         for library in LIBRARIES
         if builder.kinds[number] != "concat"
     ]
     for engine in ENGINES:
+        implementation = Implementation(engine)
         for number in range(len(graph)):
             chain = [number]
-            found.append(Candidate(1 << number, engine, "", engine_cost(engine, chain)))
+            found.append(Candidate(1 << number, implementation, engine_cost(engine, chain)))
             while len(chain) < LONGEST_CHAIN and len(graph.successors[chain[-1]]) == 1:
                 chain.append(graph.successors[chain[-1]][0])
                 region = sum(1 << member for member in chain)
                 # A chain is convex unless another path joins it, as at the sum of two branches.
                 if graph.is_convex(region):
-                    found.append(Candidate(region, engine, "", engine_cost(engine, chain)))
+                    found.append(Candidate(region, implementation, engine_cost(engine, chain)))
         spans = [*cells, (0, len(graph))] if len(cells) > 1 else cells
         for start, stop in spans:
             region = (1 << stop) - (1 << start)
-            found.append(Candidate(region, engine, "", engine_cost(engine, range(start, stop)) * 1.05))
+            found.append(Candidate(region, implementation, engine_cost(engine, range(start, stop)) * 1.05))
     return tuple(found)
 
 
-def boundary_table(seed: int = 0) -> TableBoundaryCosts:
-    """Hand-over costs of a few microseconds plus a copy for some pairs."""
+def transfer_costs(seed: int = 0) -> MeasuredTransferCosts:
+    """Costs of a few microseconds plus a copy for some pairs."""
     rng = random.Random(seed)
-    table: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    table: dict[Pair, list[tuple[int, float]]] = {}
     for producer in (*LIBRARIES, *ENGINES):
         for consumer in (*LIBRARIES, *ENGINES):
             if producer != consumer:
                 fixed, slope = rng.uniform(0.001, 0.01), rng.choice((0.0, 0.0, 1e-7))
-                table[producer, consumer] = [(size, fixed + slope * size) for size in (1 << 10, 1 << 16, 1 << 20)]
-    return TableBoundaryCosts(table)
+                pair = (Endpoint(producer), Endpoint(consumer))
+                table[pair] = [(size, fixed + slope * size) for size in (1 << 10, 1 << 16, 1 << 20)]
+    return MeasuredTransferCosts(table)
 
 
-def measure(problem: Problem, boundary: BoundaryCosts, repeats: int) -> Timing:
+def measure(problem: Problem, transfers: TransferCosts, repeats: int) -> Timing:
     """The median time of `repeats` searches."""
     seconds: list[float] = []
-    found: Placement | None = None
+    found: PlacementResult | None = None
     for _ in range(repeats):
         started = time.perf_counter()
-        found = solve(problem.graph, problem.candidates, boundary)
+        found = solve(problem.graph, problem.candidates, transfers)
         seconds.append(time.perf_counter() - started)
     assert found is not None
     return Timing(
         operators=len(problem.graph),
         candidates=len(problem.candidates),
-        boundaries=not isinstance(boundary, NoBoundaryCosts),
+        transfers=not isinstance(transfers, NoTransferCosts),
         seconds=statistics.median(seconds),
         total_ms=found.total_ms,
         method=found.statistics.method,
@@ -185,12 +190,12 @@ def exponent(timings: Sequence[Timing]) -> float:
 
 
 def run(sizes: Sequence[int], repeats: int, report: Callable[[Timing], None]) -> list[Timing]:
-    """All sizes, without and with boundary costs; `report` is called after each."""
+    """All sizes, without and with transfer costs; `report` is called after each."""
     timings = []
     for size in sizes:
         problem = nasnet_like(size)
-        for boundary in (NoBoundaryCosts(), boundary_table()):
-            timings.append(measure(problem, boundary, repeats))
+        for transfers in (NoTransferCosts(), transfer_costs()):
+            timings.append(measure(problem, transfers, repeats))
             report(timings[-1])
     return timings
 
@@ -203,9 +208,9 @@ def plot(timings: Sequence[Timing], path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(6, 4.2), constrained_layout=True)
-    for boundaries, marker in ((False, "o"), (True, "s")):
-        mine = [timing for timing in timings if timing.boundaries == boundaries]
-        label = f"{'with' if boundaries else 'without'} boundary costs (exponent {exponent(mine):.2f})"
+    for transfers, marker in ((False, "o"), (True, "s")):
+        mine = [timing for timing in timings if timing.transfers == transfers]
+        label = f"{'with' if transfers else 'without'} transfer costs (exponent {exponent(mine):.2f})"
         axes.loglog([t.operators for t in mine], [t.seconds for t in mine], marker=marker, label=label)
     first = min(timings, key=lambda timing: (timing.operators, timing.seconds))
     last = max(timing.operators for timing in timings)
@@ -221,7 +226,7 @@ def plot(timings: Sequence[Timing], path: Path) -> None:
 
 def _line(timing: Timing) -> str:
     return (
-        f"{timing.operators:>9}  {timing.candidates:>10}  {'yes' if timing.boundaries else 'no':>10}  "
+        f"{timing.operators:>9}  {timing.candidates:>10}  {'yes' if timing.transfers else 'no':>10}  "
         f"{timing.seconds:>8.3f}  {timing.total_ms:>10.3f}  {timing.cuts:>4}  "
         f"{'yes' if timing.proven_optimal else 'no':>7}  {timing.method}"
     )
@@ -235,15 +240,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--plot", type=Path, help="write the curves to this PNG file (needs matplotlib)")
     options = parser.parse_args(arguments)
     if not options.json:
-        print("operators  candidates  boundaries   seconds    total ms  cuts  optimal  method")
+        print("operators  candidates  transfers   seconds    total ms  cuts  optimal  method")
     timings = run(
         options.sizes, options.repeats, lambda timing: None if options.json else print(_line(timing), flush=True)
     )
     exponents = {}
     if len(set(options.sizes)) > 1:
         exponents = {
-            name: exponent([timing for timing in timings if timing.boundaries == boundaries])
-            for name, boundaries in (("without boundaries", False), ("with boundaries", True))
+            name: exponent([timing for timing in timings if timing.transfers == transfers])
+            for name, transfers in (("without transfers", False), ("with transfers", True))
         }
     if options.json:
         print(json.dumps({"timings": [asdict(timing) for timing in timings], "exponents": exponents}, indent=2))

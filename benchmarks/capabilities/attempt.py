@@ -17,9 +17,11 @@ from benchmarks.capabilities.compare import difference
 from benchmarks.capabilities.trials import Trial
 from bricolage.backends.interface import Backend, RegionModel, Resources
 from bricolage.device.buffers import aligned
+from bricolage.device.host import host
 from bricolage.errors import BricolageError, Refused, UnsupportedOperator
-from bricolage.graph.extract import share_weights, write_model
+from bricolage.graph.extract import write_model
 from bricolage.graph.graph import Graph
+from bricolage.graph.store import Store
 
 Outcome = Literal["passes", "refuses", "wrong", "crashes", "times-out", "void"]
 """`void`: the expected outputs do not hold for the version tried, so the trial says nothing."""
@@ -38,11 +40,11 @@ def attempt(backend: Backend, trial: Trial, resources: Resources) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         model = ir.from_proto(trial.model)
         path = Path(folder) / "region.onnx"
-        share_weights([model], Path(folder))
+        Store(Path(folder)).share([model])
         write_model(model, path)
         region = RegionModel(path)
         try:
-            kernel = backend.compile(region, backend.variants("highest")[0], resources)
+            kernel = backend.compile(region, backend.configs("highest", host())[0], resources)
             static = all(info.static for info in (*region.inputs, *region.outputs))
             runs = _bound(kernel, region, trial) if static else [kernel.run(list(trial.inputs))]
         except (Refused, UnsupportedOperator) as error:

@@ -21,26 +21,31 @@ from bricolage.backends.native.build import planned
 from bricolage.backends.native.isa import ISAS, Isa
 from bricolage.backends.native.library import FLOAT32, Arithmetic, generate
 from bricolage.backends.native.plan import Buffer, Plan
-from bricolage.device.isa import ISA_VARIABLE
+from bricolage.device.device import Device, Peaks
+from bricolage.driver.candidates import find
 from bricolage.errors import Refused
-from bricolage.graph.extract import region_file, share_weights
 from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import prepare
 from bricolage.graph.region import Region
+from bricolage.graph.store import Store
+from bricolage.graph.to_work import to_work
 from bricolage.graph.work import work
-from bricolage.measure.transfers import BoundaryCosts
-from bricolage.optimize.candidates import find, work_graph
-from bricolage.options import Options
+from bricolage.options import ISA_VARIABLE, Options
+from bricolage.perf.transfer import MeasuredTransferCosts
 from bricolage.rewrite.apply import rewrite
 from bricolage.rewrite.catalogue import rules
-from bricolage.search.evolve import EvolutionOptions, MergedPlacement, evolve
+from bricolage.search.evolve import EvolutionOptions, evolve
 from bricolage.search.exact import solve
-from bricolage.work import bits as bitset
-from bricolage.work.graph import Candidate
+from bricolage.work.implementation import Assignment, Endpoint, Placement
+from bricolage.work.placement import Candidate
 
 BACKENDS = ("onnxruntime", "openvino", "torch", "native", "inductor", "xla", "tvm", "iree")
 _THREADS = 2
+DEVICE = Device(
+    "cpu", "cpu", "described", frozenset({"avx2", "fma"}), (0, 1), 2, 16 << 30, Peaks(100.0, 10.0), isa="avx2"
+)
+"""Of which the candidates are: described, so that their order does not depend on the machine."""
 _LIBRARIES: Mapping[str, Sequence[Arithmetic]] = {
     "avx2": (FLOAT32, Arithmetic(tile=2)),
     "avx512": (FLOAT32, Arithmetic(tile=4)),
@@ -54,9 +59,10 @@ def record(model: ir.Model) -> dict[str, list[str]]:
     """Lines by section: graph, claims, candidates, rewrites, fusion, C, placement."""
     graph = prepare(model, {})
     with tempfile.TemporaryDirectory(prefix="replay-") as folder:
-        share_weights([graph.model], Path(folder))
+        store = Store(Path(folder))
+        store.share([graph.model])
         key = Identities(graph).key(graph.everything)
-        region = RegionModel(region_file(graph.everything, key, Path(folder)))
+        region = RegionModel(store.region(graph.everything, key))
         return {
             "graph": _graph(graph),
             "claims": _claims(graph),
@@ -89,12 +95,12 @@ def _claims(graph: Graph) -> list[str]:
 def _candidates(graph: Graph) -> list[str]:
     lines = []
     for slow in (False, True):
-        found = find(graph, [registry.get(n) for n in BACKENDS], Options().precision, slow_per_region=slow)
-        lines += [f"{slow} whole {way.backend} {way.variant}" for way in found.whole]
+        found = find(graph, [registry.get(n) for n in BACKENDS], Options().precision, DEVICE, slow_per_region=slow)
+        lines += [f"{slow} whole {way.backend} {way.config}" for way in found.whole]
         lines += [f"{slow} segment {bits:x}" for bits in found.segments]
         for group in found.groups:
             regions = ",".join(f"{bits:x}" for bits in group.regions)
-            ways = ",".join(f"{way.backend} {way.variant}" for way in group.ways)
+            ways = ",".join(f"{way.backend} {way.config}" for way in group.implementations)
             lines.append(f"{slow} {group.level} {group.key} [{regions}] {ways} {group.work.flops} {group.work.bytes}")
     return lines
 
@@ -144,55 +150,54 @@ def _libraries(region: RegionModel) -> list[str]:
 # --- placement with pinned costs ----------------------------------------------------------------------------------
 
 
-def pinned_ms(key: str, backend: str, variant: str, flops: float, moved: float) -> float:
+def pinned_ms(key: str, backend: str, config: str, flops: float, moved: float) -> float:
     """The pinned cost of a region: its work at typical speeds times 0.6 to 1.4, and 2 to 10 µs, as a hash draws."""
-    draw = hashlib.sha256(f"{key} {backend} {variant}".encode()).digest()
+    draw = hashlib.sha256(f"{key} {backend} {config}".encode()).digest()
     return (flops / 1e8 + moved / 1e7) * (0.6 + 0.8 * draw[0] / 255) + 0.002 + 0.008 * draw[1] / 255
 
 
 def _placement(graph: Graph) -> list[str]:
     backends = [registry.get(name) for name in BACKENDS]
-    kinds = {backend.name: backend.kind for backend in backends}
-    found = find(graph, backends, Options().precision, slow_per_region=True)
+    merges = {backend.name: backend.kind == "engine" for backend in backends}
+    found = find(graph, backends, Options().precision, DEVICE, slow_per_region=True)
     pool = [
         Candidate(
             region,
-            way.backend,
-            way.variant,
-            pinned_ms(group.key, way.backend, way.variant, group.work.flops, group.work.bytes),
+            one,
+            pinned_ms(group.key, one.backend, str(one.config), group.work.flops, group.work.bytes),
             group.key,
-            kinds[way.backend],
+            merges[one.backend],
         )
         for group in found.groups
-        for way in group.ways
+        for one in group.implementations
         for region in group.regions
     ]
-    table = {(a, b): [(4096, 0.002), (1 << 20, 0.05)] for a in BACKENDS for b in BACKENDS if a != b}
-    boundary, seen = BoundaryCosts(table), work_graph(graph)
-    best = solve(seen, pool, boundary)
+    ends = [Endpoint(name) for name in BACKENDS]
+    table = {(a, b): [(4096, 0.002), (1 << 20, 0.05)] for a in ends for b in ends if a != b}
+    transfers, seen = MeasuredTransferCosts(table), to_work(graph)
+    best = solve(seen, pool, transfers)
     lines = [f"exact {best.total_ms:.9f} bound {best.lower_bound_ms:.9f} {best.statistics.method}"]
-    lines += [f"exact {c.region:x} {c.backend} {c.variant}" for c in best.choices]
+    lines += [f"exact {c.region:x} {c.implementation}" for c in best.choices]
     identities = Identities(graph)
 
-    def measure(placements: list[MergedPlacement]) -> list[float | None]:
-        return [sum(_merged(graph, identities, *region) for region in one) for one in placements]
+    def measure(placements: list[Placement]) -> list[float | None]:
+        return [sum(_merged(graph, identities, one) for one in placement) for placement in placements]
 
-    engines = dict.fromkeys((c.backend, c.variant) for c in pool)
+    engines = dict.fromkeys(c.implementation for c in pool if c.merges)
     result = evolve(
         seen,
         best.choices,
-        allowed=lambda region: [e for e in engines if found.claimed.get(e[0], 0) & region == region],
+        allowed=lambda region: [e for e in engines if found.claimed.get(e.backend, 0) & region == region],
         measure=measure,
         predict=lambda placement: measure([placement])[0] or 0.0,
-        mergeable=lambda candidate: kinds[candidate.backend] == "engine",
         options=EvolutionOptions(population=6, offspring=6, generations=4, seed=0),
     )
     lines.append(f"evolved {result.best.measured_ms:.9f} {result.stopped}")
-    return lines + [f"evolved {region:x} {backend} {variant}" for region, backend, variant in result.best.placement]
+    return lines + [f"evolved {one.region:x} {one.implementation}" for one in result.best.placement]
 
 
-def _merged(graph: Graph, identities: Identities, bits: int, backend: str, variant: str) -> float:
-    region = Region(graph, bits)
-    amount = work(region)
-    singles = len(list(bitset.members(bits)))
-    return pinned_ms(identities.key(region), backend, variant, amount.flops, amount.bytes) + 1e-4 * singles
+def _merged(graph: Graph, identities: Identities, one: Assignment) -> float:
+    region, backend = Region(graph, one.region), one.implementation.backend
+    amount, count = work(region), one.region.bit_count()
+    key, config = identities.key(region), str(one.implementation.config)
+    return pinned_ms(key, backend, config, amount.flops, amount.bytes) + 1e-4 * count

@@ -33,7 +33,7 @@ class Blas(Backend):
         yield Claim("dense+bias", dense, two_dimensional_f32)
         yield Claim("dense+bias+relu", op("Relu", dense), two_dimensional_f32)  # the new fused pattern
 
-    def compile(self, region, variant, resources):
+    def compile(self, region, config, resources):
         constants = {name: value.const_value.numpy() for name, value in region.model.graph.initializers.items()}
         matmul, *rest = region.model.graph
         weight = np.ascontiguousarray(constants[matmul.inputs[1].name])

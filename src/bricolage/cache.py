@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 
 import platformdirs
@@ -25,11 +24,11 @@ def cache_directory() -> Path:
     return Path(chosen).expanduser() if chosen else Path(platformdirs.user_cache_dir("bricolage", appauthor=False))
 
 
-def compiled_directory(fingerprint: str, versions: Mapping[str, str]) -> Path:
-    """Folder for compiled code, specific to the hardware and to the backends' versions (`Resources.cache`)."""
-    text = "\n".join(f"{name} {version}" for name, version in sorted(versions.items()))
-    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    return cache_directory() / "compiled" / f"{fingerprint}-{digest}"
+def compiled_directory(fingerprint: str, backend: str, version: str) -> Path:
+    """Folder for code that a backend of that version compiled for a device (`Resources.cache`): what was compiled
+    while measuring is found when running, whatever else is installed."""
+    digest = hashlib.sha256(version.encode()).hexdigest()[:12]
+    return cache_directory() / "compiled" / fingerprint / f"{backend}-{digest}"
 
 
 def trim() -> None:
@@ -42,7 +41,7 @@ def trim() -> None:
     except ValueError:
         limit = _LIMIT_GIB * 2**30
     root = cache_directory()
-    found = [_used(entry) for entry in (*root.glob("compiled/*/*"), *root.glob("artifacts/*"))]
+    found = [_used(entry) for entry in (*root.glob("compiled/*/*/*"), *root.glob("artifacts/*"))]
     total = sum(size for _, size, _ in found)
     for _, size, entry in sorted(found, key=lambda item: item[0]):
         if total <= limit:

@@ -4,35 +4,40 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _LOG = logging.getLogger(__name__)
 
 
-class Stopper:
+class Deadline:
     """Says when the time for searching is over."""
 
-    def __init__(self, seconds: float) -> None:
-        """`seconds`: wall clock from now on."""
-        self._end = time.monotonic() + seconds
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """`seconds`: from now on, by the clock given."""
+        self.clock = clock
+        self._end = clock() + seconds
         self.interrupted = False
 
     @property
     def left(self) -> float:
         """Seconds left; 0 after an interruption."""
-        return 0.0 if self.interrupted else max(0.0, self._end - time.monotonic())
+        return 0.0 if self.interrupted else max(0.0, self._end - self.clock())
 
     def __call__(self) -> bool:
         return self.left <= 0.0
 
-    def reserve(self, seconds: float) -> Stopper:
-        """A stopper for a phase that must leave `seconds` to those after it. An interruption stops both."""
-        return _Earlier(self, seconds)
+    def reserve(self, seconds: float) -> Deadline:
+        """One that leaves `seconds` to what comes after it. An interruption ends both."""
+        return _Part(self, seconds, float("inf"))
+
+    def at_most(self, seconds: float) -> Deadline:
+        """One that ends after `seconds`, if not earlier."""
+        return _Part(self, 0.0, seconds)
 
     @contextmanager
     def catching_interrupts(self) -> Iterator[None]:
-        """A Ctrl-C inside ends the block and every later phase, and keeps what is finished."""
+        """A Ctrl-C inside ends the block and every later stage, and keeps what is finished."""
         try:
             yield
         except KeyboardInterrupt:
@@ -42,12 +47,23 @@ class Stopper:
             self.interrupted = True
 
 
-class _Earlier(Stopper):
-    def __init__(self, parent: Stopper, seconds: float) -> None:
+class _Part(Deadline):
+    """A part of the time of another deadline, interrupted with it."""
+
+    def __init__(self, parent: Deadline, reserved: float, seconds: float) -> None:
         self._parent = parent
-        self._reserved = seconds
-        self.interrupted = False
+        self._reserved = reserved
+        self.clock = parent.clock
+        self._end = self.clock() + seconds
+
+    @property
+    def interrupted(self) -> bool:
+        return self._parent.interrupted
+
+    @interrupted.setter
+    def interrupted(self, value: bool) -> None:
+        self._parent.interrupted = value
 
     @property
     def left(self) -> float:
-        return max(0.0, self._parent.left - self._reserved)
+        return max(0.0, min(self._end - self.clock(), self._parent.left - self._reserved))

@@ -170,6 +170,11 @@ class NewerArtifact(UsageError):
     hint = "Upgrade bricolage, or make the artifact again with this version"
 
 
+class OlderArtifact(UsageError):
+    what = "'{path}' has the artifact format {found}, which this bricolage does not read any more (it reads {known})"
+    hint = "Make it again with `bricolage optimize`"
+
+
 class ForeignArtifact(UsageError):
     what = "'{path}' was planned for another machine or other versions: {difference}"
     hint = "Plan again with --replan, or run the best available backend with --any-machine"

@@ -1,11 +1,11 @@
-"""Everything a user can set, as frozen dataclasses. The command line's options are these fields."""
+"""Everything a user can set, as frozen dataclasses."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, get_args
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, Literal, get_args
 
 from bricolage.errors import BadOption, UnknownPrecision
 
@@ -19,9 +19,33 @@ BOUNDS: Mapping[Precision, float] = {"highest": 1e-6, "high": 1e-4, "medium": 2e
 """Accepted relative error ‖y - y64‖ / ‖y64‖ per precision word."""
 
 
+ISAS: tuple[str, ...] = ("avx512", "avx2")
+"""Instruction sets of x86-64 that backends can be kept to."""
+ISA_VARIABLE = "BRICOLAGE_ISA"
+"""Environment variable with the instruction set that backends are kept to where no option says it. How far each backend
+can be kept to it: benchmarks/README.md."""
+
+
 def available_cores() -> int:
     """Cores that this process may use (its affinity mask, not the machine's count)."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Parts of the budget that are kept free for the stages of a decision, however long whole models compile. What is
+    left of them all goes to whoever comes first."""
+
+    rewritten: float = 0.05
+    rewrite_tuning: float = 0.1
+    rewrite_tuning_limit: float = 0.25
+    """The largest part that racing variants for a backend may take."""
+    rewrite_search: float = 0.05
+    regions: float = 0.2
+    placement: float = 0.15
+    kernel_tuning: float = 0.2
+    race: float = 1 / 3
+    """The largest part that the final race may take."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +69,15 @@ class EffortProfile:
     population: int
     slow_compilers_per_region: bool
     """Whether backends that compile slowly are tried on every region, or only on the whole model."""
-    forms: int
-    """How many forms of the graph (the original, rewritten ones) are placed region by region, the fastest first."""
+    variants: int
+    """How many variants of the graph (the original, rewritten ones) are placed region by region, the fastest first."""
     searched: int
     """How many graphs that a search over rewrites finds are timed."""
     generated_rules: bool
     """Whether that search also takes the rules that were found by enumeration."""
     tunes: bool
     """Whether backends that can search for better kernels on this machine do so, for what has done well."""
+    shares: Shares = Shares()
 
 
 PROFILES: Mapping[Effort, EffortProfile] = {
@@ -66,7 +91,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         generations=2,
         population=6,
         slow_compilers_per_region=False,
-        forms=1,
+        variants=1,
         searched=2,
         generated_rules=False,
         tunes=False,
@@ -81,7 +106,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         generations=8,
         population=12,
         slow_compilers_per_region=True,
-        forms=2,
+        variants=2,
         searched=5,
         generated_rules=True,
         tunes=True,
@@ -89,30 +114,86 @@ PROFILES: Mapping[Effort, EffortProfile] = {
 }
 
 
+def _option(
+    default: Any = MISSING,
+    *,
+    flag: str,
+    help: str,
+    metavar: str | None = None,
+    parse: Callable[[Any], Any] | None = None,
+    factory: Any = MISSING,
+    decides: bool = True,
+) -> Any:
+    """A field of `Options` and all that derives from it: its flag on the command line with `metavar`, `help` and `parse`
+    (from the words given to the field's value), its row in the reference, and its part in the key of a decision where it
+    `decides` anything."""
+    metadata = {"flag": flag, "help": help, "metavar": metavar, "parse": parse, "decides": decides}
+    given = {"default": default} if factory is MISSING else {"default_factory": factory}
+    return field(**given, metadata=metadata)
+
+
 @dataclass(frozen=True)
 class Options:
-    """Options of `optimize`. Every field is validated when the object is made.
+    """Options of `optimize`. Every field is validated when the object is made. The command line, the key of a decision,
+    the provenance in a plan and the reference page derive from these fields.
 
     Raises:
         UnknownPrecision, BadOption: a value is out of range.
     """
 
-    precision: Precision = "highest"
-    tolerance: float | None = None
-    """Relative error accepted; overrides the precision word's bound."""
-    effort: Effort = "quick"
-    budget_s: float | None = None
-    """Overrides the effort's budget, for a model of any size."""
-    threads: int = field(default_factory=available_cores)
-    backends: tuple[str, ...] | None = None
-    """Names of the backends allowed; None means all that are installed."""
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Sizes per symbolic dimension. More than one size makes shape buckets, paired by position."""
-    rewrite: bool = True
-    """Whether rewritten forms of the graph take part."""
-    seed: int = 0
-    memory_limit_mb: int | None = None
-    """Resident memory of one worker process; None means 80 % of what is free now."""
+    precision: Precision = _option(
+        "highest", flag="--precision", metavar="WORD", help="highest (error up to 1e-6), high (1e-4) or medium (2e-2)."
+    )
+    tolerance: float | None = _option(
+        None, flag="--tolerance", metavar="NUMBER", help="Relative error accepted, instead of the word's."
+    )
+    effort: Effort = _option("quick", flag="--effort", metavar="WORD", help="quick or full.")
+    budget_s: float | None = _option(
+        None,
+        flag="--budget",
+        metavar="TIME",
+        help="Time to measure and search, instead of the effort's: 60s, 5m, 1h.",
+        parse=lambda word: parse_seconds(word),
+    )
+    threads: int = _option(
+        flag="--threads", metavar="N", help="Threads; as many as the cores by default.", factory=available_cores
+    )
+    backends: tuple[str, ...] | None = _option(
+        None,
+        flag="--backend",
+        metavar="NAME",
+        help="Allow only this backend. Repeatable.",
+        parse=lambda names: tuple(dict.fromkeys(names)),
+    )
+    shapes: Mapping[str, tuple[int, ...]] = _option(
+        flag="--shape",
+        metavar="NAME=SIZES",
+        help="Sizes of a symbolic dimension: batch=1,8. Several make shape buckets, paired by position. Repeatable.",
+        parse=lambda words: parse_shapes(words),
+        factory=dict,
+    )
+    rewrite: bool = _option(True, flag="--rewrite/--no-rewrite", help="Let rewritten variants of the graph take part.")
+    seed: int = _option(0, flag="--seed", metavar="N", help="Seed of generated inputs and of the refinement.")
+    isa: str = _option(
+        flag="--isa",
+        metavar="NAME",
+        help="Keep every backend to an instruction set: avx512 or avx2. Default: all, or $BRICOLAGE_ISA.",
+        factory=lambda: os.environ.get(ISA_VARIABLE, ""),
+    )
+    cores: tuple[int, ...] | None = _option(
+        None,
+        flag="--cores",
+        metavar="LIST",
+        help="Run on these logical processors only: 0-3 or 0,2. A group of cores is a device of its own.",
+        parse=lambda word: parse_cores(word),
+    )
+    memory_limit_mb: int | None = _option(
+        None,
+        flag="--memory-limit",
+        metavar="MB",
+        help="Resident memory of one worker process; by default 80 % of what is free.",
+        decides=False,
+    )
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
@@ -123,11 +204,42 @@ class Options:
             raise BadOption(option="tolerance", value=self.tolerance, advice="Give a number between 0 and 1")
         if self.budget_s is not None and self.budget_s <= 0:
             raise BadOption(option="budget", value=self.budget_s, advice="Give a positive time, for example 60s")
+        if self.cores is not None and (not self.cores or any(core < 0 for core in self.cores)):
+            raise BadOption(option="cores", value=self.cores, advice="Give numbers of processors, for example 0-3")
+        if self.cores is not None and self.threads > len(self.cores):
+            object.__setattr__(self, "threads", len(self.cores))
         if self.threads < 1:
             raise BadOption(option="threads", value=self.threads, advice="Give at least 1")
+        if self.isa not in ("", *ISAS):
+            raise BadOption(option="isa", value=self.isa, advice=f"Use {' or '.join(ISAS)}, or leave it out")
+        if self.memory_limit_mb is not None and self.memory_limit_mb < 64:
+            raise BadOption(option="memory limit", value=self.memory_limit_mb, advice="Give at least 64 MB")
         for name, sizes in self.shapes.items():
             if not sizes or any(size < 1 for size in sizes):
                 raise BadOption(option="shape", value=f"{name}={sizes}", advice="Give positive sizes: name=1,128")
+
+    def deciding(self) -> dict[str, Any]:
+        """The fields on which a decision rests, by name: a new field is among them unless it says otherwise."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.metadata.get("decides", True)}
+
+    def flags(self) -> list[str]:
+        """The words of a command line that give these options: all that are not the default ones."""
+        default, found = Options(), list[str]()
+        for one in fields(self):
+            value, flag = getattr(self, one.name), one.metadata["flag"]
+            if value == getattr(default, one.name):
+                continue
+            if isinstance(value, bool):
+                found.append(flag.partition("/")[0 if value else 2])
+            elif isinstance(value, Mapping):
+                for name, sizes in value.items():
+                    found += [flag, f"{name}={','.join(map(str, sizes))}"]
+            elif one.name == "cores":
+                found += [flag, ",".join(map(str, value))]
+            else:
+                for word in value if isinstance(value, tuple) else (value,):
+                    found += [flag, f"{word:g}s" if one.name == "budget_s" else str(word)]
+        return found
 
     @property
     def profile(self) -> EffortProfile:
@@ -140,8 +252,8 @@ class Options:
         )
 
     def race_seconds(self, operators: int) -> float:
-        """Seconds for the final race: the profile's, but never more than a third of the budget."""
-        return min(self.profile.race_seconds, self.budget(operators) / 3)
+        """Seconds for the final race: the profile's, but never more than its share of the budget."""
+        return min(self.profile.race_seconds, self.budget(operators) * self.profile.shares.race)
 
     def compile_limit(self, operators: int) -> float:
         """Seconds that one candidate may compile."""
@@ -169,6 +281,22 @@ def parse_shapes(words: tuple[str, ...] | list[str]) -> dict[str, tuple[int, ...
         except ValueError:
             raise BadOption(option="--shape", value=word, advice="Write NAME=SIZE or NAME=SIZE,SIZE") from None
     return shapes
+
+
+def parse_cores(text: str) -> tuple[int, ...]:
+    """`"0-3"` or `"0,2"` → numbers of logical processors, ascending.
+
+    Raises:
+        BadOption: not such a list.
+    """
+    found: set[int] = set()
+    try:
+        for part in text.split(","):
+            first, _, last = part.partition("-")
+            found.update(range(int(first), int(last or first) + 1))
+    except ValueError:
+        raise BadOption(option="--cores", value=text, advice="Write for example 0-3 or 0,2") from None
+    return tuple(sorted(found))
 
 
 def parse_seconds(text: str) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Progress(Protocol):
@@ -17,6 +17,9 @@ class Progress(Protocol):
     def finish(self) -> None:
         """The phase is over."""
 
+    def decided(self, bucket: Any, /) -> None:
+        """One shape bucket is decided: a `bricolage.plan.plan.Bucket`."""
+
 
 class Silent:
     """Shows nothing."""
@@ -29,3 +32,6 @@ class Silent:
 
     def finish(self) -> None:
         return
+
+    def decided(self, bucket: Any, /) -> None:
+        del bucket

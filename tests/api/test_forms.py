@@ -14,17 +14,18 @@ import pytest
 import bricolage
 from bricolage.api.bench import bench
 from bricolage.api.sources import open_source, working_folder
+from bricolage.codec import decode, encode
+from bricolage.driver import variants as forms
 from bricolage.errors import ForeignPlan
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
-from bricolage.optimize import variants as forms
 from bricolage.options import Options
-from bricolage.plan.codec import decode, encode
 from bricolage.plan.plan import ORIGINAL, Bucket, PlannedRegion, RewriteStep
 from bricolage.rewrite.forms import REWRITTEN, TAILORED, tailored
 from bricolage.rewrite.forms import rewritten as rewritten_forms
 from bricolage.rewrite.recipe import Exploration, Recipe
 from bricolage.runtime.executable import Executable
+from bricolage.work.implementation import Implementation
 from tests.graph.models import parse
 
 OPTIONS = Options(backends=("onnxruntime",), budget_s=10.0, threads=1, shapes={"batch": (1, 2)})
@@ -71,13 +72,15 @@ def rewritten(raced: Executable) -> Executable:
     buckets = []
     for prepared, bucket in zip(opened.buckets, raced.plan.buckets, strict=True):
         (form,) = rewritten_forms(prepared.graph)
-        forms.write(form, prepared.file, directory)
+        file = forms.write(form, opened.store)
         numbers = f"0-{len(form.graph) - 1}"
-        region = PlannedRegion("onnxruntime", "f32", numbers, len(form.graph), "all", "", 0, 0, None, measured=False)
+        region = PlannedRegion(
+            Implementation("onnxruntime"), numbers, len(form.graph), "all", "", 0, 0, None, measured=False
+        )
         buckets.append(
             dataclasses.replace(
                 bucket,
-                graph=forms.file_of(prepared.file, REWRITTEN),
+                graph=file,
                 form=REWRITTEN,
                 rules=form.rules,
                 operators=len(form.graph),
@@ -93,8 +96,8 @@ def test_rewritten_forms_race_and_are_checked(raced: Executable) -> None:
         assert {"onnxruntime f32", "onnxruntime f32 rewritten"} <= set(found)
         one = found["onnxruntime f32 rewritten"]
         assert one.kind == "plan" and one.accepted and one.error is not None and one.error <= bucket.bound
-        assert found["onnxruntime f32"].kind == "single"
-        assert bucket.best_single == "onnxruntime f32", "what rewriting gains is measured against the original"
+        assert found["onnxruntime f32"].kind == "baseline"
+        assert bucket.best_baseline == "onnxruntime f32", "what rewriting gains is measured against the original"
         assert (bucket.form == REWRITTEN) == (bucket.chosen == "onnxruntime f32 rewritten") == bool(bucket.rules)
 
 
@@ -161,8 +164,9 @@ def test_a_tailored_decision_is_made_again_from_its_recipe(raced: Executable) ->
     graph = prepare(to_model(parse(NET, **weights())), {"batch": 1})
     recipe = Recipe(frozenset({"bias-into-linear"}), (Exploration("strided-pointwise-by-slice", frozenset({"Conv"})),))
     form = tailored(graph, recipe)
+    everything = f"0-{len(form.graph) - 1}"
     region = PlannedRegion(
-        "onnxruntime", "f32", f"0-{len(form.graph) - 1}", len(form.graph), "all", form.key, 0, 0, None, measured=False
+        Implementation("onnxruntime"), everything, len(form.graph), "all", form.key, 0, 0, None, measured=False
     )
     bucket = dataclasses.replace(
         raced.plan.buckets[0],

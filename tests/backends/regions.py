@@ -12,10 +12,13 @@ from onnx.reference import ReferenceEvaluator
 from bricolage.backends.interface import Backend, RegionModel, Resources
 from bricolage.backends.kernel import Call, Kernel
 from bricolage.device.buffers import aligned
-from bricolage.graph.extract import share_weights, write_model
+from bricolage.graph.extract import write_model
+from bricolage.graph.store import Store
+from bricolage.work.implementation import KernelConfig
 from tests.graph.models import parse
 
 ONE_THREAD = Resources(threads=1)
+F32 = KernelConfig("f32")
 
 
 def region(
@@ -35,7 +38,7 @@ def region(
         f'<ir_version: 10, opset_import: ["" : {opset}{domains}]> test ({inputs}) => ({outputs}) {inside} {{ {body} }}'
     )
     model = parse(text, **constants)
-    share_weights([model], folder)
+    Store(folder).share([model])
     path = folder / "region.onnx"
     write_model(model, path)
     return RegionModel(path)
@@ -155,11 +158,11 @@ def answer(
     backend: Backend,
     model: RegionModel,
     *values: np.ndarray,
-    variant: str = "f32",
+    config: KernelConfig = F32,
     resources: Resources = ONE_THREAD,
 ) -> list[np.ndarray]:
     """Outputs of one bound call."""
-    kernel = backend.compile(model, variant, resources)
+    kernel = backend.compile(model, config, resources)
     _, outputs, call = bound(kernel, model, *values)
     call()
     return outputs

@@ -10,7 +10,9 @@ import pytest
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Available, Backend, Missing, RegionModel, Resources
+from bricolage.device.host import host
 from bricolage.errors import Refused
+from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 
 ENGINES = ("onnxruntime", "openvino", "torch", "inductor", "xla", "tvm", "iree", "native")
@@ -55,18 +57,17 @@ def test_it_is_here_with_its_version(backend: Backend) -> None:
 # --- right answers --------------------------------------------------------------------------------------------------
 
 
-def test_every_variant_of_a_convolutional_network(backend: Backend, resources: Resources, tmp_path: Path) -> None:
+def test_every_configuration_of_a_convolutional_network(backend: Backend, resources: Resources, tmp_path: Path) -> None:
     model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
     expected = regions.reference(model, x)
-    variants = [
-        variant for variant in backend.variants("medium") if "winograd" not in variant
-    ]  # see native/test_winograd
-    for variant in variants:
-        error = regions.error(regions.answer(backend, model, x, variant=variant, resources=resources), expected)
-        if variant.startswith("bf16"):
+    for config in backend.configs("medium", host()):
+        if "winograd" in config.name:
+            continue  # see native/test_winograd
+        error = regions.error(regions.answer(backend, model, x, config=config, resources=resources), expected)
+        if config.name.startswith("bf16"):
             assert 1e-6 < error < 2e-2
         else:
-            assert error < 1e-6, variant
+            assert error < 1e-6, config
 
 
 def test_several_outputs(backend: Backend, resources: Resources, tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ def test_scalars_and_empty_tensors(backend: Backend, resources: Resources, tmp_p
 @only("native")
 def test_empty_tensors_are_refused(backend: Backend, resources: Resources, tmp_path: Path) -> None:
     with pytest.raises(Refused, match="'e' is empty"):
-        backend.compile(unusual_sizes(tmp_path), "f32", resources)
+        backend.compile(unusual_sizes(tmp_path), regions.F32, resources)
     scalar = regions.region(tmp_path, "y = Mul (s, s)", "float s", "float y")
     assert regions.answer(backend, scalar, np.float32(3), resources=resources)[0].tolist() == 9
 
@@ -151,7 +152,9 @@ def test_outputs_that_nothing_computes(backend: Backend, resources: Resources, t
 def test_buffers_are_read_again(backend: Backend, resources: Resources, tmp_path: Path) -> None:
     """The call reads its input buffers each time and leaves them alone, and writes the same output buffers."""
     model = regions.conv_net(tmp_path)
-    inputs, outputs, call = regions.bound(backend.compile(model, "f32", resources), model, regions.noise(1, 8, 32, 32))
+    inputs, outputs, call = regions.bound(
+        backend.compile(model, regions.F32, resources), model, regions.noise(1, 8, 32, 32)
+    )
     place = outputs[0].ctypes.data
     for seed in (1, 2, 1):
         x = regions.noise(1, 8, 32, 32, seed=seed)
@@ -165,7 +168,7 @@ def test_buffers_are_read_again(backend: Backend, resources: Resources, tmp_path
 def test_two_bindings_of_one_kernel(backend: Backend, resources: Resources, tmp_path: Path) -> None:
     """They do not disturb each other, and live on without the kernel."""
     model = regions.conv_net(tmp_path)
-    kernel = backend.compile(model, "f32", resources)
+    kernel = backend.compile(model, regions.F32, resources)
     inputs = [regions.noise(1, 8, 32, 32, seed=seed) for seed in (1, 2)]
     bound = [regions.bound(kernel, model, x) for x in inputs]
     del kernel
@@ -179,7 +182,7 @@ def test_two_bindings_of_one_kernel(backend: Backend, resources: Resources, tmp_
 def test_runs_read_arrays_without_changing_them(backend: Backend, resources: Resources, tmp_path: Path) -> None:
     model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
     x.flags.writeable = False
-    kernel = backend.compile(model, "f32", resources)
+    kernel = backend.compile(model, regions.F32, resources)
     first, second = (kernel.run([value]) for value in (x, x + 1))
     assert regions.error(np.asarray(first), regions.reference(model, x)) < 1e-6
     assert regions.error(np.asarray(second), regions.reference(model, x + 1)) < 1e-6
@@ -187,14 +190,14 @@ def test_runs_read_arrays_without_changing_them(backend: Backend, resources: Res
 
 def test_runs_take_arrays_of_any_layout(backend: Backend, resources: Resources, tmp_path: Path) -> None:
     model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
-    kernel = backend.compile(model, "f32", resources)
+    kernel = backend.compile(model, regions.F32, resources)
     expected = regions.reference(model, x)
     for given in (np.asfortranarray(x), np.repeat(x, 2, axis=3)[..., ::2]):
         assert regions.error(np.asarray(kernel.run([given])), expected) < 1e-6
 
 
 def test_runs_give_fresh_outputs(backend: Backend, resources: Resources, tmp_path: Path) -> None:
-    kernel = backend.compile(regions.region(tmp_path, "y = Identity (x)"), "f32", resources)
+    kernel = backend.compile(regions.region(tmp_path, "y = Identity (x)"), regions.F32, resources)
     x = np.float32([1, 2, 3, 4])
     (y,) = kernel.run([x])
     x[...] = 0
@@ -203,13 +206,13 @@ def test_runs_give_fresh_outputs(backend: Backend, resources: Resources, tmp_pat
 
 @but("native")
 def test_runs_take_scalars_and_empty_tensors(backend: Backend, resources: Resources, tmp_path: Path) -> None:
-    found = backend.compile(unusual_sizes(tmp_path), "f32", resources).run(UNUSUAL)
+    found = backend.compile(unusual_sizes(tmp_path), regions.F32, resources).run(UNUSUAL)
     assert [np.asarray(value).tolist() for value in found] == [9, [[1, 2]], []]
 
 
 @only("inductor", "xla", "tvm", "iree")
 def test_other_shapes_than_the_compiled_one_are_refused(backend: Backend, tmp_path: Path) -> None:
-    kernel = backend.compile(regions.region(tmp_path, "y = Relu (x)"), "f32", regions.ONE_THREAD)
+    kernel = backend.compile(regions.region(tmp_path, "y = Relu (x)"), regions.F32, regions.ONE_THREAD)
     with pytest.raises(Refused, match=r"compiled for the shape \(4,\)"):
         kernel.run([np.zeros(5, np.float32)])
 
@@ -218,9 +221,9 @@ def test_dynamic_shapes_run_or_are_refused(backend: Backend, tmp_path: Path) -> 
     model = regions.region(tmp_path, "a = Relu (x) \n y = ReduceSum (a)", "float[n, 2] x", "float[1, 1] y")
     if not backend.dynamic:
         with pytest.raises(Refused, match="shapes must be known"):
-            backend.compile(model, "f32", regions.ONE_THREAD)
+            backend.compile(model, regions.F32, regions.ONE_THREAD)
         return
-    kernel = backend.compile(model, "f32", regions.ONE_THREAD)
+    kernel = backend.compile(model, regions.F32, regions.ONE_THREAD)
     for count in (1, 5, 3):
         x = regions.noise(count, 2, seed=count)
         assert np.allclose(kernel.run([x])[0], regions.reference(model, x)[0], rtol=1e-6)
@@ -322,7 +325,7 @@ def test_element_types(backend: Backend, resources: Resources, tmp_path: Path) -
     names = [name for name in TYPES if name not in left_out]
     model, given = typed(tmp_path, *names), [TYPES[name][-1] for name in names]
     expected = regions.reference(model, *given)
-    kernel = backend.compile(model, "f32", resources)
+    kernel = backend.compile(model, regions.F32, resources)
     _, bound, call = regions.bound(kernel, model, *given)
     call()
     for found in (bound, kernel.run(list(given))):
@@ -340,14 +343,14 @@ def test_element_types(backend: Backend, resources: Resources, tmp_path: Path) -
 )
 def test_refused_element_types(backend: Backend, name: str, reason: str, tmp_path: Path) -> None:
     with pytest.raises(Refused, match=reason):
-        backend.compile(typed(tmp_path, name), "f32", regions.ONE_THREAD)
+        backend.compile(typed(tmp_path, name), regions.F32, regions.ONE_THREAD)
 
 
 @but("onnxruntime")
 def test_strings_are_refused(backend: Backend, tmp_path: Path) -> None:
     model = regions.region(tmp_path, "y = Identity (x)", "string[2] x", "string[2] y")
     with pytest.raises(Refused):
-        backend.compile(model, "f32", regions.ONE_THREAD)
+        backend.compile(model, regions.F32, regions.ONE_THREAD)
 
 
 # --- what engines refuse, and what they keep ------------------------------------------------------------------------
@@ -356,7 +359,7 @@ def test_strings_are_refused(backend: Backend, tmp_path: Path) -> None:
 def test_unknown_operators_are_refused_with_their_name(backend: Backend, tmp_path: Path) -> None:
     model = regions.region(tmp_path, "y = strange.Gizmo (x)", domains=', "strange" : 1')
     with pytest.raises(Refused, match="Gizmo"):
-        backend.compile(model, "f32", regions.ONE_THREAD)
+        backend.compile(model, regions.F32, regions.ONE_THREAD)
 
 
 def test_branches_run_or_are_refused(backend: Backend, tmp_path: Path) -> None:
@@ -370,7 +373,7 @@ def test_branches_run_or_are_refused(backend: Backend, tmp_path: Path) -> None:
     )
     if backend.name in ("inductor", "native"):
         with pytest.raises(Refused, match="If decides at run time what is computed|no rule for If"):
-            backend.compile(model, "f32", regions.ONE_THREAD)
+            backend.compile(model, regions.F32, regions.ONE_THREAD)
         return
     x = np.float32([1, -2, 3, -4])
     assert regions.answer(backend, model, np.array(True), x)[0].tolist() == [1, 0, 3, 0]
@@ -378,13 +381,15 @@ def test_branches_run_or_are_refused(backend: Backend, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("backend", "variant", "reason"),
+    ("backend", "config", "reason"),
     [("torch", "f32-nhwc", "no image-like tensors"), ("iree", "f32-channels-last", "without convolutions")],
     indirect=["backend"],
 )
-def test_variants_that_change_nothing_are_refused(backend: Backend, variant: str, reason: str, tmp_path: Path) -> None:
+def test_configurations_that_change_nothing_are_refused(
+    backend: Backend, config: str, reason: str, tmp_path: Path
+) -> None:
     with pytest.raises(Refused, match=reason):
-        backend.compile(regions.region(tmp_path, "y = Relu (x)"), variant, regions.ONE_THREAD)
+        backend.compile(regions.region(tmp_path, "y = Relu (x)"), KernelConfig(config), regions.ONE_THREAD)
 
 
 KEPT = {

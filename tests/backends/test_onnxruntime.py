@@ -15,14 +15,14 @@ BACKEND = registry.get("onnxruntime")
 
 def test_strings_run(tmp_path: Path) -> None:
     model = regions.region(tmp_path, "y = StringConcat (x, z)", "string[2] x, string[2] z", "string[2] y", opset=20)
-    kernel = BACKEND.compile(model, "f32", regions.ONE_THREAD)
+    kernel = BACKEND.compile(model, regions.F32, regions.ONE_THREAD)
     (found,) = kernel.run([np.array(["a", "b"], object), np.array(["c", "d"], object)])
     assert np.asarray(found).tolist() == ["ac", "bd"]
 
 
 def test_sequences_run(tmp_path: Path) -> None:
     model = regions.region(tmp_path, "y = SequenceAt (s, i)", "seq(float[2]) s, int64 i", "float[2] y")
-    kernel = BACKEND.compile(model, "f32", regions.ONE_THREAD)
+    kernel = BACKEND.compile(model, regions.F32, regions.ONE_THREAD)
     (found,) = kernel.run([[np.float32([1, 2]), np.float32([3, 4])], np.int64(1)])
     assert np.asarray(found).tolist() == [3, 4]
 

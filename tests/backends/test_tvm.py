@@ -31,7 +31,7 @@ def test_dense_operators_are_computed_in_register_blocks(threads: int, tmp_path:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tvm_backend, "schedule", spy)
-        BACKEND.compile(regions.conv_net(tmp_path), "f32", Resources(threads=threads))
+        BACKEND.compile(regions.conv_net(tmp_path), regions.F32, Resources(threads=threads))
     dense = {name: text for name, text in seen.items() if "conv" in name or "matmul" in name}
     assert len(dense) == 3
     for name, text in dense.items():
@@ -63,7 +63,7 @@ def test_layer_normalization_gives_its_statistics(tmp_path: Path) -> None:
 
 
 def test_results_are_written_without_a_copy(tmp_path: Path) -> None:
-    kernel = BACKEND.compile(regions.conv_net(tmp_path), "f32", regions.ONE_THREAD)
+    kernel = BACKEND.compile(regions.conv_net(tmp_path), regions.F32, regions.ONE_THREAD)
     assert kernel._filled  # type: ignore[attr-defined]
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.exports import Export, add_arguments, collect
+from bricolage.codec import DecodeError
 from bricolage.errors import BricolageError
-from bricolage.plan.codec import DecodeError
 
 
 @dataclass(frozen=True)

@@ -5,20 +5,31 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from benchmarks import isa
-from bricolage.device import isa as features
-from bricolage.device.isa import ISA_VARIABLE
+from bricolage.device import host as reading
+from bricolage.options import ISA_VARIABLE
 
 BUSY = "x = 0\nwhile True: x += 1"
 
 
 @pytest.fixture
-def with_avx512(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "processor_flags", lambda: frozenset(["avx2", "avx512f", "amx_tile"]))
+def cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the processor's flags are read, for this test and not after it."""
+    path = tmp_path / "cpuinfo"
+    monkeypatch.setattr(reading, "_CPUINFO", path)
+    reading._whole.cache_clear()
+    yield path
+    reading._whole.cache_clear()
+
+
+@pytest.fixture
+def with_avx512(cpuinfo: Path) -> None:
+    cpuinfo.write_text("flags : avx2 avx512f amx_tile\n")
 
 
 def test_a_verdict_needs_a_working_thread_and_allows_for_a_copy() -> None:
@@ -28,8 +39,8 @@ def test_a_verdict_needs_a_working_thread_and_allows_for_a_copy() -> None:
     assert not kept and "90%" in words
 
 
-def test_everybody_keeps_to_what_the_processor_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "processor_flags", lambda: frozenset(["avx2", "fma"]))
+def test_everybody_keeps_to_what_the_processor_has(cpuinfo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cpuinfo.write_text("flags : avx2 fma\n")
     monkeypatch.setenv(ISA_VARIABLE, "avx2")
     assert isa.keeps("onnxruntime", "dcgan", 1, 1.0)[0]
 
@@ -49,7 +60,7 @@ def test_who_cannot_be_looked_at_does_not_count(with_avx512: None, monkeypatch: 
     assert isa.keeps("openvino", "dcgan", 1, 1.0) == (False, "it was not ready after 1 s")
 
 
-@pytest.mark.skipif(not Path("/proc/self/arch_status").exists(), reason="this system does not tell")
+@pytest.mark.skipif(not isa.tells(), reason="this system does not tell")
 def test_looking_at_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that never gets ready, one that fails, and one that works without AVX-512."""
     monkeypatch.setattr(isa, "_SECONDS", 1.0)

@@ -10,17 +10,19 @@ import pytest
 
 from benchmarks.latency import Result, averages, elsewhere, fastest_other, singles_table, stored, table
 from bricolage.plan.plan import Contestant
+from bricolage.work.implementation import Implementation, KernelConfig
 
 
 def single(name: str, ms: float | None, speedup: float | None = None) -> Contestant:
     interval = None if speedup is None else (speedup * 0.9, speedup * 1.1)
     return Contestant(
         name,
-        "single",
+        "baseline",
         ms,
         None if ms is None else (ms * 0.9, ms * 1.1),
         0.0,
         ms is not None,
+        implementation=Implementation(*name.split()[:1], KernelConfig(name.split()[1])),
         speedup=speedup,
         speedup_ci=interval,
     )
@@ -32,8 +34,8 @@ RESULT = Result(
     shipped="native f32",
     regions=1,
     bricolage_ms=2.0,
-    best_single="onnxruntime f32",
-    best_single_ms=1.0,
+    best_baseline="onnxruntime f32",
+    best_baseline_ms=1.0,
     ratio=0.5,
     ratio_ci=(0.45, 0.55),
     decided_ratio=1.0,

@@ -15,11 +15,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 import report_samples as samples
 
 from bricolage.backends import registry
-from bricolage.device.machine import this_machine
+from bricolage.device.host import host
 from bricolage.graph.extract import write_model
 from bricolage.graph.graph import Graph
+from bricolage.options import Options
 from bricolage.plan import artifact
 from bricolage.plan.plan import Contestant, Plan, PlannedRegion, TensorSpec
+from bricolage.work.implementation import Implementation
 
 
 @pytest.fixture(autouse=True)
@@ -82,22 +84,30 @@ def runnable(tmp_path: Path) -> Path:
     graph = Graph(ir.from_proto(model_proto()))
     plan, _ = samples.small(gain=False)
     bucket = plan.buckets[0]
-    region = PlannedRegion("onnxruntime", "f32", "0-1", 2, "Relu+Add", "", 12, 48, 0.01, measured=True)
-    single = Contestant("onnxruntime f32", "single", 0.01, (0.009, 0.011), 0.0, accepted=True)
+    region = PlannedRegion(Implementation("onnxruntime"), "0-1", 2, "Relu+Add", "", 12, 48, 0.01, measured=True)
+    single = Contestant(
+        "onnxruntime f32",
+        "baseline",
+        0.01,
+        (0.009, 0.011),
+        0.0,
+        accepted=True,
+        implementation=Implementation("onnxruntime"),
+    )
     bucket = dataclasses.replace(
         bucket,
         operators=2,
         chosen=single.name,
-        best_single=single.name,
+        best_baseline=single.name,
         regions=(region,),
         contestants=(single,),
     )
     origin = dataclasses.replace(
         plan.provenance,
-        fingerprint=this_machine().fingerprint(),
-        hardware=str(this_machine()),
+        fingerprint=host().fingerprint(),
+        hardware=str(host()),
         versions={"onnxruntime": registry.version("onnxruntime")},
-        threads=1,
+        options=Options(threads=1),
     )
     spec = TensorSpec("x", "float32", (2, 3))
     plan = dataclasses.replace(

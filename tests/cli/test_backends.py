@@ -9,17 +9,18 @@ from bricolage.backends import registry
 from bricolage.backends.interface import Backend, Claim, Missing, RegionModel, Resources, Status
 from bricolage.backends.kernel import Kernel
 from bricolage.cli.main import app
+from bricolage.work.implementation import KernelConfig
 
 run = CliRunner()
 
 
-def test_backends_are_listed_with_version_and_variants() -> None:
+def test_backends_are_listed_with_version_and_configs() -> None:
     found = run.invoke(app, ["backends", "--json"])
     assert found.exit_code == 0, found.stderr
     by_name = {facts["name"]: facts for facts in json.loads(found.stdout)["backends"]}
     assert tuple(by_name) == registry.names()
     runtime = by_name["onnxruntime"]
-    assert runtime["version"] == registry.version("onnxruntime") and runtime["variants"]["highest"]
+    assert runtime["version"] == registry.version("onnxruntime") and runtime["configs"]["highest"]
     assert runtime["version"] in run.invoke(app, ["backends"]).stdout
 
 
@@ -32,8 +33,8 @@ class Absent(Backend):
     def claims(self) -> list[Claim]:
         return []
 
-    def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
-        raise NotImplementedError(region, variant, resources)
+    def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
+        raise NotImplementedError(region, config, resources)
 
 
 def test_missing_backend_shows_reason_and_cure(monkeypatch: pytest.MonkeyPatch) -> None:

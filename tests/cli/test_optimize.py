@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from bricolage import errors
 from bricolage.cli.main import app
-from bricolage.plan.codec import decode
+from bricolage.codec import decode
 from bricolage.plan.plan import Plan
 
 run = CliRunner()
@@ -32,12 +32,12 @@ def test_optimize_then_run_explain_report_and_bench(model: Path) -> None:
     found = optimize(str(model), "-o", "out.bricolage", "--report", "out.html", "--json", *QUICK)
     assert found.returncode in (errors.OK, errors.NO_GAIN), found.stderr
     result = json.loads(found.stdout)
-    assert {"model", "precision", "chosen", "speedup_vs_best_single", "speedup_ci", "significant", "seconds"} <= set(
+    assert {"model", "precision", "chosen", "speedup_vs_baseline", "speedup_ci", "significant", "seconds"} <= set(
         result
     )
-    assert (found.returncode == errors.OK) == (result["significant"] and result["chosen"] != result["best_single"])
+    assert (found.returncode == errors.OK) == (result["significant"] and result["chosen"] != result["best_baseline"])
     plan = decode(Plan, result["plan"])
-    assert plan.buckets[0].chosen == result["chosen"] and plan.provenance.threads == 1
+    assert plan.buckets[0].chosen == result["chosen"] and plan.provenance.options.threads == 1
     assert sorted(path.name for path in Path().iterdir()) == ["out.bricolage", "out.html"]
     assert "wrote out.bricolage and out.html" in found.stderr
 

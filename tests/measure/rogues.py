@@ -15,6 +15,7 @@ from bricolage.backends import registry
 from bricolage.backends.interface import Available, Backend, Claim, Kind, RegionModel, Resources, Status
 from bricolage.backends.kernel import Call, Kernel
 from bricolage.errors import Refused
+from bricolage.work.implementation import KernelConfig
 
 _hoard: list[np.ndarray] = []
 
@@ -40,7 +41,7 @@ class _Relu(Kernel):
 
 
 class Honest(Backend):
-    """Does its work. The variant is the time a call takes, in milliseconds."""
+    """Does its work. The name of the configuration is the time a call takes, in milliseconds."""
 
     name: ClassVar[str] = "honest"
     kind: ClassVar[Kind] = "kernels"
@@ -52,10 +53,11 @@ class Honest(Backend):
     def claims(self) -> Iterable[Claim]:
         return ()
 
-    def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
+    def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         del region, resources
         self.when_compiled()
-        seconds = float(variant) / 1e3 if variant.replace(".", "").isdigit() else 0.0
+        name = config.name
+        seconds = float(name) / 1e3 if name.replace(".", "").isdigit() else 0.0
         return _Relu(lambda: self.when_run(seconds), self.factor)
 
     factor: ClassVar[float] = 1.0
@@ -82,7 +84,7 @@ class Slow(Honest):
 
 
 class Segfaults(Honest):
-    """Writes to address 1 when compiled, or when run where the variant says "run"."""
+    """Writes to address 1 when compiled, or when run where the configuration says "run"."""
 
     name: ClassVar[str] = "segfaults"
 
@@ -149,8 +151,8 @@ class Silent(Honest):
 
     name: ClassVar[str] = "silent"
 
-    def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
-        del region, variant, resources
+    def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
+        del region, config, resources
 
         class Nothing(_Relu):
             def bind(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Call:

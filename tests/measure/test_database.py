@@ -21,7 +21,7 @@ from bricolage.measure.entries import EXPIRY_S, OUTCOMES, Cost, CostKey
 from bricolage.measure.statistics import Latency
 
 KEY = CostKey("region", "backend", "1.0", "f32", "machine", 2, False)
-OK = Cost("ok", Latency(1.0, 0.9, 1.2, 9), 1e-7, 0.5)
+OK = Cost("ok", Latency(1.0, 0.9, 1.2, 9), None, 0.5)
 
 
 def test_a_cost_comes_back_as_it_was(own_cache: Path) -> None:
@@ -39,8 +39,8 @@ def test_everything_in_the_key_tells_costs_apart() -> None:
         replace(KEY, region="r"),
         replace(KEY, backend="b"),
         replace(KEY, version="2"),
-        replace(KEY, variant="bf16"),
-        replace(KEY, hardware="h"),
+        replace(KEY, config="bf16"),
+        replace(KEY, device="d"),
         replace(KEY, threads=1),
         replace(KEY, alone=True),
         replace(KEY, schema=KEY.schema + 1),
@@ -50,7 +50,7 @@ def test_everything_in_the_key_tells_costs_apart() -> None:
         assert [database.get(other) for other in others] == [None] * len(others)
 
 
-@pytest.mark.parametrize("outcome", OUTCOMES[1:])
+@pytest.mark.parametrize("outcome", [one for one in OUTCOMES if one not in ("ok", "wrong")])
 def test_failures_keep_their_reason_and_bad_luck_expires(outcome: str) -> None:
     old = Cost(outcome, None, None, 3.0, "because", date=time.time() - EXPIRY_S - 1)  # type: ignore[arg-type]
     with Database() as database:
@@ -58,17 +58,22 @@ def test_failures_keep_their_reason_and_bad_luck_expires(outcome: str) -> None:
         found = database.get(KEY)
         assert found is not None and (found.outcome, found.reason) == (outcome, "because")
         database.put(KEY, old)
-        assert (database.get(KEY) is None) == (outcome not in ("refused", "wrong"))
+        assert (database.get(KEY) is None) == (outcome != "refused")
 
 
-def test_an_infinite_error_survives() -> None:
+def test_accuracy_is_kept_for_one_set_of_weights_and_inputs() -> None:
     with Database() as database:
-        database.put(KEY, Cost("wrong", None, math.inf, 0.0, "nothing but NaN"))
-        lines = list(database.export_lines())
-    with Database(Path(os.environ["BRICOLAGE_CACHE"]) / "other.sqlite") as other:
-        assert other.import_lines(lines).added == 1
-        found = other.get(KEY)
-        assert found is not None and found.error == math.inf
+        assert database.accuracy(KEY, "these") is None
+        database.put_accuracy(KEY, "these", math.inf)
+        database.put_accuracy(KEY, "others", 1e-7)
+        assert database.accuracy(KEY, "these") == math.inf and database.accuracy(KEY, "others") == 1e-7
+        assert database.accuracy(replace(KEY, config="bf16"), "these") is None
+        assert database.get(KEY) is None, "an error says nothing of time"
+        database.put(KEY, replace(OK, error=0.5))
+        assert database.get(KEY) == OK, "nor a time of errors"
+        database.put(replace(KEY, region="r"), Cost("wrong", None, 0.5, 0.0, "far off"))
+        assert database.get(replace(KEY, region="r")) is None
+        assert all("error" not in line.replace('"error": null', "") for line in database.export_lines())
 
 
 def test_listing_filters() -> None:
@@ -88,13 +93,13 @@ def test_pruning_takes_what_was_asked_for_and_the_expired() -> None:
             database.put(replace(KEY, region=f"{number}"), now)
         database.put(replace(KEY, region="old"), replace(OK, date=time.time() - 1000))
         database.put(replace(KEY, region="v2", version="2.0"), now)
-        database.put(replace(KEY, region="h2", hardware="far"), now)
+        database.put(replace(KEY, region="h2", device="far"), now)
         database.put(replace(KEY, region="crash"), Cost("crashed", date=time.time() - EXPIRY_S - 1))
         database.put(replace(KEY, region="schema", schema=KEY.schema - 1), now)
         assert database.prune() == 2
         assert database.prune(older_than_s=500) == 1
         assert database.prune(versions={"backend": "1.0", "other": "9"}) == 1
-        assert database.prune(hardware="machine") == 1
+        assert database.prune(device="machine") == 1
         database.put(replace(KEY, region="refused"), Cost("refused"))
         assert database.prune() == 0
         assert database.prune(failures=True) == 1
@@ -108,11 +113,11 @@ keys = st.builds(
 )
 costs = st.one_of(
     st.builds(
-        Cost, st.just("ok"), latencies, st.floats(0, 1), st.floats(0, 99), st.just(""), st.booleans(), st.floats(1, 2e9)
+        Cost, st.just("ok"), latencies, st.none(), st.floats(0, 99), st.just(""), st.booleans(), st.floats(1, 2e9)
     ),
     st.builds(
         Cost,
-        st.sampled_from(("refused", "wrong")),
+        st.just("refused"),
         st.none(),
         st.none(),
         st.floats(0, 99),
@@ -202,9 +207,9 @@ def test_races_and_boundaries_are_kept_under_any_key() -> None:
         assert database.get_race("a") is None
         database.put_race("a", {"winner": ["x", 1.5]})
         database.put_race("a", {"winner": ["y", 2.5]})
-        database.put_boundary("a", {"ms": 0.1})
+        database.put_transfer("a", {"ms": 0.1})
         assert database.get_race("a") == {"winner": ["y", 2.5]}
-        assert database.get_boundary("a") == {"ms": 0.1} and database.get_boundary("b") is None
+        assert database.get_transfer("a") == {"ms": 0.1} and database.get_transfer("b") is None
 
 
 WRITER = """

@@ -2,15 +2,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bricolage.device.host import host
 from bricolage.measure.database import Database
 from bricolage.measure.entry_costs import fixed_costs
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
+from bricolage.work.implementation import Implementation, KernelConfig
 
 
 def test_fixed_costs_are_measured_and_the_failing_absent(pool: Pool, tmp_path: Path) -> None:
     with Database() as database:
         measurer = Measurer(database, pool, tmp_path)
-        found = fixed_costs(measurer, [("honest", ""), ("honest", "0.2"), ("raises", "")], 1)
-        assert set(found) == {("honest", ""), ("honest", "0.2")}
-        assert 0 < found["honest", ""] < found["honest", "0.2"] < 1
+        plain, slow = Implementation("honest"), Implementation("honest", KernelConfig("0.2"))
+        found = fixed_costs(measurer, [plain, slow, Implementation("raises")], 1, host())
+        assert set(found) == {plain, slow}
+        assert 0 < found[plain] < found[slow] < 1

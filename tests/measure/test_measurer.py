@@ -14,6 +14,7 @@ import pytest
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
+from bricolage.device.host import host
 from bricolage.graph.extract import write_model
 from bricolage.measure.database import Database
 from bricolage.measure.entries import Cost
@@ -21,35 +22,43 @@ from bricolage.measure.loading import CandidateSpec, Limits
 from bricolage.measure.measurer import Event, Measurer, RegionTask
 from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
-from bricolage.measure.rounds import Schedule
+from bricolage.measure.rounds import TimingPolicy
 from bricolage.measure.statistics import Latency
 from bricolage.plan.step import Step
-from bricolage.verify.tensors import save_tensors
+from bricolage.verify.tensors import load_values, save_tensors
+from bricolage.work.implementation import Implementation, KernelConfig
 
-SCHEDULE = Schedule(rounds=7, most_rounds=14, seconds=5.0)
+POLICY = TimingPolicy(rounds=7, most_rounds=14, seconds=5.0)
 
 
 @pytest.fixture
 def measurer(pool: Pool, tmp_path: Path) -> Iterator[Measurer]:
     with Database() as database:
-        yield Measurer(database, pool, tmp_path, schedule=SCHEDULE, limits=Limits(10, 10), cores=2)
+        yield Measurer(database, pool, tmp_path, policy=POLICY, limits=Limits(10, 10), cores=2)
 
 
-def task(directory: Path, *candidates: tuple[str, str], bound: float = 1e-6, elements: int = 1024) -> RegionTask:
+def task(
+    directory: Path, *candidates: tuple[str, str], bound: float = 1e-6, elements: int = 1024, data: str = "these"
+) -> RegionTask:
     region = relu_region(directory, "x", "y", elements)
     return RegionTask(
         vector(directory, ("x",), elements),
         vector(directory, ("y",), elements, rectified=True),
         bound,
         tuple(
-            CandidateSpec(f"relu {elements}", (Step(backend, variant, region),), ("y",), 1, False)
-            for backend, variant in candidates
+            CandidateSpec(f"relu {elements}", (step(backend, name, region),), ("y",), 1, False, host())
+            for backend, name in candidates
         ),
+        data,
     )
 
 
+def step(backend: str, name: str, path: Path) -> Step:
+    return Step(Implementation(backend, KernelConfig(name or "f32")), path)
+
+
 def named(costs: dict[CandidateSpec, Cost]) -> dict[str, Cost]:
-    return {f"{spec.steps[0].backend} {spec.steps[0].variant}".strip(): cost for spec, cost in costs.items()}
+    return {str(spec.steps[0].implementation).removesuffix(" f32"): cost for spec, cost in costs.items()}
 
 
 def test_times_are_right_and_order_the_candidates(measurer: Measurer, tmp_path: Path) -> None:
@@ -60,7 +69,7 @@ def test_times_are_right_and_order_the_candidates(measurer: Measurer, tmp_path: 
         assert latency.low_ms < truth * 4 + 1
         assert costs[name].error == 0.0
     assert costs["honest 0.2"].latency.samples >= 7  # type: ignore[union-attr]
-    assert costs["honest 8"].latency.samples == SCHEDULE.probe  # type: ignore[union-attr]
+    assert costs["honest 8"].latency.samples == POLICY.probe  # type: ignore[union-attr]
 
 
 def test_what_is_known_is_not_measured_again(measurer: Measurer, tmp_path: Path) -> None:
@@ -99,16 +108,18 @@ def test_every_rogue_gets_its_outcome_and_harms_nobody(
         assert (cost.latency is None) == (cost.outcome != "ok")
         assert bool(cost.reason) == (cost.outcome != "ok")
         stored = measurer.database.get(measurer.key(task(tmp_path, (name, "")).candidates[0]))
-        assert stored == cost
+        assert stored == (None if cost.outcome == "wrong" else replace(cost, error=None))
+        error = measurer.database.accuracy(measurer.key(task(tmp_path, (name, "")).candidates[0]), "these")
+        assert error == cost.error
     assert costs["wrong"].error == pytest.approx(0.01, rel=1e-3)
     assert "SIGSEGV" in costs["segfaults-later"].reason
 
 
 def test_the_innocent_in_a_worker_that_crashes_are_measured_all_the_same(measurer: Measurer, tmp_path: Path) -> None:
     region = relu_region(tmp_path, "x", "y", 1024)
-    both = (Step("honest", "", region), Step("segfaults", "", relu_region(tmp_path, "y", "z", 1024)))
+    both = (step("honest", "", region), step("segfaults", "", relu_region(tmp_path, "y", "z", 1024)))
     work = task(tmp_path, ("honest", "0.1"), ("honest", "0.2"))
-    crash = CandidateSpec("two relus", both, ("z",), 1, False)
+    crash = CandidateSpec("two relus", both, ("z",), 1, False, host())
     jobs = [measurer.job(spec, work.inputs, None, 1e-6) for spec in (*work.candidates, crash)]
     for job in jobs:
         job.regime = crash.regime  # one worker for all
@@ -126,25 +137,46 @@ def test_a_wrong_answer_is_judged_by_the_bound_of_the_day(measurer: Measurer, tm
     assert strict_again.outcome == "wrong" and "1e-06" in strict_again.reason.replace("1.00e-06", "1e-06")
 
 
+def test_an_error_belongs_to_the_weights_and_inputs_that_it_was_seen_on(measurer: Measurer, tmp_path: Path) -> None:
+    """The identity of a region is blind to weights: another model's must be compared, though its time is known."""
+    (first,) = measurer.measure([task(tmp_path, ("honest", ""))]).values()
+    events: list[Event] = []
+    (other,) = measurer.measure([task(tmp_path, ("honest", ""), data="others")], events.append).values()
+    assert events[0].kind == "measured" and other.latency == first.latency and other.error == 0.0
+    (again,) = measurer.measure([task(tmp_path, ("honest", ""), data="others")], events.append).values()
+    assert events[1].kind == "known" and again == other
+    (wrong,) = measurer.measure([task(tmp_path, ("wrong", ""))]).values()
+    assert wrong.outcome == "wrong"
+    good = task(tmp_path, ("wrong", ""), data="others")
+    expected = vector(tmp_path, ("y",), 1024, rectified=True)
+    halved = {"y": load_values(expected)["y"] * 1.01}  # on these weights the answer would be right
+    save_tensors(tmp_path / "halved.npz", halved)
+    (right,) = measurer.measure([replace(good, expected=tmp_path / "halved.npz", bound=1e-4)]).values()
+    assert right.outcome == "ok", "what was wrong for one model is not wrong for ever"
+
+
 def test_a_time_of_a_busy_machine_is_measured_again(measurer: Measurer, tmp_path: Path) -> None:
     calm, busy = Latency(1.0, 0.98, 1.03, 7), Latency(1.7, 1.4, 2.2, 7)
     (spec,) = task(tmp_path, ("honest", "")).candidates
     for alone in (True, False):
         whole = replace(spec, alone=alone)
-        measurer.database.put(measurer.key(whole), Cost("ok", calm, error=0.0))
-        assert measurer.known(whole, 1e-6) is not None
-        measurer.database.put(measurer.key(whole), Cost("ok", busy, error=0.0))
-        assert (measurer.known(whole, 1e-6) is None) == alone, "what is small is hardly ever timed to a narrow interval"
+        measurer.database.put(measurer.key(whole), Cost("ok", calm))
+        measurer.database.put_accuracy(measurer.key(whole), "these", 0.0)
+        assert measurer.known(whole, 1e-6, "these") is not None
+        measurer.database.put(measurer.key(whole), Cost("ok", busy))
+        assert (measurer.known(whole, 1e-6, "these") is None) == alone, (
+            "what is small is hardly ever timed to a narrow interval"
+        )
 
 
 def test_a_new_version_and_a_longer_limit_try_again(measurer: Measurer, tmp_path: Path) -> None:
     (spec,) = task(tmp_path, ("honest", "")).candidates
     measurer.database.put(measurer.key(spec), Cost("timed-out", compile_s=5.0, reason="slow"))
-    assert measurer.known(spec, 1e-6) is None  # the limit is 10 s now
+    assert measurer.known(spec, 1e-6, "these") is None  # the limit is 10 s now
     measurer.database.put(measurer.key(spec), Cost("timed-out", compile_s=10.0, reason="slow"))
-    assert measurer.known(spec, 1e-6) is not None
+    assert measurer.known(spec, 1e-6, "these") is not None
     measurer._versions["honest"] = "2.0"
-    assert measurer.known(spec, 1e-6) is None
+    assert measurer.known(spec, 1e-6, "these") is None
 
 
 def test_stopping_keeps_what_is_finished(measurer: Measurer, tmp_path: Path) -> None:
@@ -162,7 +194,7 @@ def test_a_keyboard_interrupt_keeps_what_is_finished_and_ends_the_workers(tmp_pa
             raise KeyboardInterrupt
 
     with Database() as database, pytest.raises(KeyboardInterrupt), Pool() as pool:
-        measurer = Measurer(database, pool, tmp_path, schedule=SCHEDULE)
+        measurer = Measurer(database, pool, tmp_path, policy=POLICY)
         measurer.measure([task(tmp_path, ("honest", f"0.{n}")) for n in range(1, 9)], interrupt)
     assert not [
         child for child in psutil.Process().children() if "bricolage.measure.worker" in " ".join(child.cmdline())
@@ -178,7 +210,7 @@ def test_a_hang_is_left_behind_when_time_is_up(measurer: Measurer, tmp_path: Pat
 
 
 def test_near_ties_get_more_rounds_and_others_do_not(measurer: Measurer, tmp_path: Path) -> None:
-    measurer.schedule = Schedule(rounds=6, most_rounds=24, hopeless=100.0, seconds=60.0)
+    measurer.policy = TimingPolicy(rounds=6, most_rounds=24, hopeless=100.0, seconds=60.0)
     costs = named(measurer.measure([task(tmp_path, ("honest", "0.3"), ("twin", "0.3"), ("honest", "15"))]))
     one, two, slow = (costs[name].latency for name in ("honest 0.3", "twin 0.3", "honest 15"))
     assert one is not None and two is not None and slow is not None
@@ -214,17 +246,22 @@ def matmul_relu(directory: Path, size: int) -> RegionTask:
     save_tensors(directory / f"out-{size}.npz", {"y": np.maximum(x.astype(np.float64) @ weight.astype(np.float64), 0)})
     candidates = tuple(
         CandidateSpec(
-            f"matmul {size}", (Step(name, registry.get(name).variants("highest")[0], path),), ("y",), 1, False
+            f"matmul {size}",
+            (Step(Implementation(name, registry.get(name).configs("highest", host())[0]), path),),
+            ("y",),
+            1,
+            False,
+            host(),
         )
         for name in installed()
     )
-    return RegionTask(directory / f"in-{size}.npz", directory / f"out-{size}.npz", 1e-6, candidates)
+    return RegionTask(directory / f"in-{size}.npz", directory / f"out-{size}.npz", 1e-6, candidates, "these")
 
 
 @pytest.mark.skipif(not installed(), reason="no engine is installed")
 def test_real_engines_are_measured(pool: Pool, tmp_path: Path) -> None:
     with Database() as database:
-        measurer = Measurer(database, pool, tmp_path, schedule=SCHEDULE)
+        measurer = Measurer(database, pool, tmp_path, policy=POLICY)
         tasks = [matmul_relu(tmp_path, 32), matmul_relu(tmp_path, 2048)]
         costs = measurer.measure(tasks)
         assert len(costs) == 2 * len(installed())
@@ -246,8 +283,10 @@ def test_shapes_that_are_open_until_the_run_are_measured_too(pool: Pool, tmp_pat
     x = np.linspace(-1, 1, 24, dtype=np.float32).reshape(6, 4)
     save_tensors(tmp_path / "in.npz", {"x": x})
     save_tensors(tmp_path / "out.npz", {"y": np.maximum(x, 0).astype(np.float64)})
-    spec = CandidateSpec("open relu", (Step("onnxruntime", "f32", path),), ("y",), 1, True)
+    spec = CandidateSpec("open relu", (step("onnxruntime", "f32", path),), ("y",), 1, True, host())
     with Database() as database:
-        measurer = Measurer(database, pool, tmp_path, schedule=SCHEDULE)
-        (cost,) = measurer.measure([RegionTask(tmp_path / "in.npz", tmp_path / "out.npz", 1e-6, (spec,))]).values()
+        measurer = Measurer(database, pool, tmp_path, policy=POLICY)
+        (cost,) = measurer.measure(
+            [RegionTask(tmp_path / "in.npz", tmp_path / "out.npz", 1e-6, (spec,), "these")]
+        ).values()
     assert cost.outcome == "ok" and cost.error == 0.0 and (cost.ms or 0) > 0, cost.reason

@@ -14,31 +14,39 @@ import numpy as np
 import psutil
 import pytest
 
+from bricolage.codec import encode
+from bricolage.device.host import host
 from bricolage.measure.pool import Answer, Pool, Regime, environment
 from bricolage.measure.probes import relu_region, vector
+from bricolage.plan.step import Step
 from bricolage.verify.tensors import load_tensors
+from bricolage.work.implementation import Implementation, KernelConfig
 
 
-def load(pool: Pool, directory: Path, backend: str, variant: str = "", limit_s: float = 20.0) -> Answer:
+def step(directory: Path, backend: str, config: str = "f32") -> object:
     region = relu_region(directory, "x", "y", 1024)
-    worker = pool.worker(Regime((backend,), 1, False))
+    return encode(Step(Implementation(backend, KernelConfig(config)), region))
+
+
+def load(pool: Pool, directory: Path, backend: str, config: str = "f32", limit_s: float = 20.0) -> Answer:
+    worker = pool.worker(Regime((backend,), 1, False, host()))
     return pool.ask(
         worker,
         limit_s,
         "load",
         id="1",
-        steps=[[backend, variant, str(region)]],
+        steps=[step(directory, backend, config)],
         inputs=str(vector(directory, ("x",), 1024)),
         outputs=["y"],
         threads=1,
         alone=False,
-        cache=str(directory / "compiled"),
+        caching=False,
     )
 
 
 def test_compiles_runs_and_times(pool: Pool, tmp_path: Path) -> None:
     assert load(pool, tmp_path, "honest", "0.05").ok
-    worker = pool.worker(Regime(("honest",), 1, False))
+    worker = pool.worker(Regime(("honest",), 1, False, host()))
     assert pool.ask(worker, 10, "outputs", id="1", path=str(tmp_path / "o.npz")).ok
     x = load_tensors(vector(tmp_path, ("x",), 1024))["x"]
     assert np.array_equal(load_tensors(tmp_path / "o.npz")["y"], np.maximum(x, 0))
@@ -62,7 +70,7 @@ def test_an_exit_is_a_crash_with_its_status(pool: Pool, tmp_path: Path) -> None:
 
 def test_a_hang_is_ended_at_the_limit(pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bricolage.measure.pool._START_GRACE_S", 0.0)
-    worker = pool.worker(Regime(("hangs",), 1, False))
+    worker = pool.worker(Regime(("hangs",), 1, False, host()))
     start = time.monotonic()
     assert load(pool, tmp_path, "hangs", limit_s=2.0).outcome == "timed-out"
     assert time.monotonic() - start < 5
@@ -80,19 +88,19 @@ def test_exceptions_and_refusals_leave_the_worker_alive(pool: Pool, tmp_path: Pa
     assert answer.outcome == "failed" and "wrong phase" in answer.reason
     answer = load(pool, tmp_path, "refuses")
     assert answer.outcome == "refused" and "not on Sundays" in answer.reason
-    assert pool.worker(Regime(("refuses",), 1, False)).loads == 1
+    assert pool.worker(Regime(("refuses",), 1, False, host())).loads == 1
 
 
 def test_printing_on_standard_output_does_not_disturb_the_protocol(pool: Pool, tmp_path: Path) -> None:
     answer = load(pool, tmp_path, "chatters")
     assert answer.ok and "compile_s" in answer.facts
-    log = pool.worker(Regime(("chatters",), 1, False)).log.read_text()
+    log = pool.worker(Regime(("chatters",), 1, False, host())).log.read_text()
     assert '"rounds": [[0.0]]' in log and "from a child" in log
 
 
 def test_a_worker_killed_from_outside_counts_as_out_of_memory(pool: Pool, tmp_path: Path) -> None:
     assert load(pool, tmp_path, "honest").ok
-    worker = pool.worker(Regime(("honest",), 1, False))
+    worker = pool.worker(Regime(("honest",), 1, False, host()))
     os.kill(worker.process.pid, signal.SIGKILL)
     answer = pool.ask(worker, 5, "time", id="1", turns=1, warm_s=0.0)
     assert answer.outcome == "out-of-memory" and not answer.fresh
@@ -102,7 +110,7 @@ def test_a_worker_killed_from_outside_counts_as_out_of_memory(pool: Pool, tmp_pa
 def test_idle_workers_stand_still_while_one_is_timed(pool: Pool, tmp_path: Path) -> None:
     for name in ("honest", "twin"):
         assert load(pool, tmp_path, name).ok
-    honest, twin = (pool.worker(Regime((name,), 1, False)) for name in ("honest", "twin"))
+    honest, twin = (pool.worker(Regime((name,), 1, False, host())) for name in ("honest", "twin"))
     with pool.exclusive():
         assert pool.ask(honest, 5, "time", id="1", turns=1, warm_s=0.01).ok
         assert psutil.Process(twin.process.pid).status() == psutil.STATUS_STOPPED
@@ -113,7 +121,7 @@ def test_idle_workers_stand_still_while_one_is_timed(pool: Pool, tmp_path: Path)
 
 def test_workers_have_a_session_of_their_own(pool: Pool, tmp_path: Path) -> None:
     assert load(pool, tmp_path, "honest").ok
-    worker = pool.worker(Regime(("honest",), 1, False))
+    worker = pool.worker(Regime(("honest",), 1, False, host()))
     assert os.getsid(worker.process.pid) == worker.process.pid != os.getsid(0)
 
 
@@ -122,6 +130,7 @@ def test_workers_die_with_their_parent_even_when_they_hang(tmp_path: Path) -> No
         """
         import sys, time
         from pathlib import Path
+        from bricolage.device.host import host
         from bricolage.measure.pool import Pool, Regime
         from tests.measure import rogues
         from tests.measure import test_pool
@@ -129,12 +138,12 @@ def test_workers_die_with_their_parent_even_when_they_hang(tmp_path: Path) -> No
         pool = Pool()
         here = Path(sys.argv[1])
         assert test_pool.load(pool, here, "honest").ok
-        hanging = pool.worker(Regime(("hangs",), 1, False))
-        region = test_pool.relu_region(here, "x", "y", 1024)
-        pool.submit(hanging, 60, "load", id="1", steps=[["hangs", "", str(region)]],
-                    inputs=str(test_pool.vector(here, ("x",), 1024)), outputs=["y"], threads=1, alone=False, cache=None)
+        hanging = pool.worker(Regime(("hangs",), 1, False, host()))
+        steps = [test_pool.step(here, "hangs")]
+        inputs = str(test_pool.vector(here, ("x",), 1024))
+        pool.submit(hanging, 60, "load", id="1", steps=steps, inputs=inputs, outputs=["y"], threads=1, alone=False, caching=False)
         pool.wait(3)
-        pids = [worker.process.pid for worker in (pool.worker(Regime(("honest",), 1, False)), hanging)]
+        pids = [worker.process.pid for worker in (pool.worker(Regime(("honest",), 1, False, host())), hanging)]
         print(*pids, flush=True)
         time.sleep(60)
         """
@@ -165,14 +174,14 @@ def _lives(pid: int) -> bool:
 def test_closing_ends_everything(tmp_path: Path) -> None:
     with Pool() as pool:
         assert load(pool, tmp_path, "honest").ok
-        pid = pool.worker(Regime(("honest",), 1, False)).process.pid
+        pid = pool.worker(Regime(("honest",), 1, False, host())).process.pid
     assert not psutil.pid_exists(pid)
 
 
 def test_the_environment_limits_threads_and_follows_our_import_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    variables = environment(Regime(("honest",), 3, True))
+    variables = environment(Regime(("honest",), 3, True, host()))
     assert variables["OMP_NUM_THREADS"] == "3"
     folders = variables["PYTHONPATH"].split(os.pathsep)
     assert folders[0] == str(Path(__file__).parent)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from bricolage.device.host import host
 from bricolage.measure import memory
 from bricolage.measure.database import Database
 from bricolage.measure.loading import CandidateSpec, Limits
@@ -12,14 +13,14 @@ from bricolage.measure.pool import Pool, Regime, WorkerProcess
 from bricolage.measure.probes import relu_region, vector
 from bricolage.measure.race import Race, race
 from bricolage.measure.statistics import significant
-from bricolage.plan.step import Step
+from tests.measure.test_measurer import step
 
 
 def run(pool: Pool, directory: Path, processes: int = 1, seconds: float = 10, **contestants: str) -> Race:
-    """Races name="backend variant" on a Relu of 1024 elements."""
+    """Races name="backend config" on a Relu of 1024 elements."""
     region = relu_region(directory, "x", "y", 1024)
     specs = {
-        name: CandidateSpec("relu", (Step(*words.partition(" ")[::2], region),), ("y",), 1, True)
+        name: CandidateSpec("relu", (step(*words.partition(" ")[::2], region),), ("y",), 1, True, host())
         for name, words in contestants.items()
     }
     expected = vector(directory, ("y",), 1024, rectified=True)

@@ -5,46 +5,49 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bricolage.perf.merge_gain import EngineModel, Merged, fit
+from bricolage.work.implementation import Implementation, KernelConfig
 
+E = Implementation("e")
 costs = st.lists(st.floats(0.001, 100), min_size=2, max_size=12)
 
 
 @given(st.floats(0, 1), costs)
 def test_merging_saves_all_entries_but_one(entry: float, marginal: list[float]) -> None:
-    model = fit({("e", "f32"): entry}, [])
+    model = fit({E: entry}, [])
     alone = [entry + b for b in marginal]
-    assert model.predict("e", "f32", alone) == pytest.approx(entry + sum(marginal))
-    assert model.predict("e", "f32", alone[:1]) == alone[0]
+    assert model.predict(E, alone) == pytest.approx(entry + sum(marginal))
+    assert model.predict(E, alone[:1]) == alone[0]
 
 
 @given(st.floats(0.1, 1.4), st.floats(0, 0.5), st.lists(costs, min_size=30, max_size=40))
 def test_the_gain_is_found_from_merged_regions(gain: float, entry: float, regions: list[list[float]]) -> None:
-    samples = [
-        Merged("e", "f32", tuple(entry + b for b in marginal), entry + gain * sum(marginal)) for marginal in regions
-    ]
-    model = fit({("e", "f32"): entry}, samples)
-    found = model.gain["e", "f32"]
+    samples = [Merged(E, tuple(entry + b for b in marginal), entry + gain * sum(marginal)) for marginal in regions]
+    model = fit({E: entry}, samples)
+    found = model.gain[E]
     assert min(gain, 1.0) - 1e-9 <= found <= max(gain, 1.0) + 1e-9  # the prior pulls towards 1
     if all(sum(marginal) > entry for marginal in regions):
         assert found == pytest.approx(gain, abs=0.15)
 
 
 def test_one_outlier_does_not_decide() -> None:
-    model = fit({("e", "f32"): 0.1}, [Merged("e", "f32", (1.1, 1.1), 0.1 + 0.2)])
-    assert 0.05 < model.gain["e", "f32"] < 1.0
+    model = fit({E: 0.1}, [Merged(E, (1.1, 1.1), 0.1 + 0.2)])
+    assert 0.05 < model.gain[E] < 1.0
 
 
 @given(costs, st.floats(0, 10), st.floats(0.05, 1.5))
 def test_predictions_never_fall_below_the_cheapest_entry(parts: list[float], entry: float, gain: float) -> None:
-    model = EngineModel({("e", "f32"): entry}, {("e", "f32"): gain})
-    predicted = model.predict("e", "f32", parts)
+    model = EngineModel({E: entry}, {E: gain})
+    predicted = model.predict(E, parts)
     assert predicted >= min(entry, *parts) - 1e-12
     assert predicted <= max(1.0, gain) * sum(parts) + 1e-9
 
 
-def test_an_unknown_variant_has_the_fixed_cost_of_its_backend() -> None:
-    model = EngineModel({("e", "f32"): 0.2, ("e", "bf16"): 0.3})
-    assert model.entry("e", "f16") == 0.2 and model.entry("other", "f32") == 0.0
-    assert model.marginal("e", "bf16", 0.1) == 0.0
+def test_an_unknown_configuration_has_the_fixed_cost_of_its_backend_on_that_device() -> None:
+    bf16, there = Implementation("e", KernelConfig("bf16")), Implementation("e", device="cpu:0-1")
+    model = EngineModel({E: 0.2, bf16: 0.3, there: 0.1})
+    assert model.entry(Implementation("e", KernelConfig("f16"))) == 0.2
+    assert model.entry(Implementation("e", KernelConfig("f16"), "cpu:0-1")) == 0.1
+    assert model.entry(Implementation("other")) == 0.0
+    assert model.marginal(bf16, 0.1) == 0.0
     with pytest.raises(ValueError):
-        model.predict("e", "f32", [])
+        model.predict(E, [])

@@ -1,24 +1,77 @@
-from bricolage.optimize.candidates import Way
-from bricolage.optimize.place import challenger
-from bricolage.perf.merge_gain import EngineModel
-from bricolage.perf.prediction import Predictor
-from bricolage.work.graph import Candidate
-from bricolage.work.transfer import NoBoundaryCosts
-from tests.search.problems import graph_of
+from __future__ import annotations
 
-KNOWN, UNKNOWN = Way("a", "f32"), Way("b", "bf16")
+from dataclasses import replace
+
+import pytest
+
+from bricolage.perf.merge_gain import EngineModel, Merged
+from bricolage.perf.prediction import Predictor, merged_samples, owners
+from bricolage.perf.transfer import MeasuredTransferCosts
+from bricolage.work.implementation import Assignment, Endpoint, Implementation, KernelConfig
+from bricolage.work.placement import price
+from bricolage.work.transfer import NoTransferCosts
+from tests.search.problems import PairCosts, graph_of, offer
+
+A, B = Implementation("a"), Implementation("b")
+UNKNOWN = Implementation("b", KernelConfig("bf16"))
+CHAIN = graph_of([[1], [2], [3], []], [10, 20, 30, 40])
+SINGLES = [offer(1 << number, "a", 1.5) for number in range(4)]
+FREE = NoTransferCosts()
 
 
-def predictor() -> Predictor:
-    graph = graph_of([[1], []])
-    candidates = [Candidate(1 << number, "a", "f32", 1.5, "", "library") for number in range(2)]
-    return Predictor(graph, candidates, EngineModel({}), NoBoundaryCosts())
+def test_a_placement_of_known_regions_is_predicted() -> None:
+    predictor = Predictor(CHAIN, SINGLES, EngineModel(), FREE)
+    assert predictor.placement(tuple(one.assignment for one in SINGLES)) == 6.0
 
 
-def test_a_division_of_known_regions_is_predicted() -> None:
-    assert challenger(((1, KNOWN), (2, KNOWN)), predictor(), "original").predicted_ms == 3.0
-
-
-def test_a_division_with_an_unknown_region_races_without_a_prediction() -> None:
+def test_a_placement_with_an_unknown_region_has_no_finite_prediction() -> None:
     """One that was timed end to end before its regions were."""
-    assert challenger(((1, KNOWN), (2, UNKNOWN)), predictor(), "original").predicted_ms is None
+    predictor = Predictor(CHAIN, SINGLES, EngineModel(), FREE)
+    assert predictor.placement((Assignment(0b0111, A), Assignment(0b1000, UNKNOWN))) == float("inf")
+    assert predictor.region(0b1000, UNKNOWN) is None
+    assert predictor.implementations == (A,)
+
+
+def test_a_measured_region_is_taken_as_measured_the_fastest_of_several() -> None:
+    candidates = [*SINGLES, offer(0b0011, "a", 2.5), offer(0b0011, "a", 2.0)]
+    assert Predictor(CHAIN, candidates, EngineModel({A: 0.5}), FREE).region(0b0011, A) == 2.0
+
+
+def test_an_unmeasured_region_is_merged_from_the_largest_parts() -> None:
+    model = EngineModel({A: 0.5}, {A: 0.8})
+    predictor = Predictor(CHAIN, [*SINGLES, offer(0b0011, "a", 2.5)], model, FREE)
+    assert predictor.region(0b0111, A) == pytest.approx(0.5 + 0.8 * (2.0 + 1.0))
+    assert predictor.region(0b1100, A) == pytest.approx(0.5 + 0.8 * (1.0 + 1.0))
+    assert predictor.region(0b0111, B) is None
+
+
+def test_the_same_backend_on_another_device_is_not_known() -> None:
+    assert Predictor(CHAIN, SINGLES, EngineModel(), FREE).region(1, replace(A, device="cpu:0-1")) is None
+
+
+def test_transfers_are_paid_for_each_tensor_that_others_computed() -> None:
+    costs = MeasuredTransferCosts({(A.endpoint, B.endpoint): [(0, 0.0), (10, 1.0)]})
+    candidates = [*SINGLES, offer(0b1100, "b", 1.0)]
+    predictor = Predictor(CHAIN, candidates, EngineModel(), costs)
+    owner = owners((Assignment(0b0011, A), Assignment(0b1100, B)))
+    assert owner == {0: Endpoint("a"), 1: Endpoint("a"), 2: Endpoint("b"), 3: Endpoint("b")}
+    assert predictor.transfer(0b1100, B.endpoint, owner) == pytest.approx(2.0), "20 bytes from operator 1"
+    assert predictor.transfer(0b0011, A.endpoint, owner) == 0.0, "graph inputs are free"
+    placement = (Assignment(0b0001, A), Assignment(0b0010, A), Assignment(0b1100, B))
+    assert predictor.placement(placement) == pytest.approx(1.5 + 1.5 + 1.0 + 2.0)
+
+
+def test_a_placement_of_candidates_costs_what_the_searches_minimise() -> None:
+    costs = PairCosts(((0.0, 0.25, 0.5), (1.0, 0.0, 0.5), (3.0, 0.25, 0.0)))
+    choices = [offer(0b0001, "a", 1.0), offer(0b0110, "b", 2.0), offer(0b1000, "c", 4.0)]
+    priced = price(CHAIN, choices, costs)
+    predictor = Predictor(CHAIN, choices, EngineModel(), costs)
+    assert predictor.placement(tuple(one.assignment for one in priced.choices)) == pytest.approx(priced.total_ms)
+
+
+def test_the_gain_of_merging_is_learnt_from_measured_regions_with_measured_parts() -> None:
+    measured = [replace(one, key=str(number)) for number, one in enumerate(SINGLES[:3])]
+    pair, beyond, elsewhere = offer(0b0011, "a", 2.0), offer(0b1100, "a", 2.0), offer(0b0011, "b", 2.0)
+    larger = [replace(one, key="larger") for one in (pair, beyond, elsewhere)]
+    predicted = [SINGLES[3], offer(0b0110, "a", 1.0)]
+    assert merged_samples([*larger, *measured, *predicted]) == [Merged(A, (1.5, 1.5), 2.0)]

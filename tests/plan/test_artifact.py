@@ -5,10 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bricolage.errors import BadArtifact, MissingFile, NewerArtifact, NotWritable
-from bricolage.graph.extract import graph_of, share_weights, write_model
+from bricolage.errors import BadArtifact, MissingFile, NewerArtifact, NotWritable, OlderArtifact
+from bricolage.graph.extract import graph_of, write_model
+from bricolage.graph.store import Store
+from bricolage.options import Options
 from bricolage.plan import artifact
 from bricolage.plan.plan import Bucket, Plan, PlannedRegion, Provenance, Quality
+from bricolage.work.implementation import Implementation
 from tests.graph.models import graph
 
 
@@ -18,13 +21,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_plan() -> Plan:
-    region = PlannedRegion("onnxruntime", "f32", "0-1", 2, "MatMul+Relu", "k", 8, 8, 1.0, True)
+    region = PlannedRegion(Implementation("onnxruntime"), "0-1", 2, "MatMul+Relu", "k", 8, 8, 1.0, True)
     bucket = Bucket(
         {}, "graph-0.onnx", 2, "onnxruntime f32", (region,), (), "onnxruntime f32", 1.0, (1.0, 1.0), False, None, 0.0, 1e-6,
         Quality(None, 0.0, 0.0),
     )  # fmt: skip
-    provenance = Provenance("0", {}, "f", "h", 1, "quick", 0, "2026-01-01T00:00:00Z")
-    return Plan("m", "d", "highest", None, (), (), (bucket,), provenance)
+    provenance = Provenance("0", {}, "f", "h", Options(threads=1), "2026-01-01T00:00:00Z")
+    return Plan("m", "d", (), (), (bucket,), provenance)
 
 
 @pytest.fixture
@@ -32,7 +35,7 @@ def saved(tmp_path: Path) -> Path:
     folder = tmp_path / "work"
     folder.mkdir()
     g = graph("a=MatMul(x,w) y=Relu(a)", "float[3,64] x", "float[3,64] y", w=np.ones((64, 64), np.float32))
-    share_weights([g.model], folder)
+    Store(folder).share([g.model])
     write_model(g.model, folder / artifact.MODEL)
     write_model(g.model, folder / "graph-0.onnx")
     path = tmp_path / "a.bricolage"
@@ -94,6 +97,11 @@ def rewrite_manifest(saved: Path, **changes: object) -> Path:
                 data = json.dumps({**json.loads(data), **changes}).encode()
             target.writestr(member, data)
     return edited
+
+
+def test_an_older_format_is_refused(saved: Path) -> None:
+    with pytest.raises(OlderArtifact, match="format 1"):
+        artifact.load(rewrite_manifest(saved, format=1))
 
 
 def test_a_newer_format_is_refused(saved: Path) -> None:

@@ -2,10 +2,10 @@ import json
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bricolage.plan.codec import DecodeError, decode, encode
+from bricolage.codec import DecodeError, decode, encode
 from bricolage.plan.plan import Plan, numbers, ranges
 from tests.plan.plans import plans
 
@@ -20,6 +20,7 @@ def test_ranges_are_short() -> None:
     assert ranges((0, 1, 2, 5, 7, 8)) == "0-2,5,7-8"
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(plans())
 def test_plans_round_trip_through_json(plan: Plan) -> None:
     assert decode(Plan, json.loads(json.dumps(encode(plan)))) == plan

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from bricolage.graph.graph import Graph
+from bricolage.options import Options
 from bricolage.plan.plan import (
     Alternative,
-    Boundary,
     Bucket,
     Contestant,
     Plan,
@@ -19,8 +19,10 @@ from bricolage.plan.plan import (
     Provenance,
     Quality,
     TensorSpec,
+    Transfer,
     ranges,
 )
+from bricolage.work.implementation import Endpoint, Implementation, KernelConfig
 
 VERSIONS = {"onnxruntime": "1.23.0", "openvino": "2025.4.0", "torch": "2.8.0", "tvm": "0.27.0"}
 SHAPE = ir.Shape([1, 64, 56, 56])
@@ -53,20 +55,19 @@ def graph_of_regions(
     return graph, [tuple(m) for m in members]
 
 
-def planned(rng: random.Random, members: tuple[int, ...], kinds: Sequence[str], boundary: bool) -> PlannedRegion:
+def planned(rng: random.Random, members: tuple[int, ...], kinds: Sequence[str], transfer: bool) -> PlannedRegion:
     cost = rng.lognormvariate(-2.2, 1.0)
     order = rng.sample(["onnxruntime", "openvino", "torch"], 3)
     factors = [1.0, 1.0 + rng.random() * 0.8, 1.3 + rng.random() * 2]
     if rng.random() < 0.1:
         factors[1] = 0.93
     others = [
-        Alternative(name, "f32", "ok", cost * f, (cost * f * 0.98, cost * f * 1.03), rng.random() * 4e-7)
+        Alternative(Implementation(name), "ok", cost * f, (cost * f * 0.98, cost * f * 1.03), rng.random() * 4e-7)
         for name, f in zip(order, factors, strict=True)
     ]
-    others.append(Alternative("tvm", "f32", "timed-out", reason="no answer within 60 s"))
+    others.append(Alternative(Implementation("tvm"), "timed-out", reason="no answer within 60 s"))
     return PlannedRegion(
-        backend=order[0],
-        variant="f32",
+        implementation=Implementation(order[0]),
         operators=ranges(members),
         count=len(members),
         title="+".join(kinds),
@@ -75,9 +76,14 @@ def planned(rng: random.Random, members: tuple[int, ...], kinds: Sequence[str], 
         bytes=int(cost * 4e6),
         cost_ms=cost,
         measured=rng.random() < 0.9,
-        boundary_ms=rng.random() * 0.01 if boundary else 0.0,
+        transfer_ms=rng.random() * 0.01 if transfer else 0.0,
         alternatives=tuple(sorted(others, key=lambda a: a.median_ms or 1e9)),
     )
+
+
+def baseline(name: str) -> tuple[str, KernelConfig]:
+    backend, config = name.split()
+    return backend, KernelConfig(config)
 
 
 def bucket_of(
@@ -88,22 +94,36 @@ def bucket_of(
     regions = tuple(planned(rng, m, k, bool(s)) for m, k, s in zip(members, kinds, sources, strict=True))
     if not gain:
         whole = dataclasses.replace(
-            regions[0], operators=f"0-{len(graph) - 1}", count=len(graph), title="whole model", boundary_ms=0.0
+            regions[0], operators=f"0-{len(graph) - 1}", count=len(graph), title="whole model", transfer_ms=0.0
         )
         regions = (
             dataclasses.replace(
-                whole, backend="openvino", cost_ms=sum(r.cost_ms or 0.0 for r in regions), alternatives=()
+                whole,
+                implementation=Implementation("openvino"),
+                cost_ms=sum(r.cost_ms or 0.0 for r in regions),
+                alternatives=(),
             ),
         )
-    predicted = sum((r.cost_ms or 0) + r.boundary_ms for r in regions)
+    predicted = sum((r.cost_ms or 0) + r.transfer_ms for r in regions)
     measured = predicted * 1.03
     single = measured * (1.14 if gain else 0.99)
 
     def entry(name: str, ms: float | None, error: float | None, **more: object) -> Contestant:
         ci = None if ms is None else (ms * 0.985, ms * 1.02)
-        kind = "plan" if name.startswith("plan") else "single"
+        kind = "plan" if name.startswith("plan") else "baseline"
         return Contestant(
-            name, kind, ms, ci, error, **{"accepted": True, "compile_s": 1.3, "first_run_ms": 30.0, **more}
+            name,
+            kind,
+            ms,
+            ci,
+            error,
+            **{
+                "accepted": True,
+                "compile_s": 1.3,
+                "first_run_ms": 30.0,
+                "implementation": None if kind == "plan" else Implementation(*baseline(name)),
+                **more,
+            },
         )  # type: ignore[arg-type]
 
     reason = "" if gain else "not faster than openvino f32 by more than the noise"
@@ -126,8 +146,8 @@ def bucket_of(
         ),
     )
     names = ("onnxruntime", "openvino", "torch")
-    boundaries = tuple(
-        Boundary(a, b, size, (0.002 + size / 2e8) * (0.3 if a == b else 1 + 0.4 * (len(a + b) % 3)))
+    transfers = tuple(
+        Transfer(Endpoint(a), Endpoint(b), size, (0.002 + size / 2e8) * (0.3 if a == b else 1 + 0.4 * (len(a + b) % 3)))
         for size in (4096, 1 << 20, 16 << 20)
         for a in names
         for b in names
@@ -139,8 +159,8 @@ def bucket_of(
         chosen="plan exact" if gain else "openvino f32",
         regions=regions,
         contestants=contestants,
-        best_single="openvino f32",
-        speedup_vs_best_single=1.14 if gain else 1.0,
+        best_baseline="openvino f32",
+        speedup_vs_baseline=1.14 if gain else 1.0,
         speedup_ci=(1.12, 1.16) if gain else (1.0, 1.0),
         significant=gain,
         predicted_ms=predicted,
@@ -149,7 +169,7 @@ def bucket_of(
         quality=Quality(
             additive_error=predicted / measured - 1, apparent_loss=-0.123 if gain else 0.0, optimality_loss=0.0
         ),
-        boundaries=boundaries,
+        transfers=transfers,
         seconds={"read": 0.4, "reference": 2.2, "measure": 41.5, "place": 0.7, "refine": 22.0, "race": 24.8},
     )
     return bucket, graph
@@ -158,10 +178,10 @@ def bucket_of(
 def plan_of(*buckets: Bucket, model: str = "sample.onnx") -> Plan:
     origin = Provenance(
         "0.1.0", VERSIONS, "a1b2c3d4e5f6", "Sample CPU with amx_bf16, avx512f, 2 cores (2 usable), 16 GB, Linux x86_64",
-        2, "quick", 0, "2026-01-02T03:04:05Z",
+        Options(threads=2), "2026-01-02T03:04:05Z",
     )  # fmt: skip
     inputs, outputs = (TensorSpec(name, "float32", (1, 64, 56, 56)) for name in "xy")
-    return Plan(model, "0" * 32, "highest", None, (inputs,), (outputs,), tuple(buckets), origin)
+    return Plan(model, "0" * 32, (inputs,), (outputs,), tuple(buckets), origin)
 
 
 SMALL_SOURCES: list[list[int]] = [[], [0], [1], [1], [2, 3], [4], [4, 5], [6], [7, 1], [8]]

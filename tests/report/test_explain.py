@@ -65,6 +65,10 @@ def test_json_holds_the_evidence() -> None:
     plan, graphs = samples.small()
     facts = regions(plan.buckets[0], graphs[0])
     loaded = json.loads(json.dumps(explain.as_json(facts[8])))
-    assert loaded["backend"] == "onnxruntime" and loaded["reads_from"] == [2, 8] and loaded["feeds"] == [10]
+    assert (
+        loaded["implementation"]["backend"] == "onnxruntime"
+        and loaded["reads_from"] == [2, 8]
+        and loaded["feeds"] == [10]
+    )
     assert loaded["alternatives"][0]["median_ms"] == loaded["cost_ms"]
     assert loaded["operator_names"] == ["/cell.8/gemm_0"] and loaded["margin"] > 0 and loaded["clear"] is True

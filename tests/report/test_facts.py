@@ -7,6 +7,7 @@ import report_samples as samples
 
 from bricolage.plan.plan import Alternative
 from bricolage.report.facts import regions
+from bricolage.work.implementation import Implementation, KernelConfig
 
 
 def test_neighbours_are_those_of_the_graph() -> None:
@@ -38,11 +39,13 @@ def test_without_a_graph_there_are_no_names() -> None:
 def test_runner_up_must_have_given_a_right_answer() -> None:
     plan, graphs = samples.small()
     bucket = plan.buckets[0]
-    wrong = Alternative("xla", "bf16", "wrong", 1e-6, (1e-6, 1e-6), 0.5, "error too large")
+    wrong = Alternative(
+        Implementation("xla", KernelConfig("bf16")), "wrong", 1e-6, (1e-6, 1e-6), 0.5, "error too large"
+    )
     first = dataclasses.replace(bucket.regions[0], alternatives=(wrong, *bucket.regions[0].alternatives))
     bucket = dataclasses.replace(bucket, regions=(first, *bucket.regions[1:]))
     fact = regions(bucket, graphs[0])[0]
-    assert fact.runner_up is not None and fact.runner_up.backend != "xla"
+    assert fact.runner_up is not None and fact.runner_up.implementation.backend != "xla"
     assert fact.margin == pytest.approx((fact.runner_up.median_ms or 0) / (first.cost_ms or 1) - 1)
 
 
@@ -50,10 +53,10 @@ def test_clear_needs_intervals_apart() -> None:
     plan, _ = samples.small()
     region = dataclasses.replace(
         plan.buckets[0].regions[0],
-        backend="a", variant="f32", cost_ms=1.0,
+        implementation=Implementation("a"), cost_ms=1.0,
         alternatives=(
-            Alternative("a", "f32", "ok", 1.0, (0.9, 1.1), 0.0),
-            Alternative("b", "f32", "ok", 1.2, (1.05, 1.3), 0.0),
+            Alternative(Implementation("a"), "ok", 1.0, (0.9, 1.1), 0.0),
+            Alternative(Implementation("b"), "ok", 1.2, (1.05, 1.3), 0.0),
         ),
     )  # fmt: skip
     close = regions(dataclasses.replace(plan.buckets[0], regions=(region,)))[0]

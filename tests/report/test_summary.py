@@ -4,7 +4,7 @@ import json
 
 import report_samples as samples
 
-from bricolage.plan.codec import decode
+from bricolage.codec import decode
 from bricolage.plan.plan import Plan
 from bricolage.report.summary import summary
 
@@ -16,7 +16,7 @@ def test_summary_has_what_scripts_rely_on() -> None:
         "model",
         "precision",
         "chosen",
-        "speedup_vs_best_single",
+        "speedup_vs_baseline",
         "speedup_ci",
         "significant",
         "plan",

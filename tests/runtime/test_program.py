@@ -5,9 +5,11 @@ import pytest
 
 from bricolage.backends.interface import Resources
 from bricolage.errors import InvalidGraph
-from bricolage.graph.extract import region_file, share_weights
+from bricolage.graph.identity import Identities
+from bricolage.graph.store import Store
 from bricolage.plan.step import Step
 from bricolage.runtime.compile import compile_program
+from bricolage.work.implementation import Implementation
 from tests.graph.models import graph
 
 BODY = "a=Relu(x) b=MatMul(a,w) c=Add(b,a) d=Tanh(c) y=Mul(d,b)"
@@ -16,10 +18,11 @@ BODY = "a=Relu(x) b=MatMul(a,w) c=Add(b,a) d=Tanh(c) y=Mul(d,b)"
 def steps(directory: Path, cuts: list[int], backends: list[str]) -> tuple[list[Step], np.ndarray]:
     weight = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
     g = graph(BODY, "float[3,64] x", "float[3,64] y", w=weight)
-    share_weights([g.model], directory)
+    store, identities = Store(directory), Identities(g)
+    store.share([g.model])
     return [
-        Step(backend, "f32", region_file(g.region(cut), "test", directory))
-        for cut, backend in zip(cuts, backends, strict=True)
+        Step(Implementation(backend), store.region(region, identities.key(region)))
+        for region, backend in zip(map(g.region, cuts), backends, strict=True)
     ], weight
 
 

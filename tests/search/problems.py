@@ -7,20 +7,27 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from bricolage.work.graph import Candidate, WorkGraph, WorkOperator, WorkTensor
-from bricolage.work.transfer import BoundaryCosts
+from bricolage.work.graph import WorkGraph, WorkOperator, WorkTensor
+from bricolage.work.implementation import Endpoint, Implementation, KernelConfig
+from bricolage.work.placement import Candidate
+from bricolage.work.transfer import TransferCosts
 
 BACKENDS = ("a", "b", "c")
 
 
 @dataclass(frozen=True)
 class PairCosts:
-    """Boundary costs that grow with the size, by a factor of each ordered pair."""
+    """Transfer costs that grow with the size, by a factor of each ordered pair."""
 
     factors: tuple[tuple[float, ...], ...]
 
-    def __call__(self, producer: str, consumer: str, size: int, /) -> float:
-        return self.factors[BACKENDS.index(producer)][BACKENDS.index(consumer)] * size
+    def __call__(self, producer: Endpoint, consumer: Endpoint, size: int, /) -> float:
+        return self.factors[BACKENDS.index(producer.backend)][BACKENDS.index(consumer.backend)] * size
+
+
+def offer(region: int, backend: str, cost_ms: float, config: str = "f32", *, merges: bool = True) -> Candidate:
+    """A candidate of a backend in one of its configurations."""
+    return Candidate(region, Implementation(backend, KernelConfig(config)), cost_ms, merges=merges)
 
 
 def graph_of(edges: Sequence[Sequence[int]], sizes: Sequence[int] | None = None) -> WorkGraph:
@@ -49,8 +56,8 @@ def chain_candidates(count: int, length: int = 3, backends: Sequence[str] = ("a"
         candidate
         for number, backend in enumerate(backends)
         for candidate in (
-            *(Candidate(1 << i, backend, "", 1.0 + (i * 7 + number * 3) % 5) for i in range(count * length + 2)),
-            *(Candidate(3 << low, backend, "", 1.5 + (low * 5 + number) % 7) for low in lows),
+            *(offer(1 << i, backend, 1.0 + (i * 7 + number * 3) % 5) for i in range(count * length + 2)),
+            *(offer(3 << low, backend, 1.5 + (low * 5 + number) % 7) for low in lows),
         )
     ]
 
@@ -87,28 +94,28 @@ def executable(graph: WorkGraph, chosen: Sequence[Candidate]) -> bool:
     return True
 
 
-def total_cost(graph: WorkGraph, chosen: Sequence[Candidate], boundary: BoundaryCosts) -> float:
+def total_cost(graph: WorkGraph, chosen: Sequence[Candidate], transfers: TransferCosts) -> float:
     total = sum(candidate.cost_ms for candidate in chosen)
     for candidate in chosen:
         for tensor in graph.tensors:
             if any(candidate.region >> c & 1 for c in tensor.consumers) and tensor.producer >= 0:
                 source = next(other for other in chosen if other.region >> tensor.producer & 1)
                 if source is not candidate:
-                    total += boundary(source.backend, candidate.backend, tensor.bytes)
+                    total += transfers(source.implementation.endpoint, candidate.implementation.endpoint, tensor.bytes)
     return total
 
 
-def brute_force(graph: WorkGraph, candidates: Sequence[Candidate], boundary: BoundaryCosts) -> float | None:
+def brute_force(graph: WorkGraph, candidates: Sequence[Candidate], transfers: TransferCosts) -> float | None:
     """The least cost of an executable cover, None if there is none."""
     costs = [
-        total_cost(graph, chosen, boundary) for chosen in covers(len(graph), candidates) if executable(graph, chosen)
+        total_cost(graph, chosen, transfers) for chosen in covers(len(graph), candidates) if executable(graph, chosen)
     ]
     return min(costs, default=None)
 
 
 @st.composite
 def problems(draw: st.DrawFn, most: int = 8) -> tuple[WorkGraph, list[Candidate], PairCosts]:
-    """A random graph, every operator alone and random regions (not all convex or connected), random boundary costs."""
+    """A random graph, every operator alone and random regions (not all convex or connected), random transfer costs."""
     size = draw(st.integers(1, most))
     edges = [
         draw(st.lists(st.integers(i + 1, size - 1), unique=True, max_size=3)) if i < size - 1 else []
@@ -117,17 +124,17 @@ def problems(draw: st.DrawFn, most: int = 8) -> tuple[WorkGraph, list[Candidate]
     graph = graph_of(edges, [draw(st.integers(1, 4)) for _ in range(size)])
     cost = st.integers(1, 40).map(lambda value: value / 4)
     candidates = [
-        Candidate(1 << i, backend, "", draw(cost))
+        offer(1 << i, backend, draw(cost))
         for i in range(size)
         for backend in draw(st.lists(st.sampled_from(BACKENDS), min_size=1, max_size=2, unique=True))
     ]
     regions = draw(st.lists(st.tuples(st.integers(1, (1 << size) - 1), st.sampled_from(BACKENDS), cost), max_size=10))
-    candidates += [Candidate(region, backend, "", value) for region, backend, value in regions]
+    candidates += [offer(region, backend, value) for region, backend, value in regions]
     # Pairs of operators joined by an edge are what real patterns produce, and what forms cycles.
     pairs = [(i, j) for i, consumers in enumerate(edges) for j in consumers]
     if pairs:
         for i, j in draw(st.lists(st.sampled_from(pairs), max_size=8)):
-            candidates.append(Candidate(1 << i | 1 << j, draw(st.sampled_from(BACKENDS)), "fused", draw(cost)))
+            candidates.append(offer(1 << i | 1 << j, draw(st.sampled_from(BACKENDS)), draw(cost), "fused"))
     factor = st.sampled_from([0.0, 0.0, 0.25, 0.5, 1.0, 3.0])
     factors = tuple(tuple(draw(factor) for _ in BACKENDS) for _ in BACKENDS)
     return graph, candidates, PairCosts(factors)
@@ -139,5 +146,5 @@ def crossing() -> tuple[WorkGraph, list[Candidate]]:
     Together they would be cheapest (2 ms); the best executable cover is one pair and two single operators (5 ms).
     """
     graph = graph_of([[2, 3], [2, 3], [], []])
-    singles = [Candidate(1 << i, "a", "", 2.0) for i in range(4)]
-    return graph, [*singles, Candidate(0b1001, "a", "", 1.0), Candidate(0b0110, "b", "", 1.0)]
+    singles = [offer(1 << i, "a", 2.0) for i in range(4)]
+    return graph, [*singles, offer(0b1001, "a", 1.0), offer(0b0110, "b", 1.0)]

@@ -5,35 +5,38 @@ import itertools
 import pytest
 
 from bricolage.errors import BadOption
-from bricolage.search.evolve import EvolutionOptions, MergedPlacement, evolve
+from bricolage.search.evolve import EvolutionOptions, EvolutionResult, evolve
 from bricolage.search.merge import merge_regions
-from bricolage.work.graph import Candidate
-from tests.search.problems import graph_of
+from bricolage.work.implementation import Implementation, Placement
+from tests.search.problems import graph_of, offer
 
 SIZE = 7
 GRAPH = graph_of([[1, 2], [3], [4], [5], [5], [6], []])
-ENGINES = (("x", ""), ("y", ""))
+ENGINES = (Implementation("x"), Implementation("y"))
 MARGINAL = {"k": [1.0, 1.2, 2.0, 1.1, 1.3, 1.0, 1.2], "x": [0.6, 2.0, 1.0, 0.9, 1.0, 0.8, 0.9]}
 MARGINAL["y"] = [2.0, 0.4, 1.0, 0.5, 1.5, 0.7, 2.5]
 FIXED = {"k": 0.0, "x": 0.9, "y": 0.7}
-OPTIMUM = [Candidate(1 << i, "k", "", MARGINAL["k"][i], kind="kernels") for i in range(SIZE)]
+OPTIMUM = [offer(1 << i, "k", MARGINAL["k"][i], merges=False) for i in range(SIZE)]
 
 
-def allowed(region: int) -> tuple[tuple[str, str], ...]:
+def allowed(region: int) -> tuple[Implementation, ...]:
     """Engine y cannot run operator 4."""
     return ENGINES[:1] if region >> 4 & 1 else ENGINES
 
 
-def mergeable(candidate: Candidate) -> bool:
-    return candidate.kind == "engine"
+def pairs(placement: Placement) -> list[tuple[str, int]]:
+    """Backends and regions."""
+    return [(one.implementation.backend, one.region) for one in placement]
 
 
-def true_cost(placement: MergedPlacement) -> float:
+def marginal_cost(placement: Placement) -> float:
+    """What the additive model sees."""
+    return sum(MARGINAL[backend][i] for backend, region in pairs(placement) for i in range(SIZE) if region >> i & 1)
+
+
+def true_cost(placement: Placement) -> float:
     """Engines pay once for each merged region: what the additive model cannot see."""
-    total = 0.0
-    for region, backend, _ in placement:
-        total += FIXED[backend] + sum(MARGINAL[backend][i] for i in range(SIZE) if region >> i & 1)
-    return total
+    return marginal_cost(placement) + sum(FIXED[backend] for backend, _ in pairs(placement))
 
 
 def best_of_all() -> float:
@@ -41,19 +44,16 @@ def best_of_all() -> float:
     for backends in itertools.product("kxy", repeat=SIZE):
         if backends[4] == "y":
             continue
-        choices = [
-            Candidate(1 << i, b, "", 0.0, kind="kernels" if b == "k" else "engine") for i, b in enumerate(backends)
-        ]
-        costs.append(true_cost(merge_regions(GRAPH, choices, mergeable)))
+        choices = [offer(1 << i, b, 0.0, merges=b != "k") for i, b in enumerate(backends)]
+        costs.append(true_cost(merge_regions(GRAPH, choices)))
     return min(costs)
 
 
-def run(options: EvolutionOptions, **changes):
+def run(options: EvolutionOptions, **changes) -> EvolutionResult:
     arguments = {
         "allowed": allowed,
         "measure": lambda placements: [true_cost(p) for p in placements],
-        "predict": lambda placement: sum(MARGINAL[b][i] for r, b, _ in placement for i in range(SIZE) if r >> i & 1),
-        "mergeable": mergeable,
+        "predict": marginal_cost,
         "options": options,
         **changes,
     }
@@ -70,7 +70,7 @@ def test_finds_the_optimum_of_fixed_and_marginal_costs(seed: int) -> None:
 def test_seeds_are_the_optimum_and_each_engine_where_it_is_allowed() -> None:
     result = run(EvolutionOptions(generations=0))
     assert result.stopped == "generations"
-    backends = [{(b, r) for r, b, _ in one.placement} for one in result.measured]
+    backends = [set(pairs(one.placement)) for one in result.measured]
     assert {("k", 1 << i) for i in range(SIZE)} in backends
     assert {("x", GRAPH.everything)} in backends
     assert any({b for b, _ in one} == {"k", "y"} and ("k", 1 << 4) in one for one in backends)
@@ -106,18 +106,18 @@ def test_may_be_stopped_between_generations() -> None:
 
 
 def test_no_time_at_all_gives_the_unmeasured_optimum() -> None:
-    result = run(EvolutionOptions(budget_s=0.0))
-    assert result.stopped == "budget"
+    result = run(EvolutionOptions(), should_stop=lambda: True)
+    assert result.stopped == "asked"
     assert result.best.measured_ms is None
-    assert result.best.placement == tuple((1 << i, "k", "") for i in sorted(range(SIZE)))
+    assert result.best.placement == tuple(choice.assignment for choice in OPTIMUM)
 
 
 def test_failures_never_win() -> None:
     def measure(placements):
-        return [None if any(b == "x" for _, b, _ in p) else true_cost(p) for p in placements]
+        return [None if any(b == "x" for b, _ in pairs(p)) else true_cost(p) for p in placements]
 
     result = run(EvolutionOptions(generations=8), measure=measure)
-    assert all(b != "x" for _, b, _ in result.best.placement)
+    assert all(b != "x" for b, _ in pairs(result.best.placement))
     nothing = run(EvolutionOptions(generations=2), measure=lambda placements: [None] * len(placements))
     assert nothing.best.measured_ms is None
     assert nothing.best.genome == (0,) * SIZE
@@ -127,7 +127,7 @@ def test_only_the_most_promising_offspring_are_measured() -> None:
     options = EvolutionOptions(generations=1, offspring=2, oversampling=20)
     predicted: list[float] = []
 
-    def predict(placement: MergedPlacement) -> float:
+    def predict(placement: Placement) -> float:
         predicted.append(true_cost(placement))
         return predicted[-1]
 

@@ -23,12 +23,12 @@ UNIT = PairCosts(((0.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, 0.0)))
 @given(problems())
 @settings(max_examples=60, deadline=None)
 def test_equals_brute_force(problem) -> None:
-    graph, candidates, boundary = problem
-    found = solve_with_milp(graph, candidates, boundary)
+    graph, candidates, transfers = problem
+    found = solve_with_milp(graph, candidates, transfers)
     assert found.placement is not None
     assert found.placement.proven_optimal
-    assert found.placement.total_ms == pytest.approx(brute_force(graph, candidates, boundary), abs=1e-6)
-    assert found.placement.total_ms == pytest.approx(total_cost(graph, found.placement.choices, boundary))
+    assert found.placement.total_ms == pytest.approx(brute_force(graph, candidates, transfers), abs=1e-6)
+    assert found.placement.total_ms == pytest.approx(total_cost(graph, found.placement.choices, transfers))
     assert executable(graph, found.placement.choices)
 
 

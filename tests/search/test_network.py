@@ -5,8 +5,7 @@ from hypothesis import given, settings
 
 from bricolage.search.network import Network
 from bricolage.search.pruning import usable
-from bricolage.work.graph import Candidate
-from tests.search.problems import PairCosts, covers, crossing, graph_of, problems, total_cost
+from tests.search.problems import PairCosts, covers, crossing, graph_of, offer, problems, total_cost
 
 FREE = PairCosts(((0.0,) * 3,) * 3)
 
@@ -14,15 +13,15 @@ FREE = PairCosts(((0.0,) * 3,) * 3)
 @given(problems(most=7))
 @settings(max_examples=100, deadline=None)
 def test_minimum_over_all_covers_cyclic_ones_included(problem) -> None:
-    graph, candidates, boundary = problem
+    graph, candidates, transfers = problem
     able = usable(graph, candidates)
-    network = Network(graph, able, boundary)
+    network = Network(graph, able, transfers)
     found = network.solve(network.order())
     assert found is not None
     chosen = [able[index] for index in found[1]]
-    best = min(total_cost(graph, cover, boundary) for cover in covers(len(graph), able))
+    best = min(total_cost(graph, cover, transfers) for cover in covers(len(graph), able))
     assert found[0] == pytest.approx(best)
-    assert total_cost(graph, chosen, boundary) == pytest.approx(best)
+    assert total_cost(graph, chosen, transfers) == pytest.approx(best)
 
 
 def test_a_forbidden_pair_is_not_chosen_together() -> None:
@@ -40,8 +39,8 @@ def test_a_forbidden_pair_is_not_chosen_together() -> None:
 
 def test_a_region_in_two_parts_is_chosen_whole() -> None:
     graph = graph_of([[1, 2], [3], [3], []])
-    singles = [Candidate(1 << i, "a", "", 1.0) for i in range(4)]
-    both = Candidate(0b0110, "b", "", 0.5)
+    singles = [offer(1 << i, "a", 1.0) for i in range(4)]
+    both = offer(0b0110, "b", 0.5)
     able = usable(graph, [*singles, both])
     network = Network(graph, able, FREE)
     found = network.solve(network.order())

@@ -12,8 +12,10 @@ import onnx_ir as ir
 import pytest
 
 from bricolage.backends import registry
-from bricolage.deadline import Stopper
+from bricolage.deadline import Deadline
+from bricolage.device.host import host
 from bricolage.graph.prepare import prepare, simplify
+from bricolage.graph.store import Store
 from bricolage.measure.entries import Cost
 from bricolage.measure.loading import CandidateSpec
 from bricolage.measure.measurer import Measurer
@@ -27,6 +29,7 @@ from bricolage.rewrite.rule import Example
 from bricolage.tune import rewrites as tailoring
 from bricolage.tune.rewrites import Tailoring, ahead
 from bricolage.verify.oracle import Oracle
+from bricolage.work.implementation import KernelConfig
 
 LAYERS = Example(
     "float[6,8] x",
@@ -65,7 +68,7 @@ def search(example: Example, folder: Path) -> Recipe:
     start = example.model()
     simplify(start)
     graph = prepare(start.clone(), {})
-    oracle = Oracle(graph, {"x": np.zeros((6, 8), np.float32)}, folder, 1e-5)
+    oracle = Oracle(graph, {"x": np.zeros((6, 8), np.float32)}, Store(folder), 1e-5, "model")
     own = Tailoring(
         start,
         {},
@@ -75,9 +78,10 @@ def search(example: Example, folder: Path) -> Recipe:
         Options(threads=1, budget_s=300.0),
         cast(Measurer, None),  # races do not measure here
         Silent(),
-        variant="f32",
+        device=host(),
+        config=KernelConfig("f32"),
     )
-    return own.search(Stopper(60.0))
+    return own.search(Deadline(60.0))
 
 
 def test_a_gain_of_three_in_a_hundred_is_found_in_noise_of_six(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +134,7 @@ def test_the_weights_of_a_model_are_written_once(tmp_path: Path, monkeypatch: py
     machine(monkeypatch, lambda *_: 10.0, 0.0)
     search(big, tmp_path)
     weights = 2 * 8 * 4096 * 4
-    kept = [path for path in tmp_path.glob("tailoring-gains-*.data") if path.stat().st_size]
+    kept = [path for path in tmp_path.glob("tailoring-base-*.data") if path.stat().st_size]
     assert len(kept) == 1 and kept[0].stat().st_size == pytest.approx(weights, rel=0.01)
 
 

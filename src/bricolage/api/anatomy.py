@@ -7,10 +7,11 @@ from pathlib import Path
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Anatomy, RegionModel, Resources
-from bricolage.graph.extract import region_file
+from bricolage.device.host import host
 from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
 from bricolage.graph.region import Region
+from bricolage.graph.store import Store
 from bricolage.plan.plan import PlannedRegion, numbers
 from bricolage.work import bits as bitset
 
@@ -24,12 +25,13 @@ def anatomy(graph: Graph, planned: Mapping[int, PlannedRegion], threads: int, di
         MissingBackend: the backend of a region is not installed here.
         Refused: it cannot compile the region here.
     """
-    identities, resources = Identities(graph), Resources(threads=threads, alone=True)
+    identities, resources, store = Identities(graph), Resources(threads, host(), alone=True), Store(directory)
     found: dict[int, Anatomy] = {}
     for number, one in planned.items():
         region = Region(graph, bitset.of(numbers(one.operators)))
-        path = region_file(region, identities.key(region), directory)
-        made = registry.get(one.backend).anatomy(RegionModel(path), one.variant, resources)
+        path = store.region(region, identities.key(region))
+        chosen = one.implementation
+        made = registry.get(chosen.backend).anatomy(RegionModel(path), chosen.config, resources)
         if made is not None:
             found[number] = made
     return found

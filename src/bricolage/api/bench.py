@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bricolage.api.optimize import make_measurer, make_plan, open_pool
+from bricolage.api.optimize import make_plan, open_pool, open_session
 from bricolage.api.sources import Prepared, Source, measuring_inputs, open_source, tensor_specs, working_folder
 from bricolage.backends import registry
+from bricolage.device.host import selected
+from bricolage.driver.decide import compete
+from bricolage.driver.state import Challenger
+from bricolage.driver.variants import write
 from bricolage.errors import ForeignPlan
-from bricolage.graph.extract import graph_of, share_weights
+from bricolage.graph.extract import graph_of
 from bricolage.measure.database import Database
-from bricolage.optimize.candidates import Way
-from bricolage.optimize.final_race import Challenger
-from bricolage.optimize.place import compete
 from bricolage.options import Options
 from bricolage.plan import artifact
-from bricolage.plan.plan import ORIGINAL, Plan, numbers
+from bricolage.plan.plan import ORIGINAL, Plan
 from bricolage.progress import Progress, Silent
 from bricolage.rewrite.forms import Form
-from bricolage.work import bits as bitset
+from bricolage.runtime.executable import placement_of
 
 CHALLENGER = "bricolage"
 """Name of an artifact's plan among the contestants."""
@@ -53,31 +55,19 @@ def bench(
     racing = [(f"{Path(rival).stem} (rival {n})", *artifact.load(Path(rival))) for n, rival in enumerate(rivals, 1)]
     if isinstance(source, str | Path) and Path(source).suffix == artifact.SUFFIX:
         racing.insert(0, (CHALLENGER, *artifact.load(Path(source))))
-    backends = registry.available(options.backends)
+    backends, device = registry.available(options.backends), selected(options.isa, options.cores)
     directory = working_folder()
     try:
         opened = open_source(source, options, directory, example_inputs=example_inputs, dynamic=None, given=inputs)
         decided = []
         with Database(directory / "costs.sqlite") as database, open_pool(options) as pool:
             for bucket in opened.buckets:
-                forms, challengers = _racing(racing, opened, bucket)
-                arrays, origin = measuring_inputs(bucket.graph, options, inputs, alone=len(opened.buckets) == 1)
-                decided.append(
-                    compete(
-                        forms,
-                        arrays,
-                        backends,
-                        options,
-                        make_measurer(options, database, pool, opened, len(bucket.graph)),
-                        directory,
-                        progress,
-                        challengers=challengers,
-                        sizes=bucket.sizes,
-                        file=bucket.file,
-                        inputs_from=origin,
-                    )
-                )
-        return make_plan(opened, decided, options, backends)
+                variants, challengers = _racing(racing, opened, bucket)
+                arrays, origin = measuring_inputs(opened, bucket.graph, options)
+                session = open_session(options, backends, device, database, pool, opened, len(bucket.graph), progress)
+                found = compete(session, variants, arrays, opened.digest, challengers)
+                decided.append(replace(found, sizes=dict(bucket.sizes), inputs_from=origin))
+        return make_plan(opened, decided, options, backends, device)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -85,13 +75,13 @@ def bench(
 def _racing(
     plans: Sequence[tuple[str, Plan, Path]], opened: Source, prepared: Prepared
 ) -> tuple[list[Form], list[Challenger]]:
-    """The forms of the graph that race, the original first, and the plans for these sizes. Plans come with their names and the
-    folders of their artifacts.
+    """The variants of the graph that race, the original first, and the plans for these sizes. Plans come with their
+    names and the folders of their artifacts.
 
     Raises:
         ForeignPlan: a plan is for another model.
     """
-    forms, challengers = [Form(ORIGINAL, prepared.graph)], []
+    variants, challengers = [Form(ORIGINAL, prepared.graph)], []
     for name, plan, kept in plans:
         graph = opened.model.graph
         if (plan.inputs, plan.outputs) != tuple(tensor_specs(v, opened.model) for v in (graph.inputs, graph.outputs)):
@@ -99,17 +89,14 @@ def _racing(
         for bucket in plan.buckets:
             if dict(bucket.sizes) != dict(prepared.sizes):
                 continue
-            form = forms[0]
+            variant = variants[0]
             if bucket.form != ORIGINAL:
-                own = graph_of(kept / bucket.graph)
-                own.model.graph.name = f"{own.model.graph.name} of {name}"  # other files than those of another plan
-                share_weights([own.model], opened.directory, f"{Path(bucket.graph).stem}-{len(forms)}.data")
-                form = Form(f"{bucket.form} {name}", own)
-                forms.append(form)
-            if len(form.graph) != bucket.operators:
-                difference = f"it has {bucket.operators} operators where the model has {len(form.graph)}"
+                variant = Form(f"{bucket.form} {name}", graph_of(kept / bucket.graph))
+                write(variant, opened.store)
+                variants.append(variant)
+            if len(variant.graph) != bucket.operators:
+                difference = f"it has {bucket.operators} operators where the model has {len(variant.graph)}"
                 raise ForeignPlan(name=name, difference=difference)
-            division = tuple((bitset.of(numbers(r.operators)), Way(r.backend, r.variant)) for r in bucket.regions)
-            challengers.append(Challenger(name, division, None, form.name))
+            challengers.append(Challenger(name, placement_of(bucket), None, variant.name))
             break
-    return forms, challengers
+    return variants, challengers

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-import bricolage
+from bricolage import __version__
 from bricolage.api.sources import (
     Prepared,
     Source,
@@ -25,17 +25,19 @@ from bricolage.api.sources import (
 from bricolage.backends import registry
 from bricolage.backends.interface import Backend
 from bricolage.cache import trim
-from bricolage.device.machine import this_machine
+from bricolage.codec import DecodeError, decode, encode
+from bricolage.device.device import Device
+from bricolage.device.host import selected
+from bricolage.driver.decide import decide
+from bricolage.driver.profile import Session
+from bricolage.driver.variants import made_again, write
 from bricolage.graph.identity import Identities
 from bricolage.measure.database import Database
 from bricolage.measure.loading import Limits
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
-from bricolage.measure.rounds import Schedule
-from bricolage.optimize import variants as forms
-from bricolage.optimize.place import place
+from bricolage.measure.rounds import TimingPolicy
 from bricolage.options import Options
-from bricolage.plan.codec import DecodeError, decode, encode
 from bricolage.plan.plan import ORIGINAL, Bucket, Plan, Provenance
 from bricolage.progress import Progress, Silent
 from bricolage.rewrite.forms import Form, rewritten
@@ -64,7 +66,7 @@ def optimize(
         dynamic: for a module, its `dynamic_shapes` (see `torch.export.export`).
         inputs: real inputs by name for measuring and verifying; by default inputs are generated.
         replan: decide afresh even when the decision for the same model, options, versions and hardware is known.
-        progress: is told what happens.
+        progress: is told what happens, and hears of every shape bucket as soon as it is decided.
 
     Raises:
         UsageError: bad model, input or option.
@@ -74,43 +76,40 @@ def optimize(
     Ctrl-C while measuring keeps what is finished and returns the best plan so far; a second one gives up.
     """
     options, progress = options or Options(), progress or Silent()
-    backends = registry.available(options.backends)
+    backends, device = registry.available(options.backends), selected(options.isa, options.cores)
     directory = working_folder()
     try:
         opened = open_source(source, options, directory, example_inputs=example_inputs, dynamic=dynamic, given=inputs)
+        decided: list[Bucket] = []
         with Database() as database:
-            decided = [
-                _decide(opened, bucket, options, backends, inputs, replan, progress, database)
-                for bucket in opened.buckets
-            ]
+            for bucket in opened.buckets:
+                decided.append(_decide(opened, bucket, options, backends, device, replan, progress, database))
+                progress.decided(decided[-1])
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
     for path in directory.glob("*.npz"):
         path.unlink(missing_ok=True)  # only measuring needed them
     trim()
-    return Executable(make_plan(opened, decided, options, backends), directory, temporary=True)
+    return Executable(make_plan(opened, decided, options, backends, device), directory, temporary=True)
 
 
-def make_plan(opened: Source, decided: Sequence[Bucket], options: Options, backends: Sequence[Backend]) -> Plan:
+def make_plan(
+    opened: Source, decided: Sequence[Bucket], options: Options, backends: Sequence[Backend], device: Device
+) -> Plan:
     """The decisions for all buckets, with where they come from."""
-    here = this_machine()
     return Plan(
         model=opened.name,
         digest=opened.digest,
-        precision=options.precision,
-        tolerance=options.tolerance,
         inputs=tensor_specs(opened.model.graph.inputs, opened.model),
         outputs=tensor_specs(opened.model.graph.outputs, opened.model),
         buckets=tuple(decided),
         provenance=Provenance(
-            bricolage=bricolage.__version__,
+            bricolage=__version__,
             versions={backend.name: registry.version(backend.name) for backend in backends},
-            fingerprint=here.fingerprint(),
-            hardware=str(here),
-            threads=options.threads,
-            effort=options.effort,
-            seed=options.seed,
+            fingerprint=device.fingerprint(),
+            hardware=str(device),
+            options=options,
             created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         ),
     )
@@ -121,17 +120,26 @@ def open_pool(options: Options) -> Pool:
     return Pool(options.memory_limit_mb << 20 if options.memory_limit_mb else None)
 
 
-def make_measurer(options: Options, database: Database, pool: Pool, opened: Source, operators: int) -> Measurer:
-    """A measurer with the limits and rounds of the effort."""
-    profile = options.profile
-    return Measurer(
+def open_session(
+    options: Options,
+    backends: Sequence[Backend],
+    device: Device,
+    database: Database,
+    pool: Pool,
+    opened: Source,
+    operators: int,
+    progress: Progress,
+) -> Session:
+    """What a decision for a graph of so many operators is made with: the limits and rounds of the effort."""
+    measurer = Measurer(
         database,
         pool,
-        opened.directory,
+        opened.store.directory,
         limits=Limits(compile_s=options.compile_limit(operators)),
-        schedule=Schedule(rounds=profile.rounds),
-        cores=options.threads,
+        policy=TimingPolicy(rounds=options.profile.rounds),
+        cores=device.threads,
     )
+    return Session(options, tuple(backends), device, measurer, opened.store, progress)
 
 
 def _decide(
@@ -139,65 +147,46 @@ def _decide(
     bucket: Prepared,
     options: Options,
     backends: Sequence[Backend],
-    inputs: Mapping[str, np.ndarray] | None,
+    device: Device,
     replan: bool,
     progress: Progress,
     database: Database,
 ) -> Bucket:
-    key = _decision_key(opened, bucket, options, backends, inputs)
+    key = decision_key(opened, bucket, options, backends, device)
     known = None if replan else _known_decision(database, key)
-    if known is not None and (made := forms.made_again(known, bucket.graph)) is not None:
+    if known is not None and (made := made_again(known, bucket.graph)) is not None:
         if made.name != ORIGINAL:
-            forms.write(made, bucket.file, opened.directory)
-        return replace(known, graph=forms.file_of(bucket.file, made.name))
-    rewritten_forms = rewritten(bucket.graph) if options.rewrite else ()
-    for form in rewritten_forms:
-        forms.write(form, bucket.file, opened.directory)
-    arrays, origin = measuring_inputs(bucket.graph, options, inputs, alone=len(opened.buckets) == 1)
+            write(made, opened.store)
+        return replace(known, graph=opened.store.graph(made.graph))
+    variants = [Form(ORIGINAL, bucket.graph), *(rewritten(bucket.graph) if options.rewrite else ())]
+    for variant in variants[1:]:
+        write(variant, opened.store)
+    arrays, origin = measuring_inputs(opened, bucket.graph, options)
     with open_pool(options) as pool:
-        decision = place(
-            (Form(ORIGINAL, bucket.graph), *rewritten_forms),
-            arrays,
-            backends,
-            options,
-            make_measurer(options, database, pool, opened, len(bucket.graph)),
-            opened.directory,
-            progress,
-            sizes=bucket.sizes,
-            file=bucket.file,
-            inputs_from=origin,
-        )
+        session = open_session(options, backends, device, database, pool, opened, len(bucket.graph), progress)
+        found = decide(session, variants, arrays, opened.digest)
+    decision = replace(found, sizes=dict(bucket.sizes), inputs_from=origin)
     if not decision.interrupted:
         database.put_race(key, encode(decision))
     return decision
 
 
-def _decision_key(
-    opened: Source,
-    bucket: Prepared,
-    options: Options,
-    backends: Sequence[Backend],
-    inputs: Mapping[str, np.ndarray] | None,
+def decision_key(
+    opened: Source, bucket: Prepared, options: Options, backends: Sequence[Backend], device: Device
 ) -> str:
-    """Everything on which a decision rests, hashed."""
+    """Everything on which a decision rests, hashed. What of it is an option derives from the fields of `Options`."""
     given = None
-    if inputs is not None:
-        given = {name: hashlib.sha256(np.asarray(array).tobytes()).hexdigest() for name, array in inputs.items()}
+    if opened.inputs is not None:
+        given = {name: hashlib.sha256(np.asarray(array).tobytes()).hexdigest() for name, array in opened.inputs.items()}
     facts = {
         "graph": Identities(bucket.graph).key(bucket.graph.everything),
         "model": opened.digest,
         "sizes": bucket.sizes,
-        "precision": options.precision,
-        "tolerance": options.tolerance,
-        "effort": options.effort,
-        "budget": options.budget_s,
-        "threads": options.threads,
-        "seed": options.seed,
-        "rewrite": options.rewrite,
+        "options": encode({**options.deciding(), "shapes": None}),  # of the shapes, this bucket's sizes alone
         "inputs": given,
         "versions": {backend.name: registry.version(backend.name) for backend in backends},
-        "hardware": this_machine().fingerprint(),
-        "bricolage": bricolage.__version__,
+        "device": device.fingerprint(),
+        "bricolage": __version__,
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 

@@ -15,9 +15,10 @@ import onnx_ir as ir
 from bricolage.cache import cache_directory
 from bricolage.errors import NotWritable, UnboundDimension
 from bricolage.frontends import to_model
-from bricolage.graph.extract import WEIGHTS, share_weights, write_model
+from bricolage.graph.extract import write_model
 from bricolage.graph.graph import Graph, describe
 from bricolage.graph.prepare import buckets, dimension_name, prepare, symbolic_dimensions
+from bricolage.graph.store import WEIGHTS, Store
 from bricolage.options import Options
 from bricolage.plan import artifact
 from bricolage.plan.plan import TensorSpec
@@ -26,11 +27,10 @@ from bricolage.verify import inputs
 
 @dataclass(frozen=True)
 class Prepared:
-    """One shape bucket, ready to be placed: its graph, and the file of the working folder that holds it."""
+    """One shape bucket, ready to be placed."""
 
     sizes: dict[str, int]
     graph: Graph
-    file: str
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,10 @@ class Source:
     digest: str
     """Hash of structure and weights."""
     buckets: tuple[Prepared, ...]
-    directory: Path
+    store: Store
+    inputs: Mapping[str, np.ndarray] | None = None
+    """By name, where the user gave any: for measuring, or as examples for tracing a module."""
+    inputs_from: str = "given"
 
 
 def working_folder() -> Path:
@@ -70,12 +73,15 @@ def open_source(
         UsageError: the model, its shapes or the example inputs are not usable.
     """
     model, name = _load(source, example_inputs, dynamic)
+    inputs, origin = given, "given"
+    if given is None and example_inputs is not None:
+        given = inputs = example_arrays(model, example_inputs)
+        origin = "example inputs"
     prepared = _prepare_buckets(model, options, given)
-    share_weights([model, *(bucket.graph.model for bucket in prepared)], directory)
+    store = Store(directory)
+    store.share([model, *(bucket.graph.model for bucket in prepared)])
     write_model(model, directory / artifact.MODEL)
-    for bucket in prepared:
-        write_model(bucket.graph.model, directory / bucket.file)
-    return Source(name, model, _digest(directory), tuple(prepared), directory)
+    return Source(name, model, _digest(directory), tuple(prepared), store, inputs, origin)
 
 
 def _load(source: Any, example_inputs: Any, dynamic: Any) -> tuple[ir.Model, str]:
@@ -102,9 +108,7 @@ def _prepare_buckets(model: ir.Model, options: Options, given: Mapping[str, np.n
     for name, readers in symbolic_dimensions(model).items():
         if name not in shapes:
             raise UnboundDimension(input=readers[0], dimension=name)
-    return [
-        Prepared(sizes, prepare(model, sizes), f"graph-{index}.onnx") for index, sizes in enumerate(buckets(shapes))
-    ]
+    return [Prepared(sizes, prepare(model, sizes)) for sizes in buckets(shapes)]
 
 
 def _sizes_of(model: ir.Model, given: Mapping[str, np.ndarray]) -> dict[str, int]:
@@ -118,17 +122,30 @@ def _sizes_of(model: ir.Model, given: Mapping[str, np.ndarray]) -> dict[str, int
     return sizes
 
 
-def measuring_inputs(
-    graph: Graph, options: Options, given: Mapping[str, np.ndarray] | None, *, alone: bool
-) -> tuple[dict[str, np.ndarray], str]:
-    """Inputs for measuring and verifying one bucket's graph, and where they come from: the given ones for the bucket of
-    their shape (and where there is no other), generated ones for the rest.
+def example_arrays(model: ir.Model, examples: Any) -> dict[str, np.ndarray] | None:
+    """The arguments with which a module was traced, by the names of the model's inputs. None where they do not
+    correspond one to one (arguments that are no tensors, or structures of them)."""
+    names = [value.name or "" for value in model.graph.inputs if value.name not in model.graph.initializers]
+    values = examples if isinstance(examples, Mapping | list | tuple) else (examples,)
+    by_name = values if isinstance(values, Mapping) else dict(zip(names, values, strict=False))
+    if len(values) != len(names) or set(by_name) != set(names):
+        return None
+    arrays = {
+        name: value.detach().cpu().numpy() if hasattr(value, "detach") else value for name, value in by_name.items()
+    }
+    return arrays if all(isinstance(array, np.ndarray) for array in arrays.values()) else None
+
+
+def measuring_inputs(opened: Source, graph: Graph, options: Options) -> tuple[dict[str, np.ndarray], str]:
+    """Inputs for measuring and verifying one bucket's graph, and where they come from: the user's for the bucket of
+    their shape, generated ones for the rest. Where there is no other bucket, inputs given for measuring must fit.
 
     Raises:
         MissingInput, UnknownInput, WrongType, WrongShape, NotFinite: the given ones do not fit.
     """
-    if given is not None and (alone or _of_this_shape(graph, given)):
-        return dict(inputs.check(graph.model, given)), "given"
+    given, wanted = opened.inputs, opened.inputs_from == "given" and len(opened.buckets) == 1
+    if given is not None and (wanted or _of_this_shape(graph, given)):
+        return dict(inputs.check(graph.model, given)), opened.inputs_from
     return dict(inputs.choose(graph.model, options.seed).inputs), f"generated with seed {options.seed}"
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from bricolage.api.optimize import make_measurer, open_pool
+from bricolage.api.optimize import open_pool, open_session
 from bricolage.api.rewrite import Made, Rewritten, at_opset, checked, taking_part
 from bricolage.api.sources import measuring_inputs, open_source, working_folder
 from bricolage.backends import registry
-from bricolage.deadline import Stopper
+from bricolage.deadline import Deadline
+from bricolage.device.host import selected
 from bricolage.errors import BadOption
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import simplify
@@ -39,8 +40,8 @@ def tailor(
     own: Sequence[Rule] = (),
     progress: Progress | None = None,
 ) -> Rewritten:
-    """The form of a model that one backend runs fastest on this machine: gains are left out and exploring rules taken in by what
-    they do to the measured time of the whole model (see `bricolage.tune.rewrites`).
+    """The form of a model that one backend runs fastest on this machine: gains are left out and exploring rules taken
+    in by what they do to the measured time of the whole model (see `bricolage.tune.rewrites`).
 
     Args:
         source, only, skip, example_inputs, own: as for `rewrite`.
@@ -65,19 +66,19 @@ def tailor(
     original = to_model(source, example_inputs=example_inputs)
     start = at_opset(original, opset)
     simplify(start)
-    engines = registry.available((backend,))
+    engines, device = registry.available((backend,)), selected(options.isa, options.cores)
     directory = working_folder()
     try:
         opened = open_source(original, options, directory, example_inputs=None, dynamic=None, given=inputs)
         (bucket,) = opened.buckets
-        arrays, _ = measuring_inputs(bucket.graph, options, inputs, alone=True)
-        oracle = Oracle(bucket.graph, arrays, directory, options.bound)
+        arrays, _ = measuring_inputs(opened, bucket.graph, options)
+        oracle = Oracle(bucket.graph, arrays, opened.store, options.bound, opened.digest)
         operators = len(bucket.graph)
         progress.start("float64 reference")
         oracle.compute()
         progress.finish()
         with Database(directory / "costs.sqlite") as database, open_pool(options) as pool:
-            measurer = make_measurer(options, database, pool, opened, operators)
+            session = open_session(options, engines, device, database, pool, opened, operators, progress)
             tailoring = Tailoring(
                 start,
                 bucket.sizes,
@@ -85,11 +86,12 @@ def tailor(
                 oracle,
                 engines[0],
                 options,
-                measurer,
+                session.measurer,
                 progress,
+                device=device,
                 raising=opset is None,
             )
-            found = tailoring.run(Stopper(options.budget(operators)))
+            found = tailoring.run(Deadline(options.budget(operators)))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     if found.recipe is None:

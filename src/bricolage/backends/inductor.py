@@ -32,10 +32,12 @@ from bricolage.backends.interface import (
     require_static,
 )
 from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
+from bricolage.backends.limits import library_limits
 from bricolage.backends.torch import bound, lowered, openmp, tensor_of
-from bricolage.device.isa import has_bfloat16, isa_limit, library_limits
+from bricolage.device.device import Device
 from bricolage.errors import Refused
 from bricolage.options import Precision
+from bricolage.work.implementation import KernelConfig, named
 
 _CONFIG: dict[str, Any] = {
     "freezing": True,
@@ -61,16 +63,16 @@ class Inductor(Backend):
     def claims(self) -> Iterable[Claim]:
         return engine_claims(self.name)
 
-    def variants(self, precision: Precision) -> Sequence[str]:
-        return ("f32", "bf16") if precision == "medium" and has_bfloat16() else ("f32",)
+    def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
+        return named("f32", "bf16") if precision == "medium" and device.bfloat16 else named("f32")
 
     def environment(self, resources: Resources) -> dict[str, str]:
-        limited = library_limits()
-        if isa_limit() == "avx2":
+        limited = library_limits(resources.device)
+        if resources.device.isa == "avx2":
             limited["TORCHINDUCTOR_CPP_MARCH"] = "native -mno-avx512f"  # and with it all that needs it
         return {**openmp(resources), **limited, "TORCHINDUCTOR_COMPILE_THREADS": str(resources.threads)}
 
-    def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
+    def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         import torch
 
         require_static(region, self.title)
@@ -78,14 +80,14 @@ class Inductor(Backend):
         torch.set_num_threads(resources.threads)
         if resources.cache is None:
             with tempfile.TemporaryDirectory(prefix="bricolage-inductor-") as temporary:
-                return _InductorKernel(region, _package(region, variant, Path(temporary) / "region.pt2"))
+                return _InductorKernel(region, _package(region, config, Path(temporary) / "region.pt2"))
         folder = resources.cache / self.name
         folder.mkdir(parents=True, exist_ok=True)
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder / "generated"))
-        path = folder / f"{content_key(region, str(resources.threads))}-{variant}.pt2"
+        path = folder / f"{content_key(region, str(resources.threads))}-{config.name}.pt2"
         if not path.exists():
             partial = path.with_name(f"{path.stem}.{os.getpid()}.partial.pt2")
-            _package(region, variant, partial)
+            _package(region, config, partial)
             partial.replace(path)
         return _InductorKernel(region, path)
 
@@ -101,11 +103,11 @@ def _check_traceable(region: RegionModel) -> None:
             raise Refused(backend=Inductor.title, reason=f"{node.op_type}: {reason}")
 
 
-def _package(region: RegionModel, variant: str, path: Path) -> Path:
+def _package(region: RegionModel, config: KernelConfig, path: Path) -> Path:
     import torch
     from torch._inductor import aoti_compile_and_package
 
-    module = lowered(region, Inductor.title, variant)
+    module = lowered(region, Inductor.title, config)
     examples = tuple(tensor_of(np.zeros(info.sizes, info.numpy)) for info in region.inputs)
     with torch.no_grad():
         program = torch.export.export(module, examples, strict=False)

@@ -15,7 +15,7 @@ import importlib.metadata
 import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -23,9 +23,12 @@ from typing import ClassVar, Literal
 import onnx_ir as ir
 
 from bricolage.backends.kernel import Kernel, StaticKernel
+from bricolage.device.device import Device, Peaks
+from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.graph.graph import Graph, Operator, TensorInfo, describe
 from bricolage.options import Precision
+from bricolage.work.implementation import KernelConfig, named
 
 __all__ = [
     "ANY",
@@ -162,6 +165,8 @@ class Resources:
     """What a kernel may use."""
 
     threads: int = 1
+    device: Device = field(default_factory=host)
+    """Where it runs."""
     alone: bool = False
     """True when no other runtime lives in the process: only then may threads spin while waiting."""
     cache: Path | None = None
@@ -187,20 +192,6 @@ class FusedKernel:
     """Read and written, with weights as the model holds them, whatever precision they are packed in."""
     ms: float | None = None
     """Measured on this machine."""
-
-
-@dataclass(frozen=True)
-class Peaks:
-    """What this machine can do at best, measured with the threads that a region may use."""
-
-    gflops: float
-    """Products and sums of the kernels' own arithmetic, on operands in the nearest cache."""
-    gbytes: float
-    """Reading from memory, GB/s."""
-
-    def floor_ms(self, flops: int, bytes_: int) -> float:
-        """The roofline: the larger of operations over peak and bytes over bandwidth, milliseconds."""
-        return max(flops / self.gflops, bytes_ / self.gbytes) / 1e6
 
 
 @dataclass(frozen=True)
@@ -267,6 +258,8 @@ class Backend(ABC):
     kind: ClassVar[Kind] = "engine"
     compiles_slowly: ClassVar[bool] = False
     """Compiling a region takes seconds rather than milliseconds, so `quick` tries it on large regions only."""
+    tunable: ClassVar[bool] = False
+    """`tune` can find better parameters than rules of thumb."""
     dynamic: ClassVar[bool] = False
     """Runs models whose shapes are known only at run time (`Kernel.run`)."""
 
@@ -279,34 +272,39 @@ class Backend(ABC):
         """Regions that the backend offers to run. What it got wrong in its capability table is never claimed."""
 
     @abstractmethod
-    def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
+    def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         """A kernel for the region.
 
         Raises:
             Refused: the backend declines, with the reason. Any other exception counts as a failed compilation.
         """
 
-    def variants(self, precision: Precision) -> Sequence[str]:
-        """Names of the ways to compile that may reach a precision; each is measured. Example: ("f32", "bf16")."""
-        del precision
-        return ("f32",)
+    def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
+        """Configurations that may reach a precision, without parameters; each is measured. Example: named("f32", "bf16")."""
+        del precision, device
+        return named("f32")
 
-    def tuned(self, variant: str) -> str | None:
-        """The variant that does the same as `variant` after a search on this machine, so that it compiles much longer; None where
-        there is none. It is tried (at full effort) for variants that do well."""
-        del variant
-        return None
+    def tune(self, region: RegionModel, config: KernelConfig, resources: Resources) -> KernelConfig:
+        """`config` with the parameters that a measured search on this machine found best for this region; `config`
+        itself where the rules of thumb are best. Asked only of backends that are `tunable`, in a worker process of
+        its own, with no limit but the caller's.
+
+        Raises:
+            Refused: the backend declines, with the reason.
+        """
+        del region, resources
+        return config
 
     def environment(self, resources: Resources) -> dict[str, str]:
         """Environment variables that must stand before the framework is imported in a fresh process."""
         del resources
         return {}
 
-    def anatomy(self, region: RegionModel, variant: str, resources: Resources) -> Anatomy | None:
+    def anatomy(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Anatomy | None:
         """The kernels that the region becomes, each with its time; None where the backend does not show them.
 
         Raises:
             Refused: the backend declines, with the reason.
         """
-        del region, variant, resources
+        del region, config, resources
         return None

@@ -28,10 +28,12 @@ from bricolage.backends.interface import (
     installed,
     require_static,
 )
-from bricolage.backends.iree_compile import ENTRY, OPTIONS, VARIANTS, build, processor
+from bricolage.backends.iree_compile import CONVOLUTIONS, ENTRY, OPTIONS, build, processor
 from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
+from bricolage.device.device import Device
 from bricolage.errors import Refused
 from bricolage.options import Precision
+from bricolage.work.implementation import KernelConfig, named
 
 _ELEMENTS = {
     "bool": "BOOL_8",
@@ -66,18 +68,23 @@ class Iree(Backend):
     def claims(self) -> Iterable[Claim]:
         return engine_claims(self.name)
 
-    def variants(self, precision: Precision) -> Sequence[str]:
-        del precision
-        return tuple(VARIANTS)
+    def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
+        del precision, device
+        return named(*CONVOLUTIONS)
 
-    def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
+    def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         require_static(region, self.title)
         for info in (*region.inputs, *region.outputs):
             if info.numpy.name not in _ELEMENTS:
                 raise Refused(backend=self.title, reason=f"element type of '{info}'")
-        if variant != "f32" and not any(node.op_type == "Conv" for node in region.model.graph):
-            raise Refused(backend=self.title, reason=f"without convolutions, {variant} is the same as f32")
-        options = (*OPTIONS, processor(), *VARIANTS[variant], f"--iree-llvmcpu-number-of-threads={resources.threads}")
+        if config.name != "f32" and not any(node.op_type == "Conv" for node in region.model.graph):
+            raise Refused(backend=self.title, reason=f"without convolutions, {config.name} is the same as f32")
+        options = (
+            *OPTIONS,
+            processor(resources.device),
+            *CONVOLUTIONS[config.name],
+            f"--iree-llvmcpu-number-of-threads={resources.threads}",
+        )
         if resources.cache is None:
             with tempfile.TemporaryDirectory() as folder:
                 program = Path(folder) / "region.vmfb"

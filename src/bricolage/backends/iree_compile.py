@@ -10,7 +10,7 @@ from typing import Any
 
 from bricolage.backends.content import load_proto
 from bricolage.backends.interface import RegionModel
-from bricolage.device.isa import isa_limit
+from bricolage.device.device import Device
 from bricolage.errors import BackendFailed, Refused
 
 OPTIONS = (
@@ -21,7 +21,7 @@ OPTIONS = (
     "--iree-opt-level=O3",
     "--iree-opt-data-tiling",  # packs the constant side of matrix products: twice as fast as without
 )
-VARIANTS = {
+CONVOLUTIONS = {
     "f32": ("--iree-global-opt-use-im2col-for-convs",),
     "f32-channels-last": (
         "--iree-preprocessing-pass-pipeline=builtin.module(util.func(iree-preprocessing-convert-conv-to-channels-last))",
@@ -34,10 +34,10 @@ ENTRY = "region"
 _TITLE = "IREE"
 
 
-def processor() -> str:
+def processor(device: Device) -> str:
     """What the compiler is told about the processor. It takes features only of processors that it is told by name, so under a
     limit the processor is a level of x86-64."""
-    name = {"avx2": "x86-64-v3", "avx512": "x86-64-v4"}.get(isa_limit() or "", "host")
+    name = {"avx2": "x86-64-v3", "avx512": "x86-64-v4"}.get(device.isa, "host")
     return f"--iree-llvmcpu-target-cpu={name}"
 
 

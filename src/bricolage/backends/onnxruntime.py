@@ -19,6 +19,7 @@ from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Reso
 from bricolage.backends.kernel import Array, Call, Kernel
 from bricolage.errors import BackendFailed, Refused
 from bricolage.graph.graph import TensorInfo
+from bricolage.work.implementation import KernelConfig
 
 _ERRORS_ONLY = 3
 _FATAL_ONLY = 4
@@ -38,8 +39,8 @@ class OnnxRuntime(Backend):
     def claims(self) -> Iterable[Claim]:
         return engine_claims(self.name)
 
-    def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
-        del variant  # there is one
+    def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
+        del config  # there is one
         for info in (*region.inputs, *region.outputs):
             if info.dtype not in (None, ir.DataType.STRING) and info.dtype.bitwidth < 8:
                 raise Refused(backend=self.title, reason=f"'{info.name}' packs several elements into a byte")

@@ -13,10 +13,12 @@ import onnx_ir as ir
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed
 from bricolage.backends.kernel import Array, Call, Kernel
-from bricolage.device.isa import has_bfloat16, library_limits
+from bricolage.backends.limits import library_limits
+from bricolage.device.device import Device
 from bricolage.errors import Refused
 from bricolage.graph.graph import Graph, Operator, TensorInfo
 from bricolage.options import Precision
+from bricolage.work.implementation import KernelConfig, named
 
 _TYPES = {
     ir.DataType.FLOAT: "f32",
@@ -76,35 +78,34 @@ class OpenVino(Backend):
     def claims(self) -> Iterable[Claim]:
         return engine_claims(self.name, _narrowed)
 
-    def variants(self, precision: Precision) -> Sequence[str]:
-        return ("f32", "bf16") if precision == "medium" and has_bfloat16() else ("f32",)
+    def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
+        return named("f32", "bf16") if precision == "medium" and device.bfloat16 else named("f32")
 
     def environment(self, resources: Resources) -> dict[str, str]:
-        del resources
-        return library_limits()
+        return library_limits(resources.device)
 
-    def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
+    def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         for info in (*region.inputs, *region.outputs):
             if info.dtype not in _TYPES:
                 kind = info.dtype.name if info.dtype else "non-tensor"
                 raise Refused(backend=self.title, reason=f"'{info.name}' has the type {kind}")
-        config = {
+        settings = {
             "PERFORMANCE_HINT": "LATENCY",
             "NUM_STREAMS": "1",
             "INFERENCE_NUM_THREADS": str(resources.threads),
-            "INFERENCE_PRECISION_HINT": variant,
+            "INFERENCE_PRECISION_HINT": config.name,
             "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",  # else activations before compressed weights become int8
             # Pinned threads keep their caches, but where runtimes take turns the pins would outlive the turn.
             "ENABLE_CPU_PINNING": "YES" if resources.alone else "NO",
         }
         if resources.cache is not None:
-            config["CACHE_DIR"] = str(resources.cache)
+            settings["CACHE_DIR"] = str(resources.cache)
         core = _core()
         try:
             model = core.read_model(str(region.path))
-            if variant == "bf16":
+            if config.name == "bf16":
                 _round_masks(model)
-            compiled = core.compile_model(model, "CPU", config)
+            compiled = core.compile_model(model, "CPU", settings)
         except RuntimeError as error:
             raise Refused(backend=self.title, reason=_reason(error)) from error
         places = _places(region, model)

@@ -10,9 +10,11 @@ import numpy as np
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed
 from bricolage.backends.kernel import Array, Call, Kernel
-from bricolage.device.isa import has_bfloat16, library_limits
+from bricolage.backends.limits import library_limits
+from bricolage.device.device import Device
 from bricolage.errors import Refused, UnsupportedOperator
 from bricolage.options import Precision
+from bricolage.work.implementation import KernelConfig, named
 
 _SPINS = 2000
 """How long an idle OpenMP thread of ours watches for work, in loop turns (some 10 µs), where other runtimes wait for cores."""
@@ -32,19 +34,22 @@ class Torch(Backend):
     def claims(self) -> Iterable[Claim]:
         return engine_claims(self.name)
 
-    def variants(self, precision: Precision) -> Sequence[str]:
-        return ("f32", "f32-nhwc", "bf16") if precision == "medium" and has_bfloat16() else ("f32", "f32-nhwc")
+    def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
+        narrow = ("bf16",) if precision == "medium" and device.bfloat16 else ()
+        return named("f32", "f32-nhwc", *narrow)
 
     def environment(self, resources: Resources) -> dict[str, str]:
-        return {**openmp(resources), **library_limits()}
+        return {**openmp(resources), **library_limits(resources.device)}
 
-    def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
+    def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         import torch
 
-        if variant == "f32-nhwc" and not any(len(i.shape or ()) in (4, 5) for i in (*region.inputs, *region.outputs)):
+        if config.name == "f32-nhwc" and not any(
+            len(i.shape or ()) in (4, 5) for i in (*region.inputs, *region.outputs)
+        ):
             raise Refused(backend=self.title, reason="no image-like tensors, so there is no other layout")
         torch.set_num_threads(resources.threads)
-        return _TorchKernel(lowered(region, self.title, variant))
+        return _TorchKernel(lowered(region, self.title, config))
 
 
 def openmp(resources: Resources) -> dict[str, str]:
@@ -55,8 +60,8 @@ def openmp(resources: Resources) -> dict[str, str]:
     return settings
 
 
-def lowered(region: RegionModel, title: str, variant: str) -> Any:
-    """The region as a torch module in the variant asked for.
+def lowered(region: RegionModel, title: str, config: KernelConfig) -> Any:
+    """The region as a torch module in the configuration asked for.
 
     Raises:
         Refused: an operator has no lowering.
@@ -68,8 +73,8 @@ def lowered(region: RegionModel, title: str, variant: str) -> Any:
     try:
         return lower(
             region.model,
-            float_dtype=torch.bfloat16 if variant == "bf16" else None,
-            channels_last=variant == "f32-nhwc",
+            float_dtype=torch.bfloat16 if config.name == "bf16" else None,
+            channels_last=config.name == "f32-nhwc",
         )
     except UnsupportedOperator as error:
         raise Refused(backend=title, reason=error.sentence) from error

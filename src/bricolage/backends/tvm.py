@@ -20,10 +20,12 @@ from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key, load_proto
 from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed, require_static
 from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
+from bricolage.backends.limits import llvm_features
 from bricolage.backends.tvm_rewrite import channels_last, explicit_statistics, outputs_given, rewrite
 from bricolage.backends.tvm_schedule import schedule
-from bricolage.device.isa import llvm_features
+from bricolage.device.device import Device
 from bricolage.errors import Refused
+from bricolage.work.implementation import KernelConfig
 
 _SIZES = (8, 16, 32, 64)
 _ELEMENTS = frozenset(
@@ -54,20 +56,20 @@ class Tvm(Backend):
             **({} if resources.alone else {"TVM_THREAD_POOL_SPIN_COUNT": "0"}),
         }
 
-    def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
+    def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         require_static(region, self.title)
         for info in (*region.inputs, *region.outputs):
             if info.numpy.name not in _ELEMENTS:
                 raise Refused(backend=self.title, reason=f"element type of '{info}'")
         _check_sizes(region)
         if resources.cache is None or which("cc") is None:  # keeping compiled code needs a linker
-            return _TvmKernel(region, _build(region, resources.threads))
-        library = resources.cache / f"tvm-{content_key(region, variant, str(resources.threads))}.so"
+            return _TvmKernel(region, _build(region, resources))
+        library = resources.cache / f"tvm-{content_key(region, config.name, str(resources.threads))}.so"
         if not library.exists():
             library.parent.mkdir(parents=True, exist_ok=True)
             partial_library = library.with_name(f"{library.stem}.{os.getpid()}.so")
             try:
-                _build(region, resources.threads).export_library(str(partial_library))
+                _build(region, resources).export_library(str(partial_library))
                 partial_library.replace(library)
             finally:
                 partial_library.unlink(missing_ok=True)
@@ -89,7 +91,7 @@ def _load(library: Path) -> Any:
     return tvm.runtime.load_module(str(library))
 
 
-def _build(region: RegionModel, threads: int) -> Any:
+def _build(region: RegionModel, resources: Resources) -> Any:
     """An executable of the region.
 
     Raises:
@@ -104,7 +106,8 @@ def _build(region: RegionModel, threads: int) -> Any:
         module = from_onnx(proto, keep_params_in_input=False)
     except Exception as error:
         raise Refused(backend=Tvm.title, reason=_reason(error)) from error
-    target = _target(threads)
+    threads = resources.threads
+    target = _target(threads, resources.device)
     passes = relax.transform
     with target:
         module = tvm.ir.transform.Sequential([passes.DecomposeOpsForInference(), passes.CanonicalizeBindings()])(module)
@@ -146,12 +149,12 @@ def _reason(error: Exception) -> str:
     return next((line for line in lines if line), type(error).__name__)[:300]
 
 
-def _target(threads: int) -> Any:
+def _target(threads: int, device: Device) -> Any:
     import tvm
     from tvm.target import codegen
 
     processor = {"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu(), "num-cores": threads}
-    features = llvm_features()
+    features = llvm_features(device)
     return tvm.target.Target({**processor, "mattr": features.split(",")} if features else processor)
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed, require_static
 from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
-from bricolage.device.isa import isa_limit
 from bricolage.errors import Refused, UnsupportedOperator
+from bricolage.work.implementation import KernelConfig
 
 
 class Xla(Backend):
@@ -32,13 +32,13 @@ class Xla(Backend):
     def environment(self, resources: Resources) -> dict[str, str]:
         # The thread pool takes its size from NPROC when the client is made.
         variables = {"JAX_PLATFORMS": "cpu", "NPROC": str(resources.threads), "TF_CPP_MIN_LOG_LEVEL": "3"}
-        if limit := isa_limit():
+        if limit := resources.device.isa:
             widest = {"avx2": "AVX2", "avx512": "AVX512_BF16"}[limit]
             variables["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_max_isa={widest}".strip()
         return variables
 
-    def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
-        del variant  # there is one
+    def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
+        del config  # there is one
         for name, value in self.environment(resources).items():
             os.environ.setdefault(name, value)
         import jax

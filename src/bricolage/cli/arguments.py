@@ -1,67 +1,98 @@
-"""Options that several commands share."""
+"""Options that several commands share. Those of a decision derive from the fields of `bricolage.options.Options`."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import logging
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from bricolage.options import Options
+from bricolage.options import Options
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)]
 Artifact = Annotated[Path, typer.Argument(metavar="ARTIFACT", help="A .bricolage file.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Precision = Annotated[
-    str, typer.Option("--precision", metavar="WORD", help="highest (error up to 1e-6), high (1e-4) or medium (2e-2).")
-]
-Tolerance = Annotated[
-    float | None, typer.Option("--tolerance", metavar="NUMBER", help="Relative error accepted, instead of the word's.")
-]
-Effort = Annotated[str, typer.Option("--effort", metavar="WORD", help="quick or full.")]
-Budget = Annotated[str | None, typer.Option("--budget", metavar="TIME", help="Time to search: 60s, 5m, 1h.")]
-Threads = Annotated[int | None, typer.Option("--threads", metavar="N", help="Threads; all usable cores by default.")]
-Backends = Annotated[
-    list[str] | None, typer.Option("--backend", metavar="NAME", help="Allow only this backend. Repeatable.")
+Inputs = Annotated[
+    Path | None, typer.Option("--input", metavar="FILE", help="Measure and verify with these inputs (.npz).")
 ]
 Shapes = Annotated[
     list[str] | None,
     typer.Option("--shape", metavar="NAME=SIZES", help="Sizes of a symbolic dimension: batch=1,8. Repeatable."),
 ]
-Inputs = Annotated[
-    Path | None, typer.Option("--input", metavar="FILE", help="Measure and verify with these inputs (.npz).")
-]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of generated inputs and of the refinement.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of random inputs.")]
 
 
-def options(
-    precision: str,
-    tolerance: float | None,
-    effort: str,
-    budget: str | None,
-    threads: int | None,
-    backends: list[str] | None,
-    shapes: list[str] | None,
-    seed: int,
-) -> Options:
-    """The words of the command line as `Options`.
+def decision_options(*names: str) -> Callable[[Callable[..., int | None]], Callable[..., int | None]]:
+    """Gives a command the options that are fields of `Options` (all of them, or those named) on the command line; the
+    command gets them as one argument, `options`, checked; if it has a parameter `given`, that is the names of those that
+    the user gave."""
 
-    Raises:
-        UnknownPrecision, BadOption
-    """
-    from bricolage.options import Options, available_cores, parse_seconds, parse_shapes
+    def decorate(command: Callable[..., int | None]) -> Callable[..., int | None]:
+        chosen = [one for one in fields(Options) if not names or one.name in names]
 
-    return Options(
-        precision=precision,  # type: ignore[arg-type]  # checked by Options
-        tolerance=tolerance,
-        effort=effort,  # type: ignore[arg-type]  # checked by Options
-        budget_s=None if budget is None else parse_seconds(budget),
-        threads=available_cores() if threads is None else threads,
-        backends=tuple(dict.fromkeys(backends)) if backends else None,
-        shapes=parse_shapes(shapes or []),
-        seed=seed,
+        @functools.wraps(command)
+        def run(**given: Any) -> int | None:
+            words = {one: given.pop(one.name) for one in chosen}
+            made = {one.name: _parsed(one, word) for one, word in words.items() if word is not None}
+            if "given" in signature.parameters:
+                given["given"] = frozenset(made)
+            return command(**given, options=Options(**made))
+
+        signature = inspect.signature(command, eval_str=True)
+        own = [p for p in signature.parameters.values() if p.name not in ("options", "given")]
+        parameters = [*own, *(_parameter(one) for one in chosen)]
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        return run
+
+    return decorate
+
+
+def _parsed(one: Field[Any], word: Any) -> Any:
+    parse = one.metadata["parse"]
+    return word if parse is None else parse(word)
+
+
+def _parameter(one: Field[Any]) -> inspect.Parameter:
+    """What Typer makes an option of: words stay words where a field has a parser."""
+    kind = typing.get_type_hints(Options)[one.name]
+    if one.metadata["parse"] is not None:
+        kind = list[str] if "Repeatable" in one.metadata["help"] else str
+    elif typing.get_origin(kind) is typing.Literal:
+        kind = str
+    default = one.default if kind is bool else None
+    if kind is not bool and not isinstance(kind, types.UnionType):
+        kind = kind | None
+    help_text = one.metadata["help"]
+    if kind is not bool and one.default not in (None, MISSING):
+        help_text = f"{help_text} [default: {one.default}]"
+    option = typer.Option(one.metadata["flag"], metavar=one.metadata["metavar"], help=help_text)
+    return inspect.Parameter(
+        one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
     )
+
+
+def reference() -> str:
+    """The options of a decision as a table in Markdown, for the reference page."""
+    rows = ["| option | in Python | what it does | default |", "|---|---|---|---|"]
+    for one in fields(Options):
+        flag, metavar = one.metadata["flag"], one.metadata["metavar"]
+        shown = f"`{flag}{' ' + metavar if metavar else ''}`"
+        default = "" if one.default in (None, MISSING) else f"`{one.default}`"
+        rows.append(f"| {shown} | `{one.name}` | {one.metadata['help']} | {default} |")
+    return "\n".join(rows)
+
+
+def verbose() -> bool:
+    """Whether the user asked for more words."""
+    return logging.getLogger("bricolage").isEnabledFor(logging.INFO)
 
 
 def with_shapes_of(path: Path, options: Options) -> Options:

@@ -25,6 +25,7 @@ def _facts(name: str) -> dict[str, Any]:
     from bricolage.backends import registry
     from bricolage.backends.capabilities import table
     from bricolage.backends.interface import Missing
+    from bricolage.device.host import host
     from bricolage.errors import BricolageError
     from bricolage.options import PRECISIONS
 
@@ -38,7 +39,7 @@ def _facts(name: str) -> dict[str, Any]:
     if isinstance(status, Missing):
         return facts | {"version": None, "reason": status.reason, "cure": status.cure}
     facts["version"] = status.version
-    facts["variants"] = {precision: list(backend.variants(precision)) for precision in PRECISIONS}
+    facts["configs"] = {word: [str(one) for one in backend.configs(word, host())] for word in PRECISIONS}
     tested = table(name)
     if tested is not None:
         facts["capabilities"] = {"version": tested.version, "opset": tested.opset, "cases": dict(tested.counts)}
@@ -55,13 +56,13 @@ def _show(found: list[dict[str, Any]]) -> None:
     for facts in (f for f in found if f["version"] is not None):
         cases = facts.get("capabilities", {}).get("cases", {})
         passed = f"{cases.get('passes', 0)} of {sum(cases.values())}" if cases else "-"
-        variants = dict.fromkeys(v for names in facts["variants"].values() for v in names)
-        rows.append([Text(facts["name"], "bold"), facts["kind"], facts["version"], ", ".join(variants), passed])
+        configs = dict.fromkeys(v for names in facts["configs"].values() for v in names)
+        rows.append([Text(facts["name"], "bold"), facts["kind"], facts["version"], ", ".join(configs), passed])
     heads = [
         ("Backend", "left"),
         ("Kind", "left"),
         ("Version", "left"),
-        ("Variants", "fold"),
+        ("Configs", "fold"),
         ("ONNX test cases", "right"),
     ]
     if rows:

@@ -39,7 +39,7 @@ def list_costs(
         entries = list(itertools.islice(database.entries(backend, region, failures), limit + 1))
     more, entries = len(entries) > limit, entries[:limit]
     if as_json:
-        from bricolage.plan.codec import encode
+        from bricolage.codec import encode
 
         output.show_json({"costs": [encode(entry) for entry in entries], "more": more})
         return
@@ -115,14 +115,14 @@ def prune_costs(
 ) -> None:
     """Remove expired failures and measurements of older formats, and what the options name."""
     from bricolage.cli import output
-    from bricolage.device.machine import this_machine
+    from bricolage.device.host import host
     from bricolage.measure.database import Database
 
     with Database() as database:
         removed = database.prune(
             older_than_s=None if older_than is None else older_than * _DAY,
             versions=_installed() if other_versions else None,
-            hardware=this_machine().fingerprint() if other_hardware else None,
+            device=host().fingerprint() if other_hardware else None,
             failures=failures,
         )
     if as_json:
@@ -145,14 +145,14 @@ def _show(entries: list[Entry], failures: bool) -> None:
     from bricolage.report.tables import WIDE, plain_table
 
     wide = output.console().width >= WIDE
-    heads = [("Region", "left"), ("Backend", "fold"), ("Variant", "left"), ("Result", "right"), ("Measured", "left")]
-    heads += [("Reason", "fold")] if failures else [("Error", "right")] + [("95 % interval", "right")] * wide
+    heads = [("Region", "left"), ("Backend", "fold"), ("Config", "left"), ("Result", "right"), ("Measured", "left")]
+    heads += [("Reason", "fold")] if failures else [("95 % interval", "right")] * wide
     rows: list[list[Any]] = []
     for entry in entries:
         key, cost = entry.key, entry.cost
         result = words.milliseconds(cost.ms) if cost.ms is not None else cost.outcome
         when = time.strftime("%Y-%m-%d", time.localtime(cost.date))
-        row = [key.region[:8], f"{key.backend} {key.version}", key.variant, result, when]
+        row = [key.region[:8], f"{key.backend} {key.version}", key.config, result, when]
         bounds = (cost.latency.low_ms, cost.latency.high_ms) if cost.latency else None
-        rows.append(row + ([cost.reason] if failures else [words.error(cost.error)] + [words.interval(bounds)] * wide))
+        rows.append(row + ([cost.reason] if failures else [words.interval(bounds)] * wide))
     output.show(plain_table(heads, rows) if rows else "no measurements")

@@ -16,7 +16,7 @@ import zipfile
 from pathlib import Path
 
 from bricolage.cache import cache_directory
-from bricolage.plan.codec import encode
+from bricolage.codec import encode
 from bricolage.plan.plan import Plan
 
 _last_plan: Plan | None = None

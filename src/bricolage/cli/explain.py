@@ -65,7 +65,7 @@ def explain(
         facts = regions(bucket, graph)
         chosen = because.find(facts, op) if op is not None else list(facts)
         wanted = {f.number: f.planned for f in chosen} if look_inside else {}
-        shown = anatomy(graph, wanted, plan.provenance.threads, directory)
+        shown = anatomy(graph, wanted, plan.provenance.options.threads, directory)
         if dump is not None:
             _write_sources(dump, f"bucket-{number}-" if len(plan.buckets) > 1 else "", shown)
         if as_json:
@@ -110,7 +110,7 @@ def _explain_rules(source: Path, as_json: bool) -> None:
 
 
 def _inside(made: Anatomy) -> dict[str, Any]:
-    from bricolage.plan.codec import encode
+    from bricolage.codec import encode
 
     return {"kernels": encode(made.kernels), "peaks": encode(made.peaks)}
 
@@ -165,7 +165,9 @@ def _insides(plan: Plan, graphs: Sequence[Graph], directory: Path) -> list[dict[
     from bricolage.report.facts import regions
 
     return [
-        anatomy(graph, {f.number: f.planned for f in regions(bucket, graph)}, plan.provenance.threads, directory)
+        anatomy(
+            graph, {f.number: f.planned for f in regions(bucket, graph)}, plan.provenance.options.threads, directory
+        )
         for bucket, graph in zip(plan.buckets, graphs, strict=True)
     ]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +11,14 @@ from bricolage import errors
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
 from bricolage.cli.values import is_artifact
+from bricolage.options import Options
 
 if TYPE_CHECKING:
-    from bricolage.plan.plan import Plan
+    from bricolage.plan.plan import Bucket, Plan
 
 
 @guarded
+@a.decision_options()
 def optimize(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or an artifact to plan again.")],
     out: Annotated[
@@ -26,21 +27,12 @@ def optimize(
             "-o", "--output", metavar="FILE", help="The artifact; the model's name with .bricolage by default."
         ),
     ] = None,
-    precision: a.Precision = "highest",
-    tolerance: a.Tolerance = None,
-    effort: a.Effort = "quick",
-    budget: a.Budget = None,
-    threads: a.Threads = None,
-    backend: a.Backends = None,
-    shape: a.Shapes = None,
     data: a.Inputs = None,
     report: Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write the HTML report too.")] = None,
-    seed: a.Seed = 0,
-    rewrite: Annotated[
-        bool, typer.Option("--rewrite/--no-rewrite", help="Let rewritten forms of the model take part.")
-    ] = True,
     replan: Annotated[bool, typer.Option("--replan", help="Decide afresh even where a decision is known.")] = False,
     as_json: a.Json = False,
+    *,
+    options: Options,
 ) -> int:
     """Find the fastest verified way to run MODEL on this machine.
 
@@ -51,8 +43,6 @@ def optimize(
     from bricolage.cli import crash, output, progress, values
 
     target = out if out is not None else Path(model.with_suffix(".bricolage").name)
-    options = a.options(precision, tolerance, effort, budget, threads, backend, shape, seed)
-    options = dataclasses.replace(options, rewrite=rewrite)
     if not model.exists():
         raise errors.MissingFile(path=model)
     if is_artifact(model):
@@ -63,10 +53,19 @@ def optimize(
         raise errors.BadOption(option="--report", value=report, advice="It would overwrite the model or the artifact")
     inputs = None if data is None else values.read_arrays(data)
     output.check_writable(target, report)
-    with output.stdout_kept(), progress.shown() as shown:
-        from bricolage.api.optimize import optimize as run
+    with output.stdout_kept() as results:
 
-        executable = run(model, options, inputs=inputs, replan=replan, progress=shown)
+        def decided(bucket: Bucket) -> None:
+            """A bucket's table stands there while the next one is decided."""
+            from bricolage.report.tables import decision
+
+            if not as_json:
+                output.show(decision(bucket, output.console().width), results)
+
+        with progress.shown(decided) as shown:
+            from bricolage.api.optimize import optimize as run
+
+            executable = run(model, options, inputs=inputs, replan=replan, progress=shown)
         plan = executable.plan
         crash.remember(plan)
         executable.save(target)
@@ -79,12 +78,15 @@ def optimize(
 
         output.show_json(summary(plan))
     else:
-        from bricolage.report.tables import result
+        from bricolage.report.tables import header, stages
 
-        output.show(result(plan, output.console().width))
+        output.show(header(plan))
+        if a.verbose():
+            for bucket in plan.buckets:
+                output.show(stages(bucket))
     output.note(f"wrote {target}" + (f" and {report}" if report is not None else ""))
     return errors.OK if any(_gains(plan)) else errors.NO_GAIN
 
 
 def _gains(plan: Plan) -> list[bool]:
-    return [bucket.significant and bucket.chosen != bucket.best_single for bucket in plan.buckets]
+    return [bucket.significant and bucket.chosen != bucket.best_baseline for bucket in plan.buckets]

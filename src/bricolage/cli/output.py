@@ -26,15 +26,16 @@ def logs() -> Console:
     return Console(file=sys.stderr, highlight=False)
 
 
-def show(renderable: RenderableType) -> None:
-    """Prints a result; without a terminal, lines end where their text ends."""
-    target = console()
+def show(renderable: RenderableType, file: IO[str] | None = None) -> None:
+    """Prints a result on stdout, or on the stream that `stdout_kept` gives; without a terminal, lines end where their text
+    ends."""
+    target = console() if file is None else Console(file=file, highlight=False, soft_wrap=False)
     if target.is_terminal:
         target.print(renderable, markup=False)
     else:
         with target.capture() as captured:
             target.print(renderable, markup=False)
-        print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+        print("\n".join(line.rstrip() for line in captured.get().splitlines()), file=file, flush=file is not None)
 
 
 def show_json(value: Any) -> None:
@@ -48,8 +49,9 @@ def note(text: str) -> None:
 
 
 @contextlib.contextmanager
-def stdout_kept() -> Iterator[None]:
-    """Whatever libraries print goes to stderr meanwhile, from Python and from native code alike."""
+def stdout_kept() -> Iterator[IO[str]]:
+    """Whatever libraries print goes to stderr meanwhile, from Python and from native code alike. Gives the real stdout,
+    for results that are shown before the work is over."""
     sys.stdout.flush()
     try:
         saved = os.dup(1)
@@ -57,8 +59,8 @@ def stdout_kept() -> Iterator[None]:
     except OSError:  # started without stdout or stderr
         saved = -1
     try:
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
+        with contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as stack:
+            yield stack.enter_context(os.fdopen(os.dup(saved), "w")) if saved >= 0 else sys.stderr
     finally:
         if saved >= 0:
             os.dup2(saved, 1)

@@ -5,21 +5,26 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.text import Text
 
+from bricolage.plan.plan import Bucket
 from bricolage.progress import Progress
+
+Decided = Callable[[Bucket], None]
+"""Told of each shape bucket when it is decided."""
 
 
 class Bars:
     """One bar a phase; finished ones stay."""
 
-    def __init__(self, bars: RichProgress) -> None:
+    def __init__(self, bars: RichProgress, decided: Decided) -> None:
         self._bars = bars
+        self.decided = decided
         self._task: TaskID | None = None
 
     def start(self, phase: str, total: int | None = None) -> None:
@@ -41,7 +46,8 @@ class Bars:
 class Lines:
     """One line when a phase is over: what a log file wants."""
 
-    def __init__(self) -> None:
+    def __init__(self, decided: Decided) -> None:
+        self.decided = decided
         self._phase = ""
         self._began = 0.0
         self._count = 0
@@ -63,11 +69,11 @@ class Lines:
 
 
 @contextlib.contextmanager
-def shown() -> Iterator[Progress]:
+def shown(decided: Decided = lambda _: None) -> Iterator[Progress]:
     """Progress that suits stderr."""
     console = Console(file=sys.stderr, highlight=False)
     if not console.is_terminal:
-        lines = Lines()
+        lines = Lines(decided)
         yield lines
         lines.finish()
         return
@@ -81,6 +87,6 @@ def shown() -> Iterator[Progress]:
         TextColumn("{task.fields[note]}", style="dim", markup=False),
     )
     with RichProgress(*columns, console=console, redirect_stdout=False, redirect_stderr=True) as bars:
-        drawn = Bars(bars)
+        drawn = Bars(bars, decided)
         yield drawn
         drawn.finish()

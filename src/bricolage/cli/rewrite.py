@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,10 +11,10 @@ import typer
 from bricolage import errors
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
+from bricolage.options import Options
 
 if TYPE_CHECKING:
     from bricolage.api.rewrite import Rewritten
-    from bricolage.options import Options
     from bricolage.rewrite.rule import Rule
     from bricolage.rewrite.search.options import SearchOptions
 
@@ -23,6 +24,7 @@ rules = typer.Typer(help="The rules that `rewrite` knows.", no_args_is_help=True
 
 
 @guarded
+@a.decision_options("budget_s", "threads", "seed", "memory_limit_mb")
 def rewrite(
     model: a.Model,
     out: Annotated[
@@ -58,15 +60,15 @@ def rewrite(
             "--for", metavar="BACKEND", help="Make the form that this backend runs fastest here, by timing it."
         ),
     ] = None,
-    budget: a.Budget = None,
-    threads: a.Threads = None,
     inputs: a.Inputs = None,
     own: Annotated[
         Path | None,
         typer.Option("--rules", metavar="FILE", help="Use the rules of this file too; each is proved first."),
     ] = None,
-    seed: a.Seed = 0,
     as_json: a.Json = False,
+    *,
+    options: Options,
+    given: frozenset[str],
 ) -> None:
     """Rewrite MODEL into an equal ONNX model with less to do, for any runtime.
 
@@ -82,8 +84,8 @@ def rewrite(
     if out.resolve() == model.resolve():
         raise errors.BadOption(option="--output", value=out, advice="It would overwrite the model")
     sizes = _sizes(shape)
-    _check_combination(backend, search=search, limit=limit, budget=budget, threads=threads, inputs=inputs)
-    options = _search(search)
+    _check_combination(backend, options, given, search=search, limit=limit, inputs=inputs)
+    limits = _search(search)
     output.check_writable(out)
     if own is not None and not own.exists():
         raise errors.MissingFile(path=own)
@@ -92,12 +94,17 @@ def rewrite(
         from bricolage.graph.extract import write_whole
         from bricolage.report import rewriting
 
-        rules: dict[str, Any] = {"only": only or (), "skip": skip or (), "opset": opset, "own": _stated(own, seed)}
+        rules: dict[str, Any] = {
+            "only": only or (),
+            "skip": skip or (),
+            "opset": opset,
+            "own": _stated(own, options.seed),
+        }
         if backend is not None:
-            timing = a.options("highest", None, "quick", budget, threads, None, shape, seed)
+            timing = dataclasses.replace(options, shapes={name: (size,) for name, size in sizes.items()})
             found = _tailored(model, backend, timing, inputs, rules)
         else:
-            found = run(model, limit=limit, shapes=sizes, seed=seed, search=options, **rules)
+            found = run(model, limit=limit, shapes=sizes, seed=options.seed, search=limits, **rules)
         write_whole(found.model, out)
     if as_json:
         output.show_json(rewriting.as_json(found))
@@ -141,13 +148,7 @@ def _search(word: str) -> SearchOptions | None:
 
 
 def _check_combination(
-    backend: str | None,
-    *,
-    search: str,
-    limit: int | None,
-    budget: str | None,
-    threads: int | None,
-    inputs: Path | None,
+    backend: str | None, options: Options, given: frozenset[str], *, search: str, limit: int | None, inputs: Path | None
 ) -> None:
     """Raises `BadOption` where an option has nothing to act on."""
     if backend is not None:
@@ -156,6 +157,8 @@ def _check_combination(
         if limit is not None:
             raise errors.BadOption(option="--max-rewrites", value=limit, advice="With --for, forms have other orders")
         return
+    budget = options.budget_s if "budget_s" in given else None
+    threads = options.threads if "threads" in given else None
     for option, value in (("--budget", budget), ("--threads", threads), ("--input", inputs)):
         if value is not None:
             raise errors.BadOption(option=option, value=value, advice="Nothing is timed without --for BACKEND")

@@ -10,6 +10,7 @@ import typer
 from bricolage import errors
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
+from bricolage.options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,17 +49,10 @@ def run(
 
 
 @guarded
+@a.decision_options()
 def bench(
     model: Annotated[Path, typer.Argument(metavar="MODEL|ARTIFACT", help="An ONNX file or a .bricolage file.")],
-    precision: a.Precision = "highest",
-    tolerance: a.Tolerance = None,
-    effort: a.Effort = "quick",
-    budget: a.Budget = None,
-    threads: a.Threads = None,
-    backend: a.Backends = None,
-    shape: a.Shapes = None,
     data: a.Inputs = None,
-    seed: a.Seed = 0,
     rival: Annotated[
         list[Path] | None,
         typer.Option(
@@ -66,11 +60,12 @@ def bench(
         ),
     ] = None,
     as_json: a.Json = False,
+    *,
+    options: Options,
 ) -> None:
     """Race every backend on MODEL side by side, with intervals and a Match column; an artifact's plan takes part."""
     from bricolage.cli import crash, output, progress, values
 
-    options = a.options(precision, tolerance, effort, budget, threads, backend, shape, seed)
     if not model.exists():
         raise errors.MissingFile(path=model)
     if values.is_artifact(model):

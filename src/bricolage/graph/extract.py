@@ -1,11 +1,8 @@
-"""Regions as stand-alone models, and their weights in one shared file."""
+"""Regions as stand-alone models, and models as files."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import zlib
-from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
@@ -15,9 +12,6 @@ from bricolage.errors import NotWritable
 from bricolage.graph.graph import Graph
 from bricolage.graph.region import Region
 
-WEIGHTS = "weights.data"
-_INLINE_BYTES = 1024  # smaller constants (shapes, axes, scalars) stay inside the model, where passes can see them
-_ALIGNMENT = 64
 _PROTOBUF_BYTES = 2_000_000_000  # a little less than protobuf's limit, for everything but the weights
 
 
@@ -37,7 +31,7 @@ def extract(region: Region) -> ir.Model:
 
 
 def write_model(model: ir.Model, path: Path) -> None:
-    """Writes a model whose large constants already lie in a weights file beside it (see `share_weights`).
+    """Writes a model whose large constants already lie in a weights file beside it (see `bricolage.graph.store`).
 
     Raises:
         NotWritable: the disk is full or the folder is not writable.
@@ -48,72 +42,6 @@ def write_model(model: ir.Model, path: Path) -> None:
         partial.replace(path)
     except OSError as error:
         raise NotWritable(path=path, reason=error.strerror or error) from error
-
-
-def share_weights(models: Sequence[ir.Model], directory: Path, name: str = WEIGHTS) -> None:
-    """Moves the large constants of `models` into one file of `directory`, equal ones once, and makes the models refer to it.
-    Region models made afterwards are then small files beside it, however large the weights are. What another file of
-    `directory` holds stays there.
-
-    Raises:
-        NotWritable: the disk is full or the folder is not writable.
-    """
-    target = directory / name
-    written: dict[bytes, tuple[int, int]] = {}
-    partial = directory / f"{name}.{os.getpid()}.partial"
-    moved: list[tuple[ir.Value, int, int]] = []
-    try:
-        with partial.open("wb") as file:
-            for value in (
-                value for model in models for graph in model.graphs() for value in graph.initializers.values()
-            ):
-                tensor = value.const_value
-                if tensor is None or tensor.nbytes <= _INLINE_BYTES or tensor.dtype == ir.DataType.STRING:
-                    continue
-                if isinstance(tensor, ir.ExternalTensor) and _lies_in(tensor, directory, besides=name):
-                    continue
-                content = tensor.tobytes()
-                digest = hashlib.sha256(content).digest()
-                if digest not in written:
-                    file.write(b"\0" * (-file.tell() % _ALIGNMENT))
-                    written[digest] = (file.tell(), len(content))
-                    file.write(content)
-                moved.append((value, *written[digest]))
-        partial.replace(target)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise NotWritable(path=target, reason=error.strerror or error) from error
-    for value, offset, length in moved:
-        tensor = value.const_value
-        assert tensor is not None
-        value.const_value = ir.ExternalTensor(
-            name,
-            offset,
-            length,
-            tensor.dtype,
-            shape=ir.Shape(tensor.shape.numpy()),
-            name=value.name or "",
-            base_dir=directory,
-        )
-
-
-def _lies_in(tensor: ir.ExternalTensor, directory: Path, *, besides: str) -> bool:
-    return Path(tensor.path).parent == directory and Path(tensor.path).name != besides
-
-
-def region_path(region: Region, key: str, directory: Path) -> Path:
-    """Where the model of a region with identity `key` lies. Equal regions differ in weights and tensor names, so the
-    graph's name and the operators are part of the file's name."""
-    origin = f"{region.graph.model.graph.name} {region.bits:x}"
-    return directory / f"region-{key[:16]}-{zlib.crc32(origin.encode()):08x}.onnx"
-
-
-def region_file(region: Region, key: str, directory: Path) -> Path:
-    """Writes the region's model unless it is there, and returns its path."""
-    path = region_path(region, key, directory)
-    if not path.exists():
-        write_model(extract(region), path)
-    return path
 
 
 def data_files(path: Path) -> set[str]:

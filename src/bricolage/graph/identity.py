@@ -118,12 +118,23 @@ class Identities:
     def _constant(self, value: ir.Value) -> str:
         text = self._constants.get(value)
         if text is None:
-            tensor = value.const_value
-            text = f"const {_type(value)}"
-            if tensor is not None and by_value(tensor):
-                text += f" {hashlib.sha256(tensor.tobytes()).hexdigest()[:16]}"
-            self._constants[value] = text
+            text = self._constants[value] = _constant(value)
         return text
+
+
+def operator_key(operator: Operator) -> str:
+    """Identity of a single operator, wherever it lies: type, version, attributes, types and shapes of what it reads
+    and writes, and the small constants among them by value. Equal keys take equal time."""
+    reads = ["-" if v is None else _type(v) if v.const_value is None else _constant(v) for v in operator.node.inputs]
+    writes = [_type(value) if value.name else "-" for value in operator.node.outputs]
+    return f"{label(operator)}({', '.join(reads)}) -> {', '.join(writes)}"
+
+
+def _constant(value: ir.Value) -> str:
+    tensor = value.const_value
+    if tensor is None or not by_value(tensor):
+        return f"const {_type(value)}"
+    return f"const {_type(value)} {hashlib.sha256(tensor.tobytes()).hexdigest()[:16]}"
 
 
 def label(operator: Operator) -> str:

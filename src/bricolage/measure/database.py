@@ -55,17 +55,23 @@ class Imported:
 
 
 _TABLES = """
-CREATE TABLE IF NOT EXISTS costs (
-    digest TEXT PRIMARY KEY, region TEXT NOT NULL, backend TEXT NOT NULL, version TEXT NOT NULL, variant TEXT NOT NULL,
-    hardware TEXT NOT NULL, threads INTEGER NOT NULL, alone INTEGER NOT NULL, schema INTEGER NOT NULL,
-    outcome TEXT NOT NULL, median_ms REAL, low_ms REAL, high_ms REAL, samples INTEGER, error REAL, compile_s REAL NOT
-    NULL, reason TEXT NOT NULL, noisy INTEGER NOT NULL, date REAL NOT NULL
+DROP TABLE IF EXISTS costs;  -- of versions that kept errors with times
+DROP TABLE IF EXISTS boundaries;
+CREATE TABLE IF NOT EXISTS latencies (
+    digest TEXT PRIMARY KEY, region TEXT NOT NULL, backend TEXT NOT NULL, version TEXT NOT NULL, config TEXT NOT NULL,
+    device TEXT NOT NULL, threads INTEGER NOT NULL, alone INTEGER NOT NULL, schema INTEGER NOT NULL,
+    outcome TEXT NOT NULL, median_ms REAL, low_ms REAL, high_ms REAL, samples INTEGER,
+    compile_s REAL NOT NULL, reason TEXT NOT NULL, noisy INTEGER NOT NULL, date REAL NOT NULL
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS costs_by_backend ON costs (backend, version);
+CREATE INDEX IF NOT EXISTS latencies_by_backend ON latencies (backend, version);
+CREATE TABLE IF NOT EXISTS accuracies (
+    digest TEXT NOT NULL, data TEXT NOT NULL, error REAL NOT NULL, date REAL NOT NULL, PRIMARY KEY (digest, data)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS races (key TEXT PRIMARY KEY, value TEXT NOT NULL, date REAL NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS boundaries (key TEXT PRIMARY KEY, value TEXT NOT NULL, date REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS configs (key TEXT PRIMARY KEY, value TEXT NOT NULL, date REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS transfers (key TEXT PRIMARY KEY, value TEXT NOT NULL, date REAL NOT NULL) WITHOUT ROWID;
 """
-_NotedTable = Literal["races", "boundaries"]
+_NotedTable = Literal["races", "transfers", "configs"]
 
 
 class Database:
@@ -95,16 +101,31 @@ class Database:
     # --- costs ------------------------------------------------------------------------------------------------------
 
     def get(self, key: CostKey) -> Cost | None:
-        """The cost under a key; None where it was never measured or the failure has expired."""
-        rows = self._execute(f"SELECT {COLUMNS} FROM costs WHERE digest = ?", (key.digest(),))
+        """The latency under a key, or why there is none; None where it was never measured or the failure has expired.
+        What it says holds for every set of weights, so it has no error."""
+        rows = self._execute(f"SELECT {COLUMNS} FROM latencies WHERE digest = ?", (key.digest(),))
         cost = entry_of_row(rows[0]).cost if rows else None
         return None if cost is None or cost.expired else cost
 
     def put(self, key: CostKey, cost: Cost) -> None:
-        """Stores a cost at once; an earlier one under the same key is replaced."""
+        """Stores a latency, or why there is none, at once; an earlier one under the same key is replaced. A wrong answer
+        says nothing of time, and is not stored."""
+        if cost.outcome == "wrong":
+            return
         values = (key.digest(), *row_values(Entry(key, cost)))
         marks = ", ".join("?" * len(values))
-        self._execute(f"INSERT OR REPLACE INTO costs (digest, {COLUMNS}) VALUES ({marks})", values)
+        self._execute(f"INSERT OR REPLACE INTO latencies (digest, {COLUMNS}) VALUES ({marks})", values)
+
+    def accuracy(self, key: CostKey, data: str) -> float | None:
+        """Relative error of the answer that was compared with float64 on these very weights and inputs, `data` being
+        their digest (see `bricolage.verify.oracle`); None where none was."""
+        rows = self._execute("SELECT error FROM accuracies WHERE digest = ? AND data = ?", (key.digest(), data))
+        return float(str(rows[0][0])) if rows else None
+
+    def put_accuracy(self, key: CostKey, data: str, error: float) -> None:
+        """Stores the error of an answer at once; infinite where it was not finite."""
+        values = (key.digest(), data, error, time.time())
+        self._execute("INSERT OR REPLACE INTO accuracies (digest, data, error, date) VALUES (?, ?, ?, ?)", values)
 
     def entries(self, backend: str | None = None, region: str | None = None, failures: bool = False) -> Iterator[Entry]:
         """All entries, newest first, of one backend or region where given, or only the failures."""
@@ -117,7 +138,7 @@ class Database:
             values.append(region)
         if failures:
             conditions.append("outcome != 'ok'")
-        query = f"SELECT {COLUMNS} FROM costs WHERE {' AND '.join(conditions)} ORDER BY date DESC, digest"
+        query = f"SELECT {COLUMNS} FROM latencies WHERE {' AND '.join(conditions)} ORDER BY date DESC, digest"
         yield from map(entry_of_row, self._execute(query, values))
 
     def prune(
@@ -125,15 +146,16 @@ class Database:
         *,
         older_than_s: float | None = None,
         versions: Mapping[str, str] | None = None,
-        hardware: str | None = None,
+        device: str | None = None,
         failures: bool = False,
     ) -> int:
         """Removes entries and returns how many. Without arguments: expired failures and entries of another schema.
 
         With `older_than_s` also everything older, with `versions` what was measured on other versions of those
-        backends, with `hardware` what was measured on other machines, with `failures` every failure.
+        backends, with `device` what was measured on other devices, with `failures` every failure.
         """
         conditions = ["schema != ?", f"(outcome IN ({', '.join('?' * len(EXPIRING))}) AND date < ?)"]
+        oldest = 0.0 if older_than_s is None else time.time() - older_than_s
         values: list[object] = [SCHEMA, *sorted(EXPIRING), time.time() - EXPIRY_S]
         if older_than_s is not None:
             conditions.append("date < ?")
@@ -141,18 +163,22 @@ class Database:
         for name, version in (versions or {}).items():
             conditions.append("(backend = ? AND version != ?)")
             values += [name, version]
-        if hardware is not None:
-            conditions.append("hardware != ?")
-            values.append(hardware)
+        if device is not None:
+            conditions.append("device != ?")
+            values.append(device)
         if failures:
             conditions.append("outcome != 'ok'")
-        return len(self._execute(f"DELETE FROM costs WHERE {' OR '.join(conditions)} RETURNING 1", values))
+        removed = self._execute(f"DELETE FROM latencies WHERE {' OR '.join(conditions)} RETURNING digest", values)
+        self._execute(
+            "DELETE FROM accuracies WHERE date < ? OR digest NOT IN (SELECT digest FROM latencies)", (oldest,)
+        )
+        return len(removed)
 
     # --- exchange ---------------------------------------------------------------------------------------------------
 
     def export_lines(self) -> Iterator[str]:
         """Every entry as one line of JSON, ordered by key so that equal databases export equal text."""
-        for row in self._execute(f"SELECT {COLUMNS} FROM costs ORDER BY digest"):
+        for row in self._execute(f"SELECT {COLUMNS} FROM latencies ORDER BY digest"):
             yield json.dumps(asdict(entry_of_row(row)), sort_keys=True)
 
     def import_lines(self, lines: Iterator[str] | Sequence[str]) -> Imported:
@@ -178,7 +204,7 @@ class Database:
             self.put(entry.key, entry.cost)
         return Imported(added, improved, kept, tuple(bad))
 
-    # --- races and boundaries: whole results under a key of the caller ------------------------------------------------
+    # --- races and transfers: whole results under a key of the caller ------------------------------------------------
 
     def get_race(self, key: str) -> object | None:
         """Result of a whole-plan race as it was stored; None where there is none."""
@@ -188,13 +214,21 @@ class Database:
         """Stores anything that JSON can hold. The key must name everything that the result depends on."""
         self._note("races", key, value)
 
-    def get_boundary(self, key: str) -> object | None:
-        """What `put_boundary` stored under a key; None when nothing was."""
-        return self._noted("boundaries", key)
+    def get_config(self, key: str) -> object | None:
+        """What `put_config` stored under a key; None when nothing was."""
+        return self._noted("configs", key)
 
-    def put_boundary(self, key: str, value: object) -> None:
-        """Stores measurements of a boundary, anything that JSON holds, in place of older ones."""
-        self._note("boundaries", key, value)
+    def put_config(self, key: str, value: object) -> None:
+        """Stores a configuration that a tuner found, as JSON. The key must name everything that it depends on."""
+        self._note("configs", key, value)
+
+    def get_transfer(self, key: str) -> object | None:
+        """What `put_transfer` stored under a key; None when nothing was."""
+        return self._noted("transfers", key)
+
+    def put_transfer(self, key: str, value: object) -> None:
+        """Stores measurements of a transfer, anything that JSON holds, in place of older ones."""
+        self._note("transfers", key, value)
 
     def _noted(self, table: _NotedTable, key: str) -> object | None:
         rows = self._execute(f"SELECT value FROM {table} WHERE key = ?", (key,))

@@ -11,20 +11,22 @@ from typing import Literal, get_args
 
 from bricolage.measure.statistics import Latency
 
-SCHEMA = 3
+SCHEMA = 4
 """Raised whenever what is measured, or how, changes: older costs are then not found any more."""
 EXPIRY_S = 30 * 86400.0
 """Age after which a failure that may have been bad luck is tried again."""
 
 Outcome = Literal["ok", "refused", "failed", "crashed", "timed-out", "out-of-memory", "wrong"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+"""How a candidate can end. "wrong" is a judgement on one set of weights and inputs, and is never stored."""
 EXPIRING: frozenset[Outcome] = frozenset({"failed", "crashed", "timed-out", "out-of-memory"})
-"""Refusals and wrong answers are properties of a backend's version and stay as long as it does."""
+"""Refusals are properties of a backend's version and stay as long as it does."""
 
 
 @dataclass(frozen=True)
 class CostKey:
-    """What a cost depends on. Two measurements with equal keys are comparable.
+    """What a time depends on. Two measurements with equal keys are comparable. The values of weights and inputs are
+    no part of it: how accurate an answer is depends on them, and is kept apart (see `Database.accuracy`).
 
     Regions of static shape are measured in place on bound, aligned, contiguous buffers, others with fresh outputs; the
     region's identity says which it is.
@@ -34,10 +36,10 @@ class CostKey:
     """Canonical identity of the region; it contains shapes and types."""
     backend: str
     version: str
-    variant: str
-    """Precision and layout of the candidate."""
-    hardware: str
-    """Fingerprint of the machine."""
+    config: str
+    """Configurations of the kernels, as `KernelConfig.text`."""
+    device: str
+    """Fingerprints of the devices."""
     threads: int
     alone: bool
     """Regime: the only runtime in its process (threads may spin), or one of several."""
@@ -50,12 +52,13 @@ class CostKey:
 
 @dataclass(frozen=True)
 class Cost:
-    """What was measured under a key: a latency, or the reason why there is none."""
+    """What is known of a candidate: a latency, or the reason why there is none; and the error of its answer, where the
+    weights and inputs at hand are those that it was compared on."""
 
     outcome: Outcome
     latency: Latency | None = None
     error: float | None = None
-    """Relative error against the float64 reference."""
+    """Relative error against the float64 reference; None where it was never compared on these weights and inputs."""
     compile_s: float = 0.0
     """Time to compile; for a time-out the limit that was exceeded."""
     reason: str = ""
@@ -89,8 +92,8 @@ class Entry:
 
 
 COLUMNS = (
-    "region, backend, version, variant, hardware, threads, alone, schema, "
-    "outcome, median_ms, low_ms, high_ms, samples, error, compile_s, reason, noisy, date"
+    "region, backend, version, config, device, threads, alone, schema, "
+    "outcome, median_ms, low_ms, high_ms, samples, compile_s, reason, noisy, date"
 )
 
 
@@ -103,8 +106,8 @@ def row_values(entry: Entry) -> tuple[object, ...]:
     latency = cost.latency
     times = (latency.median_ms, latency.low_ms, latency.high_ms, latency.samples) if latency else (None,) * 4
     return (
-        *(key.region, key.backend, key.version, key.variant, key.hardware, key.threads, key.alone, key.schema),
-        *(cost.outcome, *times, cost.error, cost.compile_s, cost.reason, cost.noisy, cost.date),
+        *(key.region, key.backend, key.version, key.config, key.device, key.threads, key.alone, key.schema),
+        *(cost.outcome, *times, cost.compile_s, cost.reason, cost.noisy, cost.date),
     )
 
 
@@ -128,17 +131,19 @@ def parse_line(line: str) -> Entry:
         raise ValueError("not an object with 'key' and 'cost'")
     cost = dict(fields["cost"])
     latency = cost.pop("latency") or {}
-    return _validated({**fields["key"], **cost, **latency})
+    return _validated(
+        {**fields["key"], **cost, **latency}
+    )  # an error belongs to somebody's weights: it is not taken over
 
 
-_TEXTS = ("region", "backend", "version", "variant", "hardware", "outcome", "reason")
+_TEXTS = ("region", "backend", "version", "config", "device", "outcome", "reason")
 
 
 def _validated(fields: Mapping[str, object]) -> Entry:
     """An entry from flat fields; every value is checked, since it may come from a stranger's file."""
     texts = {name: fields[name] for name in _TEXTS}
     for name, value in texts.items():
-        if not isinstance(value, str) or (not value and name not in ("reason", "variant")):
+        if not isinstance(value, str) or (not value and name != "reason"):
             raise ValueError(f"'{name}' must be a text")
     outcome = next((known for known in OUTCOMES if known == fields["outcome"]), None)
     if outcome is None:
@@ -153,18 +158,17 @@ def _validated(fields: Mapping[str, object]) -> Entry:
         )
         if not 0 <= latency.low_ms <= latency.median_ms <= latency.high_ms or latency.samples < 1:
             raise ValueError("the latency contradicts itself")
-    error = None if fields["error"] is None else float(str(fields["error"]))  # may be infinite
     key = CostKey(
         region=str(texts["region"]),
         backend=str(texts["backend"]),
         version=str(texts["version"]),
-        variant=str(texts["variant"]),
-        hardware=str(texts["hardware"]),
+        config=str(texts["config"]),
+        device=str(texts["device"]),
         threads=int(_number(fields, "threads")),
         alone=bool(fields["alone"]),
         schema=int(_number(fields, "schema")),
     )
-    cost = Cost(outcome, latency, error, _number(fields, "compile_s"), str(texts["reason"]), bool(fields["noisy"]))
+    cost = Cost(outcome, latency, None, _number(fields, "compile_s"), str(texts["reason"]), bool(fields["noisy"]))
     return Entry(key, replace(cost, date=_number(fields, "date")))
 
 

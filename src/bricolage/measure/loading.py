@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bricolage.measure.entries import Outcome
+from bricolage.codec import encode
+from bricolage.device.device import Device
+from bricolage.measure.entries import Cost, Outcome
 from bricolage.measure.pool import Answer, Pool, Regime, WorkerProcess
 from bricolage.plan.step import Step
 from bricolage.verify.compare import relative_error
@@ -39,11 +41,14 @@ class CandidateSpec:
     outputs: tuple[str, ...]
     threads: int
     alone: bool
+    device: Device
+    """Where it runs, and with it its worker."""
 
     @property
     def regime(self) -> Regime:
         """The kind of worker process that it runs in."""
-        return Regime(tuple(sorted({step.backend for step in self.steps})), self.threads, self.alone)
+        backends = {step.implementation.backend for step in self.steps}
+        return Regime(tuple(sorted(backends)), self.threads, self.alone, self.device)
 
     @property
     def title(self) -> str:
@@ -69,6 +74,10 @@ class Job:
     """Float64 outputs; None skips the check."""
     bound: float
     regime: Regime
+    known: Cost | None = None
+    """Its cost where only the answer has to be compared: the time is known from other weights."""
+    done: bool = False
+    """Nothing more is wanted of it."""
     id: str = ""
     attempts: int = 0
     worker: WorkerProcess | None = None
@@ -100,13 +109,13 @@ class Job:
 class Loader:
     """Brings jobs to `ready`, or to an outcome with its reason."""
 
-    def __init__(self, pool: Pool, scratch: Path, cache: Path | None, cores: int, limits: Limits) -> None:
-        """`scratch`: folder for outputs on their way; `cache`: folder of compiled code; `cores`: workers busy at a
-        time."""
+    def __init__(self, pool: Pool, scratch: Path, cores: int, limits: Limits, *, caching: bool = True) -> None:
+        """`scratch`: folder for outputs on their way; `cores`: workers busy at a time; `caching`: whether compiled code is
+        kept."""
         self.pool = pool
         self.limits = limits
         self._scratch = scratch
-        self._cache = cache
+        self._caching = caching
         self.cores = max(1, cores)
         self._ids = itertools.count()
         self._expected: dict[tuple[Path, tuple[str, ...]], dict[str, object]] = {}
@@ -136,7 +145,7 @@ class Loader:
             for worker, answer in self.pool.wait(_WAIT_S):
                 job = active.pop(worker)
                 if not worker.alive:
-                    self._mourn(job, answer, hosted.pop(worker, []), queues[job.regime])
+                    self._on_worker_death(job, answer, hosted.pop(worker, []), queues[job.regime])
                 elif answer.ok and "compile_s" in answer.facts:
                     job.compile_s = float(str(answer.facts["compile_s"]))
                     hosted.setdefault(worker, []).append(job)
@@ -169,16 +178,16 @@ class Loader:
             self.limits.compile_s,
             "load",
             id=job.id,
-            steps=[[step.backend, step.variant, str(step.path)] for step in job.spec.steps],
+            steps=[encode(step) for step in job.spec.steps],
             inputs=str(job.inputs),
             outputs=list(job.spec.outputs),
             threads=job.spec.threads,
             alone=job.spec.alone,
-            cache=str(self._cache) if self._cache is not None else None,
+            caching=self._caching,
         )
         return worker
 
-    def _mourn(self, job: Job, answer: Answer, others: Sequence[Job], queue: deque[Job]) -> None:
+    def _on_worker_death(self, job: Job, answer: Answer, others: Sequence[Job], queue: deque[Job]) -> None:
         """After a worker's death: its other jobs are loaded again, and the one at work too if it may be innocent,
         because earlier ones had used the worker (memory leaks, corruption). It then goes first, alone in a fresh
         worker."""

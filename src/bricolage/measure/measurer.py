@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Literal
 
 from bricolage.backends import registry
-from bricolage.cache import compiled_directory
-from bricolage.device.machine import Hardware, this_machine
+from bricolage.cache import cache_directory
 from bricolage.errors import BrokenPlugin, MissingBackend, NotWritable
 from bricolage.measure.database import Database
 from bricolage.measure.entries import Cost, CostKey
 from bricolage.measure.loading import CandidateSpec, Job, Limits, Loader, Stop, never
 from bricolage.measure.pool import Pool
-from bricolage.measure.rounds import Schedule, compare, latency
+from bricolage.measure.rounds import TimingPolicy, compare, latency
 from bricolage.options import available_cores
 
 _LOG = logging.getLogger(__name__)
@@ -27,8 +26,8 @@ _CHUNK = 48
 """Candidates compiled together before they are timed; more would hold more memory."""
 _PASSES = 4
 _UNSURE = 0.1
-"""Width of the interval, relative to the median, from which on the known time of a whole model is measured again: the machine was
-busy, and a backend may be left out for it."""
+"""Width of the interval, relative to the median, from which on the known time of a whole model is measured again: the
+machine was busy, and a backend may be left out for it."""
 _PATIENCE = 1.5
 """A time-out is tried again when the limit has grown by this factor."""
 
@@ -44,6 +43,8 @@ class RegionTask:
     bound: float
     """Relative error accepted."""
     candidates: tuple[CandidateSpec, ...]
+    data: str
+    """Digest of the weights and inputs: errors belong to these (see `bricolage.verify.oracle`)."""
 
 
 @dataclass(frozen=True)
@@ -70,24 +71,22 @@ class Measurer:
         pool: Pool,
         scratch: Path,
         *,
-        hardware: Hardware | None = None,
         limits: Limits | None = None,
-        schedule: Schedule | None = None,
+        policy: TimingPolicy | None = None,
         cores: int | None = None,
-        cache: Path | None = None,
+        caching: bool = True,
     ) -> None:
-        """`scratch`: an existing folder for this run. `cores`: workers that compile at a time. `cache`: folder for
-        compiled code, by default the one of this hardware and these versions in the user's cache."""
+        """`scratch`: an existing folder for this run. `cores`: workers that compile at a time. `caching`: whether
+        code that takes long to compile is kept between runs."""
         self.database = database
         self.pool = pool
         self.scratch = scratch
-        self.hardware = hardware or this_machine()
         self.limits = limits or Limits()
-        self.schedule = schedule or Schedule()
+        self.policy = policy or TimingPolicy()
+        self.earlier: dict[CandidateSpec, Cost] = {}
+        """What was known of whole graphs and is measured again because it was unsure."""
         self._versions: dict[str, str] = {}
-        self._fingerprint = self.hardware.fingerprint()
-        self.cache = cache if cache is not None else compiled_directory(self._fingerprint, registry_versions())
-        self.loader = Loader(pool, scratch, self.cache, cores or available_cores(), self.limits)
+        self.loader = Loader(pool, scratch, cores or available_cores(), self.limits, caching=caching)
 
     def key(self, spec: CandidateSpec) -> CostKey:
         """The database key of a candidate.
@@ -95,31 +94,36 @@ class Measurer:
         Raises:
             UnknownBackend, MissingBackend: a step's backend is not there.
         """
+        chosen = [step.implementation for step in spec.steps]
         return CostKey(
             region=spec.region_key,
-            backend="+".join(step.backend for step in spec.steps),
-            version="+".join(self._version(step.backend) for step in spec.steps),
-            variant="+".join(step.variant for step in spec.steps),
-            hardware=self._fingerprint,
+            backend="+".join(one.backend for one in chosen),
+            version="+".join(self._version(one.backend) for one in chosen),
+            config="+".join(one.config.text for one in chosen),
+            device=spec.device.fingerprint(),
             threads=spec.threads,
             alone=spec.alone,
         )
 
-    def known(self, spec: CandidateSpec, bound: float) -> Cost | None:
-        """What the database knows of a candidate, judged by this bound; None when it has to be measured."""
-        cost = self.database.get(self.key(spec))
+    def known(self, spec: CandidateSpec, bound: float, data: str) -> Cost | None:
+        """What the database knows of a candidate on these weights and inputs, judged by this bound. None when it has
+        to be measured, or (where the cost that `latency` gives is "ok") at least compared."""
+        key = self.key(spec)
+        error = self.database.accuracy(key, data)
+        if error is not None and error > bound:
+            return judged(Cost("ok", None, error), bound)
+        cost = self._latency(spec, key)
+        if cost is None or (cost.outcome == "ok" and error is None):
+            return None
+        return replace(cost, error=error)
+
+    def _latency(self, spec: CandidateSpec, key: CostKey) -> Cost | None:
+        """The latency or failure on record; None where it is too old or too unsure to be used."""
+        cost = self.database.get(key)
         if cost is None:
             return None
-        if cost.outcome == "ok" and cost.error is not None and cost.error > bound:
-            return replace(
-                cost,
-                outcome="wrong",
-                latency=None,
-                reason=f"the relative error is {cost.error:.2e}, the bound {bound:.2e}",
-            )
-        if cost.outcome == "wrong" and cost.error is not None and cost.error <= bound:
-            return None  # it failed a stricter bound and was never timed
         if spec.alone and cost.latency is not None and cost.latency.width > _UNSURE:
+            self.earlier[spec] = cost
             return None
         if cost.outcome == "timed-out" and cost.compile_s * _PATIENCE <= self.limits.compile_s:
             return None
@@ -140,15 +144,19 @@ class Measurer:
             NotWritable: the disk is full.
         """
         results: dict[CandidateSpec, Cost] = {}
+        data = {spec: task.data for task in tasks for spec in task.candidates}
         total = len({spec for task in tasks for spec in task.candidates})
 
         def finish(kind: Literal["known", "measured", "failed"], spec: CandidateSpec, cost: Cost) -> None:
             results[spec] = cost
             if kind == "failed" and os.strerror(errno.ENOSPC) in cost.reason:
                 # Nothing that is true of the candidate, so nothing to remember.
-                raise NotWritable(path=self.cache, reason=os.strerror(errno.ENOSPC))
+                raise NotWritable(path=cache_directory(), reason=os.strerror(errno.ENOSPC))
             if kind != "known":
-                self.database.put(self.key(spec), cost)
+                key = self.key(spec)
+                self.database.put(key, cost)
+                if cost.error is not None:
+                    self.database.put_accuracy(key, data[spec], cost.error)
             progress(Event(kind, spec, cost, len(results), total))
 
         todo: list[tuple[RegionTask, list[Job]]] = []
@@ -159,11 +167,13 @@ class Measurer:
                 if spec in queued:
                     continue
                 queued.add(spec)
-                cost = self.known(spec, task.bound)
+                cost = self.known(spec, task.bound, task.data)
                 if cost is not None:
                     finish("known", spec, cost)
-                else:
-                    jobs.append(self.job(spec, task.inputs, task.expected, task.bound))
+                    continue
+                job = self.job(spec, task.inputs, task.expected, task.bound)
+                job.known = self._latency(spec, self.key(spec))
+                jobs.append(job)
             if jobs:
                 todo.append((task, jobs))
         for chunk in _chunks(todo):
@@ -189,19 +199,27 @@ class Measurer:
             finish("failed", job.spec, cost_of(job))
 
         for _ in range(_PASSES):
-            waiting = [job for jobs in regions for job in jobs if job.outcome is None and not job.rounds]
+            waiting = [
+                job for jobs in regions for job in jobs if job.outcome is None and not job.rounds and not job.done
+            ]
             if not waiting or should_stop():
                 break
             self.loader.load(waiting, should_stop, failed)
             for jobs in regions:
-                ready = [job for job in jobs if job.ready and not job.rounds]
+                for job in jobs:
+                    if (
+                        job.ready and job.known is not None
+                    ):  # its time was known, its answer is right on these weights, too
+                        finish("measured", job.spec, replace(job.known, error=job.error))
+                        job.known, job.done = None, True
+                ready = [job for job in jobs if job.ready and not job.rounds and not job.done]
                 if should_stop() or not ready:
                     continue
-                open_ids = compare(self.pool, ready, self.schedule, should_stop)
+                open_ids = compare(self.pool, ready, self.policy, should_stop)
                 for job in ready:
                     if job.outcome is not None:
                         failed(job)
-                    elif len(job.rounds) >= min(self.schedule.probe, self.schedule.rounds):
+                    elif len(job.rounds) >= min(self.policy.probe, self.policy.rounds):
                         finish("measured", job.spec, cost_of(job, noisy=job.id in open_ids))
                     else:
                         job.rounds.clear()
@@ -219,6 +237,14 @@ def cost_of(job: Job, noisy: bool = False) -> Cost:
     if job.outcome is not None:
         return Cost(job.outcome, None, job.error, job.compile_s, job.reason)
     return Cost("ok", latency(job), job.error, job.compile_s, noisy=noisy)
+
+
+def judged(cost: Cost, bound: float) -> Cost:
+    """The cost, "wrong" where its error exceeds the bound."""
+    if cost.error is None or cost.error <= bound or cost.outcome not in ("ok", "wrong"):
+        return cost
+    reason = f"the relative error is {cost.error:.2e}, the bound {bound:.2e}"
+    return replace(cost, outcome="wrong", latency=None, reason=reason)
 
 
 def registry_versions(names: Iterable[str] | None = None) -> Mapping[str, str]:

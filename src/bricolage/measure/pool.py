@@ -27,8 +27,10 @@ from typing import IO
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources
+from bricolage.device.device import Device
 from bricolage.measure import memory
 from bricolage.measure.entries import OUTCOMES, Outcome
+from bricolage.options import ISA_VARIABLE
 
 _LOG = logging.getLogger(__name__)
 _TICK_S = 0.1
@@ -46,6 +48,7 @@ class Regime:
     """Sorted names."""
     threads: int
     alone: bool
+    device: Device
     owner: str = ""
     """Distinguishes workers that must not be shared, such as those of a race."""
 
@@ -194,6 +197,7 @@ class Pool:
     def _start(self, regime: Regime) -> WorkerProcess:
         log = self._logs / f"{next(self._numbers)}.log"
         arguments = [sys.executable, "-P", "-m", "bricolage.measure.worker", "--parent", str(os.getpid())]
+        arguments += ["--cores", ",".join(map(str, regime.device.cores))]
         for name, reference in registry.added().items():
             arguments += ["--register", f"{name}={reference}"]
         with log.open("ab") as file:
@@ -282,7 +286,7 @@ class Pool:
         return [worker for worker in self._workers.values() if worker.pending is not None]
 
     def _read(self, worker: WorkerProcess) -> Answer | None:
-        """The answer, once its line is complete; the obituary when the worker has died."""
+        """The answer, once its line is complete; the reason when the worker has died."""
         data: bytes | None = worker.answers.read(1 << 20)
         if data is None:
             return None
@@ -309,7 +313,7 @@ class Pool:
             status = worker.process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             status = -signal.SIGABRT  # it closed its pipe but lives on: as good as dead
-        words = _last_words(worker.log)
+        words = _log_tail(worker.log)
         self._retire(worker)
         if not busy:
             return None
@@ -349,9 +353,10 @@ def environment(regime: Regime) -> dict[str, str]:
     variables = dict(os.environ)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
         variables[name] = str(regime.threads)
-    resources = Resources(regime.threads, regime.alone)
+    resources = Resources(regime.threads, regime.device, regime.alone)
     for name in regime.backends:
         variables.update(registry.get(name).environment(resources))
+    variables[ISA_VARIABLE] = regime.device.isa  # so that the worker sees the same device
     variables["PYTHONPATH"] = os.pathsep.join(_import_path())
     return variables
 
@@ -363,7 +368,7 @@ def _import_path() -> list[str]:
     return [str(folder) for folder in folders if not own & {folder, *folder.parents}]
 
 
-def _last_words(log: Path) -> str:
+def _log_tail(log: Path) -> str:
     """The last lines that a dead worker wrote before the fault handler's dump."""
     try:
         with log.open("rb") as file:

@@ -13,7 +13,7 @@ from bricolage.measure import memory
 from bricolage.measure.entries import Cost
 from bricolage.measure.loading import CandidateSpec, Job, Stop, never
 from bricolage.measure.measurer import Measurer, cost_of
-from bricolage.measure.rounds import Schedule, latency, one_round
+from bricolage.measure.rounds import TimingPolicy, latency, one_round
 from bricolage.measure.statistics import Latency, Ratio, paired_ratio
 
 _LOG = logging.getLogger(__name__)
@@ -167,8 +167,8 @@ def _once(
             heat += [runner for runner in fresh if runner.job.ready]
             if len(heat) > 1 or any(not runner.rounds for runner in heat):
                 share = seconds * len(heat) / max(1, len(runners))
-                schedule = Schedule(rounds, rounds, warm_s, seconds=share, run_s=measurer.limits.run_s)
-                count = _run_heat(measurer, heat, schedule, leader, count, progress, should_stop)
+                policy = TimingPolicy(rounds, rounds, warm_s, seconds=share, run_s=measurer.limits.run_s)
+                count = _run_heat(measurer, heat, policy, leader, count, progress, should_stop)
             for runner in heat:
                 if runner.name != leader:
                     measurer.pool.end(runner.job.regime)
@@ -201,7 +201,7 @@ def _fill(measurer: Measurer, heat: Sequence[_Runner], waiting: list[_Runner], s
 def _run_heat(
     measurer: Measurer,
     heat: Sequence[_Runner],
-    schedule: Schedule,
+    policy: TimingPolicy,
     leader: str | None,
     count: int,
     progress: Callable[[str, int], None] | None,
@@ -217,11 +217,11 @@ def _run_heat(
         if progress is not None:
             progress(runner.name, len(runner.rounds))
 
-    end = time.monotonic() + schedule.seconds
+    end = time.monotonic() + policy.seconds
     running = list(heat)
     with measurer.pool.exclusive():
-        while running and count - begun < schedule.rounds and not should_stop():
-            one_round(measurer.pool, [runner.job for runner in running], count, schedule, taken)
+        while running and count - begun < policy.rounds and not should_stop():
+            one_round(measurer.pool, [runner.job for runner in running], count, policy, taken)
             count += 1
             running = [runner for runner in running if runner.job.ready]
             if count - begun >= _PROBE:

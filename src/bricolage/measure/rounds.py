@@ -17,7 +17,7 @@ _TURN_WARM_S = 5e-4
 
 
 @dataclass(frozen=True)
-class Schedule:
+class TimingPolicy:
     """How many rounds, and when enough is known."""
 
     rounds: int = 7
@@ -40,40 +40,40 @@ def latency(job: Job) -> Latency:
     return Latency.of_rounds(job.rounds)
 
 
-def compare(pool: Pool, jobs: Sequence[Job], schedule: Schedule, should_stop: Stop = never) -> set[str]:
+def compare(pool: Pool, jobs: Sequence[Job], policy: TimingPolicy, should_stop: Stop = never) -> set[str]:
     """Times ready jobs against each other; their rounds grow in place. A job that dies gets its outcome.
 
     First `rounds` rounds for all, then rounds for the near-ties alone. Returns the ids of the jobs whose place is still
     open: within the leading group, with intervals that touch and are wider than what counts as a gain.
     """
-    end = time.monotonic() + schedule.seconds
+    end = time.monotonic() + policy.seconds
     done = 0
     running = [job for job in jobs if job.ready]
     with pool.exclusive():
-        while len(running) > 0 and done < schedule.rounds and not should_stop():
-            one_round(pool, running, done, schedule)
+        while len(running) > 0 and done < policy.rounds and not should_stop():
+            one_round(pool, running, done, policy)
             done += 1
             running = [job for job in running if job.ready]
-            if done == schedule.probe:
-                running = _hopeful(running, schedule.hopeless)
-            if done >= schedule.probe and time.monotonic() > end:
+            if done == policy.probe:
+                running = _hopeful(running, policy.hopeless)
+            if done >= policy.probe and time.monotonic() > end:
                 break
         near = _near_ties(jobs)
-        while near and done < schedule.most_rounds and time.monotonic() < end and not should_stop():
-            one_round(pool, near, done, schedule)
+        while near and done < policy.most_rounds and time.monotonic() < end and not should_stop():
+            one_round(pool, near, done, policy)
             done += 1
             near = [job for job in _near_ties(jobs) if job.ready]
     return {job.id for job in near}
 
 
 def one_round(
-    pool: Pool, jobs: Sequence[Job], number: int, schedule: Schedule, taken: Callable[[Job], None] | None = None
+    pool: Pool, jobs: Sequence[Job], number: int, policy: TimingPolicy, taken: Callable[[Job], None] | None = None
 ) -> None:
     """One turn for each job, forwards in even rounds and backwards in odd ones."""
     for job in jobs if number % 2 == 0 else reversed(jobs):
         if not job.ready or job.worker is None:
             continue
-        answer = pool.ask(job.worker, schedule.run_s, "time", id=job.id, turns=1, warm_s=_warm_up(job, schedule))
+        answer = pool.ask(job.worker, policy.run_s, "time", id=job.id, turns=1, warm_s=_warm_up(job, policy))
         if not answer.ok:
             job.fail(answer.outcome, answer.reason)
             continue
@@ -83,10 +83,10 @@ def one_round(
             taken(job)
 
 
-def _warm_up(job: Job, schedule: Schedule) -> float:
+def _warm_up(job: Job, policy: TimingPolicy) -> float:
     if not job.rounds:
-        long = job.first_ms is not None and job.first_ms > schedule.warm_s * 1e3 and job.first_ms > 10 * _LONG_MS
-        return 0.0 if long else schedule.warm_s  # the run that was checked has warmed it
+        long = job.first_ms is not None and job.first_ms > policy.warm_s * 1e3 and job.first_ms > 10 * _LONG_MS
+        return 0.0 if long else policy.warm_s  # the run that was checked has warmed it
     return 0.0 if min(job.rounds[-1]) > _LONG_MS else _TURN_WARM_S
 
 

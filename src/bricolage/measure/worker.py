@@ -1,7 +1,7 @@
 """A worker process: compiles, runs and times programs on command, so that a backend that crashes takes only this
 process along.
 
-    python -m bricolage.measure.worker [--parent PID] [--register name=module:Class]...
+    python -m bricolage.measure.worker [--parent PID] [--cores N,N] [--register name=module:Class]...
 
 Commands come as lines of JSON on standard input, and every command is answered by one line on what was standard output
 at the start. Frameworks print on standard output, so the descriptors are moved away first and file descriptor 1 joins
@@ -28,7 +28,9 @@ import numpy as np
 
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
+from bricolage.codec import decode, encode
 from bricolage.device.buffers import aligned, bindable
+from bricolage.device.host import host
 from bricolage.errors import MissingBackend, Refused, UnsupportedOperator
 from bricolage.plan.step import Step
 from bricolage.runtime.compile import compile_program
@@ -66,22 +68,20 @@ class Worker:
     def load(
         self,
         id: str,
-        steps: list[list[str]],
+        steps: list[object],
         inputs: str,
         outputs: list[str],
         threads: int,
         alone: bool,
-        cache: str | None,
+        caching: bool,
     ) -> dict[str, object]:
-        """Compiles a program of steps (backend, variant, path) and binds it to the inputs in the .npz file."""
-        made = [Step(backend, variant, Path(path)) for backend, variant, path in steps]
+        """Compiles a program of steps (encoded `Step`s) and binds it to the inputs in the .npz file."""
+        made = [decode(Step, step, "step") for step in steps]
         needed = _inputs_of(made)
-        resources = Resources(threads, alone, Path(cache) if cache else None)
-        if resources.cache is not None:
-            resources.cache.mkdir(parents=True, exist_ok=True)
+        resources = Resources(threads, host(), alone)
         values = load_values(Path(inputs), needed)
         start = perf_counter()
-        program = compile_program(made, needed, outputs, resources, passing=True)
+        program = compile_program(made, needed, outputs, resources, caching=caching, ephemeral=True)
         compiled = perf_counter()
         if program.static:
             bound = program.bind({name: _in_buffer(np.asarray(value)) for name, value in values.items()})
@@ -126,6 +126,13 @@ class Worker:
             gc.enable()
         return {"rounds": rounds}
 
+    def tune(self, step: object, threads: int) -> dict[str, object]:
+        """Lets the step's backend search for better parameters of its configuration."""
+        made = decode(Step, step, "step")
+        backend = registry.get(made.implementation.backend)
+        found = backend.tune(RegionModel(made.path), made.implementation.config, Resources(threads, host(), alone=True))
+        return {"config": encode(found)}
+
     def drop(self, ids: list[str]) -> dict[str, object]:
         """Frees programs."""
         for id in ids:
@@ -137,7 +144,7 @@ class Worker:
         """Carries out one command line and returns the answer."""
         command = json.loads(line)
         method = command.pop("command")
-        if method not in ("load", "outputs", "time", "drop"):
+        if method not in ("load", "outputs", "time", "tune", "drop"):
             return {"outcome": "failed", "reason": f"unknown command '{method}'"}
         try:
             answer: dict[str, object] = getattr(self, method)(**command)
@@ -234,12 +241,14 @@ def _read_commands(descriptor: int, lines: queue.SimpleQueue[bytes]) -> None:
 def main(arguments: list[str]) -> None:
     """Answers commands until the input ends."""
     commands, answers = _claim_protocol()
-    options = dict.fromkeys(("--parent",), "")
+    options = dict.fromkeys(("--parent", "--cores"), "")
     for name, value in zip(arguments[::2], arguments[1::2], strict=True):
         if name == "--register":
             registry.register(*value.split("=", 1))
         else:
             options[name] = value
+    if options["--cores"] and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {int(core) for core in options["--cores"].split(",")})
     _end_with_parent(int(options["--parent"]) if options["--parent"] else None)
     faulthandler.enable(all_threads=False)
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-Engine = tuple[str, str]
-"""(backend, variant)."""
+from bricolage.work.implementation import Implementation
+
 _PRIOR = 1.0
 """Weight of the assumption that merging gains nothing but the entries: that of one measured region."""
 _GAIN_RANGE = (0.05, 1.5)
@@ -22,8 +22,7 @@ _GAIN_RANGE = (0.05, 1.5)
 class Merged:
     """A merged region that was measured, and what its parts cost alone; milliseconds."""
 
-    backend: str
-    variant: str
+    implementation: Implementation
     parts: tuple[float, ...]
     measured: float
 
@@ -32,23 +31,24 @@ class Merged:
 class EngineModel:
     """Predicts merged regions. Engines that were never measured are taken to have no fixed cost and no merge gain."""
 
-    fixed: Mapping[Engine, float] = field(default_factory=dict)
+    fixed: Mapping[Implementation, float] = field(default_factory=dict)
     """Cost of the minimal region, ms."""
-    gain: Mapping[Engine, float] = field(default_factory=dict)
+    gain: Mapping[Implementation, float] = field(default_factory=dict)
     """g: factor on the sum of marginal costs; below 1 where merging lets the engine fuse."""
 
-    def entry(self, backend: str, variant: str) -> float:
-        """The fixed cost a. A variant that was not measured has its backend's lowest."""
-        exact = self.fixed.get((backend, variant))
+    def entry(self, implementation: Implementation) -> float:
+        """The fixed cost a. A configuration that was not measured has its backend's lowest on that device."""
+        exact = self.fixed.get(implementation)
         if exact is not None:
             return exact
-        return min((ms for (name, _), ms in self.fixed.items() if name == backend), default=0.0)
+        own = implementation.endpoint
+        return min((ms for other, ms in self.fixed.items() if other.endpoint == own), default=0.0)
 
-    def marginal(self, backend: str, variant: str, cost: float) -> float:
+    def marginal(self, implementation: Implementation, cost: float) -> float:
         """The marginal cost b of a region that costs `cost` alone; never negative."""
-        return max(0.0, cost - self.entry(backend, variant))
+        return max(0.0, cost - self.entry(implementation))
 
-    def predict(self, backend: str, variant: str, costs: Sequence[float]) -> float:
+    def predict(self, implementation: Implementation, costs: Sequence[float]) -> float:
         """Cost in ms of regions merged into one, from what each costs alone. A single region costs what it costs.
 
         Raises:
@@ -58,25 +58,25 @@ class EngineModel:
             raise ValueError("a merged region has at least one part")
         if len(costs) == 1:
             return costs[0]
-        entry = min(self.entry(backend, variant), min(costs))
+        entry = min(self.entry(implementation), min(costs))
         total = sum(max(0.0, cost - entry) for cost in costs)
-        return entry + self.gain.get((backend, variant), 1.0) * total
+        return entry + self.gain.get(implementation, 1.0) * total
 
 
-def fit(fixed: Mapping[Engine, float], merged: Iterable[Merged]) -> EngineModel:
+def fit(fixed: Mapping[Implementation, float], merged: Iterable[Merged]) -> EngineModel:
     """The model from fixed costs and measured merged regions.
 
     For each engine g minimises the squared relative errors of the predictions, Σ ((a + g·s - m) / m)² + (g - 1)², where
     s is the sum of marginal costs of a merged region and m its measured cost (ridge regression towards no gain).
     """
     bare = EngineModel(dict(fixed))
-    numerators: dict[Engine, float] = {}
-    denominators: dict[Engine, float] = {}
+    numerators: dict[Implementation, float] = {}
+    denominators: dict[Implementation, float] = {}
     for sample in merged:
         if len(sample.parts) < 2 or sample.measured <= 0:
             continue
-        engine = (sample.backend, sample.variant)
-        entry = min(bare.entry(*engine), min(sample.parts))
+        engine = sample.implementation
+        entry = min(bare.entry(engine), min(sample.parts))
         weight = sum(max(0.0, part - entry) for part in sample.parts) / sample.measured
         numerators[engine] = numerators.get(engine, _PRIOR) + weight * (sample.measured - entry) / sample.measured
         denominators[engine] = denominators.get(engine, _PRIOR) + weight * weight

@@ -1,7 +1,7 @@
 """Artifacts: a zip with the plan, the graphs and the weights. No pickle, no code, nothing that runs by being loaded.
 
 Members: `manifest.json` (format, and size and SHA-256 of every other member), `plan.json`, `model.onnx` (the whole model as
-it came, symbolic dimensions kept), one `graph-N.onnx` (or `graph-N-rewritten.onnx`) for each shape bucket, and the data files
+it came, symbolic dimensions kept), one `graph-DIGEST.onnx` for each shape bucket, and the data files
 that they refer to, `weights.data` first of all. An artifact is unpacked once into the cache; afterwards loading it reads only
 the manifest.
 """
@@ -17,9 +17,9 @@ import zipfile
 from pathlib import Path
 
 from bricolage.cache import cache_directory
-from bricolage.errors import BadArtifact, MissingFile, NewerArtifact, NotWritable
+from bricolage.codec import DecodeError, decode, encode
+from bricolage.errors import BadArtifact, MissingFile, NewerArtifact, NotWritable, OlderArtifact
 from bricolage.graph.extract import data_files
-from bricolage.plan.codec import DecodeError, decode, encode
 from bricolage.plan.plan import FORMAT, Plan
 
 SUFFIX = ".bricolage"
@@ -69,7 +69,7 @@ def load(path: Path) -> tuple[Plan, Path]:
     """The plan of an artifact, and the folder that holds its graphs and weights.
 
     Raises:
-        MissingFile, BadArtifact (truncated, edited, not an artifact), NewerArtifact.
+        MissingFile, BadArtifact (truncated, edited, not an artifact), NewerArtifact, OlderArtifact.
     """
     if not path.is_file():
         raise MissingFile(path=path)
@@ -105,6 +105,8 @@ def _check_manifest(path: Path, raw: bytes, archive: zipfile.ZipFile) -> dict[st
         raise ValueError("its manifest is damaged")
     if manifest["format"] > FORMAT:
         raise NewerArtifact(path=path, found=manifest["format"], known=FORMAT)
+    if manifest["format"] < FORMAT:
+        raise OlderArtifact(path=path, found=manifest["format"], known=FORMAT)
     members = manifest.get("members")
     if not isinstance(members, dict) or not {_PLAN, MODEL} <= set(members):
         raise ValueError("its manifest is damaged")

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
+
+from bricolage.options import Options
+from bricolage.work.implementation import Endpoint, Implementation
 
 ORIGINAL = "original"
 """Name of the graph as it came, among its variants."""
-FORMAT = 1
+FORMAT = 2
 """Version of the plan and artifact format. Readers refuse a higher one."""
 
 
@@ -22,10 +26,9 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Alternative:
-    """What a region costs on one backend and variant, or why it does not run there. Times in milliseconds."""
+    """What a region costs on an implementation, or why it does not run there. Times in milliseconds."""
 
-    backend: str
-    variant: str
+    implementation: Implementation
     outcome: str
     median_ms: float | None = None
     ci_ms: tuple[float, float] | None = None
@@ -37,8 +40,7 @@ class Alternative:
 class PlannedRegion:
     """A region of the plan: operators by number (ranges such as "0-12,15"), who runs it, and the evidence."""
 
-    backend: str
-    variant: str
+    implementation: Implementation
     operators: str
     count: int
     title: str
@@ -50,52 +52,44 @@ class PlannedRegion:
     cost_ms: float | None
     """Measured, or predicted from the parts when `measured` is false."""
     measured: bool
-    boundary_ms: float = 0.0
+    transfer_ms: float = 0.0
     """Predicted cost of taking over the tensors that other regions computed."""
     alternatives: tuple[Alternative, ...] = ()
     """All measured ways to run the region, fastest first, the chosen one included."""
 
-    @property
-    def runner_up(self) -> Alternative | None:
-        """The fastest alternative on another backend or variant."""
-        return next(
-            (
-                a
-                for a in self.alternatives
-                if a.outcome in ("ok", "predicted") and (a.backend, a.variant) != (self.backend, self.variant)
-            ),
-            None,
-        )
-
 
 @dataclass(frozen=True)
 class Contestant:
-    """One entry of the final race: a single backend alone, or a plan. Times in milliseconds."""
+    """One entry of the final race: a baseline (one implementation runs the whole original), or a plan. Times in
+    milliseconds."""
 
     name: str
-    """Backend and variant ("openvino f32"), or the plan's name."""
-    kind: str
-    """"single" or "plan"."""
+    """For people: "openvino f32", or the plan's name."""
+    kind: Literal["baseline", "plan"]
     median_ms: float | None
     ci_ms: tuple[float, float] | None
     error: float | None
     accepted: bool
     reason: str = ""
     """Why it was dropped or lost; empty for the winner."""
+    dropped_ms: float | None = None
+    """Time of a baseline that was dropped for its accuracy alone."""
     compile_s: float | None = None
     first_run_ms: float | None = None
     regions: int = 1
+    implementation: Implementation | None = None
+    """Of a baseline."""
     speedup: float | None = None
     """Over the best single backend, from paired rounds; None where the two never met."""
     speedup_ci: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
-class Boundary:
+class Transfer:
     """Measured cost of handing a tensor over, in milliseconds."""
 
-    producer: str
-    consumer: str
+    producer: Endpoint
+    consumer: Endpoint
     bytes: int
     median_ms: float
 
@@ -115,6 +109,29 @@ class Quality:
 
 
 @dataclass(frozen=True)
+class Proof:
+    """What is known of an op-level placement in the additive model: whether any other could be cheaper there. Times
+    in milliseconds."""
+
+    method: str
+    optimal: bool
+    total_ms: float
+    lower_bound_ms: float
+    """No placement of these candidates costs less."""
+    measured: int
+    """Candidates of the search whose costs were measured ..."""
+    predicted: int
+    """... and those whose costs were predicted, because nothing that covers their operators was."""
+    seconds: float
+    """That the search took."""
+
+    @property
+    def gap(self) -> float:
+        """How much cheaper another placement could be at most, as a ratio minus one; 0 where it is optimal."""
+        return 0.0 if self.optimal or not self.lower_bound_ms else self.total_ms / self.lower_bound_ms - 1.0
+
+
+@dataclass(frozen=True)
 class RewriteStep:
     """One application of a rewrite rule, in names of the graph: which of the rule's patterns, the values that it replaces, and
     what its variables stand for. The same steps on the same graph give the same graph."""
@@ -127,9 +144,9 @@ class RewriteStep:
 
 @dataclass(frozen=True)
 class PlannedRecipe:
-    """Which rewrite rules make a form: the gains that are left out, and the exploring rules that are applied everywhere, in their
-    order, each with the kinds of place where it is not; and the opset to which the graph is raised first. The same recipe on the
-    same graph gives the same graph."""
+    """Which rewrite rules make a form: the gains that are left out, and the exploring rules that are applied
+    everywhere, in their order, each with the kinds of place where it is not; and the opset to which the graph is
+    raised first. The same recipe on the same graph gives the same graph."""
 
     without: tuple[str, ...]
     exploring: tuple[tuple[str, tuple[str, ...]], ...]
@@ -148,17 +165,23 @@ class Bucket:
     """Name of the contestant that ships."""
     regions: tuple[PlannedRegion, ...]
     contestants: tuple[Contestant, ...]
-    best_single: str
-    speedup_vs_best_single: float
+    best_baseline: str
+    speedup_vs_baseline: float
     speedup_ci: tuple[float, float]
     significant: bool
     predicted_ms: float | None
     original_error: float
     bound: float
     quality: Quality
-    boundaries: tuple[Boundary, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
+    proof: Proof | None = None
+    """How good the op-level placement is that the search for plans began with; None where nothing was searched."""
+    decided_by: Literal["race", "prior evidence"] = "race"
+    """Whether a race was held; otherwise what was known of the contestants before decided."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """Wall clock per phase."""
+    """Wall clock per stage."""
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of the budget that were kept free for each stage, whatever came before."""
     inputs_from: str = "generated"
     """Where the inputs of the measurements came from: "generated" with a seed, or the user's file."""
     interrupted: bool = False
@@ -177,12 +200,13 @@ class Bucket:
 
     @property
     def winner(self) -> Contestant:
+        """The contestant that ships."""
         return next(c for c in self.contestants if c.name == self.chosen)
 
     @property
     def backends(self) -> tuple[str, ...]:
         """Backends that the regions use, in order of appearance."""
-        return tuple(dict.fromkeys(region.backend for region in self.regions))
+        return tuple(dict.fromkeys(region.implementation.backend for region in self.regions))
 
 
 @dataclass(frozen=True)
@@ -193,12 +217,11 @@ class Provenance:
     versions: Mapping[str, str]
     """Version of each backend that took part."""
     fingerprint: str
-    """Short hash of the hardware."""
+    """Short hash of the device."""
     hardware: str
-    """The hardware in words."""
-    threads: int
-    effort: str
-    seed: int
+    """The device in words."""
+    options: Options
+    """All that the user could set."""
     created: str
     """UTC, ISO 8601."""
 
@@ -210,8 +233,6 @@ class Plan:
     model: str
     digest: str
     """Hash of the model's structure and weights."""
-    precision: str
-    tolerance: float | None
     inputs: tuple[TensorSpec, ...]
     """What the model takes; symbolic dimensions keep their names."""
     outputs: tuple[TensorSpec, ...]

@@ -1,15 +1,16 @@
-"""`Step`: one region of a plan as it is compiled: which backend, which variant, which file."""
+"""A step of a program: a region file and who runs it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
+from bricolage.work.implementation import Implementation
+
 
 @dataclass(frozen=True)
 class Step:
-    """A region model on disk and who runs it. Steps are wired by tensor names, which a region keeps from its graph."""
+    """The region model at `path`, to be compiled by an implementation."""
 
-    backend: str
-    variant: str
+    implementation: Implementation
     path: Path

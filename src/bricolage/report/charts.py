@@ -20,8 +20,8 @@ _ROW = 30
 
 def backend_class(contestant: Contestant, slots: Mapping[str, int]) -> str:
     """The colour class of a contestant: its backend's; plans that mix backends have their own."""
-    backend = contestant.name.partition(" ")[0]
-    return f"c{slots.get(backend, 8)}" if contestant.kind == "single" or backend in slots else "mix"
+    own = contestant.implementation
+    return "mix" if own is None else f"c{slots.get(own.backend, 8)}"
 
 
 def contestants(bucket: Bucket, slots: Mapping[str, int]) -> str:
@@ -125,23 +125,23 @@ def _marker(x: float, height: float, text: str, kind: str, shift: float, anchor:
 
 
 def timeline(facts: Sequence[RegionFacts], slots: Mapping[str, int]) -> str:
-    """The regions in the order in which they run, as wide as their time; boundary costs in grey before them."""
+    """The regions in the order in which they run, as wide as their time; transfers in grey before them."""
     width, height = 1100.0, 34
-    total = sum((f.planned.cost_ms or 0.0) + f.planned.boundary_ms for f in facts)
+    total = sum((f.planned.cost_ms or 0.0) + f.planned.transfer_ms for f in facts)
     if not total:
         return ""
     box = f'viewBox="0 0 {width:.0f} {height}" preserveAspectRatio="none"'
     parts = [f'<svg class="timeline" {box} role="img" aria-label="Timeline">']
     x = 0.0
     for index, f in enumerate(facts):
-        edge = f.planned.boundary_ms / total * width
+        edge = f.planned.transfer_ms / total * width
         if edge > 0.05:
             parts.append(f'<rect class="edge" x="{x:.2f}" y="6" width="{edge:.2f}" height="{height - 12}"/>')
         x += edge
         span = (f.planned.cost_ms or 0.0) / total * width
         gap = 1.0 if span > 4 else 0.0
         place = f'x="{x:.2f}" y="0" width="{max(span - gap, 0.05):.2f}" height="{height}"'
-        parts.append(f'<rect class="bar c{slots[f.planned.backend]}" data-region="{index}" {place}/>')
+        parts.append(f'<rect class="bar c{slots[f.planned.implementation.backend]}" data-region="{index}" {place}/>')
         x += span
     return "".join((*parts, "</svg>"))
 

@@ -36,7 +36,7 @@ def _box(f: RegionFacts, box: Box, style: Style, slots: Mapping[str, int], longe
     time = words.milliseconds(p.cost_ms)
     bar = (p.cost_ms or 0.0) / longest * (style.width - 8) if longest else 0.0
     parts = [
-        f'<g class="box c{slots[p.backend]}" data-region="{f.number - 1}" transform="translate({x:.1f} {y:.1f})">',
+        f'<g class="box c{slots[p.implementation.backend]}" data-region="{f.number - 1}" transform="translate({x:.1f} {y:.1f})">',
         f'<rect class="body" width="{style.width}" height="{style.height}" rx="4"/>',
         f'<rect class="heat" x="4" y="{style.height - 5}" width="{max(bar, 0.5):.1f}" height="2.5" rx="1"/>',
     ]
@@ -45,7 +45,9 @@ def _box(f: RegionFacts, box: Box, style: Style, slots: Mapping[str, int], longe
         return "".join(parts)
     letters = int((style.width - 14) / 7.1)
     parts.append(f'<text class="head" x="7" y="15">{escape(_fit(f"{f.number} {p.title}", letters))}</text>')
-    second = f"{p.backend} {time}" if len(p.backend) + len(time) + 1 <= letters + 1 else time
+    second = (
+        f"{p.implementation.backend} {time}" if len(p.implementation.backend) + len(time) + 1 <= letters + 1 else time
+    )
     parts.append(f'<text class="foot" x="7" y="{style.height - 10}">{escape(second)}</text></g>')
     return "".join(parts)
 

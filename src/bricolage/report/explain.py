@@ -10,13 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from bricolage.backends.interface import Anatomy, FusedKernel
+from bricolage.codec import encode
 from bricolage.errors import BadOption
 from bricolage.graph.graph import Graph
-from bricolage.plan.codec import encode
 from bricolage.plan.plan import Alternative, Bucket
 from bricolage.report import words
 from bricolage.report.facts import RegionFacts, regions
 from bricolage.report.tables import plain, plain_table, verdict
+from bricolage.work.implementation import Implementation
 
 SHOWN = 25
 """Regions listed unless all are asked for: those that take the most time."""
@@ -57,10 +58,10 @@ def overview(bucket: Bucket, graph: Graph | None, everything: bool = False) -> R
             [
                 str(f.number),
                 p.title,
-                p.backend,
+                p.implementation.backend,
                 words.milliseconds(p.cost_ms) + ("" if p.measured or p.cost_ms is None else "*"),
                 words.percent(f.share),
-                other.backend if other else words.MISSING,
+                other.implementation.backend if other else words.MISSING,
                 words.percent(f.margin, sign=True),
                 {True: "yes", False: "no", None: words.MISSING}[f.clear],
             ]
@@ -95,9 +96,7 @@ def quality(bucket: Bucket) -> str:
 def details(facts: RegionFacts, total: int) -> RenderableType:
     """Everything known about one region."""
     p = facts.planned
-    head = (
-        f"Region {facts.number} of {total}: {p.title} ({words.count(p.count, 'operator')}) on {p.backend} ({p.variant})"
-    )
+    head = f"Region {facts.number} of {total}: {p.title} ({words.count(p.count, 'operator')}) on {runner(p.implementation)}"
     lines = [("why", why(facts)), ("cost", cost(facts))]
     if p.flops or p.bytes:
         work = f"{p.flops / 1e6:,.1f} MFLOP, {words.size(p.bytes)}; {words.rate(p.flops, p.cost_ms)}"
@@ -163,6 +162,11 @@ def _regions(indices: Sequence[int]) -> str:
     return ("region " if len(indices) == 1 else "regions ") + ", ".join(str(i + 1) for i in indices) if indices else ""
 
 
+def runner(implementation: Implementation) -> str:
+    """An implementation in a sentence: "openvino (f32)"."""
+    return f"{implementation.backend} ({implementation.config})"
+
+
 def why(facts: RegionFacts) -> str:
     """The reason for the choice in one sentence."""
     p, other = facts.planned, facts.runner_up
@@ -171,7 +175,7 @@ def why(facts: RegionFacts) -> str:
         if timed:
             return "the only way that was measured and right"
         return "part of a whole that won the race; it was not measured by itself"
-    name, margin = f"{other.backend} ({other.variant})", facts.margin
+    name, margin = runner(other.implementation), facts.margin
     if margin is None:
         return f"no cost of its own is known; {name} takes {words.milliseconds(other.median_ms)}"
     sure = {
@@ -188,18 +192,18 @@ def why(facts: RegionFacts) -> str:
 
 
 def cost(facts: RegionFacts) -> str:
-    """Time, interval, share and boundary."""
+    """Time, interval, share and transfers."""
     p, own = facts.planned, facts.chosen
     how = "measured" if p.measured else "predicted from its parts"
     bounds = f", 95 % CI {words.interval(own.ci_ms)}" if own is not None and own.ci_ms is not None else ""
     share = f"; {words.percent(facts.share)} of the plan" if facts.share is not None else ""
     time = f"{words.milliseconds(p.cost_ms)} {how}{bounds}" if p.cost_ms is not None else "time not known"
-    return f"{time}{share}; taking over tensors: {words.milliseconds(p.boundary_ms)}"
+    return f"{time}{share}; taking over tensors: {words.milliseconds(p.transfer_ms)}"
 
 
 def tried(other: Alternative) -> str:
     """One alternative: its time and error, or why there is none."""
-    name = f"{other.backend} ({other.variant})"
+    name = runner(other.implementation)
     if other.median_ms is None:
         return f"{name}: {other.outcome}" + (f", {other.reason}" if other.reason else "")
     bounds = f", 95 % CI {words.interval(other.ci_ms)}" if other.ci_ms is not None else ""

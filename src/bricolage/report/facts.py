@@ -24,13 +24,13 @@ class RegionFacts:
     """Indices (from 0) of the regions whose results it reads."""
     after: tuple[int, ...]
     share: float | None
-    """Part of the plan's predicted time, boundary costs included."""
+    """Part of the plan's predicted time, transfers included."""
 
     @property
     def chosen(self) -> Alternative | None:
         """The measurement of what was chosen."""
         p = self.planned
-        return next((a for a in p.alternatives if (a.backend, a.variant) == (p.backend, p.variant)), None)
+        return next((a for a in p.alternatives if a.implementation == p.implementation), None)
 
     @property
     def runner_up(self) -> Alternative | None:
@@ -38,7 +38,7 @@ class RegionFacts:
         p = self.planned
         others = (a for a in p.alternatives if a.median_ms is not None and a.outcome == "ok")
         return min(
-            (a for a in others if (a.backend, a.variant) != (p.backend, p.variant)),
+            (a for a in others if a.implementation != p.implementation),
             key=lambda a: a.median_ms or 0.0,
             default=None,
         )
@@ -67,13 +67,13 @@ def regions(bucket: Bucket, graph: Graph | None = None) -> tuple[RegionFacts, ..
         ValueError: the plan names operators that the graph does not have.
     """
     members = [numbers(region.operators) for region in bucket.regions]
-    total = sum((r.cost_ms or 0.0) + r.boundary_ms for r in bucket.regions)
+    total = sum((r.cost_ms or 0.0) + r.transfer_ms for r in bucket.regions)
     before, after = _neighbours(members, graph) if graph is not None else ([()] * len(members), [()] * len(members))
     found: list[RegionFacts] = []
     for index, (region, inside) in enumerate(zip(bucket.regions, members, strict=True)):
         operators = [graph.operators[n] for n in inside] if graph is not None else []
         types = Counter(operator.op_type for operator in operators).most_common()
-        spent = None if region.cost_ms is None or not total else (region.cost_ms + region.boundary_ms) / total
+        spent = None if region.cost_ms is None or not total else (region.cost_ms + region.transfer_ms) / total
         found.append(
             RegionFacts(
                 number=index + 1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from markupsafe import Markup
 from bricolage import __version__
 from bricolage.backends.interface import Anatomy
 from bricolage.graph.graph import Graph
-from bricolage.plan.plan import Boundary, Bucket, Plan
+from bricolage.plan.plan import Bucket, Plan, Transfer
 from bricolage.report import charts, words
 from bricolage.report.drawing import region_graph
 from bricolage.report.explain import cost, why
@@ -61,25 +62,19 @@ def render(
 
 def remake(plan: Plan) -> str:
     """The command that makes the plan again."""
-    origin = plan.provenance
     model = plan.model if "." in plan.model else f"{plan.model}.onnx"
-    parts = ["bricolage", "optimize", model, "--precision", plan.precision, "--effort", origin.effort]
-    parts += ["--threads", str(origin.threads), "--seed", str(origin.seed)]
-    if plan.tolerance is not None:
-        parts += ["--tolerance", f"{plan.tolerance:g}"]
     names = dict.fromkeys(name for bucket in plan.buckets for name in bucket.sizes)
-    for name in names:
-        sizes = ",".join(str(bucket.sizes[name]) for bucket in plan.buckets if name in bucket.sizes)
-        parts += ["--shape", f"{name}={sizes}"]
-    for name in origin.versions:
-        parts += ["--backend", name]
-    return shlex.join(parts)
+    sizes = {name: tuple(b.sizes[name] for b in plan.buckets if name in b.sizes) for name in names}
+    options = dataclasses.replace(plan.provenance.options, shapes=sizes)
+    if options.backends is None:  # others may be installed by then
+        options = dataclasses.replace(options, backends=tuple(plan.provenance.versions))
+    return shlex.join(["bricolage", "optimize", model, *options.flags()])
 
 
 def _backends(bucket: Bucket) -> list[str]:
-    found = [name for b in bucket.boundaries for name in (b.producer, b.consumer)]
-    singles = [c.name.partition(" ")[0] for c in bucket.contestants if c.kind == "single"]
-    return [*singles, *bucket.backends, *found]
+    found = [end.backend for one in bucket.transfers for end in (one.producer, one.consumer)]
+    baselines = [c.implementation.backend for c in bucket.contestants if c.implementation is not None]
+    return [*baselines, *bucket.backends, *found]
 
 
 def _bucket(
@@ -91,14 +86,14 @@ def _bucket(
     limit = max(bucket.bound, _ACCEPTED_FACTOR * bucket.original_error)
     used = dict.fromkeys(bucket.backends, 0.0)
     for region in bucket.regions:
-        used[region.backend] += region.cost_ms or 0.0
-    total = sum(used.values()) + sum(region.boundary_ms for region in bucket.regions)
+        used[region.implementation.backend] += region.cost_ms or 0.0
+    total = sum(used.values()) + sum(region.transfer_ms for region in bucket.regions)
     return {
         "plan": bucket,
         "title": words.shape(bucket.sizes) or "all shapes fixed",
         "rewriting": words.rewriting(bucket),
         "verdict": words.verdict(bucket).replace("x faster", "× faster"),
-        "gain": bucket.significant and bucket.chosen != bucket.best_single,
+        "gain": bucket.significant and bucket.chosen != bucket.best_baseline,
         "winner": next((c for c in bucket.contestants if c.name == bucket.chosen), None),
         "ranked": words.ranked(bucket),
         "speedups": {c.name: words.speedup(bucket, c) for c in bucket.contestants},
@@ -114,12 +109,12 @@ def _bucket(
         "rates": [words.rate(f.planned.flops, f.planned.cost_ms) for f in facts],
         "legend": [
             {"name": name, "slot": colours[name], "ms": ms, "share": ms / total if total else None,
-             "regions": sum(1 for r in bucket.regions if r.backend == name)}
+             "regions": sum(1 for r in bucket.regions if r.implementation.backend == name)}
             for name, ms in sorted(used.items(), key=lambda item: -item[1])
         ],
-        "boundary_total": sum(region.boundary_ms for region in bucket.regions),
+        "transfer_total": sum(region.transfer_ms for region in bucket.regions),
         "slots": colours,
-        "matrices": _matrices(bucket.boundaries),
+        "matrices": _matrices(bucket.transfers),
         "data": [_hover(f) for f in facts],
         "kernels": kernels,
         "kernel_rates": [words.rate(one.kernel.flops, one.ms) for one in kernels],
@@ -133,7 +128,7 @@ def _hover(f: RegionFacts) -> dict[str, Any]:
     types = ", ".join(kind if n == 1 else f"{kind} ×{n}" for kind, n in f.types[:6])
     return {
         "title": f"{f.number} · {p.title}",
-        "backend": f"{p.backend} ({p.variant})",
+        "backend": f"{p.implementation.backend} ({p.implementation.config})",
         "lines": [
             line
             for line in (cost(f), why(f), f"{words.count(p.count, 'operator')}" + (f": {types}" if types else ""))
@@ -145,11 +140,11 @@ def _hover(f: RegionFacts) -> dict[str, Any]:
     }
 
 
-def _matrices(boundaries: Sequence[Boundary]) -> list[dict[str, Any]]:
-    """One matrix of boundary costs for each size: rows hand over, columns take over."""
+def _matrices(transfers: Sequence[Transfer]) -> list[dict[str, Any]]:
+    """One matrix of transfer costs for each size: rows hand over, columns take over."""
     found: list[dict[str, Any]] = []
-    for size in sorted({b.bytes for b in boundaries}):
-        cells = {(b.producer, b.consumer): b.median_ms for b in boundaries if b.bytes == size}
+    for size in sorted({one.bytes for one in transfers}):
+        cells = {(str(one.producer), str(one.consumer)): one.median_ms for one in transfers if one.bytes == size}
         names = list(dict.fromkeys(name for pair in cells for name in pair))
         longest = max(cells.values()) or 1.0
         rows = [

@@ -87,7 +87,7 @@ def _measured(found: Tailored) -> dict[str, str]:
 
 
 def _tailored(found: Tailored) -> str:
-    made = f"{found.tried} forms were made for {found.backend} {found.variant} with {count(found.threads, 'thread')}"
+    made = f"{found.tried} forms were made for {found.implementation} with {count(found.threads, 'thread')}"
     best = found.raced(found.chosen)
     if found.recipe is None or best is None or best.speedup is None:
         return f"{made}; none is faster than the original, whose constants were folded"
@@ -100,8 +100,8 @@ def _tailored(found: Tailored) -> str:
 
 def _tailored_json(found: Tailored) -> dict[str, Any]:
     return {
-        "backend": found.backend,
-        "variant": found.variant,
+        "backend": found.implementation.backend,
+        "config": found.implementation.config.text,
         "threads": found.threads,
         "chosen": found.chosen,
         "recipe": None if found.recipe is None else str(found.recipe),

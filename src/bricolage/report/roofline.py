@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from bricolage.backends.interface import Anatomy, FusedKernel, Peaks
+from bricolage.backends.interface import Anatomy, FusedKernel
+from bricolage.device.device import Peaks
 from bricolage.plan.plan import PlannedRegion
 from bricolage.report import words
 from bricolage.report.charts import svg
@@ -46,7 +47,7 @@ def timed(regions: Mapping[int, PlannedRegion], insides: Mapping[int, Anatomy]) 
     found = [
         Timed(
             number,
-            regions[number].backend,
+            regions[number].implementation.backend,
             kernel,
             kernel.ms,
             kernel.ms / total,
@@ -60,8 +61,8 @@ def timed(regions: Mapping[int, PlannedRegion], insides: Mapping[int, Anatomy]) 
 
 
 def roofs(regions: Mapping[int, PlannedRegion], insides: Mapping[int, Anatomy]) -> dict[str, Peaks]:
-    """What was measured as the best possible, once for each variant."""
-    return {regions[number].variant: made.peaks for number, made in insides.items() if made.peaks is not None}
+    """What was measured as the best possible, once for each configuration."""
+    return {str(regions[n].implementation.config): made.peaks for n, made in insides.items() if made.peaks is not None}
 
 
 def roofline(kernels: Sequence[Timed], peaks: Mapping[str, Peaks], slots: Mapping[str, int]) -> str:
@@ -90,8 +91,8 @@ def roofline(kernels: Sequence[Timed], peaks: Mapping[str, Peaks], slots: Mappin
         )
     parts.append(f'<text class="tick" x="{_LEFT + _WIDE / 2}" y="{_TOP + _HIGH + 38}">operations per byte</text>')
     parts.append(f'<text class="tick" style="text-anchor:start" x="{_LEFT + 6}" y="{_TOP + 14}">GFLOP/s</text>')
-    for variant, roof in peaks.items():
-        parts.append(_roof(variant, roof, across, up))
+    for config, roof in peaks.items():
+        parts.append(_roof(config, roof, across, up))
     for one, x, y in dots:
         left, top = _LEFT + across.at(x) * _WIDE, _TOP + (1 - up.at(y)) * _HIGH
         radius = max(3.0, _LARGEST * math.sqrt(one.share))
@@ -105,7 +106,7 @@ def roofline(kernels: Sequence[Timed], peaks: Mapping[str, Peaks], slots: Mappin
     return "".join((*parts, "</svg>"))
 
 
-def _roof(variant: str, roof: Peaks, across: _Axis, up: _Axis) -> str:
+def _roof(config: str, roof: Peaks, across: _Axis, up: _Axis) -> str:
     ridge = roof.gflops / roof.gbytes
     low, high = 10.0 ** across.powers[0], 10.0 ** across.powers[-1]
     points = [(low, roof.gbytes * low), (ridge, roof.gflops), (high, roof.gflops)]
@@ -113,7 +114,7 @@ def _roof(variant: str, roof: Peaks, across: _Axis, up: _Axis) -> str:
     if points[0][1] < start:  # the slope enters the figure through its floor
         points[0] = (start / roof.gbytes, start)
     line = " ".join(f"{_LEFT + across.at(x) * _WIDE:.1f},{_TOP + (1 - up.at(y)) * _HIGH:.1f}" for x, y in points)
-    label = f"{variant}: {words.rate(round(roof.gflops * 1e6), 1.0)}, {roof.gbytes:.3g} GB/s"
+    label = f"{config}: {words.rate(round(roof.gflops * 1e6), 1.0)}, {roof.gbytes:.3g} GB/s"
     x, y = _LEFT + across.at(ridge) * _WIDE - 8, _TOP + (1 - up.at(roof.gflops)) * _HIGH + 4
     return (
         f'<polyline class="roof" points="{line}"/>'

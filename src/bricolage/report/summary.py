@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from bricolage.plan.codec import encode
+from bricolage.codec import encode
 from bricolage.plan.plan import Bucket, Plan
 
 
 def summary(plan: Plan) -> dict[str, Any]:
     """The first bucket's result at the top level, the whole plan under "plan", and all results under "buckets" where
     there are several."""
-    whole: dict[str, Any] = {"model": plan.model, "precision": plan.precision}
+    whole: dict[str, Any] = {"model": plan.model, "precision": plan.provenance.options.precision}
     whole |= bucket_summary(plan.buckets[0])
     whole["plan"] = encode(plan)
     if len(plan.buckets) > 1:
@@ -23,8 +23,8 @@ def bucket_summary(bucket: Bucket) -> dict[str, Any]:
     """One bucket's result. Times in milliseconds, phases in seconds."""
     return {
         "chosen": bucket.chosen,
-        "best_single": bucket.best_single,
-        "speedup_vs_best_single": bucket.speedup_vs_best_single,
+        "best_baseline": bucket.best_baseline,
+        "speedup_vs_baseline": bucket.speedup_vs_baseline,
         "speedup_ci": list(bucket.speedup_ci),
         "significant": bucket.significant,
         "interrupted": bucket.interrupted,

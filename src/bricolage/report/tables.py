@@ -42,16 +42,39 @@ def result(plan: Plan, width: int, ships: bool = True) -> RenderableType:
     return Group(*parts)
 
 
+def decision(bucket: Bucket, width: int) -> RenderableType:
+    """One bucket's contestants and verdict, and what a wider tolerance would take."""
+    parts: list[RenderableType] = [contestants(bucket, width), Text(""), verdict(bucket)]
+    hints = words.dropped_for_accuracy(bucket)
+    return Group(*parts, *(plain(hint) for hint in hints), Text(""))
+
+
+def stages(bucket: Bucket) -> RenderableType:
+    """Where the time went, stage by stage, and how much of the budget was kept free for each."""
+    heads = [("Stage", "left"), ("Seconds", "right"), ("Kept free", "right")]
+    rows = [
+        [name, f"{seconds:.1f}", f"{share:.1f}" if (share := bucket.shares.get(name, 0.0)) else words.MISSING]
+        for name, seconds in bucket.seconds.items()
+    ]
+    rows.append(["all", f"{sum(bucket.seconds.values()):.1f}", ""])
+    return plain_table(heads, rows, title=words.shape(bucket.sizes))
+
+
 def header(plan: Plan) -> RenderableType:
     """What was measured, and on what."""
     origin = plan.provenance
     versions = ", ".join(f"{name} {version}" for name, version in origin.versions.items())
-    tolerance = "" if plan.tolerance is None else f", tolerance {plan.tolerance:g}"
+    tolerance = (
+        "" if plan.provenance.options.tolerance is None else f", tolerance {plan.provenance.options.tolerance:g}"
+    )
     lines = (
         ("model", plan.model),
-        ("hardware", f"{origin.hardware}; {words.count(origin.threads, 'thread')} used"),
+        ("hardware", f"{origin.hardware}; {words.count(origin.options.threads, 'thread')} used"),
         ("versions", f"bricolage {origin.bricolage}, {versions}" if versions else f"bricolage {origin.bricolage}"),
-        ("precision", f"{plan.precision}{tolerance}; effort {origin.effort}, seed {origin.seed}"),
+        (
+            "precision",
+            f"{plan.provenance.options.precision}{tolerance}; effort {origin.options.effort}, seed {origin.options.seed}",
+        ),
     )
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
@@ -94,7 +117,7 @@ def _row(bucket: Bucket, contestant: Contestant, wide: bool) -> list[str | Text]
 
 def verdict(bucket: Bucket, ships: bool = True) -> Text:
     """The result in one line."""
-    gain = bucket.significant and bucket.chosen != bucket.best_single
+    gain = bucket.significant and bucket.chosen != bucket.best_baseline
     line = plain(words.verdict(bucket) if ships else words.standing(bucket), style="bold green" if gain else "bold")
     if bucket.interrupted:
         line.append(

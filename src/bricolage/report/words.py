@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from bricolage.plan.plan import Bucket, Contestant
@@ -86,12 +87,36 @@ def verdict(bucket: Bucket) -> str:
     if not any(c.name == bucket.chosen for c in bucket.contestants):
         return f"shipping {bucket.chosen}"
     low, high = bucket.speedup_ci
-    if bucket.significant and bucket.chosen != bucket.best_single:
+    if bucket.decided_by == "prior evidence":
         return (
-            f"{bucket.speedup_vs_best_single:.2f}x faster than {bucket.best_single}, "
+            f"no race was held: shipping {bucket.chosen} ({milliseconds(bucket.winner.median_ms)}), "
+            "the best by what was measured before"
+        )
+    if bucket.significant and bucket.chosen != bucket.best_baseline:
+        return (
+            f"{bucket.speedup_vs_baseline:.2f}x faster than {bucket.best_baseline}, "
             f"95 % CI {low:.2f}-{high:.2f}, significant"
         )
     return f"no significant gain: shipping {bucket.chosen} ({milliseconds(bucket.winner.median_ms)})"
+
+
+def dropped_for_accuracy(bucket: Bucket) -> list[str]:
+    """What a wider tolerance would take: baselines that are faster than what ships, and were dropped for their accuracy."""
+    if not any(c.name == bucket.chosen for c in bucket.contestants):
+        return []
+    limit = bucket.winner.median_ms or 0.0
+    found = [(c.dropped_ms, c.name, c.error) for c in bucket.contestants if c.dropped_ms and c.dropped_ms < limit]
+    return [
+        f"{name}: {milliseconds(ms)} at {error(wrong)}; --tolerance {tolerance(wrong):.0e} takes it"
+        for ms, name, wrong in sorted(found, key=lambda one: one[0])
+        if wrong is not None
+    ]
+
+
+def tolerance(wrong: float) -> float:
+    """The next round number above an error: 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(wrong))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power > wrong)
 
 
 def rewriting(bucket: Bucket) -> str:
@@ -106,16 +131,16 @@ def standing(bucket: Bucket) -> str:
     """`verdict` for a race in which nothing ships: how a plan stands against the best single backend."""
     plans = [c for c in bucket.contestants if c.kind == "plan" and c.accepted and c.median_ms]
     if not plans:
-        return f"fastest: {bucket.best_single}"
-    if bucket.significant and bucket.chosen != bucket.best_single:
+        return f"fastest: {bucket.best_baseline}"
+    if bucket.significant and bucket.chosen != bucket.best_baseline:
         return verdict(bucket)
     best = min(plans, key=lambda c: c.median_ms or 0.0)
-    return f"{best.name} is {speedup(bucket, best) or 0.0:.2f}x {bucket.best_single}: no significant difference"
+    return f"{best.name} is {speedup(bucket, best) or 0.0:.2f}x {bucket.best_baseline}: no significant difference"
 
 
 def speedup(bucket: Bucket, contestant: Contestant) -> float | None:
     """Speed-up of a contestant against the best single backend; None without a time."""
-    base = next((c.median_ms for c in bucket.contestants if c.name == bucket.best_single), None)
+    base = next((c.median_ms for c in bucket.contestants if c.name == bucket.best_baseline), None)
     if not contestant.median_ms or not base:
         return None
     return base / contestant.median_ms

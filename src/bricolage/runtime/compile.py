@@ -8,31 +8,38 @@ from dataclasses import replace
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.kernel import Kernel
+from bricolage.cache import compiled_directory
 from bricolage.errors import BackendFailed, BricolageError
 from bricolage.graph.graph import TensorInfo
 from bricolage.plan.step import Step
 from bricolage.runtime.program import Program, Stage
 
 
-def compile_step(step: Step, resources: Resources, *, passing: bool = False) -> tuple[Kernel, RegionModel]:
-    """Compiles one region. One that is only `passing` (it will hardly be asked for again) is kept in the cache only if
-    compiling it takes long.
+def compile_step(
+    step: Step, resources: Resources, *, caching: bool = True, ephemeral: bool = False
+) -> tuple[Kernel, RegionModel]:
+    """Compiles one region. Compiled code is kept between runs where `caching`; of an `ephemeral` region (it will
+    hardly be asked for again) only if compiling it takes long.
 
     Raises:
         Refused: the backend declines the region.
+        MissingBackend: it is not installed.
         BackendFailed: anything else went wrong in the backend.
     """
     region = RegionModel(step.path)
-    backend = registry.get(step.backend)
-    if passing and not backend.compiles_slowly:
-        resources = replace(resources, cache=None)
+    name = step.implementation.backend
+    backend = registry.get(name)
+    if caching and (backend.compiles_slowly or not ephemeral):
+        cache = compiled_directory(resources.device.fingerprint(), name, registry.version(name))
+        cache.mkdir(parents=True, exist_ok=True)
+        resources = replace(resources, cache=cache)
     try:
-        return backend.compile(region, step.variant, resources), region
+        return backend.compile(region, step.implementation.config, resources), region
     except BricolageError:
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
-        raise BackendFailed(backend=step.backend, stage="to compile", reason=reason[:300]) from error
+        raise BackendFailed(backend=name, stage="to compile", reason=reason[:300]) from error
 
 
 def compile_program(
@@ -41,19 +48,20 @@ def compile_program(
     outputs: Sequence[str],
     resources: Resources,
     *,
-    passing: bool = False,
+    caching: bool = True,
+    ephemeral: bool = False,
 ) -> Program:
     """Compiles all steps, in executable order. `inputs` and `outputs` are the names of the tensors at the ends; for
-    `passing` see `compile_step`.
+    `caching` and `ephemeral` see `compile_step`.
 
     Raises:
-        Refused, BackendFailed: see `compile_step`.
+        Refused, MissingBackend, BackendFailed: see `compile_step`.
         InvalidGraph: the steps do not fit together.
     """
     stages: list[Stage] = []
     known: dict[str, TensorInfo] = {}
     for step in steps:
-        kernel, region = compile_step(step, resources, passing=passing)
+        kernel, region = compile_step(step, resources, caching=caching, ephemeral=ephemeral)
         stages.append(Stage(kernel, region.inputs, region.outputs))
         for info in region.inputs:
             known.setdefault(info.name, info)

@@ -9,7 +9,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,15 @@ import onnx_ir as ir
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources
-from bricolage.cache import compiled_directory
 from bricolage.device.buffers import bindable
+from bricolage.device.host import host, selected
 from bricolage.errors import BricolageError, NoBackend
-from bricolage.graph.extract import graph_of, region_file
+from bricolage.graph.extract import graph_of
 from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import prepare
 from bricolage.graph.region import Region
+from bricolage.graph.store import Store
 from bricolage.plan import artifact
 from bricolage.plan.plan import ORIGINAL, Bucket, Plan, TensorSpec, numbers
 from bricolage.plan.step import Step
@@ -33,6 +34,7 @@ from bricolage.runtime import signature
 from bricolage.runtime.compile import compile_program
 from bricolage.runtime.program import BoundProgram, Program
 from bricolage.work import bits as bitset
+from bricolage.work.implementation import Assignment, Implementation, Placement
 
 _LOG = logging.getLogger(__name__)
 _OTHER_SHAPES = 16
@@ -60,7 +62,7 @@ class Executable:
     def __init__(self, plan: Plan, directory: Path, *, temporary: bool = False) -> None:
         """`directory` holds the plan's graphs and weights; a `temporary` one is removed with the executable."""
         self.plan = plan
-        self._directory = directory
+        self._directory, self._store = directory, Store(directory)
         if temporary:
             weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
         self._lock = threading.RLock()
@@ -151,8 +153,7 @@ class Executable:
         if index not in self._ready:
             bucket = self.plan.buckets[index]
             graph = graph_of(self._directory / bucket.graph)
-            chosen = [(r.backend, r.variant, bitset.of(numbers(r.operators))) for r in bucket.regions]
-            self._ready[index] = self._compile(graph, chosen)
+            self._ready[index] = self._compile(graph, placement_of(bucket))
         return self._ready[index]
 
     def _other_shape(self, sizes: Mapping[str, int]) -> _Ready:
@@ -164,41 +165,39 @@ class Executable:
         """
         bucket = min(self.plan.buckets, key=lambda b: _distance(b.sizes, sizes))
         graph = prepare(ir.load(self._directory / artifact.MODEL), sizes)
-        quick = _quick_backend(bucket)
+        quick = _quick_implementation(bucket)
         _LOG.info("new shape %s: planned as %s", dict(sizes), dict(bucket.sizes))
         if bucket.form != ORIGINAL or len(graph) != bucket.operators:
-            return self._compile(graph, [(*quick, graph.everything.bits)])
-        chosen = [
-            (
-                *(quick if registry.get(r.backend).compiles_slowly else (r.backend, r.variant)),
-                bitset.of(numbers(r.operators)),
-            )
-            for r in bucket.regions
-        ]
+            return self._compile(graph, (Assignment(graph.everything.bits, quick),))
+        chosen = tuple(
+            replace(one, implementation=quick) if registry.get(one.implementation.backend).compiles_slowly else one
+            for one in placement_of(bucket)
+        )
         try:
             return self._compile(graph, chosen)
         except BricolageError as error:
-            _LOG.warning("the nearest plan does not fit the shape %s (%s); using %s", dict(sizes), error, quick[0])
-            return self._compile(graph, [(*quick, graph.everything.bits)])
+            _LOG.warning("the nearest plan does not fit the shape %s (%s); using %s", dict(sizes), error, quick)
+            return self._compile(graph, (Assignment(graph.everything.bits, quick),))
 
-    def _compile(self, graph: Graph, chosen: list[tuple[str, str, int]]) -> _Ready:
-        identities = Identities(graph)
-        names = [backend for backend, _, _ in chosen]
-        versions = {name: registry.version(name) for name in names}
+    def _compile(self, graph: Graph, placement: Placement) -> _Ready:
+        identities, origin = Identities(graph), self.plan.provenance
+        alone = len({one.implementation.backend for one in placement}) == 1
         resources = Resources(
-            threads=self.plan.provenance.threads,
-            alone=len(set(names)) == 1,
-            cache=compiled_directory(self.plan.provenance.fingerprint, versions),
+            threads=origin.options.threads, device=selected(origin.options.isa, origin.options.cores), alone=alone
         )
         steps = []
-        for backend, variant, bits in chosen:
-            region = Region(graph, bits)
-            path = region_file(region, identities.key(region), self._directory)
-            steps.append(Step(backend, variant, path))
+        for one in placement:
+            region = Region(graph, one.region)
+            steps.append(Step(one.implementation, self._store.region(region, identities.key(region))))
         program = compile_program(
             steps, [info.name for info in graph.inputs], [info.name for info in graph.outputs], resources
         )
         return _Ready(program, program.bind() if program.static else None)
+
+
+def placement_of(bucket: Bucket) -> Placement:
+    """The assignments of a plan's regions."""
+    return tuple(Assignment(bitset.of(numbers(r.operators)), r.implementation) for r in bucket.regions)
 
 
 def _distance(one: Mapping[str, int], other: Mapping[str, int]) -> float:
@@ -206,22 +205,23 @@ def _distance(one: Mapping[str, int], other: Mapping[str, int]) -> float:
     return sum(abs(math.log(size / max(other.get(name, 1), 1))) for name, size in one.items())
 
 
-def _quick_backend(bucket: Bucket) -> tuple[str, str]:
-    """The fastest accepted single backend that compiles quickly and is installed here.
+def _quick_implementation(bucket: Bucket) -> Implementation:
+    """The fastest accepted baseline of a backend that compiles quickly and is installed here.
 
     Raises:
         NoBackend: there is none.
     """
     usable = {backend.name: backend for backend in registry.available()}
-    ranked = sorted(
-        (c for c in bucket.contestants if c.kind == "single" and c.accepted and c.median_ms is not None),
-        key=lambda c: c.median_ms or math.inf,
-    )
-    for contestant in ranked:
-        name, _, variant = contestant.name.partition(" ")
-        if name in usable and not usable[name].compiles_slowly:
-            return name, variant or usable[name].variants("highest")[0]
+    for one in ranked_baselines(bucket):
+        if one.backend in usable and not usable[one.backend].compiles_slowly:
+            return one
     for backend in usable.values():
         if not backend.compiles_slowly:
-            return backend.name, backend.variants("highest")[0]
+            return Implementation(backend.name, backend.configs("highest", host())[0])
     raise NoBackend(why=" that compiles quickly enough for a new shape")
+
+
+def ranked_baselines(bucket: Bucket) -> list[Implementation]:
+    """Implementations of accepted baselines, fastest first."""
+    timed = [(c.median_ms, c.implementation) for c in bucket.contestants if c.accepted and c.median_ms is not None]
+    return [one for _, one in sorted((t for t in timed if t[1] is not None), key=lambda t: t[0]) if one is not None]

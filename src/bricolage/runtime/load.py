@@ -8,12 +8,13 @@ from pathlib import Path
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
-from bricolage.device.machine import this_machine
-from bricolage.errors import ForeignArtifact, NoBackend
+from bricolage.device.host import host, selected
+from bricolage.errors import BadOption, ForeignArtifact, NoBackend
 from bricolage.graph.extract import graph_of
 from bricolage.plan import artifact
 from bricolage.plan.plan import Bucket, Plan, PlannedRegion, ranges
-from bricolage.runtime.executable import Executable
+from bricolage.runtime.executable import Executable, ranked_baselines
+from bricolage.work.implementation import Implementation
 
 _LOG = logging.getLogger(__name__)
 
@@ -44,7 +45,11 @@ def load(path: str | Path, *, any_machine: bool = False) -> Executable:
 def foreign(plan: Plan) -> str:
     """In words, how this machine differs from the plan's; empty when the plan holds here."""
     differences: list[str] = []
-    here = this_machine()
+    options = plan.provenance.options
+    try:
+        here = selected(options.isa, options.cores)
+    except BadOption as error:
+        return error.sentence
     if here.fingerprint() != plan.provenance.fingerprint:
         differences.append(f"hardware is {here}, planned on {plan.provenance.hardware}")
     for name in dict.fromkeys(backend for bucket in plan.buckets for backend in bucket.backends):
@@ -61,17 +66,13 @@ def _runnable(bucket: Bucket, directory: Path) -> Bucket:
     usable = {backend.name: backend for backend in registry.available()}
     if all(name in usable for name in bucket.backends):
         return bucket
-    ranked = sorted(
-        (c for c in bucket.contestants if c.kind == "single" and c.accepted and c.median_ms is not None),
-        key=lambda c: c.median_ms or 0.0,
-    )
-    choices = [tuple(c.name.partition(" ")[::2]) for c in ranked if c.name.partition(" ")[0] in usable]
-    if not choices:
-        choices = [(b.name, b.variants("highest")[0]) for b in usable.values() if b.dynamic]
-    if not choices:
+    chosen = next((one for one in ranked_baselines(bucket) if one.backend in usable), None)
+    if chosen is None:
+        dynamic = (backend for backend in usable.values() if backend.dynamic)
+        chosen = next((Implementation(b.name, b.configs("highest", host())[0]) for b in dynamic), None)
+    if chosen is None:
         raise NoBackend(why=" for this artifact")
-    backend, variant = choices[0]
     graph = graph_of(directory / bucket.graph)
     everything = ranges(graph.everything.numbers)
-    region = PlannedRegion(backend, variant, everything, len(graph), "whole model", "", 0, 0, None, measured=False)
-    return dataclasses.replace(bucket, regions=(region,), chosen=f"{backend} {variant}")
+    region = PlannedRegion(chosen, everything, len(graph), "whole model", "", 0, 0, None, measured=False)
+    return dataclasses.replace(bucket, regions=(region,), chosen=str(chosen))

@@ -1,4 +1,4 @@
-"""Dynamic programming over sets of covered operators: the cheapest cover when boundaries are free."""
+"""Dynamic programming over sets of covered operators: the cheapest cover when transfers are free."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from bricolage.errors import NoCover
 from bricolage.work.bits import lowest
-from bricolage.work.graph import Candidate, SearchStatistics, WorkGraph
+from bricolage.work.graph import WorkGraph
+from bricolage.work.placement import Candidate, SearchStatistics
 
 MAX_STATES = 500_000
 """States beyond which another method takes over."""

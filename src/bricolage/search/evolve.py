@@ -9,20 +9,18 @@ measurement.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from bricolage.errors import BadOption
-from bricolage.search.merge import MergedRegion, merge_regions
-from bricolage.work.graph import Candidate, WorkGraph, quotient
+from bricolage.search.merge import merge_regions
+from bricolage.work.graph import WorkGraph
+from bricolage.work.implementation import Implementation, Placement
+from bricolage.work.placement import Candidate, quotient
 
-MergedPlacement: TypeAlias = tuple[MergedRegion, ...]
 Genome: TypeAlias = tuple[int, ...]
-Engine: TypeAlias = tuple[str, str]
-"""Backend and variant."""
-Stop: TypeAlias = Literal["generations", "budget", "asked", "patience", "exhausted"]
+Stop: TypeAlias = Literal["generations", "asked", "patience", "exhausted"]
 
 
 @dataclass(frozen=True)
@@ -30,8 +28,7 @@ class EvolutionOptions:
     """What the search may spend, and how it varies placements.
 
     population: individuals that survive a generation. offspring: placements measured in each generation, the seeds
-    aside. generations: an upper bound, 0 measures the seeds only. budget_s: seconds of wall clock after which no
-    generation begins; None for no limit, which makes a run reproducible. oversampling: offspring made for each one
+    aside. generations: an upper bound, 0 measures the seeds only. oversampling: offspring made for each one
     measured. tournament: survivors among which a parent is the best. crossover, spread: shares of offspring with two
     parents, and with a connected run of groups moved to one engine. mutation: expected number of groups changed singly.
     patience: generations without a gain before it stops.
@@ -40,7 +37,6 @@ class EvolutionOptions:
     population: int = 16
     offspring: int = 12
     generations: int = 20
-    budget_s: float | None = None
     seed: int = 0
     oversampling: int = 6
     tournament: int = 3
@@ -61,7 +57,7 @@ class Individual:
     """A measured placement: its genes, and its end-to-end time in ms (None: it failed)."""
 
     genome: Genome
-    placement: MergedPlacement
+    placement: Placement
     measured_ms: float | None
 
 
@@ -92,28 +88,26 @@ def evolve(
     graph: WorkGraph,
     optimum: Sequence[Candidate],
     *,
-    allowed: Callable[[int], Sequence[Engine]],
-    measure: Callable[[list[MergedPlacement]], Sequence[float | None]],
-    predict: Callable[[MergedPlacement], float],
-    mergeable: Callable[[Candidate], bool],
+    allowed: Callable[[int], Sequence[Implementation]],
+    measure: Callable[[list[Placement]], Sequence[float | None]],
+    predict: Callable[[Placement], float],
     options: EvolutionOptions | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     on_generation: Callable[[Generation], None] = lambda _: None,
 ) -> EvolutionResult:
     """Refine `optimum`, the choices of an op-level placement, by moving its regions between engines.
 
-    `allowed` gives the engines (backend, variant) that may run a region; `measure` the end-to-end times in ms of some
-    placements, None for one that failed; `predict` a cheap estimate in ms; `mergeable` whether regions of a candidate's
-    backend are merged with their neighbours. The seeds are the optimum, and each engine wherever it is allowed with the
-    optimum elsewhere, so each engine alone where that is legal. Equal placements are measured once.
+    `allowed` gives the implementations by engines that may run a region; `measure` the end-to-end times in ms of some
+    placements, None for one that failed; `predict` a cheap estimate in ms. The seeds are the optimum, and each engine
+    wherever it is allowed with the optimum elsewhere, so each engine alone where that is legal. Equal placements are
+    measured once.
 
-    Without `budget_s`, and with a `should_stop` that stays False, the result is a function of the arguments and the
+    With a `should_stop` that stays False, the result is a function of the arguments and the
     callbacks' answers. It may be stopped between any two generations; what was measured is never lost.
     """
     options = options or EvolutionOptions()
-    deadline = None if options.budget_s is None else time.monotonic() + options.budget_s
-    space = _Space(graph, optimum, allowed, mergeable)
-    seen: set[MergedPlacement] = set()
+    space = _Space(graph, optimum, allowed)
+    seen: set[Placement] = set()
     best = Individual(space.origin, space.placement(space.origin), None)
     survivors: list[Individual] = []
     history: list[Generation] = []
@@ -122,8 +116,6 @@ def evolve(
     while True:
         if should_stop():
             return EvolutionResult(best, tuple(history), "asked")
-        if deadline is not None and time.monotonic() >= deadline:
-            return EvolutionResult(best, tuple(history), "budget")
         if len(history) > options.generations:
             return EvolutionResult(best, tuple(history), "generations")
         if stale >= options.patience:
@@ -152,14 +144,14 @@ def _fitness(individual: Individual) -> float:
 def _brood(
     space: _Space,
     survivors: Sequence[Individual],
-    seen: set[MergedPlacement],
+    seen: set[Placement],
     rng: random.Random,
     options: EvolutionOptions,
-    predict: Callable[[MergedPlacement], float],
+    predict: Callable[[Placement], float],
 ) -> list[Individual]:
     """The most promising of many new offspring, by prediction; fewer, or none, when little is left to try."""
     wanted = options.offspring * options.oversampling
-    found: dict[MergedPlacement, Individual] = {}
+    found: dict[Placement, Individual] = {}
     for _ in range(10 * wanted):
         if len(found) >= wanted:
             break
@@ -179,18 +171,16 @@ class _Space:
         self,
         graph: WorkGraph,
         optimum: Sequence[Candidate],
-        allowed: Callable[[int], Sequence[Engine]],
-        mergeable: Callable[[Candidate], bool],
+        allowed: Callable[[int], Sequence[Implementation]],
     ) -> None:
         self._graph = graph
         self._groups = tuple(optimum)
-        self._mergeable = mergeable
         self._values: list[list[Candidate]] = []
-        self._gene: list[dict[Engine, int]] = []
+        self._gene: list[dict[Implementation, int]] = []
         for group in self._groups:
-            engines = dict.fromkeys([(group.backend, group.variant), *allowed(group.region)])
+            engines = dict.fromkeys([group.implementation, *allowed(group.region)])
             self._gene.append({engine: index for index, engine in enumerate(engines)})
-            moved = [replace(group, backend=b, variant=v, kind="engine", key="") for b, v in list(engines)[1:]]
+            moved = [replace(group, implementation=one, merges=True, key="") for one in list(engines)[1:]]
             self._values.append([group, *moved])
         self._engines = sorted({engine for genes in self._gene for engine in genes})
         self._movable = [index for index, genes in enumerate(self._gene) if len(genes) > 1]
@@ -203,18 +193,18 @@ class _Space:
         self._neighbours = [sorted(around) for around in neighbours]
         self.origin: Genome = (0,) * len(self._groups)
 
-    def placement(self, genome: Genome) -> MergedPlacement:
+    def placement(self, genome: Genome) -> Placement:
         """The canonical merged placement of `genome`."""
         choices = [values[gene] for values, gene in zip(self._values, genome, strict=True)]
-        return merge_regions(self._graph, choices, self._mergeable)
+        return merge_regions(self._graph, choices)
 
     def seeds(self) -> list[Genome]:
         """The optimum, then every engine wherever it is allowed."""
         return [self.origin, *(tuple(genes.get(engine, 0) for genes in self._gene) for engine in self._engines)]
 
-    def fresh(self, genomes: Sequence[Genome], seen: set[MergedPlacement]) -> list[Individual]:
+    def fresh(self, genomes: Sequence[Genome], seen: set[Placement]) -> list[Individual]:
         """Individuals for the genomes with distinct placements that are not in `seen`."""
-        found: dict[MergedPlacement, Individual] = {}
+        found: dict[Placement, Individual] = {}
         for genome in genomes:
             placement = self.placement(genome)
             if placement not in seen:

@@ -2,8 +2,8 @@
 
 Three methods, all exact; `solve` chooses:
 
-- boundaries are free: dynamic programming that always extends the lowest uncovered operator;
-- boundaries cost: variable elimination over operators and tensors, linear in the graph for a bounded width;
+- transfers are free: dynamic programming that always extends the lowest uncovered operator;
+- transfers cost: variable elimination over operators and tensors, linear in the graph for a bounded width;
 - tables or states grow too large: the binary programme of `milp`.
 """
 
@@ -19,16 +19,9 @@ from bricolage.search.milp import solve_milp
 from bricolage.search.network import LONGEST_CUT, Network
 from bricolage.search.pruning import cheapest, prune_dominated, usable
 from bricolage.search.quick import quick_covers
-from bricolage.work.graph import (
-    Candidate,
-    Placement,
-    SearchStatistics,
-    WorkGraph,
-    execution_order,
-    find_cycles,
-    price,
-)
-from bricolage.work.transfer import BoundaryCosts, NoBoundaryCosts
+from bricolage.work.graph import WorkGraph
+from bricolage.work.placement import Candidate, PlacementResult, SearchStatistics, execution_order, find_cycles, price
+from bricolage.work.transfer import NoTransferCosts, TransferCosts
 
 MAX_TABLE = 16_000_000
 """Entries of the largest table of variable elimination (128 MB)."""
@@ -40,17 +33,17 @@ TIME_LIMIT_S = 60.0
 def solve(
     graph: WorkGraph,
     candidates: Iterable[Candidate],
-    boundary: BoundaryCosts,
+    transfers: TransferCosts,
     time_limit_s: float = TIME_LIMIT_S,
-) -> Placement:
-    """The cheapest placement under `boundary`, by whichever method suits the graph.
+) -> PlacementResult:
+    """The cheapest placement under `transfers`, by whichever method suits the graph.
 
     After `time_limit_s` the best placement found so far is returned with `proven_optimal` False and a lower bound.
     Raises NoPlacement when an operator has no candidate, NoCover when no choice of candidates fits together.
     """
-    if isinstance(boundary, NoBoundaryCosts):
+    if isinstance(transfers, NoTransferCosts):
         return solve_additive(graph, candidates, time_limit_s=time_limit_s)
-    return solve_with_boundaries(graph, candidates, boundary, time_limit_s=time_limit_s)
+    return solve_with_transfers(graph, candidates, transfers, time_limit_s=time_limit_s)
 
 
 def solve_additive(
@@ -59,8 +52,8 @@ def solve_additive(
     *,
     max_states: int = MAX_STATES,
     time_limit_s: float = TIME_LIMIT_S,
-) -> Placement:
-    """The cheapest placement when boundaries are free.
+) -> PlacementResult:
+    """The cheapest placement when transfers are free.
 
     Dynamic programming over sets of covered operators; a state is extended by the candidates whose lowest operator is
     the lowest uncovered one, which loses nothing, because whatever covers that operator has it as its lowest. This is
@@ -74,40 +67,40 @@ def solve_additive(
     if found is not None and execution_order(graph, found[0]) is not None:
         choices, statistics = found
         return price(
-            graph, choices, NoBoundaryCosts(), statistics=replace(statistics, seconds=time.monotonic() - started)
+            graph, choices, NoTransferCosts(), statistics=replace(statistics, seconds=time.monotonic() - started)
         )
-    return _with_boundaries(graph, able, NoBoundaryCosts(), time_limit_s, MAX_TABLE, MAX_ENTRIES)
+    return _with_transfers(graph, able, NoTransferCosts(), time_limit_s, MAX_TABLE, MAX_ENTRIES)
 
 
-def solve_with_boundaries(
+def solve_with_transfers(
     graph: WorkGraph,
     candidates: Iterable[Candidate],
-    boundary: BoundaryCosts,
+    transfers: TransferCosts,
     *,
     time_limit_s: float = TIME_LIMIT_S,
     max_table: int = MAX_TABLE,
     max_entries: int = MAX_ENTRIES,
-) -> Placement:
+) -> PlacementResult:
     """The cheapest placement when a region pays for each tensor that another region produces.
 
     `max_table` and `max_entries` bound the tables of variable elimination; beyond them the binary programme takes over.
     Raises NoPlacement and NoCover as `solve` does.
     """
-    able = prune_dominated(graph, usable(graph, candidates), boundary)
-    return _with_boundaries(graph, able, boundary, time_limit_s, max_table, max_entries)
+    able = prune_dominated(graph, usable(graph, candidates), transfers)
+    return _with_transfers(graph, able, transfers, time_limit_s, max_table, max_entries)
 
 
-def _with_boundaries(
+def _with_transfers(
     graph: WorkGraph,
     candidates: Sequence[Candidate],
-    boundary: BoundaryCosts,
+    transfers: TransferCosts,
     time_limit_s: float,
     max_table: int,
     max_entries: int,
-) -> Placement:
+) -> PlacementResult:
     """Variable elimination with cycle cuts as they are needed; the binary programme when the tables grow too large."""
     started = time.monotonic()
-    network = Network(graph, candidates, boundary)
+    network = Network(graph, candidates, transfers)
     bound, cuts, order = 0.0, 0, network.order()
     while order.largest <= max_table and order.entries <= max_entries:
         found = network.solve(order)
@@ -124,31 +117,31 @@ def _with_boundaries(
                 cuts,
                 time.monotonic() - started,
             )
-            return price(graph, choices, boundary, statistics=statistics)
+            return price(graph, choices, transfers, statistics=statistics)
         if max(map(len, cycles)) > LONGEST_CUT or time.monotonic() - started > time_limit_s / 2:
             break
         for cycle in cycles:
             network.forbid([chosen[index] for index in cycle])
         cuts += len(cycles)
         order = network.order()
-    return _through_milp(graph, candidates, boundary, time_limit_s - (time.monotonic() - started), bound)
+    return _through_milp(graph, candidates, transfers, time_limit_s - (time.monotonic() - started), bound)
 
 
 def _through_milp(
-    graph: WorkGraph, candidates: Sequence[Candidate], boundary: BoundaryCosts, time_limit_s: float, bound: float
-) -> Placement:
+    graph: WorkGraph, candidates: Sequence[Candidate], transfers: TransferCosts, time_limit_s: float, bound: float
+) -> PlacementResult:
     """The binary programme, and the best of the quick covers if time runs out before it has found a better one."""
     started = time.monotonic()
-    found = solve_milp(graph, candidates, boundary, time_limit_s=time_limit_s)
+    found = solve_milp(graph, candidates, transfers, time_limit_s=time_limit_s)
     if found.placement is not None and found.placement.proven_optimal:
         return found.placement
     bound = max(bound, found.lower_bound_ms)
-    options = quick_covers(graph, candidates, boundary, MAX_TABLE, MAX_ENTRIES)
+    options = quick_covers(graph, candidates, transfers, MAX_TABLE, MAX_ENTRIES)
     if found.placement is not None:
         options.append(found.placement.choices)
     if not options:
         raise NoCover(where=" (the search ran out of time)")
     seconds = time.monotonic() - started
     statistics = SearchStatistics("binary programme, out of time", cuts=found.cuts, seconds=seconds)
-    priced = [price(graph, choices, boundary, lower_bound_ms=bound, statistics=statistics) for choices in options]
+    priced = [price(graph, choices, transfers, lower_bound_ms=bound, statistics=statistics) for choices in options]
     return min(priced, key=lambda placement: placement.total_ms)

@@ -1,4 +1,4 @@
-"""Merging neighbouring regions of one engine into larger ones.
+"""Merging neighbouring regions of one implementation into larger ones.
 
 Engines gain from large regions, so a placement is executed with its regions merged as far as possible. Two regions may
 become one when the only way from the first to the second is direct: a detour through a third would have to run in the
@@ -10,20 +10,16 @@ ACM Journal of Experimental Algorithmics 11, 2007).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
 
-from bricolage.work.graph import Candidate, WorkGraph, quotient, region_order
-
-MergedRegion: TypeAlias = tuple[int, str, str]
-"""Region (bit-set), backend, variant."""
+from bricolage.work.graph import WorkGraph
+from bricolage.work.implementation import Assignment, Placement
+from bricolage.work.placement import Candidate, quotient, region_order
 
 
-def merge_regions(
-    graph: WorkGraph, choices: Sequence[Candidate], mergeable: Callable[[Candidate], bool]
-) -> tuple[MergedRegion, ...]:
-    """The regions of `choices` with adjacent ones of one backend and variant merged, in an executable order.
+def merge_regions(graph: WorkGraph, choices: Sequence[Candidate]) -> Placement:
+    """The regions of `choices` with adjacent ones of one implementation merged, in an executable order.
 
-    Only candidates that are `mergeable` take part. No two adjacent regions of the result could be merged further
+    Only candidates that merge take part. No two adjacent regions of the result could be merged further
     without a cycle. Pairs are tried in execution order, so the result is a function of the arguments. If the regions of
     `choices` are convex and form no cycle, so do those of the result.
     Raises ValueError when `choices` do not cover every operator exactly once, or already form a cycle.
@@ -32,7 +28,7 @@ def merge_regions(
     order = region_order(graph, regions)
     if order is None:
         raise ValueError("the regions form a cycle")
-    labels = [(choice.backend, choice.variant) if mergeable(choice) else None for choice in choices]
+    labels = [choice.implementation if choice.merges else None for choice in choices]
     quotient_graph = _Quotient(quotient(graph, regions), order)
     merged = True
     while merged:
@@ -48,7 +44,7 @@ def merge_regions(
     alive = sorted(quotient_graph.alive)
     final = region_order(graph, [regions[index] for index in alive])
     assert final is not None
-    return tuple((regions[alive[i]], choices[alive[i]].backend, choices[alive[i]].variant) for i in final)
+    return tuple(Assignment(regions[alive[i]], choices[alive[i]].implementation) for i in final)
 
 
 class _Quotient:

@@ -1,11 +1,11 @@
 """Placement as a binary linear programme, solved by HiGHS.
 
-Set partitioning: one binary variable per candidate, and every operator is covered exactly once. Boundary costs are a
-transport problem for each tensor and reading operator: the weight of the consumers' backends flows from the weight of
-the producers' backends, at the boundary cost of each pair. Its variables may stay continuous, because once the
+Set partitioning: one binary variable per candidate, and every operator is covered exactly once. Transfer costs are a
+transport problem for each tensor and reading operator: the weight of the consumers' endpoints flows from the weight of
+the producers' endpoints, at the transfer cost of each pair. Its variables may stay continuous, because once the
 candidates are chosen only one flow is left; and its bound is much tighter than one inequality per pair of candidates.
 Cycles among chosen regions are cut off as they appear. (Korch, arXiv 2406.09465, uses a binary programme over profiled
-kernels; the transport form of the boundaries is ours.)
+kernels; the transport form of the transfers is ours.)
 """
 
 from __future__ import annotations
@@ -20,17 +20,10 @@ import numpy as np
 from bricolage.errors import NoCover
 from bricolage.search.pruning import prune_dominated, usable
 from bricolage.work.bits import members
-from bricolage.work.graph import (
-    GRAPH_INPUT,
-    Candidate,
-    Placement,
-    SearchStatistics,
-    WorkGraph,
-    WorkTensor,
-    find_cycles,
-    price,
-)
-from bricolage.work.transfer import BoundaryCosts
+from bricolage.work.graph import GRAPH_INPUT, WorkGraph, WorkTensor
+from bricolage.work.implementation import Endpoint
+from bricolage.work.placement import Candidate, PlacementResult, SearchStatistics, find_cycles, price
+from bricolage.work.transfer import TransferCosts
 
 _SCALE = 1000.0
 """The objective is in microseconds: HiGHS stops at an absolute gap of 1e-6, which is then 1e-9 ms."""
@@ -41,7 +34,7 @@ _INFEASIBLE, _OUT_OF_TIME = 2, 1  # scipy's status codes
 class ProgrammeResult:
     """`placement` is the best one found, if any; `lower_bound_ms` holds for all; `cuts` counts the cycles cut off."""
 
-    placement: Placement | None
+    placement: PlacementResult | None
     lower_bound_ms: float
     cuts: int
 
@@ -72,25 +65,25 @@ class _Rows:
 
 
 def solve_with_milp(
-    graph: WorkGraph, candidates: Iterable[Candidate], boundary: BoundaryCosts, *, time_limit_s: float = 60.0
+    graph: WorkGraph, candidates: Iterable[Candidate], transfers: TransferCosts, *, time_limit_s: float = 60.0
 ) -> ProgrammeResult:
     """`solve_milp` on candidates as they come: unusable and dominated ones are taken out first.
 
     Raises NoPlacement when an operator has no candidate, NoCover when no choice of candidates fits together.
     """
-    able = prune_dominated(graph, usable(graph, candidates), boundary)
-    return solve_milp(graph, able, boundary, time_limit_s=time_limit_s)
+    able = prune_dominated(graph, usable(graph, candidates), transfers)
+    return solve_milp(graph, able, transfers, time_limit_s=time_limit_s)
 
 
 def solve_milp(
-    graph: WorkGraph, candidates: Sequence[Candidate], boundary: BoundaryCosts, *, time_limit_s: float
+    graph: WorkGraph, candidates: Sequence[Candidate], transfers: TransferCosts, *, time_limit_s: float
 ) -> ProgrammeResult:
     """The optimum over usable `candidates`, or the best placement and bound found within `time_limit_s`.
 
     Raises NoCover when no choice of candidates covers the graph without a cycle.
     """
     started = time.monotonic()
-    rows = _programme(graph, candidates, boundary)
+    rows = _programme(graph, candidates, transfers)
     bound, cuts = 0.0, 0
     while True:
         chosen, dual, optimal = _run(rows, len(candidates), time_limit_s - (time.monotonic() - started))
@@ -105,7 +98,7 @@ def solve_milp(
                 "binary programme", len(rows.cost), len(rows.low), cuts, time.monotonic() - started
             )
             lower = None if optimal else bound
-            placement = price(graph, choices, boundary, lower_bound_ms=lower, statistics=statistics)
+            placement = price(graph, choices, transfers, lower_bound_ms=lower, statistics=statistics)
             return ProgrammeResult(placement, placement.lower_bound_ms, cuts)
         if not optimal:
             return ProgrammeResult(None, bound, cuts)
@@ -114,7 +107,7 @@ def solve_milp(
         cuts += len(cycles)
 
 
-def _programme(graph: WorkGraph, candidates: Sequence[Candidate], boundary: BoundaryCosts) -> _Rows:
+def _programme(graph: WorkGraph, candidates: Sequence[Candidate], transfers: TransferCosts) -> _Rows:
     rows = _Rows([candidate.cost_ms * _SCALE for candidate in candidates])
     covering: list[list[int]] = [[] for _ in graph.operators]
     for index, candidate in enumerate(candidates):
@@ -125,7 +118,7 @@ def _programme(graph: WorkGraph, candidates: Sequence[Candidate], boundary: Boun
     sets = [frozenset(indices) for indices in covering]
     for tensor in graph.tensors:
         if tensor.producer != GRAPH_INPUT:
-            _add_transport(rows, candidates, sets, tensor, boundary)
+            _add_transport(rows, candidates, sets, tensor, transfers)
     return rows
 
 
@@ -134,18 +127,18 @@ def _add_transport(
     candidates: Sequence[Candidate],
     covering: Sequence[frozenset[int]],
     tensor: WorkTensor,
-    boundary: BoundaryCosts,
+    transfers: TransferCosts,
 ) -> None:
-    """Boundary costs of one tensor: a transport problem for each operator at which a region may first read it."""
+    """Transfer costs of one tensor: a transport problem for each operator at which a region may first read it."""
     inside = covering[tensor.producer]
     seen: set[int] = set()
     for consumer in sorted(set(tensor.consumers)):
         reading = covering[consumer] - inside - seen
         seen |= covering[consumer]
-        supply = _by_backend(candidates, inside - covering[consumer])
-        leaving: dict[str, list[int]] = {source: [] for source in supply}
-        for target, readers in _by_backend(candidates, reading).items():
-            costs = {source: boundary(source, target, tensor.bytes) for source in supply}
+        supply = _by_endpoint(candidates, inside - covering[consumer])
+        leaving: dict[Endpoint, list[int]] = {source: [] for source in supply}
+        for target, readers in _by_endpoint(candidates, reading).items():
+            costs = {source: transfers(source, target, tensor.bytes) for source in supply}
             if not any(costs.values()):
                 # Free whatever the producer is: this demand needs no flow, and leaves the supply to the others.
                 continue
@@ -159,10 +152,10 @@ def _add_transport(
                 rows.add([*((flow, 1.0) for flow in flows_out), *weights], -math.inf, 0.0)
 
 
-def _by_backend(candidates: Sequence[Candidate], indices: Iterable[int]) -> dict[str, list[int]]:
-    grouped: dict[str, list[int]] = {}
+def _by_endpoint(candidates: Sequence[Candidate], indices: Iterable[int]) -> dict[Endpoint, list[int]]:
+    grouped: dict[Endpoint, list[int]] = {}
     for index in sorted(indices):
-        grouped.setdefault(candidates[index].backend, []).append(index)
+        grouped.setdefault(candidates[index].implementation.endpoint, []).append(index)
     return grouped
 
 

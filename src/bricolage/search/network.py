@@ -1,11 +1,12 @@
-"""Placement with boundary costs as a sum of small tables, ready for variable elimination.
+"""Placement with transfer costs as a sum of small tables, ready for variable elimination.
 
 Variables:
 
 - per operator, which of the candidates that cover it is chosen;
 - per tensor between operators, what its readers have to know of its producer's choice: the candidate itself when that
-  also covers one of the readers, else only its backend. These small variables stand between the operators, so tables
-  grow with the number of backends, not with the number of candidates;
+  also covers one of the readers, else only its
+  endpoint (backend and device). These small variables stand between the operators, so tables
+  grow with the number of endpoints, not with the number of candidates;
 - per candidate whose region does not hang together, and per candidate in a cycle cut, whether it is chosen.
 
 Every path between two operators of a region runs over such variables, which makes their choices agree. A region pays
@@ -21,10 +22,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bricolage.search.elimination import Factor, Order, elimination_order, minimise
-from bricolage.search.pruning import BoundaryMatrix, by_region
+from bricolage.search.pruning import TransferMatrix, by_region
 from bricolage.work.bits import lowest, members
-from bricolage.work.graph import GRAPH_INPUT, Candidate, WorkGraph, WorkTensor
-from bricolage.work.transfer import BoundaryCosts
+from bricolage.work.graph import GRAPH_INPUT, WorkGraph, WorkTensor
+from bricolage.work.placement import Candidate
+from bricolage.work.transfer import TransferCosts
 
 Indices: TypeAlias = npt.NDArray[np.int64]
 
@@ -38,16 +40,16 @@ class Network:
     `candidates` must be usable (see `pruning.usable`).
     """
 
-    def __init__(self, graph: WorkGraph, candidates: Sequence[Candidate], boundary: BoundaryCosts) -> None:
+    def __init__(self, graph: WorkGraph, candidates: Sequence[Candidate], transfers: TransferCosts) -> None:
         self.graph = graph
         self.candidates = tuple(candidates)
         self._sizes: list[int] = []
         self._factors: list[Factor] = []
         self._flags: dict[int, int] = {}
-        names = sorted({candidate.backend for candidate in candidates})
-        number = {name: index for index, name in enumerate(names)}
-        self._matrix = BoundaryMatrix(names, boundary)
-        self._backend = np.array([number[c.backend] for c in candidates], dtype=np.int64)
+        endpoints = sorted({candidate.implementation.endpoint for candidate in candidates})
+        number = {endpoint: index for index, endpoint in enumerate(endpoints)}
+        self._matrix = TransferMatrix(endpoints, transfers)
+        self._endpoint = np.array([number[c.implementation.endpoint] for c in candidates], dtype=np.int64)
         self._operators: list[list[int]] = []
         for region, group in by_region(candidates):
             self._operators += [members(region)] * len(group)
@@ -101,8 +103,8 @@ class Network:
         crossing = {
             int(index) for index in domain if any(int(index) in self._covering[consumer] for consumer in consumers)
         }
-        # A class is a crossing candidate (its index), or a backend (-1 - its number).
-        classes = np.array([i if i in crossing else -1 - self._backend[i] for i in domain.tolist()], dtype=np.int64)
+        # A class is a crossing candidate (its index), or an endpoint (-1 - its number).
+        classes = np.array([i if i in crossing else -1 - self._endpoint[i] for i in domain.tolist()], dtype=np.int64)
         labels = np.unique(classes)
         if len(labels) < len(domain):
             interface = self._variable(len(labels))
@@ -110,8 +112,8 @@ class Network:
             self._factors.append(Factor((producer, interface), agree))
         else:
             interface, labels = producer, classes
-        backends = np.where(labels < 0, -1 - labels, self._backend[labels])
-        costs = self._matrix(tensor.bytes)[backends]
+        endpoints = np.where(labels < 0, -1 - labels, self._endpoint[labels])
+        costs = self._matrix(tensor.bytes)[endpoints]
         earlier: list[int] = []
         for consumer in consumers:
             table = self._reading(tensor, labels, costs, consumer, earlier)
@@ -122,9 +124,9 @@ class Network:
     def _reading(
         self, tensor: WorkTensor, labels: Indices, costs: npt.NDArray[np.float64], consumer: int, earlier: Sequence[int]
     ) -> npt.NDArray[np.float64]:
-        """The table (class of the tensor, candidate of the consumer): the boundary cost, infinity if they disagree."""
+        """The table (class of the tensor, candidate of the consumer): the transfer cost, infinity if they disagree."""
         domain = self._domain[consumer]
-        table = costs[:, self._backend[domain]]
+        table = costs[:, self._endpoint[domain]]
         for column, candidate in enumerate(domain.tolist()):
             if candidate in self._covering[tensor.producer]:
                 table[:, column] = np.where(labels == candidate, 0.0, np.inf)

@@ -13,8 +13,10 @@ import numpy.typing as npt
 
 from bricolage.errors import NoPlacement
 from bricolage.work.bits import lowest, members
-from bricolage.work.graph import GRAPH_INPUT, Candidate, WorkGraph, WorkTensor
-from bricolage.work.transfer import BoundaryCosts
+from bricolage.work.graph import GRAPH_INPUT, WorkGraph, WorkTensor
+from bricolage.work.implementation import Endpoint
+from bricolage.work.placement import Candidate
+from bricolage.work.transfer import TransferCosts
 
 Costs: TypeAlias = npt.NDArray[np.float64]
 
@@ -38,7 +40,7 @@ def usable(graph: WorkGraph, candidates: Iterable[Candidate]) -> tuple[Candidate
     for key in sorted(grouped, key=lambda key: (key[0], key[1].bit_length(), key[1])):
         group = grouped[key]
         if graph.is_convex(group[0].region):
-            kept.extend(sorted(group, key=lambda c: (c.cost_ms, c.backend, c.variant, c.key)))
+            kept.extend(sorted(group, key=lambda c: (c.cost_ms, c.implementation, c.key)))
             covered |= group[0].region
     if covered != graph.everything:
         missing = graph.operators[lowest(graph.everything & ~covered)]
@@ -53,70 +55,73 @@ def by_region(candidates: Iterable[Candidate]) -> Iterator[tuple[int, list[Candi
 
 
 def cheapest(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
-    """The cheapest of `usable` candidates for each region, the first of equals: all that matters without boundaries."""
+    """The cheapest of `usable` candidates for each region, the first of equals: all that matters without transfers."""
     return tuple(group[0] for _, group in by_region(candidates))
 
 
 def prune_dominated(
-    graph: WorkGraph, candidates: Sequence[Candidate], boundary: BoundaryCosts
+    graph: WorkGraph, candidates: Sequence[Candidate], transfers: TransferCosts
 ) -> tuple[Candidate, ...]:
     """`usable` candidates without those that another one of the same region can always replace at no loss.
 
-    A on backend a replaces B on backend b when cost(A) + worst(a, b) <= cost(B), where worst(a, b) is the largest
-    possible difference of the boundary costs around the region: for each tensor that enters, over the backends that may
+    A at endpoint a replaces B at endpoint b when cost(A) + worst(a, b) <= cost(B), where worst(a, b) is the largest
+    possible difference of the transfer costs around the region: for each tensor that enters, over the endpoints that may
     produce it; for each that leaves, over those that may read it, as often as it may be read. An optimum is kept.
     """
-    names = sorted({candidate.backend for candidate in candidates})
-    number = {name: index for index, name in enumerate(names)}
-    regret = _Regret(graph, candidates, number, boundary)
+    endpoints = sorted({candidate.implementation.endpoint for candidate in candidates})
+    number = {endpoint: index for index, endpoint in enumerate(endpoints)}
+    regret = _Regret(graph, candidates, number, transfers)
     kept: list[Candidate] = []
     for region, group in by_region(candidates):
         worst = regret.around(region).tolist() if len(group) > 1 else []
         survivors: list[Candidate] = []
         for candidate in group:
-            b = number[candidate.backend]
-            if all(other.cost_ms + worst[number[other.backend]][b] > candidate.cost_ms for other in survivors):
+            b = number[candidate.implementation.endpoint]
+            if all(
+                other.cost_ms + worst[number[other.implementation.endpoint]][b] > candidate.cost_ms
+                for other in survivors
+            ):
                 survivors.append(candidate)
         kept.extend(survivors)
     return tuple(kept)
 
 
-class BoundaryMatrix:
-    """Boundary costs as matrices (producer, consumer) over the backends `names`, one per size in bytes."""
+class TransferMatrix:
+    """Transfer costs as matrices (producer, consumer) over `endpoints`, one per size in bytes."""
 
-    def __init__(self, names: Sequence[str], boundary: BoundaryCosts) -> None:
-        self._names = tuple(names)
-        self._boundary = boundary
+    def __init__(self, endpoints: Sequence[Endpoint], transfers: TransferCosts) -> None:
+        self._endpoints = tuple(endpoints)
+        self._transfers = transfers
         self._known: dict[int, Costs] = {}
 
     def __call__(self, size: int) -> Costs:
         """Matrix in ms for a tensor of `size` bytes; not to be written to."""
         if size not in self._known:
             self._known[size] = np.array(
-                [[self._boundary(a, b, size) for b in self._names] for a in self._names], dtype=np.float64
+                [[self._transfers(a, b, size) for b in self._endpoints] for a in self._endpoints], dtype=np.float64
             )
         return self._known[size]
 
 
 class _Regret:
-    """The largest difference in boundary costs from using backend a in place of b, as matrices [a, b] in ms."""
+    """The largest difference in transfer costs from using endpoint a in place of b, as matrices [a, b] in ms."""
 
     def __init__(
         self,
         graph: WorkGraph,
         candidates: Sequence[Candidate],
-        number: Mapping[str, int],
-        boundary: BoundaryCosts,
+        number: Mapping[Endpoint, int],
+        transfers: TransferCosts,
     ) -> None:
         self._graph = graph
-        self._matrix = BoundaryMatrix(tuple(number), boundary)
+        self._matrix = TransferMatrix(tuple(number), transfers)
         self._size = len(number)
         possible: list[set[int]] = [set() for _ in graph.operators]
         for region, group in by_region(candidates):
-            backends = {number[candidate.backend] for candidate in group}
+            endpoints = {number[candidate.implementation.endpoint] for candidate in group}
             for operator in members(region):
-                possible[operator] |= backends
-        self._possible = [frozenset(backends) for backends in possible]
+                possible[operator] |= endpoints
+        self._possible = [frozenset(endpoints) for endpoints in possible]
         self._entering: dict[tuple[int, frozenset[int]], Costs] = {}
         self._leaving: dict[tuple[int, frozenset[int]], Costs] = {}
 

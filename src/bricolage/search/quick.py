@@ -11,24 +11,25 @@ from bricolage.errors import NoCover, NoPlacement
 from bricolage.search.dynamic import additive_optimum
 from bricolage.search.network import Network
 from bricolage.search.pruning import by_region, cheapest, usable
-from bricolage.work.graph import Candidate, WorkGraph, find_cycles
-from bricolage.work.transfer import BoundaryCosts
+from bricolage.work.graph import WorkGraph
+from bricolage.work.placement import Candidate, find_cycles
+from bricolage.work.transfer import TransferCosts
 
 Cover: TypeAlias = tuple[Candidate, ...]
 _ENOUGH_STATES = 100_000
 
 
 def quick_covers(
-    graph: WorkGraph, candidates: Sequence[Candidate], boundary: BoundaryCosts, max_table: int, max_entries: int
+    graph: WorkGraph, candidates: Sequence[Candidate], transfers: TransferCosts, max_table: int, max_entries: int
 ) -> list[Cover]:
-    """Executable covers from usable `candidates`: the best of connected regions under `boundary`, the best without
-    boundary costs, and the best that uses each backend wherever it can. Those that cannot be found are left out.
+    """Executable covers from usable `candidates`: the best of connected regions under `transfers`, the best without
+    transfer costs, and the best that uses each backend wherever it can. Those that cannot be found are left out.
     """
     connected = [c for region, group in by_region(candidates) if graph.is_connected(region) for c in group]
     most = 1.0 + sum(abs(candidate.cost_ms) for candidate in candidates)
 
     def eliminate(pool: Sequence[Candidate]) -> Cover | None:
-        network = Network(graph, usable(graph, pool), boundary)
+        network = Network(graph, usable(graph, pool), transfers)
         order = network.order()
         if order.largest > max_table or order.entries > max_entries:
             return None
@@ -37,13 +38,17 @@ def quick_covers(
 
     def add_up(favourite: str | None, pool: Sequence[Candidate]) -> Cover | None:
         weighted = [
-            replace(c, cost_ms=c.cost_ms + (most if favourite not in (None, c.backend) else 0.0), key=str(index))
+            replace(
+                c,
+                cost_ms=c.cost_ms + (most if favourite not in (None, c.implementation.backend) else 0.0),
+                key=str(index),
+            )
             for index, c in enumerate(pool)
         ]
         found = additive_optimum(graph, cheapest(usable(graph, weighted)), _ENOUGH_STATES)
         return None if found is None else tuple(pool[int(choice.key)] for choice in found[0])
 
-    favourites = (None, *sorted({candidate.backend for candidate in candidates}))
+    favourites = (None, *sorted({candidate.implementation.backend for candidate in candidates}))
     covers = [_without_cycles(graph, connected, eliminate)]
     covers += [_without_cycles(graph, candidates, partial(add_up, favourite)) for favourite in favourites]
     return [cover for cover in covers if cover is not None]

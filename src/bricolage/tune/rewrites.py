@@ -1,11 +1,11 @@
 """Tailoring: the form of a model that one backend runs fastest, found by timing forms against each other on this machine.
 
-Runtimes fuse patterns that they know, and have fast kernels for some shapes only. No count of operators says which form they like.
-So recipes are varied one rule at a time, each variation races against the best so far as a whole model, and what wins is combined:
-steepest ascent by measurement, first over opsets, then over rules, then over the kinds of place where exploring rules are applied.
-On a noisy machine the luckiest of many variations is ahead in any race: those that were ahead race again, few with more rounds, and
-only that second race counts (as in successive halving, Jamieson and Talwalkar, AISTATS 2016, section 3).
-"""
+Runtimes fuse patterns that they know, and have fast kernels for some shapes only. No count of operators says which
+form they like. So recipes are varied one rule at a time, each variation races against the best so far as a whole
+model, and what wins is combined: steepest ascent by measurement, first over opsets, then over rules, then over the
+kinds of place where exploring rules are applied. On a noisy machine the luckiest of many variations is ahead in any
+race: those that were ahead race again, few with more rounds, and only that second race counts (as in successive
+halving, Jamieson and Talwalkar, AISTATS 2016, section 3)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from bricolage.backends.interface import Backend
-from bricolage.deadline import Stopper
+from bricolage.deadline import Deadline
+from bricolage.device.device import Device
 from bricolage.errors import EndlessRewriting, NoBackend, NotAccurate, OpsetOutOfReach
-from bricolage.graph.extract import region_file, share_weights
 from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import prepare
@@ -36,6 +36,7 @@ from bricolage.rewrite.forms import REWRITTEN, TAILORED
 from bricolage.rewrite.recipe import Exploration, Followed, Kitchen, Place, Recipe, explorations, opsets
 from bricolage.rewrite.rule import Rule
 from bricolage.verify.oracle import Oracle
+from bricolage.work.implementation import Implementation, KernelConfig
 
 _LOG = logging.getLogger(__name__)
 
@@ -74,8 +75,7 @@ class Tailored:
     """original, rewritten (by all gains) or tailored."""
     recipe: Recipe | None
     """How the chosen form is made; None for the original."""
-    backend: str
-    variant: str
+    implementation: Implementation
     threads: int
     tried: int
     """Different forms that were made."""
@@ -114,24 +114,26 @@ class Tailoring:
         measurer: Measurer,
         progress: Progress,
         *,
-        variant: str = "",
+        device: Device,
+        config: KernelConfig | None = None,
         prefix: str = "tailoring",
         raising: bool = True,
     ) -> None:
         """`start`: the simplified model, dimensions open; `sizes`: what they are for measuring; `evidence`: of the original at
-        these sizes. `variant`: of the backend; the one that runs the original fastest where it is not given. `prefix`: of files
+        these sizes. `config`: of the backend; the one that runs the original fastest where it is not given. `prefix`: of files
         that are written beside the oracle. `raising`: whether forms of newer opsets are tried."""
         self._oracle, self._backend, self._options = oracle, backend, options
         self._measurer, self._progress = measurer, progress
         self._families = {rule.name: rule.family for rule in rules}
         self._trials: dict[Recipe, _Trial] = {}
-        self._variant, self._prefix = variant, prefix
-        own, self._stored = start.clone(), 0
-        self._store(own)  # once, so that each form brings only the weights that it changes
-        self._kitchen, self._sizes, self._rules = Kitchen(own, rules, self._store), dict(sizes), list(rules)
+        self._config, self._device, self._prefix = config, device, prefix
+        self._written: list[str] = []
+        own = start.clone()
+        self._keep(own)  # once, so that each form brings only the weights that it changes
+        self._kitchen, self._sizes, self._rules = Kitchen(own, rules, self._keep), dict(sizes), list(rules)
         self._opset, self._opsets = start.graph.opset_imports.get("", 0), opsets(start, rules) if raising else []
 
-    def run(self, stop: Stopper) -> Tailored:
+    def run(self, stop: Deadline) -> Tailored:
         """Looks for the best form until `stop` says so, and holds the final race.
 
         Raises:
@@ -141,10 +143,10 @@ class Tailoring:
         """
         seconds = self._options.race_seconds(len(self._oracle.graph))
         searching = stop.reserve(seconds)
-        if not self._variant:
-            self._variant = self._best_variant(searching)
+        if self._config is None:
+            self._config = self._best_config(searching)
         base, best = self._trial(Recipe()), self._trial(self.search(searching))
-        specs = {ORIGINAL: self._spec(self._oracle.graph, self._variant)}
+        specs = {ORIGINAL: self._spec(self._oracle.graph, self._config)}
         for name, trial in ((REWRITTEN, base), (TAILORED, best)):
             if all(trial.spec.region_key != spec.region_key for spec in specs.values()):
                 specs[name] = trial.spec
@@ -152,10 +154,11 @@ class Tailoring:
         chosen, forms = verdict(ran)
         recipe = {REWRITTEN: base.recipe, TAILORED: best.recipe}.get(chosen)
         made = {trial.spec.region_key for trial in self._trials.values()}
-        return Tailored(chosen, recipe, self._backend.name, self._variant, self._options.threads, len(made), forms)
+        implementation = Implementation(self._backend.name, self._config, self._device.name)
+        return Tailored(chosen, recipe, implementation, self._options.threads, len(made), forms)
 
-    def search(self, stop: Stopper) -> Recipe:
-        """The best recipe that is found until `stop` says so; the variant is known.
+    def search(self, stop: Deadline) -> Recipe:
+        """The best recipe that is found until `stop` says so; the configuration is known.
 
         Raises:
             EndlessRewriting: rules undo each other.
@@ -172,12 +175,10 @@ class Tailoring:
                 best = self._better(best, self._elsewhere(best), "places", stop)
         return best.recipe
 
-    def _best_variant(self, stop: Stopper) -> str:
-        """The variant of the backend that runs the original fastest."""
-        specs = {
-            variant: self._spec(self._oracle.graph, variant)
-            for variant in self._backend.variants(self._options.precision)
-        }
+    def _best_config(self, stop: Deadline) -> KernelConfig:
+        """The configuration of the backend that runs the original fastest."""
+        configs = {str(config): config for config in self._backend.configs(self._options.precision, self._device)}
+        specs = {name: self._spec(self._oracle.graph, config) for name, config in configs.items()}
         seconds = _SHARES["places"] * stop.left if len(specs) > 1 else 1.0  # alone it need only run
         ran = self._race(specs, next(iter(specs)), _MORE_ROUNDS, seconds)
         if ran.fastest is None:
@@ -186,11 +187,11 @@ class Tailoring:
                 raise NotAccurate(error=min(wrong), bound=self._oracle.bound)
             reasons = "; ".join(dict.fromkeys(cost.reason for cost in ran.costs.values()))
             raise NoBackend(why=f" for this model: {self._backend.name} says {reasons}")
-        return ran.fastest
+        return configs[ran.fastest]
 
     # --- variations -------------------------------------------------------------------------------------------------
 
-    def _newer(self, stop: Stopper) -> list[Recipe]:
+    def _newer(self, stop: Deadline) -> list[Recipe]:
         """All gains at newer opsets, the newest first; none where no rule asks for the operators of the newest."""
         newest = None if stop() or not self._opsets else self._attempt(Recipe(opset=self._opsets[0]))
         if newest is not None and newest.recipe.opset is None:
@@ -244,7 +245,7 @@ class Tailoring:
 
     # --- races ------------------------------------------------------------------------------------------------------
 
-    def _better(self, best: _Trial, recipes: Sequence[Recipe], phase: str, stop: Stopper) -> _Trial:
+    def _better(self, best: _Trial, recipes: Sequence[Recipe], phase: str, stop: Deadline) -> _Trial:
         """The best of the recipes, of their changes together, and of what was best so far."""
         if stop():
             return best
@@ -276,7 +277,7 @@ class Tailoring:
         return winners[0] if winners else best
 
     def _against(
-        self, best: _Trial, trials: Mapping[str, _Trial], seconds: float, stop: Stopper, *, decides: bool
+        self, best: _Trial, trials: Mapping[str, _Trial], seconds: float, stop: Deadline, *, decides: bool
     ) -> Race:
         """A race of the best so far and others, a longer one where it decides."""
         if not trials or stop():
@@ -291,7 +292,7 @@ class Tailoring:
         incumbent: str,
         rounds: int,
         seconds: float,
-        stop: Stopper | None = None,
+        stop: Deadline | None = None,
         processes: int = 1,
     ) -> Race:
         inputs, expected, bound = self._oracle.files(self._oracle.graph.everything)
@@ -316,9 +317,8 @@ class Tailoring:
 
     def clear(self) -> None:
         """Removes the weights of all forms that were tried."""
-        for kind in ("form", "gains"):
-            for path in self._oracle.directory.glob(f"{self._prefix}-{kind}-*.data"):
-                path.unlink(missing_ok=True)
+        for name in self._written:
+            self._oracle.store.forget(name)
 
     def _attempt(self, recipe: Recipe) -> _Trial | None:
         """The form of a recipe; None where rules undo each other, or the model cannot be raised to its opset."""
@@ -337,17 +337,16 @@ class Tailoring:
         """
         if recipe not in self._trials:
             number = len(self._trials)
-            name = f"{self._prefix} form {number}"
             followed = self._kitchen.follow(recipe)
             needed = self._needed(recipe, followed)
             if needed != recipe:
                 self._trials[recipe] = self._trial(needed)
                 return self._trials[recipe]
             graph = prepare(followed.model, self._sizes)
-            graph.model.graph.name = name  # its file must not be taken for another form's
-            share_weights([graph.model], self._oracle.directory, f"{self._prefix}-form-{number}.data")
+            self._share(graph.model, "form")
             used = tuple(counts(followed.applications))
-            spec = self._spec(graph, self._variant)
+            assert self._config is not None
+            spec = self._spec(graph, self._config)
             self._trials[recipe] = _Trial(f"form {number}: {recipe}", recipe, used, followed.places, spec)
         return self._trials[recipe]
 
@@ -358,16 +357,21 @@ class Tailoring:
         raised = any(rule.since > self._opset for rule in self._rules if rule.name in used)
         return replace(recipe, exploring=exploring, opset=recipe.opset if raised else None)
 
-    def _store(self, model: ir.Model) -> None:
-        self._stored += 1
-        share_weights([model], self._oracle.directory, f"{self._prefix}-gains-{self._stored}.data")
+    def _keep(self, model: ir.Model) -> None:
+        self._share(model, "base")
 
-    def _spec(self, graph: Graph, variant: str) -> CandidateSpec:
+    def _share(self, model: ir.Model, kind: str) -> None:
+        self._written.append(f"{self._prefix}-{kind}-{len(self._written)}.data")
+        self._oracle.store.share([model], self._written[-1], temporary=True)
+
+    def _spec(self, graph: Graph, config: KernelConfig) -> CandidateSpec:
         whole = graph.everything
         key = Identities(graph).key(whole)
-        step = Step(self._backend.name, variant, region_file(whole, key, self._oracle.directory))
+        step = Step(
+            Implementation(self._backend.name, config, self._device.name), self._oracle.store.region(whole, key)
+        )
         outputs = tuple(info.name for info in graph.outputs)
-        return CandidateSpec(key, (step,), outputs, self._options.threads, alone=True)
+        return CandidateSpec(key, (step,), outputs, self._options.threads, True, self._device)
 
 
 def ahead(ran: Race, incumbent: str, factor: float) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import numpy as np
 from bricolage.graph.extract import extract
 from bricolage.graph.graph import Graph, TensorInfo, describe
 from bricolage.graph.region import Region
+from bricolage.graph.store import Store
 from bricolage.verify.compare import acceptance_bound, relative_error
 from bricolage.verify.reference import evaluate
 from bricolage.verify.tensors import save_tensors
@@ -27,16 +30,18 @@ class Oracle:
         self,
         graph: Graph,
         inputs: Mapping[str, np.ndarray],
-        directory: Path,
+        store: Store,
         bound: float,
+        model: str,
         name: str = "original",
         original: Oracle | None = None,
     ) -> None:
-        """`bound`: relative error that is accepted whatever the original's own. `name`: of the graph, in names of files."""
+        """`bound`: relative error that is accepted whatever the original's own. `model`: digest of the model with its weights.
+        `name`: of the graph, in names of files."""
         self.graph = graph
-        self._name = name
+        self.store = store
+        self._name, self._model = name, model
         self._original = original
-        self.directory = directory
         self._inputs = dict(inputs)
         self._bound = bound
         self._values: dict[str, np.ndarray] = {}
@@ -45,7 +50,7 @@ class Oracle:
 
     def of(self, name: str, graph: Graph) -> Oracle:
         """The oracle of an equal graph, which is judged by this one's reference."""
-        return Oracle(graph, self._inputs, self.directory, self._bound, name, self)
+        return Oracle(graph, self._inputs, self.store, self._bound, self._model, name, self)
 
     def compute(self) -> None:
         """Computes the whole model's reference now."""
@@ -60,6 +65,24 @@ class Oracle:
     def bound(self) -> float:
         """Relative error accepted for the whole model."""
         return acceptance_bound(self._bound, self.original_error)
+
+    @cached_property
+    def _data(self) -> str:
+        digest = hashlib.sha256(self._model.encode())
+        for name, array in sorted(self._inputs.items()):
+            digest.update(f"{name} {array.dtype} {array.shape}".encode())
+            digest.update(
+                np.ascontiguousarray(array).tobytes() if array.dtype != object else str(array.tolist()).encode()
+            )
+        return digest.hexdigest()[:24]
+
+    def data(self, region: Region) -> str:
+        """Digest of the values behind a region's reference: the model's weights, its inputs, and where in the model
+        the region lies. The error of an answer holds for these only. Every variant of the graph as a whole has that
+        of the original."""
+        if region.bits == self.graph.everything.bits:
+            return self._data
+        return f"{self._data}-{self._name}-{hashlib.sha256(f'{region.bits:x}'.encode()).hexdigest()[:12]}"
 
     def remember(self, regions: Iterable[Region]) -> None:
         """Computes, in one run, the values that flow into these regions."""
@@ -105,7 +128,7 @@ class Oracle:
     def _write(
         self, name: str, inputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
     ) -> tuple[Path, Path]:
-        paths = self.directory / f"{name}-inputs.npz", self.directory / f"{name}-expected.npz"
+        paths = self.store.directory / f"{name}-inputs.npz", self.store.directory / f"{name}-expected.npz"
         for path, tensors in zip(paths, (inputs, expected), strict=True):
             save_tensors(path, tensors)
         return paths

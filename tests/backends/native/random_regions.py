@@ -12,7 +12,8 @@ import onnx_ir as ir
 from onnx import helper, numpy_helper
 
 from bricolage.backends.interface import RegionModel
-from bricolage.graph.extract import share_weights, write_model
+from bricolage.graph.extract import write_model
+from bricolage.graph.store import Store
 from tests.backends.regions import noise
 
 FLOAT = onnx.TensorProto.FLOAT
@@ -439,7 +440,7 @@ class Region:
     def written(proto: onnx.ModelProto, folder: Path) -> RegionModel:
         """A model on disk."""
         model = ir.from_proto(proto)
-        share_weights([model], folder)
+        Store(folder).share([model])
         write_model(model, folder / "region.onnx")
         return RegionModel(folder / "region.onnx")
 

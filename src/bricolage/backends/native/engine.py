@@ -43,12 +43,14 @@ from bricolage.backends.native.library import (
 from bricolage.backends.native.lowering import lower_operator
 from bricolage.backends.native.peaks import measure
 from bricolage.backends.native.tensors import Node
+from bricolage.device.device import Device
 from bricolage.graph.graph import Graph, Operator
 from bricolage.options import Precision
+from bricolage.work.implementation import KernelConfig
 
 ISA_VARIABLE = "BRICOLAGE_NATIVE_ISA"
 """Environment variable that forces an instruction set, for tests and comparisons."""
-_VARIANTS = {
+_ARITHMETICS = {
     "f32": FLOAT32,
     "f32-winograd2": Arithmetic(tile=2),
     "f32-winograd4": Arithmetic(tile=4),
@@ -60,8 +62,6 @@ _VARIANTS = {
 }
 _REACHES = {1: "medium", 2: "high", 3: "highest"}
 """For which precision a number of bfloat16 parts is tried: fewer are not accurate enough, more cost more."""
-_TUNED = "-tuned"
-"""End of the name of a variant whose products were cut up as a measured search found best."""
 _TIMED_RUNS = 10
 
 
@@ -87,6 +87,7 @@ class Native(Backend):
     name: ClassVar[str] = "native"
     title: ClassVar[str] = TITLE
     kind: ClassVar[Kind] = "engine"
+    tunable: ClassVar[bool] = True
 
     def status(self) -> Status:
         if toolchain.compiler() is None:
@@ -102,33 +103,37 @@ class Native(Backend):
     def claims(self) -> Iterable[Claim]:
         return engine_claims(self.name, _declines)
 
-    def variants(self, precision: Precision) -> Sequence[str]:
+    def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
+        del device  # TODO
         isa = instruction_set()
         # Whether the error of larger tiles is small enough shows when it is verified.
         return tuple(
-            name
-            for name, way in _VARIANTS.items()
-            if not way.parts or (_REACHES[way.parts] == precision and _lacks(way, isa) is None)
+            KernelConfig(name)
+            for name, arithmetic in _ARITHMETICS.items()
+            if not arithmetic.parts or (_REACHES[arithmetic.parts] == precision and _lacks(arithmetic, isa) is None)
         )
 
-    def tuned(self, variant: str) -> str | None:
-        return None if variant.endswith(_TUNED) else variant + _TUNED
+    def tune(self, region: RegionModel, config: KernelConfig, resources: Resources) -> KernelConfig:
+        require_static(region, self.title)
+        isa, arithmetic = instruction_set(), _arithmetic(config)
+        kernels = planned(region, isa, resources.threads, arithmetic, None)
+        return config.tuned(tuning.to_parameters(tuning.search(region, kernels, isa, arithmetic, resources)))
 
-    def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
+    def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         require_static(region, self.title)
         isa = instruction_set()
         if resources.cache is None:
             with tempfile.TemporaryDirectory(prefix="bricolage-native-") as folder:
-                _make(region, variant, Path(folder), resources)
+                _make(region, config, Path(folder), resources)
                 return NativeKernel(region, Path(folder), resources)
-        key = content_key(region, variant, isa.name, str(resources.threads), _generation())
+        key = content_key(region, config.text, isa.name, str(resources.threads), _generation())
         target = resources.cache / f"native-{key}"
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix=f"native-{key}-", dir=target.parent) as folder:
                 made = Path(folder) / "made"
                 made.mkdir()
-                _make(region, variant, made, resources)
+                _make(region, config, made, resources)
                 try:
                     made.replace(target)
                 except OSError:  # another process was faster
@@ -136,24 +141,26 @@ class Native(Backend):
                         raise
         return NativeKernel(region, target, resources)
 
-    def anatomy(self, region: RegionModel, variant: str, resources: Resources) -> Anatomy:
+    def anatomy(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Anatomy:
         require_static(region, self.title)
         origins = dict[Node, str]()
         with tempfile.TemporaryDirectory(prefix="bricolage-native-") as folder:
-            made = _make(region, variant, Path(folder), resources, origins)
+            made = _make(region, config, Path(folder), resources, origins)
             watch = Stopwatch(NativeKernel(region, Path(folder), resources), len(made.plan.kernels))
             spent = np.mean([watch.run() for _ in range(_TIMED_RUNS)], axis=0)
-        peaks = measure(instruction_set(), _arithmetic(variant), resources.threads)
+        peaks = measure(instruction_set(), _arithmetic(config), resources.threads)
         return Anatomy(kernels_of(made.plan, origins, spent.tolist()), made.text, peaks)
 
 
-def _arithmetic(variant: str) -> Arithmetic:
-    """What a variant means.
+def _arithmetic(config: KernelConfig) -> Arithmetic:
+    """What the name of a configuration means.
 
     Raises:
-        Refused: the instruction set lacks what it needs.
+        Refused: there is no such configuration, or the instruction set lacks what it needs.
     """
-    arithmetic = _VARIANTS[variant.removesuffix(_TUNED)]
+    arithmetic = _ARITHMETICS.get(config.name)
+    if arithmetic is None:
+        raise Refused(backend=Native.title, reason=f"there is no configuration '{config.name}'")
     lacking = _lacks(arithmetic, instruction_set())
     if lacking is not None:
         raise Refused(backend=Native.title, reason=lacking)
@@ -185,17 +192,23 @@ def _generation() -> str:
 
 
 def _make(
-    region: RegionModel, variant: str, folder: Path, resources: Resources, origins: dict[Node, str] | None = None
+    region: RegionModel,
+    config: KernelConfig,
+    folder: Path,
+    resources: Resources,
+    origins: dict[Node, str] | None = None,
 ) -> Source:
-    """Writes the region's library to `folder`, after a search for the best choices where the variant asks for one. With
-    `origins` (see `lower`), the library takes the time of its kernels.
+    """Writes the region's library to `folder`. With `origins` (see `lower`), the library takes the time of its kernels.
 
     Raises:
-        Refused: something in the region has no rule, or the C does not compile.
+        Refused: something in the region has no rule, the parameters are not the region's, or the C does not compile.
     """
-    isa, arithmetic, threads = instruction_set(), _arithmetic(variant), resources.threads
+    isa, arithmetic, threads = instruction_set(), _arithmetic(config), resources.threads
     kernels = planned(region, isa, threads, arithmetic, origins)
-    choices = tuning.search(region, kernels, isa, arithmetic, resources) if variant.endswith(_TUNED) else {}
+    try:
+        choices = tuning.from_parameters(config.parameters, len(kernels.kernels))
+    except ValueError as error:
+        raise Refused(backend=Native.title, reason=str(error)) from error
     source = generate(kernels, isa, threads, arithmetic, choices, timed=origins is not None)
     write(source, isa, arithmetic, folder)
     return source

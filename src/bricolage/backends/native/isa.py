@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
-from bricolage.device import isa as features
+from bricolage.device.host import host
 
 _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18
 """Linux on x86-64: a system call, its request for an extended register state, and that of AMX's tiles."""
@@ -75,7 +75,7 @@ EMULATED_AMX = replace(
 
 def processor_flags() -> frozenset[str]:
     """What the processor offers and may be used."""
-    return frozenset(flag for flag in features.processor_flags() if features.within_limit(flag))
+    return host().instructions
 
 
 @cache

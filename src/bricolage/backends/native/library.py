@@ -49,7 +49,7 @@ class Choice:
 
     tile: int | None = None
     """Largest tile of Winograd's transformation, if not the one that the arithmetic allows; 0 for none."""
-    blocking: Blocking = Blocking()  # noqa: RUF009  # frozen
+    blocking: Blocking = Blocking()  # frozen
 
 
 USUAL = Choice()

@@ -6,11 +6,11 @@ import ctypes
 import tempfile
 from pathlib import Path
 
-from bricolage.backends.interface import Peaks
 from bricolage.backends.native import toolchain
 from bricolage.backends.native.isa import Isa
 from bricolage.backends.native.library import HEAD, Arithmetic, flags_of
 from bricolage.backends.native.threads import THREADS
+from bricolage.device.device import Peaks
 
 _DEPTH_BYTES = 512
 """Of one part of a row: so few that both operands stay in the first-level cache."""

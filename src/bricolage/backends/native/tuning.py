@@ -1,15 +1,17 @@
 """A short measured search for how each product is computed best: which cuts, and whether by Winograd's transformation.
 
-Rules of thumb decide first; every alternative changes one thing for all kernels. A library of each is built that takes the time of
-its kernels, and takes turns with the usual one; each kernel keeps the alternative that is clearly faster than the rule of thumb. So
-as many libraries are built as there are alternatives, however many kernels there are.
-"""
+Rules of thumb decide first; every alternative changes one thing for all kernels. A library of each is built that
+takes the time of its kernels, and takes turns with the usual one; each kernel keeps the alternative that is clearly
+faster than the rule of thumb. So as many libraries are built as there are alternatives, however many kernels there
+are."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from bricolage.backends.native.isa import Isa
 from bricolage.backends.native.kernel import NativeKernel, Stopwatch
 from bricolage.backends.native.library import USUAL, Arithmetic, Choice, generate
 from bricolage.backends.native.plan import Plan
+from bricolage.work.implementation import Scalar
 
 _ROUNDS = 15
 """Runs of each library."""
@@ -98,3 +101,35 @@ def search(
             tried.append(choice)
             times.append((np.array([own for own, _ in turns]), np.array([its for _, its in turns])))
     return choose(tried, times)
+
+
+def to_parameters(choices: Mapping[int, Choice]) -> dict[str, Scalar]:
+    """Choices as flat data, "3.block_bytes" for a part of what kernel 3 does; what is usual is left out."""
+    found: dict[str, Scalar] = {}
+    for number, choice in choices.items():
+        parts = {"tile": choice.tile, **asdict(choice.blocking)}
+        found |= {f"{number}.{name}": value for name, value in parts.items() if value is not None}
+    return found
+
+
+def from_parameters(parameters: Sequence[tuple[str, Scalar]], kernels: int) -> dict[int, Choice]:
+    """The choices that `to_parameters` wrote, for a region of so many kernels.
+
+    Raises:
+        ValueError: a parameter is unknown, of another type, or of a kernel that there is not.
+    """
+    changes: Mapping[str, Any]
+    types = {"tile": int, "block_bytes": int, "panel_bytes": int, "by_columns": bool, "ahead": bool}
+    found: dict[int, Choice] = {}
+    for name, value in parameters:
+        number, _, part = name.partition(".")
+        if not number.isdecimal() or int(number) >= kernels or type(value) is not types.get(part):
+            raise ValueError(f"'{name}' = {value!r} is no parameter of this region's {kernels} kernels")
+        if part != "tile" and not isinstance(value, bool) and not 0 < int(value) <= 1 << 30:
+            raise ValueError(f"'{name}' = {value!r} is out of range")
+        known = found.get(int(number), USUAL)
+        changes = {part: value}
+        if part != "tile":
+            changes = {"blocking": replace(known.blocking, **changes)}
+        found[int(number)] = replace(known, **changes)
+    return found

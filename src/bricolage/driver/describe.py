@@ -4,31 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 
+from bricolage.driver.profile import Profile
 from bricolage.graph.region import Region
 from bricolage.graph.work import VIEWS, work
-from bricolage.optimize.candidates import Way
-from bricolage.optimize.final_race import Division
-from bricolage.optimize.profile import Survey
-from bricolage.perf.prediction import Predictor
+from bricolage.perf.prediction import Predictor, owners
 from bricolage.plan.plan import Alternative, PlannedRegion, ranges
-from bricolage.work import bits as bitset
+from bricolage.work.implementation import Placement
 
 
-def planned_regions(survey: Survey, division: Division, predictor: Predictor | None) -> tuple[PlannedRegion, ...]:
-    """The regions of `division` for the plan, in executable order."""
-    graph = survey.oracle.graph
-    owner = {number: way.backend for bits, way in division for number in bitset.members(bits)}
+def planned_regions(profile: Profile, placement: Placement, predictor: Predictor | None) -> tuple[PlannedRegion, ...]:
+    """The regions of a placement for the plan, in executable order."""
+    graph, owner = profile.graph, owners(placement)
     planned: list[PlannedRegion] = []
-    for bits, way in division:
-        region = Region(graph, bits)
-        key = survey.region_key(region)
-        alternatives = _alternatives(survey, region, key, predictor)
-        own = next((a for a in alternatives if (a.backend, a.variant) == (way.backend, way.variant)), None)
+    for one in placement:
+        region = Region(graph, one.region)
+        key = profile.region_key(region)
+        alternatives = _alternatives(profile, region, key, predictor)
+        own = next((a for a in alternatives if a.implementation == one.implementation), None)
         amount = work(region)
         planned.append(
             PlannedRegion(
-                backend=way.backend,
-                variant=way.variant,
+                implementation=one.implementation,
                 operators=ranges(region.numbers),
                 count=len(region),
                 title=title(region),
@@ -37,7 +33,11 @@ def planned_regions(survey: Survey, division: Division, predictor: Predictor | N
                 bytes=amount.bytes,
                 cost_ms=own.median_ms if own is not None else None,
                 measured=own is not None and own.outcome == "ok",
-                boundary_ms=predictor.handover(bits, way.backend, owner) if predictor and len(division) > 1 else 0.0,
+                transfer_ms=(
+                    predictor.transfer(one.region, one.implementation.endpoint, owner)
+                    if predictor and len(placement) > 1
+                    else 0.0
+                ),
                 alternatives=alternatives,
             )
         )
@@ -51,16 +51,15 @@ def title(region: Region) -> str:
     return ", ".join(parts) + (f", +{len(kinds) - 4} kinds" if len(kinds) > 4 else "")
 
 
-def _alternatives(survey: Survey, region: Region, key: str, predictor: Predictor | None) -> tuple[Alternative, ...]:
+def _alternatives(profile: Profile, region: Region, key: str, predictor: Predictor | None) -> tuple[Alternative, ...]:
     found: list[Alternative] = []
-    whole = region.bits == survey.oracle.graph.everything.bits
-    costs = survey.singles if whole else {way: cost for (k, way), cost in survey.regions.items() if k == key}
-    for way, cost in costs.items():
+    whole = region.bits == profile.graph.everything.bits
+    costs = profile.whole if whole else {one: cost for (k, one), cost in profile.regions.items() if k == key}
+    for implementation, cost in costs.items():
         latency = cost.latency
         found.append(
             Alternative(
-                way.backend,
-                way.variant,
+                implementation,
                 cost.outcome,
                 latency.median_ms if latency else None,
                 (latency.low_ms, latency.high_ms) if latency else None,
@@ -69,10 +68,10 @@ def _alternatives(survey: Survey, region: Region, key: str, predictor: Predictor
             )
         )
     if not found and predictor is not None:
-        for way in (Way(*engine) for engine in predictor.engines):
-            if survey.candidates.claimed.get(way.backend, 0) & region.bits != region.bits:
+        for implementation in predictor.implementations:
+            if profile.candidates.claimed.get(implementation.backend, 0) & region.bits != region.bits:
                 continue
-            ms = predictor.region(region.bits, way.backend, way.variant)
+            ms = predictor.region(region.bits, implementation)
             if ms is not None:
-                found.append(Alternative(way.backend, way.variant, "predicted", ms))
+                found.append(Alternative(implementation, "predicted", ms))
     return tuple(sorted(found, key=lambda a: (a.median_ms is None, a.median_ms or 0.0)))

@@ -16,17 +16,17 @@ def assess(
     measured_ms: float,
     *,
     predicted_ms: float | None = None,
-    singles_ms: Iterable[float] = (),
+    baselines_ms: Iterable[float] = (),
     everything_ms: Iterable[float] = (),
 ) -> Quality:
     """The quality of a plan that takes `measured_ms` end to end.
 
-    `predicted_ms` is its total in the additive model, boundaries included; `singles_ms` are the times of the single
+    `predicted_ms` is its total in the additive model, boundaries included; `baselines_ms` are the times of the single
     backends, and `everything_ms` those of all other contestants and plans measured in the same regime. All times in ms;
     infinite ones (failures) are passed over.
     Raises ValueError unless every time is positive.
     """
-    singles = [_positive(value) for value in singles_ms if value != math.inf]
+    singles = [_positive(value) for value in baselines_ms if value != math.inf]
     everything = [_positive(value) for value in everything_ms if value != math.inf]
     measured = _positive(measured_ms)
     return Quality(

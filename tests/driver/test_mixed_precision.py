@@ -1,12 +1,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.measure.database import Cost
+from bricolage.driver.mixed_precision import proposals
+from bricolage.measure.entries import Cost
 from bricolage.measure.statistics import Latency
-from bricolage.optimize.candidates import Way
-from bricolage.optimize.mixed_precision import proposals
+from bricolage.work.implementation import Assignment, Implementation, KernelConfig
 
-FULL, LOW = Way("engine", "f32"), Way("engine", "bf16")
+FULL, LOW = Implementation("engine"), Implementation("engine", KernelConfig("bf16"))
 
 
 def timed(ms: float, error: float) -> Cost:
@@ -22,13 +22,16 @@ def propose(gains: list[float], errors: list[float], whole_error: float, bound: 
         costs[str(i), LOW] = timed(100.0 - gain, error)
     segments = [1 << i for i in range(len(gains))]
     proposed = proposals(segments, [str(i) for i in range(len(gains))], singles, costs, bound)
-    found = [proposal.division for proposal in proposed]
+    found = [proposal.placement for proposal in proposed]
     promises = [proposal.predicted_ms for proposal in proposed]
     assert promises == sorted(promises), "the most promising first"
-    for division in found:
-        covered = [bits for bits, _ in division]
+    for placement in found:
+        covered = [one.region for one in placement]
         assert sum(covered) == (1 << len(gains)) - 1 and covered == sorted(covered)
-    return [tuple(i for i in range(len(gains)) for bits, way in d if bits >> i & 1 and way == LOW) for d in found]
+    return [
+        tuple(i for i in range(len(gains)) for one in placement if one.region >> i & 1 and one.implementation == LOW)
+        for placement in found
+    ]
 
 
 def test_the_most_gainful_segments_that_fit() -> None:
@@ -53,15 +56,18 @@ def test_unmeasured_segments_stay_in_full_precision() -> None:
     singles = {FULL: timed(1.0, 1e-7), LOW: Cost("wrong", None, 0.03)}
     costs = {("0", FULL): timed(1, 0), ("0", LOW): timed(0.5, 1e-3)}
     (found,) = proposals([1, 2], ["0", "1"], singles, costs, 0.02)
-    assert found.division == ((1, LOW), (2, FULL)) and found.predicted_ms == 0.5
+    assert found.placement == (Assignment(1, LOW), Assignment(2, FULL)) and found.predicted_ms == 0.5
 
 
 def test_full_precision_may_come_from_the_best_backend() -> None:
-    other = Way("other", "f32")
+    other = Implementation("other")
     singles = {FULL: timed(3.0, 1e-7), other: timed(2.0, 1e-7), LOW: Cost("wrong", None, 0.03)}
     costs = {("0", FULL): timed(1, 0), ("0", other): timed(0.9, 0), ("0", LOW): timed(0.5, 1e-3)}
     found = proposals([1, 2], ["0", "1"], singles, costs, 0.02)
-    assert [proposal.division for proposal in found] == [((1, LOW), (2, other)), ((1, LOW), (2, FULL))]
+    assert [proposal.placement for proposal in found] == [
+        (Assignment(1, LOW), Assignment(2, other)),
+        (Assignment(1, LOW), Assignment(2, FULL)),
+    ]
 
 
 @given(

@@ -6,6 +6,7 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -21,6 +22,8 @@ def encode(value: object) -> Any:
         return {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(key): encode(item) for key, item in value.items()}
+    if isinstance(value, Path):
+        return str(value)
     if isinstance(value, list | tuple):
         return [encode(item) for item in value]
     return value
@@ -57,6 +60,8 @@ def _decode(kind: Any, data: object, path: str) -> Any:
         if not isinstance(data, dict):
             raise DecodeError(f"{path} is no object")
         return {key: _decode(arguments[1], item, f"{path}.{key}") for key, item in data.items()}
+    if kind is Path and isinstance(data, str):
+        return Path(data)
     if kind is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
     if kind is type(None) and data is None:
@@ -89,4 +94,7 @@ def _decode_dataclass(kind: Any, data: object, path: str) -> Any:
             values[name] = _decode(hints[name], data[name], f"{path}.{name}")
         elif f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
             raise DecodeError(f"{path} lacks the field '{name}'")
-    return kind(**values)
+    try:
+        return kind(**values)
+    except ValueError as error:
+        raise DecodeError(f"{path}: {error}") from error

@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from bricolage.measure.database import Cost
-from bricolage.optimize.candidates import Way
-from bricolage.optimize.final_race import Division
+from bricolage.measure.entries import Cost
+from bricolage.work.implementation import Assignment, Implementation, Placement
 
 _MARGINS = (0.9, 0.6, 0.4)
 """Parts of the bound that a proposal may use up by prediction, from bold to cautious."""
@@ -31,22 +30,22 @@ class Segment:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A division in two precisions, and the time end to end that its segments' gains promise, in milliseconds."""
+    """A placement in two precisions, and the time end to end that its segments' gains promise, in milliseconds."""
 
-    division: Division
+    placement: Placement
     predicted_ms: float
 
 
 def proposals(
     segments: Sequence[int],
     keys: Sequence[str],
-    singles: Mapping[Way, Cost],
-    costs: Mapping[tuple[str, Way], Cost],
+    singles: Mapping[Implementation, Cost],
+    costs: Mapping[tuple[str, Implementation], Cost],
     bound: float,
 ) -> list[Proposal]:
-    """Divisions to try, the most promising first. `segments` cover the graph in executable order and `keys`
-    are their identities; `singles` and `costs` are the survey's."""
-    found: dict[Division, float] = {}
+    """Placements to try, the most promising first. `segments` cover the graph in executable order and `keys`
+    are their identities; `singles` and `costs` are the profile's."""
+    found: dict[Placement, float] = {}
     best = min((cost.ms for cost in singles.values() if cost.ms is not None), default=None)
     for low, whole in singles.items():
         if whole.outcome != "wrong" or whole.error is None:
@@ -63,11 +62,15 @@ def proposals(
                 if chosen:
                     gain = sum(segment.gain_ms for segment in useful if segment.region in chosen)
                     found.setdefault(_divide(segments, chosen, low, full), alone.ms - gain)
-    return sorted((Proposal(division, ms) for division, ms in found.items()), key=lambda p: p.predicted_ms)
+    return sorted((Proposal(placement, ms) for placement, ms in found.items()), key=lambda p: p.predicted_ms)
 
 
 def _useful(
-    segments: Sequence[int], keys: Sequence[str], low: Way, full: Way, costs: Mapping[tuple[str, Way], Cost]
+    segments: Sequence[int],
+    keys: Sequence[str],
+    low: Implementation,
+    full: Implementation,
+    costs: Mapping[tuple[str, Implementation], Cost],
 ) -> list[Segment]:
     """Segments that low precision makes faster and that are accurate enough by themselves."""
     useful: list[Segment] = []
@@ -92,9 +95,9 @@ def _choose(segments: Sequence[Segment], allowance: float) -> frozenset[int]:
     return frozenset(chosen)
 
 
-def _divide(segments: Sequence[int], chosen: frozenset[int], low: Way, full: Way) -> Division:
+def _divide(segments: Sequence[int], chosen: frozenset[int], low: Implementation, full: Implementation) -> Placement:
     """Neighbours of equal precision become one region."""
     return tuple(
-        (sum(regions), low if fast else full)
+        Assignment(sum(regions), low if fast else full)
         for fast, regions in groupby(segments, key=lambda region: region in chosen)
     )

@@ -1,0 +1,173 @@
+"""Devices, links and machines as values: what buffers, costs, resources and plans name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from bricolage.errors import BadOption
+from bricolage.options import ISAS
+
+Kind = Literal["cpu"]
+_BEYOND: Mapping[str, tuple[str, ...]] = {"avx512": ("amx",), "avx2": ("amx", "avx512")}
+"""How the names of processor flags begin that an instruction set leaves out."""
+_BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """What a device can do at best."""
+
+    gflops: float
+    """Products and sums in float32, 10⁹ a second, all cores together."""
+    gbytes: float
+    """Reading from memory, 10⁹ bytes a second."""
+
+    def floor_ms(self, flops: float, bytes_: float) -> float:
+        """The roofline: the larger of operations over peak and bytes over bandwidth, milliseconds."""
+        return max(flops / self.gflops, bytes_ / self.gbytes) / 1e6
+
+
+@dataclass(frozen=True)
+class Device:
+    """Something with memory and units that compute: a processor, a group of its cores, or one that is only described."""
+
+    name: str
+    """Within its machine: "cpu" is the whole processor, "cpu:0-1" a group of its cores."""
+    kind: Kind
+    model: str
+    """The processor's name."""
+    instructions: frozenset[str]
+    """Processor flags, as Linux names them, that backends may use."""
+    cores: tuple[int, ...]
+    """Numbers of the logical processors that belong to it."""
+    physical_cores: int
+    """Of the whole processor."""
+    memory_bytes: int
+    peaks: Peaks
+    """Nominal, from instruction set and clock, unless somebody measured them."""
+    system: str = "Linux"
+    architecture: str = "x86_64"
+    isa: str = ""
+    """Instruction set that it is kept to, one of `options.ISAS`; empty where everything may be used."""
+
+    @property
+    def threads(self) -> int:
+        """Threads that can run at a time."""
+        return len(self.cores)
+
+    @property
+    def bfloat16(self) -> bool:
+        """Whether it multiplies bfloat16 natively; emulated, that is slower than float32."""
+        return bool(self.instructions & _BFLOAT16)
+
+    def fingerprint(self) -> str:
+        """Short hash of what changes times: costs measured under another one are not comparable. Threads are a part
+        of a cost's key of their own, and a memory of another size (as containers have) changes no time."""
+        facts = [
+            self.kind,
+            self.model,
+            sorted(self.instructions),
+            self.physical_cores,
+            self.system,
+            self.architecture,
+            self.isa,
+        ]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
+
+    def kept_to(self, isa: str) -> Device:
+        """The same processor without the instructions beyond `isa`; itself where that is empty, or where it is kept to
+        no more already.
+
+        Raises:
+            BadOption: there is no such instruction set.
+        """
+        if not isa:
+            return self
+        if isa not in _BEYOND:
+            raise BadOption(
+                option="--isa", value=isa, advice=f"Use {' or '.join(ISAS)}, or leave it out for everything"
+            )
+        if self.isa and set(_BEYOND[isa]) <= set(_BEYOND[self.isa]):
+            return self
+        left = frozenset(flag for flag in self.instructions if not flag.startswith(_BEYOND[isa]))
+        return replace(self, instructions=left, isa=isa)
+
+    def group(self, cores: Sequence[int]) -> Device:
+        """A device of some of its cores, for work that runs beside other work.
+
+        Raises:
+            BadOption: one is not among them.
+        """
+        chosen = tuple(sorted(set(cores)))
+        if not chosen or not set(chosen) <= set(self.cores):
+            known = ",".join(map(str, self.cores))
+            raise BadOption(option="--device", value=",".join(map(str, cores)), advice=f"Use cores among {known}")
+        return self if chosen == self.cores else replace(self, name=f"{self.kind}:{_ranges(chosen)}", cores=chosen)
+
+    def __str__(self) -> str:
+        telling = ("amx_bf16", "avx512_bf16", "avx512f", "avx2", "sve2", "sve", "asimd")
+        widest = [name for name in telling if name in self.instructions]
+        extra = f" with {', '.join(widest[:2])}" if widest else ""
+        kept = f", kept to {self.isa}" if self.isa else ""
+        cores = f"{self.physical_cores} core{'s' * (self.physical_cores != 1)} ({self.threads} usable)"
+        memory = f"{round(self.memory_bytes / GIB)} GB"
+        return f"{self.model}{extra}{kept}, {cores}, {memory}, {self.system} {self.architecture}"
+
+
+@dataclass(frozen=True)
+class Link:
+    """Between the memories of two devices."""
+
+    source: str
+    target: str
+    """Names of devices."""
+    gbytes: float
+    """Bandwidth, 10⁹ bytes a second."""
+    latency_us: float = 0.0
+
+    def ms(self, size: int) -> float:
+        """Time to move so many bytes, milliseconds."""
+        return self.latency_us / 1e3 + size / self.gbytes / 1e6
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Devices and the links between them. Devices without a link share one memory: nothing needs to be moved."""
+
+    devices: tuple[Device, ...]
+    links: tuple[Link, ...] = ()
+
+    def device(self, name: str) -> Device:
+        """The device of that name.
+
+        Raises:
+            BadOption: there is none.
+        """
+        found = next((device for device in self.devices if device.name == name), None)
+        if found is None:
+            known = ", ".join(device.name for device in self.devices)
+            raise BadOption(option="--device", value=name, advice=f"There are: {known}")
+        return found
+
+    def move_ms(self, source: str, target: str, size: int) -> float:
+        """Time to bring so many bytes from one device's memory to another's, milliseconds."""
+        link = next((one for one in self.links if (one.source, one.target) == (source, target)), None)
+        return 0.0 if link is None else link.ms(size)
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Ascending numbers as "0-3,8"."""
+    parts: list[str] = []
+    start = previous = numbers[0]
+    for number in (*numbers[1:], -1):
+        if number == previous + 1:
+            previous = number
+            continue
+        parts.append(str(start) if start == previous else f"{start}-{previous}")
+        start = previous = number
+    return ",".join(parts)

@@ -1,0 +1,110 @@
+"""The processor that this process runs on, read in one place."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import psutil
+
+from bricolage.device.device import Device, Peaks
+from bricolage.options import ISA_VARIABLE, available_cores
+
+_KNOWN = (
+    "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni", "avx512_bf16", "avx512_fp16",
+    "amx_tile", "amx_bf16", "amx_int8", "amx_fp16", "asimd", "asimddp", "bf16", "i8mm", "sve", "sve2",
+)  # fmt: skip
+"""The processor flags that kernels are chosen by, as Linux names them (x86-64 and 64-bit ARM)."""
+_CPUINFO = Path("/proc/cpuinfo")
+_NOMINAL_GHZ = 2.5
+_NOMINAL_GBYTES = 10.0
+_PRODUCTS_A_CYCLE = 2
+"""Fused multiply-adds that a core starts in a cycle."""
+
+
+def host() -> Device:
+    """The whole processor as this process may use it: its affinity mask, and the instruction set of `$BRICOLAGE_ISA`.
+
+    Raises:
+        BadOption: that variable names no instruction set.
+    """
+    return unlimited().kept_to(os.environ.get(ISA_VARIABLE, ""))
+
+
+def selected(isa: str, cores: Sequence[int] | None = None) -> Device:
+    """The part of the processor that a user names: kept to an instruction set (all where it is empty), on some cores.
+
+    Raises:
+        BadOption: there is no such instruction set, or no such core.
+    """
+    whole = unlimited().kept_to(isa)
+    return whole if cores is None else whole.group(cores)
+
+
+def unlimited() -> Device:
+    """The same with every instruction that the processor has, whatever the environment says."""
+    return _whole(available_cores())
+
+
+@cache
+def _whole(threads: int) -> Device:
+    facts = cpuinfo(_CPUINFO)
+    flags = set(facts.get("flags", facts.get("features", "")).split()) or _sysctl_flags()
+    instructions = frozenset(name for name in _KNOWN if name in flags)
+    cores = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else tuple(range(threads))
+    return Device(
+        name="cpu",
+        kind="cpu",
+        model=model_name(facts),
+        instructions=instructions,
+        cores=cores,
+        physical_cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1,
+        memory_bytes=int(psutil.virtual_memory().total),
+        peaks=nominal_peaks(instructions, len(cores), float(facts.get("cpu mhz", 0) or 0) / 1e3 or _NOMINAL_GHZ),
+        system=platform.system(),
+        architecture=platform.machine(),
+    )
+
+
+def nominal_peaks(instructions: frozenset[str], cores: int, ghz: float) -> Peaks:
+    """What cores of that clock do at best by their vector width: enough to rank work, no measurement."""
+    lanes = 16 if "avx512f" in instructions else 8 if "avx2" in instructions else 4
+    return Peaks(2.0 * _PRODUCTS_A_CYCLE * lanes * ghz * cores, _NOMINAL_GBYTES)
+
+
+def cpuinfo(path: Path) -> dict[str, str]:
+    """Fields of the first processor in Linux's cpuinfo, names in lower case; empty elsewhere."""
+    try:
+        text = path.read_text(errors="replace")
+    except OSError:
+        return {}
+    facts: dict[str, str] = {}
+    for line in text.split("\n\n", 1)[0].splitlines():
+        name, _, value = line.partition(":")
+        facts[name.strip().lower()] = value.strip()
+    return facts
+
+
+def model_name(facts: dict[str, str]) -> str:
+    """Model name; where the system gives a brand only (virtual machines do), family and model tell it apart."""
+    name = facts.get("model name") or _sysctl("machdep.cpu.brand_string") or platform.processor() or platform.machine()
+    numbers = [facts[field] for field in ("cpu family", "model", "stepping") if field in facts]
+    return f"{name} (family {'/'.join(numbers)})" if numbers else name
+
+
+def _sysctl(name: str) -> str:
+    """A value of macOS's sysctl; empty elsewhere."""
+    if platform.system() != "Darwin":
+        return ""
+    found = subprocess.run(["/usr/sbin/sysctl", "-n", name], capture_output=True, text=True, check=False, timeout=5)
+    return found.stdout.strip()
+
+
+def _sysctl_flags() -> set[str]:
+    """Instruction sets on macOS; every 64-bit ARM processor has asimd."""
+    words = f"{_sysctl('machdep.cpu.features')} {_sysctl('machdep.cpu.leaf7_features')}".lower().split()
+    return {*words, *(["asimd"] if platform.machine() in ("arm64", "aarch64") else [])}

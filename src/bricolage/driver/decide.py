@@ -1,0 +1,115 @@
+"""The decision for one shape bucket: its stages in order, and what they have found as a part of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from bricolage.deadline import Deadline
+from bricolage.driver.describe import planned_regions
+from bricolage.driver.final_race import FinalRace, RaceResult
+from bricolage.driver.profile import Session
+from bricolage.driver.quality import assess
+from bricolage.driver.stage import Runner, Stage, StageTime
+from bricolage.driver.stages.placing import Placing
+from bricolage.driver.stages.profiling import Baselines, FoundRegions, Reference, Regions
+from bricolage.driver.stages.rewriting import RewriteSearch, RewriteTuning, Rewritten
+from bricolage.driver.stages.tuning import KernelTuning
+from bricolage.driver.state import Challenger, State
+from bricolage.driver.variants import recorded, recorded_recipe
+from bricolage.errors import NotAccurate
+from bricolage.plan.plan import Bucket
+from bricolage.rewrite.forms import Form
+
+
+def decide(session: Session, variants: Sequence[Form], inputs: Mapping[str, np.ndarray], digest: str) -> Bucket:
+    """Decides how to run a graph, given as its `variants`, the original first, whose files the session's store holds.
+    `digest` is that of the model with its weights. Sizes and the origin of the inputs are the caller's to add.
+
+    Raises:
+        NoBackend, NoPlacement: nothing installed can run it.
+        NotAccurate: nothing that can is accurate enough.
+    """
+    stages: list[Stage[State]] = [
+        Reference(),
+        Baselines(),
+        Rewritten(),
+        RewriteTuning(),
+        Regions(),
+        RewriteSearch(),
+        FoundRegions(),
+        Placing(),
+        KernelTuning(),
+    ]
+    return _conclude(session, stages, State(session, list(variants), inputs, digest, _budget(session, variants)))
+
+
+def compete(
+    session: Session,
+    variants: Sequence[Form],
+    inputs: Mapping[str, np.ndarray],
+    digest: str,
+    challengers: Sequence[Challenger],
+) -> Bucket:
+    """Only the race: every baseline and the given challengers. Arguments and errors as `decide`."""
+    state = State(session, list(variants), inputs, digest, _budget(session, variants))
+    state.challenge(*challengers)
+    return _conclude(session, [Reference(), Baselines()], state)
+
+
+def _budget(session: Session, variants: Sequence[Form]) -> float:
+    return session.options.budget(len(variants[0].graph))
+
+
+def _conclude(session: Session, stages: Sequence[Stage[State]], state: State) -> Bucket:
+    race, deadline = FinalRace(), Deadline(state.budget_s)
+    times = Runner([*stages, race]).run(state, deadline)
+    result = race.result(state)
+    if result is None:
+        raise NotAccurate(error=float("inf"), bound=state.oracle.bound)
+    return replace(_bucket(session, state, result, times), interrupted=deadline.interrupted)
+
+
+def _bucket(session: Session, state: State, result: RaceResult, times: Sequence[StageTime]) -> Bucket:
+    profile = state.profiles[result.variant]
+    search = state.searches.get(result.variant)
+    tried = [ms for one in state.searches.values() for ms in one.measured_ms]
+    medians = {c.name: c.median_ms for c in result.contestants if c.median_ms is not None}
+    best = next((c for c in state.challengers if c.name in medians and c.predicted_ms is not None), None)
+    shown = next((c for c in state.challengers if c.name == result.chosen), best)
+    predicted = shown.predicted_ms if shown is not None else None
+    # The model is judged on the plan it proposed, also where another contestant ships.
+    model = assess(medians[shown.name], predicted_ms=predicted) if shown is not None and predicted else None
+    baselines = [c.median_ms for c in result.contestants if c.kind == "baseline" and c.median_ms is not None]
+    losses = assess(medians[result.chosen], baselines_ms=baselines, everything_ms=[*medians.values(), *tried])
+    seconds: dict[str, float] = {}
+    for one in times:
+        seconds[one.name] = round(seconds.get(one.name, 0.0) + one.seconds, 3)
+    return Bucket(
+        sizes={},
+        graph=session.store.graph(profile.graph),
+        operators=len(profile.graph),
+        chosen=result.chosen,
+        regions=planned_regions(profile, result.placement, search.predictor if search is not None else None),
+        contestants=result.contestants,
+        best_baseline=result.best_baseline,
+        speedup_vs_baseline=result.speedup.value,
+        speedup_ci=(result.speedup.low, result.speedup.high),
+        significant=result.significant,
+        predicted_ms=predicted,
+        original_error=state.oracle.original_error,
+        bound=state.oracle.bound,
+        quality=replace(losses, additive_error=model.additive_error if model is not None else None),
+        transfers=search.transfers if search is not None else (),
+        proof=search.proof if search is not None else None,
+        decided_by=result.decided_by,
+        seconds=seconds,
+        shares={one.name: round(one.share, 3) for one in times},
+        form=result.variant,
+        rules=profile.variant.rules,
+        steps=recorded(profile.variant),
+        recipe=recorded_recipe(profile.variant),
+        model_error=state.calibrated.error if state.calibrated is not None else None,
+    )

@@ -1,0 +1,72 @@
+"""Stages and their runner: who owns the clock, the deadline, interrupts and progress.
+
+A stage says how large a share of the budget is kept free for it, whatever comes before, and what share it may take at most.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+from bricolage.deadline import Deadline
+
+_LOG = logging.getLogger(__name__)
+
+S_contra = TypeVar("S_contra", contravariant=True)
+S = TypeVar("S")
+
+
+class Stage(Protocol[S_contra]):
+    """One step of a decision. It reads and adds to the state; when its deadline says so it ends, and what it has
+    found counts."""
+
+    name: ClassVar[str]
+    essential: ClassVar[bool]
+    """Without it there is nothing to decide: an interruption during it ends everything."""
+
+    def share(self, state: S_contra, /) -> float:
+        """Seconds kept free for it, whatever comes before; 0 where it does not apply."""
+        ...
+
+    def limit(self, state: S_contra, /) -> float:
+        """Seconds that it may take at most."""
+        ...
+
+    def run(self, state: S_contra, deadline: Deadline, /) -> None:
+        """Does it."""
+        ...
+
+
+@dataclass(frozen=True)
+class StageTime:
+    """What a stage took, and what was kept free for it; seconds."""
+
+    name: str
+    seconds: float
+    share: float
+
+
+class Runner(Generic[S]):
+    """Runs stages one after another."""
+
+    def __init__(self, stages: Sequence[Stage[S]]) -> None:
+        self._stages = tuple(stages)
+
+    def run(self, state: S, deadline: Deadline) -> tuple[StageTime, ...]:
+        """Runs every stage, each with a deadline that leaves later ones their shares. A Ctrl-C ends the stage that it
+        meets and lets the others see that the time is over; the second one is raised."""
+        times: list[StageTime] = []
+        for number, stage in enumerate(self._stages):
+            kept = sum(later.share(state) for later in self._stages[number + 1 :])
+            share, began = stage.share(state), deadline.clock()
+            own = deadline.reserve(kept).at_most(stage.limit(state))
+            if stage.essential:
+                stage.run(state, own)
+            else:
+                with deadline.catching_interrupts():
+                    stage.run(state, own)
+            times.append(StageTime(stage.name, deadline.clock() - began, share))
+            _LOG.debug("%s: %.1f s of a share of %.1f s", stage.name, times[-1].seconds, share)
+        return tuple(times)

@@ -1,0 +1,118 @@
+"""Stages that measure: the reference, baselines, and the regions of promising variants."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from bricolage.deadline import Deadline
+from bricolage.driver.profile import Profile
+from bricolage.driver.state import State
+from bricolage.driver.variants import promising
+from bricolage.errors import NoBackend, NoPlacement, NotAccurate
+from bricolage.verify.oracle import Oracle
+
+
+class Reference:
+    """The float64 reference of the original, and the candidates of every variant."""
+
+    name: ClassVar[str] = "reference"
+    essential: ClassVar[bool] = True
+
+    def share(self, state: State) -> float:
+        """Nothing: whatever it takes."""
+        del state
+        return 0.0
+
+    def limit(self, state: State) -> float:
+        """None."""
+        del state
+        return float("inf")
+
+    def run(self, state: State, deadline: Deadline) -> None:
+        """Computes it, whatever the clock says."""
+        del deadline
+        session, first = state.session, state.variants[0]
+        oracle = Oracle(first.graph, state.inputs, session.store, session.options.bound, state.digest)
+        session.progress.start("float64 reference")
+        oracle.compute()
+        session.progress.finish()
+        original = Profile.of(first, oracle, session)
+        state.profiles[first.name] = original
+        state.profiles.update({one.name: original.profile_variant(one) for one in state.variants[1:]})
+
+
+class Baselines:
+    """The whole original on every implementation.
+
+    Raises (when run):
+        NoPlacement, NoBackend: nothing can run all of it.
+        NotAccurate: nothing that can is accurate enough.
+    """
+
+    name: ClassVar[str] = "baselines"
+    essential: ClassVar[bool] = False
+
+    def share(self, state: State) -> float:
+        """Nothing: it comes first."""
+        del state
+        return 0.0
+
+    def limit(self, state: State) -> float:
+        """None but what is kept for others."""
+        del state
+        return float("inf")
+
+    def run(self, state: State, deadline: Deadline) -> None:
+        """Measures them, those that compile quickly whatever the clock says."""
+        try:
+            state.original.measure_baselines(deadline)
+            state.original.measure_dropped(deadline)
+        finally:
+            check_baselines(state.original)
+
+
+def check_baselines(profile: Profile) -> None:
+    """Whether something runs the whole graph and is right.
+
+    Raises:
+        NoPlacement, NoBackend: nothing can run all of it.
+        NotAccurate: nothing that can is accurate enough.
+    """
+    if not profile.candidates.whole:
+        for operator in profile.graph.operators:
+            if not any(bits >> operator.number & 1 for bits in profile.candidates.claimed.values()):
+                raise NoPlacement(name=operator.name, op_type=operator.op_type)
+        raise NoBackend(why=" for the whole model")
+    if not profile.times:
+        wrong = [cost.error for cost in profile.whole.values() if cost.outcome == "wrong" and cost.error is not None]
+        if wrong:
+            raise NotAccurate(error=min(wrong), bound=profile.oracle.bound)
+        reasons = "; ".join(f"{one.backend}: {cost.reason}" for one, cost in profile.whole.items())
+        raise NoBackend(why=f" for this model ({reasons})" if reasons else " in the time given")
+
+
+class Regions:
+    """Regions of the variants that could win, the most promising first."""
+
+    name: ClassVar[str] = "regions"
+    essential: ClassVar[bool] = False
+
+    def share(self, state: State) -> float:
+        """Its part of the budget where there is something to place; half of it each time."""
+        return state.mixing * state.session.options.profile.shares.regions * state.budget_s / 2
+
+    def limit(self, state: State) -> float:
+        """None but what is kept for others."""
+        return float("inf") if state.mixing else 0.0
+
+    def run(self, state: State, deadline: Deadline) -> None:
+        """Measures as many as the time allows; what is known already costs nothing."""
+        for profile in promising(state.profiles)[: state.session.options.profile.variants]:
+            if profile.graph.static and len(profile.graph) > 1 and not deadline():
+                profile.measure_regions(deadline)
+
+
+class FoundRegions(Regions):
+    """The same once more, after searches have found other variants."""
+
+    name: ClassVar[str] = "regions of found variants"

@@ -1,0 +1,153 @@
+"""Stages that make variants of the graph: by the rules, by tuning them for a backend, by search."""
+
+from __future__ import annotations
+
+import logging
+from typing import ClassVar
+
+from bricolage.deadline import Deadline
+from bricolage.driver.profile import Profile
+from bricolage.driver.state import State
+from bricolage.driver.variants import samples, whole_challengers, write
+from bricolage.errors import EndlessRewriting
+from bricolage.graph.identity import operator_key
+from bricolage.perf.calibrated import calibrate
+from bricolage.perf.measured import MeasuredOpCost
+from bricolage.rewrite.catalogue import chosen
+from bricolage.rewrite.forms import Form, searched, tailored
+from bricolage.rewrite.recipe import Recipe
+from bricolage.rewrite.search.options import SearchOptions
+from bricolage.tune.rewrites import Tailoring
+
+_LOG = logging.getLogger(__name__)
+
+
+def _add(state: State, variant: Form, deadline: Deadline) -> Profile:
+    """Writes a new variant and times it as a whole."""
+    write(variant, state.session.store)
+    profile = state.original.profile_variant(variant)
+    profile.measure_near(state.original.times, deadline)
+    state.variants.append(variant)
+    state.profiles[variant.name] = profile
+    return profile
+
+
+class Rewritten:
+    """The graph with all canonicalising rules applied, timed where the original did well."""
+
+    name: ClassVar[str] = "rewritten variants"
+    essential: ClassVar[bool] = False
+
+    def share(self, state: State) -> float:
+        """Its part of the budget where rewriting is allowed."""
+        return state.session.options.rewrite * state.session.options.profile.shares.rewritten * state.budget_s
+
+    def limit(self, state: State) -> float:
+        """None but what is kept for others."""
+        del state
+        return float("inf")
+
+    def run(self, state: State, deadline: Deadline) -> None:
+        """Measures them."""
+        for profile in state.profiles.values():
+            if profile is not state.original:
+                profile.measure_near(state.original.times, deadline)
+        state.challenge(*whole_challengers(state.profiles.values()))
+
+
+class RewriteTuning:
+    """The variant that the fastest backend so far runs fastest, by racing variants; none where none is better than
+    the known ones."""
+
+    name: ClassVar[str] = "rewrite tuning"
+    essential: ClassVar[bool] = False
+
+    def share(self, state: State) -> float:
+        """Its part of the budget where rewriting is allowed."""
+        return state.session.options.rewrite * state.session.options.profile.shares.rewrite_tuning * state.budget_s
+
+    def limit(self, state: State) -> float:
+        """Its largest part of the budget."""
+        return (
+            state.session.options.rewrite * state.session.options.profile.shares.rewrite_tuning_limit * state.budget_s
+        )
+
+    def run(self, state: State, deadline: Deadline) -> None:
+        """Searches, and adds what it finds."""
+        fastest = [found for profile in state.profiles.values() if (found := profile.fastest) is not None]
+        if deadline() or not fastest:
+            return
+        implementation, _ = min(fastest, key=lambda found: found[1])
+        session, oracle = state.session, state.oracle
+        tuner = Tailoring(
+            oracle.graph.model,
+            {},
+            chosen(stable=True, generated=False),
+            oracle,
+            session.backend(implementation.backend),
+            session.options,
+            session.measurer,
+            session.progress,
+            device=session.device,
+            config=implementation.config,
+            prefix="tuning",
+        )
+        try:
+            recipe = tuner.search(deadline)
+        except EndlessRewriting as error:
+            _LOG.warning("no variant is tuned: %s", error)
+            return
+        finally:
+            tuner.clear()
+        if recipe != Recipe():
+            state.challenge(*whole_challengers([_add(state, tailored(oracle.graph, recipe), deadline)]))
+
+
+class RewriteSearch:
+    """Graphs that are cheaper by what was measured of the operators, timed as wholes; the promising ones are placed
+    like the others."""
+
+    name: ClassVar[str] = "rewrite search"
+    essential: ClassVar[bool] = False
+
+    def share(self, state: State) -> float:
+        """Its part of the budget where rewriting is allowed and regions were measured."""
+        return self._applies(state) * state.session.options.profile.shares.rewrite_search * state.budget_s
+
+    def limit(self, state: State) -> float:
+        """None but what is kept for others; `run` takes its share for the search itself."""
+        return float("inf") if self._applies(state) else 0.0
+
+    def run(self, state: State, deadline: Deadline) -> None:
+        """Learns costs, searches, and adds what it finds."""
+        if not self._applies(state) or deadline():
+            return
+        state.calibrated = calibrate([sample for profile in state.profiles.values() for sample in samples(profile)])
+        cost = MeasuredOpCost.of(measured_operators(state), state.oracle.graph.operators, state.calibrated)
+        session = state.session
+        seconds = session.options.profile.shares.rewrite_search * state.budget_s
+        limits = SearchOptions(seconds=min(seconds, deadline.left), keep=session.options.profile.searched)
+        session.progress.start("search for rewrites")
+        generated = session.options.profile.generated_rules
+        found = searched(state.oracle.graph, cost, limits, state.variants, generated=generated)
+        session.progress.finish()
+        state.challenge(*whole_challengers([_add(state, variant, deadline) for variant in found]))
+
+    @staticmethod
+    def _applies(state: State) -> bool:
+        return state.session.options.rewrite and state.mixing
+
+
+def measured_operators(state: State) -> dict[str, float]:
+    """Measured times of single operators in ms, by key: of the fastest implementation, over all variants."""
+    found: dict[str, float] = {}
+    for profile in state.profiles.values():
+        for group in profile.candidates.groups:
+            if group.regions[0].bit_count() != 1:
+                continue
+            costs = (profile.regions.get((group.key, one)) for one in group.implementations)
+            ms = min((cost.ms for cost in costs if cost is not None and cost.ms is not None), default=None)
+            if ms is not None:
+                key = operator_key(profile.graph.operators[group.regions[0].bit_length() - 1])
+                found[key] = min(ms, found.get(key, ms))
+    return found

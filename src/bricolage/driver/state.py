@@ -1,0 +1,77 @@
+"""The state of one decision: what the stages read and add to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bricolage.driver.profile import Profile, Session
+from bricolage.perf.calibrated import Calibrated
+from bricolage.perf.prediction import Predictor
+from bricolage.plan.plan import ORIGINAL, Proof, Transfer
+from bricolage.rewrite.forms import Form
+from bricolage.verify.oracle import Oracle
+from bricolage.work.implementation import Placement
+
+
+@dataclass(frozen=True)
+class Challenger:
+    """A plan that enters the race."""
+
+    name: str
+    placement: Placement
+    predicted_ms: float | None
+    variant: str = ORIGINAL
+    """The variant of the graph that it runs."""
+
+
+@dataclass(frozen=True)
+class PlacementSearch:
+    """What the search for placements of one variant rests on, and what it measured."""
+
+    predictor: Predictor
+    transfers: tuple[Transfer, ...]
+    proof: Proof
+    measured_ms: tuple[float, ...] = ()
+    """End-to-end times of everything tried."""
+
+
+@dataclass
+class State:
+    """Of the decision for one shape bucket."""
+
+    session: Session
+    variants: list[Form]
+    """Of the graph, the original first."""
+    inputs: Mapping[str, np.ndarray]
+    digest: str
+    """Of the model with its weights."""
+    budget_s: float
+    profiles: dict[str, Profile] = field(default_factory=dict)
+    """By variant; the original's is the first."""
+    challengers: list[Challenger] = field(default_factory=list)
+    searches: dict[str, PlacementSearch] = field(default_factory=dict)
+    """By variant."""
+    calibrated: Calibrated | None = None
+
+    @property
+    def original(self) -> Profile:
+        """The profile of the graph as it came."""
+        return self.profiles[ORIGINAL]
+
+    @property
+    def oracle(self) -> Oracle:
+        """The reference by which every variant is judged."""
+        return self.original.oracle
+
+    @property
+    def mixing(self) -> bool:
+        """Whether there is anything to place: several backends, and a graph that can be divided."""
+        return len(self.session.backends) > 1 and any(v.graph.static and len(v.graph) > 1 for v in self.variants)
+
+    def challenge(self, *challengers: Challenger) -> None:
+        """Enters plans for the race, each name once."""
+        known = {one.name for one in self.challengers}
+        self.challengers += [one for one in challengers if one.name not in known]

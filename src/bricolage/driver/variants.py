@@ -1,0 +1,113 @@
+"""Variants of a graph in a decision: which could win, their files, and their records in plans."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+from bricolage.driver.profile import Profile
+from bricolage.driver.state import Challenger
+from bricolage.graph.graph import Graph
+from bricolage.graph.identity import Identities
+from bricolage.graph.region import Region
+from bricolage.graph.store import Store
+from bricolage.perf.calibrated import Sample
+from bricolage.plan.plan import ORIGINAL, Bucket, PlannedRecipe, RewriteStep, numbers
+from bricolage.rewrite.forms import Form, again
+from bricolage.rewrite.proposal import Step
+from bricolage.rewrite.recipe import Exploration, Recipe
+from bricolage.work import bits as bitset
+from bricolage.work.implementation import Assignment, Placement
+
+_CLEARLY = 1.02
+"""A variant is placed before the original only if it is faster by more than that: regions of the original are more
+often known."""
+_PROMISING = 1.05
+"""Variants within this factor of the fastest, each on its best backend, may win as mixtures."""
+
+
+def write(variant: Form, store: Store) -> str:
+    """Writes a variant beside the original; the name of its file. What rules folded out of weights goes into a file of its own.
+
+    Raises:
+        NotWritable: the disk is full or the folder is not writable.
+    """
+    store.share([variant.graph.model], f"weights-{variant.name}-{variant.key[:8]}.data")
+    return store.graph(variant.graph)
+
+
+def recorded(variant: Form) -> tuple[RewriteStep, ...]:
+    """How a variant was made, for the plan."""
+    return tuple(RewriteStep(step.rule, step.pattern, step.roots, step.bound) for step in variant.steps)
+
+
+def recorded_recipe(variant: Form) -> PlannedRecipe | None:
+    """The same for a variant that was tuned for a backend."""
+    if variant.recipe is None:
+        return None
+    exploring = tuple((one.rule, tuple(sorted(one.not_at))) for one in variant.recipe.exploring)
+    return PlannedRecipe(tuple(sorted(variant.recipe.without)), exploring, variant.recipe.opset)
+
+
+def _recipe(recorded: PlannedRecipe | None) -> Recipe | None:
+    if recorded is None:
+        return None
+    exploring = tuple(Exploration(rule, frozenset(not_at)) for rule, not_at in recorded.exploring)
+    return Recipe(frozenset(recorded.without), exploring, recorded.opset)
+
+
+def made_again(bucket: Bucket, graph: Graph) -> Form | None:
+    """The variant of a graph that a decision places, from its record; None where the rules do not make it any more."""
+    steps = tuple(Step(s.rule, s.pattern, s.roots, s.bound) for s in bucket.steps)
+    variant = again(graph, bucket.form, steps, _recipe(bucket.recipe))
+    if variant is None or len(variant.graph) != bucket.operators:
+        return None
+    identities = Identities(variant.graph)
+    regions = [(Region(variant.graph, bitset.of(numbers(region.operators))), region.key) for region in bucket.regions]
+    return variant if all(identities.key(region) == key for region, key in regions) else None
+
+
+def samples(profile: Profile) -> list[Sample]:
+    """Everything that was measured of a graph, each region with the time of its fastest implementation."""
+    fastest = profile.fastest
+    found = [] if fastest is None else [Sample.of(profile.graph.everything, fastest[1])]
+    for group in profile.candidates.groups:
+        costs = (profile.regions.get((group.key, one)) for one in group.implementations)
+        ms = min((cost.ms for cost in costs if cost is not None and cost.ms is not None), default=None)
+        if ms is not None:
+            found.append(Sample.of(Region(profile.graph, group.regions[0]), ms))
+    return found
+
+
+def promising(profiles: Mapping[str, Profile]) -> list[Profile]:
+    """The variants that could win, best first; the original before what is hardly faster."""
+    times = {name: found[1] for name, profile in profiles.items() if (found := profile.fastest) is not None}
+    limit = _PROMISING * min(times.values(), default=0.0)
+    shown = {name: ms / _CLEARLY if name == ORIGINAL else ms for name, ms in times.items()}
+    return [profiles[name] for name in sorted(times, key=lambda name: shown[name]) if times[name] <= limit]
+
+
+def whole_challengers(profiles: Iterable[Profile]) -> list[Challenger]:
+    """The fastest implementation on each rewritten variant. All of them race: a profile is too coarse to leave one
+    out, and who is clearly beaten retires early."""
+    found: list[Challenger] = []
+    for profile in profiles:
+        variant, fastest = profile.variant, profile.fastest
+        if variant.name != ORIGINAL and fastest is not None:
+            placement = (Assignment(variant.graph.everything.bits, fastest[0]),)
+            name = placement_name(placement, variant.name)
+            found.append(Challenger(name, placement, variant.predicted_ms, variant.name))
+    return found
+
+
+def placement_name(placement: Placement, variant: str = ORIGINAL) -> str:
+    """A short name that says what is mixed, "openvino+onnxruntime plan 3f2a", or that one implementation runs a
+    rewritten graph, "openvino f32 rewritten"."""
+    rewritten = "" if variant == ORIGINAL else f" {variant}"
+    if len(placement) == 1:
+        return f"{placement[0].implementation}{rewritten}"
+    backends = "+".join(dict.fromkeys(one.implementation.backend for one in placement))
+    text = ";".join(
+        f"{one.region:x} {one.implementation.backend} {one.implementation.config.text}" for one in placement
+    )
+    return f"{backends} plan {hashlib.sha256((text + rewritten).encode()).hexdigest()[:4]}{rewritten}"

@@ -1,0 +1,122 @@
+"""The files of one run: weights once, graphs by digest, region models beside them. Nobody else writes models to its folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx_ir as ir
+
+from bricolage.errors import NotWritable
+from bricolage.graph.extract import extract, write_model
+from bricolage.graph.graph import Graph
+from bricolage.graph.region import Region
+
+WEIGHTS = "weights.data"
+_INLINE_BYTES = 1024  # smaller constants (shapes, axes, scalars) stay inside the model, where passes can see them
+_ALIGNMENT = 64
+
+
+class Store:
+    """A folder of models that share their weights. Objects of one folder in several processes do not disturb each
+    other: what is written is renamed into place, and equal names mean equal contents."""
+
+    def __init__(self, directory: Path) -> None:
+        """`directory` exists."""
+        self.directory = directory
+        self._weights: dict[bytes, tuple[str, int, int]] = {}
+        self._digests: weakref.WeakKeyDictionary[Graph, str] = weakref.WeakKeyDictionary()
+
+    def share(self, models: Sequence[ir.Model], name: str = WEIGHTS, *, temporary: bool = False) -> None:
+        """Moves the large constants of `models` into the file `name`, equal ones once and none that the folder holds
+        already, and makes the models refer to it; what an earlier call put into a file of that name is gone. Files of
+        these models and of their regions are small then, however large the weights are. What is `temporary` is not
+        referred to by models that are shared later, so it can be forgotten.
+
+        Raises:
+            NotWritable: the disk is full or the folder is not writable.
+        """
+        target = self.directory / name
+        written: dict[bytes, tuple[str, int, int]] = {}
+        partial = self.directory / f"{name}.{os.getpid()}.partial"
+        moved: list[tuple[ir.Value, tuple[str, int, int]]] = []
+        values = (value for model in models for graph in model.graphs() for value in graph.initializers.values())
+        try:
+            with partial.open("wb") as file:
+                for value in values:
+                    tensor = value.const_value
+                    if tensor is None or tensor.nbytes <= _INLINE_BYTES or tensor.dtype == ir.DataType.STRING:
+                        continue
+                    if isinstance(tensor, ir.ExternalTensor) and self._holds(tensor, besides=name):
+                        continue
+                    content = tensor.tobytes()
+                    digest = hashlib.sha256(content).digest()
+                    known = written.get(digest) or self._weights.get(digest)
+                    if known is None or (known[0] == name and digest not in written):
+                        file.write(b"\0" * (-file.tell() % _ALIGNMENT))
+                        known = written[digest] = (name, file.tell(), len(content))
+                        file.write(content)
+                    moved.append((value, known))
+            if written:
+                partial.replace(target)
+                self._weights = {digest: place for digest, place in self._weights.items() if place[0] != name}
+        except OSError as error:
+            raise NotWritable(path=target, reason=error.strerror or error) from error
+        finally:
+            partial.unlink(missing_ok=True)
+        if not temporary:
+            self._weights.update(written)
+        for value, (location, offset, length) in moved:
+            tensor = value.const_value
+            assert tensor is not None
+            value.const_value = ir.ExternalTensor(
+                location,
+                offset,
+                length,
+                tensor.dtype,
+                shape=ir.Shape(tensor.shape.numpy()),
+                name=value.name or "",
+                base_dir=self.directory,
+            )
+
+    def forget(self, name: str) -> None:
+        """Removes a temporary weights file that no model needs any more."""
+        (self.directory / name).unlink(missing_ok=True)
+
+    def graph(self, graph: Graph) -> str:
+        """Writes a graph whose weights are shared, unless it is there; the name of its file, which says what is in it.
+
+        Raises:
+            NotWritable: the disk is full or the folder is not writable.
+        """
+        name = f"graph-{self.digest(graph)}.onnx"
+        if not (self.directory / name).exists():
+            write_model(graph.model, self.directory / name)
+        return name
+
+    def region(self, region: Region, key: str) -> Path:
+        """Writes the model of a region with identity `key`, unless it is there; its path. Equal regions differ in
+        weights and names of tensors, so the path says which graph it is of.
+
+        Raises:
+            NotWritable: the disk is full or the folder is not writable.
+        """
+        origin = hashlib.sha256(f"{self.digest(region.graph)} {region.bits:x}".encode()).hexdigest()[:12]
+        path = self.directory / f"region-{key[:16]}-{origin}.onnx"
+        if not path.exists():
+            write_model(extract(region), path)
+        return path
+
+    def digest(self, graph: Graph) -> str:
+        """Hash of a graph as it is written: operators, names, small constants, and where its weights lie."""
+        found = self._digests.get(graph)
+        if found is None:
+            text = ir.to_proto(graph.model).SerializeToString(deterministic=True)
+            found = self._digests[graph] = hashlib.sha256(text).hexdigest()[:16]
+        return found
+
+    def _holds(self, tensor: ir.ExternalTensor, *, besides: str) -> bool:
+        return Path(tensor.path).parent == self.directory and Path(tensor.path).name != besides

@@ -1,0 +1,64 @@
+"""Measured transfer costs, interpolated between sizes."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from bricolage.work.implementation import Endpoint
+
+_FALLBACK_MS = 0.02
+_FALLBACK_MS_PER_BYTE = 1 / 4e6
+
+Pair = tuple[Endpoint, Endpoint]
+"""(producer, consumer)."""
+
+
+@dataclass(frozen=True)
+class MeasuredTransferCosts:
+    """Cost in ms to hand `size` bytes from `producer` to `consumer`: `costs(producer, consumer, size)`.
+
+    Between measured sizes the cost is linear in bytes, below the smallest it is constant, above the largest it goes on
+    with the last slope; it never falls with size. A pair that was not measured costs as much as the worst measured pair
+    at that size (0 within one endpoint), and where no pair is measured 20 µs plus a copy at 4 GB/s: a placement must not
+    count on a transfer that nobody has seen.
+    """
+
+    table: Mapping[Pair, Sequence[tuple[int, float]]]
+    """(bytes, ms) in ascending order of bytes."""
+    failures: Mapping[Pair, str] = field(default_factory=dict)
+    """Pairs that do not work in one process, with the reason."""
+
+    def __call__(self, producer: Endpoint, consumer: Endpoint, size: int, /) -> float:
+        points = self._rising.get((producer, consumer))
+        if points is not None:
+            return _interpolate(points, size)
+        if producer == consumer:
+            return 0.0
+        worst = (_interpolate(known, size) for (a, b), known in self._rising.items() if a != b)
+        return max(worst, default=_FALLBACK_MS + size * _FALLBACK_MS_PER_BYTE)
+
+    @cached_property
+    def _rising(self) -> dict[Pair, list[tuple[int, float]]]:
+        """The table with noise that makes a larger tensor cheaper taken out."""
+        rising: dict[Pair, list[tuple[int, float]]] = {}
+        for pair, points in self.table.items():
+            highest = 0.0
+            for size, ms in sorted(points):
+                highest = max(highest, ms)
+                rising.setdefault(pair, []).append((size, highest))
+        return rising
+
+
+def _interpolate(points: Sequence[tuple[int, float]], size: int) -> float:
+    after = bisect.bisect_left(points, size, key=lambda point: point[0])
+    if after == 0:
+        return points[0][1]
+    if after == len(points):
+        if len(points) == 1:
+            return points[0][1]
+        after -= 1
+    (low, low_ms), (high, high_ms) = points[after - 1], points[after]
+    return low_ms + (size - low) * (high_ms - low_ms) / (high - low)

@@ -1,0 +1,63 @@
+"""Kernel tuning: better parameters of a region's kernels, found by its backend in a worker process and kept in the database."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from dataclasses import replace
+
+from bricolage.codec import DecodeError, decode, encode
+from bricolage.deadline import Deadline
+from bricolage.device.device import Device
+from bricolage.measure.measurer import Measurer
+from bricolage.measure.pool import Regime
+from bricolage.plan.step import Step
+from bricolage.work.implementation import Implementation, KernelConfig
+
+_LOG = logging.getLogger(__name__)
+
+
+class KernelTuner:
+    """Finds configurations. What was found once for a region (by its identity: weights change no time), an
+    implementation, a device and a number of threads is not searched again; so what is tuned, what races and what
+    ships are the same kernels."""
+
+    def __init__(self, measurer: Measurer, device: Device, threads: int) -> None:
+        self._measurer, self._device, self._threads = measurer, device, threads
+
+    def tune(self, step: Step, region_key: str, version: str, deadline: Deadline) -> Implementation:
+        """The implementation of a step with the parameters that are best for its region; as it is where the search
+        fails, ends too late, or finds nothing better. `version`: of its backend."""
+        base = step.implementation
+        facts = [region_key, base.backend, version, base.config.base.text, self._device.fingerprint(), self._threads]
+        key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+        database = self._measurer.database
+        known = _decoded(database.get_config(key))
+        if known is None and not deadline():
+            known = self._search(replace(step, implementation=replace(base, config=base.config.base)), deadline)
+            if known is not None:
+                database.put_config(key, encode(known))
+        return base if known is None else replace(base, config=known)
+
+    def _search(self, step: Step, deadline: Deadline) -> KernelConfig | None:
+        """Alone in a worker, with every other one stopped: kernels are compared while it searches."""
+        pool = self._measurer.pool
+        regime = Regime((step.implementation.backend,), self._threads, True, self._device, owner="tuning")
+        try:
+            with pool.exclusive():
+                answer = pool.ask(pool.worker(regime), deadline.left, "tune", step=encode(step), threads=self._threads)
+        finally:
+            pool.end(regime)
+        if not answer.ok:
+            _LOG.info("%s is not tuned: %s (%s)", step.implementation, answer.outcome, answer.reason)
+            return None
+        return _decoded(answer.facts["config"])
+
+
+def _decoded(data: object) -> KernelConfig | None:
+    try:
+        return None if data is None else decode(KernelConfig, data, "config")
+    except DecodeError as error:
+        _LOG.info("a stored configuration has another form (%s)", error)
+        return None

@@ -1,0 +1,91 @@
+"""Who runs what: configurations, implementations, and the assignment of a region to one. Values, from candidates to plans."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Scalar: TypeAlias = bool | int | float | str
+HOST = "cpu"
+"""Name of the device that is the whole processor of this machine."""
+
+
+@dataclass(frozen=True, order=True)
+class KernelConfig:
+    """How a backend compiles a region: a base configuration by name ("f32", "bf16": arithmetic and layout), and the
+    parameters of its kernels where a tuner has chosen others than the backend's rules of thumb. Data: hashable,
+    round-trips through JSON, and compiling it twice gives the same kernels."""
+
+    name: str = "f32"
+    parameters: tuple[tuple[str, Scalar], ...] = ()
+    """By name, ascending; the backend says which there are."""
+
+    def __post_init__(self) -> None:
+        names = [name for name, _ in self.parameters]
+        if names != sorted(set(names)):
+            raise ValueError(f"the parameters of '{self.name}' are not in ascending order of distinct names")
+
+    def tuned(self, parameters: Mapping[str, Scalar]) -> KernelConfig:
+        """The same base with these parameters."""
+        return KernelConfig(self.name, tuple(sorted(parameters.items())))
+
+    @property
+    def base(self) -> KernelConfig:
+        """Without parameters."""
+        return KernelConfig(self.name)
+
+    @property
+    def text(self) -> str:
+        """Canonical and whole, for keys: equal texts mean equal configurations."""
+        return self.name + (json.dumps(dict(self.parameters), sort_keys=True) if self.parameters else "")
+
+    def __str__(self) -> str:
+        return self.name + (f" tuned {hashlib.sha256(self.text.encode()).hexdigest()[:4]}" if self.parameters else "")
+
+
+def named(*names: str) -> tuple[KernelConfig, ...]:
+    """Configurations without parameters."""
+    return tuple(KernelConfig(name) for name in names)
+
+
+@dataclass(frozen=True, order=True)
+class Endpoint:
+    """Where a tensor is handed over: what a transfer depends on."""
+
+    backend: str
+    device: str = HOST
+
+    def __str__(self) -> str:
+        return self.backend + ("" if self.device == HOST else f" on {self.device}")
+
+
+@dataclass(frozen=True, order=True)
+class Implementation:
+    """Who can run a region, and how: a backend, its configuration, and the device."""
+
+    backend: str
+    config: KernelConfig = KernelConfig()
+    device: str = HOST
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """What transfers to and from it depend on."""
+        return Endpoint(self.backend, self.device)
+
+    def __str__(self) -> str:
+        return f"{self.backend} {self.config}" + ("" if self.device == HOST else f" on {self.device}")
+
+
+@dataclass(frozen=True, order=True)
+class Assignment:
+    """A region (bit-set over operator numbers) and who runs it."""
+
+    region: int
+    implementation: Implementation
+
+
+Placement: TypeAlias = tuple[Assignment, ...]
+"""Assignments that cover a graph exactly once, in an executable order."""
