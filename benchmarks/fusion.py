@@ -31,10 +31,10 @@ from benchmarks.latency import select
 from benchmarks.workloads import export, workloads
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
-from bricolage.backends.native.anatomy import kernels_of
-from bricolage.backends.native.fusion import plan
-from bricolage.backends.native.lowering import lower
-from bricolage.backends.native.tensors import STORED_BYTES, Node
+from bricolage.backends.native.fuse.fusion import plan
+from bricolage.backends.native.fuse.inspect import kernels_of
+from bricolage.backends.native.ir.from_onnx import lower
+from bricolage.backends.native.ir.tensors import STORED_BYTES, Node
 from bricolage.frontends import to_model
 from bricolage.graph.extract import region_file, share_weights
 from bricolage.graph.graph import Graph, describe

@@ -26,15 +26,15 @@ from benchmarks.dnnfusion import partition
 from benchmarks.latency import select
 from benchmarks.workloads import export, workloads
 from bricolage.backends.interface import RegionModel, Resources
-from bricolage.backends.native.build import write
+from bricolage.backends.native.cpu.build import write
+from bricolage.backends.native.cpu.kernel import NativeKernel
+from bricolage.backends.native.cpu.module import FLOAT32, generate
 from bricolage.backends.native.engine import instruction_set
-from bricolage.backends.native.fusion import Blocks, Strategy, plan
-from bricolage.backends.native.kernel import NativeKernel
-from bricolage.backends.native.library import FLOAT32, generate
-from bricolage.backends.native.lowering import lower
-from bricolage.backends.native.plan import Plan
-from bricolage.backends.native.tensors import Node
-from bricolage.backends.native.traffic import expense
+from bricolage.backends.native.fuse.fusion import Blocks, Strategy, plan
+from bricolage.backends.native.fuse.memory_cost import expense
+from bricolage.backends.native.fuse.plan import Plan
+from bricolage.backends.native.ir.from_onnx import lower
+from bricolage.backends.native.ir.tensors import Node
 from bricolage.device.buffers import aligned
 from bricolage.frontends import to_model
 from bricolage.graph.extract import region_file, share_weights

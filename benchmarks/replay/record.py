@@ -17,10 +17,10 @@ import onnx_ir as ir
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel
 from bricolage.backends.matching import Matcher
-from bricolage.backends.native.build import planned
-from bricolage.backends.native.isa import ISAS, Isa
-from bricolage.backends.native.library import FLOAT32, Arithmetic, generate
-from bricolage.backends.native.plan import Buffer, Plan
+from bricolage.backends.native.cpu.build import planned
+from bricolage.backends.native.cpu.isa import ISAS, Isa
+from bricolage.backends.native.cpu.module import FLOAT32, Arithmetic, generate
+from bricolage.backends.native.fuse.plan import Buffer, Plan
 from bricolage.device.isa import ISA_VARIABLE
 from bricolage.errors import Refused
 from bricolage.graph.extract import region_file, share_weights

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from bricolage.backends.interface import RegionModel, Resources
+from bricolage.backends.native.cpu.isa import available
 from bricolage.backends.native.engine import ISA_VARIABLE, Native
-from bricolage.backends.native.fusion import plan
-from bricolage.backends.native.isa import available
-from bricolage.backends.native.lowering import lower
-from bricolage.backends.native.plan import Narrow
+from bricolage.backends.native.fuse.fusion import plan
+from bricolage.backends.native.fuse.plan import Narrow
+from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.errors import Refused
 from bricolage.graph.prepare import infer
 from tests.backends import regions

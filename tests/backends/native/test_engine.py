@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from bricolage.backends.interface import Missing, Resources
-from bricolage.backends.native import library, toolchain
+from bricolage.backends.native.cpu import module as library
+from bricolage.backends.native.cpu import toolchain
+from bricolage.backends.native.cpu.isa import available
 from bricolage.backends.native.engine import ISA_VARIABLE, Native, instruction_set
-from bricolage.backends.native.isa import available
 from bricolage.errors import Refused
 from tests.backends import regions
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from bricolage.backends.native.cpu.isa import available
 from bricolage.backends.native.engine import ISA_VARIABLE
-from bricolage.backends.native.isa import available
-from bricolage.backends.native.rules import RULES
+from bricolage.backends.native.ir.lowerings import RULES
 from bricolage.errors import Refused
 from tests.backends.native.exactness import check
 from tests.backends.native.random_operators import SideBySide, grow_wide

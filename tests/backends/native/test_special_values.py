@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from bricolage.backends.interface import RegionModel, Resources
+from bricolage.backends.native.cpu.isa import Isa, available
 from bricolage.backends.native.engine import ISA_VARIABLE, Native
-from bricolage.backends.native.isa import Isa, available
 from tests.backends import regions
 
 LARGEST = np.finfo(np.float32).max

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from bricolage.backends.interface import Resources
-from bricolage.backends.native import isa as isas
 from bricolage.backends.native import tuning
-from bricolage.backends.native.contraction import Blocking
+from bricolage.backends.native.cpu import isa as isas
+from bricolage.backends.native.cpu.gemm import Blocking
+from bricolage.backends.native.cpu.isa import named
+from bricolage.backends.native.cpu.module import Arithmetic, Choice
 from bricolage.backends.native.engine import ISA_VARIABLE, Native
-from bricolage.backends.native.isa import named
-from bricolage.backends.native.library import Arithmetic, Choice
 from tests.backends import regions
 
 SMALL, LARGE = Choice(blocking=Blocking(1 << 10)), Choice(blocking=Blocking(1 << 20))

@@ -29,20 +29,21 @@ from bricolage.backends.interface import (
     Status,
     require_static,
 )
-from bricolage.backends.native import toolchain, tuning
-from bricolage.backends.native.anatomy import kernels_of
-from bricolage.backends.native.build import TITLE, planned, write
-from bricolage.backends.native.isa import ISAS, Isa, available, named
-from bricolage.backends.native.kernel import NativeKernel, Stopwatch
-from bricolage.backends.native.library import (
+from bricolage.backends.native import tuning
+from bricolage.backends.native.cpu import toolchain
+from bricolage.backends.native.cpu.build import TITLE, planned, write
+from bricolage.backends.native.cpu.isa import ISAS, Isa, available, named
+from bricolage.backends.native.cpu.kernel import NativeKernel, Stopwatch
+from bricolage.backends.native.cpu.module import (
     FLOAT32,
     Arithmetic,
     Source,
     generate,
 )
-from bricolage.backends.native.lowering import lower_operator
-from bricolage.backends.native.peaks import measure
-from bricolage.backends.native.tensors import Node
+from bricolage.backends.native.cpu.peaks import measure
+from bricolage.backends.native.fuse.inspect import kernels_of
+from bricolage.backends.native.ir.from_onnx import lower_operator
+from bricolage.backends.native.ir.tensors import Node
 from bricolage.graph.graph import Graph, Operator
 from bricolage.options import Precision
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from bricolage.backends.interface import RegionModel, Resources
-from bricolage.backends.native.build import write
-from bricolage.backends.native.contraction import Blocking
-from bricolage.backends.native.isa import Isa
-from bricolage.backends.native.kernel import NativeKernel, Stopwatch
-from bricolage.backends.native.library import USUAL, Arithmetic, Choice, generate
-from bricolage.backends.native.plan import Plan
+from bricolage.backends.native.cpu.build import write
+from bricolage.backends.native.cpu.gemm import Blocking
+from bricolage.backends.native.cpu.isa import Isa
+from bricolage.backends.native.cpu.kernel import NativeKernel, Stopwatch
+from bricolage.backends.native.cpu.module import USUAL, Arithmetic, Choice, generate
+from bricolage.backends.native.fuse.plan import Plan
 
 _ROUNDS = 15
 """Runs of each library."""

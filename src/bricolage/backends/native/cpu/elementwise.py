@@ -1,0 +1,57 @@
+"""C of kernels that are nothing but element-wise work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from bricolage.backends.native.cpu.emit import OUTER, Body, Weights, indented, shares
+from bricolage.backends.native.fuse.plan import Kernel, Plan
+from bricolage.backends.native.ir.indexing import ZERO, Index, Var, unflatten, variable
+from bricolage.backends.native.ir.tensors import Place
+
+_SHORT = 16
+"""Iterations below which an innermost loop is short."""
+
+
+def elementwise(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
+    """One loop over the result in the order of its memory; as many dimensions as possible become the innermost loop. Around a
+    short one stands a loop of its own, which saves the division that finds two places in one number."""
+    target = kernel.target
+    order = target.order
+    extents = [target.shape[axis] for axis in order]
+    for split in range(len(order) + 1):
+        inner = math.prod(extents[split:])
+        apart = inner < _SHORT <= math.prod(extents[: max(0, split - 1)])  # enough must remain for the threads to share
+        middle = extents[split - 1] if apart else 1
+        outer = extents[: split - 1] if middle > 1 else extents[:split]
+        i, w, o = variable("i", inner), variable("w", middle), variable("o", math.prod(outer))
+        spots = (*unflatten(o, outer), *((w,) if middle > 1 else ()), *unflatten(i, extents[split:]))
+        place = _place(order, spots)
+        body = Body(plan, weights, kernel.targets)
+        lines = body.stored(kernel, place)
+        if split == len(order) or all(_linear(index, i.variables) for index in body.indices):
+            break
+    if math.prod(outer) == middle == 1:  # one long loop: the threads share it
+        return [*shares(inner), "#pragma GCC ivdep", "for (long i = begin; i < end; i++) {", *indented(lines), "}"]
+    for name, extent in (("i", inner), ("w", middle)):
+        if extent > 1:
+            lines = [
+                *([OUTER] if body.guarded else []),
+                "#pragma GCC ivdep",
+                f"for (long {name} = 0; {name} < {extent}; {name}++) {{",
+                *indented(lines),
+                "}",
+            ]
+    return [*shares(math.prod(outer)), "for (long o = begin; o < end; o++) {", *indented(lines), "}"]
+
+
+def _linear(index: Index, variables: frozenset[Var]) -> bool:
+    return all(index.stride(v) is not None for v in variables)
+
+
+def _place(order: Sequence[int], indices: Sequence[Index]) -> Place:
+    place = [ZERO] * len(order)
+    for axis, index in zip(order, indices, strict=True):
+        place[axis] = index
+    return tuple(place)

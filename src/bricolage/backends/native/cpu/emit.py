@@ -1,0 +1,290 @@
+"""C of what loops are made of: elements and where they lie, constants, guards, and the thread's share of the work."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bricolage.backends.native.cpu.functions import FUNCTIONS
+from bricolage.backends.native.fuse.plan import Buffer, Kernel, Plan
+from bricolage.backends.native.ir.indexing import ZERO, Index, Var, flatten
+from bricolage.backends.native.ir.tensors import (
+    C_TYPES,
+    STORED_BYTES,
+    Constant,
+    Gather,
+    Node,
+    Place,
+    Pointwise,
+    View,
+)
+
+
+def literal(value: float, dtype: str) -> str:
+    """A number as C."""
+    if dtype != "float32":
+        return f"{int(value)}LL" if dtype == "int64" else str(int(value))
+    if math.isnan(value):
+        return '__builtin_nanf("")'
+    if math.isinf(value):
+        return "-__builtin_inff()" if value < 0 else "__builtin_inff()"
+    return f"{float(value).hex()}f"
+
+
+@dataclass
+class Weights:
+    """Constant data of a region, one block; every tensor starts at a multiple of 64 bytes."""
+
+    arrays: list[tuple[int, np.ndarray]] = field(default_factory=list)
+    size: int = 0
+    _known: dict[object, int] = field(default_factory=dict)
+    _alike: dict[object, list[tuple[int, np.ndarray]]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, key: object, make: Callable[[], object]) -> int:
+        """Offset in bytes of what `make` makes, once for each key. What holds the same bytes is kept once: the steps of a
+        recurrence, and the layers of some networks, share their weights."""
+        if key not in self._known:
+            raw = np.ascontiguousarray(make()).reshape(-1).view(np.uint8)
+            alike = self._alike[raw.size, raw[:256].tobytes()]
+            found = next((offset for offset, other in alike if np.array_equal(other, raw)), None)
+            if found is None:
+                found = self.size
+                alike.append((found, raw))
+                self.arrays.append((found, raw))
+                self.size += -(-raw.size // 64) * 64
+            self._known[key] = found
+        return self._known[key]
+
+
+class Body:
+    """Statements of an innermost loop body, in single-assignment form; equal elements are found once."""
+
+    def __init__(self, plan: Plan, weights: Weights, targets: Sequence[Buffer] = ()) -> None:
+        """What lies in `targets` is computed here, and not read."""
+        self.lines: list[str] = []
+        self.indices: list[Index] = []
+        """Everything that is addressed or tested, to see how it depends on a loop variable."""
+        self.guarded = False
+        """Whether some elements are read under conditions."""
+        self._plan = plan
+        self._weights = weights
+        self._targets = targets
+        self._bound: dict[Node, str] = {}
+        self._known: dict[tuple[Node, Place, str], str] = {}
+        self._names = itertools.count()
+        self._guards: list[str] = []
+
+    def bind(self, node: Node, expression: str) -> None:
+        """From now on the elements of `node` are this expression, wherever they are asked for."""
+        self._bound[node] = expression
+
+    def value(self, node: Node, place: Place) -> str:
+        """C expression of an element."""
+        if node in self._bound:
+            return self._bound[node]
+        guard = together(self._guards)
+        key = (node, place, guard)
+        if key not in self._known:
+            self._known[key] = self._find(node, place)
+        return self._known[key]
+
+    def _find(self, node: Node, place: Place) -> str:
+        buffer = self._plan.buffers.get(node)
+        if buffer is not None and buffer not in self._targets:
+            return self._load(buffer, place)
+        match node:
+            case Constant():
+                if node.elements == 1:
+                    return literal(node.array.reshape(-1)[0], node.dtype)
+                return self._constant(node, place)
+            case Pointwise():
+                inputs = [self.value(source, aligned_place(place, source.shape)) for source in node.inputs]
+                parameters = {f"p{i}": literal(value, "float32") for i, value in enumerate(node.parameters)}
+                text = FUNCTIONS[node.function].format(*inputs, type=C_TYPES[node.dtype], **parameters)
+                return self.name(node.dtype, text)
+            case View():
+                return self._view(node, place)
+            case Gather():
+                return self._gather(node, place)
+        raise AssertionError(f"{type(node).__name__} is not computed inside a kernel")
+
+    def _view(self, node: View, place: Place) -> str:
+        if node.guard is None:
+            return self.value(node.source, node.mapping(place))
+        tests = []
+        for index, extent in node.guard(place):
+            self.indices.append(index)
+            tests += tests_of(index, extent)
+        if not tests:
+            return self.value(node.source, node.mapping(place))
+        test = self.name("bool", together([f"({t})" for t in tests]))
+        self._guards.append(test)
+        inner = self.value(node.source, node.mapping(place))
+        self._guards.pop()
+        return self.name(node.dtype, f"{test} ? {inner} : {literal(node.fill, node.dtype)}")
+
+    def _gather(self, node: Gather, place: Place) -> str:
+        axis, rank = node.axis, len(node.indices.shape)
+        index = self.value(node.indices, place[axis : axis + rank])
+        extent = node.source.shape[axis]
+        chosen = self.name("int64", f"nat_wrap({index}, {extent})")
+        found = Index(((Var(chosen, extent), 1),))
+        return self.value(node.source, (*place[:axis], found, *place[axis + rank :]))
+
+    def _load(self, buffer: Buffer, place: Place) -> str:
+        index, ahead = _apart(address(buffer, place))
+        if buffer.dtype == "bfloat16":
+            return self._read(pointer(buffer, ahead), "float32", index, "nat_widen({})")
+        return self._read(pointer(buffer, ahead), buffer.dtype, index)
+
+    def _constant(self, node: Constant, place: Place) -> str:
+        index, ahead = _apart(flatten(place, node.shape))
+        offset = self._weights.add(id(node.array), lambda: node.array) + ahead * STORED_BYTES[node.dtype]
+        base = f"(({'const ' + C_TYPES[node.dtype]} *){weights_at(offset)})"
+        return self._read(base, node.dtype, index)
+
+    def _read(self, base: str, dtype: str, index: Index, convert: str = "{}") -> str:
+        self.indices.append(index)
+        load = convert.format(f"{base}[{index.c()}]")
+        if self._guards:
+            self.guarded = True
+            load = f"({together(self._guards)}) ? {load} : 0"
+        return self.name(dtype, load)
+
+    def stored(self, kernel: Kernel, place: Place) -> list[str]:
+        """All statements, with those that store what the kernel stores at `place`."""
+        found = []
+        for node, buffer in kernel.stores:
+            self.indices.append(address(buffer, place))
+            found.append(store(buffer, place, self.value(node, place)))
+        return [*self.lines, *found]
+
+    def name(self, dtype: str, expression: str) -> str:
+        """Gives a C expression a name of its own, and returns that."""
+        made = f"v{next(self._names)}"
+        self.lines.append(f"const {C_TYPES[dtype]} {made} = {expression};")
+        return made
+
+
+OUTER = '__asm__ volatile ("");'
+"""A statement that does nothing, but the loop around it is not vectorised. Where GCC 12 vectorises an outer loop, having unrolled
+the one inside, it mixes up the conditions of guarded elements that lie side by side, and takes some for zero."""
+
+
+def together(tests: Sequence[str]) -> str:
+    """All of these conditions, in C. They are all computed: of conditions that hide others (`&&`), GCC 12 splits loops in
+    which it then takes guarded elements for zero, with AVX2 and AVX-512."""
+    return " & ".join(tests)
+
+
+def aligned_place(place: Place, shape: Sequence[int]) -> Place:
+    """The place in an input that broadcasts to the shape of `place`."""
+    own = place[len(place) - len(shape) :]
+    return tuple(ZERO if extent == 1 else index for index, extent in zip(own, shape, strict=True))
+
+
+def address(buffer: Buffer, place: Place) -> Index:
+    """Elements from the start of the buffer."""
+    total = ZERO
+    for index, stride in zip(place, buffer.strides, strict=True):
+        total = total + index * stride
+    return total
+
+
+def _apart(index: Index) -> tuple[Index, int]:
+    """An index, and how far ahead all that a loop reads by it begins. Only where that lies behind what it would read from the
+    start of the tensor: the steps of a sequence then share one function, and the taps of a window keep one pointer."""
+    moving = index - index.constant
+    low, high = moving.range
+    return (moving, index.constant) if low >= 0 and index.constant > high else (index, 0)
+
+
+def store(buffer: Buffer, place: Place, value: str) -> str:
+    """The statement that stores an element."""
+    stored = f"nat_narrow({value})" if buffer.dtype == "bfloat16" else value
+    return f"{pointer(buffer)}[{address(buffer, place).c()}] = {stored};"
+
+
+def epilogue(kernel: Kernel, plan: Plan, weights: Weights, place: Place, value: str) -> list[str]:
+    """From an element of the kernel's root, at `place` and in C `value`, to what is stored in its stead."""
+    assert kernel.root is not None
+    body = Body(plan, weights, kernel.targets)
+    body.bind(kernel.root, value)
+    return body.stored(kernel, kernel.place_of_result(place))
+
+
+def nested(name: str, extents: Sequence[int], lines: list[str]) -> list[str]:
+    """`lines` in loops over `name0`, `name1` and so on, without those that would run once."""
+    for number, extent in reversed(list(enumerate(extents))):
+        if extent > 1:
+            variable = f"{name}{number}"
+            lines = [f"for (long {variable} = 0; {variable} < {extent}; {variable}++) {{", *indented(lines), "}"]
+    return lines
+
+
+def pointer(buffer: Buffer, ahead: int = 0) -> str:
+    """The start of the buffer, or some elements ahead, as C: a name for what the function will be given (see `module`)."""
+    home, number = buffer.home
+    return f"{home}_{number}_{buffer.dtype}_{buffer.offset + ahead}"
+
+
+def weights_at(offset: int) -> str:
+    """The start of constant data at `offset` bytes as C: such a name, too."""
+    return f"weights_{offset}"
+
+
+def indented(lines: Sequence[str], depth: int = 1) -> list[str]:
+    """Lines further to the right."""
+    return ["  " * depth + line for line in lines]
+
+
+def shares(count: int) -> list[str]:
+    """The thread's part of `count` equal pieces, from `begin` to `end`."""
+    return [
+        f"const long begin = {count}L * tid / threads, end = {count}L * (tid + 1) / threads;",
+    ]
+
+
+@dataclass
+class Phase:
+    """Lines of a function `(io, arena, weights, own, shared, tid, threads)`; a barrier stands between phases."""
+
+    lines: list[str]
+    own: int = 0
+    """Bytes of scratch memory that each thread needs."""
+    shared: int = 0
+    """Bytes of scratch memory that the threads share."""
+    helpers: dict[str, str] = field(default_factory=dict)
+    """Functions that it calls, by name."""
+
+
+def trace(node: Node, place: Place, plan: Plan) -> tuple[Buffer, Index] | None:
+    """Where in memory an element lies: in which buffer, and how many elements from its start; None if it is
+    computed or guarded."""
+    while node not in plan.buffers:
+        if not isinstance(node, View) or node.guard is not None:
+            return None
+        place = node.mapping(place)
+        node = node.source
+    buffer = plan.buffers[node]
+    return buffer, address(buffer, place)
+
+
+def step_of(index: Index, of: Index) -> int | None:
+    """What a step of the loop variable that `of` is adds to an index; None where that depends on the place."""
+    variables = [v for v in of.variables if isinstance(v, Var)]
+    return index.stride(variables[0]) if variables else 0
+
+
+def tests_of(index: Index, extent: int) -> list[str]:
+    """Conditions in C under which an index lies from 0 to `extent`, without those that always hold."""
+    low, high = index.range
+    if low < 0 and high >= extent:
+        # One comparison: of two, GCC 12.2 makes wrong code in loops over two neighbours.
+        return [f"(unsigned long)({index.c()}) < {extent}"]
+    return ([f"{index.c()} >= 0"] if low < 0 else []) + ([f"{index.c()} < {extent}"] if high >= extent else [])

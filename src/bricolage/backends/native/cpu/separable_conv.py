@@ -1,0 +1,47 @@
+"""A grouped convolution and one of single places behind it as one kernel, as separable convolutions have them.
+
+A thread computes some rows of places for all channels, which stay in its second-level cache, and multiplies them. In DNNFusion's
+words both are Many-to-Many, and never joined; tiles of rows do it without computing anything twice but a few places at the ends
+of a block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bricolage.backends.native.cpu.emit import Phase, Weights, indented
+from bricolage.backends.native.cpu.gemm import Blocking, Made, Writer
+from bricolage.backends.native.cpu.grouped_conv import Writer as Grouped
+from bricolage.backends.native.cpu.implicit_gemm import product
+from bricolage.backends.native.cpu.isa import Isa
+from bricolage.backends.native.cpu.panels import Operand
+from bricolage.backends.native.fuse.plan import Buffer, Kernel, Plan
+from bricolage.backends.native.ir.tensors import Conv, Node
+
+
+def separable(
+    kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, threads: int, operand: Operand, blocking: Blocking
+) -> Phase:
+    """The phase of both, with their epilogues. Threads share rows."""
+    second = kernel.root
+    assert isinstance(second, Conv) and kernel.before is not None
+    first, between = kernel.before
+    assert isinstance(first, Conv)
+    rows = _rows(between, "bfloat16" if operand.dtype == "bfloat16" and operand.parts == 1 else "float32")
+    inner = Kernel(between, rows, first)
+    grouped = Grouped(inner, plan, weights, isa)
+    lines = ["{", *indented([*grouped.declared(), *grouped.part("start", "stop")]), "}"]
+    made = Made(rows, between.shape[1], grouped.places, lines)
+    known = replace(plan, buffers={**plan.buffers, between: rows})
+    by_rows = replace(blocking, by_columns=False)
+    return Writer(kernel, known, weights, isa, threads, product(second, isa.lanes), operand, by_rows, made).phases()[0]
+
+
+def _rows(node: Node, dtype: str) -> Buffer:
+    """Rows of places, their channels last."""
+    _, channels, *sizes = node.shape
+    strides = [channels]
+    for extent in reversed(sizes):
+        strides.insert(0, strides[0] * extent)
+    image, *spatial = strides
+    return Buffer(("rows", 0), node.shape, dtype, (image, 1, *spatial))

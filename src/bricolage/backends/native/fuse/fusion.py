@@ -1,0 +1,382 @@
+"""Which tensors are computed together: the plan of fused kernels.
+
+Every kernel is built around one *root*: a contraction, a reduction, a row operation, or nothing but element-wise work. Views,
+gathers and element-wise functions in front of a root are computed where it reads (its prologue). Behind it, element-wise
+functions are absorbed as long as no other kernel needs what lies in between (its epilogue): a chain, or a diamond that comes
+together again. In DNNFusion's words (PLDI'21, table 3), all green cells and those yellow ones that move or compute nothing
+twice; of Many-to-Many roots, those are joined whose rows come from rows: the two products of an attention with the softmax
+between them, and a grouped convolution with one of single places behind it.
+
+A kernel also stores what element-wise functions make of its result where both are needed in memory (a residual stream, and its
+ReLU for the convolution that follows): no pass of its own reads the result again.
+
+An assembly (a concatenation, say) is no kernel: its parts are stored where they belong in its buffer.
+
+Whether an element-wise result is stored, or computed where it is read, is a choice wherever both can be run. It is made by rules
+of thumb, or by a search that begins with what they say (`search`), or by a partition that is given from outside.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Literal
+
+from bricolage.backends.native.cpu.grouped_conv import has_blocks
+from bricolage.backends.native.fuse.function_cost import EXPENSIVE
+from bricolage.backends.native.fuse.memory import Memory, arena
+from bricolage.backends.native.fuse.memory_cost import expense
+from bricolage.backends.native.fuse.plan import Before, Buffer, Kernel, Narrow, Plan
+from bricolage.backends.native.fuse.search import Space, search
+from bricolage.backends.native.fuse.secondary_outputs import store_beside
+from bricolage.backends.native.ir.indexing import row_major
+from bricolage.backends.native.ir.tensors import (
+    STORED_BYTES,
+    Assembly,
+    Constant,
+    Conv,
+    Gather,
+    Input,
+    MatMul,
+    Node,
+    Normalise,
+    Pointwise,
+    Reduce,
+    Softmax,
+    View,
+    reachable,
+)
+
+ROOTS = (Conv, MatMul, Reduce, Softmax, Normalise)
+_LARGEST_DIAMOND = 16
+_WIDEST_SCORES = 4096
+"""Columns of a softmax between two products up to which some rows of it stay in a second-level cache."""
+_STAYS_BYTES = 512 << 10
+"""What stays in a second-level cache from one kernel to the next."""
+_CHEAP_ELEMENTS = 2048
+"""Tensors up to this size are computed again rather than stored, if nothing in them is expensive."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A partition of tensors: kernels do not reach across its borders. What it does not name lies in no block."""
+
+    of: Mapping[Node, int]
+
+
+Strategy = Literal["rules", "searched"] | Blocks
+"""How it is decided what is stored: by rules of thumb, by search, or by where blocks end."""
+
+
+def plan(
+    inputs: Sequence[Node], outputs: Sequence[Node], narrow: Narrow = "nothing", strategy: Strategy = "searched"
+) -> Plan:
+    """The fused kernels that compute `outputs`."""
+    planner = _Planner(inputs, outputs, narrow, strategy)
+    found = planner.plan()
+    if not planner.differs:
+        return found
+    # The search takes the last source, not the last kernel that is done, for where a result can be stored beside another.
+    usual = _Planner(inputs, outputs, narrow, "rules").plan()
+    return min(found, usual, key=lambda each: expense(each).nanoseconds)
+
+
+class _Planner:
+    def __init__(self, inputs: Sequence[Node], outputs: Sequence[Node], narrow: Narrow, strategy: Strategy) -> None:
+        self.result = Plan(inputs, outputs)
+        self.nodes = reachable(outputs)
+        self.users: dict[Node, list[Node]] = defaultdict(list)
+        for node in self.nodes:
+            for source in dict.fromkeys(node.sources):
+                self.users[source].append(node)
+        self.number = {node: i for i, node in enumerate(self.nodes)}
+        self.memory = Memory(self.result, self.nodes, self.users, narrow)
+        self.strategy = strategy
+        self.differs = False
+        """Whether the search has found something else than the rules."""
+        self.blocks = strategy.of if isinstance(strategy, Blocks) else None
+
+    def plan(self) -> Plan:
+        absorbed, ends = self._epilogues()
+        stored, free = self._given(absorbed, ends)
+        before = self._attentions(stored, ends)
+        stored |= self._choose(stored, absorbed, free, ends, before)
+        self.memory.place(stored)
+        before |= self._separable(ends)
+        for node in self.nodes:
+            if node in self.result.buffers and node in stored and not isinstance(node, Assembly):
+                root, path = ends.get(node, (None, ()))
+                own = before.get(root) if root is not None else None
+                self.result.kernels.append(Kernel(node, self.result.buffers[node], root, path, before=own))
+            if isinstance(node, Assembly) and node in stored:
+                self._copies(node)
+        self._outputs()
+        store_beside(self.result, self._apart)
+        arena(self.result)
+        return self.result
+
+    # --- what is computed together
+
+    def _epilogues(self) -> tuple[set[Node], dict[Node, tuple[Node, tuple[View, ...]]]]:
+        """Nodes that live inside a kernel only, and for each kernel's result its root and the views in between."""
+        absorbed: set[Node] = set()
+        ends: dict[Node, tuple[Node, tuple[View, ...]]] = {}
+        for node in reversed(self.nodes):  # where two roots meet, the later one takes over
+            if not isinstance(node, ROOTS):
+                continue
+            end, path, inside = self._grow(node, absorbed | ends.keys())
+            absorbed |= inside
+            ends[end] = (node, path)
+        return absorbed, ends
+
+    def _grow(self, root: Node, taken: Set[Node]) -> tuple[Node, tuple[View, ...], set[Node]]:
+        end, path, inside = root, [], set[Node]()
+        while end not in self.result.outputs:
+            users = self.users[end]
+            only = users[0] if len(users) == 1 else None
+            if only in taken or (only is not None and self._apart(end, only)):
+                break
+            if isinstance(only, View) and only.inverse is not None and only.guard is None and self._leads_on(only):
+                inside.add(end)
+                path.append(only)
+                end = only
+                continue
+            diamond = self._diamond(end, taken)
+            if diamond is None:
+                break
+            inside |= diamond[1]
+            end = diamond[0]
+        return end, tuple(path), inside
+
+    def _attentions(self, stored: set[Node], ends: Mapping[Node, tuple[Node, tuple[View, ...]]]) -> dict[Node, Before]:
+        """Products of a softmax of a product, by the second product. What lies in between is no longer `stored`: the kernel of
+        the second product computes it a few rows at a time."""
+        found: dict[Node, Before] = {}
+        for second in self.nodes:
+            if not isinstance(second, MatMul) or not isinstance(softmax := second.left, Softmax):
+                continue
+            scores = softmax.source
+            first, path = ends.get(scores, (scores, ()))
+            inside = (scores, softmax)
+            if (
+                isinstance(first, MatMul)
+                and not path
+                and first.shape == softmax.shape
+                and softmax.shape[:-1] == second.shape[:-1]
+                and softmax.shape[-1] <= _WIDEST_SCORES
+                and ends.get(softmax, (softmax, ()))[0] is softmax
+                and stored.issuperset(inside)
+                and all(len(self.users[node]) == 1 and node not in self.result.outputs for node in inside)
+                and not self._apart(first, softmax)
+                and not self._apart(softmax, second)
+            ):
+                found[second] = first, softmax
+                stored.difference_update(inside)
+        return found
+
+    def _separable(self, ends: Mapping[Node, tuple[Node, tuple[View, ...]]]) -> dict[Node, Before]:
+        """Large grouped convolutions that nothing but a convolution of single places reads, by the latter, whose kernel computes
+        what it reads some rows at a time: it gives its buffer back."""
+        found: dict[Node, Before] = {}
+        for second in self.nodes:
+            if not isinstance(second, Conv) or not _pointwise_products(second) or set(second.strides) != {1}:
+                continue
+            between = second.source
+            first, path = ends.get(between, (between, ()))
+            if (
+                isinstance(first, Conv)
+                and has_blocks(first, self.result)
+                and between.elements * STORED_BYTES[self.result.buffers[between].dtype] > _STAYS_BYTES
+                and not path
+                and first.shape == between.shape
+                and between.shape[2:] == second.shape[2:]
+                and second.elements >= second.shape[1] ** 2  # otherwise threads share columns, and each needs all rows
+                and between not in self.result.outputs
+                and len(self.users[between]) == 1
+                and not self._apart(between, second)
+            ):
+                found[second] = first, between
+                del self.result.buffers[between]
+        return found
+
+    def _leads_on(self, view: View) -> bool:
+        """Whether absorbing a view lets something behind it in: a stored result, or element-wise work."""
+        users = self.users[view]
+        return view in self.result.outputs or any(
+            isinstance(u, (Pointwise, Assembly, MatMul, Conv)) or (isinstance(u, View) and self._leads_on(u))
+            for u in users
+        )
+
+    def _diamond(self, start: Node, taken: Set[Node]) -> tuple[Node, set[Node]] | None:
+        """The nearest element-wise node at which everything computed from `start` comes together, and what lies before it."""
+        inside: dict[Node, None] = {start: None}
+        while len(inside) <= _LARGEST_DIAMOND:
+            open_users = [u for n in inside for u in self.users[n] if u not in inside]
+            if not open_users:
+                return None
+            following = min(open_users, key=lambda n: self.number[n])
+            if not isinstance(following, Pointwise) or following.shape != start.shape or following in taken:
+                return None
+            if self._apart(start, following):
+                return None
+            inside[following] = None
+            if any(n in self.result.outputs for n in inside if n is not following):
+                return None
+            if all(u in inside for n in inside if n is not following for u in self.users[n]):
+                return following, {n for n in inside if n is not following}
+        return None
+
+    def _given(
+        self, absorbed: Set[Node], ends: Mapping[Node, tuple[Node, tuple[View, ...]]]
+    ) -> tuple[set[Node], list[Node]]:
+        """What every plan stores, and what it may store or not."""
+        stored: set[Node] = set()
+        free: list[Node] = []
+        for node in reversed(self.nodes):
+            if isinstance(node, (Input, Constant)):
+                continue
+            if node in ends or (isinstance(node, Assembly) and node not in absorbed):
+                stored.add(node)
+            elif node in absorbed or isinstance(node, ROOTS):
+                continue
+            elif node in self.result.outputs:
+                stored.add(node)
+            elif isinstance(node, (Pointwise, Gather)):
+                if self._must_lie(node):
+                    stored.add(node)
+                else:
+                    free.append(node)
+        return stored, free
+
+    def _must_lie(self, node: Node) -> bool:
+        """Whether something reads the node that only reads memory: an assembly, or a window that moves over images."""
+        for user in self.users[node]:
+            if isinstance(user, Assembly) or (isinstance(user, Conv) and not _pointwise_products(user)):
+                return True
+            if isinstance(user, View) and self._read_by_window(user):
+                return True
+        return False
+
+    def _read_by_window(self, view: View) -> bool:
+        return any(
+            (isinstance(user, Conv) and not _pointwise_products(user))
+            or (isinstance(user, View) and self._read_by_window(user))
+            for user in self.users[view]
+        )
+
+    def _choose(
+        self,
+        given: Set[Node],
+        absorbed: Set[Node],
+        free: Sequence[Node],
+        ends: Mapping[Node, tuple[Node, tuple[View, ...]]],
+        before: Mapping[Node, Before],
+    ) -> set[Node]:
+        """What is stored besides what is given."""
+        if self.blocks is not None:
+            return self._at_borders(given | absorbed)
+        usual = {node for node in free if self._worth_storing(node)}
+        if self.strategy == "rules":
+            return usual
+        kernels: dict[Node, frozenset[Node]] = {}
+        for node in self.nodes:
+            if node in ends:
+                root, _ = ends[node]
+                kernels[node] = frozenset((root, *before.get(root, ())))
+            elif isinstance(node, Assembly):
+                kernels.update(
+                    (part, frozenset()) for part in node.parts if isinstance(part, View) and part not in ends
+                )
+            elif node in given:
+                kernels[node] = frozenset()
+        kernels = {node: inside for node, inside in kernels.items() if node in given or isinstance(node, View)}
+        ends_of_region = {*self.result.inputs, *self.result.outputs}
+        space = Space(
+            given,
+            frozenset(free),
+            kernels,
+            self.number,
+            lambda node: STORED_BYTES[node.dtype if node in ends_of_region else self.memory.dtype(node)],
+            lambda node: node in ends_of_region and self.memory.channels_last(node),
+        )
+        found = search(space, usual, self.users).stored
+        self.differs = found != usual
+        return set(found)
+
+    def _at_borders(self, decided: Set[Node]) -> set[Node]:
+        """What is read in another block, views too, and what rules would not compute twice."""
+        found: set[Node] = set()
+        for node in self.nodes:
+            if node in decided or isinstance(node, (Input, Constant, Assembly, *ROOTS)):
+                continue
+            again = isinstance(node, (Pointwise, Gather)) and len(self.users[node]) > 1 and not self._cheap(node)
+            if again or any(self._apart(node, user) for user in self.users[node]):
+                found.add(node)
+        return found
+
+    def _worth_storing(self, node: Node) -> bool:
+        """The rule of thumb."""
+        users = self.users[node]
+        wanted = any(isinstance(u, (Conv, MatMul, Assembly)) for u in users) or self._behind_view(node)
+        return wanted or (len(users) > 1 and not self._cheap(node))
+
+    def _behind_view(self, node: Node) -> bool:
+        """Whether a contraction or a window reads the node through views: it would compute each element many times."""
+        todo = [u for u in self.users[node] if isinstance(u, View)]
+        while todo:
+            view = todo.pop()
+            if view.elements > view.source.elements:
+                return True
+            for user in self.users[view]:
+                if isinstance(user, (Conv, MatMul, Assembly)):
+                    return True
+                if isinstance(user, View):
+                    todo.append(user)
+        return False
+
+    def _cheap(self, node: Node) -> bool:
+        todo, seen = [node], 0
+        while todo:
+            current = todo.pop()
+            seen += 1
+            if seen > 4 or current.elements > _CHEAP_ELEMENTS:
+                return False
+            if isinstance(current, Pointwise) and current.function in EXPENSIVE:
+                return False
+            if isinstance(current, (*ROOTS, Assembly)):
+                continue
+            todo.extend(current.sources)
+        return True
+
+    def _apart(self, one: Node, other: Node) -> bool:
+        """Whether a border lies between two nodes."""
+        return self.blocks is not None and self.blocks.get(one) != self.blocks.get(other)
+
+    # --- kernels that only copy
+
+    def _copies(self, node: Assembly) -> None:
+        """Kernels for the parts that lie elsewhere."""
+        for part, target in self.memory.parts(node):
+            found = self.result.buffers.get(part)
+            if found is None or (found.home, found.offset, found.strides) != (
+                target.home,
+                target.offset,
+                target.strides,
+            ):
+                self.result.kernels.append(Kernel(part, target, None))
+
+    def _outputs(self) -> None:
+        """Outputs that are inputs, constants, views, or repeat."""
+        seen: set[Node] = set()
+        for position, node in enumerate(self.result.outputs):
+            found = self.result.buffers.get(node)
+            if node in seen or found is None or found.home != ("output", position):
+                target = Buffer(("output", position), node.shape, node.dtype, row_major(node.shape))
+                self.result.kernels.append(Kernel(node, target, None))
+            seen.add(node)
+
+
+def _pointwise_products(conv: Conv) -> bool:
+    """Whether a convolution reads each element of its input once, as rows that it can pack itself."""
+    return conv.groups == 1 and conv.weight.elements == conv.weight.shape[0] * conv.weight.shape[1]

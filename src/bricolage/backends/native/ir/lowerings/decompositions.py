@@ -1,0 +1,89 @@
+"""Rules of operators that are made of others: their definitions are those of `lowering.operators`, carried out on nodes.
+
+Listed are those of which the engine makes good code. Where a kernel of its own computes an operator better (softmax, pooling,
+convolutions), it has a rule of its own.
+"""
+
+from __future__ import annotations
+
+from bricolage.backends.native.ir.lowerings.arrays import NodeArrays
+from bricolage.backends.native.ir.lowerings.context import Call, NoRule, rule
+from bricolage.backends.native.ir.lowerings.traced import Traced
+from bricolage.backends.native.ir.tensors import Constant, Node
+from bricolage.errors import InvalidGraph
+from bricolage.lowering import operators
+from bricolage.lowering.common import PORTABLE, refusal, to_host
+
+_ATTENTION = ("Attention", "RotaryEmbedding", "LinearAttention")
+_RECURRENT = ("RNN", "GRU", "LSTM")
+_NORMALISATIONS = ("LpNormalization",)
+_REDUCTIONS = (
+    "ReduceL1",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ArgMax",
+    "ArgMin",
+    "Hardmax",
+    "LogSoftmax",
+    "CumSum",
+    "NegativeLogLikelihoodLoss",
+    "SoftmaxCrossEntropyLoss",
+)
+_ACTIVATIONS = ("ThresholdedRelu", "Celu", "Selu", "Softsign", "Mish", "Swish", "SwiGLU", "Shrink")
+_ELEMENTWISE = ("Sin", "Cos", "Sign", "IsNaN", "IsInf", "Mod", "Mean", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor")
+_MOVEMENT = (
+    "Tile",
+    "SpaceToDepth",
+    "CenterCropPad",
+    "ReverseSequence",
+    "Trilu",
+    "EyeLike",
+    "Shape",
+    "Size",
+    "Range",
+    "ConstantOfShape",
+)
+_CHOICE = ("GatherElements", "GatherND", "OneHot", "TopK")
+_PRODUCTS = ("Einsum",)
+_SAMPLING = ("GridSample",)
+
+_REGISTERED = operators
+_ARRAYS = NodeArrays()
+
+
+@rule(
+    *_ATTENTION,
+    *_RECURRENT,
+    *_NORMALISATIONS,
+    *_REDUCTIONS,
+    *_ACTIVATIONS,
+    *_ELEMENTWISE,
+    *_MOVEMENT,
+    *_CHOICE,
+    *_PRODUCTS,
+    *_SAMPLING,
+)
+def shared(call: Call) -> tuple[Node, ...]:
+    entry, reason = PORTABLE.find("", call.op_type, call.opset), refusal(PORTABLE, call.node, call.opset)
+    if entry is None or reason is not None:
+        raise NoRule(reason or f"no rule for {call.op_type}")
+    words = dict(call.attributes)
+    if "_outputs" in entry.internal:
+        words["_outputs"] = len(call.node.outputs)
+    if "_types" in entry.internal:
+        words["_types"] = tuple(int(v.dtype) if v is not None and v.dtype else None for v in call.node.inputs)
+    arguments = []
+    for position, given in enumerate(call.inputs):
+        if given is None or not entry.is_host(position):
+            arguments.append(None if given is None else Traced(given))
+        elif isinstance(given, Constant):
+            arguments.append(to_host(given.array.reshape(given.shape)))
+        else:
+            raise NoRule(f"{call.op_type} whose input {position} is computed")
+    try:
+        found = entry.function(_ARRAYS, *arguments, **words)
+    except NoRule as missing:
+        raise NoRule(f"{call.op_type} needs {missing}") from missing
+    except InvalidGraph as wrong:
+        raise NoRule(str(wrong)) from wrong
+    return tuple(y.node for y in (found if isinstance(found, tuple) else (found,)))

@@ -1,0 +1,227 @@
+"""Rules of reductions, pooling, softmax and normalisation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bricolage.backends.native.ir.indexing import Index
+from bricolage.backends.native.ir.lowerings.context import Call, NoRule, axis_of, pads_of, rule
+from bricolage.backends.native.ir.lowerings.views import broadcast, pointwise, reshape, scalar, transpose
+from bricolage.backends.native.ir.tensors import LONGEST_ROW, Constant, Node, Normalise, Place, Reduce, Softmax, View
+
+_REDUCE = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "product"}
+
+
+def reduce(kind: Any, x: Node, axes: Sequence[int]) -> Node:
+    shape = tuple(1 if axis in axes else extent for axis, extent in enumerate(x.shape))
+    divisor = float(math.prod(x.shape[axis] for axis in axes)) if kind == "mean" else 1.0
+    return Reduce(shape, x.dtype, kind, x, tuple(sorted(axes)), divisor)
+
+
+@rule(*_REDUCE, "ReduceL2", "ReduceSumSquare")
+def reduction(call: Call) -> Node:
+    x = call.tensor(0)
+    rank = len(x.shape)
+    axes = call.get("axes") if call.opset < (13 if call.op_type == "ReduceSum" else 18) else call.numbers(1)
+    if not axes:
+        if call.get("noop_with_empty_axes", 0):
+            raise NoRule(f"{call.op_type} over nothing")
+        axes = list(range(rank))
+    axes = [axis % rank for axis in axes]
+    if x.dtype != "float32" and (x.dtype == "bool" or call.op_type in ("ReduceMean", "ReduceL2")):
+        raise NoRule(f"{call.op_type} of {x.dtype}")
+    if call.op_type in _REDUCE:
+        found = reduce(_REDUCE[call.op_type], x, axes)
+    else:
+        found = reduce("sum", pointwise("square", x), axes)
+        if call.op_type == "ReduceL2":
+            found = pointwise("sqrt", found)
+    return reshape(found, call.shape)
+
+
+@rule("GlobalAveragePool", "GlobalMaxPool")
+def global_pool(call: Call) -> Node:
+    x = call.tensor(0)
+    return reduce("max" if "Max" in call.op_type else "mean", x, range(2, len(x.shape)))
+
+
+@rule("MaxPool", "AveragePool", "LpPool")
+def pool(call: Call) -> Node:
+    x = call.tensor(0)
+    kernel = list(call.get("kernel_shape"))
+    spatial = len(kernel)
+    strides = list(call.get("strides") or [1] * spatial)
+    dilations = list(call.get("dilations") or [1] * spatial)
+    pads = pads_of(call, x.shape[2:], kernel, strides, dilations)
+    out = call.shape
+    largest = call.op_type == "MaxPool"
+    before = pads[:spatial]
+
+    def mapping(place: Place) -> Place:
+        n, c, rest = place[0], place[1], place[2:]
+        spots = tuple(
+            o * strides[i] + k * dilations[i] - before[i]
+            for i, (o, k) in enumerate(zip(rest[:spatial], rest[spatial:], strict=True))
+        )
+        return (n, c, *spots)
+
+    def guard(place: Place) -> list[tuple[Index, int]]:
+        return [
+            (spot, extent)
+            for spot, extent in zip(mapping(place)[2:], x.shape[2:], strict=True)
+            if spot.range[0] < 0 or spot.range[1] >= extent
+        ]
+
+    windows = View((*out, *kernel), x.dtype, x, mapping, guard, -math.inf if largest else 0.0)
+    axes = tuple(range(len(out), len(out) + spatial))
+    if largest:
+        return reshape(reduce("max", windows, axes), out)
+    if call.op_type == "LpPool":
+        if call.get("p", 2) != 2:
+            raise NoRule(f"LpPool with p = {call.get('p')}")
+        return pointwise("sqrt", reshape(reduce("sum", pointwise("square", windows), axes), out))
+    if call.get("count_include_pad", 0):
+        if call.get("ceil_mode", 0):
+            raise NoRule("AveragePool that counts pads beyond the image")
+        return reshape(reduce("mean", windows, axes), out)
+    counts = np.ones((), np.float32)
+    for i in range(spatial):
+        spots = np.arange(out[2 + i])[:, None] * strides[i] + np.arange(kernel[i]) * dilations[i] - before[i]
+        counts = counts[..., None] * ((spots >= 0) & (spots < x.shape[2 + i])).sum(axis=1).astype(np.float32)
+    if np.all(counts == math.prod(kernel)):
+        return reshape(reduce("mean", windows, axes), out)
+    factor = Constant(counts.shape, "float32", (1 / counts).astype(np.float32))
+    return pointwise("mul", reshape(reduce("sum", windows, axes), out), factor)
+
+
+@rule("LRN")
+def local_response_normalization(call: Call) -> Node:
+    """x / (bias + alpha / size * sum of squares over neighbouring channels) ** beta."""
+    x, size = call.tensor(0), call.get("size")
+    alpha, beta, bias = call.get("alpha", 1e-4), call.get("beta", 0.75), call.get("bias", 1.0)
+    if alpha < 0 or bias <= 0:
+        raise NoRule("LRN whose divisor can be zero")
+    channels, before = x.shape[1], (size - 1) // 2
+
+    def mapping(place: Place) -> Place:
+        return (place[0], place[1] + place[-1] - before, *place[2:-1])
+
+    def guard(place: Place) -> list[tuple[Index, int]]:
+        return [(place[1] + place[-1] - before, channels)]
+
+    windows = View((*x.shape, size), x.dtype, x, mapping, guard)
+    total = reshape(reduce("sum", pointwise("square", windows), [len(x.shape)]), x.shape)
+    divisor = pointwise("add", pointwise("mul", total, scalar(alpha / size)), scalar(bias))
+    if beta == 0.75:
+        root = pointwise("sqrt", divisor)
+        return pointwise("div", x, pointwise("mul", root, pointwise("sqrt", root)))
+    power = pointwise("exp", pointwise("mul", pointwise("log", divisor), scalar(-beta)))
+    return pointwise("mul", x, power)
+
+
+@rule("Softmax")
+def softmax(call: Call) -> Node:
+    x = call.tensor(0)
+    axis = axis_of(call, len(x.shape), -1 if call.opset >= 13 else 1)
+    if call.opset >= 13:
+        return soft_row(x, axis)
+    folded = reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
+    return reshape(soft_row(folded, 1), x.shape)
+
+
+def soft_row(x: Node, axis: int) -> Node:
+    """The softmax along a dimension. Of longer rows than a thread may keep, it takes several kernels."""
+    if x.dtype != "float32":
+        raise NoRule(f"Softmax of {x.dtype}")
+    if x.shape[axis] > LONGEST_ROW:
+        raised = pointwise("exp", pointwise("sub", x, reduce("max", x, [axis])))
+        return pointwise("div", raised, reduce("sum", raised, [axis]))
+    rank = len(x.shape)
+    perm = [i for i in range(rank) if i != axis] + [axis]
+    turned = transpose(x, perm)
+    return transpose(Softmax(turned.shape, x.dtype, turned), [perm.index(i) for i in range(rank)])
+
+
+@rule("LayerNormalization")
+def layer_normalization(call: Call) -> tuple[Node, ...]:
+    """Mean and reciprocal deviation are outputs too; nobody computes them twice who does not ask for them."""
+    x, scale, bias = call.tensor(0), call.tensor(1), call.optional(2)
+    rank, epsilon = len(x.shape), call.get("epsilon", 1e-5)
+    axis = axis_of(call, rank, -1)
+    row = math.prod(x.shape[axis:])
+    axes = range(axis, rank)
+    mean = reduce("mean", x, axes)
+    centred = pointwise("sub", x, mean)
+    variance = reduce("mean", pointwise("square", centred), axes)
+    inverse = pointwise("reciprocal", pointwise("sqrt", pointwise("add", variance, scalar(epsilon))))
+    folded = reshape(x, (math.prod(x.shape[:axis]), row))
+    found = pointwise("mul", Normalise(folded.shape, x.dtype, folded, epsilon, 1), _in_rows(scale, x, axis))
+    if bias is not None:
+        found = pointwise("add", found, _in_rows(bias, x, axis))
+    return reshape(found, x.shape), mean, inverse
+
+
+def _in_rows(node: Node, x: Node, axis: int) -> Node:
+    """What broadcasts to `x`, as one row for all that `x` has from `axis` on, or as a row for each."""
+    try:
+        fits = tuple(np.broadcast_shapes(node.shape, x.shape)) == x.shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise NoRule(f"a scale or bias of the shape {list(node.shape)} for {list(x.shape)}")
+    inner = x.shape[axis:]
+    if len(node.shape) <= len(inner):
+        return reshape(broadcast(node, inner), (math.prod(inner),))
+    return reshape(broadcast(node, x.shape), (math.prod(x.shape[:axis]), math.prod(inner)))
+
+
+@rule("RMSNormalization")
+def rms_normalization(call: Call) -> Node:
+    x, scale = _floats(call), call.tensor(1)
+    axis = axis_of(call, len(x.shape), -1)
+    row = math.prod(x.shape[axis:])
+    folded = reshape(x, (math.prod(x.shape[:axis]), row))
+    found = Normalise(folded.shape, x.dtype, folded, call.get("epsilon", 1e-5), 1, centred=False)
+    return reshape(pointwise("mul", found, _in_rows(scale, x, axis)), x.shape)
+
+
+@rule("InstanceNormalization")
+def instance_normalization(call: Call) -> Node:
+    x = _floats(call)
+    return _per_channel(call, reshape(_grouped(x, x.shape[1], call.get("epsilon", 1e-5)), x.shape))
+
+
+@rule("GroupNormalization")
+def group_normalization(call: Call) -> Node:
+    """Scale and bias are those of channels, before operator set 21 those of groups."""
+    x, groups = _floats(call), int(call.get("num_groups"))
+    if x.shape[1] % groups:
+        raise NoRule(f"GroupNormalization of {x.shape[1]} channels in {groups} groups")
+    found = _grouped(x, groups, call.get("epsilon", 1e-5))
+    if call.opset >= 21:
+        return _per_channel(call, reshape(found, x.shape))
+    return reshape(_per_channel(call, found), x.shape)
+
+
+def _floats(call: Call) -> Node:
+    x = call.tensor(0)
+    if x.dtype != "float32":
+        raise NoRule(f"{call.op_type} of {x.dtype}")
+    return x
+
+
+def _grouped(x: Node, groups: int, epsilon: float) -> Node:
+    """[images, groups, channels of a group, …], normalised from its third dimension on."""
+    split = reshape(x, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
+    return Normalise(split.shape, x.dtype, split, epsilon, 2)
+
+
+def _per_channel(call: Call, x: Node) -> Node:
+    """With the operator's scale and bias along the second dimension."""
+    ones = (1,) * (len(x.shape) - 2)
+    scale, bias = (reshape(node, (node.elements, *ones)) for node in (call.tensor(1), call.tensor(2)))
+    return pointwise("add", pointwise("mul", x, scale), bias)

@@ -1,0 +1,121 @@
+"""Building blocks of rules: views, and element-wise functions on broadcast inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bricolage.backends.native.ir.indexing import Index, constant, flatten, unflatten
+from bricolage.backends.native.ir.tensors import Assembly, Constant, Node, Place, Pointwise, Shape, View
+
+
+def scalar(value: float, dtype: str = "float32") -> Constant:
+    return Constant((), dtype, np.asarray(value, dtype))
+
+
+def pointwise(function: str, *inputs: Node, dtype: str | None = None, parameters: Sequence[float] = ()) -> Node:
+    """An element-wise function on broadcast inputs. Where all that it reads but constants is one assembly, or an operator's
+    result that was split, it is done part by part, so that the kernels of the parts can absorb it."""
+    shape = tuple(np.broadcast_shapes(*(node.shape for node in inputs)))
+    computed = [node for node in inputs if not isinstance(node, Constant)]
+    whole = next(
+        (
+            node
+            for node in computed
+            if isinstance(node, Assembly) and node.shape == shape and (node.split or len(computed) == 1)
+        ),
+        None,
+    )
+    if whole is None:
+        return Pointwise(shape, dtype or inputs[-1].dtype, function, inputs, tuple(parameters))
+    parts = tuple(
+        pointwise(function, *(_part(node, whole, i) for node in inputs), dtype=dtype, parameters=parameters)
+        for i in range(len(whole.parts))
+    )
+    return Assembly(shape, parts[0].dtype, parts, whole.starts, whole.steps, whole.split)
+
+
+def _part(node: Node, whole: Assembly, number: int) -> Node:
+    """What of an input belongs to a part of `whole`."""
+    if isinstance(node, Assembly) and (node.starts, node.steps, node.shape) == (whole.starts, whole.steps, whole.shape):
+        return node.parts[number]
+    missing = len(whole.shape) - len(node.shape)
+    kept = [extent != 1 for extent in node.shape]
+    start = [i * keep for i, keep in zip(whole.starts[number][missing:], kept, strict=True)]
+    steps = [step if keep else 1 for step, keep in zip(whole.steps[missing:], kept, strict=True)]
+    sizes = whole.parts[number].shape[missing:]
+    return take(node, start, steps, tuple(size if keep else 1 for size, keep in zip(sizes, kept, strict=True)))
+
+
+def reshape(source: Node, shape: Shape) -> Node:
+    """The same elements in row-major order."""
+    if shape == source.shape:
+        return source
+    if isinstance(source, Constant):
+        return Constant(shape, source.dtype, source.array.reshape(shape))
+    return View(
+        shape,
+        source.dtype,
+        source,
+        lambda place: unflatten(flatten(place, shape), source.shape),
+        inverse=lambda place: unflatten(flatten(place, source.shape), shape),
+    )
+
+
+def transpose(source: Node, perm: Sequence[int]) -> Node:
+    if tuple(perm) == tuple(range(len(source.shape))):
+        return source
+    if isinstance(source, Constant):
+        array = np.ascontiguousarray(source.array.transpose(perm))
+        return Constant(array.shape, source.dtype, array)
+    shape = tuple(source.shape[axis] for axis in perm)
+    where = [list(perm).index(axis) for axis in range(len(perm))]
+    return View(
+        shape,
+        source.dtype,
+        source,
+        lambda place: tuple(place[i] for i in where),
+        inverse=lambda place: tuple(place[i] for i in perm),
+    )
+
+
+def broadcast(source: Node, shape: Shape) -> Node:
+    if shape == source.shape:
+        return source
+    missing = len(shape) - len(source.shape)
+
+    def mapping(place: Place) -> Place:
+        own = place[missing:]
+        return tuple(constant(0) if extent == 1 else i for i, extent in zip(own, source.shape, strict=True))
+
+    return View(shape, source.dtype, source, mapping)
+
+
+def take(source: Node, starts: Sequence[int], steps: Sequence[int], shape: Shape) -> Node:
+    """Every `steps`-th element from `starts` on."""
+    if shape == source.shape and not any(starts):
+        return source
+    if isinstance(source, Constant):
+        spots = [np.arange(size) * step + start for start, step, size in zip(starts, steps, shape, strict=True)]
+        return Constant(shape, source.dtype, np.ascontiguousarray(source.array.reshape(source.shape)[np.ix_(*spots)]))
+
+    def mapping(place: Place) -> Place:
+        return tuple(i * step + start for i, start, step in zip(place, starts, steps, strict=True))
+
+    return View(shape, source.dtype, source, mapping)
+
+
+def pad(source: Node, before: Sequence[int], shape: Shape, fill: float) -> Node:
+    """`source` inside a larger tensor of `shape`, `before` elements from its start."""
+    if shape == source.shape:
+        return source
+
+    def mapping(place: Place) -> Place:
+        return tuple(i - start for i, start in zip(place, before, strict=True))
+
+    def guard(place: Place) -> list[tuple[Index, int]]:
+        moved = mapping(place)
+        return [(i, extent) for i, extent, size in zip(moved, source.shape, shape, strict=True) if extent != size]
+
+    return View(shape, source.dtype, source, mapping, guard, fill)
