@@ -31,10 +31,12 @@ from benchmarks.latency import select
 from benchmarks.workloads import export, workloads
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
+from bricolage.backends.native.cpu.target import fusion_target
 from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.fuse.inspect import kernels_of
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.backends.native.ir.tensors import STORED_BYTES, Node
+from bricolage.device.caches import host_caches
 from bricolage.frontends import to_model
 from bricolage.graph.extract import region_file, share_weights
 from bricolage.graph.graph import Graph, describe
@@ -72,7 +74,7 @@ def count(name: str) -> Row:
         region = RegionModel(region_file(graph.everything, "all", Path(folder)))
         infer(region.model)
         origins: dict[Node, str] = {}
-        planned = plan(*lower(region.model, origins))
+        planned = plan(*lower(region.model, origins), fusion_target(host_caches()))
         kernels = kernels_of(planned, origins, [0.0] * len(planned.kernels))
         moved = sum(
             describe(value).bytes

@@ -64,8 +64,8 @@ def host_caches() -> Caches:
 
 
 def read_caches(cpu: Path) -> Caches:
-    """What Linux says in a processor's folder of sysfs (`cache/index*`, Documentation/ABI/testing/sysfs-devices-system-cpu). What is
-    missing or makes no sense is left out."""
+    """What Linux says in a processor's folder of sysfs (Documentation/ABI/testing/sysfs-devices-system-cpu). What is missing or
+    makes no sense is left out."""
     threads = max(1, _listed(_text(cpu / "topology" / "thread_siblings_list")))
     found = []
     for folder in sorted((cpu / "cache").glob("index*")):

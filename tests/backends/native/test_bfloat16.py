@@ -17,6 +17,7 @@ from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.errors import Refused
 from bricolage.graph.prepare import infer
 from tests.backends import regions
+from tests.backends.native.targets import FUSION
 
 pytestmark = pytest.mark.skipif(not available()[0].multiplies_bfloat16, reason="this processor has no such products")
 
@@ -116,7 +117,7 @@ def test_only_what_products_alone_read_is_stored_in_bfloat16(tmp_path: Path) -> 
     inputs, outputs = lower(model.model)
 
     def stored(narrow: Narrow) -> list[str]:
-        return [kernel.target.dtype for kernel in plan(inputs, outputs, narrow).kernels]
+        return [kernel.target.dtype for kernel in plan(inputs, outputs, FUSION, narrow).kernels]
 
     assert stored("operands") == ["bfloat16", "float32", "float32"]
     assert stored("everything") == ["bfloat16", "bfloat16", "float32"]

@@ -10,9 +10,10 @@ import pytest
 from bricolage.backends.interface import Resources
 from bricolage.backends.native import tuning
 from bricolage.backends.native.cpu import isa as isas
+from bricolage.backends.native.cpu.arithmetic import Arithmetic
 from bricolage.backends.native.cpu.gemm import Blocking
 from bricolage.backends.native.cpu.isa import named
-from bricolage.backends.native.cpu.module import Arithmetic, Choice
+from bricolage.backends.native.cpu.module import Choice
 from bricolage.backends.native.engine import ISA_VARIABLE, Native
 from tests.backends import regions
 

@@ -31,16 +31,16 @@ from bricolage.backends.interface import (
 )
 from bricolage.backends.native import tuning
 from bricolage.backends.native.cpu import toolchain
+from bricolage.backends.native.cpu.arithmetic import FLOAT32, Arithmetic
 from bricolage.backends.native.cpu.build import TITLE, planned, write
 from bricolage.backends.native.cpu.isa import ISAS, Isa, available, named
 from bricolage.backends.native.cpu.kernel import NativeKernel, Stopwatch
 from bricolage.backends.native.cpu.module import (
-    FLOAT32,
-    Arithmetic,
     Source,
     generate,
 )
 from bricolage.backends.native.cpu.peaks import measure
+from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.fuse.inspect import kernels_of
 from bricolage.backends.native.ir.from_onnx import lower_operator
 from bricolage.backends.native.ir.tensors import Node
@@ -117,12 +117,13 @@ class Native(Backend):
 
     def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
         require_static(region, self.title)
-        isa = instruction_set()
+        machine = CpuTarget(instruction_set(), resources.threads)
         if resources.cache is None:
             with tempfile.TemporaryDirectory(prefix="bricolage-native-") as folder:
                 _make(region, variant, Path(folder), resources)
                 return NativeKernel(region, Path(folder), resources)
-        key = content_key(region, variant, isa.name, str(resources.threads), _generation())
+        named_by = (machine.isa.name, str(machine.l2_bytes), str(machine.threads))
+        key = content_key(region, variant, *named_by, _generation())
         target = resources.cache / f"native-{key}"
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -194,9 +195,9 @@ def _make(
     Raises:
         Refused: something in the region has no rule, or the C does not compile.
     """
-    isa, arithmetic, threads = instruction_set(), _arithmetic(variant), resources.threads
-    kernels = planned(region, isa, threads, arithmetic, origins)
-    choices = tuning.search(region, kernels, isa, arithmetic, resources) if variant.endswith(_TUNED) else {}
-    source = generate(kernels, isa, threads, arithmetic, choices, timed=origins is not None)
-    write(source, isa, arithmetic, folder)
+    target, arithmetic = CpuTarget(instruction_set(), resources.threads), _arithmetic(variant)
+    kernels = planned(region, target, arithmetic, origins)
+    choices = tuning.search(region, kernels, target, arithmetic, resources) if variant.endswith(_TUNED) else {}
+    source = generate(kernels, target, arithmetic, choices, timed=origins is not None)
+    write(source, target.isa, arithmetic, folder)
     return source

@@ -14,11 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from bricolage.backends.interface import RegionModel, Resources
+from bricolage.backends.native.cpu.arithmetic import Arithmetic
 from bricolage.backends.native.cpu.build import write
 from bricolage.backends.native.cpu.gemm import Blocking
 from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.kernel import NativeKernel, Stopwatch
-from bricolage.backends.native.cpu.module import USUAL, Arithmetic, Choice, generate
+from bricolage.backends.native.cpu.module import USUAL, Choice, generate
+from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.fuse.plan import Plan
 
 _ROUNDS = 15
@@ -65,22 +67,22 @@ def choose(tried: Sequence[Choice], times: Sequence[tuple[np.ndarray, np.ndarray
 
 
 def search(
-    region: RegionModel, planned: Plan, isa: Isa, arithmetic: Arithmetic, resources: Resources
+    region: RegionModel, planned: Plan, target: CpuTarget, arithmetic: Arithmetic, resources: Resources
 ) -> Mapping[int, Choice]:
     """What each kernel should do, where it is not the usual: measured now.
 
     Raises:
         Refused: the C does not compile.
     """
-    numbers, threads = range(len(planned.kernels)), resources.threads
+    numbers = range(len(planned.kernels))
 
     def built(choice: Choice, folder: Path) -> Stopwatch | None:
         """None for what has been built before."""
-        source = generate(planned, isa, threads, arithmetic, dict.fromkeys(numbers, choice), timed=True)
+        source = generate(planned, target, arithmetic, dict.fromkeys(numbers, choice), timed=True)
         if source.text in texts:
             return None
         texts.add(source.text)
-        write(source, isa, arithmetic, folder)
+        write(source, target.isa, arithmetic, folder)
         return Stopwatch(NativeKernel(region, folder, resources), len(numbers))
 
     texts: set[str] = set()
@@ -89,7 +91,7 @@ def search(
     with tempfile.TemporaryDirectory(prefix="bricolage-native-") as first:
         usual = built(USUAL, Path(first))
         assert usual is not None
-        for choice in alternatives(arithmetic, isa):
+        for choice in alternatives(arithmetic, target.isa):
             with tempfile.TemporaryDirectory(prefix="bricolage-native-") as second:
                 other = built(choice, Path(second))
             if other is None:

@@ -15,6 +15,7 @@ from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.graph.prepare import infer
 from tests.backends import regions
+from tests.backends.native.targets import FUSION
 from tests.backends.native.ways import BOUNDS, ISAS, variants
 
 BODY = """
@@ -45,7 +46,7 @@ def inputs_of(model: RegionModel) -> list[np.ndarray]:
 
 def kinds(model: RegionModel) -> list[str]:
     infer(model.model)
-    return [kernel.kind for kernel in plan(*lower(model.model)).kernels]
+    return [kernel.kind for kernel in plan(*lower(model.model), FUSION).kernels]
 
 
 @pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)

@@ -14,14 +14,16 @@ from hypothesis import strategies as st
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.cpu import isa as isas
 from bricolage.backends.native.cpu import toolchain
+from bricolage.backends.native.cpu.arithmetic import Arithmetic
 from bricolage.backends.native.cpu.isa import EMULATED_AMX, ISAS, available, named
-from bricolage.backends.native.cpu.module import Arithmetic, flags_of, generate
+from bricolage.backends.native.cpu.module import generate
 from bricolage.backends.native.engine import ISA_VARIABLE, Native
 from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.errors import Refused
 from bricolage.graph.prepare import infer
 from tests.backends import regions
+from tests.backends.native.targets import FUSION, cpu_target
 
 AMX = ISAS[0]
 BOUNDS = {"bf16": 1e-2, "bf16x3": 2e-5, "bf16x6": 2e-6}
@@ -101,7 +103,9 @@ def test_networks(
 @units
 def test_winograd_in_bfloat16(unit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ISA_VARIABLE, unit)
-    monkeypatch.setattr("bricolage.backends.native.cpu.winograd._TRANSFORM_COST", 0.0)  # or the unit is too fast for it
+    monkeypatch.setattr(
+        "bricolage.backends.native.cpu.winograd_transform._TRANSFORM_COST", 0.0
+    )  # or the unit is too fast for it
     model = regions.region(
         tmp_path,
         "y = Conv <pads = [1, 1, 1, 1]> (x, w)",
@@ -132,9 +136,11 @@ def test_the_code_compiles_for_the_real_unit(parts: int, tmp_path: Path) -> None
     model, _ = product(tmp_path, 70, 2100, 80)
     infer(model.model)
     arithmetic = Arithmetic(parts=parts)
-    source = generate(plan(*lower(model.model), "operands" if parts == 1 else "nothing"), AMX, 2, arithmetic)
+    source = generate(
+        plan(*lower(model.model), FUSION, "operands" if parts == 1 else "nothing"), cpu_target(AMX), arithmetic
+    )
     assert "_tile_dpbf16ps" in source.text
-    toolchain.build(source.text, flags_of(AMX, arithmetic), tmp_path / "region.so", "native")
+    toolchain.build(source.text, arithmetic.flags(AMX), tmp_path / "region.so", "native")
     assert hasattr(ctypes.CDLL(str(tmp_path / "region.so")), "region_run")
 
 

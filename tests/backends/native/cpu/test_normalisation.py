@@ -16,13 +16,14 @@ from bricolage.errors import Refused
 from bricolage.graph.prepare import infer
 from bricolage.verify.reference import evaluate
 from tests.backends import regions
+from tests.backends.native.targets import FUSION
 
 BOUND = 3e-6
 
 
 def kinds(model: RegionModel) -> list[str]:
     infer(model.model)
-    return [kernel.kind for kernel in plan(*lower(model.model)).kernels]
+    return [kernel.kind for kernel in plan(*lower(model.model), FUSION).kernels]
 
 
 def check(model: RegionModel, *values: np.ndarray, threads: int = 2) -> None:

@@ -11,20 +11,21 @@ from hypothesis import strategies as st
 
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import ISA_VARIABLE, Native
-from bricolage.backends.native.fuse import fusion
 from bricolage.backends.native.fuse.fusion import Blocks, plan
 from bricolage.backends.native.fuse.plan import Plan
+from bricolage.backends.native.fuse.target import Target
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.backends.native.ir.tensors import Conv, reachable
 from bricolage.graph.prepare import infer
 from tests.backends import regions
+from tests.backends.native.targets import FUSION
 from tests.backends.native.ways import BOUNDS, ISAS, variants
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is small is joined, too."""
-    monkeypatch.setattr(fusion, "_STAYS_BYTES", 0)
+    monkeypatch.setattr(Target, "resident_bytes", 0)
 
 
 def separable(
@@ -68,7 +69,7 @@ def separable(
 
 def planned(model: RegionModel) -> Plan:
     infer(model.model)
-    return plan(*lower(model.model))
+    return plan(*lower(model.model), FUSION)
 
 
 def kinds(model: RegionModel) -> list[str]:
@@ -146,7 +147,7 @@ def test_borders_between_blocks_hold(tmp_path: Path) -> None:
     inputs, outputs = lower(model.model)
     last = [node for node in reachable(outputs) if isinstance(node, Conv)][-1]
     blocks = {node: int(node in (last, *outputs)) for node in reachable(outputs)}
-    assert "separable" not in [kernel.kind for kernel in plan(inputs, outputs, strategy=Blocks(blocks)).kernels]
+    assert "separable" not in [kernel.kind for kernel in plan(inputs, outputs, FUSION, strategy=Blocks(blocks)).kernels]
 
 
 @pytest.mark.usefixtures("small")

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 from bricolage.backends.native.cpu.implicit_gemm import product
-from bricolage.backends.native.cpu.isa import available
 from bricolage.backends.native.cpu.module import generate
 from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.fuse.plan import Plan, kernel_reads
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.graph.prepare import infer
 from tests.backends import regions
+from tests.backends.native.targets import FUSION, cpu_target
 
 
 def planned(folder: Path, body: str, inputs: str, outputs: str, **constants: np.ndarray) -> Plan:
     model = regions.region(folder, body, inputs, outputs, **constants).model
     infer(model)
-    return plan(*lower(model))
+    return plan(*lower(model), FUSION)
 
 
 def kinds(found: Plan) -> list[str]:
@@ -227,7 +227,7 @@ def test_a_barrier_stands_only_where_something_depends(tmp_path: Path, parallel:
         v=weights(16, 16),
         w=weights(16, 16),
     )
-    text = generate(found, available()[0], 2).text
+    text = generate(found, cpu_target()).text
     region = text[text.index("static void region(") :]
     assert region[: region.index("\n}")].count("barrier(") == (0 if parallel else 1)
 
@@ -242,7 +242,7 @@ def test_kernels_that_do_the_same_share_a_function(tmp_path: Path) -> None:
         u=weights(64, 64),
         v=weights(64, 64),
     )
-    text = generate(found, available()[0], 2).text
+    text = generate(found, cpu_target()).text
     assert text.count("static __attribute__((noinline)) void matmul_") == 2
     assert [text.count(f"/* kernel_{i} */") for i in range(5)] == [1, 1, 1, 1, 0]
 

@@ -17,7 +17,7 @@ from bricolage.backends.interface import Resources
 from bricolage.backends.native.engine import Native
 from bricolage.backends.native.fuse import fusion
 from bricolage.backends.native.fuse.fusion import Blocks, Strategy, plan
-from bricolage.backends.native.fuse.memory_cost import expense
+from bricolage.backends.native.fuse.memory_cost import CostModel
 from bricolage.backends.native.fuse.plan import Plan, kernel_nodes
 from bricolage.backends.native.fuse.search import Space, cost, search
 from bricolage.backends.native.ir.from_onnx import lower
@@ -26,8 +26,10 @@ from bricolage.backends.native.ir.tensors import Input, Node, Pointwise
 from bricolage.graph.prepare import infer
 from tests.backends import regions
 from tests.backends.native.random_regions import grow
+from tests.backends.native.targets import FUSION
 
 Ends = tuple[Sequence[Node], Sequence[Node]]
+COST = CostModel(FUSION.l2_bytes)
 _CLOSE = 1.0102
 """What the search takes for equal."""
 
@@ -53,14 +55,14 @@ def kinds(found: Plan) -> list[str]:
 
 
 def nanoseconds(ends: Ends, strategy: Strategy = "searched") -> float:
-    return expense(plan(*ends, strategy=strategy)).nanoseconds
+    return COST.plan(plan(*ends, FUSION, strategy=strategy)).nanoseconds
 
 
 class Given(fusion._Planner):
     """Any legal plan: epilogues end before `stops`, and `chosen` is stored of what may be stored or not."""
 
     def __init__(self, ends: Ends, stops: Collection[Node], chosen: Collection[Node]) -> None:
-        super().__init__(*ends, "nothing", "rules")
+        super().__init__(*ends, FUSION, "nothing", "rules")
         self.stops, self.chosen = set(stops), set(chosen)
         self.free: Sequence[Node] = ()
 
@@ -88,7 +90,7 @@ def least(ends: Ends, most: int) -> float | None:
         planner.plan()
         if len(found) + 2 ** len(planner.free) > most:
             return None
-        found += [expense(Given(ends, stops, chosen).plan()).nanoseconds for chosen in subsets(planner.free)]
+        found += [COST.plan(Given(ends, stops, chosen).plan()).nanoseconds for chosen in subsets(planner.free)]
     return min(found)
 
 
@@ -116,7 +118,7 @@ def test_every_choice_tried_out(seed: int) -> None:
     asked: list[tuple[Space, Set[Node], Mapping[Node, Sequence[Node]]]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fusion, "search", lambda *given: asked.append(given) or search(*given))
-        plan(*ends)
+        plan(*ends, FUSION)
     ((space, first, users),) = asked
     found = search(space, first, users)
     assert found.stored <= space.free
@@ -137,8 +139,8 @@ def test_what_is_cheap_is_computed_again_rather_than_stored(tmp_path: Path) -> N
         "float[64, 256] y",
         a=np.int64([1]),
     )
-    assert kinds(plan(*ends, strategy="rules")) == ["reduce", "elementwise", "reduce", "elementwise"]
-    assert kinds(plan(*ends)) == ["reduce", "reduce", "elementwise"]
+    assert kinds(plan(*ends, FUSION, strategy="rules")) == ["reduce", "elementwise", "reduce", "elementwise"]
+    assert kinds(plan(*ends, FUSION)) == ["reduce", "reduce", "elementwise"]
 
 
 def test_what_is_dear_is_not_computed_for_every_row(tmp_path: Path) -> None:
@@ -146,8 +148,8 @@ def test_what_is_dear_is_not_computed_for_every_row(tmp_path: Path) -> None:
     ends = parsed(
         tmp_path, "g = Softplus (v) \n y = Mul (x, g)", "float[1024, 256] x, float[256] v", "float[1024, 256] y"
     )
-    assert kinds(plan(*ends, strategy="rules")) == ["elementwise"]
-    assert kinds(plan(*ends)) == ["elementwise", "elementwise"]
+    assert kinds(plan(*ends, FUSION, strategy="rules")) == ["elementwise"]
+    assert kinds(plan(*ends, FUSION)) == ["elementwise", "elementwise"]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +166,7 @@ def test_in_front_of_a_product_it_depends(product: str, expected: list[str], tmp
         "float[256, 256] y",
         w=regions.noise(256, 256),
     )
-    assert kinds(plan(*ends)) == expected
+    assert kinds(plan(*ends, FUSION)) == expected
 
 
 def test_equal_steps_are_decided_alike(tmp_path: Path) -> None:
@@ -179,7 +181,7 @@ def test_equal_steps_are_decided_alike(tmp_path: Path) -> None:
         "float[8, 8] g6",
         w=regions.noise(8, 8),
     )
-    found = plan(*ends)
+    found = plan(*ends, FUSION)
     assert kinds(found) == ["matmul"] * 6
 
 
@@ -194,7 +196,7 @@ def test_long_recurrences_keep_two_or_three_kernels_a_step(kind: str, tmp_path: 
         w=regions.noise(1, gates * 8, 8),
         r=regions.noise(1, gates * 8, 8, seed=1),
     )
-    assert len(plan(*ends).kernels) <= len(plan(*ends, strategy="rules").kernels)
+    assert len(plan(*ends, FUSION).kernels) <= len(plan(*ends, FUSION, strategy="rules").kernels)
 
 
 def test_kernels_stay_inside_blocks(tmp_path: Path) -> None:
@@ -220,10 +222,10 @@ def test_kernels_stay_inside_blocks(tmp_path: Path) -> None:
     border = ["MatMul", "Relu"]
     of = {node: int(not any(name.startswith(word) for word in border)) for node, name in origins.items()}
     names = set(origins.values())
-    found = plan(*ends, strategy=Blocks(of))
+    found = plan(*ends, FUSION, strategy=Blocks(of))
     assert len(names) == 6 and kinds(found) == ["matmul", "reduce"]
     alone = {node: i for i, name in enumerate(sorted(names)) for node in origins if origins[node] == name}
-    apart = plan(*ends, strategy=Blocks(alone))
+    apart = plan(*ends, FUSION, strategy=Blocks(alone))
     for kernel in apart.kernels:
         inside, _ = kernel_nodes(kernel, apart)
         assert len({alone[node] for node in inside if node in alone and not isinstance(node, Input)}) == 1

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from bricolage.backends.native.cpu.emit import Phase, Weights, indented, pointer
 from bricolage.backends.native.cpu.gemm import Blocking, Writer
 from bricolage.backends.native.cpu.implicit_gemm import product
-from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.packing import Packing
 from bricolage.backends.native.cpu.panels import Operand
 from bricolage.backends.native.cpu.rows import SOFTMAX, exponentials
+from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.fuse.plan import Buffer, Kernel, Plan
 from bricolage.backends.native.ir.tensors import MatMul, Softmax
 
@@ -23,20 +23,20 @@ _ALL = Blocking(panel_bytes=1 << 40, by_columns=False, ahead=False)
 """All of k at once."""
 
 
-def attention(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, threads: int, operand: Operand) -> Phase:
+def attention(kernel: Kernel, plan: Plan, weights: Weights, target: CpuTarget, operand: Operand) -> Phase:
     """The phase of an attention with its epilogue. Threads share heads, or rows where there are fewer heads than threads."""
     second = kernel.root
     assert isinstance(second, MatMul) and kernel.before is not None
     first, softmax = kernel.before
     assert isinstance(first, MatMul) and isinstance(softmax, Softmax)
     width = softmax.shape[-1]
-    two = Writer(kernel, plan, weights, isa, threads, product(second, isa.lanes), operand, _ALL)
+    two = Writer(kernel, plan, weights, target, product(second, target.lanes), operand, _ALL)
     in_place = operand.dtype == "float32"
     pitch = two.packing.depth if in_place else width
     strides = (*(0 for _ in softmax.shape[:-2]), pitch, 1)
     scores = Buffer(("scores", 0), softmax.shape, "float32", strides)
     inner = Kernel(softmax.source, scores, first)
-    one = Writer(inner, plan, weights, isa, threads, product(first, isa.lanes), operand, _ALL)
+    one = Writer(inner, plan, weights, target, product(first, target.lanes), operand, _ALL)
     memory = _Scratch()
     rights: list[str] = []
     packing: list[str] = []

@@ -7,8 +7,11 @@ from pathlib import Path
 
 from bricolage.backends.interface import Refused, RegionModel
 from bricolage.backends.native.cpu import toolchain
+from bricolage.backends.native.cpu.arithmetic import Arithmetic
 from bricolage.backends.native.cpu.isa import Isa
-from bricolage.backends.native.cpu.module import Arithmetic, Source, flags_of, transform_of
+from bricolage.backends.native.cpu.module import Source
+from bricolage.backends.native.cpu.target import CpuTarget
+from bricolage.backends.native.cpu.winograd_transform import choose
 from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.fuse.plan import Plan
 from bricolage.backends.native.ir.from_onnx import lower
@@ -19,9 +22,7 @@ from bricolage.graph.prepare import infer
 TITLE = "bricolage native"
 
 
-def planned(
-    region: RegionModel, isa: Isa, threads: int, arithmetic: Arithmetic, origins: dict[Node, str] | None
-) -> Plan:
+def planned(region: RegionModel, target: CpuTarget, arithmetic: Arithmetic, origins: dict[Node, str] | None) -> Plan:
     """The region's fused kernels. `origins` takes the operator that each tensor comes from (see `lower`).
 
     Raises:
@@ -32,11 +33,11 @@ def planned(
         inputs, outputs = lower(region.model, origins)
     except NoRule as reason:
         raise Refused(backend=TITLE, reason=str(reason)) from reason
-    found = plan(inputs, outputs, arithmetic.stores)
+    found = plan(inputs, outputs, target.fusion, arithmetic.stores)
     tile, roots = arithmetic.tile, [kernel.root for kernel in found.kernels]
     if arithmetic.parts and not any(isinstance(root, (Conv, MatMul)) for root in roots):
         raise Refused(backend=TITLE, reason="the region has no products, which are what bfloat16 is for")
-    chosen = [transform_of(root, found, isa, threads, arithmetic) for root in roots if isinstance(root, Conv)]
+    chosen = [choose(root, found, target, arithmetic) for root in roots if isinstance(root, Conv)]
     if tile and not any(transform is not None and transform.m == tile for transform in chosen):
         raise Refused(backend=TITLE, reason=f"no convolution gains from tiles of {tile}x{tile}")
     return found
@@ -48,7 +49,7 @@ def write(source: Source, isa: Isa, arithmetic: Arithmetic, folder: Path) -> Non
     Raises:
         Refused: the C does not compile.
     """
-    toolchain.build(source.text, flags_of(isa, arithmetic), folder / "region.so", TITLE)
+    toolchain.build(source.text, arithmetic.flags(isa), folder / "region.so", TITLE)
     source.weights.tofile(folder / "weights.bin")
     sizes = {"arena": source.arena_bytes, "own": -(-source.own_bytes // 64) * 64, "shared": source.shared_bytes}
     (folder / "sizes.json").write_text(json.dumps(sizes))

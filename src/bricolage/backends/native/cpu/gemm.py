@@ -26,28 +26,53 @@ from bricolage.backends.native.cpu.emit import (
     weights_at,
 )
 from bricolage.backends.native.cpu.implicit_gemm import Product, product
-from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.matrix_unit import Tiles
 from bricolage.backends.native.cpu.packing import Packing
 from bricolage.backends.native.cpu.panels import Operand
+from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.fuse.plan import Buffer, Kernel, Plan
 from bricolage.backends.native.ir.indexing import variable
 from bricolage.backends.native.ir.tensors import STORED_BYTES, STORED_TYPES, Constant, Conv, MatMul, Node
 
-_STREAMED_BYTES = 64 * 1024
-"""Weights from this size on are fetched ahead: those of a whole network do not stay in the second-level cache."""
 _FEW_TILES = 64
 """Tiles of a thread up to which waiting for a panel shows (3 % of ResNet-50)."""
-_BLOCK_BYTES = 192 * 1024
-"""Packed rows that are multiplied before the next are packed: a part of the second-level cache."""
-_MADE_BYTES = 96 * 1024
-"""The same for rows that are made here: less, since what they are made of lies in that cache, too."""
-_UNIT_BLOCK_BYTES = 768 * 1024
-"""The same for a matrix unit, which needs its panel for more rows; processors that have one have 2 MiB there."""
 _PANEL_BYTES = 32 * 1024
-"""What a matrix unit reads of a panel before it goes on with the next rows: a part of the first-level cache."""
-_SUMS_BYTES = 128 * 1024
-"""Sums of a block of rows in memory, where k is cut into pieces: a part of the second-level cache."""
+"""What a matrix unit reads of a panel before it goes on with the next rows: it fits into the first-level cache of every processor
+that has one."""
+_UNIT_L2_BYTES = 2 << 20
+"""The second-level cache of processors that have a matrix unit, at least; for the emulated one it is taken for granted."""
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """The rules of thumb by which a product is cut up, as parts of a second-level cache. Found on an AMD EPYC Zen 5 with 1 MiB."""
+
+    l2_bytes: int
+
+    @property
+    def streamed(self) -> int:
+        """Weights from this size on are fetched ahead: those of a whole network do not stay in that cache."""
+        return self.l2_bytes // 16
+
+    @property
+    def rows(self) -> int:
+        """Packed rows that are multiplied before the next are packed."""
+        return self.l2_bytes * 3 // 16
+
+    @property
+    def made_rows(self) -> int:
+        """The same for rows that are made here: less, since what they are made of lies in that cache, too."""
+        return self.l2_bytes * 3 // 32
+
+    @property
+    def unit_rows(self) -> int:
+        """The same for a matrix unit, which needs its panel for more rows."""
+        return max(self.l2_bytes, _UNIT_L2_BYTES) * 3 // 8
+
+    @property
+    def sums(self) -> int:
+        """Sums of a block of rows in memory, where k is cut into pieces."""
+        return self.l2_bytes // 8
 
 
 @dataclass(frozen=True)
@@ -82,15 +107,14 @@ def contraction(
     kernel: Kernel,
     plan: Plan,
     weights: Weights,
-    isa: Isa,
-    threads: int,
+    target: CpuTarget,
     operand: Operand,
     blocking: Blocking,
 ) -> list[Phase]:
     """The phases of a matrix product or convolution with its epilogue."""
     root = kernel.root
     assert isinstance(root, (MatMul, Conv))
-    return Writer(kernel, plan, weights, isa, threads, product(root, isa.lanes), operand, blocking).phases()
+    return Writer(kernel, plan, weights, target, product(root, target.lanes), operand, blocking).phases()
 
 
 def _constant_of(root: Node | None) -> np.ndarray:
@@ -108,22 +132,21 @@ class Writer:
     kernel: Kernel
     plan: Plan
     weights: Weights
-    isa: Isa
-    threads: int
+    target: CpuTarget
     p: Product
     operand: Operand
     blocking: Blocking
     made: Made | None = None
 
     def __post_init__(self) -> None:
-        p, lanes, blocking = self.p, self.isa.lanes, self.blocking
+        p, lanes, blocking = self.p, self.target.lanes, self.blocking
         self.helpers: dict[str, str] = {}
-        self.packing = Packing(self.plan, self.weights, self.isa, p, self.operand)
-        self.rows = self.operand.rows(self.isa)
+        self.packing = Packing(self.plan, self.weights, self.target.isa, p, self.operand)
+        self.rows = self.operand.rows(self.target.isa)
         self.tiles = -(-p.m // self.rows)
         self.most = -(-p.m // self.tiles)
         """Rows of the largest tile: all that there are, shared evenly."""
-        wide = 2 * lanes
+        wide, blocks = 2 * lanes, _Blocks(self.target.l2_bytes)
         unit = isinstance(self.operand, Tiles)
         pieces = (
             -(-self.packing.depth * wide * self.packing.bytes // (blocking.panel_bytes or _PANEL_BYTES)) if unit else 1
@@ -131,21 +154,21 @@ class Writer:
         self.pieces = min(pieces, self.packing.steps)
         """That k is cut into."""
         right_bytes = self.packing.depth * self.packing.bytes * p.n
-        streamed = right_bytes > _STREAMED_BYTES and self.tiles <= _FEW_TILES * self.threads
+        streamed = right_bytes > blocks.streamed and self.tiles <= _FEW_TILES * self.target.threads
         self.ahead = callable(p.right) and (streamed if blocking.ahead is None else blocking.ahead)
-        usual = _MADE_BYTES if self.made is not None else _UNIT_BLOCK_BYTES if unit else _BLOCK_BYTES
+        usual = blocks.made_rows if self.made is not None else blocks.unit_rows if unit else blocks.rows
         self.block_bytes = blocking.block_bytes or usual
 
     def phases(self) -> list[Phase]:
         """Work is shared by columns where there are more of them than rows: each thread then reads its own weights only."""
         p = self.p
-        many = p.n > p.m and len(self.packing.columns) >= 2 * self.threads
+        many = p.n > p.m and len(self.packing.columns) >= 2 * self.target.threads
         wanted = many if self.blocking.by_columns is None else self.blocking.by_columns
         return self._by_columns() if callable(p.right) and p.batch == 1 and wanted else [self._by_rows()]
 
     def constant_right(self) -> str:
         """Where the packed weights of a batch are, as a declaration."""
-        p, lanes = self.p, self.isa.lanes
+        p, lanes = self.p, self.target.lanes
         offset = self.weights.add(
             ("panels", id(_constant_of(self.kernel.root)), p.batch, p.k, p.n),
             lambda: self.operand.panels(p.right(), lanes),  # type: ignore[operator]
@@ -187,7 +210,7 @@ class Writer:
         return [*phases, Phase(body, own=self._sums_bytes(self.tiles), helpers=self.helpers)]
 
     def _sums_bytes(self, tiles: int) -> int:
-        return tiles * self.most * 2 * self.isa.lanes * 4 if self.pieces > 1 else 0
+        return tiles * self.most * 2 * self.target.lanes * 4 if self.pieces > 1 else 0
 
     def _sums(self, offset: int) -> list[str]:
         """Where the sums of a block of rows are, where they are in memory."""
@@ -219,7 +242,7 @@ class Writer:
         else:
             (left, lda), origin = self.packing.direct, "0"
         if self.pieces > 1:
-            block_tiles = min(block_tiles, -(-_SUMS_BYTES // self._sums_bytes(1)))
+            block_tiles = min(block_tiles, -(-_Blocks(self.target.l2_bytes).sums // self._sums_bytes(1)))
             lines += self._sums(own)
             own += self._sums_bytes(block_tiles)
         over_columns = self.over_panels("first", "last", left, lda, origin)
@@ -241,7 +264,7 @@ class Writer:
     def over_batches(self, packing: list[str], work: list[str]) -> list[str]:
         """Threads share batches, or the tiles from `low` to `high` where there are fewer batches than threads."""
         p, tiles = self.p, self.tiles
-        if p.batch >= self.threads and p.batch > 1:
+        if p.batch >= self.target.threads and p.batch > 1:
             head = [*shares(p.batch), "for (long b = begin; b < end; b++) {"]
             own = f"const long low = 0, high = {tiles};"
         else:
@@ -260,7 +283,7 @@ class Writer:
 
     def _panel(self, tiles: Callable[[int, int], list[str]]) -> list[str]:
         """The work on one panel: all but the last have the full width."""
-        p, lanes, vectors, count = self.p, self.isa.lanes, self.packing.vectors, len(self.packing.columns)
+        p, lanes, vectors, count = self.p, self.target.lanes, self.packing.vectors, len(self.packing.columns)
         last = p.n - (count - 1) * 2 * lanes
         narrow = last < 2 * lanes
         full = count - 1 if narrow else count
@@ -304,7 +327,7 @@ class Writer:
 
         def whole(vectors: int, width: int) -> list[str]:
             """All of k at once: the tile stays in registers."""
-            padded = vectors * self.isa.lanes
+            padded = vectors * self.target.lanes
             step = self.packing.depth // self.packing.steps * padded
             # A matrix unit is set up for one size of tiles; the row too much that it may compute is there, and not stored.
             counts = {self.most} if isinstance(self.operand, Tiles) else {p.m // tiles, self.most} - {0}
@@ -325,7 +348,7 @@ class Writer:
 
         def piecewise(vectors: int, width: int) -> list[str]:
             """k in pieces: sums stay in memory meanwhile."""
-            padded = vectors * self.isa.lanes
+            padded = vectors * self.target.lanes
             step = self.packing.depth // self.packing.steps * padded
             micro = self._micro(self.most, vectors, lda)
             tile = f"sums + (t - {first}) * {self.most * padded}"
@@ -351,7 +374,7 @@ class Writer:
     def _epilogue(self, padded: int, width: int) -> list[str]:
         """From a row of the tile to the result in memory."""
         p = self.p
-        wide = 2 * self.isa.lanes
+        wide = 2 * self.target.lanes
         j, panel = variable("j", width), variable("panel", -(-p.n // wide))
         place = p.root_place(variable("b", p.batch), variable("m", p.m), panel * wide + j)
         lines = epilogue(self.kernel, self.plan, self.weights, place, f"tile[r * {padded} + j]")
@@ -361,7 +384,7 @@ class Writer:
 
     def _micro(self, rows: int, vectors: int, lda: int) -> str:
         name, text = self.operand.micro_kernel(
-            rows, vectors, lda, self.isa.lanes, ahead=self.ahead, adds=self.pieces > 1
+            rows, vectors, lda, self.target.lanes, ahead=self.ahead, adds=self.pieces > 1
         )
         self.helpers[name] = text
         return name

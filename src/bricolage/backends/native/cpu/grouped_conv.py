@@ -38,11 +38,9 @@ from bricolage.backends.native.ir.indexing import ZERO, Index, flatten, unflatte
 from bricolage.backends.native.ir.tensors import Constant, Conv
 
 _MOST_PLACES = 14
-_MOST_TAPS = 11
+MOST_TAPS = 11
 """Taps in a row that are kept in registers."""
-_FEWEST_LANES, _MOST_LANES = 4, 16
-"""Of all instruction sets."""
-_VECTORS = ("float32", "bfloat16")
+VECTOR_DTYPES = frozenset(["float32", "bfloat16"])
 """Types that vectors are loaded from."""
 
 
@@ -54,22 +52,6 @@ def grouped(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa) -> list[Phas
     if root.groups == 1 or not (writer.regular or root.depthwise):
         return None
     return [Phase([*writer.declared(), *(writer.blocks() if writer.regular else writer.singly())])]
-
-
-def has_blocks(root: Conv, plan: Plan) -> bool:
-    """Whether a grouped convolution goes by vectors of channels on every instruction set."""
-    inputs, outputs = root.weight.shape[1], root.shape[1] // root.groups
-    inside = inputs == outputs and _FEWEST_LANES % outputs == 0
-    buffer = plan.buffers.get(root.source)
-    return (
-        root.groups > 1
-        and (inside or outputs % _MOST_LANES == 0)
-        and root.shape[1] >= _MOST_LANES
-        and root.weight.shape[-1] <= _MOST_TAPS
-        and buffer is not None
-        and buffer.dtype in _VECTORS
-        and buffer.strides[1] == 1
-    )
 
 
 @dataclass
@@ -131,13 +113,13 @@ class Writer:
         """Whether vectors of channels lie side by side in memory, and hold whole groups or are held by one."""
         lanes = self.isa.lanes
         inside = self.inputs == self.outputs and lanes % self.outputs == 0
-        if self.channels < lanes or self.taps[-1] > _MOST_TAPS or not (inside or self.outputs % lanes == 0):
+        if self.channels < lanes or self.taps[-1] > MOST_TAPS or not (inside or self.outputs % lanes == 0):
             return False
         outer = [self._spot(axis, at, 0) for axis, at in enumerate(self.outer)]
         column = self._spot(len(self.outer), self.x, 0)
         j = variable("j", lanes if inside else self.inputs)
         found = trace(self.root.source, (self.image, self._first_input + j, *outer, column), self.plan)
-        return found is not None and found[0].dtype in _VECTORS and step_of(found[1], j) == 1
+        return found is not None and found[0].dtype in VECTOR_DTYPES and step_of(found[1], j) == 1
 
     @property
     def _first_input(self) -> Index:

@@ -19,6 +19,8 @@ from bricolage.backends.native.cpu.panels import NARROW, Operand
 
 _ROWS = 16
 """Of a tile."""
+TILE_ROWS = 2 * _ROWS
+"""Of the largest tile of a product: two of the unit's tiles."""
 _DEPTH = 32
 """bfloat16 numbers in a row of a tile."""
 
@@ -35,7 +37,7 @@ class Tiles(Operand):
     """Operands in tiles; all of them for 16 lanes of float32."""
 
     def rows(self, _isa: Isa) -> int:
-        return 2 * _ROWS
+        return TILE_ROWS
 
     def heads(self, isa: Isa) -> Sequence[str]:
         return NARROW, TILES if isa.matrix_unit == "amx" else EMULATED

@@ -19,38 +19,16 @@ from bricolage.backends.native.cpu import (
     rows,
     separable_conv,
     winograd,
+    winograd_transform,
 )
+from bricolage.backends.native.cpu.arithmetic import FLOAT32, Arithmetic
 from bricolage.backends.native.cpu.emit import Phase, Weights, indented, pointer
 from bricolage.backends.native.cpu.functions import MATHS
 from bricolage.backends.native.cpu.gemm import Blocking
-from bricolage.backends.native.cpu.isa import Isa
-from bricolage.backends.native.cpu.matrix_unit import tiles
-from bricolage.backends.native.cpu.panels import PAIRS, SINGLES, Operand
+from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.threads import THREADS
-from bricolage.backends.native.fuse.plan import Kernel, Narrow, Plan, kernel_reads
+from bricolage.backends.native.fuse.plan import Kernel, Plan, kernel_reads
 from bricolage.backends.native.ir.tensors import STORED_TYPES, Conv, MatMul, Normalise, Reduce, Softmax
-
-
-@dataclass(frozen=True)
-class Arithmetic:
-    """How matrix products and convolutions are computed."""
-
-    tile: int = 0
-    """3×3 convolutions may be done by Winograd's transformation with tiles of up to so many outputs a side."""
-    parts: int = 0
-    """Operands are float32 (0), rounded to bfloat16 (1), or sums of two or three bfloat16; sums are float32."""
-
-    stores: Narrow = "nothing"
-    """What is stored in bfloat16."""
-
-    def operand(self, isa: Isa) -> Operand:
-        """How the operands of products are stored and multiplied. More than one part takes a matrix unit."""
-        if not self.parts:
-            return SINGLES
-        return tiles(self.parts) if isa.matrix_unit else PAIRS
-
-
-FLOAT32 = Arithmetic()
 
 
 @dataclass(frozen=True)
@@ -81,14 +59,13 @@ class Source:
 
 def generate(
     plan: Plan,
-    isa: Isa,
-    threads: int,
+    target: CpuTarget,
     arithmetic: Arithmetic = FLOAT32,
     choices: Mapping[int, Choice] = MappingProxyType({}),
     *,
     timed: bool = False,
 ) -> Source:
-    """The library of a plan, for one instruction set and a number of threads. `choices` say how kernels, by number, are computed
+    """The library of a plan. `choices` say how kernels, by number, are computed
     if not as usual. A `timed` library adds up what each kernel takes, with a barrier behind every one."""
     weights = Weights()
     helpers: dict[str, str] = {}
@@ -97,7 +74,7 @@ def generate(
     own = shared = 0
     since = _Since(plan)
     for number, kernel in enumerate(plan.kernels):
-        phases = _phases(kernel, plan, weights, isa, threads, arithmetic, choices.get(number, USUAL))
+        phases = _phases(kernel, plan, weights, target, arithmetic, choices.get(number, USUAL))
         sharing = any(phase.shared for phase in phases)
         for part, phase in enumerate(phases):
             helpers.update(phase.helpers)
@@ -111,8 +88,8 @@ def generate(
     text = "\n\n".join(
         [
             "#define _GNU_SOURCE",
-            *arithmetic.operand(isa).heads(isa),
-            HEAD.strip().replace("@LANES@", str(isa.lanes)),
+            *arithmetic.operand(target.isa).heads(target.isa),
+            HEAD.strip().replace("@LANES@", str(target.lanes)),
             MATHS.strip(),
             THREADS.strip(),
             *([_TIMED.strip().replace("@KERNELS@", str(max(1, len(plan.kernels))))] if timed else []),
@@ -135,11 +112,6 @@ def generate(
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         block[offset : offset + raw.size] = raw
     return Source(text, block, plan.arena_bytes, own, shared, plan)
-
-
-def flags_of(isa: Isa, arithmetic: Arithmetic) -> tuple[str, ...]:
-    """What the compiler must be told for these instructions."""
-    return (*isa.flags, *isa.bfloat16_flags) if arithmetic.parts else isa.flags
 
 
 class _Since:
@@ -180,28 +152,23 @@ class _Since:
         return a < d and c < b
 
 
-def transform_of(root: Conv, plan: Plan, isa: Isa, threads: int, arithmetic: Arithmetic) -> winograd.Transform | None:
-    """Winograd's transformation that a convolution is done by, if it is."""
-    return winograd.choose(root, plan, isa, threads, arithmetic.tile, arithmetic.operand(isa))
-
-
 def _phases(
-    kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, threads: int, arithmetic: Arithmetic, choice: Choice
+    kernel: Kernel, plan: Plan, weights: Weights, target: CpuTarget, arithmetic: Arithmetic, choice: Choice
 ) -> list[Phase]:
-    operand, blocking = arithmetic.operand(isa), choice.blocking
+    operand, blocking = arithmetic.operand(target.isa), choice.blocking
     if choice.tile is not None:
         arithmetic = replace(arithmetic, tile=min(choice.tile, arithmetic.tile))
     match kernel.root:
         case MatMul() if kernel.before is not None:
-            return [attention.attention(kernel, plan, weights, isa, threads, operand)]
+            return [attention.attention(kernel, plan, weights, target, operand)]
         case Conv() if kernel.before is not None:
-            return [separable_conv.separable(kernel, plan, weights, isa, threads, operand, blocking)]
-        case Conv() if (transform := transform_of(kernel.root, plan, isa, threads, arithmetic)) is not None:
-            return winograd.winograd(kernel, plan, weights, isa, transform, operand, blocking.block_bytes)
-        case Conv() if (phases := grouped_conv.grouped(kernel, plan, weights, isa)) is not None:
+            return [separable_conv.separable(kernel, plan, weights, target, operand, blocking)]
+        case Conv() if (transform := winograd_transform.choose(kernel.root, plan, target, arithmetic)) is not None:
+            return winograd.winograd(kernel, plan, weights, target, transform, operand, blocking.block_bytes)
+        case Conv() if (phases := grouped_conv.grouped(kernel, plan, weights, target.isa)) is not None:
             return phases
         case Conv() | MatMul():
-            return gemm.contraction(kernel, plan, weights, isa, threads, operand, blocking)
+            return gemm.contraction(kernel, plan, weights, target, operand, blocking)
         case Normalise() if not kernel.root.in_rows:
             return [Phase(group_norm.moments(kernel, plan, weights))]
         case Softmax() | Normalise():

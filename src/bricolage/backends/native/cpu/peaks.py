@@ -8,8 +8,9 @@ from pathlib import Path
 
 from bricolage.backends.interface import Peaks
 from bricolage.backends.native.cpu import toolchain
+from bricolage.backends.native.cpu.arithmetic import Arithmetic
 from bricolage.backends.native.cpu.isa import Isa
-from bricolage.backends.native.cpu.module import HEAD, Arithmetic, flags_of
+from bricolage.backends.native.cpu.module import HEAD
 from bricolage.backends.native.cpu.threads import THREADS
 
 _DEPTH_BYTES = 512
@@ -110,7 +111,7 @@ def measure(isa: Isa, arithmetic: Arithmetic, threads: int) -> Peaks | None:
     )
     with tempfile.TemporaryDirectory(prefix="bricolage-native-") as folder:
         library = Path(folder) / "peaks.so"
-        toolchain.build(text, flags_of(isa, arithmetic), library, "bricolage native")
+        toolchain.build(text, arithmetic.flags(isa), library, "bricolage native")
         loaded = ctypes.CDLL(str(library))
         loaded.peaks.restype = None
         loaded.peaks.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_long, ctypes.POINTER(ctypes.c_double)]

@@ -13,14 +13,14 @@ from bricolage.backends.native.cpu.emit import Phase, Weights, indented
 from bricolage.backends.native.cpu.gemm import Blocking, Made, Writer
 from bricolage.backends.native.cpu.grouped_conv import Writer as Grouped
 from bricolage.backends.native.cpu.implicit_gemm import product
-from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.panels import Operand
+from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.fuse.plan import Buffer, Kernel, Plan
 from bricolage.backends.native.ir.tensors import Conv, Node
 
 
 def separable(
-    kernel: Kernel, plan: Plan, weights: Weights, isa: Isa, threads: int, operand: Operand, blocking: Blocking
+    kernel: Kernel, plan: Plan, weights: Weights, target: CpuTarget, operand: Operand, blocking: Blocking
 ) -> Phase:
     """The phase of both, with their epilogues. Threads share rows."""
     second = kernel.root
@@ -29,12 +29,12 @@ def separable(
     assert isinstance(first, Conv)
     rows = _rows(between, "bfloat16" if operand.dtype == "bfloat16" and operand.parts == 1 else "float32")
     inner = Kernel(between, rows, first)
-    grouped = Grouped(inner, plan, weights, isa)
+    grouped = Grouped(inner, plan, weights, target.isa)
     lines = ["{", *indented([*grouped.declared(), *grouped.part("start", "stop")]), "}"]
     made = Made(rows, between.shape[1], grouped.places, lines)
     known = replace(plan, buffers={**plan.buffers, between: rows})
     by_rows = replace(blocking, by_columns=False)
-    return Writer(kernel, known, weights, isa, threads, product(second, isa.lanes), operand, by_rows, made).phases()[0]
+    return Writer(kernel, known, weights, target, product(second, target.lanes), operand, by_rows, made).phases()[0]
 
 
 def _rows(node: Node, dtype: str) -> Buffer:

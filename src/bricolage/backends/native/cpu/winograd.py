@@ -31,97 +31,19 @@ from bricolage.backends.native.cpu.emit import (
     trace,
     weights_at,
 )
-from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.panels import Operand
+from bricolage.backends.native.cpu.target import CpuTarget
+from bricolage.backends.native.cpu.winograd_transform import Transform
 from bricolage.backends.native.fuse.plan import Kernel, Plan
-from bricolage.backends.native.ir.indexing import ZERO, flatten, unflatten, variable
+from bricolage.backends.native.ir.indexing import flatten, unflatten, variable
 from bricolage.backends.native.ir.tensors import Constant, Conv
-
-_CACHE_BYTES = 512 * 1024
-_TRANSFORM_COST = 12.0
-"""Multiply-adds that take as long as transforming one element."""
-_STREAM_COST = 18.0
-"""Multiply-adds that take as long as reading one weight from beyond the second-level cache."""
-
-
-@dataclass(frozen=True)
-class Transform:
-    """Matrices of F(m, 3): `data` (Bᵀ), `filter` (G) and `output` (Aᵀ)."""
-
-    m: int
-    data: np.ndarray
-    filter: np.ndarray
-    output: np.ndarray
-
-
-def transform(m: int, points: tuple[float, ...]) -> Transform:
-    """F(m, 3) by the Toom-Cook construction on the given m + 1 finite points and infinity."""
-    n = m + 2
-    assert len(points) == n - 1
-    # Filter and output are evaluations of polynomials; the data transformation is what makes the identity hold.
-    f = np.array([[p**j for j in range(3)] for p in points] + [[0.0, 0.0, 1.0]])
-    a = np.array([[p**i for p in points] + [float(i == m - 1)] for i in range(m)])
-    scale = np.array([math.prod(p - q for q in points if q != p) for p in points] + [1.0])
-    # Solve Σ_t a[i, t] f[t, j] b[t, k] = [k == i + j] for b, one column k at a time.
-    system = np.array([[a[i, t] * f[t, j] for t in range(n)] for i in range(m) for j in range(3)])
-    b = np.zeros((n, n))
-    for k in range(n):
-        wanted = np.array([float(k == i + j) for i in range(m) for j in range(3)])
-        b[:, k] = np.linalg.lstsq(system, wanted, rcond=None)[0]
-    # Moving the scale from the data to the filter keeps the data's factors small whole numbers.
-    return Transform(m, np.round(b * scale[:, None], 9), f / scale[:, None], a)
-
-
-F2 = transform(2, (0.0, 1.0, -1.0))
-F4 = transform(4, (0.0, 1.0, -1.0, 2.0, -2.0))
-
-
-def choose(root: Conv, plan: Plan, isa: Isa, threads: int, largest: int, operand: Operand) -> Transform | None:
-    """The transformation that should be fastest for a convolution, of those with tiles of at most `largest` outputs; None
-    where the direct way should be faster, or nothing else fits."""
-    if not _fits(root, plan, isa) or operand.parts > 1 or math.prod(root.weight.shape[1:-2]) % operand.step:
-        return None
-    ways: list[Transform | None] = [None, *(t for t in (F2, F4) if t.m <= largest)]
-    return min(ways, key=lambda t: _cost(root, t, isa, threads, operand))
-
-
-def _fits(root: Conv, plan: Plan, isa: Isa) -> bool:
-    """Whether the last two dimensions are a plain 3×3 convolution that reads vectors of channels."""
-    taps = root.weight.shape[2:]
-    if len(taps) < 2 or taps[-2:] != (3, 3) or root.groups != 1:
-        return False
-    if root.strides[-2:] != (1, 1) or root.dilations[-2:] != (1, 1) or root.source.shape[1] % isa.lanes:
-        return False
-    c = variable("c", root.source.shape[1])
-    found = trace(root.source, (ZERO, c, *(variable(f"s{i}", e) for i, e in enumerate(root.source.shape[2:]))), plan)
-    return found is not None and found[1].stride(next(iter(c.variables))) == 1
-
-
-def _cost(root: Conv, t: Transform | None, isa: Isa, threads: int, operand: Operand) -> float:
-    """Multiply-adds of one thread, with memory and additions in the same coin (factors measured on Zen 5)."""
-    images, c_out, *deep, height, width = root.shape
-    depth = root.source.shape[1] * math.prod(root.weight.shape[2:-2])
-    deep_places = images * math.prod(deep)
-    if t is None:
-        points, per_tile = 9, 1
-        transforms = 0.0
-    else:
-        points, per_tile = (t.m + 2) ** 2, t.m
-    tiles = deep_places * -(-height // per_tile) * -(-width // per_tile)
-    own = -(-tiles // threads)
-    if t is not None:
-        transforms = _TRANSFORM_COST * own * points * (depth + c_out)
-    rows = operand.rows(isa)
-    products = operand.cost * points * depth * c_out * -(-own // rows) * rows
-    weights = operand.bytes / 4 * points * depth * c_out
-    return products + transforms + (_STREAM_COST * weights if 4 * weights > _CACHE_BYTES else 0)
 
 
 def winograd(
     kernel: Kernel,
     plan: Plan,
     weights: Weights,
-    isa: Isa,
+    target: CpuTarget,
     t: Transform,
     operand: Operand,
     block_bytes: int | None = None,
@@ -129,8 +51,8 @@ def winograd(
     """The phase of a convolution with its epilogue: blocks of tiles are transformed, multiplied, and transformed back."""
     root = kernel.root
     assert isinstance(root, Conv) and isinstance(root.weight, Constant)
-    block = block_bytes or _CACHE_BYTES
-    return [_Writer(kernel, plan, weights, isa, t, root, root.weight.array, operand, block).phase()]
+    block = block_bytes or target.l2_bytes // 2
+    return [_Writer(kernel, plan, weights, target, t, root, root.weight.array, operand, block).phase()]
 
 
 @dataclass
@@ -138,7 +60,7 @@ class _Writer:
     kernel: Kernel
     plan: Plan
     weights: Weights
-    isa: Isa
+    target: CpuTarget
     t: Transform
     root: Conv
     filters: np.ndarray
@@ -147,7 +69,7 @@ class _Writer:
 
     def __post_init__(self) -> None:
         self.element, self.bytes = self.operand.element, self.operand.bytes
-        root, lanes = self.root, self.isa.lanes
+        root, lanes = self.root, self.target.lanes
         images, c_out, *sizes = root.shape
         *self.deep_taps, _, _ = root.weight.shape[2:]
         *deep, height, width = sizes
@@ -163,7 +85,7 @@ class _Writer:
         self.last_vectors = 1 if self.last_width <= lanes else 2
         self.stored = ((self.columns - 1) * 2 + self.last_vectors) * lanes
         """Output channels, padded."""
-        self.rows = rows = self.operand.rows(self.isa)
+        self.rows = rows = self.operand.rows(self.target.isa)
         per_tile = self.points * (self.bytes * self.depth + 4 * self.stored)
         self.block = max(rows, self.block_bytes // per_tile // rows * rows)
         """Tiles that are done together."""
@@ -172,7 +94,7 @@ class _Writer:
         *self.deep, self.down, self.across = rest
 
     def phase(self) -> Phase:
-        weight, t, lanes = self.filters, self.t, self.isa.lanes
+        weight, t, lanes = self.filters, self.t, self.target.lanes
         offset = self.weights.add(
             ("winograd", t.m, id(self.root)),
             lambda: self.operand.panels(_filters(weight, t, len(self.deep_taps)), lanes),
@@ -228,12 +150,12 @@ class _Writer:
             f"{self.element} *to = data + (p - first) * {self.depth} + {(flatten(taps, self.deep_taps) * self.c_in).c()} + c;",
             *(f"{keep}(to + {(i * n + j) * self.block * self.depth}, f{i}_{j});" for i in range(n) for j in range(n)),
         ]
-        lines = [f"for (long c = 0; c < {self.c_in}; c += {self.isa.lanes}) {{", *indented(inner), "}"]
+        lines = [f"for (long c = 0; c < {self.c_in}; c += {self.target.lanes}) {{", *indented(inner), "}"]
         return ["for (long p = first; p < last; p++) {", *indented([OUTER, *nested("t", self.deep_taps, lines)]), "}"]
 
     def _multiply(self) -> list[str]:
         """A matrix product for every point."""
-        depth, stored, block, lanes = self.depth, self.stored, self.block, self.isa.lanes
+        depth, stored, block, lanes = self.depth, self.stored, self.block, self.target.lanes
 
         def product(vectors: int, _width: int) -> list[str]:
             """The next panel is fetched meanwhile: all of them together are larger than a second-level cache."""
@@ -274,7 +196,7 @@ class _Writer:
         return [f"if (panel < {self.columns - 1}) {{", *indented(full), "} else {", *indented(last), "}"]
 
     def _output(self, vectors: int, width: int) -> list[str]:
-        m, n, lanes = self.t.m, self.t.m + 2, self.isa.lanes
+        m, n, lanes = self.t.m, self.t.m + 2, self.target.lanes
         panel, j = variable("panel", self.columns), variable("j", width)
         read = [
             f"const vec g{a}_{b} = load(made + {(a * n + b) * self.block * self.stored} + panel * {self.block * self.wide}"
@@ -310,7 +232,7 @@ class _Writer:
         return out
 
     def _micro(self, vectors: int) -> str:
-        name, text = self.operand.micro_kernel(self.rows, vectors, self.depth, self.isa.lanes, ahead=True)
+        name, text = self.operand.micro_kernel(self.rows, vectors, self.depth, self.target.lanes, ahead=True)
         self.helpers[name] = text
         return name
 

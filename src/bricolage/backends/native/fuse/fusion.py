@@ -23,13 +23,14 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
-from bricolage.backends.native.cpu.grouped_conv import has_blocks
 from bricolage.backends.native.fuse.function_cost import EXPENSIVE
+from bricolage.backends.native.fuse.joined_roots import Region, attentions, is_pointwise, separable_convolutions
 from bricolage.backends.native.fuse.memory import Memory, arena
-from bricolage.backends.native.fuse.memory_cost import expense
+from bricolage.backends.native.fuse.memory_cost import CostModel
 from bricolage.backends.native.fuse.plan import Before, Buffer, Kernel, Narrow, Plan
 from bricolage.backends.native.fuse.search import Space, search
 from bricolage.backends.native.fuse.secondary_outputs import store_beside
+from bricolage.backends.native.fuse.target import Target
 from bricolage.backends.native.ir.indexing import row_major
 from bricolage.backends.native.ir.tensors import (
     STORED_BYTES,
@@ -50,10 +51,6 @@ from bricolage.backends.native.ir.tensors import (
 
 ROOTS = (Conv, MatMul, Reduce, Softmax, Normalise)
 _LARGEST_DIAMOND = 16
-_WIDEST_SCORES = 4096
-"""Columns of a softmax between two products up to which some rows of it stay in a second-level cache."""
-_STAYS_BYTES = 512 << 10
-"""What stays in a second-level cache from one kernel to the next."""
 _CHEAP_ELEMENTS = 2048
 """Tensors up to this size are computed again rather than stored, if nothing in them is expensive."""
 
@@ -70,20 +67,28 @@ Strategy = Literal["rules", "searched"] | Blocks
 
 
 def plan(
-    inputs: Sequence[Node], outputs: Sequence[Node], narrow: Narrow = "nothing", strategy: Strategy = "searched"
+    inputs: Sequence[Node],
+    outputs: Sequence[Node],
+    target: Target,
+    narrow: Narrow = "nothing",
+    strategy: Strategy = "searched",
 ) -> Plan:
     """The fused kernels that compute `outputs`."""
-    planner = _Planner(inputs, outputs, narrow, strategy)
+    planner = _Planner(inputs, outputs, target, narrow, strategy)
     found = planner.plan()
     if not planner.differs:
         return found
     # The search takes the last source, not the last kernel that is done, for where a result can be stored beside another.
-    usual = _Planner(inputs, outputs, narrow, "rules").plan()
-    return min(found, usual, key=lambda each: expense(each).nanoseconds)
+    usual = _Planner(inputs, outputs, target, narrow, "rules").plan()
+    model = CostModel(target.l2_bytes)
+    return min(found, usual, key=lambda each: model.plan(each).nanoseconds)
 
 
 class _Planner:
-    def __init__(self, inputs: Sequence[Node], outputs: Sequence[Node], narrow: Narrow, strategy: Strategy) -> None:
+    def __init__(
+        self, inputs: Sequence[Node], outputs: Sequence[Node], target: Target, narrow: Narrow, strategy: Strategy
+    ) -> None:
+        self.target = target
         self.result = Plan(inputs, outputs)
         self.nodes = reachable(outputs)
         self.users: dict[Node, list[Node]] = defaultdict(list)
@@ -100,10 +105,15 @@ class _Planner:
     def plan(self) -> Plan:
         absorbed, ends = self._epilogues()
         stored, free = self._given(absorbed, ends)
-        before = self._attentions(stored, ends)
+        region = Region(self.nodes, self.users, self.result.outputs, self._apart)
+        before = attentions(region, ends, stored, self.target)
+        stored -= {inner for _, softmax in before.values() for inner in (softmax, *softmax.sources)}
         stored |= self._choose(stored, absorbed, free, ends, before)
         self.memory.place(stored)
-        before |= self._separable(ends)
+        separable = separable_convolutions(region, ends, self.result, self.target)
+        for _, between in separable.values():
+            del self.result.buffers[between]
+        before |= separable
         for node in self.nodes:
             if node in self.result.buffers and node in stored and not isinstance(node, Assembly):
                 root, path = ends.get(node, (None, ()))
@@ -148,57 +158,6 @@ class _Planner:
             inside |= diamond[1]
             end = diamond[0]
         return end, tuple(path), inside
-
-    def _attentions(self, stored: set[Node], ends: Mapping[Node, tuple[Node, tuple[View, ...]]]) -> dict[Node, Before]:
-        """Products of a softmax of a product, by the second product. What lies in between is no longer `stored`: the kernel of
-        the second product computes it a few rows at a time."""
-        found: dict[Node, Before] = {}
-        for second in self.nodes:
-            if not isinstance(second, MatMul) or not isinstance(softmax := second.left, Softmax):
-                continue
-            scores = softmax.source
-            first, path = ends.get(scores, (scores, ()))
-            inside = (scores, softmax)
-            if (
-                isinstance(first, MatMul)
-                and not path
-                and first.shape == softmax.shape
-                and softmax.shape[:-1] == second.shape[:-1]
-                and softmax.shape[-1] <= _WIDEST_SCORES
-                and ends.get(softmax, (softmax, ()))[0] is softmax
-                and stored.issuperset(inside)
-                and all(len(self.users[node]) == 1 and node not in self.result.outputs for node in inside)
-                and not self._apart(first, softmax)
-                and not self._apart(softmax, second)
-            ):
-                found[second] = first, softmax
-                stored.difference_update(inside)
-        return found
-
-    def _separable(self, ends: Mapping[Node, tuple[Node, tuple[View, ...]]]) -> dict[Node, Before]:
-        """Large grouped convolutions that nothing but a convolution of single places reads, by the latter, whose kernel computes
-        what it reads some rows at a time: it gives its buffer back."""
-        found: dict[Node, Before] = {}
-        for second in self.nodes:
-            if not isinstance(second, Conv) or not _pointwise_products(second) or set(second.strides) != {1}:
-                continue
-            between = second.source
-            first, path = ends.get(between, (between, ()))
-            if (
-                isinstance(first, Conv)
-                and has_blocks(first, self.result)
-                and between.elements * STORED_BYTES[self.result.buffers[between].dtype] > _STAYS_BYTES
-                and not path
-                and first.shape == between.shape
-                and between.shape[2:] == second.shape[2:]
-                and second.elements >= second.shape[1] ** 2  # otherwise threads share columns, and each needs all rows
-                and between not in self.result.outputs
-                and len(self.users[between]) == 1
-                and not self._apart(between, second)
-            ):
-                found[second] = first, between
-                del self.result.buffers[between]
-        return found
 
     def _leads_on(self, view: View) -> bool:
         """Whether absorbing a view lets something behind it in: a stored result, or element-wise work."""
@@ -252,7 +211,7 @@ class _Planner:
     def _must_lie(self, node: Node) -> bool:
         """Whether something reads the node that only reads memory: an assembly, or a window that moves over images."""
         for user in self.users[node]:
-            if isinstance(user, Assembly) or (isinstance(user, Conv) and not _pointwise_products(user)):
+            if isinstance(user, Assembly) or (isinstance(user, Conv) and not is_pointwise(user)):
                 return True
             if isinstance(user, View) and self._read_by_window(user):
                 return True
@@ -260,7 +219,7 @@ class _Planner:
 
     def _read_by_window(self, view: View) -> bool:
         return any(
-            (isinstance(user, Conv) and not _pointwise_products(user))
+            (isinstance(user, Conv) and not is_pointwise(user))
             or (isinstance(user, View) and self._read_by_window(user))
             for user in self.users[view]
         )
@@ -299,6 +258,7 @@ class _Planner:
             self.number,
             lambda node: STORED_BYTES[node.dtype if node in ends_of_region else self.memory.dtype(node)],
             lambda node: node in ends_of_region and self.memory.channels_last(node),
+            CostModel(self.target.l2_bytes),
         )
         found = search(space, usual, self.users).stored
         self.differs = found != usual
@@ -375,8 +335,3 @@ class _Planner:
                 target = Buffer(("output", position), node.shape, node.dtype, row_major(node.shape))
                 self.result.kernels.append(Kernel(node, target, None))
             seen.add(node)
-
-
-def _pointwise_products(conv: Conv) -> bool:
-    """Whether a convolution reads each element of its input once, as rows that it can pack itself."""
-    return conv.groups == 1 and conv.weight.elements == conv.weight.shape[0] * conv.weight.shape[1]

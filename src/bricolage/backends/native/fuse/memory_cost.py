@@ -3,8 +3,8 @@
 Nanoseconds of one thread, of everything that depends on what is fused with what. The arithmetic of products, reductions and rows is
 left out, for it is the same in every plan. The figures are the best of some hundred runs of generated kernels (`Neg` of 32 KiB to
 128 MiB for the bytes, with a transposition for those apart; functions on 64 KiB; one thread; a kernel of 64 elements for the
-barrier of two threads), on an AMD EPYC Zen 5 with AVX-512 and GCC 12.2. They are constants, so that a region has the same plan
-on every machine.
+barrier of two threads), on an AMD EPYC Zen 5 with AVX-512 and GCC 12.2. They are constants, and only the size of the second-level
+cache is the target's, so that a region has the same plan on all machines with equal caches.
 """
 
 from __future__ import annotations
@@ -31,16 +31,27 @@ from bricolage.backends.native.ir.tensors import (
     View,
 )
 
+
+@dataclass(frozen=True)
+class _Level:
+    """What moving takes, in nanoseconds, where a tensor lies."""
+
+    byte: float
+    """Of a run."""
+    element: float
+    """One whose neighbours lie apart."""
+
+
 _START = 3200.0
 """A kernel, with the barrier in front of it."""
-_LEVELS = ((512 << 10, 1 / 200, 0.3), (16 << 20, 1 / 115, 1.5), (1 << 62, 1 / 40, 6.0))
-"""Up to so many bytes of a tensor, a byte of a run of it takes so long, and an element whose neighbours lie apart: in the
-second-level cache, in the last one, in memory."""
+_SECOND_LEVEL, _LAST_LEVEL, _MEMORY = _Level(1 / 200, 0.3), _Level(1 / 115, 1.5), _Level(1 / 40, 6.0)
+_LAST_LEVEL_BYTES = 16 << 20
+"""Of a tensor in the last cache. What it has in all says little: its neighbours on the processor share it."""
 _CHEAP = 0.015
 """An element of a function that has no price of its own."""
 _GATHERED = 0.5
 """An element that is found by an index."""
-_PACKED = 8 * _LEVELS[0][1]
+_PACKED = 8 * _SECOND_LEVEL.byte
 """An element of a packed row, written and read again in the second-level cache."""
 _MOST_ELEMENTS = 64
 """Elements that a loop's body may compute or read ..."""
@@ -153,37 +164,8 @@ def _operands(root: Conv | MatMul, stored: Choice, undecided: Choice, found: Tra
     return [(left, count, (root, 0), False), (right, again * batch * depth * columns, (root, 1), False)]
 
 
-def nanoseconds(found: Traffic, stores: Sequence[Node], size: Callable[[Node], int]) -> float:
-    """What a kernel takes; `stores` is what it stores, and `size` says how many bytes an element takes where a tensor lies."""
-    total = started(found) + found.packed * _PACKED + max(0, found.body - _MOST_ELEMENTS) * _SPILLED
-    for node, count in found.reads.items():
-        apart = min(node.elements, found.apart.get(node, 0))
-        if node.elements > 1:
-            total += moved(node, count, size(node)) + apart * _level(node, size(node))[2]
-    for node in stores:
-        total += moved(node, node.elements, size(node))
-    for node, count in found.computed.items():
-        each = _GATHERED if isinstance(node, Gather) else NANOSECONDS.get(node.function, _CHEAP)  # type: ignore[attr-defined]
-        total += count * each
-    return total
-
-
-def started(found: Traffic) -> float:
-    """The part of it that no element takes."""
-    return found.waits * _START
-
-
-def moved(node: Node, count: int, size: int) -> float:
-    """Reading or writing elements of a tensor, each of it at most once: then it is in a nearer cache."""
-    return min(count, node.elements) * size * _level(node, size)[1]
-
-
-def _level(node: Node, size: int) -> tuple[int, float, float]:
-    return next(level for level in _LEVELS if node.elements * size <= level[0])
-
-
 @dataclass(frozen=True)
-class Expense:
+class PlanCost:
     """A whole plan."""
 
     kernels: int
@@ -194,18 +176,53 @@ class Expense:
     nanoseconds: float
 
 
-def expense(plan: Plan) -> Expense:
-    """What the kernels of a plan cost together."""
-    total, moves = 0.0, 0
-    computed: Counter[Node] = Counter()
-    for kernel in plan.kernels:
-        found, stores = _of(kernel, plan)
-        total += nanoseconds(found, stores, lambda node: _size(node, plan))
-        moves += sum(min(count, node.elements) * _size(node, plan) for node, count in found.reads.items())
-        moves += sum(node.elements * _size(node, plan) for node in stores)
-        computed.update(found.computed)
-    again = sum(max(0, count - node.elements) for node, count in computed.items())
-    return Expense(len(plan.kernels), moves, again, total)
+@dataclass(frozen=True)
+class CostModel:
+    """What kernels cost on a processor whose cores have a second-level cache of `l2_bytes`. All times are nanoseconds."""
+
+    l2_bytes: int
+
+    def kernel(self, found: Traffic, stores: Sequence[Node], size: Callable[[Node], int]) -> float:
+        """What a kernel takes; `stores` is what it stores, and `size` says how many bytes an element takes where a tensor lies."""
+        total = self.start(found) + found.packed * _PACKED + max(0, found.body - _MOST_ELEMENTS) * _SPILLED
+        for node, count in found.reads.items():
+            apart = min(node.elements, found.apart.get(node, 0))
+            if node.elements > 1:
+                total += self.move(node, count, size(node)) + apart * self._level(node, size(node)).element
+        for node in stores:
+            total += self.move(node, node.elements, size(node))
+        for node, count in found.computed.items():
+            each = _GATHERED if isinstance(node, Gather) else NANOSECONDS.get(node.function, _CHEAP)  # type: ignore[attr-defined]
+            total += count * each
+        return total
+
+    def start(self, found: Traffic) -> float:
+        """The part of it that no element takes."""
+        return found.waits * _START
+
+    def move(self, node: Node, count: int, size: int) -> float:
+        """Reading or writing elements of a tensor, each of it at most once: then it is in a nearer cache."""
+        return min(count, node.elements) * size * self._level(node, size).byte
+
+    def plan(self, plan: Plan) -> PlanCost:
+        """What the kernels of a plan cost together."""
+        total, moves = 0.0, 0
+        computed: Counter[Node] = Counter()
+        for kernel in plan.kernels:
+            found, stores = _of(kernel, plan)
+            total += self.kernel(found, stores, lambda node: _size(node, plan))
+            moves += sum(min(count, node.elements) * _size(node, plan) for node, count in found.reads.items())
+            moves += sum(node.elements * _size(node, plan) for node in stores)
+            computed.update(found.computed)
+        again = sum(max(0, count - node.elements) for node, count in computed.items())
+        return PlanCost(len(plan.kernels), moves, again, total)
+
+    def _level(self, node: Node, size: int) -> _Level:
+        """Where a tensor lies: half of a second-level cache holds what the next kernel reads."""
+        size_bytes = node.elements * size
+        if size_bytes <= self.l2_bytes // 2:
+            return _SECOND_LEVEL
+        return _LAST_LEVEL if size_bytes <= _LAST_LEVEL_BYTES else _MEMORY
 
 
 def _of(kernel: Kernel, plan: Plan) -> tuple[Traffic, list[Node]]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, S
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from bricolage.backends.native.fuse.memory_cost import Traffic, moved, nanoseconds, started, traffic
+from bricolage.backends.native.fuse.memory_cost import CostModel, Traffic, traffic
 from bricolage.backends.native.ir.tensors import (
     STORED_BYTES,
     Constant,
@@ -50,6 +50,8 @@ class Space:
     """Bytes of an element of a tensor where it is stored."""
     outer: Callable[[Node], bool]
     """Whether a tensor, where it is stored, has the layout of the region's ends and not that of what is in between."""
+    model: CostModel
+    """What a kernel costs."""
 
 
 @dataclass(frozen=True)
@@ -127,12 +129,13 @@ def _of_kernel(
         return node is not result and (node in space.given or chosen(node))
 
     found = traffic((result,), inside, stored, undecided)
-    total = nanoseconds(found, (result,), space.size)
+    model = space.model
+    total = model.kernel(found, (result,), space.size)
     host = _host(result, found, space)
     if host is not None:
-        total -= started(found) + moved(host, host.elements, space.size(host))
+        total -= model.start(found) + model.move(host, host.elements, space.size(host))
     elif found.open and found.alone:
-        total -= started(found) + max((moved(n, n.elements, space.size(n)) for n in found.beside), default=0.0)
+        total -= model.start(found) + max((model.move(n, n.elements, space.size(n)) for n in found.beside), default=0.0)
     return total, found.body
 
 

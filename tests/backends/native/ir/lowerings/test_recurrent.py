@@ -24,6 +24,7 @@ from bricolage.errors import Refused
 from bricolage.graph.prepare import infer
 from bricolage.verify.reference import evaluate
 from tests.backends import regions
+from tests.backends.native.targets import FUSION, cpu_target
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 FUNCTIONS = {"RNN": 1, "GRU": 2, "LSTM": 3}
@@ -206,8 +207,8 @@ def test_steps_share_their_functions_and_their_weights(kind: str, behind: int, k
         folder.mkdir()
         model, _ = Cell(kind, steps=steps, linear_before_reset=behind).write(folder)
         infer(model.model)
-        planned = plan(*lower(model.model))
-        source = generate(planned, available()[0], threads=1)
+        planned = plan(*lower(model.model), FUSION)
+        source = generate(planned, cpu_target(threads=1))
         return len(planned.kernels), source.text.count("__attribute__((noinline)) void"), source.weights.nbytes
 
     (few, functions, weights), (many, same, as_heavy) = made(10), made(30)

@@ -14,6 +14,7 @@ from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.errors import Refused
 from bricolage.graph.prepare import infer
 from tests.backends import regions
+from tests.backends.native.targets import FUSION
 
 
 def resized(folder: Path, attributes: str, out: tuple[int, ...], *, by: str = "sizes") -> RegionModel:
@@ -62,7 +63,7 @@ def test_nearest_neighbours_by_whole_factors_move_nothing(tmp_path: Path) -> Non
         tmp_path, 'mode = "nearest", coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"', (10, 21)
     )
     infer(model.model)
-    assert len(plan(*lower(model.model)).kernels) == 1
+    assert len(plan(*lower(model.model), FUSION).kernels) == 1
 
 
 def test_what_it_refuses(tmp_path: Path) -> None:
