@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bricolage.backends.native.cpu.emit import Phase, Weights, indented, pointer
+from bricolage.backends.native.cpu.emit import indented
 from bricolage.backends.native.cpu.gemm import Blocking, Writer
 from bricolage.backends.native.cpu.implicit_gemm import product
 from bricolage.backends.native.cpu.packing import Packing
 from bricolage.backends.native.cpu.panels import Operand
+from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights, local
 from bricolage.backends.native.cpu.rows import SOFTMAX, exponentials
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.fuse.plan import Buffer, Kernel, Plan
@@ -30,35 +31,36 @@ def attention(kernel: Kernel, plan: Plan, weights: Weights, target: CpuTarget, o
     first, softmax = kernel.before
     assert isinstance(first, MatMul) and isinstance(softmax, Softmax)
     width = softmax.shape[-1]
-    two = Writer(kernel, plan, weights, target, product(second, target.lanes), operand, _ALL)
+    memory = FunctionMemory(weights)
+    two = Writer(kernel, plan, memory, target, product(second, target.lanes), operand, _ALL)
     in_place = operand.dtype == "float32"
     pitch = two.packing.depth if in_place else width
     strides = (*(0 for _ in softmax.shape[:-2]), pitch, 1)
     scores = Buffer(("scores", 0), softmax.shape, "float32", strides)
     inner = Kernel(softmax.source, scores, first)
-    one = Writer(inner, plan, weights, target, product(first, target.lanes), operand, _ALL)
-    memory = _Scratch()
+    one = Writer(inner, plan, memory, target, product(first, target.lanes), operand, _ALL)
+    scratch = _Scratch()
     rights: list[str] = []
     packing: list[str] = []
     for writer in (one, two):
         if callable(writer.p.right):
             rights.append(writer.constant_right())
         else:
-            rights.append(writer.packing.packed_right(memory.take(writer.packing.right_bytes)))
-            packing += ["{", *indented([rights[-1], *writer.packing.right()]), "}"]
+            rights.append(writer.packing.packed_right(scratch.take(writer.packing.right_bytes)))
+            packing += ["{", *indented([rights[-1], *writer.packing.right(memory)]), "}"]
     lines: list[str] = []
     if one.packing.direct is None:
         left, lda, origin = "block", one.packing.depth, "start"
-        pack_left = one.packing.rows("start", "stop", "start")
-        at = memory.take(one.most * lda * operand.bytes)
+        pack_left = one.packing.rows("start", "stop", "start", memory)
+        at = scratch.take(one.most * lda * operand.bytes)
         lines.append(f"{operand.element} *restrict block = ({operand.element} *)(own + {at});")
     else:
-        (left, lda), origin, pack_left = one.packing.direct, "0", []
-    lines.append(f"float *const rows = (float *)(own + {memory.take(two.most * pitch * 4)});")
+        left, lda, origin, pack_left = one.packing.direct.pointer(memory), one.packing.direct.lda, "0", []
+    lines.append(f"float *const rows = (float *)(own + {scratch.take(two.most * pitch * 4)});")
     probabilities = "rows"
     if not in_place:
         probabilities = "probabilities"
-        at = memory.take(two.most * two.packing.depth * operand.bytes)
+        at = scratch.take(two.most * two.packing.depth * operand.bytes)
         lines.append(f"{operand.element} *restrict probabilities = ({operand.element} *)(own + {at});")
     work = [
         "for (long first = low; first < high; first++) {",
@@ -66,7 +68,7 @@ def attention(kernel: Kernel, plan: Plan, weights: Weights, target: CpuTarget, o
             [
                 f"const long last = first + 1, start = {two.p.m}L * first / {two.tiles}, stop = {two.p.m}L * last / {two.tiles};",
                 *pack_left,
-                f"float *const {pointer(scores)} = rows - start * {pitch};",
+                f"float *const {local(scores)} = rows - start * {pitch};",
                 "{",
                 *indented([rights[0], *one.over_panels("first", "last", left, lda, origin)]),
                 "}",
@@ -81,7 +83,9 @@ def attention(kernel: Kernel, plan: Plan, weights: Weights, target: CpuTarget, o
         "}",
     ]
     lines += two.over_batches(packing, work)
-    return Phase(operand.prepared(two.most, lines), own=memory.bytes, helpers={**one.helpers, **two.helpers})
+    return Phase(
+        operand.prepared(two.most, lines), memory.operands, own=scratch.bytes, helpers={**one.helpers, **two.helpers}
+    )
 
 
 @dataclass

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from bricolage.backends.native.cpu.emit import OUTER, Body, Weights, indented, shares
+from bricolage.backends.native.cpu.emit import OUTER, Body, indented, shares
+from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
 from bricolage.backends.native.fuse.plan import Kernel, Plan
 from bricolage.backends.native.ir.indexing import ZERO, Index, Var, unflatten, variable
 from bricolage.backends.native.ir.tensors import Place
@@ -14,7 +15,7 @@ _SHORT = 16
 """Iterations below which an innermost loop is short."""
 
 
-def elementwise(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
+def elementwise(kernel: Kernel, plan: Plan, weights: Weights) -> Phase:
     """One loop over the result in the order of its memory; as many dimensions as possible become the innermost loop. Around a
     short one stands a loop of its own, which saves the division that finds two places in one number."""
     target = kernel.target
@@ -28,12 +29,14 @@ def elementwise(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
         i, w, o = variable("i", inner), variable("w", middle), variable("o", math.prod(outer))
         spots = (*unflatten(o, outer), *((w,) if middle > 1 else ()), *unflatten(i, extents[split:]))
         place = _place(order, spots)
-        body = Body(plan, weights, kernel.targets)
+        memory = FunctionMemory(weights)
+        body = Body(plan, memory, kernel.targets)
         lines = body.stored(kernel, place)
         if split == len(order) or all(_linear(index, i.variables) for index in body.indices):
             break
     if math.prod(outer) == middle == 1:  # one long loop: the threads share it
-        return [*shares(inner), "#pragma GCC ivdep", "for (long i = begin; i < end; i++) {", *indented(lines), "}"]
+        lines = [*shares(inner), "#pragma GCC ivdep", "for (long i = begin; i < end; i++) {", *indented(lines), "}"]
+        return Phase(lines, memory.operands)
     for name, extent in (("i", inner), ("w", middle)):
         if extent > 1:
             lines = [
@@ -43,7 +46,8 @@ def elementwise(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
                 *indented(lines),
                 "}",
             ]
-    return [*shares(math.prod(outer)), "for (long o = begin; o < end; o++) {", *indented(lines), "}"]
+    lines = [*shares(math.prod(outer)), "for (long o = begin; o < end; o++) {", *indented(lines), "}"]
+    return Phase(lines, memory.operands)
 
 
 def _linear(index: Index, variables: frozenset[Var]) -> bool:

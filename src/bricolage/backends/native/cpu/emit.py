@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-
-import numpy as np
+from collections.abc import Sequence
 
 from bricolage.backends.native.cpu.functions import FUNCTIONS
+from bricolage.backends.native.cpu.phase import FunctionMemory
 from bricolage.backends.native.fuse.plan import Buffer, Kernel, Plan
 from bricolage.backends.native.ir.indexing import ZERO, Index, Var, flatten
 from bricolage.backends.native.ir.tensors import (
@@ -36,43 +33,18 @@ def literal(value: float, dtype: str) -> str:
     return f"{float(value).hex()}f"
 
 
-@dataclass
-class Weights:
-    """Constant data of a region, one block; every tensor starts at a multiple of 64 bytes."""
-
-    arrays: list[tuple[int, np.ndarray]] = field(default_factory=list)
-    size: int = 0
-    _known: dict[object, int] = field(default_factory=dict)
-    _alike: dict[object, list[tuple[int, np.ndarray]]] = field(default_factory=lambda: defaultdict(list))
-
-    def add(self, key: object, make: Callable[[], object]) -> int:
-        """Offset in bytes of what `make` makes, once for each key. What holds the same bytes is kept once: the steps of a
-        recurrence, and the layers of some networks, share their weights."""
-        if key not in self._known:
-            raw = np.ascontiguousarray(make()).reshape(-1).view(np.uint8)
-            alike = self._alike[raw.size, raw[:256].tobytes()]
-            found = next((offset for offset, other in alike if np.array_equal(other, raw)), None)
-            if found is None:
-                found = self.size
-                alike.append((found, raw))
-                self.arrays.append((found, raw))
-                self.size += -(-raw.size // 64) * 64
-            self._known[key] = found
-        return self._known[key]
-
-
 class Body:
     """Statements of an innermost loop body, in single-assignment form; equal elements are found once."""
 
-    def __init__(self, plan: Plan, weights: Weights, targets: Sequence[Buffer] = ()) -> None:
-        """What lies in `targets` is computed here, and not read."""
+    def __init__(self, plan: Plan, memory: FunctionMemory, targets: Sequence[Buffer] = ()) -> None:
+        """What lies in `targets` is computed here, and not read. `memory` takes note of what is read."""
         self.lines: list[str] = []
         self.indices: list[Index] = []
         """Everything that is addressed or tested, to see how it depends on a loop variable."""
         self.guarded = False
         """Whether some elements are read under conditions."""
         self._plan = plan
-        self._weights = weights
+        self._memory = memory
         self._targets = targets
         self._bound: dict[Node, str] = {}
         self._known: dict[tuple[Node, Place, str], str] = {}
@@ -139,13 +111,13 @@ class Body:
     def _load(self, buffer: Buffer, place: Place) -> str:
         index, ahead = _apart(address(buffer, place))
         if buffer.dtype == "bfloat16":
-            return self._read(pointer(buffer, ahead), "float32", index, "nat_widen({})")
-        return self._read(pointer(buffer, ahead), buffer.dtype, index)
+            return self._read(self._memory.pointer(buffer, ahead), "float32", index, "nat_widen({})")
+        return self._read(self._memory.pointer(buffer, ahead), buffer.dtype, index)
 
     def _constant(self, node: Constant, place: Place) -> str:
         index, ahead = _apart(flatten(place, node.shape))
-        offset = self._weights.add(id(node.array), lambda: node.array) + ahead * STORED_BYTES[node.dtype]
-        base = f"(({'const ' + C_TYPES[node.dtype]} *){weights_at(offset)})"
+        offset = self._memory.weights.add(id(node.array), lambda: node.array) + ahead * STORED_BYTES[node.dtype]
+        base = f"(({'const ' + C_TYPES[node.dtype]} *){self._memory.constant(offset)})"
         return self._read(base, node.dtype, index)
 
     def _read(self, base: str, dtype: str, index: Index, convert: str = "{}") -> str:
@@ -161,8 +133,12 @@ class Body:
         found = []
         for node, buffer in kernel.stores:
             self.indices.append(address(buffer, place))
-            found.append(store(buffer, place, self.value(node, place)))
+            found.append(self._store(buffer, place, self.value(node, place)))
         return [*self.lines, *found]
+
+    def _store(self, buffer: Buffer, place: Place, value: str) -> str:
+        stored = f"nat_narrow({value})" if buffer.dtype == "bfloat16" else value
+        return f"{self._memory.pointer(buffer)}[{address(buffer, place).c()}] = {stored};"
 
     def name(self, dtype: str, expression: str) -> str:
         """Gives a C expression a name of its own, and returns that."""
@@ -204,16 +180,10 @@ def _apart(index: Index) -> tuple[Index, int]:
     return (moving, index.constant) if low >= 0 and index.constant > high else (index, 0)
 
 
-def store(buffer: Buffer, place: Place, value: str) -> str:
-    """The statement that stores an element."""
-    stored = f"nat_narrow({value})" if buffer.dtype == "bfloat16" else value
-    return f"{pointer(buffer)}[{address(buffer, place).c()}] = {stored};"
-
-
-def epilogue(kernel: Kernel, plan: Plan, weights: Weights, place: Place, value: str) -> list[str]:
+def epilogue(kernel: Kernel, plan: Plan, memory: FunctionMemory, place: Place, value: str) -> list[str]:
     """From an element of the kernel's root, at `place` and in C `value`, to what is stored in its stead."""
     assert kernel.root is not None
-    body = Body(plan, weights, kernel.targets)
+    body = Body(plan, memory, kernel.targets)
     body.bind(kernel.root, value)
     return body.stored(kernel, kernel.place_of_result(place))
 
@@ -227,17 +197,6 @@ def nested(name: str, extents: Sequence[int], lines: list[str]) -> list[str]:
     return lines
 
 
-def pointer(buffer: Buffer, ahead: int = 0) -> str:
-    """The start of the buffer, or some elements ahead, as C: a name for what the function will be given (see `module`)."""
-    home, number = buffer.home
-    return f"{home}_{number}_{buffer.dtype}_{buffer.offset + ahead}"
-
-
-def weights_at(offset: int) -> str:
-    """The start of constant data at `offset` bytes as C: such a name, too."""
-    return f"weights_{offset}"
-
-
 def indented(lines: Sequence[str], depth: int = 1) -> list[str]:
     """Lines further to the right."""
     return ["  " * depth + line for line in lines]
@@ -248,19 +207,6 @@ def shares(count: int) -> list[str]:
     return [
         f"const long begin = {count}L * tid / threads, end = {count}L * (tid + 1) / threads;",
     ]
-
-
-@dataclass
-class Phase:
-    """Lines of a function `(io, arena, weights, own, shared, tid, threads)`; a barrier stands between phases."""
-
-    lines: list[str]
-    own: int = 0
-    """Bytes of scratch memory that each thread needs."""
-    shared: int = 0
-    """Bytes of scratch memory that the threads share."""
-    helpers: dict[str, str] = field(default_factory=dict)
-    """Functions that it calls, by name."""
 
 
 def trace(node: Node, place: Place, plan: Plan) -> tuple[Buffer, Index] | None:

@@ -16,19 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bricolage.backends.native.cpu.emit import (
-    Phase,
-    Weights,
-    epilogue,
-    indented,
-    pointer,
-    shares,
-    weights_at,
-)
+from bricolage.backends.native.cpu.emit import epilogue, indented, shares
 from bricolage.backends.native.cpu.implicit_gemm import Product, product
 from bricolage.backends.native.cpu.matrix_unit import Tiles
 from bricolage.backends.native.cpu.packing import Packing
 from bricolage.backends.native.cpu.panels import Operand
+from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights, local
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.fuse.plan import Buffer, Kernel, Plan
 from bricolage.backends.native.ir.indexing import variable
@@ -80,7 +73,7 @@ class Made:
     """Rows of A that are made where a product needs them, a block at a time."""
 
     buffer: Buffer
-    """Where they lie as a whole: `emit.pointer` of it is declared for each block."""
+    """Where they lie as a whole: a pointer to it is declared for each block."""
     pitch: int
     """Elements from one row to the next."""
     around: int
@@ -114,7 +107,8 @@ def contraction(
     """The phases of a matrix product or convolution with its epilogue."""
     root = kernel.root
     assert isinstance(root, (MatMul, Conv))
-    return Writer(kernel, plan, weights, target, product(root, target.lanes), operand, blocking).phases()
+    memory = FunctionMemory(weights)
+    return Writer(kernel, plan, memory, target, product(root, target.lanes), operand, blocking).phases()
 
 
 def _constant_of(root: Node | None) -> np.ndarray:
@@ -131,7 +125,7 @@ class Writer:
 
     kernel: Kernel
     plan: Plan
-    weights: Weights
+    memory: FunctionMemory
     target: CpuTarget
     p: Product
     operand: Operand
@@ -141,7 +135,7 @@ class Writer:
     def __post_init__(self) -> None:
         p, lanes, blocking = self.p, self.target.lanes, self.blocking
         self.helpers: dict[str, str] = {}
-        self.packing = Packing(self.plan, self.weights, self.target.isa, p, self.operand)
+        self.packing = Packing(self.plan, self.target.isa, p, self.operand)
         self.rows = self.operand.rows(self.target.isa)
         self.tiles = -(-p.m // self.rows)
         self.most = -(-p.m // self.tiles)
@@ -169,13 +163,13 @@ class Writer:
     def constant_right(self) -> str:
         """Where the packed weights of a batch are, as a declaration."""
         p, lanes = self.p, self.target.lanes
-        offset = self.weights.add(
+        offset = self.memory.weights.add(
             ("panels", id(_constant_of(self.kernel.root)), p.batch, p.k, p.n),
             lambda: self.operand.panels(p.right(), lanes),  # type: ignore[operator]
         )
         per_batch = self.packing.depth * (sum(self.packing.vectors) * lanes) * self.packing.bytes
         kind = f"const {self.packing.element} *"
-        return f"{kind}restrict right = ({kind})({weights_at(offset)} + b * {per_batch}L);"
+        return f"{kind}restrict right = ({kind})({self.memory.constant(offset)} + b * {per_batch}L);"
 
     def _by_columns(self) -> list[Phase]:
         """Rows are packed together first, where they must be; then each thread multiplies all of them with its panels."""
@@ -183,15 +177,16 @@ class Writer:
         phases: list[Phase] = []
         right = self.constant_right()
         if self.packing.direct is None:
+            packed = FunctionMemory(self.memory.weights)
             pack = [
                 *shares(p.m),
                 "const long b = 0;",
                 f"{self.packing.element} *restrict block = ({self.packing.element} *)shared;",
-                *self.packing.rows("begin", "end", "0"),
+                *self.packing.rows("begin", "end", "0", packed),
             ]
-            phases.append(Phase(pack, shared=p.m * self.packing.depth * self.packing.bytes))
+            phases.append(Phase(pack, packed.operands, shared=p.m * self.packing.depth * self.packing.bytes))
         left, lda = (
-            self.packing.direct
+            (self.packing.direct.pointer(self.memory), self.packing.direct.lda)
             if self.packing.direct is not None
             else (f"(const {self.packing.element} *)shared", self.packing.depth)
         )
@@ -207,7 +202,7 @@ class Writer:
             *shares(len(self.packing.columns)),
             *self.operand.prepared(self.most, multiply),
         ]
-        return [*phases, Phase(body, own=self._sums_bytes(self.tiles), helpers=self.helpers)]
+        return [*phases, Phase(body, self.memory.operands, own=self._sums_bytes(self.tiles), helpers=self.helpers)]
 
     def _sums_bytes(self, tiles: int) -> int:
         return tiles * self.most * 2 * self.target.lanes * 4 if self.pieces > 1 else 0
@@ -224,7 +219,11 @@ class Writer:
         if callable(p.right):
             right = self.constant_right()
         else:
-            own, right, pack_right = self.packing.right_bytes, self.packing.packed_right(0), self.packing.right()
+            own, right, pack_right = (
+                self.packing.right_bytes,
+                self.packing.packed_right(0),
+                self.packing.right(self.memory),
+            )
         lines: list[str] = []
         block_tiles = tiles
         if self.packing.direct is None or self.made is not None:
@@ -240,12 +239,11 @@ class Writer:
             lines.append(f"{self.packing.element} *restrict block = ({self.packing.element} *)(own + {own});")
             own += (block_tiles + 1) * self.rows * self.packing.depth * self.packing.bytes
         else:
-            (left, lda), origin = self.packing.direct, "0"
+            left, lda, origin = self.packing.direct.pointer(self.memory), self.packing.direct.lda, "0"
         if self.pieces > 1:
             block_tiles = min(block_tiles, -(-_Blocks(self.target.l2_bytes).sums // self._sums_bytes(1)))
             lines += self._sums(own)
             own += self._sums_bytes(block_tiles)
-        over_columns = self.over_panels("first", "last", left, lda, origin)
         work = [
             f"for (long first = low; first < high; first += {block_tiles}) {{",
             f"  const long last = first + {block_tiles} < high ? first + {block_tiles} : high;",
@@ -253,13 +251,13 @@ class Writer:
         if self.packing.direct is None or self.made is not None:
             work.append(f"  const long start = {p.m}L * first / {tiles}, stop = {p.m}L * last / {tiles};")
         if self.made is not None:
-            kind, name = STORED_TYPES[self.made.buffer.dtype], pointer(self.made.buffer)
+            kind, name = STORED_TYPES[self.made.buffer.dtype], local(self.made.buffer)
             work += [f"  {kind} *const {name} = made - start * {self.made.pitch};", *indented(self.made.lines)]
         if self.packing.direct is None:
-            work += indented(self.packing.rows("start", "stop", "start"))
-        work += [*indented(over_columns), "}"]
+            work += indented(self.packing.rows("start", "stop", "start", self.memory))
+        work += [*indented(self.over_panels("first", "last", left, lda, origin)), "}"]
         lines += self.over_batches([right, *pack_right], work)
-        return Phase(self.operand.prepared(self.most, lines), own=own, helpers=self.helpers)
+        return Phase(self.operand.prepared(self.most, lines), self.memory.operands, own=own, helpers=self.helpers)
 
     def over_batches(self, packing: list[str], work: list[str]) -> list[str]:
         """Threads share batches, or the tiles from `low` to `high` where there are fewer batches than threads."""
@@ -377,7 +375,7 @@ class Writer:
         wide = 2 * self.target.lanes
         j, panel = variable("j", width), variable("panel", -(-p.n // wide))
         place = p.root_place(variable("b", p.batch), variable("m", p.m), panel * wide + j)
-        lines = epilogue(self.kernel, self.plan, self.weights, place, f"tile[r * {padded} + j]")
+        lines = epilogue(self.kernel, self.plan, self.memory, place, f"tile[r * {padded} + j]")
         if width == 1:
             return ["{", *indented(["const long j = 0;", *lines]), "}"]
         return ["#pragma GCC ivdep", f"for (long j = 0; j < {width}; j++) {{", *indented(lines), "}"]

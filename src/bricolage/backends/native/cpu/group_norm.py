@@ -11,7 +11,8 @@ import math
 from collections.abc import Sequence
 
 from bricolage.backends.native.cpu.blocked_sum import looped, summed, summed_beside
-from bricolage.backends.native.cpu.emit import OUTER, Body, Weights, indented, literal, shares
+from bricolage.backends.native.cpu.emit import OUTER, Body, indented, literal, shares
+from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
 from bricolage.backends.native.fuse.plan import Kernel, Plan
 from bricolage.backends.native.ir.indexing import Index, Var, unflatten, variable
 from bricolage.backends.native.ir.tensors import Normalise, Place
@@ -20,7 +21,7 @@ _BESIDE = 16
 """Channels that go side by side: a cache line of them."""
 
 
-def moments(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
+def moments(kernel: Kernel, plan: Plan, weights: Weights) -> Phase:
     """A normalisation over the last dimensions, from `axis` on."""
     return _beside(kernel, plan, weights) or _one_by_one(kernel, plan, weights)
 
@@ -30,13 +31,14 @@ def _root(kernel: Kernel) -> Normalise:
     return kernel.root
 
 
-def _one_by_one(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
+def _one_by_one(kernel: Kernel, plan: Plan, weights: Weights) -> Phase:
     """One group after another, in the order of memory."""
     root = _root(kernel)
     lead, inner = root.shape[: root.axis], root.shape[root.axis :]
     stays = unflatten(variable("o", math.prod(lead)), lead)
     place = (*stays, *(variable(f"r{n}", extent) for n, extent in enumerate(inner)))
-    body = Body(plan, weights, kernel.targets)
+    memory = FunctionMemory(weights)
+    body = Body(plan, memory, kernel.targets)
     element = body.value(root.source, place)
     order = _by_stride(range(len(inner)), place[len(lead) :], body.indices)
 
@@ -55,12 +57,13 @@ def _one_by_one(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     inside += [
         *summed("squares", loops, square),
         f"const float scale = {_scale(root, 'squares', width)};",
-        *looped(loops, _stored(kernel, plan, weights, place, "(({} - mean) * scale)"), "#pragma GCC ivdep"),
+        *looped(loops, _stored(kernel, plan, memory, place, "(({} - mean) * scale)"), "#pragma GCC ivdep"),
     ]
-    return [*shares(math.prod(lead)), "for (long o = begin; o < end; o++) {", *indented(inside), "}"]
+    lines = [*shares(math.prod(lead)), "for (long o = begin; o < end; o++) {", *indented(inside), "}"]
+    return Phase(lines, memory.operands)
 
 
-def _beside(kernel: Kernel, plan: Plan, weights: Weights) -> list[str] | None:
+def _beside(kernel: Kernel, plan: Plan, weights: Weights) -> Phase | None:
     """Groups of few channels side by side, if channels are neighbours in memory. The first of the normalised dimensions are the
     channels of a group."""
     root = _root(kernel)
@@ -76,7 +79,8 @@ def _beside(kernel: Kernel, plan: Plan, weights: Weights) -> list[str] | None:
     group, channel = i.split(channels)
     spots = tuple(variable(f"r{n}", extent) for n, extent in enumerate(spatial))
     place = (*outer, block * side + group, channel, *spots)
-    body = Body(plan, weights, kernel.targets)
+    memory = FunctionMemory(weights)
+    body = Body(plan, memory, kernel.targets)
     element = body.value(root.source, place)
     strides = [index.stride(*i.variables) for index in body.indices]
     if any(stride not in (0, 1) for stride in strides) or 1 not in strides:
@@ -121,19 +125,20 @@ def _beside(kernel: Kernel, plan: Plan, weights: Weights) -> list[str] | None:
     inside += [
         *summed_beside("squares", width, loops, square),
         *together("squares", "scale", _scale(root, "sum", count)),
-        *looped(loops, over(_stored(kernel, plan, weights, place, "(({} - mean[i]) * scale[i])"), "#pragma GCC ivdep")),
+        *looped(loops, over(_stored(kernel, plan, memory, place, "(({} - mean[i]) * scale[i])"), "#pragma GCC ivdep")),
     ]
-    return [
+    lines = [
         *shares(math.prod(lead) * (groups // side)),
         "for (long o = begin; o < end; o++) {",
         *indented(inside),
         "}",
     ]
+    return Phase(lines, memory.operands)
 
 
-def _stored(kernel: Kernel, plan: Plan, weights: Weights, place: Place, normalised: str) -> list[str]:
+def _stored(kernel: Kernel, plan: Plan, memory: FunctionMemory, place: Place, normalised: str) -> list[str]:
     """From an element of the source to what is stored in its stead."""
-    root, body = _root(kernel), Body(plan, weights, kernel.targets)
+    root, body = _root(kernel), Body(plan, memory, kernel.targets)
     body.bind(root, normalised.format(body.value(root.source, place)))
     return body.stored(kernel, kernel.place_of_result(place))
 

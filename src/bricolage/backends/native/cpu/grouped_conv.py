@@ -19,20 +19,17 @@ import numpy as np
 from bricolage.backends.native.cpu.emit import (
     OUTER,
     Body,
-    Phase,
-    Weights,
     epilogue,
     indented,
     nested,
-    pointer,
     shares,
     step_of,
     tests_of,
     together,
     trace,
-    weights_at,
 )
 from bricolage.backends.native.cpu.isa import Isa
+from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
 from bricolage.backends.native.fuse.plan import Kernel, Plan
 from bricolage.backends.native.ir.indexing import ZERO, Index, flatten, unflatten, variable
 from bricolage.backends.native.ir.tensors import Constant, Conv
@@ -48,10 +45,12 @@ def grouped(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa) -> list[Phas
     """The phase of a convolution in groups, with its epilogue; None where a matrix product does better."""
     root = kernel.root
     assert isinstance(root, Conv)
-    writer = Writer(kernel, plan, weights, isa)
+    memory = FunctionMemory(weights)
+    writer = Writer(kernel, plan, memory, isa)
     if root.groups == 1 or not (writer.regular or root.depthwise):
         return None
-    return [Phase([*writer.declared(), *(writer.blocks() if writer.regular else writer.singly())])]
+    lines = [*writer.declared(), *(writer.blocks() if writer.regular else writer.singly())]
+    return [Phase(lines, memory.operands)]
 
 
 @dataclass
@@ -60,7 +59,7 @@ class Writer:
 
     kernel: Kernel
     plan: Plan
-    weights: Weights
+    memory: FunctionMemory
     isa: Isa
 
     def __post_init__(self) -> None:
@@ -93,9 +92,9 @@ class Writer:
             flat = array.reshape(*array.shape[:2], -1).transpose(2, 1, 0)
             return np.ascontiguousarray(flat, dtype=np.float32)
 
-        offset = self.weights.add(("grouped", id(root)), by_tap)
+        offset = self.memory.weights.add(("grouped", id(root)), by_tap)
         return [
-            f"const float *restrict taps = (const float *){weights_at(offset)};",
+            f"const float *restrict taps = (const float *){self.memory.constant(offset)};",
             "const vec zero = {0}; (void)zero;",
         ]
 
@@ -236,7 +235,7 @@ class Writer:
             column = self.x * stride + (u - root.pads[-1])
             found = trace(root.source, (self.image, self._first_input, *spots, column), self.plan)
             assert found is not None
-            where = f"{pointer(found[0])} + {found[1].c()}"
+            where = f"{self.memory.pointer(found[0])} + {found[1].c()}"
             narrow = found[0].dtype == "bfloat16"
             whole = f"(vec)load_narrow({where})" if narrow else f"load({where})"
             if self.outputs >= lanes:
@@ -255,7 +254,7 @@ class Writer:
         """The epilogue of all places."""
         lanes, r = self.isa.lanes, variable("r", self.places)
         place = (self.image, self.c + self.j, *self.outer, self.x + r)
-        lines = epilogue(self.kernel, self.plan, self.weights, place, f"tile[r * {lanes} + j]")
+        lines = epilogue(self.kernel, self.plan, self.memory, place, f"tile[r * {lanes} + j]")
 
         def loop(start: str) -> list[str]:
             return [
@@ -280,7 +279,7 @@ class Writer:
         reads = [self._spot(axis, spot, t) for axis, (spot, t) in enumerate(zip(spots, tap, strict=True))]
         tests = [t for axis, index in enumerate(reads) for t in tests_of(index, root.source.shape[2 + axis])]
         j = variable("j", channels)
-        body = Body(self.plan, self.weights, self.kernel.targets)
+        body = Body(self.plan, self.memory, self.kernel.targets)
         value = body.value(root.source, (image, j, *reads))
         # Said to be vectorised on its own, since GCC 12 makes wrong code of the loop over guarded taps around it.
         over = [
@@ -291,7 +290,7 @@ class Writer:
             "}",
         ]
         over = [f"if ({together(tests)}) {{", *indented(over), "}"] if tests else ["{", *indented(over), "}"]
-        finish = epilogue(self.kernel, self.plan, self.weights, (image, j, *spots), "tile[j]")
+        finish = epilogue(self.kernel, self.plan, self.memory, (image, j, *spots), "tile[j]")
         return [
             *shares(self.images * math.prod(self.sizes)),
             "for (long o = begin; o < end; o++) {",

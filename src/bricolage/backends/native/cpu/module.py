@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -22,9 +21,10 @@ from bricolage.backends.native.cpu import (
     winograd_transform,
 )
 from bricolage.backends.native.cpu.arithmetic import FLOAT32, Arithmetic
-from bricolage.backends.native.cpu.emit import Phase, Weights, indented, pointer
+from bricolage.backends.native.cpu.emit import indented
 from bricolage.backends.native.cpu.functions import MATHS
 from bricolage.backends.native.cpu.gemm import Blocking
+from bricolage.backends.native.cpu.phase import ConstantOperand, MemoryOperand, Phase, Weights, tensor_operand
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.threads import THREADS
 from bricolage.backends.native.fuse.plan import Kernel, Plan, kernel_reads
@@ -170,17 +170,13 @@ def _phases(
         case Conv() | MatMul():
             return gemm.contraction(kernel, plan, weights, target, operand, blocking)
         case Normalise() if not kernel.root.in_rows:
-            return [Phase(group_norm.moments(kernel, plan, weights))]
+            return [group_norm.moments(kernel, plan, weights)]
         case Softmax() | Normalise():
-            return [Phase(rows.rows(kernel, plan, weights))]
+            return [rows.rows(kernel, plan, weights)]
         case Reduce():
-            return [Phase(reduction.reduction(kernel, plan, weights))]
+            return [reduction.reduction(kernel, plan, weights)]
         case _:
-            return [Phase(elementwise.elementwise(kernel, plan, weights))]
-
-
-_MEMORY = re.compile(r"\b(?:(input|output|arena)_(\d+)_([a-z]+\d*)_(\d+)|weights_(\d+))\b")
-"""Names that `emit.pointer` and `emit.weights_at` give to memory."""
+            return [elementwise.elementwise(kernel, plan, weights)]
 
 
 class _Functions:
@@ -194,39 +190,31 @@ class _Functions:
 
     def call(self, kernel: Kernel, phase: Phase) -> str:
         """C that carries out a phase; its function is written if there is none like it yet."""
-        written = {pointer(buffer) for buffer in kernel.targets}
-        given: dict[str, tuple[str, str]] = {}
-        """By the name in the text: the parameter's declaration, and its argument."""
-
-        def parameter(found: re.Match[str]) -> str:
-            name = f"m{list(given).index(found[0]) if found[0] in given else len(given)}"
-            if found[0] not in given:
-                kind, argument = self._argument(found, found[0] in written)
-                given[found[0]] = f"{kind}{name}", argument
-            return name
-
-        lines = _MEMORY.sub(parameter, "\n".join(indented(phase.lines)))
-        parameters = ", ".join([declared for declared, _ in given.values()] + ["char *own", "char *shared"])
+        written = {tensor_operand(buffer) for buffer in kernel.targets}
+        given = [self._argument(operand, operand in written) for operand in phase.operands]
+        declared = [f"{kind}m{number}" for number, (kind, _) in enumerate(given)]
+        parameters = ", ".join([*declared, "char *own", "char *shared"])
+        lines = "\n".join(indented(phase.lines))
         key = (parameters, lines)
         if key not in self._names:
             self._names[key] = f"{kernel.kind}_{len(self._names)}"
             head = f"static __attribute__((noinline)) void {self._names[key]}({parameters}, long tid, long threads) {{"
             self.texts.append("\n".join([f"/* {_described(kernel)} */", head, lines, "}"]))
-        arguments = ", ".join([argument for _, argument in given.values()])
+        arguments = ", ".join([argument for _, argument in given])
         return f"{self._names[key]}({arguments}, own, shared, tid, threads);"
 
-    def _argument(self, found: re.Match[str], written: bool) -> tuple[str, str]:
+    def _argument(self, operand: MemoryOperand, written: bool) -> tuple[str, str]:
         """The C type of a piece of memory, and where it is."""
-        home, number, dtype, offset, constant = found.groups()
-        if constant is not None:
-            return "const char *", f"weights + {constant}"
-        kind = f"{'' if written else 'const '}{STORED_TYPES[dtype]} *"
+        if isinstance(operand, ConstantOperand):
+            return "const char *", f"weights + {operand.offset}"
+        kind = f"{'' if written else 'const '}{STORED_TYPES[operand.dtype]} *"
+        home, number = operand.home
         start = {
             "input": f"io[{number}]",
-            "output": f"io[{len(self._plan.inputs) + int(number)}]",
-            "arena": f"(arena + {self._plan.arena_offsets.get(int(number), 0)})",
+            "output": f"io[{len(self._plan.inputs) + number}]",
+            "arena": f"(arena + {self._plan.arena_offsets.get(number, 0)})",
         }[home]
-        return kind, f"({kind}){start} + {offset}"
+        return kind, f"({kind}){start} + {operand.offset}"
 
 
 def _described(kernel: Kernel) -> str:

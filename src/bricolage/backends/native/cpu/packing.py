@@ -9,24 +9,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bricolage.backends.native.cpu.emit import (
-    OUTER,
-    Body,
-    Weights,
-    indented,
-    nested,
-    pointer,
-    step_of,
-    tests_of,
-    together,
-    trace,
-)
+from bricolage.backends.native.cpu.emit import OUTER, Body, indented, nested, step_of, tests_of, together, trace
 from bricolage.backends.native.cpu.implicit_gemm import Product
 from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.panels import Operand
-from bricolage.backends.native.fuse.plan import Plan
+from bricolage.backends.native.cpu.phase import FunctionMemory
+from bricolage.backends.native.fuse.plan import Buffer, Plan
 from bricolage.backends.native.ir.indexing import ZERO, Index, constant, flatten, variable
 from bricolage.backends.native.ir.tensors import Node, Place
+
+
+@dataclass(frozen=True)
+class Direct:
+    """Rows of A that are read where they lie."""
+
+    buffer: Buffer
+    origin: Index
+    """Of row 0 of a batch, in elements from the start of the buffer."""
+    lda: int
+    """Elements from one row to the next."""
+
+    def pointer(self, memory: FunctionMemory) -> str:
+        """Row 0 as C."""
+        return f"({memory.pointer(self.buffer)} + {self.origin.c()})"
 
 
 @dataclass
@@ -34,7 +39,6 @@ class Packing:
     """C that packs the sides of one product."""
 
     plan: Plan
-    weights: Weights
     isa: Isa
     p: Product
     operand: Operand
@@ -49,7 +53,7 @@ class Packing:
         self.columns = [(start, min(wide, p.n - start)) for start in range(0, p.n, wide)]
         self.vectors = [2 if width > lanes else 1 for _, width in self.columns]
         self.direct = self._direct(variable("b", p.batch), variable("m", p.m), variable("k", p.k))
-        """Pointer to row 0 of A as C, and the distance of its rows, if its elements lie in memory as rows."""
+        """Row 0 of A, and the distance of its rows in elements, if its elements lie in memory as rows."""
 
     @property
     def right_bytes(self) -> int:
@@ -60,8 +64,7 @@ class Packing:
         """Declares where a thread packs its panels: `offset` bytes from the start of its own memory."""
         return f"{self.element} *restrict right = ({self.element} *)(own + {offset});"
 
-    def _direct(self, b: Index, i: Index, kk: Index) -> tuple[str, int] | None:
-        """Pointer to row 0 of A as C, and the distance of its rows, if its elements lie in memory as rows."""
+    def _direct(self, b: Index, i: Index, kk: Index) -> Direct | None:
         node, place, guards = self.p.left(b, i, kk)
         if guards:
             return None
@@ -75,21 +78,21 @@ class Packing:
         if m_step is None or k_step != (1 if self.p.k > 1 else 0) or (self.p.m > 1 and m_step < 1):
             return None
         origin = index.substitute(dict.fromkeys((*i.variables, *kk.variables), ZERO))
-        return f"({pointer(buffer)} + {origin.c()})", m_step
+        return Direct(buffer, origin, m_step)
 
-    def rows(self, start: str, stop: str, origin: str) -> list[str]:
+    def rows(self, start: str, stop: str, origin: str, memory: FunctionMemory) -> list[str]:
         """Copies rows of A to `block`, row `origin` first."""
         p = self.p
         m = variable("m", p.m)
         taps = [variable(f"t{n}", extent) for n, extent in enumerate(p.runs[:-1])]
         c = variable("c", p.runs[-1])
         node, place, guards = p.left(variable("b", p.batch), m, flatten((*taps, c), p.runs))
-        body = Body(self.plan, self.weights)
+        body = Body(self.plan, memory)
         run = f"block + (m - {origin}) * {self.depth} + {flatten((*taps, ZERO), p.runs).c()}"
         copy = [
             "#pragma GCC ivdep",
             f"for (long c = 0; c < {p.runs[-1]}; c++) {{",
-            *indented(self._moved(body, node, place, "c", self.part)),
+            *indented(self._moved(body, node, place, "c", self.part, memory)),
             "}",
         ]
         tests = [t for index, extent in guards for t in tests_of(index, extent)]
@@ -124,17 +127,17 @@ class Packing:
                 lines.append(f"rest -= nat_widen(part{number});")
         return lines
 
-    def _moved(self, body: Body, node: Node, place: Place, at: str, part: int) -> list[str]:
+    def _moved(self, body: Body, node: Node, place: Place, at: str, part: int, memory: FunctionMemory) -> list[str]:
         """Statements that pack one element to `to[at]`, its parts `part` apart. What is stored in bfloat16 already is moved as
         it is."""
         narrow = self.operand.dtype == "bfloat16"
         found = trace(node, place, self.plan) if narrow else None
         if found is not None and found[0].dtype == "bfloat16":
-            return [f"to[{at}] = {pointer(found[0])}[{found[1].c()}];"]
+            return [f"to[{at}] = {memory.pointer(found[0])}[{found[1].c()}];"]
         value = body.value(node, place)
         return [*body.lines, *self.kept(value, at, part)]
 
-    def right(self) -> list[str]:
+    def right(self, memory: FunctionMemory) -> list[str]:
         """Copies B of one batch to panels, padded with zeros."""
         lanes, columns = self.isa.lanes, self.columns
         full = sum(1 for _, width in columns if width == 2 * lanes)
@@ -146,14 +149,16 @@ class Packing:
             at = f"right + {offset} + q * {self.depth * padded}"
             lines += [
                 f"for (long q = 0; q < {count}; q++) {{",
-                *indented(self._pack_panel(at, start, count, width, padded)),
+                *indented(self._pack_panel(at, start, count, width, padded, memory)),
                 "}",
             ]
             start += count * width
             offset += count * padded * self.depth
         return lines
 
-    def _pack_panel(self, at: str, start: int, count: int, width: int, padded: int) -> list[str]:
+    def _pack_panel(
+        self, at: str, start: int, count: int, width: int, padded: int, memory: FunctionMemory
+    ) -> list[str]:
         """One panel, `q`, of `count` alike: rows of neighbours along k, in the order of `Operand.panels`."""
         p, operand, beside = self.p, self.operand, self.operand.together
         assert not callable(p.right)
@@ -169,9 +174,9 @@ class Packing:
             for neighbour in range(beside):
                 spot = f"j * {beside} + {neighbour}" if beside > 1 else "j"
                 if neighbour < real:
-                    body = Body(self.plan, self.weights)
+                    body = Body(self.plan, memory)
                     place = place_of(variable("b", p.batch), first + neighbour, column)
-                    moves += ["{", *indented(self._moved(body, node, place, spot, in_step * row_size)), "}"]
+                    moves += ["{", *indented(self._moved(body, node, place, spot, in_step * row_size, memory)), "}"]
                     guarded |= body.guarded
                 else:
                     moves += [f"to[{spot} + {number * in_step * row_size}] = 0;" for number in range(operand.parts)]

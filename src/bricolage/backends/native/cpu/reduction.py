@@ -8,17 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from bricolage.backends.native.cpu.blocked_sum import adding, looped, summed, summed_beside
-from bricolage.backends.native.cpu.emit import (
-    OUTER,
-    Body,
-    Weights,
-    epilogue,
-    indented,
-    literal,
-    shares,
-    tests_of,
-    together,
-)
+from bricolage.backends.native.cpu.emit import OUTER, Body, epilogue, indented, literal, shares, tests_of, together
+from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
 from bricolage.backends.native.fuse.plan import Kernel, Plan
 from bricolage.backends.native.ir.indexing import ZERO, Index, unflatten, variable
 from bricolage.backends.native.ir.tensors import C_TYPES, Node, Place, Pointwise, Reduce, View
@@ -44,7 +35,7 @@ def start_of(kind: str, dtype: str) -> float:
     return int(np.iinfo(dtype).min if value < 0 else np.iinfo(dtype).max)
 
 
-def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
+def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> Phase:
     """Loops over what stays, and inside over what is reduced. Where the innermost dimension in memory stays (channels last),
     that many accumulators are kept side by side."""
     root = kernel.root
@@ -65,12 +56,13 @@ def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
     for axis, index in zip(reduced, reduced_vars, strict=True):
         reads[axis] = index
     source, spot, tests = _counting(root, tuple(reads), plan, i)
-    body = Body(plan, weights, kernel.targets)
+    memory = FunctionMemory(weights)
+    body = Body(plan, memory, kernel.targets)
     element = body.value(source, spot)
     alone = [OUTER] if body.guarded or tests else []
     total = "total[i - base]" if side is not None else "total"
     whole = f"({total} * {literal(1.0 / root.divisor, 'float32')})" if root.kind == "mean" else total
-    stored = epilogue(kernel, plan, weights, tuple(stays), whole)
+    stored = epilogue(kernel, plan, memory, tuple(stays), whole)
     start = literal(start_of(root.kind, root.dtype), root.dtype)
     loops = [(f"r{n}", root.source.shape[axis]) for n, axis in enumerate(reduced)]
     added = root.dtype == "float32" and root.kind in ("sum", "mean")
@@ -118,8 +110,9 @@ def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
         ]
     count = math.prod(root.shape[axis] for axis in outer)
     if count == 1:
-        return ["if (tid != 0) return;", *inside]
-    return [*shares(count), "for (long o = begin; o < end; o++) {", *indented(inside), "}"]
+        return Phase(["if (tid != 0) return;", *inside], memory.operands)
+    lines = [*shares(count), "for (long o = begin; o < end; o++) {", *indented(inside), "}"]
+    return Phase(lines, memory.operands)
 
 
 def _counting(root: Reduce, place: Place, plan: Plan, side: Index) -> tuple[Node, Place, list[tuple[str, bool]]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from bricolage.backends.native.cpu.emit import OUTER, Body, Weights, epilogue, indented, literal, shares
+from bricolage.backends.native.cpu.emit import OUTER, Body, epilogue, indented, literal, shares
+from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
 from bricolage.backends.native.fuse.plan import Kernel, Plan
 from bricolage.backends.native.ir.indexing import unflatten, variable
 from bricolage.backends.native.ir.tensors import Normalise, Softmax
@@ -26,14 +27,15 @@ def exponentials(width: int) -> list[str]:
     ]
 
 
-def rows(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
+def rows(kernel: Kernel, plan: Plan, weights: Weights) -> Phase:
     """A softmax or a normalisation: each row is read once into a thread's own memory, and written once."""
     root = kernel.root
     assert isinstance(root, (Softmax, Normalise))
     *lead, width = root.shape
     o, i = variable("o", math.prod(lead)), variable("i", width)
     place = (*unflatten(o, lead), i)
-    body = Body(plan, weights, kernel.targets)
+    memory = FunctionMemory(weights)
+    body = Body(plan, memory, kernel.targets)
     element = body.value(root.source, place)
     if isinstance(root, Softmax):
         found = SOFTMAX
@@ -64,7 +66,8 @@ def rows(kernel: Kernel, plan: Plan, weights: Weights) -> list[str]:
         *middle,
         "#pragma GCC ivdep",
         f"for (long i = 0; i < {width}; i++) {{",
-        *indented(epilogue(kernel, plan, weights, place, found)),
+        *indented(epilogue(kernel, plan, memory, place, found)),
         "}",
     ]
-    return [*shares(math.prod(lead)), "for (long o = begin; o < end; o++) {", *indented(inside), "}"]
+    lines = [*shares(math.prod(lead)), "for (long o = begin; o < end; o++) {", *indented(inside), "}"]
+    return Phase(lines, memory.operands)

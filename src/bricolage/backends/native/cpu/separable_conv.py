@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bricolage.backends.native.cpu.emit import Phase, Weights, indented
+from bricolage.backends.native.cpu.emit import indented
 from bricolage.backends.native.cpu.gemm import Blocking, Made, Writer
 from bricolage.backends.native.cpu.grouped_conv import Writer as Grouped
 from bricolage.backends.native.cpu.implicit_gemm import product
 from bricolage.backends.native.cpu.panels import Operand
+from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.fuse.plan import Buffer, Kernel, Plan
 from bricolage.backends.native.ir.tensors import Conv, Node
@@ -29,12 +30,13 @@ def separable(
     assert isinstance(first, Conv)
     rows = _rows(between, "bfloat16" if operand.dtype == "bfloat16" and operand.parts == 1 else "float32")
     inner = Kernel(between, rows, first)
-    grouped = Grouped(inner, plan, weights, target.isa)
+    memory = FunctionMemory(weights)
+    grouped = Grouped(inner, plan, memory, target.isa)
     lines = ["{", *indented([*grouped.declared(), *grouped.part("start", "stop")]), "}"]
     made = Made(rows, between.shape[1], grouped.places, lines)
     known = replace(plan, buffers={**plan.buffers, between: rows})
     by_rows = replace(blocking, by_columns=False)
-    return Writer(kernel, known, weights, target, product(second, target.lanes), operand, by_rows, made).phases()[0]
+    return Writer(kernel, known, memory, target, product(second, target.lanes), operand, by_rows, made).phases()[0]
 
 
 def _rows(node: Node, dtype: str) -> Buffer:

@@ -17,21 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bricolage.backends.native.cpu.emit import (
-    OUTER,
-    Phase,
-    Weights,
-    epilogue,
-    indented,
-    nested,
-    pointer,
-    shares,
-    tests_of,
-    together,
-    trace,
-    weights_at,
-)
+from bricolage.backends.native.cpu.emit import OUTER, epilogue, indented, nested, shares, tests_of, together, trace
 from bricolage.backends.native.cpu.panels import Operand
+from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.winograd_transform import Transform
 from bricolage.backends.native.fuse.plan import Kernel, Plan
@@ -52,14 +40,14 @@ def winograd(
     root = kernel.root
     assert isinstance(root, Conv) and isinstance(root.weight, Constant)
     block = block_bytes or target.l2_bytes // 2
-    return [_Writer(kernel, plan, weights, target, t, root, root.weight.array, operand, block).phase()]
+    return [_Writer(kernel, plan, FunctionMemory(weights), target, t, root, root.weight.array, operand, block).phase()]
 
 
 @dataclass
 class _Writer:
     kernel: Kernel
     plan: Plan
-    weights: Weights
+    memory: FunctionMemory
     target: CpuTarget
     t: Transform
     root: Conv
@@ -95,7 +83,7 @@ class _Writer:
 
     def phase(self) -> Phase:
         weight, t, lanes = self.filters, self.t, self.target.lanes
-        offset = self.weights.add(
+        offset = self.memory.weights.add(
             ("winograd", t.m, id(self.root)),
             lambda: self.operand.panels(_filters(weight, t, len(self.deep_taps)), lanes),
         )
@@ -103,7 +91,7 @@ class _Writer:
         made = self.points * self.block * self.stored * 4
         body = [
             "const vec zero = {0};",
-            f"const {self.element} *restrict filters = (const {self.element} *){weights_at(offset)};",
+            f"const {self.element} *restrict filters = (const {self.element} *){self.memory.constant(offset)};",
             f"{self.element} *restrict data = ({self.element} *)own;",
             f"float *restrict made = (float *)(own + {data});",
             *shares(self.tiles),
@@ -117,7 +105,7 @@ class _Writer:
                 ],
             ),
         ]
-        return Phase(body, own=data + made, helpers=self.helpers)
+        return Phase(body, self.memory.operands, own=data + made, helpers=self.helpers)
 
     def _transform(self) -> list[str]:
         """The input: Bᵀ d B for vectors of channels."""
@@ -136,7 +124,8 @@ class _Writer:
                 found = trace(root.source, (self.image, c, *spots, h, w), self.plan)
                 assert found is not None
                 tests = [*deep_tests, *tests_of(h, root.source.shape[-2]), *tests_of(w, root.source.shape[-1])]
-                load = f"{'(vec)load_narrow' if found[0].dtype == 'bfloat16' else 'load'}({pointer(found[0])} + {found[1].c()})"
+                load = "(vec)load_narrow" if found[0].dtype == "bfloat16" else "load"
+                load = f"{load}({self.memory.pointer(found[0])} + {found[1].c()})"
                 loads.append(
                     f"const vec d{i}_{j} = {together(tests)} ? {load} : zero;"
                     if tests
@@ -221,7 +210,7 @@ class _Writer:
                 y, x = self.down * m + a, self.across * m + b
                 tests = [*tests_of(y, self.root.shape[-2]), *tests_of(x, self.root.shape[-1])]
                 place = (self.image, panel * self.wide + j, *self.deep, y, x)
-                finish = epilogue(self.kernel, self.plan, self.weights, place, f"tile[{a * m + b}][j]")
+                finish = epilogue(self.kernel, self.plan, self.memory, place, f"tile[{a * m + b}][j]")
                 loop = [
                     "#pragma GCC ivdep",
                     f"for (long j = 0; j < {width}; j++) {{",
