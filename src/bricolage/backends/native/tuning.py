@@ -16,10 +16,10 @@ import numpy as np
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.cpu.arithmetic import Arithmetic
 from bricolage.backends.native.cpu.build import write
-from bricolage.backends.native.cpu.gemm import Blocking
 from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.kernel import NativeKernel, Stopwatch
-from bricolage.backends.native.cpu.module import USUAL, Choice, generate
+from bricolage.backends.native.cpu.kernel_choice import DEFAULT, GemmConfig, KernelChoice
+from bricolage.backends.native.cpu.module import generate
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.fuse.plan import Plan
 
@@ -31,31 +31,31 @@ _OFTEN = 0.75
 """... and part of the rounds in which it must be faster."""
 
 
-def alternatives(arithmetic: Arithmetic, isa: Isa) -> tuple[Choice, ...]:
+def alternatives(arithmetic: Arithmetic, isa: Isa) -> tuple[KernelChoice, ...]:
     """What is tried instead of the usual choice."""
     kib = 1024
     tried = [
-        Choice(blocking=Blocking(by_columns=True)),
-        Choice(blocking=Blocking(by_columns=False)),
-        Choice(blocking=Blocking(ahead=True)),
-        Choice(blocking=Blocking(ahead=False)),
+        KernelChoice(gemm=GemmConfig(parallel="n")),
+        KernelChoice(gemm=GemmConfig(parallel="m")),
+        KernelChoice(gemm=GemmConfig(prefetch=True)),
+        KernelChoice(gemm=GemmConfig(prefetch=False)),
     ]
     if arithmetic.parts and isa.matrix_unit:
         sizes = [(384, 16), (1536, 16), (384, 64), (1536, 64), (768, 1 << 20)]
-        tried += [Choice(blocking=Blocking(block * kib, panel * kib)) for block, panel in sizes]
+        tried += [KernelChoice(gemm=GemmConfig(mc * kib, kc * kib)) for mc, kc in sizes]
     else:
-        tried += [Choice(blocking=Blocking(size * kib)) for size in (96, 384, 768)]
-    tried += [Choice(tile=tile) for tile in (0, 2) if tile < arithmetic.tile]
+        tried += [KernelChoice(gemm=GemmConfig(size * kib)) for size in (96, 384, 768)]
+    tried += [KernelChoice(tile) for tile in (0, 2) if tile < arithmetic.tile]
     return tuple(tried)
 
 
-def choose(tried: Sequence[Choice], times: Sequence[tuple[np.ndarray, np.ndarray]]) -> Mapping[int, Choice]:
+def choose(tried: Sequence[KernelChoice], times: Sequence[tuple[np.ndarray, np.ndarray]]) -> Mapping[int, KernelChoice]:
     """What each kernel should do, where it is not the usual.
 
     `times` are milliseconds [run, kernel] of the usual library and of an alternative that took turns with it, for each of
     `tried`. An alternative must be faster than the usual choice on the whole, and in most of the rounds.
     """
-    found: dict[int, Choice] = {}
+    found: dict[int, KernelChoice] = {}
     best: dict[int, float] = {}
     for choice, (usual, other) in zip(tried, times, strict=True):
         share = np.median(other, axis=0) / np.median(usual, axis=0)
@@ -68,7 +68,7 @@ def choose(tried: Sequence[Choice], times: Sequence[tuple[np.ndarray, np.ndarray
 
 def search(
     region: RegionModel, planned: Plan, target: CpuTarget, arithmetic: Arithmetic, resources: Resources
-) -> Mapping[int, Choice]:
+) -> Mapping[int, KernelChoice]:
     """What each kernel should do, where it is not the usual: measured now.
 
     Raises:
@@ -76,7 +76,7 @@ def search(
     """
     numbers = range(len(planned.kernels))
 
-    def built(choice: Choice, folder: Path) -> Stopwatch | None:
+    def built(choice: KernelChoice, folder: Path) -> Stopwatch | None:
         """None for what has been built before."""
         source = generate(planned, target, arithmetic, dict.fromkeys(numbers, choice), timed=True)
         if source.text in texts:
@@ -86,10 +86,10 @@ def search(
         return Stopwatch(NativeKernel(region, folder, resources), len(numbers))
 
     texts: set[str] = set()
-    tried: list[Choice] = []
+    tried: list[KernelChoice] = []
     times: list[tuple[np.ndarray, np.ndarray]] = []
     with tempfile.TemporaryDirectory(prefix="bricolage-native-") as first:
-        usual = built(USUAL, Path(first))
+        usual = built(DEFAULT, Path(first))
         assert usual is not None
         for choice in alternatives(arithmetic, target.isa):
             with tempfile.TemporaryDirectory(prefix="bricolage-native-") as second:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bricolage.backends.native.cpu.emit import indented
-from bricolage.backends.native.cpu.gemm import Blocking, Writer
+from bricolage.backends.native.cpu.gemm import Writer
 from bricolage.backends.native.cpu.implicit_gemm import product
+from bricolage.backends.native.cpu.kernel_choice import MOST_BYTES, GemmConfig
 from bricolage.backends.native.cpu.packing import Packing
 from bricolage.backends.native.cpu.panels import Operand
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights, local
@@ -20,7 +21,7 @@ from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.fuse.plan import Buffer, Kernel, Plan
 from bricolage.backends.native.ir.tensors import MatMul, Softmax
 
-_ALL = Blocking(panel_bytes=1 << 40, by_columns=False, ahead=False)
+_ALL = GemmConfig(kc_bytes=MOST_BYTES, parallel="m", prefetch=False)
 """All of k at once."""
 
 

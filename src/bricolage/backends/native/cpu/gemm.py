@@ -18,6 +18,7 @@ import numpy as np
 
 from bricolage.backends.native.cpu.emit import epilogue, indented, shares
 from bricolage.backends.native.cpu.implicit_gemm import Product, product
+from bricolage.backends.native.cpu.kernel_choice import GemmConfig
 from bricolage.backends.native.cpu.matrix_unit import Tiles
 from bricolage.backends.native.cpu.packing import Packing
 from bricolage.backends.native.cpu.panels import Operand
@@ -82,33 +83,19 @@ class Made:
     """Statements that make rows `start` to `stop`."""
 
 
-@dataclass(frozen=True)
-class Blocking:
-    """How a product is cut up. What is None, rules of thumb decide."""
-
-    block_bytes: int | None = None
-    """Packed rows that are multiplied before the next are packed."""
-    panel_bytes: int | None = None
-    """What is read of a panel before the next rows; for a matrix unit."""
-    by_columns: bool | None = None
-    """Whether threads share columns rather than rows."""
-    ahead: bool | None = None
-    """Whether the next panel is fetched while one is multiplied."""
-
-
 def contraction(
     kernel: Kernel,
     plan: Plan,
     weights: Weights,
     target: CpuTarget,
     operand: Operand,
-    blocking: Blocking,
+    config: GemmConfig,
 ) -> list[Phase]:
     """The phases of a matrix product or convolution with its epilogue."""
     root = kernel.root
     assert isinstance(root, (MatMul, Conv))
     memory = FunctionMemory(weights)
-    return Writer(kernel, plan, memory, target, product(root, target.lanes), operand, blocking).phases()
+    return Writer(kernel, plan, memory, target, product(root, target.lanes), operand, config).phases()
 
 
 def _constant_of(root: Node | None) -> np.ndarray:
@@ -129,11 +116,11 @@ class Writer:
     target: CpuTarget
     p: Product
     operand: Operand
-    blocking: Blocking
+    config: GemmConfig
     made: Made | None = None
 
     def __post_init__(self) -> None:
-        p, lanes, blocking = self.p, self.target.lanes, self.blocking
+        p, lanes, config = self.p, self.target.lanes, self.config
         self.helpers: dict[str, str] = {}
         self.packing = Packing(self.plan, self.target.isa, p, self.operand)
         self.rows = self.operand.rows(self.target.isa)
@@ -142,22 +129,20 @@ class Writer:
         """Rows of the largest tile: all that there are, shared evenly."""
         wide, blocks = 2 * lanes, _Blocks(self.target.l2_bytes)
         unit = isinstance(self.operand, Tiles)
-        pieces = (
-            -(-self.packing.depth * wide * self.packing.bytes // (blocking.panel_bytes or _PANEL_BYTES)) if unit else 1
-        )
+        pieces = -(-self.packing.depth * wide * self.packing.bytes // (config.kc_bytes or _PANEL_BYTES)) if unit else 1
         self.pieces = min(pieces, self.packing.steps)
         """That k is cut into."""
         right_bytes = self.packing.depth * self.packing.bytes * p.n
         streamed = right_bytes > blocks.streamed and self.tiles <= _FEW_TILES * self.target.threads
-        self.ahead = callable(p.right) and (streamed if blocking.ahead is None else blocking.ahead)
+        self.prefetch = callable(p.right) and (streamed if config.prefetch is None else config.prefetch)
         usual = blocks.made_rows if self.made is not None else blocks.unit_rows if unit else blocks.rows
-        self.block_bytes = blocking.block_bytes or usual
+        self.mc_bytes = config.mc_bytes or usual
 
     def phases(self) -> list[Phase]:
         """Work is shared by columns where there are more of them than rows: each thread then reads its own weights only."""
         p = self.p
         many = p.n > p.m and len(self.packing.columns) >= 2 * self.target.threads
-        wanted = many if self.blocking.by_columns is None else self.blocking.by_columns
+        wanted = many if self.config.parallel is None else self.config.parallel == "n"
         return self._by_columns() if callable(p.right) and p.batch == 1 and wanted else [self._by_rows()]
 
     def constant_right(self) -> str:
@@ -227,7 +212,7 @@ class Writer:
         lines: list[str] = []
         block_tiles = tiles
         if self.packing.direct is None or self.made is not None:
-            rows_in_block = max(self.rows, self.block_bytes // (self.packing.bytes * self.packing.depth))
+            rows_in_block = max(self.rows, self.mc_bytes // (self.packing.bytes * self.packing.depth))
             block_tiles = -(-tiles // -(-p.m // rows_in_block))
         if self.made is not None:
             made, kind = self.made, STORED_TYPES[self.made.buffer.dtype]
@@ -314,14 +299,14 @@ class Writer:
 
         def fetch(step: int, behind: str) -> list[str]:
             """What is behind in memory is fetched by all tiles together."""
-            if not self.ahead:
+            if not self.prefetch:
                 return []
             return [
                 f"const long stride = ({step * self.packing.bytes} + {last} - {first} - 1) / ({last} - {first});",
                 f"const char *ahead = (const char *)({behind}) + (t - {first}) * stride * steps;",
             ]
 
-        reads = ", ahead, stride" if self.ahead else ""
+        reads = ", ahead, stride" if self.prefetch else ""
 
         def whole(vectors: int, width: int) -> list[str]:
             """All of k at once: the tile stays in registers."""
@@ -382,7 +367,7 @@ class Writer:
 
     def _micro(self, rows: int, vectors: int, lda: int) -> str:
         name, text = self.operand.micro_kernel(
-            rows, vectors, lda, self.target.lanes, ahead=self.ahead, adds=self.pieces > 1
+            rows, vectors, lda, self.target.lanes, ahead=self.prefetch, adds=self.pieces > 1
         )
         self.helpers[name] = text
         return name

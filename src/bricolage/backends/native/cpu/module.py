@@ -23,24 +23,12 @@ from bricolage.backends.native.cpu import (
 from bricolage.backends.native.cpu.arithmetic import FLOAT32, Arithmetic
 from bricolage.backends.native.cpu.emit import indented
 from bricolage.backends.native.cpu.functions import MATHS
-from bricolage.backends.native.cpu.gemm import Blocking
+from bricolage.backends.native.cpu.kernel_choice import DEFAULT, KernelChoice
 from bricolage.backends.native.cpu.phase import ConstantOperand, MemoryOperand, Phase, Weights, tensor_operand
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.threads import THREADS
 from bricolage.backends.native.fuse.plan import Kernel, Plan, kernel_reads
 from bricolage.backends.native.ir.tensors import STORED_TYPES, Conv, MatMul, Normalise, Reduce, Softmax
-
-
-@dataclass(frozen=True)
-class Choice:
-    """How one kernel is computed, where there is more than one way."""
-
-    tile: int | None = None
-    """Largest tile of Winograd's transformation, if not the one that the arithmetic allows; 0 for none."""
-    blocking: Blocking = Blocking()  # noqa: RUF009  # frozen
-
-
-USUAL = Choice()
 
 
 @dataclass(frozen=True)
@@ -61,7 +49,7 @@ def generate(
     plan: Plan,
     target: CpuTarget,
     arithmetic: Arithmetic = FLOAT32,
-    choices: Mapping[int, Choice] = MappingProxyType({}),
+    choices: Mapping[int, KernelChoice] = MappingProxyType({}),
     *,
     timed: bool = False,
 ) -> Source:
@@ -74,7 +62,7 @@ def generate(
     own = shared = 0
     since = _Since(plan)
     for number, kernel in enumerate(plan.kernels):
-        phases = _phases(kernel, plan, weights, target, arithmetic, choices.get(number, USUAL))
+        phases = _phases(kernel, plan, weights, target, arithmetic, choices.get(number, DEFAULT))
         sharing = any(phase.shared for phase in phases)
         for part, phase in enumerate(phases):
             helpers.update(phase.helpers)
@@ -153,22 +141,22 @@ class _Since:
 
 
 def _phases(
-    kernel: Kernel, plan: Plan, weights: Weights, target: CpuTarget, arithmetic: Arithmetic, choice: Choice
+    kernel: Kernel, plan: Plan, weights: Weights, target: CpuTarget, arithmetic: Arithmetic, choice: KernelChoice
 ) -> list[Phase]:
-    operand, blocking = arithmetic.operand(target.isa), choice.blocking
+    operand, config = arithmetic.operand(target.isa), choice.gemm
     if choice.tile is not None:
         arithmetic = replace(arithmetic, tile=min(choice.tile, arithmetic.tile))
     match kernel.root:
         case MatMul() if kernel.before is not None:
             return [attention.attention(kernel, plan, weights, target, operand)]
         case Conv() if kernel.before is not None:
-            return [separable_conv.separable(kernel, plan, weights, target, operand, blocking)]
+            return [separable_conv.separable(kernel, plan, weights, target, operand, config)]
         case Conv() if (transform := winograd_transform.choose(kernel.root, plan, target, arithmetic)) is not None:
-            return winograd.winograd(kernel, plan, weights, target, transform, operand, blocking.block_bytes)
+            return winograd.winograd(kernel, plan, weights, target, transform, operand, config.mc_bytes)
         case Conv() if (phases := grouped_conv.grouped(kernel, plan, weights, target.isa)) is not None:
             return phases
         case Conv() | MatMul():
-            return gemm.contraction(kernel, plan, weights, target, operand, blocking)
+            return gemm.contraction(kernel, plan, weights, target, operand, config)
         case Normalise() if not kernel.root.in_rows:
             return [group_norm.moments(kernel, plan, weights)]
         case Softmax() | Normalise():

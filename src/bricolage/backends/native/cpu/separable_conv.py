@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bricolage.backends.native.cpu.emit import indented
-from bricolage.backends.native.cpu.gemm import Blocking, Made, Writer
+from bricolage.backends.native.cpu.gemm import Made, Writer
 from bricolage.backends.native.cpu.grouped_conv import Writer as Grouped
 from bricolage.backends.native.cpu.implicit_gemm import product
+from bricolage.backends.native.cpu.kernel_choice import GemmConfig
 from bricolage.backends.native.cpu.panels import Operand
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
 from bricolage.backends.native.cpu.target import CpuTarget
@@ -21,7 +22,7 @@ from bricolage.backends.native.ir.tensors import Conv, Node
 
 
 def separable(
-    kernel: Kernel, plan: Plan, weights: Weights, target: CpuTarget, operand: Operand, blocking: Blocking
+    kernel: Kernel, plan: Plan, weights: Weights, target: CpuTarget, operand: Operand, config: GemmConfig
 ) -> Phase:
     """The phase of both, with their epilogues. Threads share rows."""
     second = kernel.root
@@ -35,7 +36,7 @@ def separable(
     lines = ["{", *indented([*grouped.declared(), *grouped.part("start", "stop")]), "}"]
     made = Made(rows, between.shape[1], grouped.places, lines)
     known = replace(plan, buffers={**plan.buffers, between: rows})
-    by_rows = replace(blocking, by_columns=False)
+    by_rows = replace(config, parallel="m")
     return Writer(kernel, known, memory, target, product(second, target.lanes), operand, by_rows, made).phases()[0]
 
 
