@@ -193,7 +193,7 @@ def _make(
     `origins` (see `lower`), the library takes the time of its kernels.
 
     Raises:
-        Refused: something in the region has no rule, or the C does not compile.
+        Refused: something in the region has no lowering, or the C does not compile.
     """
     target, arithmetic = CpuTarget(instruction_set(), resources.threads), _arithmetic(variant)
     kernels = planned(region, target, arithmetic, origins)

@@ -21,7 +21,7 @@ from bricolage.backends.native.fuse.memory_cost import CostModel
 from bricolage.backends.native.fuse.plan import Plan, kernel_nodes
 from bricolage.backends.native.fuse.search import Space, cost, search
 from bricolage.backends.native.ir.from_onnx import lower
-from bricolage.backends.native.ir.lowerings import NoRule
+from bricolage.backends.native.ir.lowerings import NoLowering
 from bricolage.backends.native.ir.tensors import Input, Node, Pointwise
 from bricolage.graph.prepare import infer
 from tests.backends import regions
@@ -40,7 +40,7 @@ def lowered(seed: int) -> Ends | None:
     infer(model)
     try:
         return lower(model)
-    except NoRule:
+    except NoLowering:
         return None
 
 

@@ -15,7 +15,7 @@ from bricolage.backends.native.cpu.winograd_transform import choose
 from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.fuse.plan import Plan
 from bricolage.backends.native.ir.from_onnx import lower
-from bricolage.backends.native.ir.lowerings import NoRule
+from bricolage.backends.native.ir.lowerings import NoLowering
 from bricolage.backends.native.ir.tensors import Conv, MatMul, Node
 from bricolage.graph.prepare import infer
 
@@ -26,12 +26,12 @@ def planned(region: RegionModel, target: CpuTarget, arithmetic: Arithmetic, orig
     """The region's fused kernels. `origins` takes the operator that each tensor comes from (see `lower`).
 
     Raises:
-        Refused: something in the region has no rule, or nothing in it is what the arithmetic is for.
+        Refused: something in the region has no lowering, or nothing in it is what the arithmetic is for.
     """
     try:
         infer(region.model)
         inputs, outputs = lower(region.model, origins)
-    except NoRule as reason:
+    except NoLowering as reason:
         raise Refused(backend=TITLE, reason=str(reason)) from reason
     found = plan(inputs, outputs, target.fusion, arithmetic.stores)
     tile, roots = arithmetic.tile, [kernel.root for kernel in found.kernels]

@@ -8,12 +8,12 @@ from bricolage.backends.native.ir.lowerings import (
     reductions,
     resize,
 )
-from bricolage.backends.native.ir.lowerings.context import RULES, Call, NoRule
+from bricolage.backends.native.ir.lowerings.context import LOWERINGS, NoLowering, OpContext
 
 __all__ = [
-    "RULES",
-    "Call",
-    "NoRule",
+    "LOWERINGS",
+    "NoLowering",
+    "OpContext",
     "contractions",
     "decompositions",
     "elementwise",

@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.backends.native.ir.indexing import ZERO
-from bricolage.backends.native.ir.lowerings.context import NoRule
+from bricolage.backends.native.ir.lowerings.context import NoLowering
 from bricolage.backends.native.ir.lowerings.contractions import multiplied
 from bricolage.backends.native.ir.lowerings.movement import joined
 from bricolage.backends.native.ir.lowerings.reductions import reduce, soft_row
@@ -35,16 +35,16 @@ _FUNCTIONS = {
 """Element-wise functions of floats by their names in numpy."""
 
 
-class _Functions:
+class _ElementwiseNamespace:
     """The module `lib` of element-wise functions."""
 
     def __getattr__(self, name: str) -> Callable[[Traced], Traced]:
         if name not in _FUNCTIONS:
-            raise NoRule(f"the function {name}")
+            raise NoLowering(f"the function {name}")
 
         def function(x: Traced) -> Traced:
             if x.dtype != "float32":
-                raise NoRule(f"{name} of {x.dtype}")
+                raise NoLowering(f"{name} of {x.dtype}")
             return apply(_FUNCTIONS[name], x)
 
         return function
@@ -73,17 +73,17 @@ class _Functions:
 class NodeArrays:
     """Implements `lowering.arrays.Arrays` as far as nodes go."""
 
-    lib = _Functions()
+    lib = _ElementwiseNamespace()
 
     def __getattr__(self, name: str) -> Any:
-        raise NoRule(f"what the lowerings call '{name}'")
+        raise NoLowering(f"what the lowerings call '{name}'")
 
     # --- types and construction
 
     def dtype(self, onnx_type: int) -> str:
         name = ir.DataType(int(onnx_type)).numpy().name
         if name not in C_TYPES:
-            raise NoRule(f"the type {name}")
+            raise NoLowering(f"the type {name}")
         return name
 
     def kind(self, x: Traced) -> str:
@@ -105,7 +105,7 @@ class NodeArrays:
 
     def constant(self, value: np.ndarray[Any, Any], like: Traced | None = None) -> Traced:
         if value.dtype.name not in C_TYPES:
-            raise NoRule(f"constants of the type {value.dtype.name}")
+            raise NoLowering(f"constants of the type {value.dtype.name}")
         return Traced(Constant(value.shape, value.dtype.name, value))
 
     def full(self, shape: Sequence[int], value: Any, dtype: str, like: Traced | None = None) -> Traced:
@@ -118,7 +118,7 @@ class NodeArrays:
 
     def where(self, condition: Traced, a: Any, b: Any) -> Traced:
         if not isinstance(a, Traced) and not isinstance(b, Traced):
-            raise NoRule("a choice between two numbers")
+            raise NoLowering("a choice between two numbers")
         return apply("where", condition, *alike(a, b))
 
     def maximum(self, a: Any, b: Any) -> Traced:
@@ -155,7 +155,7 @@ class NodeArrays:
 
     def mean(self, x: Traced, axes: tuple[int, ...], keepdims: bool = False) -> Traced:
         if x.dtype != "float32":
-            raise NoRule("means of integers")
+            raise NoLowering("means of integers")
         return self._reduced("mean", x, axes, keepdims)
 
     def prod(self, x: Traced, axes: tuple[int, ...], keepdims: bool = False) -> Traced:
@@ -170,7 +170,7 @@ class NodeArrays:
     def _shifted(self, x: Traced, top: Traced, axes: tuple[int, ...]) -> tuple[Traced, Traced]:
         """What lies below the largest element, and the logarithm of the sum of exponentials."""
         if x.dtype != "float32":
-            raise NoRule("exponentials of integers")
+            raise NoLowering("exponentials of integers")
         below = x - top
         return below, self.lib.log(self.sum(self.lib.exp(below), axes, True))
 
@@ -204,7 +204,7 @@ class NodeArrays:
         """By counting what comes before each element; a NaN counts as larger than anything."""
         extent = x.shape[axis]
         if extent > LONGEST_COUNTED:
-            raise NoRule(f"an order of more than {LONGEST_COUNTED} elements")
+            raise NoLowering(f"an order of more than {LONGEST_COUNTED} elements")
         order = [i for i in range(x.ndim) if i != axis] + [axis]
         rows = self.transpose(x, order)
         own, other = rows.reshape((*rows.shape, 1)), rows.reshape((*rows.shape[:-1], 1, extent))
@@ -308,7 +308,7 @@ class NodeArrays:
 
     def matmul(self, a: Traced, b: Traced) -> Traced:
         if a.dtype != "float32":
-            raise NoRule(f"products of {a.dtype}")
+            raise NoLowering(f"products of {a.dtype}")
         known = isinstance(b.node, Constant) and b.ndim == 2 and np.isfinite(b.node.array).all()
         if known and _is_zero(a.node):
             return self.full((*a.shape[:-1], b.shape[-1]), 0, a.dtype)  # the first step of a recurrence
@@ -323,7 +323,7 @@ class NodeArrays:
             wanted = "".join(c for c in dict.fromkeys(letters) if letters.count(c) == 1)
             wanted = "..." * ("." in given) + wanted
         if len(terms) > 2 or any(len(set(term)) < len(term.replace(".", "")) + ("." in term) for term in terms):
-            raise NoRule(f"Einsum of {equation}")
+            raise NoLowering(f"Einsum of {equation}")
         terms, wanted = _spelled_out(terms, wanted, [x.ndim for x in xs])
         if len(xs) == 1:
             (term,) = terms
@@ -336,10 +336,10 @@ class NodeArrays:
         a, b = terms
         for letters, other in ((a, b), (b, a)):
             if any(c not in wanted and c not in other for c in letters):
-                raise NoRule("Einsum that sums over a dimension of one operand alone")
+                raise NoLowering("Einsum that sums over a dimension of one operand alone")
         sizes = dict(zip(b, right.shape, strict=True)) | dict(zip(a, left.shape, strict=True))
         if any(sizes[c] != extent for c, extent in zip(b, right.shape, strict=True)):
-            raise NoRule("Einsum that broadcasts")
+            raise NoLowering("Einsum that broadcasts")
         batch = [c for c in a if c in b and c in wanted]
         summed = [c for c in a if c in b and c not in wanted]
         rows = [c for c in a if c not in b]
@@ -359,7 +359,7 @@ class NodeArrays:
     def scan(self, step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int) -> tuple[Any, Any]:
         """Written out step by step; equal steps share their functions."""
         if length > LONGEST_SCAN:
-            raise NoRule(f"recurrences over more than {LONGEST_SCAN} steps")
+            raise NoLowering(f"recurrences over more than {LONGEST_SCAN} steps")
         rows: list[Node] = []
         shape: tuple[int, ...] = ()
         for time in range(length):

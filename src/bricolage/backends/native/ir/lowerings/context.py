@@ -1,4 +1,4 @@
-"""What a rule gets: one ONNX operator with its inputs lowered; and the register of rules."""
+"""What a lowering gets: one ONNX operator with its inputs lowered; and the register of lowerings."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import onnx_ir as ir
 from bricolage.backends.native.ir.tensors import Constant, Node, Shape
 
 
-class NoRule(Exception):
-    """The engine has no rule for an operator, or not for these shapes or attributes."""
+class NoLowering(Exception):
+    """The engine has no lowering of an operator, or none for these shapes or attributes."""
 
 
 @dataclass(frozen=True)
-class Call:
+class OpContext:
     """One ONNX operator with its inputs lowered. Missing inputs are None."""
 
     op_type: str
@@ -34,7 +34,7 @@ class Call:
     def tensor(self, position: int) -> Node:
         found = self.inputs[position] if position < len(self.inputs) else None
         if found is None:
-            raise NoRule(f"{self.op_type} without its input {position}")
+            raise NoLowering(f"{self.op_type} without its input {position}")
         return found
 
     def optional(self, position: int) -> Node | None:
@@ -44,13 +44,13 @@ class Call:
         """Values of a constant integer input; None when it is missing.
 
         Raises:
-            NoRule: it is computed.
+            NoLowering: it is computed.
         """
         node = self.optional(position)
         if node is None:
             return None
         if not isinstance(node, Constant):
-            raise NoRule(f"{self.op_type} whose input {position} is computed")
+            raise NoLowering(f"{self.op_type} whose input {position} is computed")
         return [int(value) for value in node.array.reshape(-1)]
 
     def scalar(self, position: int, default: float) -> float:
@@ -58,7 +58,7 @@ class Call:
         if node is None:
             return default
         if not isinstance(node, Constant) or node.array.size != 1:
-            raise NoRule(f"{self.op_type} whose input {position} is computed")
+            raise NoLowering(f"{self.op_type} whose input {position} is computed")
         found: float = node.array.reshape(-1)[0].item()  # of integers an integer, which a float may not hold
         return found
 
@@ -67,34 +67,34 @@ class Call:
         return self.shapes[0]
 
 
-Rule = Callable[[Call], Node | tuple[Node, ...]]
-RULES: dict[str, Rule] = {}
+Lowering = Callable[[OpContext], Node | tuple[Node, ...]]
+LOWERINGS: dict[str, Lowering] = {}
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Registers a function as the rule of these operators."""
+def lowering(*names: str) -> Callable[[Lowering], Lowering]:
+    """Registers a function as the lowering of these operators."""
 
-    def add(function: Rule) -> Rule:
-        RULES.update(dict.fromkeys(names, function))
+    def add(function: Lowering) -> Lowering:
+        LOWERINGS.update(dict.fromkeys(names, function))
         return function
 
     return add
 
 
-def axis_of(call: Call, rank: int, default: int) -> int:
+def axis_of(op: OpContext, rank: int, default: int) -> int:
     """The attribute `axis`, counted from the front."""
-    axis = int(call.get("axis", default))
+    axis = int(op.get("axis", default))
     return axis + rank if axis < 0 else axis
 
 
 def pads_of(
-    call: Call, sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+    op: OpContext, sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> list[int]:
     """Padding before each spatial dimension, then behind."""
-    auto = call.get("auto_pad", "NOTSET")
+    auto = op.get("auto_pad", "NOTSET")
     spatial = len(kernel)
     if auto in ("NOTSET", "", b"NOTSET"):
-        return list(call.get("pads") or [0] * (2 * spatial))
+        return list(op.get("pads") or [0] * (2 * spatial))
     if auto == "VALID":
         return [0] * (2 * spatial)
     before, behind = [], []

@@ -1,4 +1,4 @@
-"""Rules of matrix products and convolutions."""
+"""Lowerings of matrix products and convolutions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bricolage.backends.native.ir.indexing import ZERO, flatten
-from bricolage.backends.native.ir.lowerings.context import Call, NoRule, pads_of, rule
+from bricolage.backends.native.ir.lowerings.context import NoLowering, OpContext, lowering, pads_of
 from bricolage.backends.native.ir.lowerings.views import pad, pointwise, reshape, scalar, take, transpose
 from bricolage.backends.native.ir.tensors import (
     Assembly,
@@ -24,11 +24,11 @@ from bricolage.backends.native.ir.tensors import (
 from bricolage.lowering.windows import transpose_crop
 
 
-@rule("MatMul")
-def matmul(call: Call) -> Node:
-    left, right = call.tensor(0), call.tensor(1)
+@lowering("MatMul")
+def matmul(op: OpContext) -> Node:
+    left, right = op.tensor(0), op.tensor(1)
     if left.dtype != "float32":
-        raise NoRule(f"MatMul of {left.dtype}")
+        raise NoLowering(f"MatMul of {left.dtype}")
     return multiplied(left, right)
 
 
@@ -51,15 +51,15 @@ def multiplied(left: Node, right: Node) -> Node:
     return reshape(MatMul((*batch, left.shape[-2], right.shape[-1]), "float32", left, right), shape)
 
 
-@rule("Gemm")
-def gemm(call: Call) -> Node:
-    left, right, bias = call.tensor(0), call.tensor(1), call.optional(2)
+@lowering("Gemm")
+def gemm(op: OpContext) -> Node:
+    left, right, bias = op.tensor(0), op.tensor(1), op.optional(2)
     if left.dtype != "float32":
-        raise NoRule(f"Gemm of {left.dtype}")
-    left = transpose(left, (1, 0)) if call.get("transA", 0) else left
-    right = transpose(right, (1, 0)) if call.get("transB", 0) else right
-    alpha, beta = call.get("alpha", 1.0), call.get("beta", 1.0)
-    found: Node = MatMul(call.shape, "float32", left, right)
+        raise NoLowering(f"Gemm of {left.dtype}")
+    left = transpose(left, (1, 0)) if op.get("transA", 0) else left
+    right = transpose(right, (1, 0)) if op.get("transB", 0) else right
+    alpha, beta = op.get("alpha", 1.0), op.get("beta", 1.0)
+    found: Node = MatMul(op.shape, "float32", left, right)
     if alpha != 1.0:
         found = pointwise("mul", found, scalar(alpha))
     if bias is not None and beta != 0.0:  # of no weight, it may be NaN
@@ -67,19 +67,19 @@ def gemm(call: Call) -> Node:
     return found
 
 
-@rule("Conv")
-def conv(call: Call) -> Node:
-    x, weight, bias = call.tensor(0), call.tensor(1), call.optional(2)
+@lowering("Conv")
+def conv(op: OpContext) -> Node:
+    x, weight, bias = op.tensor(0), op.tensor(1), op.optional(2)
     if x.dtype != "float32" or not isinstance(weight, Constant):
-        raise NoRule("Conv with computed weights" if x.dtype == "float32" else f"Conv of {x.dtype}")
+        raise NoLowering("Conv with computed weights" if x.dtype == "float32" else f"Conv of {x.dtype}")
     kernel = weight.shape[2:]
     spatial = len(kernel)
-    strides = tuple(call.get("strides") or [1] * spatial)
-    dilations = tuple(call.get("dilations") or [1] * spatial)
-    pads = pads_of(call, x.shape[2:], kernel, strides, dilations)
+    strides = tuple(op.get("strides") or [1] * spatial)
+    dilations = tuple(op.get("dilations") or [1] * spatial)
+    pads = pads_of(op, x.shape[2:], kernel, strides, dilations)
     found: Node = _without_padding(
         _by_rows_of_taps(
-            Conv(call.shape, "float32", x, weight, strides, tuple(pads[:spatial]), dilations, call.get("group", 1))
+            Conv(op.shape, "float32", x, weight, strides, tuple(pads[:spatial]), dilations, op.get("group", 1))
         )
     )
     if bias is not None:
@@ -153,38 +153,38 @@ def _without_padding(conv: Conv) -> Node:
     return conv
 
 
-@rule("ConvTranspose")
-def conv_transpose(call: Call) -> Node:
+@lowering("ConvTranspose")
+def conv_transpose(op: OpContext) -> Node:
     """By output phase: every place modulo the stride sees its own part of the kernel, as an ordinary convolution."""
-    x, weight, bias = call.tensor(0), call.tensor(1), call.optional(2)
+    x, weight, bias = op.tensor(0), op.tensor(1), op.optional(2)
     if x.dtype != "float32" or not isinstance(weight, Constant):
-        raise NoRule("ConvTranspose with computed weights")
-    spatial, groups = len(weight.shape) - 2, call.get("group", 1)
+        raise NoLowering("ConvTranspose with computed weights")
+    spatial, groups = len(weight.shape) - 2, op.get("group", 1)
     ones = (1,) * spatial
-    strides = tuple(call.get("strides") or ones)
-    dilations = tuple(call.get("dilations") or ones)
+    strides = tuple(op.get("strides") or ones)
+    dilations = tuple(op.get("dilations") or ones)
     crop = transpose_crop(
-        call.get("auto_pad", "NOTSET"),
+        op.get("auto_pad", "NOTSET"),
         x.shape[2:],
         weight.shape[2:],
         strides,
         dilations,
-        call.get("pads"),
-        call.get("output_padding") or (0,) * spatial,
-        call.get("output_shape"),
+        op.get("pads"),
+        op.get("output_padding") or (0,) * spatial,
+        op.get("output_shape"),
     )
     before = [low for low, _ in crop]
     array = _spread(weight.array, dilations, strides)
-    kernel, channels = array.shape[2:], call.shape[1]
+    kernel, channels = array.shape[2:], op.shape[1]
     # All phases have places for as many outputs; what is too much is cut off.
-    sizes = tuple(-(-size // stride) for size, stride in zip(call.shape[2:], strides, strict=True))
-    out = (*call.shape[:2], *(size * stride for size, stride in zip(sizes, strides, strict=True)))
+    sizes = tuple(-(-size // stride) for size, stride in zip(op.shape[2:], strides, strict=True))
+    out = (*op.shape[:2], *(size * stride for size, stride in zip(sizes, strides, strict=True)))
     # Output o = s * q + phase takes x[i] * w[k] for s * i - pad + k = o, so k = first + s * t and i = q + shift - t.
     phases = list(np.ndindex(*strides))
     taps = [[_phase(*facts) for facts in zip(phase, strides, kernel, before, strict=True)] for phase in phases]
     columns = reshape(bias, (channels, *ones)) if bias is not None else None
     if groups == 1 and len(phases) > 1 and channels * len(phases) <= _NARROW:
-        return _cut(_interleaved(x, array, columns, taps, sizes, out), call.shape)
+        return _cut(_interleaved(x, array, columns, taps, sizes, out), op.shape)
     grouped = array.reshape(groups, len(array) // groups, *array.shape[1:]).swapaxes(1, 2)
     parts: list[Node] = []
     for own in taps:
@@ -195,9 +195,9 @@ def conv_transpose(call: Call) -> Node:
         part: Node = Conv((*out[:2], *sizes), "float32", x, kernels, ones, pads, ones, groups)
         parts.append(pointwise("add", part, columns) if columns is not None else part)
     if len(parts) == 1:
-        return _cut(parts[0], call.shape)
+        return _cut(parts[0], op.shape)
     starts = tuple((0, 0, *phase) for phase in phases)
-    return _cut(Assembly(out, "float32", tuple(parts), starts, (1, 1, *strides), split=True), call.shape)
+    return _cut(Assembly(out, "float32", tuple(parts), starts, (1, 1, *strides), split=True), op.shape)
 
 
 def _cut(x: Node, shape: Shape) -> Node:

@@ -1,13 +1,13 @@
-"""Rules of operators that are made of others: their definitions are those of `lowering.operators`, carried out on nodes.
+"""Lowerings of operators that are made of others: their definitions are those of `lowering.operators`, carried out on nodes.
 
 Listed are those of which the engine makes good code. Where a kernel of its own computes an operator better (softmax, pooling,
-convolutions), it has a rule of its own.
+convolutions), it has a lowering of its own.
 """
 
 from __future__ import annotations
 
 from bricolage.backends.native.ir.lowerings.arrays import NodeArrays
-from bricolage.backends.native.ir.lowerings.context import Call, NoRule, rule
+from bricolage.backends.native.ir.lowerings.context import NoLowering, OpContext, lowering
 from bricolage.backends.native.ir.lowerings.traced import Traced
 from bricolage.backends.native.ir.tensors import Constant, Node
 from bricolage.errors import InvalidGraph
@@ -51,7 +51,7 @@ _REGISTERED = operators
 _ARRAYS = NodeArrays()
 
 
-@rule(
+@lowering(
     *_ATTENTION,
     *_RECURRENT,
     *_NORMALISATIONS,
@@ -63,27 +63,27 @@ _ARRAYS = NodeArrays()
     *_PRODUCTS,
     *_SAMPLING,
 )
-def shared(call: Call) -> tuple[Node, ...]:
-    entry, reason = PORTABLE.find("", call.op_type, call.opset), refusal(PORTABLE, call.node, call.opset)
+def decomposed(op: OpContext) -> tuple[Node, ...]:
+    entry, reason = PORTABLE.find("", op.op_type, op.opset), refusal(PORTABLE, op.node, op.opset)
     if entry is None or reason is not None:
-        raise NoRule(reason or f"no rule for {call.op_type}")
-    words = dict(call.attributes)
+        raise NoLowering(reason or f"no rule for {op.op_type}")
+    words = dict(op.attributes)
     if "_outputs" in entry.internal:
-        words["_outputs"] = len(call.node.outputs)
+        words["_outputs"] = len(op.node.outputs)
     if "_types" in entry.internal:
-        words["_types"] = tuple(int(v.dtype) if v is not None and v.dtype else None for v in call.node.inputs)
+        words["_types"] = tuple(int(v.dtype) if v is not None and v.dtype else None for v in op.node.inputs)
     arguments = []
-    for position, given in enumerate(call.inputs):
+    for position, given in enumerate(op.inputs):
         if given is None or not entry.is_host(position):
             arguments.append(None if given is None else Traced(given))
         elif isinstance(given, Constant):
             arguments.append(to_host(given.array.reshape(given.shape)))
         else:
-            raise NoRule(f"{call.op_type} whose input {position} is computed")
+            raise NoLowering(f"{op.op_type} whose input {position} is computed")
     try:
         found = entry.function(_ARRAYS, *arguments, **words)
-    except NoRule as missing:
-        raise NoRule(f"{call.op_type} needs {missing}") from missing
+    except NoLowering as missing:
+        raise NoLowering(f"{op.op_type} needs {missing}") from missing
     except InvalidGraph as wrong:
-        raise NoRule(str(wrong)) from wrong
+        raise NoLowering(str(wrong)) from wrong
     return tuple(y.node for y in (found if isinstance(found, tuple) else (found,)))

@@ -1,4 +1,4 @@
-"""Rules of element-wise operators."""
+"""Lowerings of element-wise operators."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.backends.native.ir.lowerings.context import Call, NoRule, rule
+from bricolage.backends.native.ir.lowerings.context import NoLowering, OpContext, lowering
 from bricolage.backends.native.ir.lowerings.views import pointwise
 from bricolage.backends.native.ir.tensors import C_TYPES, Constant, Node
 
@@ -40,53 +40,53 @@ _LOGIC = {"And": "and", "Or": "or"}
 _FOLDS = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
 
 
-@rule(*_UNARY)
-def unary(call: Call) -> Node:
-    x = call.tensor(0)
+@lowering(*_UNARY)
+def unary(op: OpContext) -> Node:
+    x = op.tensor(0)
     if x.dtype != "float32":
-        raise NoRule(f"{call.op_type} of {x.dtype}")
-    return pointwise(_UNARY[call.op_type], x)
+        raise NoLowering(f"{op.op_type} of {x.dtype}")
+    return pointwise(_UNARY[op.op_type], x)
 
 
-@rule(*_BINARY)
-def binary(call: Call) -> Node:
-    left, right = call.tensor(0), call.tensor(1)
-    if call.op_type == "Div" and left.dtype != "float32":
+@lowering(*_BINARY)
+def binary(op: OpContext) -> Node:
+    left, right = op.tensor(0), op.tensor(1)
+    if op.op_type == "Div" and left.dtype != "float32":
         return pointwise("quotient", left, right)
-    return pointwise(_BINARY[call.op_type], left, right)
+    return pointwise(_BINARY[op.op_type], left, right)
 
 
-@rule(*_COMPARE)
-def compare(call: Call) -> Node:
-    return pointwise(_COMPARE[call.op_type], call.tensor(0), call.tensor(1), dtype="bool")
+@lowering(*_COMPARE)
+def compare(op: OpContext) -> Node:
+    return pointwise(_COMPARE[op.op_type], op.tensor(0), op.tensor(1), dtype="bool")
 
 
-@rule(*_LOGIC)
-def logic(call: Call) -> Node:
-    return pointwise(_LOGIC[call.op_type], call.tensor(0), call.tensor(1), dtype="bool")
+@lowering(*_LOGIC)
+def logic(op: OpContext) -> Node:
+    return pointwise(_LOGIC[op.op_type], op.tensor(0), op.tensor(1), dtype="bool")
 
 
-@rule("Not")
-def negation(call: Call) -> Node:
-    return pointwise("not", call.tensor(0), dtype="bool")
+@lowering("Not")
+def negation(op: OpContext) -> Node:
+    return pointwise("not", op.tensor(0), dtype="bool")
 
 
-@rule(*_FOLDS)
-def fold(call: Call) -> Node:
-    total = call.tensor(0)
-    for position in range(1, len(call.inputs)):
-        total = pointwise(_FOLDS[call.op_type], total, call.tensor(position))
+@lowering(*_FOLDS)
+def fold(op: OpContext) -> Node:
+    total = op.tensor(0)
+    for position in range(1, len(op.inputs)):
+        total = pointwise(_FOLDS[op.op_type], total, op.tensor(position))
     return total
 
 
-@rule("Where")
-def where(call: Call) -> Node:
-    return pointwise("where", call.tensor(0), call.tensor(1), call.tensor(2))
+@lowering("Where")
+def where(op: OpContext) -> Node:
+    return pointwise("where", op.tensor(0), op.tensor(1), op.tensor(2))
 
 
-@rule("Cast")
-def cast(call: Call) -> Node:
-    return converted(call.tensor(0), ir.DataType(call.get("to")).numpy().name)
+@lowering("Cast")
+def cast(op: OpContext) -> Node:
+    return converted(op.tensor(0), ir.DataType(op.get("to")).numpy().name)
 
 
 def converted(x: Node, wanted: str) -> Node:
@@ -94,17 +94,17 @@ def converted(x: Node, wanted: str) -> Node:
     if wanted == x.dtype:
         return x
     if wanted not in C_TYPES:
-        raise NoRule(f"Cast from {x.dtype} to {wanted}")
+        raise NoLowering(f"Cast from {x.dtype} to {wanted}")
     if wanted == "bool":
         return pointwise("to_bool", x, dtype=wanted)
     return pointwise(f"cast_{wanted}" if x.dtype == "float32" else "cast", x, dtype=wanted)
 
 
-@rule("Pow")
-def power(call: Call) -> Node:
-    x, exponent = call.tensor(0), call.tensor(1)
+@lowering("Pow")
+def power(op: OpContext) -> Node:
+    x, exponent = op.tensor(0), op.tensor(1)
     if x.dtype != "float32":
-        raise NoRule(f"Pow of {x.dtype}")
+        raise NoLowering(f"Pow of {x.dtype}")
     return raised(x, exponent)
 
 
@@ -132,63 +132,63 @@ _POWERS = {
 }
 
 
-@rule("Clip")
-def clip(call: Call) -> Node:
-    x, bounds = call.tensor(0), (call.optional(1), call.optional(2))
+@lowering("Clip")
+def clip(op: OpContext) -> Node:
+    x, bounds = op.tensor(0), (op.optional(1), op.optional(2))
     if x.dtype == "float32" and all(bound is None or isinstance(bound, Constant) for bound in bounds):
-        if call.opset < 11:
-            known = (call.get("min", -math.inf), call.get("max", math.inf))
+        if op.opset < 11:
+            known = (op.get("min", -math.inf), op.get("max", math.inf))
         else:
-            known = (call.scalar(1, -math.inf), call.scalar(2, math.inf))
+            known = (op.scalar(1, -math.inf), op.scalar(2, math.inf))
         return pointwise("clip", x, parameters=known)
     for function, bound in zip(("maximum", "minimum"), bounds, strict=True):
         x = x if bound is None else pointwise(function, x, bound)
     return x
 
 
-@rule("LeakyRelu")
-def leaky_relu(call: Call) -> Node:
-    return pointwise("leaky", call.tensor(0), parameters=(call.get("alpha", 0.01),))
+@lowering("LeakyRelu")
+def leaky_relu(op: OpContext) -> Node:
+    return pointwise("leaky", op.tensor(0), parameters=(op.get("alpha", 0.01),))
 
 
-@rule("Elu")
-def elu(call: Call) -> Node:
-    return pointwise("elu", call.tensor(0), parameters=(call.get("alpha", 1.0),))
+@lowering("Elu")
+def elu(op: OpContext) -> Node:
+    return pointwise("elu", op.tensor(0), parameters=(op.get("alpha", 1.0),))
 
 
-@rule("HardSigmoid")
-def hard_sigmoid(call: Call) -> Node:
-    return pointwise("hardsigmoid", call.tensor(0), parameters=(call.get("alpha", 0.2), call.get("beta", 0.5)))
+@lowering("HardSigmoid")
+def hard_sigmoid(op: OpContext) -> Node:
+    return pointwise("hardsigmoid", op.tensor(0), parameters=(op.get("alpha", 0.2), op.get("beta", 0.5)))
 
 
-@rule("Gelu")
-def gelu(call: Call) -> Node:
-    tanh = call.get("approximate", "none") == "tanh"
-    return pointwise("gelu_tanh" if tanh else "gelu", call.tensor(0))
+@lowering("Gelu")
+def gelu(op: OpContext) -> Node:
+    tanh = op.get("approximate", "none") == "tanh"
+    return pointwise("gelu_tanh" if tanh else "gelu", op.tensor(0))
 
 
-@rule("Identity")
-def identity(call: Call) -> Node:
-    return call.tensor(0)
+@lowering("Identity")
+def identity(op: OpContext) -> Node:
+    return op.tensor(0)
 
 
-@rule("Dropout")
-def dropout(call: Call) -> Node:
-    training = call.optional(2)
+@lowering("Dropout")
+def dropout(op: OpContext) -> Node:
+    training = op.optional(2)
     if training is not None and not (isinstance(training, Constant) and not training.array.any()):
-        raise NoRule("Dropout in training mode")
-    return call.tensor(0)
+        raise NoLowering("Dropout in training mode")
+    return op.tensor(0)
 
 
-@rule("BatchNormalization")
-def batch_normalization(call: Call) -> Node:
-    if call.get("training_mode", 0):
-        raise NoRule("BatchNormalization in training mode")
-    x, (scale, bias, mean, variance) = call.tensor(0), (call.tensor(i) for i in range(1, 5))
+@lowering("BatchNormalization")
+def batch_normalization(op: OpContext) -> Node:
+    if op.get("training_mode", 0):
+        raise NoLowering("BatchNormalization in training mode")
+    x, (scale, bias, mean, variance) = op.tensor(0), (op.tensor(i) for i in range(1, 5))
     if not all(isinstance(node, Constant) for node in (scale, bias, mean, variance)):
-        raise NoRule("BatchNormalization with computed statistics")
+        raise NoLowering("BatchNormalization with computed statistics")
     arrays = [node.array.astype(np.float64) for node in (scale, bias, mean, variance) if isinstance(node, Constant)]
-    factor = arrays[0] / np.sqrt(arrays[3] + call.get("epsilon", 1e-5))
+    factor = arrays[0] / np.sqrt(arrays[3] + op.get("epsilon", 1e-5))
     shift = arrays[1] - arrays[2] * factor
     column = (len(factor), *(1,) * (len(x.shape) - 2))
     return pointwise(

@@ -1,4 +1,4 @@
-"""Rules of reductions, pooling, softmax and normalisation."""
+"""Lowerings of reductions, pooling, softmax and normalisation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bricolage.backends.native.ir.indexing import Index
-from bricolage.backends.native.ir.lowerings.context import Call, NoRule, axis_of, pads_of, rule
+from bricolage.backends.native.ir.lowerings.context import NoLowering, OpContext, axis_of, lowering, pads_of
 from bricolage.backends.native.ir.lowerings.views import broadcast, pointwise, reshape, scalar, transpose
 from bricolage.backends.native.ir.tensors import LONGEST_ROW, Constant, Node, Normalise, Place, Reduce, Softmax, View
 
@@ -22,43 +22,43 @@ def reduce(kind: Any, x: Node, axes: Sequence[int]) -> Node:
     return Reduce(shape, x.dtype, kind, x, tuple(sorted(axes)), divisor)
 
 
-@rule(*_REDUCE, "ReduceL2", "ReduceSumSquare")
-def reduction(call: Call) -> Node:
-    x = call.tensor(0)
+@lowering(*_REDUCE, "ReduceL2", "ReduceSumSquare")
+def reduction(op: OpContext) -> Node:
+    x = op.tensor(0)
     rank = len(x.shape)
-    axes = call.get("axes") if call.opset < (13 if call.op_type == "ReduceSum" else 18) else call.numbers(1)
+    axes = op.get("axes") if op.opset < (13 if op.op_type == "ReduceSum" else 18) else op.numbers(1)
     if not axes:
-        if call.get("noop_with_empty_axes", 0):
-            raise NoRule(f"{call.op_type} over nothing")
+        if op.get("noop_with_empty_axes", 0):
+            raise NoLowering(f"{op.op_type} over nothing")
         axes = list(range(rank))
     axes = [axis % rank for axis in axes]
-    if x.dtype != "float32" and (x.dtype == "bool" or call.op_type in ("ReduceMean", "ReduceL2")):
-        raise NoRule(f"{call.op_type} of {x.dtype}")
-    if call.op_type in _REDUCE:
-        found = reduce(_REDUCE[call.op_type], x, axes)
+    if x.dtype != "float32" and (x.dtype == "bool" or op.op_type in ("ReduceMean", "ReduceL2")):
+        raise NoLowering(f"{op.op_type} of {x.dtype}")
+    if op.op_type in _REDUCE:
+        found = reduce(_REDUCE[op.op_type], x, axes)
     else:
         found = reduce("sum", pointwise("square", x), axes)
-        if call.op_type == "ReduceL2":
+        if op.op_type == "ReduceL2":
             found = pointwise("sqrt", found)
-    return reshape(found, call.shape)
+    return reshape(found, op.shape)
 
 
-@rule("GlobalAveragePool", "GlobalMaxPool")
-def global_pool(call: Call) -> Node:
-    x = call.tensor(0)
-    return reduce("max" if "Max" in call.op_type else "mean", x, range(2, len(x.shape)))
+@lowering("GlobalAveragePool", "GlobalMaxPool")
+def global_pool(op: OpContext) -> Node:
+    x = op.tensor(0)
+    return reduce("max" if "Max" in op.op_type else "mean", x, range(2, len(x.shape)))
 
 
-@rule("MaxPool", "AveragePool", "LpPool")
-def pool(call: Call) -> Node:
-    x = call.tensor(0)
-    kernel = list(call.get("kernel_shape"))
+@lowering("MaxPool", "AveragePool", "LpPool")
+def pool(op: OpContext) -> Node:
+    x = op.tensor(0)
+    kernel = list(op.get("kernel_shape"))
     spatial = len(kernel)
-    strides = list(call.get("strides") or [1] * spatial)
-    dilations = list(call.get("dilations") or [1] * spatial)
-    pads = pads_of(call, x.shape[2:], kernel, strides, dilations)
-    out = call.shape
-    largest = call.op_type == "MaxPool"
+    strides = list(op.get("strides") or [1] * spatial)
+    dilations = list(op.get("dilations") or [1] * spatial)
+    pads = pads_of(op, x.shape[2:], kernel, strides, dilations)
+    out = op.shape
+    largest = op.op_type == "MaxPool"
     before = pads[:spatial]
 
     def mapping(place: Place) -> Place:
@@ -80,13 +80,13 @@ def pool(call: Call) -> Node:
     axes = tuple(range(len(out), len(out) + spatial))
     if largest:
         return reshape(reduce("max", windows, axes), out)
-    if call.op_type == "LpPool":
-        if call.get("p", 2) != 2:
-            raise NoRule(f"LpPool with p = {call.get('p')}")
+    if op.op_type == "LpPool":
+        if op.get("p", 2) != 2:
+            raise NoLowering(f"LpPool with p = {op.get('p')}")
         return pointwise("sqrt", reshape(reduce("sum", pointwise("square", windows), axes), out))
-    if call.get("count_include_pad", 0):
-        if call.get("ceil_mode", 0):
-            raise NoRule("AveragePool that counts pads beyond the image")
+    if op.get("count_include_pad", 0):
+        if op.get("ceil_mode", 0):
+            raise NoLowering("AveragePool that counts pads beyond the image")
         return reshape(reduce("mean", windows, axes), out)
     counts = np.ones((), np.float32)
     for i in range(spatial):
@@ -98,13 +98,13 @@ def pool(call: Call) -> Node:
     return pointwise("mul", reshape(reduce("sum", windows, axes), out), factor)
 
 
-@rule("LRN")
-def local_response_normalization(call: Call) -> Node:
+@lowering("LRN")
+def local_response_normalization(op: OpContext) -> Node:
     """x / (bias + alpha / size * sum of squares over neighbouring channels) ** beta."""
-    x, size = call.tensor(0), call.get("size")
-    alpha, beta, bias = call.get("alpha", 1e-4), call.get("beta", 0.75), call.get("bias", 1.0)
+    x, size = op.tensor(0), op.get("size")
+    alpha, beta, bias = op.get("alpha", 1e-4), op.get("beta", 0.75), op.get("bias", 1.0)
     if alpha < 0 or bias <= 0:
-        raise NoRule("LRN whose divisor can be zero")
+        raise NoLowering("LRN whose divisor can be zero")
     channels, before = x.shape[1], (size - 1) // 2
 
     def mapping(place: Place) -> Place:
@@ -123,11 +123,11 @@ def local_response_normalization(call: Call) -> Node:
     return pointwise("mul", x, power)
 
 
-@rule("Softmax")
-def softmax(call: Call) -> Node:
-    x = call.tensor(0)
-    axis = axis_of(call, len(x.shape), -1 if call.opset >= 13 else 1)
-    if call.opset >= 13:
+@lowering("Softmax")
+def softmax(op: OpContext) -> Node:
+    x = op.tensor(0)
+    axis = axis_of(op, len(x.shape), -1 if op.opset >= 13 else 1)
+    if op.opset >= 13:
         return soft_row(x, axis)
     folded = reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
     return reshape(soft_row(folded, 1), x.shape)
@@ -136,7 +136,7 @@ def softmax(call: Call) -> Node:
 def soft_row(x: Node, axis: int) -> Node:
     """The softmax along a dimension. Of longer rows than a thread may keep, it takes several kernels."""
     if x.dtype != "float32":
-        raise NoRule(f"Softmax of {x.dtype}")
+        raise NoLowering(f"Softmax of {x.dtype}")
     if x.shape[axis] > LONGEST_ROW:
         raised = pointwise("exp", pointwise("sub", x, reduce("max", x, [axis])))
         return pointwise("div", raised, reduce("sum", raised, [axis]))
@@ -146,12 +146,12 @@ def soft_row(x: Node, axis: int) -> Node:
     return transpose(Softmax(turned.shape, x.dtype, turned), [perm.index(i) for i in range(rank)])
 
 
-@rule("LayerNormalization")
-def layer_normalization(call: Call) -> tuple[Node, ...]:
+@lowering("LayerNormalization")
+def layer_normalization(op: OpContext) -> tuple[Node, ...]:
     """Mean and reciprocal deviation are outputs too; nobody computes them twice who does not ask for them."""
-    x, scale, bias = call.tensor(0), call.tensor(1), call.optional(2)
-    rank, epsilon = len(x.shape), call.get("epsilon", 1e-5)
-    axis = axis_of(call, rank, -1)
+    x, scale, bias = op.tensor(0), op.tensor(1), op.optional(2)
+    rank, epsilon = len(x.shape), op.get("epsilon", 1e-5)
+    axis = axis_of(op, rank, -1)
     row = math.prod(x.shape[axis:])
     axes = range(axis, rank)
     mean = reduce("mean", x, axes)
@@ -172,45 +172,45 @@ def _in_rows(node: Node, x: Node, axis: int) -> Node:
     except ValueError:
         fits = False
     if not fits:
-        raise NoRule(f"a scale or bias of the shape {list(node.shape)} for {list(x.shape)}")
+        raise NoLowering(f"a scale or bias of the shape {list(node.shape)} for {list(x.shape)}")
     inner = x.shape[axis:]
     if len(node.shape) <= len(inner):
         return reshape(broadcast(node, inner), (math.prod(inner),))
     return reshape(broadcast(node, x.shape), (math.prod(x.shape[:axis]), math.prod(inner)))
 
 
-@rule("RMSNormalization")
-def rms_normalization(call: Call) -> Node:
-    x, scale = _floats(call), call.tensor(1)
-    axis = axis_of(call, len(x.shape), -1)
+@lowering("RMSNormalization")
+def rms_normalization(op: OpContext) -> Node:
+    x, scale = _floats(op), op.tensor(1)
+    axis = axis_of(op, len(x.shape), -1)
     row = math.prod(x.shape[axis:])
     folded = reshape(x, (math.prod(x.shape[:axis]), row))
-    found = Normalise(folded.shape, x.dtype, folded, call.get("epsilon", 1e-5), 1, centred=False)
+    found = Normalise(folded.shape, x.dtype, folded, op.get("epsilon", 1e-5), 1, centred=False)
     return reshape(pointwise("mul", found, _in_rows(scale, x, axis)), x.shape)
 
 
-@rule("InstanceNormalization")
-def instance_normalization(call: Call) -> Node:
-    x = _floats(call)
-    return _per_channel(call, reshape(_grouped(x, x.shape[1], call.get("epsilon", 1e-5)), x.shape))
+@lowering("InstanceNormalization")
+def instance_normalization(op: OpContext) -> Node:
+    x = _floats(op)
+    return _per_channel(op, reshape(_grouped(x, x.shape[1], op.get("epsilon", 1e-5)), x.shape))
 
 
-@rule("GroupNormalization")
-def group_normalization(call: Call) -> Node:
+@lowering("GroupNormalization")
+def group_normalization(op: OpContext) -> Node:
     """Scale and bias are those of channels, before operator set 21 those of groups."""
-    x, groups = _floats(call), int(call.get("num_groups"))
+    x, groups = _floats(op), int(op.get("num_groups"))
     if x.shape[1] % groups:
-        raise NoRule(f"GroupNormalization of {x.shape[1]} channels in {groups} groups")
-    found = _grouped(x, groups, call.get("epsilon", 1e-5))
-    if call.opset >= 21:
-        return _per_channel(call, reshape(found, x.shape))
-    return reshape(_per_channel(call, found), x.shape)
+        raise NoLowering(f"GroupNormalization of {x.shape[1]} channels in {groups} groups")
+    found = _grouped(x, groups, op.get("epsilon", 1e-5))
+    if op.opset >= 21:
+        return _per_channel(op, reshape(found, x.shape))
+    return reshape(_per_channel(op, found), x.shape)
 
 
-def _floats(call: Call) -> Node:
-    x = call.tensor(0)
+def _floats(op: OpContext) -> Node:
+    x = op.tensor(0)
     if x.dtype != "float32":
-        raise NoRule(f"{call.op_type} of {x.dtype}")
+        raise NoLowering(f"{op.op_type} of {x.dtype}")
     return x
 
 
@@ -220,8 +220,8 @@ def _grouped(x: Node, groups: int, epsilon: float) -> Node:
     return Normalise(split.shape, x.dtype, split, epsilon, 2)
 
 
-def _per_channel(call: Call, x: Node) -> Node:
+def _per_channel(op: OpContext, x: Node) -> Node:
     """With the operator's scale and bias along the second dimension."""
     ones = (1,) * (len(x.shape) - 2)
-    scale, bias = (reshape(node, (node.elements, *ones)) for node in (call.tensor(1), call.tensor(2)))
+    scale, bias = (reshape(node, (node.elements, *ones)) for node in (op.tensor(1), op.tensor(2)))
     return pointwise("add", pointwise("mul", x, scale), bias)

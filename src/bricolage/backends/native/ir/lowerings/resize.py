@@ -1,10 +1,10 @@
-"""Rules of Resize and Upsample: weighted sums of gathered elements, one dimension after another."""
+"""Lowerings of Resize and Upsample: weighted sums of gathered elements, one dimension after another."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from bricolage.backends.native.ir.lowerings.context import Call, NoRule, rule
+from bricolage.backends.native.ir.lowerings.context import NoLowering, OpContext, lowering
 from bricolage.backends.native.ir.lowerings.views import pointwise
 from bricolage.backends.native.ir.tensors import Constant, Gather, Node, Place, View
 from bricolage.errors import InvalidGraph
@@ -14,30 +14,30 @@ _MOST_TAPS = 8
 """Elements that one is made of, along a dimension; anti-aliased shrinking can take many."""
 
 
-@rule("Resize", "Upsample")
-def resize(call: Call) -> Node:
-    x = call.tensor(0)
-    for axis, table in _tables(call, x).items():
+@lowering("Resize", "Upsample")
+def resize(op: OpContext) -> Node:
+    x = op.tensor(0)
+    for axis, table in _tables(op, x).items():
         x = _resized(x, axis, table)
     return x
 
 
-def _tables(call: Call, x: Node) -> dict[int, AxisTable]:
+def _tables(op: OpContext, x: Node) -> dict[int, AxisTable]:
     """By dimension, where its elements come from. Before opset 11 coordinates are asymmetric and round down."""
-    rank, modern = len(x.shape), call.op_type == "Resize" and call.opset >= 11
-    axes = [axis % rank for axis in call.get("axes") or range(rank)]
-    scales = call.get("scales") if call.op_type == "Upsample" and call.opset < 9 else _floats(call, 2 if modern else 1)
-    wanted = call.numbers(3) if modern else None
-    coordinates = call.get("coordinate_transformation_mode", "half_pixel") if modern else "asymmetric"
-    mode = call.get("mode", "nearest")
+    rank, modern = len(x.shape), op.op_type == "Resize" and op.opset >= 11
+    axes = [axis % rank for axis in op.get("axes") or range(rank)]
+    scales = op.get("scales") if op.op_type == "Upsample" and op.opset < 9 else _floats(op, 2 if modern else 1)
+    wanted = op.numbers(3) if modern else None
+    coordinates = op.get("coordinate_transformation_mode", "half_pixel") if modern else "asymmetric"
+    mode = op.get("mode", "nearest")
     if coordinates == "tf_crop_and_resize" or mode not in ("nearest", "linear", "cubic"):
-        raise NoRule(f"{call.op_type} with {coordinates}, {mode}")
+        raise NoLowering(f"{op.op_type} with {coordinates}, {mode}")
     current = tuple(x.shape[axis] for axis in axes)
     try:
-        policy = call.get("keep_aspect_ratio_policy", "stretch")
+        policy = op.get("keep_aspect_ratio_policy", "stretch")
         sizes, ratios = output_sizes(current, tuple(scales or ()) or None, tuple(wanted or ()) or None, policy)
     except InvalidGraph as reason:
-        raise NoRule(str(reason)) from reason
+        raise NoLowering(str(reason)) from reason
     return {
         axis: axis_table(
             out,
@@ -45,22 +45,22 @@ def _tables(call: Call, x: Node) -> dict[int, AxisTable]:
             ratio,
             mode=mode,
             coordinates=coordinates,
-            nearest_mode=call.get("nearest_mode", "round_prefer_floor") if modern else "floor",
-            cubic_coeff_a=call.get("cubic_coeff_a", -0.75),
-            exclude_outside=bool(call.get("exclude_outside", 0)),
-            antialias=bool(call.get("antialias", 0)),
+            nearest_mode=op.get("nearest_mode", "round_prefer_floor") if modern else "floor",
+            cubic_coeff_a=op.get("cubic_coeff_a", -0.75),
+            exclude_outside=bool(op.get("exclude_outside", 0)),
+            antialias=bool(op.get("antialias", 0)),
         )
         for axis, out, size, ratio in zip(axes, sizes, current, ratios, strict=True)
         if out != size or ratio != 1
     }
 
 
-def _floats(call: Call, position: int) -> list[float] | None:
-    node = call.optional(position)
+def _floats(op: OpContext, position: int) -> list[float] | None:
+    node = op.optional(position)
     if node is None:
         return None
     if not isinstance(node, Constant):
-        raise NoRule(f"{call.op_type} whose input {position} is computed")
+        raise NoLowering(f"{op.op_type} whose input {position} is computed")
     return [float(value) for value in node.array.reshape(-1)]
 
 
@@ -78,9 +78,9 @@ def _resized(x: Node, axis: int, table: AxisTable) -> Node:
 
         return View(shape, x.dtype, x, mapping)
     if not alone and x.dtype != "float32":
-        raise NoRule(f"Resize of {x.dtype} with weights")
+        raise NoLowering(f"Resize of {x.dtype} with weights")
     if len(taps) > _MOST_TAPS:
-        raise NoRule(f"Resize with {len(taps)} taps")
+        raise NoLowering(f"Resize with {len(taps)} taps")
     total: Node | None = None
     for index, weight in taps:
         part: Node = Gather(shape, x.dtype, x, Constant((out,), "int64", index.astype(np.int64)), axis)
@@ -89,5 +89,5 @@ def _resized(x: Node, axis: int, table: AxisTable) -> Node:
             part = pointwise("mul", part, Constant(column.shape, "float32", column))
         total = part if total is None else pointwise("add", total, part)
     if total is None:
-        raise NoRule("Resize to nothing")
+        raise NoLowering("Resize to nothing")
     return total

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bricolage.backends.native.ir.lowerings.context import NoRule
+from bricolage.backends.native.ir.lowerings.context import NoLowering
 from bricolage.backends.native.ir.lowerings.elementwise import converted, raised
 from bricolage.backends.native.ir.lowerings.views import broadcast, pointwise, reshape, scalar, take
 from bricolage.backends.native.ir.tensors import Constant, Node, Shape
@@ -73,7 +73,7 @@ class Traced:
             if isinstance(own, slice):
                 spots = range(extent)[own]
                 if not spots:
-                    raise NoRule("empty tensors")
+                    raise NoLowering("empty tensors")
                 starts.append(spots.start)
                 steps.append(spots.step)
                 sizes.append(len(spots))
@@ -113,7 +113,7 @@ class Traced:
         """The sign of the divisor."""
         left, right = alike(self, other)
         if left.dtype == "float32":
-            raise NoRule("remainders of floats with the sign of the divisor")
+            raise NoLowering("remainders of floats with the sign of the divisor")
         return apply("modulo", left, right)
 
     def __pow__(self, exponent: float) -> Traced:
@@ -167,7 +167,7 @@ def alike(left: Any, right: Any) -> tuple[Traced, Traced]:
     """Both with one type: that of the array beside a number, otherwise the wider one of two integers.
 
     Raises:
-        NoRule: a float meets an array of integers.
+        NoLowering: a float meets an array of integers.
     """
     if not isinstance(left, Traced):
         return number(left, right.dtype), right
@@ -176,7 +176,7 @@ def alike(left: Any, right: Any) -> tuple[Traced, Traced]:
     if left.dtype == right.dtype:
         return left, right
     if "float32" in (left.dtype, right.dtype):
-        raise NoRule(f"{left.dtype} together with {right.dtype}")
+        raise NoLowering(f"{left.dtype} together with {right.dtype}")
     wanted = max(left.dtype, right.dtype, key=_RANKS.__getitem__)
     return left.cast(wanted), right.cast(wanted)
 
@@ -184,11 +184,11 @@ def alike(left: Any, right: Any) -> tuple[Traced, Traced]:
 def number(value: Any, dtype: str) -> Traced:
     """A constant of rank 0."""
     if dtype != "float32" and not float(value).is_integer():
-        raise NoRule(f"{value} together with {dtype}")
+        raise NoLowering(f"{value} together with {dtype}")
     return Traced(scalar(value, dtype))
 
 
 def _quotient(left: Traced, right: Traced) -> Traced:
     if left.dtype != "float32":
-        raise NoRule("quotients of integers")
+        raise NoLowering("quotients of integers")
     return apply("div", left, right)

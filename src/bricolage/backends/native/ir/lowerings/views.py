@@ -1,4 +1,4 @@
-"""Building blocks of rules: views, and element-wise functions on broadcast inputs."""
+"""Building blocks of lowerings: views, and element-wise functions on broadcast inputs."""
 
 from __future__ import annotations
 
