@@ -33,7 +33,7 @@ from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.cpu.target import fusion_target
 from bricolage.backends.native.fuse.fusion import plan
-from bricolage.backends.native.fuse.inspect import kernels_of
+from bricolage.backends.native.fuse.inspect import inspect_kernels
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.backends.native.ir.tensors import STORED_BYTES, Node
 from bricolage.device.caches import host_caches
@@ -75,7 +75,7 @@ def count(name: str) -> Row:
         infer(region.model)
         origins: dict[Node, str] = {}
         planned = plan(*lower(region.model, origins), fusion_target(host_caches()))
-        kernels = kernels_of(planned, origins, [0.0] * len(planned.kernels))
+        kernels = inspect_kernels(planned, origins, [0.0] * len(planned.kernels))
         moved = sum(
             describe(value).bytes
             for operator in graph.operators
@@ -97,7 +97,7 @@ def count(name: str) -> Row:
                 math.prod(target.shape) * STORED_BYTES[target.dtype]
                 for kernel in planned.kernels
                 for target in kernel.targets
-                if target.home[0] == "arena"
+                if target.storage[0] == "arena"
             )
             / 1e6,
         )

@@ -35,7 +35,7 @@ from bricolage.backends.native.cpu.target import CpuTarget, fusion_target
 from bricolage.backends.native.engine import instruction_set
 from bricolage.backends.native.fuse.fusion import Blocks, Strategy, plan
 from bricolage.backends.native.fuse.memory_cost import CostModel
-from bricolage.backends.native.fuse.plan import Plan
+from bricolage.backends.native.fuse.plan import FusionPlan
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.backends.native.ir.tensors import Node
 from bricolage.device.buffers import aligned
@@ -93,14 +93,14 @@ def compare(name: str, rounds: int, threads: int) -> list[Row]:
         origins: dict[Node, str] = {}
         ends = lower(region.model, origins)
         rows: dict[str, Row] = {}
-        plans: dict[str, Plan] = {}
+        plans: dict[str, FusionPlan] = {}
         for kind, strategy in strategies(graph, origins).items():
             start = time.perf_counter()
             plans[kind] = plan(*ends, fusion_target(host_caches()), strategy=strategy)
             planning = (time.perf_counter() - start) * 1e3
             spent = CostModel(host_caches().l2_bytes).plan(plans[kind])
             rows[kind] = Row(
-                name, kind, spent.kernels, spent.bytes / 1e6, spent.again, spent.nanoseconds / 1e6, planning
+                name, kind, spent.kernels, spent.bytes / 1e6, spent.recomputed, spent.nanoseconds / 1e6, planning
             )
         if rounds:
             times = _times(region, plans, Path(folder), rounds, threads)
@@ -111,7 +111,7 @@ def compare(name: str, rounds: int, threads: int) -> list[Row]:
 
 
 def _times(
-    region: RegionModel, plans: Mapping[str, Plan], folder: Path, rounds: int, threads: int
+    region: RegionModel, plans: Mapping[str, FusionPlan], folder: Path, rounds: int, threads: int
 ) -> dict[str, np.ndarray]:
     """Milliseconds of a call under each plan, in rounds in which they take turns. Equal libraries are built once."""
     machine, resources = CpuTarget(instruction_set(), threads), Resources(threads=threads)

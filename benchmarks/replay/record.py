@@ -22,7 +22,7 @@ from bricolage.backends.native.cpu.build import planned
 from bricolage.backends.native.cpu.isa import ISAS
 from bricolage.backends.native.cpu.module import generate
 from bricolage.backends.native.cpu.target import CpuTarget
-from bricolage.backends.native.fuse.plan import Buffer, Plan
+from bricolage.backends.native.fuse.plan import Buffer, FusionPlan
 from bricolage.device.caches import Cache, Caches
 from bricolage.device.isa import ISA_VARIABLE
 from bricolage.errors import Refused
@@ -115,14 +115,14 @@ def _fusion(region: RegionModel) -> list[str]:
     return [_kernel(found, number) for number in range(len(found.kernels))] + [f"arena {found.arena_bytes}"]
 
 
-def _kernel(plan: Plan, number: int) -> str:
+def _kernel(plan: FusionPlan, number: int) -> str:
     kernel = plan.kernels[number]
     stores = "; ".join(f"{type(node).__name__}{list(node.shape)} {_buffer(buffer)}" for node, buffer in kernel.stores)
     return f"{kernel.kind} {len(kernel.path)} views -> {stores}"
 
 
 def _buffer(buffer: Buffer) -> str:
-    return f"{buffer.home[0]}{buffer.home[1]}+{buffer.offset} {buffer.dtype} {list(buffer.strides)}"
+    return f"{buffer.storage[0]}{buffer.storage[1]}+{buffer.offset} {buffer.dtype} {list(buffer.strides)}"
 
 
 def _target(isa: str) -> CpuTarget:

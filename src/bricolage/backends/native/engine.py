@@ -41,7 +41,7 @@ from bricolage.backends.native.cpu.module import (
 )
 from bricolage.backends.native.cpu.peaks import measure
 from bricolage.backends.native.cpu.target import CpuTarget
-from bricolage.backends.native.fuse.inspect import kernels_of
+from bricolage.backends.native.fuse.inspect import inspect_kernels
 from bricolage.backends.native.ir.from_onnx import lower_operator
 from bricolage.backends.native.ir.tensors import Node
 from bricolage.graph.graph import Graph, Operator
@@ -146,7 +146,7 @@ class Native(Backend):
             watch = Stopwatch(NativeKernel(region, Path(folder), resources), len(made.plan.kernels))
             spent = np.mean([watch.run() for _ in range(_TIMED_RUNS)], axis=0)
         peaks = measure(instruction_set(), _arithmetic(variant), resources.threads)
-        return Anatomy(kernels_of(made.plan, origins, spent.tolist()), made.text, peaks)
+        return Anatomy(inspect_kernels(made.plan, origins, spent.tolist()), made.text, peaks)
 
 
 def _arithmetic(variant: str) -> Arithmetic:

@@ -21,7 +21,7 @@ from bricolage.backends.native.cpu.kernel import NativeKernel, Stopwatch
 from bricolage.backends.native.cpu.kernel_choice import DEFAULT, GemmConfig, KernelChoice
 from bricolage.backends.native.cpu.module import generate
 from bricolage.backends.native.cpu.target import CpuTarget
-from bricolage.backends.native.fuse.plan import Plan
+from bricolage.backends.native.fuse.plan import FusionPlan
 
 _ROUNDS = 15
 """Runs of each library."""
@@ -67,7 +67,7 @@ def choose(tried: Sequence[KernelChoice], times: Sequence[tuple[np.ndarray, np.n
 
 
 def search(
-    region: RegionModel, planned: Plan, target: CpuTarget, arithmetic: Arithmetic, resources: Resources
+    region: RegionModel, planned: FusionPlan, target: CpuTarget, arithmetic: Arithmetic, resources: Resources
 ) -> Mapping[int, KernelChoice]:
     """What each kernel should do, where it is not the usual: measured now.
 

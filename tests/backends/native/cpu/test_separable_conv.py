@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import ISA_VARIABLE, Native
 from bricolage.backends.native.fuse.fusion import Blocks, plan
-from bricolage.backends.native.fuse.plan import Plan
+from bricolage.backends.native.fuse.plan import FusionPlan
 from bricolage.backends.native.fuse.target import Target
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.backends.native.ir.tensors import Conv, reachable
@@ -67,7 +67,7 @@ def separable(
     )
 
 
-def planned(model: RegionModel) -> Plan:
+def planned(model: RegionModel) -> FusionPlan:
     infer(model.model)
     return plan(*lower(model.model), FUSION)
 

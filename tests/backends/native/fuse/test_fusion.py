@@ -10,20 +10,20 @@ import pytest
 from bricolage.backends.native.cpu.implicit_gemm import product
 from bricolage.backends.native.cpu.module import generate
 from bricolage.backends.native.fuse.fusion import plan
-from bricolage.backends.native.fuse.plan import Plan, kernel_reads
+from bricolage.backends.native.fuse.plan import FusionPlan, kernel_reads
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.graph.prepare import infer
 from tests.backends import regions
 from tests.backends.native.targets import FUSION, cpu_target
 
 
-def planned(folder: Path, body: str, inputs: str, outputs: str, **constants: np.ndarray) -> Plan:
+def planned(folder: Path, body: str, inputs: str, outputs: str, **constants: np.ndarray) -> FusionPlan:
     model = regions.region(folder, body, inputs, outputs, **constants).model
     infer(model)
     return plan(*lower(model), FUSION)
 
 
-def kinds(found: Plan) -> list[str]:
+def kinds(found: FusionPlan) -> list[str]:
     return [kernel.kind for kernel in found.kernels]
 
 
@@ -150,9 +150,9 @@ def test_parts_of_a_concatenation_are_stored_in_place(tmp_path: Path) -> None:
     )
     assert kinds(found) == ["conv", "conv", "conv"]
     first, second, third = found.kernels
-    assert first.target.home == second.target.home
+    assert first.target.storage == second.target.storage
     assert (first.target.offset, second.target.offset) == (0, 8), "channels last: eight channels further"
-    assert [buffer.home for buffer in kernel_reads(third, found)] == [first.target.home]
+    assert [buffer.storage for buffer in kernel_reads(third, found)] == [first.target.storage]
 
 
 def test_padding_along_short_dimensions_is_not_computed(tmp_path: Path) -> None:

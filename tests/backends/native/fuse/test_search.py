@@ -18,8 +18,8 @@ from bricolage.backends.native.engine import Native
 from bricolage.backends.native.fuse import fusion
 from bricolage.backends.native.fuse.fusion import Blocks, Strategy, plan
 from bricolage.backends.native.fuse.memory_cost import CostModel
-from bricolage.backends.native.fuse.plan import Plan, kernel_nodes
-from bricolage.backends.native.fuse.search import Space, cost, search
+from bricolage.backends.native.fuse.plan import FusionPlan, kernel_nodes
+from bricolage.backends.native.fuse.search import SearchSpace, cost, search
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.backends.native.ir.lowerings import NoLowering
 from bricolage.backends.native.ir.tensors import Input, Node, Pointwise
@@ -50,7 +50,7 @@ def parsed(folder: Path, body: str, inputs: str, outputs: str, **constants: np.n
     return lower(model)
 
 
-def kinds(found: Plan) -> list[str]:
+def kinds(found: FusionPlan) -> list[str]:
     return [kernel.kind for kernel in found.kernels]
 
 
@@ -115,15 +115,15 @@ def test_every_choice_tried_out(seed: int) -> None:
     ends = lowered(seed)
     if ends is None:
         return
-    asked: list[tuple[Space, Set[Node], Mapping[Node, Sequence[Node]]]] = []
+    asked: list[tuple[SearchSpace, Set[Node], Mapping[Node, Sequence[Node]]]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fusion, "search", lambda *given: asked.append(given) or search(*given))
         plan(*ends, FUSION)
     ((space, first, users),) = asked
     found = search(space, first, users)
-    assert found.stored <= space.free
+    assert found.stored <= space.optional
     assert cost(space, found.stored) <= cost(space, first) + 1e-6
-    free = [node for node in space.number if node in space.free]
+    free = [node for node in space.number if node in space.optional]
     if found.exact and len(free) <= 7:
         best = min(cost(space, chosen) for chosen in subsets(free))
         assert cost(space, found.stored) <= best * _CLOSE

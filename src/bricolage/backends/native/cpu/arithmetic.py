@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.matrix_unit import tiles
 from bricolage.backends.native.cpu.panels import PAIRS, SINGLES, Operand
-from bricolage.backends.native.fuse.plan import Narrow
+from bricolage.backends.native.fuse.plan import StorageDtypePolicy
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Arithmetic:
     """3×3 convolutions may be done by Winograd's transformation with tiles of up to so many outputs a side."""
     parts: int = 0
     """Operands are float32 (0), rounded to bfloat16 (1), or sums of two or three bfloat16; sums are float32."""
-    stores: Narrow = "nothing"
+    stores: StorageDtypePolicy = "nothing"
     """What is stored in bfloat16."""
 
     def operand(self, isa: Isa) -> Operand:

@@ -18,18 +18,18 @@ from bricolage.backends.native.cpu.panels import Operand
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights, local
 from bricolage.backends.native.cpu.rows import SOFTMAX, exponentials
 from bricolage.backends.native.cpu.target import CpuTarget
-from bricolage.backends.native.fuse.plan import Buffer, Kernel, Plan
+from bricolage.backends.native.fuse.plan import Buffer, FusedKernel, FusionPlan
 from bricolage.backends.native.ir.tensors import MatMul, Softmax
 
 _ALL = GemmConfig(kc_bytes=MOST_BYTES, parallel="m", prefetch=False)
 """All of k at once."""
 
 
-def attention(kernel: Kernel, plan: Plan, weights: Weights, target: CpuTarget, operand: Operand) -> Phase:
+def attention(kernel: FusedKernel, plan: FusionPlan, weights: Weights, target: CpuTarget, operand: Operand) -> Phase:
     """The phase of an attention with its epilogue. Threads share heads, or rows where there are fewer heads than threads."""
     second = kernel.root
-    assert isinstance(second, MatMul) and kernel.before is not None
-    first, softmax = kernel.before
+    assert isinstance(second, MatMul) and kernel.fused_producer is not None
+    first, softmax = kernel.fused_producer
     assert isinstance(first, MatMul) and isinstance(softmax, Softmax)
     width = softmax.shape[-1]
     memory = FunctionMemory(weights)
@@ -38,7 +38,7 @@ def attention(kernel: Kernel, plan: Plan, weights: Weights, target: CpuTarget, o
     pitch = two.packing.depth if in_place else width
     strides = (*(0 for _ in softmax.shape[:-2]), pitch, 1)
     scores = Buffer(("scores", 0), softmax.shape, "float32", strides)
-    inner = Kernel(softmax.source, scores, first)
+    inner = FusedKernel(softmax.source, scores, first)
     one = Writer(inner, plan, memory, target, product(first, target.lanes), operand, _ALL)
     scratch = _Scratch()
     rights: list[str] = []

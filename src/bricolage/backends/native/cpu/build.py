@@ -13,7 +13,7 @@ from bricolage.backends.native.cpu.module import Source
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.winograd_transform import choose
 from bricolage.backends.native.fuse.fusion import plan
-from bricolage.backends.native.fuse.plan import Plan
+from bricolage.backends.native.fuse.plan import FusionPlan
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.backends.native.ir.lowerings import NoLowering
 from bricolage.backends.native.ir.tensors import Conv, MatMul, Node
@@ -22,7 +22,7 @@ from bricolage.graph.prepare import infer
 TITLE = "bricolage native"
 
 
-def planned(region: RegionModel, target: CpuTarget, arithmetic: Arithmetic, origins: dict[Node, str] | None) -> Plan:
+def planned(region: RegionModel, target: CpuTarget, arithmetic: Arithmetic, origins: dict[Node, str] | None) -> FusionPlan:
     """The region's fused kernels. `origins` takes the operator that each tensor comes from (see `lower`).
 
     Raises:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bricolage.backends.native.cpu.emit import OUTER, Body, indented, shares
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
-from bricolage.backends.native.fuse.plan import Kernel, Plan
+from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
 from bricolage.backends.native.ir.indexing import ZERO, Index, Var, unflatten, variable
 from bricolage.backends.native.ir.tensors import Place
 
@@ -15,7 +15,7 @@ _SHORT = 16
 """Iterations below which an innermost loop is short."""
 
 
-def elementwise(kernel: Kernel, plan: Plan, weights: Weights) -> Phase:
+def elementwise(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
     """One loop over the result in the order of its memory; as many dimensions as possible become the innermost loop. Around a
     short one stands a loop of its own, which saves the division that finds two places in one number."""
     target = kernel.target

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from bricolage.backends.native.cpu.functions import FUNCTIONS
 from bricolage.backends.native.cpu.phase import FunctionMemory
-from bricolage.backends.native.fuse.plan import Buffer, Kernel, Plan
+from bricolage.backends.native.fuse.plan import Buffer, FusedKernel, FusionPlan
 from bricolage.backends.native.ir.indexing import ZERO, Index, Var, flatten
 from bricolage.backends.native.ir.tensors import (
     C_TYPES,
@@ -36,7 +36,7 @@ def literal(value: float, dtype: str) -> str:
 class Body:
     """Statements of an innermost loop body, in single-assignment form; equal elements are found once."""
 
-    def __init__(self, plan: Plan, memory: FunctionMemory, targets: Sequence[Buffer] = ()) -> None:
+    def __init__(self, plan: FusionPlan, memory: FunctionMemory, targets: Sequence[Buffer] = ()) -> None:
         """What lies in `targets` is computed here, and not read. `memory` takes note of what is read."""
         self.lines: list[str] = []
         self.indices: list[Index] = []
@@ -128,7 +128,7 @@ class Body:
             load = f"({together(self._guards)}) ? {load} : 0"
         return self.name(dtype, load)
 
-    def stored(self, kernel: Kernel, place: Place) -> list[str]:
+    def stored(self, kernel: FusedKernel, place: Place) -> list[str]:
         """All statements, with those that store what the kernel stores at `place`."""
         found = []
         for node, buffer in kernel.stores:
@@ -180,12 +180,12 @@ def _apart(index: Index) -> tuple[Index, int]:
     return (moving, index.constant) if low >= 0 and index.constant > high else (index, 0)
 
 
-def epilogue(kernel: Kernel, plan: Plan, memory: FunctionMemory, place: Place, value: str) -> list[str]:
+def epilogue(kernel: FusedKernel, plan: FusionPlan, memory: FunctionMemory, place: Place, value: str) -> list[str]:
     """From an element of the kernel's root, at `place` and in C `value`, to what is stored in its stead."""
     assert kernel.root is not None
     body = Body(plan, memory, kernel.targets)
     body.bind(kernel.root, value)
-    return body.stored(kernel, kernel.place_of_result(place))
+    return body.stored(kernel, kernel.result_coords(place))
 
 
 def nested(name: str, extents: Sequence[int], lines: list[str]) -> list[str]:
@@ -209,7 +209,7 @@ def shares(count: int) -> list[str]:
     ]
 
 
-def trace(node: Node, place: Place, plan: Plan) -> tuple[Buffer, Index] | None:
+def trace(node: Node, place: Place, plan: FusionPlan) -> tuple[Buffer, Index] | None:
     """Where in memory an element lies: in which buffer, and how many elements from its start; None if it is
     computed or guarded."""
     while node not in plan.buffers:

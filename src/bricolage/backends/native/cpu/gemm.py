@@ -24,7 +24,7 @@ from bricolage.backends.native.cpu.packing import Packing
 from bricolage.backends.native.cpu.panels import Operand
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights, local
 from bricolage.backends.native.cpu.target import CpuTarget
-from bricolage.backends.native.fuse.plan import Buffer, Kernel, Plan
+from bricolage.backends.native.fuse.plan import Buffer, FusedKernel, FusionPlan
 from bricolage.backends.native.ir.indexing import variable
 from bricolage.backends.native.ir.tensors import STORED_BYTES, STORED_TYPES, Constant, Conv, MatMul, Node
 
@@ -84,8 +84,8 @@ class Made:
 
 
 def contraction(
-    kernel: Kernel,
-    plan: Plan,
+    kernel: FusedKernel,
+    plan: FusionPlan,
     weights: Weights,
     target: CpuTarget,
     operand: Operand,
@@ -110,8 +110,8 @@ def _constant_of(root: Node | None) -> np.ndarray:
 class Writer:
     """C of one product."""
 
-    kernel: Kernel
-    plan: Plan
+    kernel: FusedKernel
+    plan: FusionPlan
     memory: FunctionMemory
     target: CpuTarget
     p: Product

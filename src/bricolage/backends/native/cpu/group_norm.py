@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from bricolage.backends.native.cpu.blocked_sum import looped, summed, summed_beside
 from bricolage.backends.native.cpu.emit import OUTER, Body, indented, literal, shares
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
-from bricolage.backends.native.fuse.plan import Kernel, Plan
+from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
 from bricolage.backends.native.ir.indexing import Index, Var, unflatten, variable
 from bricolage.backends.native.ir.tensors import Normalise, Place
 
@@ -21,17 +21,17 @@ _BESIDE = 16
 """Channels that go side by side: a cache line of them."""
 
 
-def moments(kernel: Kernel, plan: Plan, weights: Weights) -> Phase:
+def moments(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
     """A normalisation over the last dimensions, from `axis` on."""
     return _beside(kernel, plan, weights) or _one_by_one(kernel, plan, weights)
 
 
-def _root(kernel: Kernel) -> Normalise:
+def _root(kernel: FusedKernel) -> Normalise:
     assert isinstance(kernel.root, Normalise)
     return kernel.root
 
 
-def _one_by_one(kernel: Kernel, plan: Plan, weights: Weights) -> Phase:
+def _one_by_one(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
     """One group after another, in the order of memory."""
     root = _root(kernel)
     lead, inner = root.shape[: root.axis], root.shape[root.axis :]
@@ -63,7 +63,7 @@ def _one_by_one(kernel: Kernel, plan: Plan, weights: Weights) -> Phase:
     return Phase(lines, memory.operands)
 
 
-def _beside(kernel: Kernel, plan: Plan, weights: Weights) -> Phase | None:
+def _beside(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase | None:
     """Groups of few channels side by side, if channels are neighbours in memory. The first of the normalised dimensions are the
     channels of a group."""
     root = _root(kernel)
@@ -136,11 +136,11 @@ def _beside(kernel: Kernel, plan: Plan, weights: Weights) -> Phase | None:
     return Phase(lines, memory.operands)
 
 
-def _stored(kernel: Kernel, plan: Plan, memory: FunctionMemory, place: Place, normalised: str) -> list[str]:
+def _stored(kernel: FusedKernel, plan: FusionPlan, memory: FunctionMemory, place: Place, normalised: str) -> list[str]:
     """From an element of the source to what is stored in its stead."""
     root, body = _root(kernel), Body(plan, memory, kernel.targets)
     body.bind(root, normalised.format(body.value(root.source, place)))
-    return body.stored(kernel, kernel.place_of_result(place))
+    return body.stored(kernel, kernel.result_coords(place))
 
 
 def _scale(root: Normalise, squares: str, count: int) -> str:

@@ -30,7 +30,7 @@ from bricolage.backends.native.cpu.emit import (
 )
 from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
-from bricolage.backends.native.fuse.plan import Kernel, Plan
+from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
 from bricolage.backends.native.ir.indexing import ZERO, Index, flatten, unflatten, variable
 from bricolage.backends.native.ir.tensors import Constant, Conv
 
@@ -41,7 +41,7 @@ VECTOR_DTYPES = frozenset(["float32", "bfloat16"])
 """Types that vectors are loaded from."""
 
 
-def grouped(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa) -> list[Phase] | None:
+def grouped(kernel: FusedKernel, plan: FusionPlan, weights: Weights, isa: Isa) -> list[Phase] | None:
     """The phase of a convolution in groups, with its epilogue; None where a matrix product does better."""
     root = kernel.root
     assert isinstance(root, Conv)
@@ -57,8 +57,8 @@ def grouped(kernel: Kernel, plan: Plan, weights: Weights, isa: Isa) -> list[Phas
 class Writer:
     """C of one grouped convolution."""
 
-    kernel: Kernel
-    plan: Plan
+    kernel: FusedKernel
+    plan: FusionPlan
     memory: FunctionMemory
     isa: Isa
 

@@ -27,7 +27,7 @@ from bricolage.backends.native.cpu.kernel_choice import DEFAULT, KernelChoice
 from bricolage.backends.native.cpu.phase import ConstantOperand, MemoryOperand, Phase, Weights, tensor_operand
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.threads import THREADS
-from bricolage.backends.native.fuse.plan import Kernel, Plan, kernel_reads
+from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan, kernel_reads
 from bricolage.backends.native.ir.tensors import STORED_TYPES, Conv, MatMul, Normalise, Reduce, Softmax
 
 
@@ -42,11 +42,11 @@ class Source:
     own_bytes: int
     """Scratch memory of each thread."""
     shared_bytes: int
-    plan: Plan
+    plan: FusionPlan
 
 
 def generate(
-    plan: Plan,
+    plan: FusionPlan,
     target: CpuTarget,
     arithmetic: Arithmetic = FLOAT32,
     choices: Mapping[int, KernelChoice] = MappingProxyType({}),
@@ -106,15 +106,15 @@ class _Since:
     """What the kernels after the last barrier touch: a thread may run ahead of the others into a kernel that touches nothing
     of it. Parts of one assembly do not overlap."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: FusionPlan) -> None:
         self._plan = plan
         self._written: set[tuple[str, int]] = set()
         self._read: set[tuple[str, int]] = set()
         self._sharing = False
 
-    def conflicts(self, kernel: Kernel, sharing: bool) -> bool:
-        targets = {buffer.home for buffer in kernel.targets}
-        reads = {buffer.home for buffer in kernel_reads(kernel, self._plan)}
+    def conflicts(self, kernel: FusedKernel, sharing: bool) -> bool:
+        targets = {buffer.storage for buffer in kernel.targets}
+        reads = {buffer.storage for buffer in kernel_reads(kernel, self._plan)}
         if sharing and self._sharing:
             return True
         if any(self._overlap(a, b) for a in reads for b in self._written):
@@ -123,9 +123,9 @@ class _Since:
             a != b and self._overlap(a, b) for a in targets for b in self._written
         )
 
-    def add(self, kernel: Kernel, sharing: bool) -> None:
-        self._written |= {buffer.home for buffer in kernel.targets}
-        self._read |= {buffer.home for buffer in kernel_reads(kernel, self._plan)}
+    def add(self, kernel: FusedKernel, sharing: bool) -> None:
+        self._written |= {buffer.storage for buffer in kernel.targets}
+        self._read |= {buffer.storage for buffer in kernel_reads(kernel, self._plan)}
         self._sharing |= sharing
 
     def forget(self) -> None:
@@ -136,20 +136,20 @@ class _Since:
     def _overlap(self, one: tuple[str, int], other: tuple[str, int]) -> bool:
         if one == other or one[0] != "arena" or other[0] != "arena":
             return one == other
-        (a, b), (c, d) = (self._plan.arena_span(home[1]) for home in (one, other))
+        (a, b), (c, d) = (self._plan.arena_span(storage[1]) for storage in (one, other))
         return a < d and c < b
 
 
 def _phases(
-    kernel: Kernel, plan: Plan, weights: Weights, target: CpuTarget, arithmetic: Arithmetic, choice: KernelChoice
+    kernel: FusedKernel, plan: FusionPlan, weights: Weights, target: CpuTarget, arithmetic: Arithmetic, choice: KernelChoice
 ) -> list[Phase]:
     operand, config = arithmetic.operand(target.isa), choice.gemm
     if choice.tile is not None:
         arithmetic = replace(arithmetic, tile=min(choice.tile, arithmetic.tile))
     match kernel.root:
-        case MatMul() if kernel.before is not None:
+        case MatMul() if kernel.fused_producer is not None:
             return [attention.attention(kernel, plan, weights, target, operand)]
-        case Conv() if kernel.before is not None:
+        case Conv() if kernel.fused_producer is not None:
             return [separable_conv.separable(kernel, plan, weights, target, operand, config)]
         case Conv() if (transform := winograd_transform.choose(kernel.root, plan, target, arithmetic)) is not None:
             return winograd.winograd(kernel, plan, weights, target, transform, operand, config.mc_bytes)
@@ -171,12 +171,12 @@ class _Functions:
     """The functions of a library. Kernels that do the same with other memory share one: networks repeat their blocks, and
     compiling takes as long as the text is."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: FusionPlan) -> None:
         self.texts: list[str] = []
         self._plan = plan
         self._names: dict[tuple[str, str], str] = {}
 
-    def call(self, kernel: Kernel, phase: Phase) -> str:
+    def call(self, kernel: FusedKernel, phase: Phase) -> str:
         """C that carries out a phase; its function is written if there is none like it yet."""
         written = {tensor_operand(buffer) for buffer in kernel.targets}
         given = [self._argument(operand, operand in written) for operand in phase.operands]
@@ -196,16 +196,16 @@ class _Functions:
         if isinstance(operand, ConstantOperand):
             return "const char *", f"weights + {operand.offset}"
         kind = f"{'' if written else 'const '}{STORED_TYPES[operand.dtype]} *"
-        home, number = operand.home
+        storage, number = operand.storage
         start = {
             "input": f"io[{number}]",
             "output": f"io[{len(self._plan.inputs) + number}]",
             "arena": f"(arena + {self._plan.arena_offsets.get(number, 0)})",
-        }[home]
+        }[storage]
         return kind, f"({kind}){start} + {operand.offset}"
 
 
-def _described(kernel: Kernel) -> str:
+def _described(kernel: FusedKernel) -> str:
     sizes = "x".join(str(extent) for extent in kernel.result.shape) or "scalar"
     return f"{kernel.kind} to {sizes}"
 

@@ -14,7 +14,7 @@ from bricolage.backends.native.cpu.implicit_gemm import Product
 from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.panels import Operand
 from bricolage.backends.native.cpu.phase import FunctionMemory
-from bricolage.backends.native.fuse.plan import Buffer, Plan
+from bricolage.backends.native.fuse.plan import Buffer, FusionPlan
 from bricolage.backends.native.ir.indexing import ZERO, Index, constant, flatten, variable
 from bricolage.backends.native.ir.tensors import Node, Place
 
@@ -38,7 +38,7 @@ class Direct:
 class Packing:
     """C that packs the sides of one product."""
 
-    plan: Plan
+    plan: FusionPlan
     isa: Isa
     p: Product
     operand: Operand

@@ -40,7 +40,7 @@ class Weights:
 class TensorOperand:
     """Memory of tensors that a function is given: from which element of which memory on, and of which type."""
 
-    home: tuple[str, int]
+    storage: tuple[str, int]
     """("input", position), ("output", position) or ("arena", number)."""
     dtype: str
     offset: int
@@ -78,7 +78,7 @@ class FunctionMemory:
     def pointer(self, buffer: Buffer, ahead: int = 0) -> str:
         """The start of a buffer, or some elements ahead, as C."""
         operand = tensor_operand(buffer, ahead)
-        return self._named(operand) if buffer.home[0] in _GIVEN else local(buffer)
+        return self._named(operand) if buffer.storage[0] in _GIVEN else local(buffer)
 
     def constant(self, offset: int) -> str:
         """The start of constant data at `offset` bytes as C."""
@@ -90,13 +90,13 @@ class FunctionMemory:
 
 def tensor_operand(buffer: Buffer, ahead: int = 0) -> TensorOperand:
     """The operand by which a function is given a buffer from some elements ahead on."""
-    return TensorOperand(buffer.home, buffer.dtype, buffer.offset + ahead)
+    return TensorOperand(buffer.storage, buffer.dtype, buffer.offset + ahead)
 
 
 def local(buffer: Buffer) -> str:
     """The name of a pointer to a buffer that a function declares itself."""
-    home, number = buffer.home
-    return f"{home}_{number}_{buffer.dtype}_{buffer.offset}"
+    storage, number = buffer.storage
+    return f"{storage}_{number}_{buffer.dtype}_{buffer.offset}"
 
 
 @dataclass

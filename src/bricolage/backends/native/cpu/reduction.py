@@ -10,7 +10,7 @@ import numpy as np
 from bricolage.backends.native.cpu.blocked_sum import adding, looped, summed, summed_beside
 from bricolage.backends.native.cpu.emit import OUTER, Body, epilogue, indented, literal, shares, tests_of, together
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
-from bricolage.backends.native.fuse.plan import Kernel, Plan
+from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
 from bricolage.backends.native.ir.indexing import ZERO, Index, unflatten, variable
 from bricolage.backends.native.ir.tensors import C_TYPES, Node, Place, Pointwise, Reduce, View
 
@@ -35,7 +35,7 @@ def start_of(kind: str, dtype: str) -> float:
     return int(np.iinfo(dtype).min if value < 0 else np.iinfo(dtype).max)
 
 
-def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> Phase:
+def reduction(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
     """Loops over what stays, and inside over what is reduced. Where the innermost dimension in memory stays (channels last),
     that many accumulators are kept side by side."""
     root = kernel.root
@@ -115,7 +115,7 @@ def reduction(kernel: Kernel, plan: Plan, weights: Weights) -> Phase:
     return Phase(lines, memory.operands)
 
 
-def _counting(root: Reduce, place: Place, plan: Plan, side: Index) -> tuple[Node, Place, list[tuple[str, bool]]]:
+def _counting(root: Reduce, place: Place, plan: FusionPlan, side: Index) -> tuple[Node, Place, list[tuple[str, bool]]]:
     """What a reduction really reads, and the conditions in C under which it does, each with whether it varies with `side`.
     Padding that changes nothing (zeros in a sum, -inf in a maximum) is left out."""
     node, tests = root.source, []
@@ -136,7 +136,7 @@ def _if(tests: Sequence[str], lines: list[str]) -> list[str]:
     return [f"if ({together(tests)}) {{", *indented(lines), "}"] if tests else lines
 
 
-def _side_by_side(root: Reduce, kept: Sequence[int], plan: Plan) -> int | None:
+def _side_by_side(root: Reduce, kept: Sequence[int], plan: FusionPlan) -> int | None:
     """The dimension that stays and is innermost in the memory that is read."""
     node: Node = root.source
     while isinstance(node, (View, Pointwise)) and node not in plan.buffers:

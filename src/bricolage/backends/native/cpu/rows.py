@@ -6,7 +6,7 @@ import math
 
 from bricolage.backends.native.cpu.emit import OUTER, Body, epilogue, indented, literal, shares
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
-from bricolage.backends.native.fuse.plan import Kernel, Plan
+from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
 from bricolage.backends.native.ir.indexing import unflatten, variable
 from bricolage.backends.native.ir.tensors import Normalise, Softmax
 
@@ -27,7 +27,7 @@ def exponentials(width: int) -> list[str]:
     ]
 
 
-def rows(kernel: Kernel, plan: Plan, weights: Weights) -> Phase:
+def rows(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
     """A softmax or a normalisation: each row is read once into a thread's own memory, and written once."""
     root = kernel.root
     assert isinstance(root, (Softmax, Normalise))

@@ -17,20 +17,20 @@ from bricolage.backends.native.cpu.kernel_choice import GemmConfig
 from bricolage.backends.native.cpu.panels import Operand
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
 from bricolage.backends.native.cpu.target import CpuTarget
-from bricolage.backends.native.fuse.plan import Buffer, Kernel, Plan
+from bricolage.backends.native.fuse.plan import Buffer, FusedKernel, FusionPlan
 from bricolage.backends.native.ir.tensors import Conv, Node
 
 
 def separable(
-    kernel: Kernel, plan: Plan, weights: Weights, target: CpuTarget, operand: Operand, config: GemmConfig
+    kernel: FusedKernel, plan: FusionPlan, weights: Weights, target: CpuTarget, operand: Operand, config: GemmConfig
 ) -> Phase:
     """The phase of both, with their epilogues. Threads share rows."""
     second = kernel.root
-    assert isinstance(second, Conv) and kernel.before is not None
-    first, between = kernel.before
+    assert isinstance(second, Conv) and kernel.fused_producer is not None
+    first, between = kernel.fused_producer
     assert isinstance(first, Conv)
     rows = _rows(between, "bfloat16" if operand.dtype == "bfloat16" and operand.parts == 1 else "float32")
-    inner = Kernel(between, rows, first)
+    inner = FusedKernel(between, rows, first)
     memory = FunctionMemory(weights)
     grouped = Grouped(inner, plan, memory, target.isa)
     lines = ["{", *indented([*grouped.declared(), *grouped.part("start", "stop")]), "}"]

@@ -22,14 +22,14 @@ from bricolage.backends.native.cpu.panels import Operand
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.winograd_transform import Transform
-from bricolage.backends.native.fuse.plan import Kernel, Plan
+from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
 from bricolage.backends.native.ir.indexing import flatten, unflatten, variable
 from bricolage.backends.native.ir.tensors import Constant, Conv
 
 
 def winograd(
-    kernel: Kernel,
-    plan: Plan,
+    kernel: FusedKernel,
+    plan: FusionPlan,
     weights: Weights,
     target: CpuTarget,
     t: Transform,
@@ -45,8 +45,8 @@ def winograd(
 
 @dataclass
 class _Writer:
-    kernel: Kernel
-    plan: Plan
+    kernel: FusedKernel
+    plan: FusionPlan
     memory: FunctionMemory
     target: CpuTarget
     t: Transform

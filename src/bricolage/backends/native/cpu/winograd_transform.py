@@ -13,7 +13,7 @@ from bricolage.backends.native.cpu.emit import trace
 from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.panels import Operand
 from bricolage.backends.native.cpu.target import CpuTarget
-from bricolage.backends.native.fuse.plan import Plan
+from bricolage.backends.native.fuse.plan import FusionPlan
 from bricolage.backends.native.ir.indexing import ZERO, variable
 from bricolage.backends.native.ir.tensors import Conv
 
@@ -55,7 +55,7 @@ F2 = transform(2, (0.0, 1.0, -1.0))
 F4 = transform(4, (0.0, 1.0, -1.0, 2.0, -2.0))
 
 
-def choose(root: Conv, plan: Plan, target: CpuTarget, arithmetic: Arithmetic) -> Transform | None:
+def choose(root: Conv, plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic) -> Transform | None:
     """The transformation that should be fastest for a convolution, of those with tiles that the arithmetic allows; None where the
     direct way should be faster, or nothing else fits."""
     operand = arithmetic.operand(target.isa)
@@ -65,7 +65,7 @@ def choose(root: Conv, plan: Plan, target: CpuTarget, arithmetic: Arithmetic) ->
     return min(ways, key=lambda t: _cost(root, t, target, operand))
 
 
-def _fits(root: Conv, plan: Plan, isa: Isa) -> bool:
+def _fits(root: Conv, plan: FusionPlan, isa: Isa) -> bool:
     """Whether the last two dimensions are a plain 3×3 convolution that reads vectors of channels."""
     taps = root.weight.shape[2:]
     if len(taps) < 2 or taps[-2:] != (3, 3) or root.groups != 1:

@@ -27,9 +27,9 @@ from bricolage.backends.native.fuse.function_cost import EXPENSIVE
 from bricolage.backends.native.fuse.joined_roots import Region, attentions, is_pointwise, separable_convolutions
 from bricolage.backends.native.fuse.memory import Memory, arena
 from bricolage.backends.native.fuse.memory_cost import CostModel
-from bricolage.backends.native.fuse.plan import Before, Buffer, Kernel, Narrow, Plan
-from bricolage.backends.native.fuse.search import Space, search
-from bricolage.backends.native.fuse.secondary_outputs import store_beside
+from bricolage.backends.native.fuse.plan import FusedProducer, Buffer, FusedKernel, StorageDtypePolicy, FusionPlan
+from bricolage.backends.native.fuse.search import SearchSpace, search
+from bricolage.backends.native.fuse.secondary_outputs import attach_secondary_outputs
 from bricolage.backends.native.fuse.target import Target
 from bricolage.backends.native.ir.indexing import row_major
 from bricolage.backends.native.ir.tensors import (
@@ -70,59 +70,59 @@ def plan(
     inputs: Sequence[Node],
     outputs: Sequence[Node],
     target: Target,
-    narrow: Narrow = "nothing",
+    policy: StorageDtypePolicy = "nothing",
     strategy: Strategy = "searched",
-) -> Plan:
+) -> FusionPlan:
     """The fused kernels that compute `outputs`."""
-    planner = _Planner(inputs, outputs, target, narrow, strategy)
+    planner = _Planner(inputs, outputs, target, policy, strategy)
     found = planner.plan()
     if not planner.differs:
         return found
     # The search takes the last source, not the last kernel that is done, for where a result can be stored beside another.
-    usual = _Planner(inputs, outputs, target, narrow, "rules").plan()
+    usual = _Planner(inputs, outputs, target, policy, "rules").plan()
     model = CostModel(target.l2_bytes)
     return min(found, usual, key=lambda each: model.plan(each).nanoseconds)
 
 
 class _Planner:
     def __init__(
-        self, inputs: Sequence[Node], outputs: Sequence[Node], target: Target, narrow: Narrow, strategy: Strategy
+        self, inputs: Sequence[Node], outputs: Sequence[Node], target: Target, policy: StorageDtypePolicy, strategy: Strategy
     ) -> None:
         self.target = target
-        self.result = Plan(inputs, outputs)
+        self.result = FusionPlan(inputs, outputs)
         self.nodes = reachable(outputs)
         self.users: dict[Node, list[Node]] = defaultdict(list)
         for node in self.nodes:
             for source in dict.fromkeys(node.sources):
                 self.users[source].append(node)
         self.number = {node: i for i, node in enumerate(self.nodes)}
-        self.memory = Memory(self.result, self.nodes, self.users, narrow)
+        self.memory = Memory(self.result, self.nodes, self.users, policy)
         self.strategy = strategy
         self.differs = False
         """Whether the search has found something else than the rules."""
         self.blocks = strategy.of if isinstance(strategy, Blocks) else None
 
-    def plan(self) -> Plan:
-        absorbed, ends = self._epilogues()
-        stored, free = self._given(absorbed, ends)
-        region = Region(self.nodes, self.users, self.result.outputs, self._apart)
-        before = attentions(region, ends, stored, self.target)
-        stored -= {inner for _, softmax in before.values() for inner in (softmax, *softmax.sources)}
-        stored |= self._choose(stored, absorbed, free, ends, before)
+    def plan(self) -> FusionPlan:
+        absorbed, epilogues = self._epilogues()
+        stored, optional = self._fixed_and_optional(absorbed, epilogues)
+        region = Region(self.nodes, self.users, self.result.outputs, self._separated)
+        fused_producers = attentions(region, epilogues, stored, self.target)
+        stored -= {inner for _, softmax in fused_producers.values() for inner in (softmax, *softmax.sources)}
+        stored |= self._choose(stored, absorbed, optional, epilogues, fused_producers)
         self.memory.place(stored)
-        separable = separable_convolutions(region, ends, self.result, self.target)
+        separable = separable_convolutions(region, epilogues, self.result, self.target)
         for _, between in separable.values():
             del self.result.buffers[between]
-        before |= separable
+        fused_producers |= separable
         for node in self.nodes:
             if node in self.result.buffers and node in stored and not isinstance(node, Assembly):
-                root, path = ends.get(node, (None, ()))
-                own = before.get(root) if root is not None else None
-                self.result.kernels.append(Kernel(node, self.result.buffers[node], root, path, before=own))
+                root, path = epilogues.get(node, (None, ()))
+                own = fused_producers.get(root) if root is not None else None
+                self.result.kernels.append(FusedKernel(node, self.result.buffers[node], root, path, fused_producer=own))
             if isinstance(node, Assembly) and node in stored:
                 self._copies(node)
         self._outputs()
-        store_beside(self.result, self._apart)
+        attach_secondary_outputs(self.result, self._separated)
         arena(self.result)
         return self.result
 
@@ -131,21 +131,21 @@ class _Planner:
     def _epilogues(self) -> tuple[set[Node], dict[Node, tuple[Node, tuple[View, ...]]]]:
         """Nodes that live inside a kernel only, and for each kernel's result its root and the views in between."""
         absorbed: set[Node] = set()
-        ends: dict[Node, tuple[Node, tuple[View, ...]]] = {}
+        epilogues: dict[Node, tuple[Node, tuple[View, ...]]] = {}
         for node in reversed(self.nodes):  # where two roots meet, the later one takes over
             if not isinstance(node, ROOTS):
                 continue
-            end, path, inside = self._grow(node, absorbed | ends.keys())
+            end, path, inside = self._grow(node, absorbed | epilogues.keys())
             absorbed |= inside
-            ends[end] = (node, path)
-        return absorbed, ends
+            epilogues[end] = (node, path)
+        return absorbed, epilogues
 
     def _grow(self, root: Node, taken: Set[Node]) -> tuple[Node, tuple[View, ...], set[Node]]:
         end, path, inside = root, [], set[Node]()
         while end not in self.result.outputs:
             users = self.users[end]
             only = users[0] if len(users) == 1 else None
-            if only in taken or (only is not None and self._apart(end, only)):
+            if only in taken or (only is not None and self._separated(end, only)):
                 break
             if isinstance(only, View) and only.inverse is not None and only.guard is None and self._leads_on(only):
                 inside.add(end)
@@ -177,7 +177,7 @@ class _Planner:
             following = min(open_users, key=lambda n: self.number[n])
             if not isinstance(following, Pointwise) or following.shape != start.shape or following in taken:
                 return None
-            if self._apart(start, following):
+            if self._separated(start, following):
                 return None
             inside[following] = None
             if any(n in self.result.outputs for n in inside if n is not following):
@@ -186,16 +186,16 @@ class _Planner:
                 return following, {n for n in inside if n is not following}
         return None
 
-    def _given(
-        self, absorbed: Set[Node], ends: Mapping[Node, tuple[Node, tuple[View, ...]]]
+    def _fixed_and_optional(
+        self, absorbed: Set[Node], epilogues: Mapping[Node, tuple[Node, tuple[View, ...]]]
     ) -> tuple[set[Node], list[Node]]:
         """What every plan stores, and what it may store or not."""
         stored: set[Node] = set()
-        free: list[Node] = []
+        optional: list[Node] = []
         for node in reversed(self.nodes):
             if isinstance(node, (Input, Constant)):
                 continue
-            if node in ends or (isinstance(node, Assembly) and node not in absorbed):
+            if node in epilogues or (isinstance(node, Assembly) and node not in absorbed):
                 stored.add(node)
             elif node in absorbed or isinstance(node, ROOTS):
                 continue
@@ -205,8 +205,8 @@ class _Planner:
                 if self._must_lie(node):
                     stored.add(node)
                 else:
-                    free.append(node)
-        return stored, free
+                    optional.append(node)
+        return stored, optional
 
     def _must_lie(self, node: Node) -> bool:
         """Whether something reads the node that only reads memory: an assembly, or a window that moves over images."""
@@ -226,38 +226,38 @@ class _Planner:
 
     def _choose(
         self,
-        given: Set[Node],
+        fixed: Set[Node],
         absorbed: Set[Node],
-        free: Sequence[Node],
-        ends: Mapping[Node, tuple[Node, tuple[View, ...]]],
-        before: Mapping[Node, Before],
+        optional: Sequence[Node],
+        epilogues: Mapping[Node, tuple[Node, tuple[View, ...]]],
+        fused_producers: Mapping[Node, FusedProducer],
     ) -> set[Node]:
         """What is stored besides what is given."""
         if self.blocks is not None:
-            return self._at_borders(given | absorbed)
-        usual = {node for node in free if self._worth_storing(node)}
+            return self._at_borders(fixed | absorbed)
+        usual = {node for node in optional if self._worth_storing(node)}
         if self.strategy == "rules":
             return usual
         kernels: dict[Node, frozenset[Node]] = {}
         for node in self.nodes:
-            if node in ends:
-                root, _ = ends[node]
-                kernels[node] = frozenset((root, *before.get(root, ())))
+            if node in epilogues:
+                root, _ = epilogues[node]
+                kernels[node] = frozenset((root, *fused_producers.get(root, ())))
             elif isinstance(node, Assembly):
                 kernels.update(
-                    (part, frozenset()) for part in node.parts if isinstance(part, View) and part not in ends
+                    (part, frozenset()) for part in node.parts if isinstance(part, View) and part not in epilogues
                 )
-            elif node in given:
+            elif node in fixed:
                 kernels[node] = frozenset()
-        kernels = {node: inside for node, inside in kernels.items() if node in given or isinstance(node, View)}
-        ends_of_region = {*self.result.inputs, *self.result.outputs}
-        space = Space(
-            given,
-            frozenset(free),
+        kernels = {node: inside for node, inside in kernels.items() if node in fixed or isinstance(node, View)}
+        boundary = {*self.result.inputs, *self.result.outputs}
+        space = SearchSpace(
+            fixed,
+            frozenset(optional),
             kernels,
             self.number,
-            lambda node: STORED_BYTES[node.dtype if node in ends_of_region else self.memory.dtype(node)],
-            lambda node: node in ends_of_region and self.memory.channels_last(node),
+            lambda node: STORED_BYTES[node.dtype if node in boundary else self.memory.dtype(node)],
+            lambda node: node in boundary and self.memory.channels_last(node),
             CostModel(self.target.l2_bytes),
         )
         found = search(space, usual, self.users).stored
@@ -271,7 +271,7 @@ class _Planner:
             if node in decided or isinstance(node, (Input, Constant, Assembly, *ROOTS)):
                 continue
             again = isinstance(node, (Pointwise, Gather)) and len(self.users[node]) > 1 and not self._cheap(node)
-            if again or any(self._apart(node, user) for user in self.users[node]):
+            if again or any(self._separated(node, user) for user in self.users[node]):
                 found.add(node)
         return found
 
@@ -309,7 +309,7 @@ class _Planner:
             todo.extend(current.sources)
         return True
 
-    def _apart(self, one: Node, other: Node) -> bool:
+    def _separated(self, one: Node, other: Node) -> bool:
         """Whether a border lies between two nodes."""
         return self.blocks is not None and self.blocks.get(one) != self.blocks.get(other)
 
@@ -319,19 +319,19 @@ class _Planner:
         """Kernels for the parts that lie elsewhere."""
         for part, target in self.memory.parts(node):
             found = self.result.buffers.get(part)
-            if found is None or (found.home, found.offset, found.strides) != (
-                target.home,
+            if found is None or (found.storage, found.offset, found.strides) != (
+                target.storage,
                 target.offset,
                 target.strides,
             ):
-                self.result.kernels.append(Kernel(part, target, None))
+                self.result.kernels.append(FusedKernel(part, target, None))
 
     def _outputs(self) -> None:
         """Outputs that are inputs, constants, views, or repeat."""
         seen: set[Node] = set()
         for position, node in enumerate(self.result.outputs):
             found = self.result.buffers.get(node)
-            if node in seen or found is None or found.home != ("output", position):
+            if node in seen or found is None or found.storage != ("output", position):
                 target = Buffer(("output", position), node.shape, node.dtype, row_major(node.shape))
-                self.result.kernels.append(Kernel(node, target, None))
+                self.result.kernels.append(FusedKernel(node, target, None))
             seen.add(node)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from bricolage.backends.interface import FusedKernel
-from bricolage.backends.native.fuse.plan import Kernel, Plan, kernel_nodes
+from bricolage.backends import interface
+from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan, kernel_nodes
 from bricolage.backends.native.ir.tensors import (
     STORED_BYTES,
     Constant,
@@ -23,10 +23,10 @@ _PER_ELEMENT = 5
 """Operations of softmax and normalisation on an element, as in `graph.work`."""
 
 
-def kernels_of(plan: Plan, origins: Mapping[Node, str], spent: Sequence[float]) -> tuple[FusedKernel, ...]:
+def inspect_kernels(plan: FusionPlan, origins: Mapping[Node, str], spent: Sequence[float]) -> tuple[interface.FusedKernel, ...]:
     """The kernels in order, with the operators that they come from and the milliseconds that they take."""
     return tuple(
-        FusedKernel(
+        interface.FusedKernel(
             name=f"kernel_{number}",
             kind=kernel.kind,
             operators=_operators(kernel, plan, origins),
@@ -39,7 +39,7 @@ def kernels_of(plan: Plan, origins: Mapping[Node, str], spent: Sequence[float]) 
     )
 
 
-def _operators(kernel: Kernel, plan: Plan, origins: Mapping[Node, str]) -> tuple[str, ...]:
+def _operators(kernel: FusedKernel, plan: FusionPlan, origins: Mapping[Node, str]) -> tuple[str, ...]:
     """In the order of the region, which is the order in which their nodes were made."""
     inside = set(kernel_nodes(kernel, plan)[0])
     return tuple(dict.fromkeys(name for node, name in origins.items() if node in inside))
@@ -60,7 +60,7 @@ def _flops(node: Node) -> int:
     return 0
 
 
-def _bytes(kernel: Kernel, plan: Plan) -> int:
+def _bytes(kernel: FusedKernel, plan: FusionPlan) -> int:
     inside, reads = kernel_nodes(kernel, plan)
     stored = sum(math.prod(buffer.shape) * STORED_BYTES[buffer.dtype] for buffer in (*kernel.targets, *reads))
     return stored + sum(node.array.nbytes for node in inside if isinstance(node, Constant))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from bricolage.backends.native.fuse.plan import Before, Plan
+from bricolage.backends.native.fuse.plan import FusedProducer, FusionPlan
 from bricolage.backends.native.fuse.target import Target
 from bricolage.backends.native.ir.tensors import STORED_BYTES, Conv, MatMul, Node, Softmax, View
 
-Ends = Mapping[Node, tuple[Node, tuple[View, ...]]]
+Epilogues = Mapping[Node, tuple[Node, tuple[View, ...]]]
 """By the result of a kernel: its root, and the views between the two."""
 
 
@@ -21,7 +21,7 @@ class Region:
     """Sources first."""
     users: Mapping[Node, Sequence[Node]]
     outputs: Sequence[Node]
-    apart: Callable[[Node, Node], bool]
+    separated: Callable[[Node, Node], bool]
     """Whether two nodes must not share a kernel."""
 
     def only_read_once(self, node: Node) -> bool:
@@ -29,15 +29,15 @@ class Region:
         return len(self.users[node]) == 1 and node not in self.outputs
 
 
-def attentions(region: Region, ends: Ends, stored: Set[Node], target: Target) -> dict[Node, Before]:
+def attentions(region: Region, epilogues: Epilogues, stored: Set[Node], target: Target) -> dict[Node, FusedProducer]:
     """Products of a softmax of a product, by the second product, whose kernel computes what lies in between a few rows at a time.
     So it need not be `stored`."""
-    found: dict[Node, Before] = {}
+    found: dict[Node, FusedProducer] = {}
     for second in region.nodes:
         if not isinstance(second, MatMul) or not isinstance(softmax := second.left, Softmax):
             continue
         scores = softmax.source
-        first, path = ends.get(scores, (scores, ()))
+        first, path = epilogues.get(scores, (scores, ()))
         inside = (scores, softmax)
         if (
             isinstance(first, MatMul)
@@ -45,25 +45,25 @@ def attentions(region: Region, ends: Ends, stored: Set[Node], target: Target) ->
             and first.shape == softmax.shape
             and softmax.shape[:-1] == second.shape[:-1]
             and softmax.shape[-1] <= target.score_columns
-            and ends.get(softmax, (softmax, ()))[0] is softmax
+            and epilogues.get(softmax, (softmax, ()))[0] is softmax
             and stored >= set(inside)
             and all(map(region.only_read_once, inside))
-            and not region.apart(first, softmax)
-            and not region.apart(softmax, second)
+            and not region.separated(first, softmax)
+            and not region.separated(softmax, second)
         ):
             found[second] = first, softmax
     return found
 
 
-def separable_convolutions(region: Region, ends: Ends, plan: Plan, target: Target) -> dict[Node, Before]:
+def separable_convolutions(region: Region, epilogues: Epilogues, plan: FusionPlan, target: Target) -> dict[Node, FusedProducer]:
     """Grouped convolutions that nothing but a pointwise one reads, by the latter, whose kernel computes what it reads some rows at
     a time: where that is more than stays in a second-level cache from one kernel to the next."""
-    found: dict[Node, Before] = {}
+    found: dict[Node, FusedProducer] = {}
     for second in region.nodes:
         if not isinstance(second, Conv) or not is_pointwise(second) or set(second.strides) != {1}:
             continue
         between = second.source
-        first, path = ends.get(between, (between, ()))
+        first, path = epilogues.get(between, (between, ()))
         if (
             isinstance(first, Conv)
             and goes_by_vectors(first, plan, target)
@@ -73,7 +73,7 @@ def separable_convolutions(region: Region, ends: Ends, plan: Plan, target: Targe
             and between.shape[2:] == second.shape[2:]
             and second.elements >= second.shape[1] ** 2  # otherwise threads share columns, and each needs all rows
             and region.only_read_once(between)
-            and not region.apart(between, second)
+            and not region.separated(between, second)
         ):
             found[second] = first, between
     return found
@@ -84,7 +84,7 @@ def is_pointwise(conv: Conv) -> bool:
     return conv.groups == 1 and conv.weight.elements == conv.weight.shape[0] * conv.weight.shape[1]
 
 
-def goes_by_vectors(conv: Conv, plan: Plan, target: Target) -> bool:
+def goes_by_vectors(conv: Conv, plan: FusionPlan, target: Target) -> bool:
     """Whether a grouped convolution goes by vectors of channels, whatever vectors it is compiled for: channels lie side by side,
     and vectors hold whole groups or are held by one."""
     inputs, outputs = conv.weight.shape[1], conv.shape[1] // conv.groups

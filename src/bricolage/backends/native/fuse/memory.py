@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 
-from bricolage.backends.native.fuse.plan import Buffer, Narrow, Plan, kernel_reads
+from bricolage.backends.native.fuse.plan import Buffer, StorageDtypePolicy, FusionPlan, kernel_reads
 from bricolage.backends.native.ir.indexing import row_major
 from bricolage.backends.native.ir.tensors import STORED_BYTES, Assembly, Conv, Input, MatMul, Node, View
 from bricolage.device.buffers import Lifetime, assign_offsets
@@ -19,14 +19,14 @@ from bricolage.device.buffers import Lifetime, assign_offsets
 class Memory:
     """Places the tensors of one plan."""
 
-    def __init__(self, plan: Plan, nodes: Sequence[Node], users: Mapping[Node, Sequence[Node]], narrow: Narrow) -> None:
+    def __init__(self, plan: FusionPlan, nodes: Sequence[Node], users: Mapping[Node, Sequence[Node]], policy: StorageDtypePolicy) -> None:
         """`nodes` are all that the plan computes, sources first, with their users."""
         self._plan = plan
         self._nodes = nodes
         self._users = users
-        self._narrow = narrow
+        self._policy = policy
         self._channels_last = {len(node.shape) for node in nodes if isinstance(node, Conv)}
-        self._homes = 0
+        self._storages = 0
 
     def place(self, stored: Set[Node]) -> None:
         """Gives buffers to inputs and to what is stored: outputs in their own memory, parts in that of the whole."""
@@ -53,11 +53,11 @@ class Memory:
         strides = tuple(stride * step for stride, step in zip(own.strides, node.steps, strict=True))
         for part, start in zip(node.parts, node.starts, strict=True):
             offset = own.offset + sum(i * stride for i, stride in zip(start, own.strides, strict=True))
-            yield part, Buffer(own.home, part.shape, own.dtype, strides, offset)
+            yield part, Buffer(own.storage, part.shape, own.dtype, strides, offset)
 
     def dtype(self, node: Node) -> str:
         """The type in which a tensor in between is stored."""
-        wanted = self._narrow == "everything" or (self._narrow == "operands" and self._only_multiplied(node))
+        wanted = self._policy == "everything" or (self._policy == "operands" and self._only_multiplied(node))
         return "bfloat16" if wanted and node.dtype == "float32" else node.dtype
 
     def channels_last(self, node: Node) -> bool:
@@ -65,8 +65,8 @@ class Memory:
         return len(node.shape) >= 3 and len(node.shape) in self._channels_last
 
     def _new(self, node: Node) -> Buffer:
-        self._homes += 1
-        return Buffer(("arena", self._homes - 1), node.shape, self.dtype(node), self._strides(node))
+        self._storages += 1
+        return Buffer(("arena", self._storages - 1), node.shape, self.dtype(node), self._strides(node))
 
     def _only_multiplied(self, node: Node) -> bool:
         """Whether nothing but products read the node, what shares a buffer with it (the parts of an assembly, and the whole), and
@@ -99,19 +99,19 @@ class Memory:
         return tuple(found)
 
 
-def arena(plan: Plan) -> None:
+def arena(plan: FusionPlan) -> None:
     """Gives the buffers in between their places in the arena, for as long as kernels use them."""
     reads = [kernel_reads(kernel, plan) for kernel in plan.kernels]
     spans: dict[int, list[int]] = {}
     sizes: dict[int, int] = {}
     for step, kernel in enumerate(plan.kernels):
         for buffer in (*kernel.targets, *reads[step]):
-            home, number = buffer.home
-            if home == "arena":
+            storage, number = buffer.storage
+            if storage == "arena":
                 spans.setdefault(number, [step, step])[1] = step
     for buffer in plan.buffers.values():
-        home, number = buffer.home
-        if home == "arena" and buffer.offset == 0:
+        storage, number = buffer.storage
+        if storage == "arena" and buffer.offset == 0:
             size = sum((e - 1) * s for e, s in zip(buffer.shape, buffer.strides, strict=True)) + 1
             sizes[number] = max(sizes.get(number, 0), size * STORED_BYTES[buffer.dtype])
     lifetimes = {str(n): Lifetime(sizes[n] + 64, first, last) for n, (first, last) in spans.items()}

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from bricolage.backends.native.fuse.function_cost import NANOSECONDS
-from bricolage.backends.native.fuse.plan import Kernel, Plan
+from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
 from bricolage.backends.native.ir.tensors import (
     STORED_BYTES,
     Constant,
@@ -69,67 +69,67 @@ class Traffic:
 
     reads: dict[Node, int] = field(default_factory=dict)
     """Stored tensors, inputs and constants, each with the number of elements that are asked for."""
-    apart: dict[Node, int] = field(default_factory=dict)
+    strided: dict[Node, int] = field(default_factory=dict)
     """Those of them whose neighbours are asked for one after another, but do not lie so."""
     computed: dict[Node, int] = field(default_factory=dict)
     """Element-wise functions and gathers, each with the number of elements that are computed, with repetitions."""
     packed: int = 0
     """Elements of rows that are packed because they are computed where a product reads them."""
-    waits: int = 1
+    barriers: int = 1
     """Parts with a barrier in front of them."""
     body: int = 0
     """Distinct elements in the text."""
-    beside: set[Node] = field(default_factory=set)
+    pointwise_reads: set[Node] = field(default_factory=set)
     """Of what it reads: tensors of its own shape, read at the place of the result and nowhere else."""
-    alone: bool = True
+    elementwise: bool = True
     """Whether all that it computes lies at the place of the result, so that another kernel can do it beside its own work."""
-    open: bool = False
+    reaches_undecided: bool = False
     """Whether it reaches something that is not decided yet."""
 
 
-Choice = Callable[[Node], bool]
+Predicate = Callable[[Node], bool]
 _Ask = tuple[Node, int, Hashable, bool]
 """A tensor, how many of its elements are asked for, by which way, and whether neighbours lie apart."""
 
 
 def traffic(
-    results: Sequence[Node], inside: Collection[Node], stored: Choice, undecided: Choice = lambda _: False
+    results: Sequence[Node], inside: Collection[Node], stored: Predicate, undecided: Predicate = lambda _: False
 ) -> Traffic:
     """What the kernel of `results`, all of one shape, reads and computes.
 
     `inside` are its root, and one before it; `stored` says what it can read; what is `undecided` costs nothing.
     """
-    found = Traffic(alone=not inside)
+    found = Traffic(elementwise=not inside)
     elsewhere: set[Node] = set()
     images = any(isinstance(node, Conv) for node in inside)  # their channels lie last, and are read in runs
     seen: set[tuple[Node, Hashable]] = set()
     todo: list[_Ask] = [(node, node.elements, (), False) for node in results]
     while todo:
-        node, count, where, turned = todo.pop()
+        node, count, where, strided = todo.pop()
         if (node, where) in seen:
             continue
         seen.add((node, where))
         if isinstance(node, (Input, Constant)) or stored(node):
             found.reads[node] = found.reads.get(node, 0) + count
-            if turned and not images:
-                found.apart[node] = found.apart.get(node, 0) + count
-            (found.beside if where == () else elsewhere).add(node)
+            if strided and not images:
+                found.strided[node] = found.strided.get(node, 0) + count
+            (found.pointwise_reads if where == () else elsewhere).add(node)
             continue
         if undecided(node):
-            found.open = True
+            found.reaches_undecided = True
             continue
         match node:
             case Pointwise():
                 found.computed[node] = found.computed.get(node, 0) + count
-                found.alone &= where == ()
+                found.elementwise &= where == ()
                 for source in node.inputs:
                     alike = source.shape == node.shape
-                    todo.append((source, count, where if alike else (where, source.shape), turned))
+                    todo.append((source, count, where if alike else (where, source.shape), strided))
             case View():
-                todo.append((node.source, count, (where, node), turned or node.turned))
+                todo.append((node.source, count, (where, node), strided or node.strided))
             case Gather():
                 found.computed[node] = found.computed.get(node, 0) + count
-                found.alone = False
+                found.elementwise = False
                 todo += [(source, count, (where, node), False) for source in node.sources]
             case Conv() | MatMul() if node in inside:
                 todo += _operands(node, stored, undecided, found)
@@ -139,11 +139,11 @@ def traffic(
             case _:
                 raise AssertionError(f"{type(node).__name__} has a kernel of its own")
     found.body = len(seen)
-    found.beside -= elsewhere
+    found.pointwise_reads -= elsewhere
     return found
 
 
-def _operands(root: Conv | MatMul, stored: Choice, undecided: Choice, found: Traffic) -> list[_Ask]:
+def _operands(root: Conv | MatMul, stored: Predicate, undecided: Predicate, found: Traffic) -> list[_Ask]:
     """What a product reads. Rows that are computed where it reads them are packed; where threads share columns, they all wait
     for that."""
     left, right = root.sources
@@ -159,9 +159,9 @@ def _operands(root: Conv | MatMul, stored: Choice, undecided: Choice, found: Tra
         source = source.source
     if isinstance(source, (Pointwise, Gather)) and not stored(source) and not undecided(source):
         found.packed += count
-        found.waits += batch == 1 and isinstance(right, Constant) and columns > rows
-    again = 1 if isinstance(right, Constant) or batch > 1 else _SHARED_ROWS
-    return [(left, count, (root, 0), False), (right, again * batch * depth * columns, (root, 1), False)]
+        found.barriers += batch == 1 and isinstance(right, Constant) and columns > rows
+    recomputed = 1 if isinstance(right, Constant) or batch > 1 else _SHARED_ROWS
+    return [(left, count, (root, 0), False), (right, recomputed * batch * depth * columns, (root, 1), False)]
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class PlanCost:
     kernels: int
     bytes: int
     """Read and written, each tensor once for each kernel that touches it, and no more of it than the kernel asks for."""
-    again: int
+    recomputed: int
     """Elements that are computed although they have been computed before."""
     nanoseconds: float
 
@@ -186,9 +186,9 @@ class CostModel:
         """What a kernel takes; `stores` is what it stores, and `size` says how many bytes an element takes where a tensor lies."""
         total = self.start(found) + found.packed * _PACKED + max(0, found.body - _MOST_ELEMENTS) * _SPILLED
         for node, count in found.reads.items():
-            apart = min(node.elements, found.apart.get(node, 0))
+            strided = min(node.elements, found.strided.get(node, 0))
             if node.elements > 1:
-                total += self.move(node, count, size(node)) + apart * self._level(node, size(node)).element
+                total += self.move(node, count, size(node)) + strided * self._level(node, size(node)).element
         for node in stores:
             total += self.move(node, node.elements, size(node))
         for node, count in found.computed.items():
@@ -198,13 +198,13 @@ class CostModel:
 
     def start(self, found: Traffic) -> float:
         """The part of it that no element takes."""
-        return found.waits * _START
+        return found.barriers * _START
 
     def move(self, node: Node, count: int, size: int) -> float:
         """Reading or writing elements of a tensor, each of it at most once: then it is in a nearer cache."""
         return min(count, node.elements) * size * self._level(node, size).byte
 
-    def plan(self, plan: Plan) -> PlanCost:
+    def plan(self, plan: FusionPlan) -> PlanCost:
         """What the kernels of a plan cost together."""
         total, moves = 0.0, 0
         computed: Counter[Node] = Counter()
@@ -214,8 +214,8 @@ class CostModel:
             moves += sum(min(count, node.elements) * _size(node, plan) for node, count in found.reads.items())
             moves += sum(node.elements * _size(node, plan) for node in stores)
             computed.update(found.computed)
-        again = sum(max(0, count - node.elements) for node, count in computed.items())
-        return PlanCost(len(plan.kernels), moves, again, total)
+        recomputed = sum(max(0, count - node.elements) for node, count in computed.items())
+        return PlanCost(len(plan.kernels), moves, recomputed, total)
 
     def _level(self, node: Node, size: int) -> _Level:
         """Where a tensor lies: half of a second-level cache holds what the next kernel reads."""
@@ -225,9 +225,9 @@ class CostModel:
         return _LAST_LEVEL if size_bytes <= _LAST_LEVEL_BYTES else _MEMORY
 
 
-def _of(kernel: Kernel, plan: Plan) -> tuple[Traffic, list[Node]]:
+def _of(kernel: FusedKernel, plan: FusionPlan) -> tuple[Traffic, list[Node]]:
     targets = kernel.targets
-    inside = {node for node in (kernel.root, *(kernel.before or ())) if node is not None}
+    inside = {node for node in (kernel.root, *(kernel.fused_producer or ())) if node is not None}
     stores = [node for node, _ in kernel.stores]
 
     def stored(node: Node) -> bool:
@@ -236,6 +236,6 @@ def _of(kernel: Kernel, plan: Plan) -> tuple[Traffic, list[Node]]:
     return traffic(stores, inside, stored), stores
 
 
-def _size(node: Node, plan: Plan) -> int:
+def _size(node: Node, plan: FusionPlan) -> int:
     buffer = plan.buffers.get(node)
     return STORED_BYTES[node.dtype if buffer is None else buffer.dtype]

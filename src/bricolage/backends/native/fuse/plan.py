@@ -11,12 +11,12 @@ from bricolage.backends.native.ir.tensors import Conv, MatMul, Node, Place, Shap
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """Memory of a tensor: `strides` in elements, `offset` in elements from the start of `home`.
+    """Memory of a tensor: `strides` in elements, `offset` in elements from the start of `storage`.
 
-    `home` is ("input", position), ("output", position) or ("arena", number).
+    `storage` is ("input", position), ("output", position) or ("arena", number).
     """
 
-    home: tuple[str, int]
+    storage: tuple[str, int]
     shape: Shape
     dtype: str
     strides: tuple[int, ...]
@@ -28,12 +28,12 @@ class Buffer:
         return sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis])
 
 
-Before: TypeAlias = tuple[Conv | MatMul, Node]
+FusedProducer: TypeAlias = tuple[Conv | MatMul, Node]
 """A root before another, and what of it the other reads."""
 
 
 @dataclass(frozen=True, eq=False)
-class Kernel:
+class FusedKernel:
     """One fused kernel: `result` is stored in `target`; `root` lies in its expression, or is the result itself."""
 
     result: Node
@@ -41,16 +41,16 @@ class Kernel:
     root: Node | None
     path: tuple[View, ...] = ()
     """Views between the root and the result, the first behind the root first."""
-    beside: tuple[tuple[Node, Buffer], ...] = ()
+    secondary_outputs: tuple[tuple[Node, Buffer], ...] = ()
     """What is computed from the result element by element, and stored too."""
-    before: Before | None = None
+    fused_producer: FusedProducer | None = None
     """A root before the root, and what of it the root reads, some rows at a time: the first product and the softmax of an
     attention, a grouped convolution before one of single places. They are stored nowhere."""
 
     @property
     def stores(self) -> tuple[tuple[Node, Buffer], ...]:
         """All tensors that it stores, with where they lie."""
-        return ((self.result, self.target), *self.beside)
+        return ((self.result, self.target), *self.secondary_outputs)
 
     @property
     def targets(self) -> tuple[Buffer, ...]:
@@ -60,11 +60,11 @@ class Kernel:
     @property
     def kind(self) -> str:
         """What the kernel is built around, in one word."""
-        if self.before is not None:
+        if self.fused_producer is not None:
             return "attention" if isinstance(self.root, MatMul) else "separable"
         return type(self.root).__name__.lower() if self.root is not None else "elementwise"
 
-    def place_of_result(self, place: Place) -> Place:
+    def result_coords(self, place: Place) -> Place:
         """Where the element of the root at `place` comes to lie in the result."""
         for view in self.path:
             assert view.inverse is not None
@@ -73,12 +73,12 @@ class Kernel:
 
 
 @dataclass
-class Plan:
+class FusionPlan:
     """Kernels in executable order, and where every stored tensor lies."""
 
     inputs: Sequence[Node]
     outputs: Sequence[Node]
-    kernels: list[Kernel] = field(default_factory=list)
+    kernels: list[FusedKernel] = field(default_factory=list)
     buffers: dict[Node, Buffer] = field(default_factory=dict)
     arena_bytes: int = 0
     arena_offsets: dict[int, int] = field(default_factory=dict)
@@ -91,16 +91,16 @@ class Plan:
         return start, start + self.arena_sizes.get(number, 0)
 
 
-Narrow = Literal["nothing", "operands", "everything"]
+StorageDtypePolicy = Literal["nothing", "operands", "everything"]
 """What is stored in bfloat16: nothing, what only products read, or all float32 tensors between kernels."""
 
 
-def kernel_reads(kernel: Kernel, plan: Plan) -> list[Buffer]:
+def kernel_reads(kernel: FusedKernel, plan: FusionPlan) -> list[Buffer]:
     """Buffers that a kernel reads."""
     return kernel_nodes(kernel, plan)[1]
 
 
-def kernel_nodes(kernel: Kernel, plan: Plan) -> tuple[list[Node], list[Buffer]]:
+def kernel_nodes(kernel: FusedKernel, plan: FusionPlan) -> tuple[list[Node], list[Buffer]]:
     """Nodes that a kernel computes, its constants among them, and buffers that it reads."""
     stored, targets = {node for node, _ in kernel.stores}, kernel.targets
     inside: list[Node] = []

@@ -35,12 +35,12 @@ _CLEARLY = 0.99
 
 
 @dataclass(frozen=True)
-class Space:
+class SearchSpace:
     """All plans that can be run."""
 
-    given: Set[Node]
+    fixed: Set[Node]
     """What is stored in every plan."""
-    free: Set[Node]
+    optional: Set[Node]
     """What may be stored or not."""
     kernels: Mapping[Node, frozenset[Node]]
     """Of every plan: their results, each with the roots that are computed inside."""
@@ -48,14 +48,14 @@ class Space:
     """Order of all nodes, sources first."""
     size: Callable[[Node], int]
     """Bytes of an element of a tensor where it is stored."""
-    outer: Callable[[Node], bool]
+    at_boundary: Callable[[Node], bool]
     """Whether a tensor, where it is stored, has the layout of the region's ends and not that of what is in between."""
     model: CostModel
     """What a kernel costs."""
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The plan found for one space."""
 
     stored: frozenset[Node]
@@ -66,34 +66,34 @@ class Found:
     """Whether no plan is clearly cheaper, for certain."""
 
 
-def search(space: Space, first: Set[Node], users: Mapping[Node, Sequence[Node]]) -> Found:
+def search(space: SearchSpace, first: Set[Node], users: Mapping[Node, Sequence[Node]]) -> SearchResult:
     """The cheapest plan, starting from the one that stores `first` of what is free."""
     return _search(space, first, users, _Budget(_STEPS), {})
 
 
 def _search(
-    space: Space,
+    space: SearchSpace,
     first: Set[Node],
     users: Mapping[Node, Sequence[Node]],
     budget: _Budget,
     known: dict[Hashable, tuple[tuple[bool, ...], float, bool]],
-) -> Found:
+) -> SearchResult:
     """`known` are groups that were solved before: networks repeat their blocks, and equal blocks shall share their functions."""
     widest = _widest(space)
-    hidden = {node for node in space.free if node not in first and _better_inside(node, space, users, widest)}
+    hidden = {node for node in space.optional if node not in first and _better_inside(node, space, users, widest)}
     stored, total, exact = set[Node](), 0.0, True
     for group in _groups(space, hidden):
-        if len(group.free) > _LARGEST:
-            fixed = {node for node in group.free if node in first}
-            if fixed:
+        if len(group.optional) > _LARGEST:
+            kept = {node for node in group.optional if node in first}
+            if kept:
                 rest = replace(
                     space,
-                    given=space.given | fixed,
-                    free=frozenset(group.free) - fixed,
-                    kernels={**group.kernels, **dict.fromkeys(fixed, frozenset[Node]())},
+                    fixed=space.fixed | kept,
+                    optional=frozenset(group.optional) - kept,
+                    kernels={**group.kernels, **dict.fromkeys(kept, frozenset[Node]())},
                 )
                 found = _search(rest, first, users, budget, known)
-                stored |= found.stored | fixed
+                stored |= found.stored | kept
                 total += found.nanoseconds
             exact = False
             continue
@@ -101,13 +101,13 @@ def _search(
         if likeness not in known:
             known[likeness] = group.solve(first, budget)
         chosen, nanoseconds, certain = known[likeness]
-        stored |= {node for node, choice in zip(group.free, chosen, strict=True) if choice}
+        stored |= {node for node, choice in zip(group.optional, chosen, strict=True) if choice}
         total += nanoseconds
         exact &= certain
-    return Found(frozenset(stored), total, exact)
+    return SearchResult(frozenset(stored), total, exact)
 
 
-def cost(space: Space, stored: Collection[Node]) -> float:
+def cost(space: SearchSpace, stored: Collection[Node]) -> float:
     """Nanoseconds of all kernels of one plan."""
     chosen = set(stored)
     results = {**space.kernels, **dict.fromkeys(chosen, frozenset[Node]())}
@@ -117,7 +117,7 @@ def cost(space: Space, stored: Collection[Node]) -> float:
 def _of_kernel(
     result: Node,
     inside: frozenset[Node],
-    space: Space,
+    space: SearchSpace,
     chosen: Callable[[Node], bool],
     undecided: Callable[[Node], bool] = lambda _: False,
 ) -> tuple[float, int]:
@@ -126,7 +126,7 @@ def _of_kernel(
     (see `fusion`)."""
 
     def stored(node: Node) -> bool:
-        return node is not result and (node in space.given or chosen(node))
+        return node is not result and (node in space.fixed or chosen(node))
 
     found = traffic((result,), inside, stored, undecided)
     model = space.model
@@ -134,22 +134,22 @@ def _of_kernel(
     host = _host(result, found, space)
     if host is not None:
         total -= model.start(found) + model.move(host, host.elements, space.size(host))
-    elif found.open and found.alone:
-        total -= model.start(found) + max((model.move(n, n.elements, space.size(n)) for n in found.beside), default=0.0)
+    elif found.reaches_undecided and found.elementwise:
+        total -= model.start(found) + max((model.move(n, n.elements, space.size(n)) for n in found.pointwise_reads), default=0.0)
     return total, found.body
 
 
-def _host(result: Node, found: Traffic, space: Space) -> Node | None:
+def _host(result: Node, found: Traffic, space: SearchSpace) -> Node | None:
     """The tensor whose kernel can store this result beside its own."""
-    if not found.alone or found.open or not isinstance(result, Pointwise):
+    if not found.elementwise or found.reaches_undecided or not isinstance(result, Pointwise):
         return None
     computed = [node for node in found.reads if not isinstance(node, Constant)]
     last = max(computed, key=lambda node: space.number[node], default=None)
-    hosts = last is not None and last in found.beside and (last in space.kernels or last in space.free)
-    return last if last is not None and hosts and space.outer(last) == space.outer(result) else None
+    hosts = last is not None and last in found.pointwise_reads and (last in space.kernels or last in space.optional)
+    return last if last is not None and hosts and space.at_boundary(last) == space.at_boundary(result) else None
 
 
-def _better_inside(node: Node, space: Space, users: Mapping[Node, Sequence[Node]], widest: Mapping[Node, int]) -> bool:
+def _better_inside(node: Node, space: SearchSpace, users: Mapping[Node, Sequence[Node]], widest: Mapping[Node, int]) -> bool:
     """Whether it is certain that storing a tensor does not pay: one reader asks for each element once, and reads no more bytes
     in its stead."""
     only, *others = users[node]
@@ -161,20 +161,20 @@ def _better_inside(node: Node, space: Space, users: Mapping[Node, Sequence[Node]
     return alike and all(source is node or isinstance(source, Constant) for source in only.sources)
 
 
-def _widest(space: Space) -> dict[Node, int]:
+def _widest(space: SearchSpace) -> dict[Node, int]:
     """Bytes of the largest type in what a node is computed from, down to what every plan stores."""
     found: dict[Node, int] = {}
     for node in space.number:
-        sources = [STORED_BYTES[s.dtype] if s in space.given else found[s] for s in node.sources]
+        sources = [STORED_BYTES[s.dtype] if s in space.fixed else found[s] for s in node.sources]
         found[node] = max(sources, default=STORED_BYTES[node.dtype])
     return found
 
 
-def _groups(space: Space, hidden: Set[Node]) -> list[_Group]:
+def _groups(space: SearchSpace, hidden: Set[Node]) -> list[_Group]:
     """Choices that belong together, each with the kernels that they change."""
     known = (Input, Constant)
     nodes = [
-        node for node in space.number if node in space.kernels or not (node in space.given or isinstance(node, known))
+        node for node in space.number if node in space.kernels or not (node in space.fixed or isinstance(node, known))
     ]
     group = {node: node for node in nodes}
     """Of every node: another one of its group; the last one leads to itself. Nodes are together with what they are made of, but
@@ -188,16 +188,16 @@ def _groups(space: Space, hidden: Set[Node]) -> list[_Group]:
 
     for node in nodes:
         for source in node.sources:
-            if source in group and source not in space.given:
+            if source in group and source not in space.fixed:
                 group[leader(source)] = leader(node)
     members: dict[Node, list[Node]] = {}
     for node in nodes:
         members.setdefault(leader(node), []).append(node)
     found = []
     for together in members.values():
-        free = [node for node in together if node in space.free and node not in hidden]
-        if free:
-            found.append(_Group(space, together, free))
+        optional = [node for node in together if node in space.optional and node not in hidden]
+        if optional:
+            found.append(_Group(space, together, optional))
     return found
 
 
@@ -209,14 +209,14 @@ class _Budget:
 
 
 class _Group:
-    def __init__(self, space: Space, nodes: Sequence[Node], free: Sequence[Node]) -> None:
-        """`nodes` are all that the choices `free` have to do with, sources first."""
-        self.free = free[::-1]
+    def __init__(self, space: SearchSpace, nodes: Sequence[Node], optional: Sequence[Node]) -> None:
+        """`nodes` are all that the choices `optional` have to do with, sources first."""
+        self.optional = optional[::-1]
         """Results before what they are made of."""
         self.kernels = {node: space.kernels[node] for node in nodes if node in space.kernels}
         self._space = space
         self._nodes = nodes
-        self._bit = {node: 1 << i for i, node in enumerate(free)}
+        self._bit = {node: 1 << i for i, node in enumerate(optional)}
         self._known: dict[tuple[Node, int, int], float] = {}
 
     @cached_property
@@ -226,14 +226,14 @@ class _Group:
         for node in self._nodes:
             found[node] = self._bit.get(node, 0)
             for source in node.sources:
-                if source not in self._space.given:
+                if source not in self._space.fixed:
                     found[node] |= found.get(source, 0)
         return found
 
     def likeness(self, first: Set[Node]) -> Hashable:
         """Equal for groups that have the same plans at the same prices."""
         space = self._space
-        ends = set(self.kernels)
+        epilogues = set(self.kernels)
         inside = dict.fromkeys([*self._nodes, *(source for node in self._nodes for source in node.sources)])
         order = sorted(inside, key=lambda node: space.number[node])
         local = {node: i for i, node in enumerate(order)}
@@ -242,31 +242,31 @@ class _Group:
                 type(node),
                 node.shape,
                 space.size(node),
-                node in space.given,
+                node in space.fixed,
                 node in first,
                 node in self._bit,
-                node in space.kernels or node in space.free,
-                space.outer(node),
+                node in space.kernels or node in space.optional,
+                space.at_boundary(node),
                 getattr(node, "function", None),
-                isinstance(node, View) and (node.turned, node.inverse is None),
+                isinstance(node, View) and (node.strided, node.inverse is None),
                 isinstance(node, Normalise) and node.in_rows,
                 tuple(local[source] for source in node.sources if source in local),
-                tuple(sorted(local[root] for root in self.kernels[node])) if node in ends else None,
+                tuple(sorted(local[root] for root in self.kernels[node])) if node in epilogues else None,
             )
             for node in order
         )
 
     def solve(self, first: Set[Node], budget: _Budget) -> tuple[tuple[bool, ...], float, bool]:
-        """What to store of `free` in the cheapest plan, or in the cheapest that was seen when the budget was used up; what all its
+        """What to store of `optional` in the cheapest plan, or in the cheapest that was seen when the budget was used up; what all its
         kernels take; and whether that is certain to be the least."""
         own = _Budget(min(_STEPS_OF_GROUP, budget.steps))
         budget.steps -= own.steps
-        usual = near = sum(self._bit[node] for node in self.free if node in first)
+        usual = near = sum(self._bit[node] for node in self.optional if node in first)
         least = at_first = self._total(usual, 0, own)
         improved = True
         while improved and own.steps > 0:  # a better start cuts more off
             improved = False
-            for node in self.free:
+            for node in self.optional:
                 other = near ^ self._bit[node]
                 total = self._total(other, 0, own) if own.steps > 0 else least
                 if total < least:
@@ -281,10 +281,10 @@ class _Group:
             bound = self._total(stored, undecided, own)
             if bound >= least:
                 return
-            if depth == len(self.free):
+            if depth == len(self.optional):
                 best, least = stored, bound
                 return
-            bit = self._bit[self.free[depth]]
+            bit = self._bit[self.optional[depth]]
             for choice in (near & bit, bit & ~near):
                 descend(depth + 1, stored | choice, undecided & ~bit)
 
@@ -292,13 +292,13 @@ class _Group:
         budget.steps += max(0, own.steps)
         if least > _CLEARLY * at_first:
             best, least = usual, at_first
-        return tuple(bool(self._bit[node] & best) for node in self.free), least, exact
+        return tuple(bool(self._bit[node] & best) for node in self.optional), least, exact
 
     def _total(self, stored: int, undecided: int, budget: _Budget) -> float:
         """Nanoseconds of the plan that stores these choices, or a bound of that where some are not made yet."""
         budget.steps -= len(self.kernels) + stored.bit_count()
         total = sum(self._kernel(node, stored, undecided, budget) for node in self.kernels)
-        chosen = (node for node in self.free if self._bit[node] & stored)
+        chosen = (node for node in self.optional if self._bit[node] & stored)
         return total + sum(self._kernel(node, stored, undecided, budget) for node in chosen)
 
     def _kernel(self, node: Node, stored: int, undecided: int, budget: _Budget) -> float:

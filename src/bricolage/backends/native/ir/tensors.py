@@ -99,7 +99,7 @@ class View(Node):
         return (self.source,)
 
     @cached_property
-    def turned(self) -> bool:
+    def strided(self) -> bool:
         """Whether neighbours along the last dimension lie in different cache lines of the source, both row-major."""
         place = tuple(variable(f"d{axis}", extent) for axis, extent in enumerate(self.shape))
         last = next((index for index in reversed(place) if index.terms), None)
