@@ -29,13 +29,13 @@ BODY = """
 
 
 def attention(
-    folder: Path, batch: int, heads: int, rows: int, columns: int, depth: int, *, body: str = BODY, more: str = ""
+    folder: Path, batch: int, preamble: int, rows: int, columns: int, depth: int, *, body: str = BODY, more: str = ""
 ) -> RegionModel:
     inputs = (
-        f"float[{batch}, {heads}, {rows}, {depth}] q, float[{batch}, {heads}, {columns}, {depth}] k,"
-        f" float[{batch}, {heads}, {columns}, {depth}] v, float[{batch}, 1, 1, {columns}] m"
+        f"float[{batch}, {preamble}, {rows}, {depth}] q, float[{batch}, {preamble}, {columns}, {depth}] k,"
+        f" float[{batch}, {preamble}, {columns}, {depth}] v, float[{batch}, 1, 1, {columns}] m"
     )
-    outputs = f"float[{batch}, {rows}, {heads}, {depth}] y{more}"
+    outputs = f"float[{batch}, {rows}, {preamble}, {depth}] y{more}"
     body += "y = Transpose <perm = [0, 2, 1, 3]> (o)"
     return regions.region(folder, body, inputs, outputs, c=np.array(0.2, np.float32))
 
@@ -56,9 +56,9 @@ def test_it_is_one_kernel_and_right(
     isa: object, data: st.DataObject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
-    batch, heads = data.draw(st.integers(1, 2)), data.draw(st.integers(1, 3))
+    batch, preamble = data.draw(st.integers(1, 2)), data.draw(st.integers(1, 3))
     rows, columns, depth = (data.draw(st.integers(1, 70)) for _ in range(3))
-    model = attention(tmp_path, batch, heads, rows, columns, depth)
+    model = attention(tmp_path, batch, preamble, rows, columns, depth)
     assert kinds(model) == ["attention"]
     given = inputs_of(model)
     expected = regions.reference(model, *given)

@@ -86,9 +86,9 @@ def test_the_compiler_vectorises_all_of_them(isa: Isa, tmp_path: Path) -> None:
         not in subprocess.run(["cc", "--version"], capture_output=True, text=True, check=False).stdout
     ):
         pytest.skip("only GCC tells which loops it vectorised, in these words")
-    heads = [f"void all_{name}(const float *restrict x, float *restrict y, long n)" for name in (*NAMES, "pow")]
+    preamble = [f"void all_{name}(const float *restrict x, float *restrict y, long n)" for name in (*NAMES, "pow")]
     calls = [*(f"nat_{name}(x[i])" for name in NAMES), "nat_pow(x[i], 1.7f)"]
-    pairs = zip(heads, calls, strict=True)
+    pairs = zip(preamble, calls, strict=True)
     loops = [f"{head} {{ for (long i = 0; i < n; i++) y[i] = {call}; }}" for head, call in pairs]
     source = tmp_path / "loops.c"
     source.write_text("\n".join(["#include <stdint.h>", MATHS, *loops]))

@@ -21,12 +21,12 @@ shapes = st.lists(st.integers(1, 5), min_size=0, max_size=4).map(tuple)
 
 @given(shapes, st.data())
 def test_flatten_and_unflatten_are_those_of_numpy(shape: tuple[int, ...], data: st.DataObject) -> None:
-    place = tuple(variable(f"x{i}", extent) for i, extent in enumerate(shape))
+    coords = tuple(variable(f"x{i}", extent) for i, extent in enumerate(shape))
     values = {f"x{i}": data.draw(st.integers(0, extent - 1)) for i, extent in enumerate(shape)}
-    position = flatten(place, shape)
+    position = flatten(coords, shape)
     spot = tuple(values[f"x{i}"] for i in range(len(shape)))
     assert evaluate(position, values) == (np.ravel_multi_index(spot, shape) if shape else 0)
-    assert unflatten(position, shape) == place, "what was put together comes apart without any division"
+    assert unflatten(position, shape) == coords, "what was put together comes apart without any division"
 
 
 @given(st.permutations([2, 3, 4, 5]), st.data())

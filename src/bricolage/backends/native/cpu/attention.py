@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bricolage.backends.native.cpu.emit import indented
-from bricolage.backends.native.cpu.gemm import Writer
+from bricolage.backends.native.cpu.gemm import GemmCodegen
 from bricolage.backends.native.cpu.implicit_gemm import product
 from bricolage.backends.native.cpu.kernel_choice import MOST_BYTES, GemmConfig
 from bricolage.backends.native.cpu.packing import Packing
@@ -33,13 +33,13 @@ def attention(kernel: FusedKernel, plan: FusionPlan, weights: Weights, target: C
     assert isinstance(first, MatMul) and isinstance(softmax, Softmax)
     width = softmax.shape[-1]
     memory = FunctionMemory(weights)
-    two = Writer(kernel, plan, memory, target, product(second, target.lanes), operand, _ALL)
+    two = GemmCodegen(kernel, plan, memory, target, product(second, target.lanes), operand, _ALL)
     in_place = operand.dtype == "float32"
     pitch = two.packing.depth if in_place else width
     strides = (*(0 for _ in softmax.shape[:-2]), pitch, 1)
     scores = Buffer(("scores", 0), softmax.shape, "float32", strides)
     inner = FusedKernel(softmax.source, scores, first)
-    one = Writer(inner, plan, memory, target, product(first, target.lanes), operand, _ALL)
+    one = GemmCodegen(inner, plan, memory, target, product(first, target.lanes), operand, _ALL)
     scratch = _Scratch()
     rights: list[str] = []
     packing: list[str] = []
@@ -85,7 +85,10 @@ def attention(kernel: FusedKernel, plan: FusionPlan, weights: Weights, target: C
     ]
     lines += two.over_batches(packing, work)
     return Phase(
-        operand.prepared(two.most, lines), memory.operands, own=scratch.bytes, helpers={**one.helpers, **two.helpers}
+        operand.with_tile_config(two.most, lines),
+        memory.operands,
+        thread_scratch=scratch.bytes,
+        helpers={**one.helpers, **two.helpers},
     )
 
 

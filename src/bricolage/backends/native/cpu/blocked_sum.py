@@ -1,8 +1,8 @@
 """C of long sums: rounding grows with the number of terms that one float32 takes, so that some thousand at most go into one.
 
 A sum of n terms of one sign is off by some √n roundings. One of two million terms, taken as sixteen (a vector), was off by 2.7e-6
-of itself, and a normalisation of 112x112 places with channels last by 6.6e-6. In parts that are added in float64, both are off by
-less than 3e-7.
+of itself, and a normalisation of 112x112 positions with channels last by 6.6e-6. In parts that are added in float64, both are off
+by less than 3e-7.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FULL = 64
 """Terms below which a part is not worth its own addition."""
 
 
-def summed(name: str, loops: Sequence[Loop], step: Callable[[str], list[str]]) -> list[str]:
+def blocked_sum(name: str, loops: Sequence[Loop], step: Callable[[str], list[str]]) -> list[str]:
     """Declares the float `name`: the sum over `loops`, outermost first. `step` adds one term to the float that it is told."""
     if _terms(loops) <= _SHORT:
         return [f"float {name} = 0.0f;", *looped(loops, step(name), adding(name))]
@@ -32,7 +32,7 @@ def summed(name: str, loops: Sequence[Loop], step: Callable[[str], list[str]]) -
     return [f"double {name}_parts = 0.0;", *_in_parts(loops, part, _PART), f"const float {name} = {name}_parts;"]
 
 
-def summed_beside(name: str, width: int, loops: Sequence[Loop], step: Callable[[str], list[str]]) -> list[str]:
+def blocked_sums(name: str, width: int, loops: Sequence[Loop], step: Callable[[str], list[str]]) -> list[str]:
     """Declares `width` floats `name`, sums over `loops` side by side. `step` adds a term to each of the floats that it is told."""
     each = f"for (long l = 0; l < {width}; l++)"
     if _terms(loops) <= _SHORT_BESIDE:

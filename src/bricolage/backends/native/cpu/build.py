@@ -22,7 +22,9 @@ from bricolage.graph.prepare import infer
 TITLE = "bricolage native"
 
 
-def planned(region: RegionModel, target: CpuTarget, arithmetic: Arithmetic, origins: dict[Node, str] | None) -> FusionPlan:
+def planned(
+    region: RegionModel, target: CpuTarget, arithmetic: Arithmetic, origins: dict[Node, str] | None
+) -> FusionPlan:
     """The region's fused kernels. `origins` takes the operator that each tensor comes from (see `lower`).
 
     Raises:
@@ -51,5 +53,9 @@ def write(source: Source, isa: Isa, arithmetic: Arithmetic, folder: Path) -> Non
     """
     toolchain.build(source.text, arithmetic.flags(isa), folder / "region.so", TITLE)
     source.weights.tofile(folder / "weights.bin")
-    sizes = {"arena": source.arena_bytes, "own": -(-source.own_bytes // 64) * 64, "shared": source.shared_bytes}
+    sizes = {
+        "arena": source.arena_bytes,
+        "thread_scratch": -(-source.thread_scratch_bytes // 64) * 64,
+        "shared_scratch": source.shared_scratch_bytes,
+    }
     (folder / "sizes.json").write_text(json.dumps(sizes))

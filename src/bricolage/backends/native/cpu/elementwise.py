@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from bricolage.backends.native.cpu.emit import OUTER, Body, indented, shares
+from bricolage.backends.native.cpu.emit import KEEP_SCALAR, Body, indented, parallel_range
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
 from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
 from bricolage.backends.native.ir.indexing import ZERO, Index, Var, unflatten, variable
-from bricolage.backends.native.ir.tensors import Place
+from bricolage.backends.native.ir.tensors import Coords
 
 _SHORT = 16
 """Iterations below which an innermost loop is short."""
@@ -17,7 +17,7 @@ _SHORT = 16
 
 def elementwise(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
     """One loop over the result in the order of its memory; as many dimensions as possible become the innermost loop. Around a
-    short one stands a loop of its own, which saves the division that finds two places in one number."""
+    short one stands a loop of its own, which saves the division that finds two coordinates in one number."""
     target = kernel.target
     order = target.order
     extents = [target.shape[axis] for axis in order]
@@ -28,25 +28,31 @@ def elementwise(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phas
         outer = extents[: split - 1] if middle > 1 else extents[:split]
         i, w, o = variable("i", inner), variable("w", middle), variable("o", math.prod(outer))
         spots = (*unflatten(o, outer), *((w,) if middle > 1 else ()), *unflatten(i, extents[split:]))
-        place = _place(order, spots)
+        coords = _place(order, spots)
         memory = FunctionMemory(weights)
         body = Body(plan, memory, kernel.targets)
-        lines = body.stored(kernel, place)
+        lines = body.stored(kernel, coords)
         if split == len(order) or all(_linear(index, i.variables) for index in body.indices):
             break
     if math.prod(outer) == middle == 1:  # one long loop: the threads share it
-        lines = [*shares(inner), "#pragma GCC ivdep", "for (long i = begin; i < end; i++) {", *indented(lines), "}"]
+        lines = [
+            *parallel_range(inner),
+            "#pragma GCC ivdep",
+            "for (long i = begin; i < end; i++) {",
+            *indented(lines),
+            "}",
+        ]
         return Phase(lines, memory.operands)
     for name, extent in (("i", inner), ("w", middle)):
         if extent > 1:
             lines = [
-                *([OUTER] if body.guarded else []),
+                *([KEEP_SCALAR] if body.guarded else []),
                 "#pragma GCC ivdep",
                 f"for (long {name} = 0; {name} < {extent}; {name}++) {{",
                 *indented(lines),
                 "}",
             ]
-    lines = [*shares(math.prod(outer)), "for (long o = begin; o < end; o++) {", *indented(lines), "}"]
+    lines = [*parallel_range(math.prod(outer)), "for (long o = begin; o < end; o++) {", *indented(lines), "}"]
     return Phase(lines, memory.operands)
 
 
@@ -54,8 +60,8 @@ def _linear(index: Index, variables: frozenset[Var]) -> bool:
     return all(index.stride(v) is not None for v in variables)
 
 
-def _place(order: Sequence[int], indices: Sequence[Index]) -> Place:
-    place = [ZERO] * len(order)
+def _place(order: Sequence[int], indices: Sequence[Index]) -> Coords:
+    coords = [ZERO] * len(order)
     for axis, index in zip(order, indices, strict=True):
-        place[axis] = index
-    return tuple(place)
+        coords[axis] = index
+    return tuple(coords)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bricolage.backends.native.cpu.emit import epilogue, indented, shares
+from bricolage.backends.native.cpu.emit import epilogue, indented, parallel_range
 from bricolage.backends.native.cpu.implicit_gemm import Product, product
 from bricolage.backends.native.cpu.kernel_choice import GemmConfig
 from bricolage.backends.native.cpu.matrix_unit import Tiles
@@ -70,7 +70,7 @@ class _Blocks:
 
 
 @dataclass(frozen=True)
-class Made:
+class ComputedRows:
     """Rows of A that are made where a product needs them, a block at a time."""
 
     buffer: Buffer
@@ -95,7 +95,7 @@ def contraction(
     root = kernel.root
     assert isinstance(root, (MatMul, Conv))
     memory = FunctionMemory(weights)
-    return Writer(kernel, plan, memory, target, product(root, target.lanes), operand, config).phases()
+    return GemmCodegen(kernel, plan, memory, target, product(root, target.lanes), operand, config).phases()
 
 
 def _constant_of(root: Node | None) -> np.ndarray:
@@ -107,7 +107,7 @@ def _constant_of(root: Node | None) -> np.ndarray:
 
 
 @dataclass
-class Writer:
+class GemmCodegen:
     """C of one product."""
 
     kernel: FusedKernel
@@ -117,7 +117,7 @@ class Writer:
     p: Product
     operand: Operand
     config: GemmConfig
-    made: Made | None = None
+    made: ComputedRows | None = None
 
     def __post_init__(self) -> None:
         p, lanes, config = self.p, self.target.lanes, self.config
@@ -164,12 +164,12 @@ class Writer:
         if self.packing.direct is None:
             packed = FunctionMemory(self.memory.weights)
             pack = [
-                *shares(p.m),
+                *parallel_range(p.m),
                 "const long b = 0;",
                 f"{self.packing.element} *restrict block = ({self.packing.element} *)shared;",
                 *self.packing.rows("begin", "end", "0", packed),
             ]
-            phases.append(Phase(pack, packed.operands, shared=p.m * self.packing.depth * self.packing.bytes))
+            phases.append(Phase(pack, packed.operands, shared_scratch=p.m * self.packing.depth * self.packing.bytes))
         left, lda = (
             (self.packing.direct.pointer(self.memory), self.packing.direct.lda)
             if self.packing.direct is not None
@@ -184,10 +184,13 @@ class Writer:
             "const long b = 0;",
             right,
             *self._sums(0),
-            *shares(len(self.packing.columns)),
-            *self.operand.prepared(self.most, multiply),
+            *parallel_range(len(self.packing.columns)),
+            *self.operand.with_tile_config(self.most, multiply),
         ]
-        return [*phases, Phase(body, self.memory.operands, own=self._sums_bytes(self.tiles), helpers=self.helpers)]
+        return [
+            *phases,
+            Phase(body, self.memory.operands, thread_scratch=self._sums_bytes(self.tiles), helpers=self.helpers),
+        ]
 
     def _sums_bytes(self, tiles: int) -> int:
         return tiles * self.most * 2 * self.target.lanes * 4 if self.pieces > 1 else 0
@@ -242,13 +245,18 @@ class Writer:
             work += indented(self.packing.rows("start", "stop", "start", self.memory))
         work += [*indented(self.over_panels("first", "last", left, lda, origin)), "}"]
         lines += self.over_batches([right, *pack_right], work)
-        return Phase(self.operand.prepared(self.most, lines), self.memory.operands, own=own, helpers=self.helpers)
+        return Phase(
+            self.operand.with_tile_config(self.most, lines),
+            self.memory.operands,
+            thread_scratch=own,
+            helpers=self.helpers,
+        )
 
     def over_batches(self, packing: list[str], work: list[str]) -> list[str]:
         """Threads share batches, or the tiles from `low` to `high` where there are fewer batches than threads."""
         p, tiles = self.p, self.tiles
         if p.batch >= self.target.threads and p.batch > 1:
-            head = [*shares(p.batch), "for (long b = begin; b < end; b++) {"]
+            head = [*parallel_range(p.batch), "for (long b = begin; b < end; b++) {"]
             own = f"const long low = 0, high = {tiles};"
         else:
             head = [f"for (long b = 0; b < {p.batch}; b++) {{"]
@@ -342,7 +350,7 @@ class Writer:
                 f"  {over}",
                 f"    const long row = {p.m}L * t / {tiles};",
                 *indented(fetch(step, f"columns + (since + steps) * {step}"), 2),
-                f"    {micro}(steps, {a} + since * {self.operand.step}, columns + since * {step}, {tile}{reads}, piece == 0);",
+                f"    {micro}(steps, {a} + since * {self.operand.k_step}, columns + since * {step}, {tile}{reads}, piece == 0);",
                 "  }",
                 "}",
                 over,
@@ -359,15 +367,15 @@ class Writer:
         p = self.p
         wide = 2 * self.target.lanes
         j, panel = variable("j", width), variable("panel", -(-p.n // wide))
-        place = p.root_place(variable("b", p.batch), variable("m", p.m), panel * wide + j)
-        lines = epilogue(self.kernel, self.plan, self.memory, place, f"tile[r * {padded} + j]")
+        coords = p.root_coords(variable("b", p.batch), variable("m", p.m), panel * wide + j)
+        lines = epilogue(self.kernel, self.plan, self.memory, coords, f"tile[r * {padded} + j]")
         if width == 1:
             return ["{", *indented(["const long j = 0;", *lines]), "}"]
         return ["#pragma GCC ivdep", f"for (long j = 0; j < {width}; j++) {{", *indented(lines), "}"]
 
     def _micro(self, rows: int, vectors: int, lda: int) -> str:
         name, text = self.operand.micro_kernel(
-            rows, vectors, lda, self.target.lanes, ahead=self.prefetch, adds=self.pieces > 1
+            rows, vectors, lda, self.target.lanes, prefetch=self.prefetch, adds=self.pieces > 1
         )
         self.helpers[name] = text
         return name

@@ -10,18 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from bricolage.backends.native.cpu.blocked_sum import looped, summed, summed_beside
-from bricolage.backends.native.cpu.emit import OUTER, Body, indented, literal, shares
+from bricolage.backends.native.cpu.blocked_sum import blocked_sum, blocked_sums, looped
+from bricolage.backends.native.cpu.emit import KEEP_SCALAR, Body, indented, literal, parallel_range
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
 from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
 from bricolage.backends.native.ir.indexing import Index, Var, unflatten, variable
-from bricolage.backends.native.ir.tensors import Normalise, Place
+from bricolage.backends.native.ir.tensors import Coords, Normalise
 
 _BESIDE = 16
 """Channels that go side by side: a cache line of them."""
 
 
-def moments(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
+def group_norm(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
     """A normalisation over the last dimensions, from `axis` on."""
     return _beside(kernel, plan, weights) or _one_by_one(kernel, plan, weights)
 
@@ -36,17 +36,17 @@ def _one_by_one(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phas
     root = _root(kernel)
     lead, inner = root.shape[: root.axis], root.shape[root.axis :]
     stays = unflatten(variable("o", math.prod(lead)), lead)
-    place = (*stays, *(variable(f"r{n}", extent) for n, extent in enumerate(inner)))
+    coords = (*stays, *(variable(f"r{n}", extent) for n, extent in enumerate(inner)))
     memory = FunctionMemory(weights)
     body = Body(plan, memory, kernel.targets)
-    element = body.value(root.source, place)
-    order = _by_stride(range(len(inner)), place[len(lead) :], body.indices)
+    element = body.value(root.source, coords)
+    order = _by_stride(range(len(inner)), coords[len(lead) :], body.indices)
 
     loops = [(f"r{n}", inner[n]) for n in order]
     width = math.prod(inner)
-    inside = [OUTER] if body.guarded else []
+    inside = [KEEP_SCALAR] if body.guarded else []
     if root.centred:
-        inside += summed("total", loops, lambda total: [*body.lines, f"{total} += {element};"])
+        inside += blocked_sum("total", loops, lambda total: [*body.lines, f"{total} += {element};"])
         inside.append(f"const float mean = total * {literal(1.0 / width, 'float32')};")
     else:
         inside.append("const float mean = 0.0f;")
@@ -55,11 +55,11 @@ def _one_by_one(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phas
         return [*body.lines, f"const float d = {element} - mean;", f"{total} += d * d;"]
 
     inside += [
-        *summed("squares", loops, square),
+        *blocked_sum("squares", loops, square),
         f"const float scale = {_scale(root, 'squares', width)};",
-        *looped(loops, _stored(kernel, plan, memory, place, "(({} - mean) * scale)"), "#pragma GCC ivdep"),
+        *looped(loops, _stored(kernel, plan, memory, coords, "(({} - mean) * scale)"), "#pragma GCC ivdep"),
     ]
-    lines = [*shares(math.prod(lead)), "for (long o = begin; o < end; o++) {", *indented(inside), "}"]
+    lines = [*parallel_range(math.prod(lead)), "for (long o = begin; o < end; o++) {", *indented(inside), "}"]
     return Phase(lines, memory.operands)
 
 
@@ -78,10 +78,10 @@ def _beside(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase | 
     i = variable("i", width)
     group, channel = i.split(channels)
     spots = tuple(variable(f"r{n}", extent) for n, extent in enumerate(spatial))
-    place = (*outer, block * side + group, channel, *spots)
+    coords = (*outer, block * side + group, channel, *spots)
     memory = FunctionMemory(weights)
     body = Body(plan, memory, kernel.targets)
-    element = body.value(root.source, place)
+    element = body.value(root.source, coords)
     strides = [index.stride(*i.variables) for index in body.indices]
     if any(stride not in (0, 1) for stride in strides) or 1 not in strides:
         return None
@@ -94,7 +94,7 @@ def _beside(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase | 
 
     count = channels * math.prod(spatial)
 
-    def together(total: str, to: str, value: str) -> list[str]:
+    def group_sums(total: str, to: str, value: str) -> list[str]:
         """From sums of channels to what a group makes of them, for each of its channels."""
         return [
             f"for (long g = 0; g < {side}; g++) {{",
@@ -112,23 +112,23 @@ def _beside(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase | 
         return over([*body.lines, distance, f"{total}[i] += d * d;"], "#pragma omp simd")
 
     inside = [
-        *([OUTER] if body.guarded else []),
+        *([KEEP_SCALAR] if body.guarded else []),
         f"float mean[{width}], scale[{width}];",
     ]
     if root.centred:
         inside += [
-            *summed_beside("total", width, loops, term),
-            *together("total", "mean", f"sum * {literal(1.0 / count, 'float32')}"),
+            *blocked_sums("total", width, loops, term),
+            *group_sums("total", "mean", f"sum * {literal(1.0 / count, 'float32')}"),
         ]
     else:
         inside.append(f"for (long i = 0; i < {width}; i++) mean[i] = 0.0f;")
     inside += [
-        *summed_beside("squares", width, loops, square),
-        *together("squares", "scale", _scale(root, "sum", count)),
-        *looped(loops, over(_stored(kernel, plan, memory, place, "(({} - mean[i]) * scale[i])"), "#pragma GCC ivdep")),
+        *blocked_sums("squares", width, loops, square),
+        *group_sums("squares", "scale", _scale(root, "sum", count)),
+        *looped(loops, over(_stored(kernel, plan, memory, coords, "(({} - mean[i]) * scale[i])"), "#pragma GCC ivdep")),
     ]
     lines = [
-        *shares(math.prod(lead) * (groups // side)),
+        *parallel_range(math.prod(lead) * (groups // side)),
         "for (long o = begin; o < end; o++) {",
         *indented(inside),
         "}",
@@ -136,11 +136,13 @@ def _beside(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase | 
     return Phase(lines, memory.operands)
 
 
-def _stored(kernel: FusedKernel, plan: FusionPlan, memory: FunctionMemory, place: Place, normalised: str) -> list[str]:
+def _stored(
+    kernel: FusedKernel, plan: FusionPlan, memory: FunctionMemory, coords: Coords, normalised: str
+) -> list[str]:
     """From an element of the source to what is stored in its stead."""
     root, body = _root(kernel), Body(plan, memory, kernel.targets)
-    body.bind(root, normalised.format(body.value(root.source, place)))
-    return body.stored(kernel, kernel.result_coords(place))
+    body.bind(root, normalised.format(body.value(root.source, coords)))
+    return body.stored(kernel, kernel.result_coords(coords))
 
 
 def _scale(root: Normalise, squares: str, count: int) -> str:

@@ -1,7 +1,7 @@
-"""Grouped and depthwise convolutions as C: vectors of channels, and as many neighbouring output places at once as registers
+"""Grouped and depthwise convolutions as C: vectors of channels, and as many neighbouring output positions at once as registers
 hold.
 
-Every input that a row of places needs is loaded once for each row of kernel taps, and so are the taps: with places alone, each
+Every input that a row of positions needs is loaded once for each row of kernel taps, and so are the taps: one by one, each
 multiplication would cost two loads. Threads share blocks of channels first, so that the rows that a block reads again stay in
 the first-level cache.
 
@@ -17,15 +17,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from bricolage.backends.native.cpu.emit import (
-    OUTER,
+    KEEP_SCALAR,
     Body,
+    bounds_tests,
+    conjunction,
     epilogue,
     indented,
     nested,
-    shares,
+    parallel_range,
     step_of,
-    tests_of,
-    together,
     trace,
 )
 from bricolage.backends.native.cpu.isa import Isa
@@ -34,7 +34,7 @@ from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
 from bricolage.backends.native.ir.indexing import ZERO, Index, flatten, unflatten, variable
 from bricolage.backends.native.ir.tensors import Constant, Conv
 
-_MOST_PLACES = 14
+_MOST_POSITIONS = 14
 MOST_TAPS = 11
 """Taps in a row that are kept in registers."""
 VECTOR_DTYPES = frozenset(["float32", "bfloat16"])
@@ -46,7 +46,7 @@ def grouped(kernel: FusedKernel, plan: FusionPlan, weights: Weights, isa: Isa) -
     root = kernel.root
     assert isinstance(root, Conv)
     memory = FunctionMemory(weights)
-    writer = Writer(kernel, plan, memory, isa)
+    writer = GroupedConvCodegen(kernel, plan, memory, isa)
     if root.groups == 1 or not (writer.regular or root.depthwise):
         return None
     lines = [*writer.declared(), *(writer.blocks() if writer.regular else writer.singly())]
@@ -54,7 +54,7 @@ def grouped(kernel: FusedKernel, plan: FusionPlan, weights: Weights, isa: Isa) -
 
 
 @dataclass
-class Writer:
+class GroupedConvCodegen:
     """C of one grouped convolution."""
 
     kernel: FusedKernel
@@ -71,14 +71,14 @@ class Writer:
         self.inputs, self.outputs = root.weight.shape[1], self.channels // root.groups
         """Channels of a group."""
         width, row = self.sizes[-1], self.taps[-1]
-        most = max(2, min(_MOST_PLACES, 2 * self.isa.rows + 2 - row))
-        self.places = -(-width // -(-width // most))
+        most = max(2, min(_MOST_POSITIONS, 2 * self.isa.rows + 2 - row))
+        self.positions = -(-width // -(-width // most))
         """Neighbours that are computed at once; the last ones of a row are computed again where they do not divide it."""
         self.rows = self.images * math.prod(self.sizes[:-1])
-        """Rows of places."""
+        """Rows of positions."""
         self.image, *self.outer = unflatten(variable("y", self.rows), (self.images, *self.sizes[:-1]))
         self.c = variable("c", max(1, self.channels - lanes + 1))
-        self.x = variable("x", width - self.places + 1)
+        self.x = variable("x", width - self.positions + 1)
         self.j = variable("j", lanes)
 
     def declared(self) -> list[str]:
@@ -103,7 +103,7 @@ class Writer:
         return -(-self.channels // self.isa.lanes)
 
     def _spot(self, axis: int, at: Index, tap: Index | int) -> Index:
-        """Where an output place reads along a dimension."""
+        """Where an output position reads along a dimension."""
         root = self.root
         return at * root.strides[axis] + tap * root.dilations[axis] + (-root.pads[axis])
 
@@ -128,35 +128,35 @@ class Writer:
         return variable("g", self.root.groups) * self.inputs
 
     def blocks(self) -> list[str]:
-        """Blocks of channels, rows of output, and blocks of places."""
-        places, width = self.places, self.sizes[-1]
-        start = f"q * {places} < {width - places} ? q * {places} : {width - places}"
+        """Blocks of channels, rows of output, and blocks of positions."""
+        positions, width = self.positions, self.sizes[-1]
+        start = f"q * {positions} < {width - positions} ? q * {positions} : {width - positions}"
         return [
-            *shares(self.blocks_of_channels * self.rows),
+            *parallel_range(self.blocks_of_channels * self.rows),
             "for (long o = begin; o < end; o++) {",
-            f"  {OUTER}",
+            f"  {KEEP_SCALAR}",
             *([f"  const long y = o % {self.rows};"] if self.rows > 1 else []),
             *indented(self._channels(f"o / {self.rows} * {self.isa.lanes}")),
-            f"  for (long q = 0; q < {-(-width // places)}; q++) {{",
-            *([f"    const long x = {start};"] if width > places else []),
+            f"  for (long q = 0; q < {-(-width // positions)}; q++) {{",
+            *([f"    const long x = {start};"] if width > positions else []),
             *indented(self._neighbours(), 2),
             "  }",
             "}",
         ]
 
     def part(self, start: str, stop: str) -> list[str]:
-        """Only the places from `start` to `stop`, counted through all rows, and up to `places` before and behind."""
-        places, width = self.places, self.sizes[-1]
+        """Only the positions from `start` to `stop`, counted through all rows, and up to `positions` before and behind."""
+        positions, width = self.positions, self.sizes[-1]
         past = f"from + {stop} - m < {width} ? from + {stop} - m : {width}"
-        first = f"q + {places} <= past ? q : past > {places} ? past - {places} : 0"
+        first = f"q + {positions} <= past ? q : past > {positions} ? past - {positions} : 0"
         return [
             f"for (long o = 0; o < {self.blocks_of_channels}; o++) {{",
             *indented(self._channels(f"o * {self.isa.lanes}")),
             f"  for (long m = {start}; m < {stop};) {{",
-            f"    {OUTER}",
+            f"    {KEEP_SCALAR}",
             f"    const long {f'y = m / {width}, ' if self.rows > 1 else ''}from = m % {width}, past = {past};",
-            f"    for (long q = from; q < past; q += {places}) {{",
-            *([f"      const long x = {first};"] if width > places else []),
+            f"    for (long q = from; q < past; q += {positions}) {{",
+            *([f"      const long x = {first};"] if width > positions else []),
             *indented(self._neighbours(), 3),
             "    }",
             "    m += past - from;",
@@ -177,9 +177,9 @@ class Writer:
         return declared
 
     def _neighbours(self) -> list[str]:
-        """Neighbouring places of a block of channels."""
-        lanes, places = self.isa.lanes, self.places
-        reach = (places - 1) * self.root.strides[-1] + (self.taps[-1] - 1) * self.root.dilations[-1]
+        """Neighbouring positions of a block of channels."""
+        lanes, positions = self.isa.lanes, self.positions
+        reach = (positions - 1) * self.root.strides[-1] + (self.taps[-1] - 1) * self.root.dilations[-1]
         left = self._spot(len(self.outer), self.x, 0)
         tests = [f"{left.c()} >= 0"] if left.range[0] < 0 else []
         extent = self.root.source.shape[-1]
@@ -187,17 +187,17 @@ class Writer:
         work = self._over_taps(edge=False)
         if tests:
             work = [
-                f"if ({together(tests)}) {{",
+                f"if ({conjunction(tests)}) {{",
                 *indented(work),
                 "} else {",
                 *indented(self._over_taps(edge=True)),
                 "}",
             ]
         return [
-            *(f"vec acc{r} = {{0}};" for r in range(places)),
+            *(f"vec acc{r} = {{0}};" for r in range(positions)),
             *work,
-            f"float tile[{places * lanes}] __attribute__((aligned(64)));",
-            *(f"*(vec *)(tile + {r * lanes}) = acc{r};" for r in range(places)),
+            f"float tile[{positions * lanes}] __attribute__((aligned(64)));",
+            *(f"*(vec *)(tile + {r * lanes}) = acc{r};" for r in range(positions)),
             *self._finish(),
         ]
 
@@ -207,7 +207,7 @@ class Writer:
         *outer_taps, _ = self.taps
         t = [variable(f"t{n}", extent) for n, extent in enumerate(outer_taps)]
         spots = [self._spot(axis, at, tap) for axis, (at, tap) in enumerate(zip(self.outer, t, strict=True))]
-        tests = [text for axis, spot in enumerate(spots) for text in tests_of(spot, root.source.shape[2 + axis])]
+        tests = [text for axis, spot in enumerate(spots) for text in bounds_tests(spot, root.source.shape[2 + axis])]
         first = flatten((*t, ZERO), self.taps) * (self.inputs * self.channels) + self.c
         lines = [f"const float *w = taps + {first.c()};"]
         if self.outputs < self.isa.lanes:
@@ -215,7 +215,7 @@ class Writer:
                 lines += ["{", *indented(self._row(spots, str(i), edge=edge)), "}"]
         else:
             lines += [f"for (long i = 0; i < {self.inputs}; i++) {{", *indented(self._row(spots, "i", edge=edge)), "}"]
-        lines = [f"if ({together(tests)}) {{", *indented(lines), "}"] if tests else ["{", *indented(lines), "}"]
+        lines = [f"if ({conjunction(tests)}) {{", *indented(lines), "}"] if tests else ["{", *indented(lines), "}"]
         return nested("t", outer_taps, lines)
 
     def _row(self, spots: list[Index], i: str, *, edge: bool) -> list[str]:
@@ -224,10 +224,10 @@ class Writer:
         stride, dilation = root.strides[-1], root.dilations[-1]
         tap = self.inputs * self.channels
         lines = [f"const vec w{k} = load(w + {k * tap} + {i} * {self.channels});" for k in range(row)]
-        for u in range((self.places - 1) * stride + (row - 1) * dilation + 1):
+        for u in range((self.positions - 1) * stride + (row - 1) * dilation + 1):
             uses = [
                 (r, (u - r * stride) // dilation)
-                for r in range(self.places)
+                for r in range(self.positions)
                 if (u - r * stride) % dilation == 0 and 0 <= (u - r * stride) // dilation < row
             ]
             if not uses:
@@ -245,20 +245,20 @@ class Writer:
             else:
                 own = ", ".join(str(lane - lane % self.inputs + int(i)) for lane in range(lanes))
                 load = f"nat_shuffle({whole}, {own})"
-            outside = tests_of(column, root.source.shape[-1]) if edge else []
-            value = f"{together(outside)} ? (vec)({load}) : zero" if outside else load
+            outside = bounds_tests(column, root.source.shape[-1]) if edge else []
+            value = f"{conjunction(outside)} ? (vec)({load}) : zero" if outside else load
             lines.append(f"{{ const vec v = {value}; {' '.join(f'acc{r} += v * w{k};' for r, k in uses)} }}")
         return lines
 
     def _finish(self) -> list[str]:
-        """The epilogue of all places."""
-        lanes, r = self.isa.lanes, variable("r", self.places)
-        place = (self.image, self.c + self.j, *self.outer, self.x + r)
-        lines = epilogue(self.kernel, self.plan, self.memory, place, f"tile[r * {lanes} + j]")
+        """The epilogue of all positions."""
+        lanes, r = self.isa.lanes, variable("r", self.positions)
+        coords = (self.image, self.c + self.j, *self.outer, self.x + r)
+        lines = epilogue(self.kernel, self.plan, self.memory, coords, f"tile[r * {lanes} + j]")
 
         def loop(start: str) -> list[str]:
             return [
-                f"for (long r = 0; r < {self.places}; r++) {{",
+                f"for (long r = 0; r < {self.positions}; r++) {{",
                 "  #pragma GCC ivdep",
                 f"  for (long j = {start}; j < {lanes}; j++) {{",
                 *indented(lines, 2),
@@ -271,13 +271,13 @@ class Writer:
         return ["if (skip == 0) {", *indented(loop("0")), "} else {", *indented(loop("skip")), "}"]
 
     def singly(self) -> list[str]:
-        """Place by place, whatever the source is: for few channels, foreign layouts, and very long kernels."""
+        """Position by position, whatever the source is: for few channels, foreign layouts, and very long kernels."""
         root, channels = self.root, self.channels
         o = variable("o", self.images * math.prod(self.sizes))
         image, *spots = unflatten(o, (self.images, *self.sizes))
         tap = [variable(f"t{n}", extent) for n, extent in enumerate(self.taps)]
         reads = [self._spot(axis, spot, t) for axis, (spot, t) in enumerate(zip(spots, tap, strict=True))]
-        tests = [t for axis, index in enumerate(reads) for t in tests_of(index, root.source.shape[2 + axis])]
+        tests = [t for axis, index in enumerate(reads) for t in bounds_tests(index, root.source.shape[2 + axis])]
         j = variable("j", channels)
         body = Body(self.plan, self.memory, self.kernel.targets)
         value = body.value(root.source, (image, j, *reads))
@@ -289,12 +289,12 @@ class Writer:
             *indented([*body.lines, f"tile[j] += {value} * w[j];"]),
             "}",
         ]
-        over = [f"if ({together(tests)}) {{", *indented(over), "}"] if tests else ["{", *indented(over), "}"]
+        over = [f"if ({conjunction(tests)}) {{", *indented(over), "}"] if tests else ["{", *indented(over), "}"]
         finish = epilogue(self.kernel, self.plan, self.memory, (image, j, *spots), "tile[j]")
         return [
-            *shares(self.images * math.prod(self.sizes)),
+            *parallel_range(self.images * math.prod(self.sizes)),
             "for (long o = begin; o < end; o++) {",
-            f"  {OUTER}",
+            f"  {KEEP_SCALAR}",
             f"  float tile[{channels}];",
             f"  for (long j = 0; j < {channels}; j++) tile[j] = 0.0f;",
             *indented(nested("t", self.taps, over)),

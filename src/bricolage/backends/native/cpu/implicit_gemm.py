@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bricolage.backends.native.ir.indexing import ZERO, Index, unflatten
-from bricolage.backends.native.ir.tensors import Constant, Conv, MatMul, Node, Place
+from bricolage.backends.native.ir.tensors import Constant, Conv, Coords, MatMul, Node
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,14 @@ class Product:
     m: int
     n: int
     k: int
-    root_place: Callable[[Index, Index, Index], Place]
-    """Place in the root of (batch, m, n)."""
-    left: Callable[[Index, Index, Index], tuple[Node, Place, list[tuple[Index, int]]]]
-    """What A[m, k] of a batch is: a tensor, a place in it, and guards outside of which it is zero."""
+    root_coords: Callable[[Index, Index, Index], Coords]
+    """Coordinates in the root of (batch, m, n)."""
+    left: Callable[[Index, Index, Index], tuple[Node, Coords, list[tuple[Index, int]]]]
+    """What A[m, k] of a batch is: a tensor, coordinates in it, and guards outside of which it is zero."""
     runs: tuple[int, ...]
-    """Extents that k is made of; the last one is the longest run in which only the last dimension of A's place moves."""
-    right: Callable[[], np.ndarray] | tuple[Node, Callable[[Index, Index, Index], Place]]
-    """B as an array [batch, k, n], made when it is needed; or a tensor and the place of (batch, k, n) in it."""
+    """Extents that k is made of; the last one is the longest run in which only the last of A's coordinates moves."""
+    right: Callable[[], np.ndarray] | tuple[Node, Callable[[Index, Index, Index], Coords]]
+    """B as an array [batch, k, n], made when it is needed; or a tensor and the coordinates of (batch, k, n) in it."""
 
 
 def product(root: MatMul | Conv, lanes: int) -> Product:
@@ -43,9 +43,9 @@ def _of_matmul(root: MatMul) -> Product:
     *batch, m, n = root.shape
     k = root.left.shape[-1]
 
-    def own(b: Index, operand: Node) -> Place:
-        places = unflatten(b, batch)
-        return tuple(ZERO if extent == 1 else index for index, extent in zip(places, operand.shape[:-2], strict=True))
+    def own(b: Index, operand: Node) -> Coords:
+        coords = unflatten(b, batch)
+        return tuple(ZERO if extent == 1 else index for index, extent in zip(coords, operand.shape[:-2], strict=True))
 
     right = root.right
 
@@ -76,7 +76,7 @@ def _of_conv(root: Conv, lanes: int) -> Product:
     batch = groups // joined
     c_in, c_out = root.source.shape[1] // batch, channels // batch
 
-    def left(b: Index, i: Index, kk: Index) -> tuple[Node, Place, list[tuple[Index, int]]]:
+    def left(b: Index, i: Index, kk: Index) -> tuple[Node, Coords, list[tuple[Index, int]]]:
         image, *spots = unflatten(i, (images, *sizes))
         *tap, c = unflatten(kk, (*taps, c_in))
         read: list[Index] = []
@@ -100,10 +100,10 @@ def _of_conv(root: Conv, lanes: int) -> Product:
             full[:, :, rows, columns] = flat[:, j].transpose(0, 3, 2, 1)
         return full.reshape(batch, -1, c_out)
 
-    def root_place(b: Index, i: Index, j: Index) -> Place:
+    def root_coords(b: Index, i: Index, j: Index) -> Coords:
         image, *spots = unflatten(i, (images, *sizes))
         return (image, b * c_out + j, *spots)
 
     return Product(
-        batch, images * math.prod(sizes), c_out, c_in * math.prod(taps), root_place, left, (*taps, c_in), right
+        batch, images * math.prod(sizes), c_out, c_in * math.prod(taps), root_coords, left, (*taps, c_in), right
     )

@@ -61,9 +61,11 @@ class NativeKernel(StaticKernel):
         with (folder / "weights.bin").open("rb") as file:
             self._weights = aligned((os.fstat(file.fileno()).st_size,), np.dtype(np.uint8))
             file.readinto(self._weights.data)
-        self._own = int(sizes["own"])
+        self._thread_scratch = int(sizes["thread_scratch"])
         self._arena = aligned((int(sizes["arena"]) + 64,), np.dtype(np.uint8))
-        self._scratch = aligned((self._own * resources.threads + int(sizes["shared"]) + 64,), np.dtype(np.uint8))
+        self._scratch = aligned(
+            (self._thread_scratch * resources.threads + int(sizes["shared_scratch"]) + 64,), np.dtype(np.uint8)
+        )
         self._team = _team(self._library, resources.threads, _SPINS_ALONE if resources.alone else _SPINS_SHARED)
 
     def spent(self, count: int) -> np.ndarray:
@@ -73,17 +75,17 @@ class NativeKernel(StaticKernel):
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
         memory = (*inputs, *outputs)
-        places = (ctypes.c_void_p * max(1, len(memory)))(*(array.ctypes.data for array in memory))
+        addresses = (ctypes.c_void_p * max(1, len(memory)))(*(array.ctypes.data for array in memory))
         call = partial(
             self._library.region_run,
             self._team.handle,
-            ctypes.addressof(places),
+            ctypes.addressof(addresses),
             self._arena.ctypes.data,
             self._weights.ctypes.data,
             self._scratch.ctypes.data,
-            self._own,
+            self._thread_scratch,
         )
-        call.__dict__["keeps"] = (self, places, memory)  # whoever holds the call holds what it reads
+        call.__dict__["keeps"] = (self, addresses, memory)  # whoever holds the call holds what it reads
         return call
 
 

@@ -39,10 +39,10 @@ class Tiles(Operand):
     def rows(self, _isa: Isa) -> int:
         return TILE_ROWS
 
-    def heads(self, isa: Isa) -> Sequence[str]:
+    def preamble(self, isa: Isa) -> Sequence[str]:
         return NARROW, TILES if isa.matrix_unit == "amx" else EMULATED
 
-    def prepared(self, rows: int, lines: list[str]) -> list[str]:
+    def with_tile_config(self, rows: int, lines: list[str]) -> list[str]:
         upper, lower = min(rows, _ROWS), max(0, rows - _ROWS)
         # Tiles 0 and 1, 2 and 3 hold sums; 4 and 5 the left side; 6 and 7 the panel.
         counts = (upper, upper, lower, lower, upper, lower, _ROWS, _ROWS)
@@ -55,10 +55,10 @@ class Tiles(Operand):
         ]
 
     def micro_kernel(
-        self, rows: int, vectors: int, lda: int, lanes: int, *, ahead: bool = False, adds: bool = False
+        self, rows: int, vectors: int, lda: int, lanes: int, *, prefetch: bool = False, adds: bool = False
     ) -> tuple[str, str]:
-        name = f"tiles_{rows}x{vectors}_{lda}_{self.parts}{'_ahead' if ahead else ''}{'_adds' if adds else ''}"
-        more = (", const char *ahead, long stride" if ahead else "") + (", long fresh" if adds else "")
+        name = f"tiles_{rows}x{vectors}_{lda}_{self.splits}{'_ahead' if prefetch else ''}{'_adds' if adds else ''}"
+        more = (", const char *ahead, long stride" if prefetch else "") + (", long fresh" if adds else "")
         halves = range(2 if rows > _ROWS else 1)
         wide = vectors * lanes
         sums = [(h, v, 2 * h + v) for h in halves for v in range(vectors)]
@@ -74,22 +74,22 @@ class Tiles(Operand):
         else:
             lines += [f"  {line}" for line in clear]
         lines += ["  for (long k = 0; k < depth; k++) {"]
-        if ahead:
+        if prefetch:
             lines += [
                 "    for (long n = 0; n < stride; n += 64) __builtin_prefetch(ahead + n, 0, 2);",
                 "    ahead += stride;",
             ]
         held: tuple[int, int] = (-1, -1)
-        for left, right in _ORDERS[self.parts]:
+        for left, right in _ORDERS[self.splits]:
             if left != held[0]:
-                start = left * (lda // self.parts)
+                start = left * (lda // self.splits)
                 lines += [f"    tile_load({4 + h}, a + {start + _ROWS * h * lda}, {2 * lda});" for h in halves]
             if right != held[1]:
                 start = right * _ROWS * 2 * wide
                 lines += [f"    tile_load({6 + v}, b + {start + 2 * v * lanes}, {4 * wide});" for v in range(vectors)]
             lines += [f"    tile_multiply({t}, {4 + h}, {6 + v});" for h, v, t in sums]
             held = left, right
-        lines += [f"    a += {_DEPTH}; b += {self.parts * _ROWS * 2 * wide};", "  }"]
+        lines += [f"    a += {_DEPTH}; b += {self.splits * _ROWS * 2 * wide};", "  }"]
         lines += [f"  tile_store({t}, {spot});" for (*_, t), spot in zip(sums, at, strict=True)]
         return name, "\n".join([*lines, "}"])
 

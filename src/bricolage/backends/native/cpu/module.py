@@ -39,9 +39,9 @@ class Source:
     weights: np.ndarray
     """Bytes; every tensor in them starts at a multiple of 64."""
     arena_bytes: int
-    own_bytes: int
+    thread_scratch_bytes: int
     """Scratch memory of each thread."""
-    shared_bytes: int
+    shared_scratch_bytes: int
     plan: FusionPlan
 
 
@@ -57,13 +57,13 @@ def generate(
     if not as usual. A `timed` library adds up what each kernel takes, with a barrier behind every one."""
     weights = Weights()
     helpers: dict[str, str] = {}
-    functions = _Functions(plan)
+    functions = _FunctionTable(plan)
     calls: list[str] = []
     own = shared = 0
-    since = _Since(plan)
+    since = _HazardTracker(plan)
     for number, kernel in enumerate(plan.kernels):
         phases = _phases(kernel, plan, weights, target, arithmetic, choices.get(number, DEFAULT))
-        sharing = any(phase.shared for phase in phases)
+        sharing = any(phase.shared_scratch for phase in phases)
         for part, phase in enumerate(phases):
             helpers.update(phase.helpers)
             if part or since.conflicts(kernel, sharing):
@@ -72,11 +72,11 @@ def generate(
             since.add(kernel, sharing)
             call = functions.call(kernel, phase)
             calls.append((f"TIMED({number}, {call})" if timed else call) + f"  /* kernel_{number} */")
-            own, shared = max(own, phase.own), max(shared, phase.shared)
+            own, shared = max(own, phase.thread_scratch), max(shared, phase.shared_scratch)
     text = "\n\n".join(
         [
             "#define _GNU_SOURCE",
-            *arithmetic.operand(target.isa).heads(target.isa),
+            *arithmetic.operand(target.isa).preamble(target.isa),
             HEAD.strip().replace("@LANES@", str(target.lanes)),
             MATHS.strip(),
             THREADS.strip(),
@@ -102,9 +102,9 @@ def generate(
     return Source(text, block, plan.arena_bytes, own, shared, plan)
 
 
-class _Since:
+class _HazardTracker:
     """What the kernels after the last barrier touch: a thread may run ahead of the others into a kernel that touches nothing
-    of it. Parts of one assembly do not overlap."""
+    of it. Parts of one concatenation do not overlap."""
 
     def __init__(self, plan: FusionPlan) -> None:
         self._plan = plan
@@ -141,7 +141,12 @@ class _Since:
 
 
 def _phases(
-    kernel: FusedKernel, plan: FusionPlan, weights: Weights, target: CpuTarget, arithmetic: Arithmetic, choice: KernelChoice
+    kernel: FusedKernel,
+    plan: FusionPlan,
+    weights: Weights,
+    target: CpuTarget,
+    arithmetic: Arithmetic,
+    choice: KernelChoice,
 ) -> list[Phase]:
     operand, config = arithmetic.operand(target.isa), choice.gemm
     if choice.tile is not None:
@@ -158,7 +163,7 @@ def _phases(
         case Conv() | MatMul():
             return gemm.contraction(kernel, plan, weights, target, operand, config)
         case Normalise() if not kernel.root.in_rows:
-            return [group_norm.moments(kernel, plan, weights)]
+            return [group_norm.group_norm(kernel, plan, weights)]
         case Softmax() | Normalise():
             return [rows.rows(kernel, plan, weights)]
         case Reduce():
@@ -167,7 +172,7 @@ def _phases(
             return [elementwise.elementwise(kernel, plan, weights)]
 
 
-class _Functions:
+class _FunctionTable:
     """The functions of a library. Kernels that do the same with other memory share one: networks repeat their blocks, and
     compiling takes as long as the text is."""
 

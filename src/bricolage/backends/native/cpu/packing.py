@@ -9,14 +9,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bricolage.backends.native.cpu.emit import OUTER, Body, indented, nested, step_of, tests_of, together, trace
+from bricolage.backends.native.cpu.emit import (
+    KEEP_SCALAR,
+    Body,
+    bounds_tests,
+    conjunction,
+    indented,
+    nested,
+    step_of,
+    trace,
+)
 from bricolage.backends.native.cpu.implicit_gemm import Product
 from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.panels import Operand
 from bricolage.backends.native.cpu.phase import FunctionMemory
 from bricolage.backends.native.fuse.plan import Buffer, FusionPlan
 from bricolage.backends.native.ir.indexing import ZERO, Index, constant, flatten, variable
-from bricolage.backends.native.ir.tensors import Node, Place
+from bricolage.backends.native.ir.tensors import Coords, Node
 
 
 @dataclass(frozen=True)
@@ -47,7 +56,7 @@ class Packing:
         p, lanes, operand = self.p, self.isa.lanes, self.operand
         self.element, self.bytes = operand.element, operand.bytes
         self.steps, self.depth = operand.steps(p.k), operand.row(p.k)
-        self.part = self.depth // operand.parts
+        self.part = self.depth // operand.splits
         """Elements of a packed row's first parts."""
         wide = 2 * lanes
         self.columns = [(start, min(wide, p.n - start)) for start in range(0, p.n, wide)]
@@ -65,14 +74,14 @@ class Packing:
         return f"{self.element} *restrict right = ({self.element} *)(own + {offset});"
 
     def _direct(self, b: Index, i: Index, kk: Index) -> Direct | None:
-        node, place, guards = self.p.left(b, i, kk)
+        node, coords, guards = self.p.left(b, i, kk)
         if guards:
             return None
-        found = trace(node, place, self.plan)
+        found = trace(node, coords, self.plan)
         if found is None:
             return None
         buffer, index = found
-        if buffer.dtype != self.operand.dtype or self.operand.parts > 1 or self.depth != self.p.k:
+        if buffer.dtype != self.operand.dtype or self.operand.splits > 1 or self.depth != self.p.k:
             return None
         m_step, k_step = (step_of(index, v) for v in (i, kk))
         if m_step is None or k_step != (1 if self.p.k > 1 else 0) or (self.p.m > 1 and m_step < 1):
@@ -86,22 +95,22 @@ class Packing:
         m = variable("m", p.m)
         taps = [variable(f"t{n}", extent) for n, extent in enumerate(p.runs[:-1])]
         c = variable("c", p.runs[-1])
-        node, place, guards = p.left(variable("b", p.batch), m, flatten((*taps, c), p.runs))
+        node, coords, guards = p.left(variable("b", p.batch), m, flatten((*taps, c), p.runs))
         body = Body(self.plan, memory)
         run = f"block + (m - {origin}) * {self.depth} + {flatten((*taps, ZERO), p.runs).c()}"
         copy = [
             "#pragma GCC ivdep",
             f"for (long c = 0; c < {p.runs[-1]}; c++) {{",
-            *indented(self._moved(body, node, place, "c", self.part, memory)),
+            *indented(self._moved(body, node, coords, "c", self.part, memory)),
             "}",
         ]
-        tests = [t for index, extent in guards for t in tests_of(index, extent)]
+        tests = [t for index, extent in guards for t in bounds_tests(index, extent)]
         inner = [f"{self.element} *restrict to = {run};"]
         if tests:
             zero = self.zeros("to", 0, p.runs[-1])
-            inner += [OUTER, f"if ({together(tests)}) {{", *indented(copy), "} else {", *indented(zero), "}"]
+            inner += [KEEP_SCALAR, f"if ({conjunction(tests)}) {{", *indented(copy), "} else {", *indented(zero), "}"]
         else:
-            inner += [*([OUTER] if body.guarded else []), *copy]
+            inner += [*([KEEP_SCALAR] if body.guarded else []), *copy]
         lines = nested("t", p.runs[:-1], inner)
         lines += self.zeros(f"block + (m - {origin}) * {self.depth}", p.k, self.part)
         if p.m == 1:
@@ -112,29 +121,29 @@ class Packing:
         """Fills elements of a packed row, of each of its parts."""
         return [
             f"for (long c = {start}; c < {stop}; c++) ({at})[{number * self.part} + c] = 0;"
-            for number in range(self.operand.parts if stop > start else 0)
+            for number in range(self.operand.splits if stop > start else 0)
         ]
 
     def kept(self, value: str, at: str, part: int) -> list[str]:
         """Statements that store a float at `to[at]` as an operand, its parts `part` apart."""
-        if self.operand.parts == 1:
+        if self.operand.splits == 1:
             return [f"to[{at}] = nat_narrow({value});" if self.operand.dtype == "bfloat16" else f"to[{at}] = {value};"]
         lines = [f"float rest = {value};"]
-        for number in range(self.operand.parts):
+        for number in range(self.operand.splits):
             lines.append(f"const uint16_t part{number} = nat_narrow(rest);")
             lines.append(f"to[{at} + {number * part}] = part{number};")
-            if number + 1 < self.operand.parts:
+            if number + 1 < self.operand.splits:
                 lines.append(f"rest -= nat_widen(part{number});")
         return lines
 
-    def _moved(self, body: Body, node: Node, place: Place, at: str, part: int, memory: FunctionMemory) -> list[str]:
+    def _moved(self, body: Body, node: Node, coords: Coords, at: str, part: int, memory: FunctionMemory) -> list[str]:
         """Statements that pack one element to `to[at]`, its parts `part` apart. What is stored in bfloat16 already is moved as
         it is."""
         narrow = self.operand.dtype == "bfloat16"
-        found = trace(node, place, self.plan) if narrow else None
+        found = trace(node, coords, self.plan) if narrow else None
         if found is not None and found[0].dtype == "bfloat16":
             return [f"to[{at}] = {memory.pointer(found[0])}[{found[1].c()}];"]
-        value = body.value(node, place)
+        value = body.value(node, coords)
         return [*body.lines, *self.kept(value, at, part)]
 
     def right(self, memory: FunctionMemory) -> list[str]:
@@ -160,11 +169,11 @@ class Packing:
         self, at: str, start: int, count: int, width: int, padded: int, memory: FunctionMemory
     ) -> list[str]:
         """One panel, `q`, of `count` alike: rows of neighbours along k, in the order of `Operand.panels`."""
-        p, operand, beside = self.p, self.operand, self.operand.together
+        p, operand, beside = self.p, self.operand, self.operand.k_pack
         assert not callable(p.right)
-        node, place_of = p.right
+        node, coords_of = p.right
         panel, j = variable("q", count), variable("j", width)
-        in_step = operand.step // beside
+        in_step = operand.k_step // beside
         row_size = padded * beside
 
         def row(first: Index, real: int) -> list[str]:
@@ -175,13 +184,13 @@ class Packing:
                 spot = f"j * {beside} + {neighbour}" if beside > 1 else "j"
                 if neighbour < real:
                     body = Body(self.plan, memory)
-                    place = place_of(variable("b", p.batch), first + neighbour, column)
-                    moves += ["{", *indented(self._moved(body, node, place, spot, in_step * row_size, memory)), "}"]
+                    coords = coords_of(variable("b", p.batch), first + neighbour, column)
+                    moves += ["{", *indented(self._moved(body, node, coords, spot, in_step * row_size, memory)), "}"]
                     guarded |= body.guarded
                 else:
-                    moves += [f"to[{spot} + {number * in_step * row_size}] = 0;" for number in range(operand.parts)]
+                    moves += [f"to[{spot} + {number * in_step * row_size}] = 0;" for number in range(operand.splits)]
             lines = [
-                *([OUTER] if guarded else []),
+                *([KEEP_SCALAR] if guarded else []),
                 f"{self.element} *restrict to = {at} + {offset_of_row};",
                 "#pragma GCC ivdep",
                 f"for (long j = 0; j < {width}; j++) {{",
@@ -191,14 +200,14 @@ class Packing:
             if width < padded and real:
                 lines += [
                     f"for (long j = {width * beside}; j < {row_size}; j++) to[j + {number * in_step * row_size}] = 0;"
-                    for number in range(operand.parts)
+                    for number in range(operand.splits)
                 ]
             return lines
 
         offset_of_row = (
             f"k * {row_size}"
-            if operand.parts == 1
-            else f"(k / {in_step} * {in_step * operand.parts} + k % {in_step}) * {row_size}"
+            if operand.splits == 1
+            else f"(k / {in_step} * {in_step * operand.splits} + k % {in_step}) * {row_size}"
         )
         whole, rest = divmod(p.k, beside)
         lines: list[str] = []
@@ -213,7 +222,7 @@ class Packing:
                 f"{self.element} *restrict to = {at} + {offset_of_row};",
                 *(
                     f"for (long j = 0; j < {row_size}; j++) to[j + {number * in_step * row_size}] = 0;"
-                    for number in range(operand.parts)
+                    for number in range(operand.splits)
                 ),
             ]
             lines += [f"for (long k = {packed}; k < {all_rows}; k++) {{", *indented(zeros), "}"]

@@ -22,13 +22,13 @@ class Operand(ABC):
     """How the operands of a product are stored and multiplied. Sums are float32."""
 
     dtype: str
-    together: int
+    k_pack: int
     """Neighbours along k that lie side by side in a panel."""
-    step: int
-    """Products along k that one step of the micro-kernel sums, a multiple of `together`."""
+    k_step: int
+    """Products along k that one step of the micro-kernel sums, a multiple of `k_pack`."""
     cost: float
     """Time of a product, that of a float32 being 1."""
-    parts: int = 1
+    splits: int = 1
     """Numbers of `dtype` whose sum stands for an element."""
 
     @property
@@ -43,62 +43,62 @@ class Operand(ABC):
 
     def steps(self, k: int) -> int:
         """Steps of the micro-kernel for `k` products; what is missing from the last one is zeros."""
-        return -(-k // self.step)
+        return -(-k // self.k_step)
 
     def row(self, k: int) -> int:
         """Elements of a packed row of `k` numbers: its parts, one after another, each filled up with zeros."""
-        return self.steps(k) * self.step * self.parts
+        return self.steps(k) * self.k_step * self.splits
 
     @abstractmethod
     def rows(self, isa: Isa) -> int:
         """Rows of the largest tile."""
 
     @abstractmethod
-    def heads(self, isa: Isa) -> Sequence[str]:
+    def preamble(self, isa: Isa) -> Sequence[str]:
         """C that a file needs which multiplies such operands; it comes first."""
 
     @abstractmethod
     def micro_kernel(
-        self, rows: int, vectors: int, lda: int, lanes: int, *, ahead: bool = False, adds: bool = False
+        self, rows: int, vectors: int, lda: int, lanes: int, *, prefetch: bool = False, adds: bool = False
     ) -> tuple[str, str]:
         """Name and C of a function `(steps, a, b, tile)` for `rows` rows that lie `lda` apart, times a panel of `vectors`
         vectors, into a tile.
 
-        With `ahead` it has two more parameters, an address and `stride`, and brings what lies there into the second-level cache,
+        With `prefetch` it has two more parameters, an address and `stride`, and brings what lies there into the second-level cache,
         `stride` bytes for each step of its own. With `adds`, a last parameter says whether the tile starts from zero; otherwise the
         products are added to it.
         """
 
-    def prepared(self, _rows: int, lines: list[str]) -> list[str]:
+    def with_tile_config(self, _rows: int, lines: list[str]) -> list[str]:
         """`lines` with what must stand around a thread's calls of micro-kernels for so many rows."""
         return lines
 
     def panels(self, right: np.ndarray, lanes: int) -> np.ndarray:
         """[batch, k, n] float32 as panels of two vectors, one after another, the last one of one or two.
 
-        A panel holds, step by step and part by part, rows of `together` neighbours along k, alternating.
+        A panel holds, step by step and part by part, rows of `k_pack` neighbours along k, alternating.
         """
         batch, k, n = right.shape
         if self.dtype == "float32":
             return cut(right, lanes)
-        depth = self.steps(k) * self.step
+        depth = self.steps(k) * self.k_step
         rest = right
-        found = np.zeros((batch, self.parts, depth, n), ml_dtypes.bfloat16)
-        for part in range(self.parts):
+        found = np.zeros((batch, self.splits, depth, n), ml_dtypes.bfloat16)
+        for part in range(self.splits):
             found[:, part, :k] = rest
             rest = rest - found[:, part, :k].astype(np.float32)
-        apart = found.view(np.uint16).reshape(batch, self.parts, -1, self.step // self.together, self.together, n)
-        return cut(apart.transpose(0, 2, 1, 3, 5, 4).reshape(batch, -1, self.together * n), self.together * lanes)
+        apart = found.view(np.uint16).reshape(batch, self.splits, -1, self.k_step // self.k_pack, self.k_pack, n)
+        return cut(apart.transpose(0, 2, 1, 3, 5, 4).reshape(batch, -1, self.k_pack * n), self.k_pack * lanes)
 
 
 @dataclass(frozen=True)
 class Vectors(Operand):
-    """Operands in vectors: `together` elements of the left side again and again, times a vector of the right side."""
+    """Operands in vectors: `k_pack` elements of the left side again and again, times a vector of the right side."""
 
     vector: str = ""
     """C type of a vector of operands."""
     broadcast: str = ""
-    """C of a vector that holds `together` elements of `a` again and again; {0} is where they are."""
+    """C of a vector that holds `k_pack` elements of `a` again and again; {0} is where they are."""
     load: str = ""
     """C of a vector of `b`; {0} is where it is."""
     multiply: str = ""
@@ -107,17 +107,17 @@ class Vectors(Operand):
     def rows(self, isa: Isa) -> int:
         return isa.rows
 
-    def heads(self, _isa: Isa) -> Sequence[str]:
+    def preamble(self, _isa: Isa) -> Sequence[str]:
         return () if self.dtype == "float32" else (NARROW,)
 
     def micro_kernel(
-        self, rows: int, vectors: int, lda: int, lanes: int, *, ahead: bool = False, adds: bool = False
+        self, rows: int, vectors: int, lda: int, lanes: int, *, prefetch: bool = False, adds: bool = False
     ) -> tuple[str, str]:
         assert not adds, "vectors keep a tile in registers for all of k"
-        name = f"{'pairs' if self.together == 2 else 'product'}_{rows}x{vectors}_{lda}{'_ahead' if ahead else ''}"
+        name = f"{'pairs' if self.k_pack == 2 else 'product'}_{rows}x{vectors}_{lda}{'_ahead' if prefetch else ''}"
         kind = self.element
-        more = ", const char *ahead, long stride" if ahead else ""
-        wide = lanes * self.together
+        more = ", const char *ahead, long stride" if prefetch else ""
+        wide = lanes * self.k_pack
         lines = [
             # noipa: GCC 12 takes the tile for unwritten where it looks into this function from its caller (-fipa-modref).
             f"static __attribute__((noinline, noipa)) void {name}"
@@ -125,13 +125,13 @@ class Vectors(Operand):
         ]
         lines += [f"  vec c{r}_{v} = {{0}};" for r in range(rows) for v in range(vectors)]
         lines += ["  for (long k = 0; k < depth; k++) {"]
-        lines += ["    __builtin_prefetch(ahead, 0, 2); ahead += stride;"] if ahead else []
+        lines += ["    __builtin_prefetch(ahead, 0, 2); ahead += stride;"] if prefetch else []
         lines += [f"    const {self.vector} b{v} = {self.load.format(v * wide)};" for v in range(vectors)]
         for r in range(rows):
             lines += [f"    {{ const {self.vector} x = {self.broadcast.format(r * lda)};"]
             lines += [f"      {self.multiply.format(f'c{r}_{v}', 'x', f'b{v}')}" for v in range(vectors)]
             lines += ["    }"]
-        lines += [f"    a += {self.together}; b += {vectors * wide};", "  }"]
+        lines += [f"    a += {self.k_pack}; b += {vectors * wide};", "  }"]
         lines += [
             f"  *(vec *)(tile + {(r * vectors + v) * lanes}) = c{r}_{v};" for r in range(rows) for v in range(vectors)
         ]

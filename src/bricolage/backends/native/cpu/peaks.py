@@ -88,7 +88,7 @@ def measure(isa: Isa, arithmetic: Arithmetic, threads: int) -> Peaks | None:
     products = _DEPTH_BYTES // operand.bytes
     rows, steps, depth = operand.rows(isa), operand.steps(products), operand.row(products)
     name, micro = operand.micro_kernel(rows, vectors, depth, isa.lanes)
-    multiply = "\n  ".join(operand.prepared(rows, [_MULTIPLY]))
+    multiply = "\n  ".join(operand.with_tile_config(rows, [_MULTIPLY]))
     defined = {
         "ELEMENT": operand.element,
         "ROWS": rows,
@@ -101,7 +101,7 @@ def measure(isa: Isa, arithmetic: Arithmetic, threads: int) -> Peaks | None:
     text = "\n".join(
         [
             "#define _GNU_SOURCE",
-            *operand.heads(isa),
+            *operand.preamble(isa),
             HEAD.replace("@LANES@", str(isa.lanes)),
             THREADS,
             micro,

@@ -75,9 +75,9 @@ class FunctionMemory:
         """In the order of the parameters."""
         return tuple(self._operands)
 
-    def pointer(self, buffer: Buffer, ahead: int = 0) -> str:
-        """The start of a buffer, or some elements ahead, as C."""
-        operand = tensor_operand(buffer, ahead)
+    def pointer(self, buffer: Buffer, start: int = 0) -> str:
+        """The start of a buffer, or some elements start, as C."""
+        operand = tensor_operand(buffer, start)
         return self._named(operand) if buffer.storage[0] in _GIVEN else local(buffer)
 
     def constant(self, offset: int) -> str:
@@ -88,9 +88,9 @@ class FunctionMemory:
         return self._operands.setdefault(operand, f"m{len(self._operands)}")
 
 
-def tensor_operand(buffer: Buffer, ahead: int = 0) -> TensorOperand:
-    """The operand by which a function is given a buffer from some elements ahead on."""
-    return TensorOperand(buffer.storage, buffer.dtype, buffer.offset + ahead)
+def tensor_operand(buffer: Buffer, start: int = 0) -> TensorOperand:
+    """The operand by which a function is given a buffer from some elements start on."""
+    return TensorOperand(buffer.storage, buffer.dtype, buffer.offset + start)
 
 
 def local(buffer: Buffer) -> str:
@@ -106,9 +106,9 @@ class Phase:
     lines: list[str]
     operands: tuple[MemoryOperand, ...] = ()
     """The memory that the lines call `m0`, `m1` and so on."""
-    own: int = 0
+    thread_scratch: int = 0
     """Bytes of scratch memory that each thread needs."""
-    shared: int = 0
+    shared_scratch: int = 0
     """Bytes of scratch memory that the threads share."""
     helpers: dict[str, str] = field(default_factory=dict)
     """Functions that it calls, by name."""

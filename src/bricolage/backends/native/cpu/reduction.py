@@ -7,12 +7,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bricolage.backends.native.cpu.blocked_sum import adding, looped, summed, summed_beside
-from bricolage.backends.native.cpu.emit import OUTER, Body, epilogue, indented, literal, shares, tests_of, together
+from bricolage.backends.native.cpu.blocked_sum import adding, blocked_sum, blocked_sums, looped
+from bricolage.backends.native.cpu.emit import (
+    KEEP_SCALAR,
+    Body,
+    bounds_tests,
+    conjunction,
+    epilogue,
+    indented,
+    literal,
+    parallel_range,
+)
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
 from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
 from bricolage.backends.native.ir.indexing import ZERO, Index, unflatten, variable
-from bricolage.backends.native.ir.tensors import C_TYPES, Node, Place, Pointwise, Reduce, View
+from bricolage.backends.native.ir.tensors import C_TYPES, Coords, Node, Pointwise, Reduce, View
 
 _SIDE_BY_SIDE = 64
 """Accumulators of a reduction whose innermost dimension stays."""
@@ -59,7 +68,7 @@ def reduction(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
     memory = FunctionMemory(weights)
     body = Body(plan, memory, kernel.targets)
     element = body.value(source, spot)
-    alone = [OUTER] if body.guarded or tests else []
+    alone = [KEEP_SCALAR] if body.guarded or tests else []
     total = "total[i - base]" if side is not None else "total"
     whole = f"({total} * {literal(1.0 / root.divisor, 'float32')})" if root.kind == "mean" else total
     stored = epilogue(kernel, plan, memory, tuple(stays), whole)
@@ -76,7 +85,7 @@ def reduction(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
             return _if([text for text, _ in tests], step(total))
 
         if added:
-            lines = summed("total", loops, tested)
+            lines = blocked_sum("total", loops, tested)
         else:
             pragma = {"sum": adding("total"), "product": "#pragma omp simd reduction(*:total)"}.get(root.kind, "")
             lines = [f"{C_TYPES[root.dtype]} total = {start};", *looped(loops, tested("total"), pragma)]
@@ -91,7 +100,7 @@ def reduction(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
             return _if([text for text, varies in tests if not varies], over)
 
         if added:
-            lines = summed_beside("total", _SIDE_BY_SIDE, loops, beside)
+            lines = blocked_sums("total", _SIDE_BY_SIDE, loops, beside)
         else:
             lines = [
                 f"{C_TYPES[root.dtype]} total[{_SIDE_BY_SIDE}];",
@@ -111,11 +120,13 @@ def reduction(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
     count = math.prod(root.shape[axis] for axis in outer)
     if count == 1:
         return Phase(["if (tid != 0) return;", *inside], memory.operands)
-    lines = [*shares(count), "for (long o = begin; o < end; o++) {", *indented(inside), "}"]
+    lines = [*parallel_range(count), "for (long o = begin; o < end; o++) {", *indented(inside), "}"]
     return Phase(lines, memory.operands)
 
 
-def _counting(root: Reduce, place: Place, plan: FusionPlan, side: Index) -> tuple[Node, Place, list[tuple[str, bool]]]:
+def _counting(
+    root: Reduce, coords: Coords, plan: FusionPlan, side: Index
+) -> tuple[Node, Coords, list[tuple[str, bool]]]:
     """What a reduction really reads, and the conditions in C under which it does, each with whether it varies with `side`.
     Padding that changes nothing (zeros in a sum, -inf in a maximum) is left out."""
     node, tests = root.source, []
@@ -124,16 +135,16 @@ def _counting(root: Reduce, place: Place, plan: FusionPlan, side: Index) -> tupl
         and node not in plan.buffers
         and (node.guard is None or node.fill == start_of(root.kind, root.dtype))
     ):
-        for index, extent in node.guard(place) if node.guard is not None else ():
+        for index, extent in node.guard(coords) if node.guard is not None else ():
             varies = not index.variables.isdisjoint(side.variables)
-            tests += [(text, varies) for text in tests_of(index, extent)]
-        place = node.mapping(place)
+            tests += [(text, varies) for text in bounds_tests(index, extent)]
+        coords = node.mapping(coords)
         node = node.source
-    return node, place, tests
+    return node, coords, tests
 
 
 def _if(tests: Sequence[str], lines: list[str]) -> list[str]:
-    return [f"if ({together(tests)}) {{", *indented(lines), "}"] if tests else lines
+    return [f"if ({conjunction(tests)}) {{", *indented(lines), "}"] if tests else lines
 
 
 def _side_by_side(root: Reduce, kept: Sequence[int], plan: FusionPlan) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bricolage.backends.native.cpu.emit import OUTER, Body, epilogue, indented, literal, shares
+from bricolage.backends.native.cpu.emit import KEEP_SCALAR, Body, epilogue, indented, literal, parallel_range
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
 from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
 from bricolage.backends.native.ir.indexing import unflatten, variable
@@ -33,10 +33,10 @@ def rows(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
     assert isinstance(root, (Softmax, Normalise))
     *lead, width = root.shape
     o, i = variable("o", math.prod(lead)), variable("i", width)
-    place = (*unflatten(o, lead), i)
+    coords = (*unflatten(o, lead), i)
     memory = FunctionMemory(weights)
     body = Body(plan, memory, kernel.targets)
-    element = body.value(root.source, place)
+    element = body.value(root.source, coords)
     if isinstance(root, Softmax):
         found = SOFTMAX
         middle = exponentials(width)
@@ -57,7 +57,7 @@ def rows(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
             f" + {literal(root.epsilon, 'float32')});",
         ]
     inside = [
-        *([OUTER] if body.guarded else []),
+        *([KEEP_SCALAR] if body.guarded else []),
         f"float row[{width}];",
         "#pragma GCC ivdep",
         f"for (long i = 0; i < {width}; i++) {{",
@@ -66,8 +66,8 @@ def rows(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
         *middle,
         "#pragma GCC ivdep",
         f"for (long i = 0; i < {width}; i++) {{",
-        *indented(epilogue(kernel, plan, memory, place, found)),
+        *indented(epilogue(kernel, plan, memory, coords, found)),
         "}",
     ]
-    lines = [*shares(math.prod(lead)), "for (long o = begin; o < end; o++) {", *indented(inside), "}"]
+    lines = [*parallel_range(math.prod(lead)), "for (long o = begin; o < end; o++) {", *indented(inside), "}"]
     return Phase(lines, memory.operands)

@@ -17,7 +17,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bricolage.backends.native.cpu.emit import OUTER, epilogue, indented, nested, shares, tests_of, together, trace
+from bricolage.backends.native.cpu.emit import (
+    KEEP_SCALAR,
+    bounds_tests,
+    conjunction,
+    epilogue,
+    indented,
+    nested,
+    parallel_range,
+    trace,
+)
 from bricolage.backends.native.cpu.panels import Operand
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
 from bricolage.backends.native.cpu.target import CpuTarget
@@ -40,11 +49,15 @@ def winograd(
     root = kernel.root
     assert isinstance(root, Conv) and isinstance(root.weight, Constant)
     block = block_bytes or target.l2_bytes // 2
-    return [_Writer(kernel, plan, FunctionMemory(weights), target, t, root, root.weight.array, operand, block).phase()]
+    return [
+        _WinogradCodegen(
+            kernel, plan, FunctionMemory(weights), target, t, root, root.weight.array, operand, block
+        ).phase()
+    ]
 
 
 @dataclass
-class _Writer:
+class _WinogradCodegen:
     kernel: FusedKernel
     plan: FusionPlan
     memory: FunctionMemory
@@ -94,8 +107,8 @@ class _Writer:
             f"const {self.element} *restrict filters = (const {self.element} *){self.memory.constant(offset)};",
             f"{self.element} *restrict data = ({self.element} *)own;",
             f"float *restrict made = (float *)(own + {data});",
-            *shares(self.tiles),
-            *self.operand.prepared(
+            *parallel_range(self.tiles),
+            *self.operand.with_tile_config(
                 self.rows,
                 [
                     f"for (long first = begin; first < end; first += {self.block}) {{",
@@ -105,7 +118,7 @@ class _Writer:
                 ],
             ),
         ]
-        return Phase(body, self.memory.operands, own=data + made, helpers=self.helpers)
+        return Phase(body, self.memory.operands, thread_scratch=data + made, helpers=self.helpers)
 
     def _transform(self) -> list[str]:
         """The input: Bᵀ d B for vectors of channels."""
@@ -115,7 +128,7 @@ class _Writer:
             spot * root.strides[i] + tap * root.dilations[i] + (-root.pads[i])
             for i, (spot, tap) in enumerate(zip(self.deep, taps, strict=True))
         ]
-        deep_tests = [text for i, spot in enumerate(spots) for text in tests_of(spot, root.source.shape[2 + i])]
+        deep_tests = [text for i, spot in enumerate(spots) for text in bounds_tests(spot, root.source.shape[2 + i])]
         c = variable("c", self.c_in)
         loads: list[str] = []
         for i in range(n):
@@ -123,11 +136,11 @@ class _Writer:
                 h, w = self.down * t.m + (i - root.pads[-2]), self.across * t.m + (j - root.pads[-1])
                 found = trace(root.source, (self.image, c, *spots, h, w), self.plan)
                 assert found is not None
-                tests = [*deep_tests, *tests_of(h, root.source.shape[-2]), *tests_of(w, root.source.shape[-1])]
+                tests = [*deep_tests, *bounds_tests(h, root.source.shape[-2]), *bounds_tests(w, root.source.shape[-1])]
                 load = "(vec)load_narrow" if found[0].dtype == "bfloat16" else "load"
                 load = f"{load}({self.memory.pointer(found[0])} + {found[1].c()})"
                 loads.append(
-                    f"const vec d{i}_{j} = {together(tests)} ? {load} : zero;"
+                    f"const vec d{i}_{j} = {conjunction(tests)} ? {load} : zero;"
                     if tests
                     else f"const vec d{i}_{j} = {load};"
                 )
@@ -140,7 +153,11 @@ class _Writer:
             *(f"{keep}(to + {(i * n + j) * self.block * self.depth}, f{i}_{j});" for i in range(n) for j in range(n)),
         ]
         lines = [f"for (long c = 0; c < {self.c_in}; c += {self.target.lanes}) {{", *indented(inner), "}"]
-        return ["for (long p = first; p < last; p++) {", *indented([OUTER, *nested("t", self.deep_taps, lines)]), "}"]
+        return [
+            "for (long p = first; p < last; p++) {",
+            *indented([KEEP_SCALAR, *nested("t", self.deep_taps, lines)]),
+            "}",
+        ]
 
     def _multiply(self) -> list[str]:
         """A matrix product for every point."""
@@ -148,7 +165,7 @@ class _Writer:
 
         def product(vectors: int, _width: int) -> list[str]:
             """The next panel is fetched meanwhile: all of them together are larger than a second-level cache."""
-            row_bytes, steps = vectors * lanes * self.operand.step * self.bytes, self.operand.steps(depth)
+            row_bytes, steps = vectors * lanes * self.operand.k_step * self.bytes, self.operand.steps(depth)
             return [
                 f"const long tiles = (last - first + {self.rows - 1}) / {self.rows};",
                 f"const long stride = ({row_bytes} + tiles - 1) / tiles;",
@@ -171,7 +188,7 @@ class _Writer:
         return [
             "for (long p = first; p < last; p++)",
             f"  for (long panel = 0; panel < {self.columns}; panel++) {{",
-            f"    {OUTER}",
+            f"    {KEEP_SCALAR}",
             *indented(self._by_panel(self._output, alike=self.last_width == self.wide), 2),
             "  }",
         ]
@@ -208,20 +225,20 @@ class _Writer:
         for a in range(m):
             for b in range(m):
                 y, x = self.down * m + a, self.across * m + b
-                tests = [*tests_of(y, self.root.shape[-2]), *tests_of(x, self.root.shape[-1])]
-                place = (self.image, panel * self.wide + j, *self.deep, y, x)
-                finish = epilogue(self.kernel, self.plan, self.memory, place, f"tile[{a * m + b}][j]")
+                tests = [*bounds_tests(y, self.root.shape[-2]), *bounds_tests(x, self.root.shape[-1])]
+                coords = (self.image, panel * self.wide + j, *self.deep, y, x)
+                finish = epilogue(self.kernel, self.plan, self.memory, coords, f"tile[{a * m + b}][j]")
                 loop = [
                     "#pragma GCC ivdep",
                     f"for (long j = 0; j < {width}; j++) {{",
                     *indented(finish),
                     "}",
                 ]
-                out += [f"if ({together(tests)}) {{", *indented(loop), "}"] if tests else loop
+                out += [f"if ({conjunction(tests)}) {{", *indented(loop), "}"] if tests else loop
         return out
 
     def _micro(self, vectors: int) -> str:
-        name, text = self.operand.micro_kernel(self.rows, vectors, self.depth, self.target.lanes, ahead=True)
+        name, text = self.operand.micro_kernel(self.rows, vectors, self.depth, self.target.lanes, prefetch=True)
         self.helpers[name] = text
         return name
 

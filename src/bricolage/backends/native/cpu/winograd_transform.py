@@ -59,7 +59,7 @@ def choose(root: Conv, plan: FusionPlan, target: CpuTarget, arithmetic: Arithmet
     """The transformation that should be fastest for a convolution, of those with tiles that the arithmetic allows; None where the
     direct way should be faster, or nothing else fits."""
     operand = arithmetic.operand(target.isa)
-    if not _fits(root, plan, target.isa) or operand.parts > 1 or math.prod(root.weight.shape[1:-2]) % operand.step:
+    if not _fits(root, plan, target.isa) or operand.splits > 1 or math.prod(root.weight.shape[1:-2]) % operand.k_step:
         return None
     ways: list[Transform | None] = [None, *(t for t in (F2, F4) if t.m <= arithmetic.tile)]
     return min(ways, key=lambda t: _cost(root, t, target, operand))

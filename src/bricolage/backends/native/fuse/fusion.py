@@ -3,14 +3,18 @@
 Every kernel is built around one *root*: a contraction, a reduction, a row operation, or nothing but element-wise work. Views,
 gathers and element-wise functions in front of a root are computed where it reads (its prologue). Behind it, element-wise
 functions are absorbed as long as no other kernel needs what lies in between (its epilogue): a chain, or a diamond that comes
-together again. In DNNFusion's words (PLDI'21, table 3), all green cells and those yellow ones that move or compute nothing
-twice; of Many-to-Many roots, those are joined whose rows come from rows: the two products of an attention with the softmax
-between them, and a grouped convolution with one of single places behind it.
+together again. Of two roots, those are joined whose rows come from rows: the two products of an attention with the softmax
+between them, and a grouped convolution with a pointwise (1×1) one behind it.
+
+Not fused are element-wise functions and gathers in front of a convolution of more than one tap or of a grouped one, and of a
+concatenation. A convolution reads each element once for each tap, so it is computed once and stored (a ReLU in front of a 3×3
+convolution makes two kernels, unless it stands behind another root, in whose epilogue it goes). Of the pairs that DNNFusion always
+fuses (PLDI'21, table 3) this leaves out One-to-One before such a Many-to-Many.
 
 A kernel also stores what element-wise functions make of its result where both are needed in memory (a residual stream, and its
 ReLU for the convolution that follows): no pass of its own reads the result again.
 
-An assembly (a concatenation, say) is no kernel: its parts are stored where they belong in its buffer.
+A concatenation is no kernel: its parts are stored where they belong in its buffer.
 
 Whether an element-wise result is stored, or computed where it is read, is a choice wherever both can be run. It is made by rules
 of thumb, or by a search that begins with what they say (`search`), or by a partition that is given from outside.
@@ -27,14 +31,14 @@ from bricolage.backends.native.fuse.function_cost import EXPENSIVE
 from bricolage.backends.native.fuse.joined_roots import Region, attentions, is_pointwise, separable_convolutions
 from bricolage.backends.native.fuse.memory import Memory, arena
 from bricolage.backends.native.fuse.memory_cost import CostModel
-from bricolage.backends.native.fuse.plan import FusedProducer, Buffer, FusedKernel, StorageDtypePolicy, FusionPlan
+from bricolage.backends.native.fuse.plan import Buffer, FusedKernel, FusedProducer, FusionPlan, StorageDtypePolicy
 from bricolage.backends.native.fuse.search import SearchSpace, search
 from bricolage.backends.native.fuse.secondary_outputs import attach_secondary_outputs
 from bricolage.backends.native.fuse.target import Target
 from bricolage.backends.native.ir.indexing import row_major
 from bricolage.backends.native.ir.tensors import (
     STORED_BYTES,
-    Assembly,
+    ConcatBuffer,
     Constant,
     Conv,
     Gather,
@@ -86,7 +90,12 @@ def plan(
 
 class _Planner:
     def __init__(
-        self, inputs: Sequence[Node], outputs: Sequence[Node], target: Target, policy: StorageDtypePolicy, strategy: Strategy
+        self,
+        inputs: Sequence[Node],
+        outputs: Sequence[Node],
+        target: Target,
+        policy: StorageDtypePolicy,
+        strategy: Strategy,
     ) -> None:
         self.target = target
         self.result = FusionPlan(inputs, outputs)
@@ -109,17 +118,17 @@ class _Planner:
         fused_producers = attentions(region, epilogues, stored, self.target)
         stored -= {inner for _, softmax in fused_producers.values() for inner in (softmax, *softmax.sources)}
         stored |= self._choose(stored, absorbed, optional, epilogues, fused_producers)
-        self.memory.place(stored)
+        self.memory.allocate(stored)
         separable = separable_convolutions(region, epilogues, self.result, self.target)
         for _, between in separable.values():
             del self.result.buffers[between]
         fused_producers |= separable
         for node in self.nodes:
-            if node in self.result.buffers and node in stored and not isinstance(node, Assembly):
+            if node in self.result.buffers and node in stored and not isinstance(node, ConcatBuffer):
                 root, path = epilogues.get(node, (None, ()))
                 own = fused_producers.get(root) if root is not None else None
                 self.result.kernels.append(FusedKernel(node, self.result.buffers[node], root, path, fused_producer=own))
-            if isinstance(node, Assembly) and node in stored:
+            if isinstance(node, ConcatBuffer) and node in stored:
                 self._copies(node)
         self._outputs()
         attach_secondary_outputs(self.result, self._separated)
@@ -163,7 +172,7 @@ class _Planner:
         """Whether absorbing a view lets something behind it in: a stored result, or element-wise work."""
         users = self.users[view]
         return view in self.result.outputs or any(
-            isinstance(u, (Pointwise, Assembly, MatMul, Conv)) or (isinstance(u, View) and self._leads_on(u))
+            isinstance(u, (Pointwise, ConcatBuffer, MatMul, Conv)) or (isinstance(u, View) and self._leads_on(u))
             for u in users
         )
 
@@ -195,7 +204,7 @@ class _Planner:
         for node in reversed(self.nodes):
             if isinstance(node, (Input, Constant)):
                 continue
-            if node in epilogues or (isinstance(node, Assembly) and node not in absorbed):
+            if node in epilogues or (isinstance(node, ConcatBuffer) and node not in absorbed):
                 stored.add(node)
             elif node in absorbed or isinstance(node, ROOTS):
                 continue
@@ -209,9 +218,9 @@ class _Planner:
         return stored, optional
 
     def _must_lie(self, node: Node) -> bool:
-        """Whether something reads the node that only reads memory: an assembly, or a window that moves over images."""
+        """Whether something reads the node that only reads memory: a concatenation, or a window that moves over images."""
         for user in self.users[node]:
-            if isinstance(user, Assembly) or (isinstance(user, Conv) and not is_pointwise(user)):
+            if isinstance(user, ConcatBuffer) or (isinstance(user, Conv) and not is_pointwise(user)):
                 return True
             if isinstance(user, View) and self._read_by_window(user):
                 return True
@@ -232,7 +241,7 @@ class _Planner:
         epilogues: Mapping[Node, tuple[Node, tuple[View, ...]]],
         fused_producers: Mapping[Node, FusedProducer],
     ) -> set[Node]:
-        """What is stored besides what is given."""
+        """What is stored besides what every plan stores."""
         if self.blocks is not None:
             return self._at_borders(fixed | absorbed)
         usual = {node for node in optional if self._worth_storing(node)}
@@ -243,7 +252,7 @@ class _Planner:
             if node in epilogues:
                 root, _ = epilogues[node]
                 kernels[node] = frozenset((root, *fused_producers.get(root, ())))
-            elif isinstance(node, Assembly):
+            elif isinstance(node, ConcatBuffer):
                 kernels.update(
                     (part, frozenset()) for part in node.parts if isinstance(part, View) and part not in epilogues
                 )
@@ -268,7 +277,7 @@ class _Planner:
         """What is read in another block, views too, and what rules would not compute twice."""
         found: set[Node] = set()
         for node in self.nodes:
-            if node in decided or isinstance(node, (Input, Constant, Assembly, *ROOTS)):
+            if node in decided or isinstance(node, (Input, Constant, ConcatBuffer, *ROOTS)):
                 continue
             again = isinstance(node, (Pointwise, Gather)) and len(self.users[node]) > 1 and not self._cheap(node)
             if again or any(self._separated(node, user) for user in self.users[node]):
@@ -278,7 +287,7 @@ class _Planner:
     def _worth_storing(self, node: Node) -> bool:
         """The rule of thumb."""
         users = self.users[node]
-        wanted = any(isinstance(u, (Conv, MatMul, Assembly)) for u in users) or self._behind_view(node)
+        wanted = any(isinstance(u, (Conv, MatMul, ConcatBuffer)) for u in users) or self._behind_view(node)
         return wanted or (len(users) > 1 and not self._cheap(node))
 
     def _behind_view(self, node: Node) -> bool:
@@ -289,7 +298,7 @@ class _Planner:
             if view.elements > view.source.elements:
                 return True
             for user in self.users[view]:
-                if isinstance(user, (Conv, MatMul, Assembly)):
+                if isinstance(user, (Conv, MatMul, ConcatBuffer)):
                     return True
                 if isinstance(user, View):
                     todo.append(user)
@@ -304,7 +313,7 @@ class _Planner:
                 return False
             if isinstance(current, Pointwise) and current.function in EXPENSIVE:
                 return False
-            if isinstance(current, (*ROOTS, Assembly)):
+            if isinstance(current, (*ROOTS, ConcatBuffer)):
                 continue
             todo.extend(current.sources)
         return True
@@ -315,7 +324,7 @@ class _Planner:
 
     # --- kernels that only copy
 
-    def _copies(self, node: Assembly) -> None:
+    def _copies(self, node: ConcatBuffer) -> None:
         """Kernels for the parts that lie elsewhere."""
         for part, target in self.memory.parts(node):
             found = self.result.buffers.get(part)

@@ -23,7 +23,9 @@ _PER_ELEMENT = 5
 """Operations of softmax and normalisation on an element, as in `graph.work`."""
 
 
-def inspect_kernels(plan: FusionPlan, origins: Mapping[Node, str], spent: Sequence[float]) -> tuple[interface.FusedKernel, ...]:
+def inspect_kernels(
+    plan: FusionPlan, origins: Mapping[Node, str], spent: Sequence[float]
+) -> tuple[interface.FusedKernel, ...]:
     """The kernels in order, with the operators that they come from and the milliseconds that they take."""
     return tuple(
         interface.FusedKernel(

@@ -55,7 +55,9 @@ def attentions(region: Region, epilogues: Epilogues, stored: Set[Node], target: 
     return found
 
 
-def separable_convolutions(region: Region, epilogues: Epilogues, plan: FusionPlan, target: Target) -> dict[Node, FusedProducer]:
+def separable_convolutions(
+    region: Region, epilogues: Epilogues, plan: FusionPlan, target: Target
+) -> dict[Node, FusedProducer]:
     """Grouped convolutions that nothing but a pointwise one reads, by the latter, whose kernel computes what it reads some rows at
     a time: where that is more than stays in a second-level cache from one kernel to the next."""
     found: dict[Node, FusedProducer] = {}

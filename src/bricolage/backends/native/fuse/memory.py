@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 
-from bricolage.backends.native.fuse.plan import Buffer, StorageDtypePolicy, FusionPlan, kernel_reads
+from bricolage.backends.native.fuse.plan import Buffer, FusionPlan, StorageDtypePolicy, kernel_reads
 from bricolage.backends.native.ir.indexing import row_major
-from bricolage.backends.native.ir.tensors import STORED_BYTES, Assembly, Conv, Input, MatMul, Node, View
+from bricolage.backends.native.ir.tensors import STORED_BYTES, ConcatBuffer, Conv, Input, MatMul, Node, View
 from bricolage.device.buffers import Lifetime, assign_offsets
 
 
 class Memory:
-    """Places the tensors of one plan."""
+    """Says where the tensors of one plan lie."""
 
-    def __init__(self, plan: FusionPlan, nodes: Sequence[Node], users: Mapping[Node, Sequence[Node]], policy: StorageDtypePolicy) -> None:
+    def __init__(
+        self, plan: FusionPlan, nodes: Sequence[Node], users: Mapping[Node, Sequence[Node]], policy: StorageDtypePolicy
+    ) -> None:
         """`nodes` are all that the plan computes, sources first, with their users."""
         self._plan = plan
         self._nodes = nodes
@@ -28,7 +30,7 @@ class Memory:
         self._channels_last = {len(node.shape) for node in nodes if isinstance(node, Conv)}
         self._storages = 0
 
-    def place(self, stored: Set[Node]) -> None:
+    def allocate(self, stored: Set[Node]) -> None:
         """Gives buffers to inputs and to what is stored: outputs in their own memory, parts in that of the whole."""
         buffers = self._plan.buffers
         for node in self._plan.inputs:
@@ -42,13 +44,13 @@ class Memory:
                 continue
             if node not in buffers:
                 buffers[node] = self._new(node)
-            if isinstance(node, Assembly):
+            if isinstance(node, ConcatBuffer):
                 for part, target in self.parts(node):
                     if part in stored:
                         buffers.setdefault(part, target)
 
-    def parts(self, node: Assembly) -> Iterator[tuple[Node, Buffer]]:
-        """Parts with their places in the buffer of the whole."""
+    def parts(self, node: ConcatBuffer) -> Iterator[tuple[Node, Buffer]]:
+        """Parts with the buffers that they are in that of the whole."""
         own = self._plan.buffers[node]
         strides = tuple(stride * step for stride, step in zip(own.strides, node.steps, strict=True))
         for part, start in zip(node.parts, node.starts, strict=True):
@@ -69,16 +71,16 @@ class Memory:
         return Buffer(("arena", self._storages - 1), node.shape, self.dtype(node), self._strides(node))
 
     def _only_multiplied(self, node: Node) -> bool:
-        """Whether nothing but products read the node, what shares a buffer with it (the parts of an assembly, and the whole), and
-        views of these. Assemblies may share parts."""
+        """Whether nothing but products read the node, what shares a buffer with it (the parts of a concatenation, and the whole),
+        and views of these. Concatenations may share parts."""
         todo, seen = [node], {node}
         while todo:
             own = todo.pop()
             if own in self._plan.outputs:
                 return False
-            around = list(own.parts) if isinstance(own, Assembly) else []
+            around = list(own.parts) if isinstance(own, ConcatBuffer) else []
             for user in self._users[own]:
-                if isinstance(user, (View, Assembly)):
+                if isinstance(user, (View, ConcatBuffer)):
                     around.append(user)
                 elif not isinstance(user, MatMul) and not (isinstance(user, Conv) and user.groups == 1):
                     return False
@@ -100,7 +102,7 @@ class Memory:
 
 
 def arena(plan: FusionPlan) -> None:
-    """Gives the buffers in between their places in the arena, for as long as kernels use them."""
+    """Gives the buffers in between their offsets in the arena, for as long as kernels use them."""
     reads = [kernel_reads(kernel, plan) for kernel in plan.kernels]
     spans: dict[int, list[int]] = {}
     sizes: dict[int, int] = {}

@@ -80,9 +80,9 @@ class Traffic:
     body: int = 0
     """Distinct elements in the text."""
     pointwise_reads: set[Node] = field(default_factory=set)
-    """Of what it reads: tensors of its own shape, read at the place of the result and nowhere else."""
+    """Of what it reads: tensors of its own shape, read at the index of the result and at no other."""
     elementwise: bool = True
-    """Whether all that it computes lies at the place of the result, so that another kernel can do it beside its own work."""
+    """Whether all that it computes lies at the index of the result, so that another kernel can store it as a secondary output."""
     reaches_undecided: bool = False
     """Whether it reaches something that is not decided yet."""
 

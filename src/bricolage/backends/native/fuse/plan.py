@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from bricolage.backends.native.ir.tensors import Conv, MatMul, Node, Place, Shape, View
+from bricolage.backends.native.ir.tensors import Conv, Coords, MatMul, Node, Shape, View
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class Buffer:
 
 
 FusedProducer: TypeAlias = tuple[Conv | MatMul, Node]
-"""A root before another, and what of it the other reads."""
+"""A root that is computed in the kernel of another, and what of it the other reads."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class FusedKernel:
     """What is computed from the result element by element, and stored too."""
     fused_producer: FusedProducer | None = None
     """A root before the root, and what of it the root reads, some rows at a time: the first product and the softmax of an
-    attention, a grouped convolution before one of single places. They are stored nowhere."""
+    attention, a grouped convolution before a pointwise (1×1) one. They are stored nowhere."""
 
     @property
     def stores(self) -> tuple[tuple[Node, Buffer], ...]:
@@ -64,12 +64,12 @@ class FusedKernel:
             return "attention" if isinstance(self.root, MatMul) else "separable"
         return type(self.root).__name__.lower() if self.root is not None else "elementwise"
 
-    def result_coords(self, place: Place) -> Place:
-        """Where the element of the root at `place` comes to lie in the result."""
+    def result_coords(self, coords: Coords) -> Coords:
+        """Where the element of the root at `coords` comes to lie in the result."""
         for view in self.path:
             assert view.inverse is not None
-            place = view.inverse(place)
-        return place
+            coords = view.inverse(coords)
+        return coords
 
 
 @dataclass
@@ -82,11 +82,11 @@ class FusionPlan:
     buffers: dict[Node, Buffer] = field(default_factory=dict)
     arena_bytes: int = 0
     arena_offsets: dict[int, int] = field(default_factory=dict)
-    """Bytes from the start of the arena, by number of the home."""
+    """Bytes from the start of the arena, by number."""
     arena_sizes: dict[int, int] = field(default_factory=dict)
 
     def arena_span(self, number: int) -> tuple[int, int]:
-        """First byte of a home in the arena, and the first behind it."""
+        """First byte of one storage in the arena, and the first behind it."""
         start = self.arena_offsets.get(number, 0)
         return start, start + self.arena_sizes.get(number, 0)
 

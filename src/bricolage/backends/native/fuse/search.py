@@ -122,7 +122,7 @@ def _of_kernel(
     undecided: Callable[[Node], bool] = lambda _: False,
 ) -> tuple[float, int]:
     """What one kernel takes, or a bound of that where it reaches something undecided; and the elements in its text. Nothing to
-    start, and nothing to read of the result of the kernel that is the last to be there, if it can be done beside that
+    start, and nothing to read of the result of the kernel that is the last to be there, if it can store it too
     (see `fusion`)."""
 
     def stored(node: Node) -> bool:
@@ -135,12 +135,14 @@ def _of_kernel(
     if host is not None:
         total -= model.start(found) + model.move(host, host.elements, space.size(host))
     elif found.reaches_undecided and found.elementwise:
-        total -= model.start(found) + max((model.move(n, n.elements, space.size(n)) for n in found.pointwise_reads), default=0.0)
+        total -= model.start(found) + max(
+            (model.move(n, n.elements, space.size(n)) for n in found.pointwise_reads), default=0.0
+        )
     return total, found.body
 
 
 def _host(result: Node, found: Traffic, space: SearchSpace) -> Node | None:
-    """The tensor whose kernel can store this result beside its own."""
+    """The tensor whose kernel can store this result as a secondary output."""
     if not found.elementwise or found.reaches_undecided or not isinstance(result, Pointwise):
         return None
     computed = [node for node in found.reads if not isinstance(node, Constant)]
@@ -149,7 +151,9 @@ def _host(result: Node, found: Traffic, space: SearchSpace) -> Node | None:
     return last if last is not None and hosts and space.at_boundary(last) == space.at_boundary(result) else None
 
 
-def _better_inside(node: Node, space: SearchSpace, users: Mapping[Node, Sequence[Node]], widest: Mapping[Node, int]) -> bool:
+def _better_inside(
+    node: Node, space: SearchSpace, users: Mapping[Node, Sequence[Node]], widest: Mapping[Node, int]
+) -> bool:
     """Whether it is certain that storing a tensor does not pay: one reader asks for each element once, and reads no more bytes
     in its stead."""
     only, *others = users[node]
@@ -233,7 +237,7 @@ class _Group:
     def likeness(self, first: Set[Node]) -> Hashable:
         """Equal for groups that have the same plans at the same prices."""
         space = self._space
-        epilogues = set(self.kernels)
+        results = set(self.kernels)
         inside = dict.fromkeys([*self._nodes, *(source for node in self._nodes for source in node.sources)])
         order = sorted(inside, key=lambda node: space.number[node])
         local = {node: i for i, node in enumerate(order)}
@@ -251,14 +255,14 @@ class _Group:
                 isinstance(node, View) and (node.strided, node.inverse is None),
                 isinstance(node, Normalise) and node.in_rows,
                 tuple(local[source] for source in node.sources if source in local),
-                tuple(sorted(local[root] for root in self.kernels[node])) if node in epilogues else None,
+                tuple(sorted(local[root] for root in self.kernels[node])) if node in results else None,
             )
             for node in order
         )
 
     def solve(self, first: Set[Node], budget: _Budget) -> tuple[tuple[bool, ...], float, bool]:
-        """What to store of `optional` in the cheapest plan, or in the cheapest that was seen when the budget was used up; what all its
-        kernels take; and whether that is certain to be the least."""
+        """What to store of `optional` in the cheapest plan, or in the cheapest that was seen when the budget was used up; what all
+        its kernels take; and whether that is certain to be the least."""
         own = _Budget(min(_STEPS_OF_GROUP, budget.steps))
         budget.steps -= own.steps
         usual = near = sum(self._bit[node] for node in self.optional if node in first)

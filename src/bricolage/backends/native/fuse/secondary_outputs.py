@@ -1,4 +1,4 @@
-"""Kernels that store more than one tensor: element-wise work goes beside the kernel whose result it reads."""
+"""Secondary outputs: a kernel also stores what element-wise functions make of its result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def attach_secondary_outputs(plan: FusionPlan, separated: Callable[[Node, Node],
     stored_by: dict[Node, int] = {}
     """Position in `kept` of the kernel that stores a tensor."""
     last_in: dict[tuple[str, int], int] = {}
-    """Of the last one that stores something in a home."""
+    """Of the last one that stores something in a storage."""
     for kernel in plan.kernels:
         host = _host(kernel, plan, stored_by, last_in, separated)
         if host is None:
@@ -24,7 +24,9 @@ def attach_secondary_outputs(plan: FusionPlan, separated: Callable[[Node, Node],
             kept.append(kernel)
         else:
             position = host
-            kept[host] = replace(kept[host], secondary_outputs=(*kept[host].secondary_outputs, (kernel.result, kernel.target)))
+            kept[host] = replace(
+                kept[host], secondary_outputs=(*kept[host].secondary_outputs, (kernel.result, kernel.target))
+            )
         if plan.buffers.get(kernel.result) is kernel.target:
             stored_by[kernel.result] = position
         last_in[kernel.target.storage] = max(position, last_in.get(kernel.target.storage, 0))
@@ -45,7 +47,7 @@ def _host(
     leaves: dict[Node, int] = {}
     """What the result is computed from, each with the position of the kernel that completes it."""
     elsewhere = -1
-    """Position of the last kernel that completes what is read at other places."""
+    """Position of the last kernel that completes what is read at other indices."""
     todo: list[Node] = [node]
     while todo:
         for source in todo.pop().sources:
@@ -69,6 +71,8 @@ def _host(
     return None
 
 
-def _completed(node: Node, plan: FusionPlan, stored_by: Mapping[Node, int], last_in: Mapping[tuple[str, int], int]) -> int:
+def _completed(
+    node: Node, plan: FusionPlan, stored_by: Mapping[Node, int], last_in: Mapping[tuple[str, int], int]
+) -> int:
     """Position of the kernel that completes a stored tensor; -1 for inputs."""
     return stored_by.get(node, last_in.get(plan.buffers[node].storage, -1))

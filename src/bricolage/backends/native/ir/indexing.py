@@ -1,4 +1,4 @@
-"""Index expressions: how a place in one tensor follows from a place in another.
+"""Index expressions: how the coordinates of an element in one tensor follow from those in another.
 
 An expression is a linear combination of atoms with integer coefficients. Atoms are loop variables, and quotients and
 remainders of expressions that do not simplify. Every expression knows the range of its values, from which most quotients and
@@ -122,7 +122,7 @@ class Index:
         return frozenset(found)
 
     def stride(self, variable: Var) -> int | None:
-        """What a step of `variable` adds; None where that depends on the place."""
+        """What a step of `variable` adds; None where that differs."""
         total = 0
         for atom, factor in self.terms:
             if atom == variable:
@@ -194,21 +194,21 @@ def constant(value: int) -> Index:
     return Index((), value)
 
 
-def flatten(place: Sequence[Index], shape: Sequence[int]) -> Index:
-    """Position in row-major order of a place in a tensor of that shape."""
+def flatten(coords: Sequence[Index], shape: Sequence[int]) -> Index:
+    """Position in row-major order of coordinates in a tensor of that shape."""
     total = ZERO
-    for index, extent in zip(place, shape, strict=True):
+    for index, extent in zip(coords, shape, strict=True):
         total = total * extent + index
     return total
 
 
 def unflatten(position: Index, shape: Sequence[int]) -> tuple[Index, ...]:
-    """Place in a tensor of that shape of a position in row-major order."""
-    place: list[Index] = []
+    """Coordinates in a tensor of that shape of a position in row-major order."""
+    coords: list[Index] = []
     for extent in reversed(shape):
         position, index = position.split(extent)
-        place.append(index)
-    return tuple(reversed(place))
+        coords.append(index)
+    return tuple(reversed(coords))
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ import numpy as np
 from bricolage.backends.native.ir.indexing import Index, flatten, variable
 
 Shape = tuple[int, ...]
-Place = tuple[Index, ...]
+Coords = tuple[Index, ...]
 """One index expression for each dimension."""
 
 C_TYPES = {"float32": "float", "int64": "int64_t", "int32": "int32_t", "bool": "uint8_t"}
@@ -82,16 +82,16 @@ class Pointwise(Node):
 
 @dataclass(frozen=True, eq=False)
 class View(Node):
-    """Elements of another tensor at other places. Where a guard does not hold, the element is `fill`.
+    """Elements of another tensor at other indices. Where a guard does not hold, the element is `fill`.
 
     `guard` gives index expressions with the extents that they must lie within.
     """
 
     source: Node
-    mapping: Callable[[Place], Place]
-    guard: Callable[[Place], Sequence[tuple[Index, int]]] | None = None
+    mapping: Callable[[Coords], Coords]
+    guard: Callable[[Coords], Sequence[tuple[Index, int]]] | None = None
     fill: float = 0.0
-    inverse: Callable[[Place], Place] | None = None
+    inverse: Callable[[Coords], Coords] | None = None
     """Where each element of the source comes to lie, for views that hold all of them once."""
 
     @property
@@ -101,11 +101,11 @@ class View(Node):
     @cached_property
     def strided(self) -> bool:
         """Whether neighbours along the last dimension lie in different cache lines of the source, both row-major."""
-        place = tuple(variable(f"d{axis}", extent) for axis, extent in enumerate(self.shape))
-        last = next((index for index in reversed(place) if index.terms), None)
+        coords = tuple(variable(f"d{axis}", extent) for axis, extent in enumerate(self.shape))
+        last = next((index for index in reversed(coords) if index.terms), None)
         if last is None:
             return False
-        step = flatten(self.mapping(place), self.source.shape).stride(*last.variables)
+        step = flatten(self.mapping(coords), self.source.shape).stride(*last.variables)
         return step is None or abs(step) * STORED_BYTES[self.dtype] >= _LINE
 
 
@@ -123,7 +123,7 @@ class Gather(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Assembly(Node):
+class ConcatBuffer(Node):
     """Parts put together without overlap: part i lies at `starts[i]`, its elements `steps` apart in each dimension.
 
     `split` says that the parts come from one operator, so that what follows is done to each part.

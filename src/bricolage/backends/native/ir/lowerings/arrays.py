@@ -218,9 +218,9 @@ class NodeArrays:
         rank = self.sum(before.cast("int64"), (x.ndim,)).reshape((*rows.shape[:-1], 1, extent))
         chosen = rank == self.arange(0, k, 1, "int64").reshape((k, 1))
         values = self.max(self.where(chosen, other, self.lowest(x.dtype)), (x.ndim,))
-        places = self.max(self.where(chosen, positions, -1), (x.ndim,))
+        found = self.max(self.where(chosen, positions, -1), (x.ndim,))
         back = [order.index(i) for i in range(x.ndim)]
-        return self.transpose(values, back), self.transpose(places, back)
+        return self.transpose(values, back), self.transpose(found, back)
 
     def _running(self, x: Traced, axis: int, combine: Callable[[Traced, Traced], Traced], neutral: int) -> Traced:
         """By doubling (Hillis and Steele, Data parallel algorithms, 1986): after k rounds each element holds 2^k of them."""
@@ -270,7 +270,7 @@ class NodeArrays:
         return x[(*(slice(None),) * axis, slice(start, stop, step))]
 
     def _distance(self, x: Traced) -> Traced:
-        """Column minus row of each place."""
+        """Column minus row of each element."""
         rows, columns = x.shape[-2:]
         return self.arange(0, columns, 1, "int32") - self.arange(0, rows, 1, "int32").reshape((rows, 1))
 
@@ -288,16 +288,16 @@ class NodeArrays:
         return Traced(Gather(shape, x.dtype, x.node, chosen.node, axis))
 
     def take_along(self, x: Traced, indices: Traced, axis: int) -> Traced:
-        places = [
+        coords = [
             indices
             if i == axis
             else self.arange(0, extent, 1, indices.dtype).reshape((extent, *(1,) * (x.ndim - 1 - i)))
             for i, extent in enumerate(indices.shape)
         ]
-        return self.index(x, tuple(places))
+        return self.index(x, tuple(coords))
 
     def index(self, x: Traced, indices: tuple[Traced, ...]) -> Traced:
-        """Elements, or slices, at places given by one array for each of the first dimensions."""
+        """Elements, or slices, at coordinates given by one array for each of the first dimensions."""
         leading, rest = x.shape[: len(indices)], x.shape[len(indices) :]
         flat: Any = 0
         for chosen, extent in zip(indices, leading, strict=True):
@@ -375,7 +375,7 @@ def _at(x: Traced, time: int) -> Traced:
     if not isinstance(x.node, Constant) or x.ndim > 1:
         return x[time]
     whole = x.node
-    return Traced(View((), x.dtype, whole, lambda place: (*place, ZERO + time)))
+    return Traced(View((), x.dtype, whole, lambda coords: (*coords, ZERO + time)))
 
 
 def _is_zero(node: Node) -> bool:

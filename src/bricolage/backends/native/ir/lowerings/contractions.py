@@ -11,12 +11,12 @@ from bricolage.backends.native.ir.indexing import ZERO, flatten
 from bricolage.backends.native.ir.lowerings.context import NoLowering, OpContext, lowering, pads_of
 from bricolage.backends.native.ir.lowerings.views import pad, pointwise, reshape, scalar, take, transpose
 from bricolage.backends.native.ir.tensors import (
-    Assembly,
+    ConcatBuffer,
     Constant,
     Conv,
+    Coords,
     MatMul,
     Node,
-    Place,
     Pointwise,
     Shape,
     View,
@@ -108,8 +108,8 @@ def _by_rows_of_taps(conv: Conv) -> Conv:
     lines = (1,) * (rank == 3) + (images * math.prod(outer), width, channels)
     stored = Pointwise(lines, "float32", "identity", (reshape(inside, lines),))
 
-    def mapping(place: Place) -> Place:
-        image, j, *spots, o = place
+    def mapping(coords: Coords) -> Coords:
+        image, j, *spots, o = coords
         tap, channel = j.split(channels)
         return (*(ZERO,) * (rank == 3), flatten((image, *spots), (images, *outer)), o * stride + tap, channel)
 
@@ -120,23 +120,23 @@ def _by_rows_of_taps(conv: Conv) -> Conv:
 
 
 _FEW = 4
-"""Output places along a dimension for which convolutions are written apart."""
+"""Output positions along a dimension up to which convolutions are written apart."""
 
 
 def _without_padding(conv: Conv) -> Node:
-    """Along dimensions with few output places, a convolution for each place, with only those kernel taps that do not fall
+    """Along dimensions with few output positions, a convolution for each, with only those kernel taps that do not fall
     into the padding: in a deep network on short clips most of them do."""
     assert isinstance(conv.weight, Constant)
     for axis in range(len(conv.strides)):
-        extent, places, taps = conv.source.shape[2 + axis], conv.shape[2 + axis], conv.weight.shape[2 + axis]
-        if taps == 1 or places > _FEW:
+        extent, positions, taps = conv.source.shape[2 + axis], conv.shape[2 + axis], conv.weight.shape[2 + axis]
+        if taps == 1 or positions > _FEW:
             continue
         reads = [
             [o * conv.strides[axis] + t * conv.dilations[axis] - conv.pads[axis] for t in range(taps)]
-            for o in range(places)
+            for o in range(positions)
         ]
         inside = [[t for t, spot in enumerate(row) if 0 <= spot < extent] for row in reads]
-        if not all(inside) or sum(map(len, inside)) > 0.85 * places * taps:
+        if not all(inside) or sum(map(len, inside)) > 0.85 * positions * taps:
             continue
         parts: list[Node] = []
         for o, own in enumerate(inside):
@@ -145,17 +145,17 @@ def _without_padding(conv: Conv) -> Node:
             shape = tuple(1 if i == 2 + axis else size for i, size in enumerate(conv.shape))
             weight = Constant(array.shape, "float32", array)
             part = Conv(shape, "float32", conv.source, weight, conv.strides, pads, conv.dilations, conv.groups)
-            parts.append(part if places > 1 else _without_padding(part))
-        if places == 1:
+            parts.append(part if positions > 1 else _without_padding(part))
+        if positions == 1:
             return parts[0]
-        starts = tuple(tuple(o if i == 2 + axis else 0 for i in range(len(conv.shape))) for o in range(places))
-        return Assembly(conv.shape, "float32", tuple(parts), starts, (1,) * len(conv.shape), split=True)
+        starts = tuple(tuple(o if i == 2 + axis else 0 for i in range(len(conv.shape))) for o in range(positions))
+        return ConcatBuffer(conv.shape, "float32", tuple(parts), starts, (1,) * len(conv.shape), split=True)
     return conv
 
 
 @lowering("ConvTranspose")
 def conv_transpose(op: OpContext) -> Node:
-    """By output phase: every place modulo the stride sees its own part of the kernel, as an ordinary convolution."""
+    """By output phase: every position modulo the stride sees its own part of the kernel, as an ordinary convolution."""
     x, weight, bias = op.tensor(0), op.tensor(1), op.optional(2)
     if x.dtype != "float32" or not isinstance(weight, Constant):
         raise NoLowering("ConvTranspose with computed weights")
@@ -176,7 +176,7 @@ def conv_transpose(op: OpContext) -> Node:
     before = [low for low, _ in crop]
     array = _spread(weight.array, dilations, strides)
     kernel, channels = array.shape[2:], op.shape[1]
-    # All phases have places for as many outputs; what is too much is cut off.
+    # All phases have as many outputs; what is too much is cut off.
     sizes = tuple(-(-size // stride) for size, stride in zip(op.shape[2:], strides, strict=True))
     out = (*op.shape[:2], *(size * stride for size, stride in zip(sizes, strides, strict=True)))
     # Output o = s * q + phase takes x[i] * w[k] for s * i - pad + k = o, so k = first + s * t and i = q + shift - t.
@@ -197,7 +197,7 @@ def conv_transpose(op: OpContext) -> Node:
     if len(parts) == 1:
         return _cut(parts[0], op.shape)
     starts = tuple((0, 0, *phase) for phase in phases)
-    return _cut(Assembly(out, "float32", tuple(parts), starts, (1, 1, *strides), split=True), op.shape)
+    return _cut(ConcatBuffer(out, "float32", tuple(parts), starts, (1, 1, *strides), split=True), op.shape)
 
 
 def _cut(x: Node, shape: Shape) -> Node:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bricolage.backends.native.ir.lowerings.context import NoLowering, OpContext, axis_of, lowering
 from bricolage.backends.native.ir.lowerings.views import broadcast, pad, reshape, take, transpose
-from bricolage.backends.native.ir.tensors import Assembly, Constant, Gather, Node
+from bricolage.backends.native.ir.tensors import ConcatBuffer, Constant, Gather, Node
 from bricolage.lowering.operators.movement import pad_indices
 
 
@@ -77,7 +77,7 @@ def joined(parts: Sequence[Node], axis: int) -> Node:
         extent += part.shape[axis]
     first = parts[0]
     shape = (*first.shape[:axis], extent, *first.shape[axis + 1 :])
-    return Assembly(shape, first.dtype, tuple(parts), tuple(starts), (1,) * len(shape))
+    return ConcatBuffer(shape, first.dtype, tuple(parts), tuple(starts), (1,) * len(shape))
 
 
 @lowering("Pad")

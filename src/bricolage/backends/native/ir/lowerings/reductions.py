@@ -11,7 +11,7 @@ import numpy as np
 from bricolage.backends.native.ir.indexing import Index
 from bricolage.backends.native.ir.lowerings.context import NoLowering, OpContext, axis_of, lowering, pads_of
 from bricolage.backends.native.ir.lowerings.views import broadcast, pointwise, reshape, scalar, transpose
-from bricolage.backends.native.ir.tensors import LONGEST_ROW, Constant, Node, Normalise, Place, Reduce, Softmax, View
+from bricolage.backends.native.ir.tensors import LONGEST_ROW, Constant, Coords, Node, Normalise, Reduce, Softmax, View
 
 _REDUCE = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "product"}
 
@@ -61,18 +61,18 @@ def pool(op: OpContext) -> Node:
     largest = op.op_type == "MaxPool"
     before = pads[:spatial]
 
-    def mapping(place: Place) -> Place:
-        n, c, rest = place[0], place[1], place[2:]
+    def mapping(coords: Coords) -> Coords:
+        n, c, rest = coords[0], coords[1], coords[2:]
         spots = tuple(
             o * strides[i] + k * dilations[i] - before[i]
             for i, (o, k) in enumerate(zip(rest[:spatial], rest[spatial:], strict=True))
         )
         return (n, c, *spots)
 
-    def guard(place: Place) -> list[tuple[Index, int]]:
+    def guard(coords: Coords) -> list[tuple[Index, int]]:
         return [
             (spot, extent)
-            for spot, extent in zip(mapping(place)[2:], x.shape[2:], strict=True)
+            for spot, extent in zip(mapping(coords)[2:], x.shape[2:], strict=True)
             if spot.range[0] < 0 or spot.range[1] >= extent
         ]
 
@@ -107,11 +107,11 @@ def local_response_normalization(op: OpContext) -> Node:
         raise NoLowering("LRN whose divisor can be zero")
     channels, before = x.shape[1], (size - 1) // 2
 
-    def mapping(place: Place) -> Place:
-        return (place[0], place[1] + place[-1] - before, *place[2:-1])
+    def mapping(coords: Coords) -> Coords:
+        return (coords[0], coords[1] + coords[-1] - before, *coords[2:-1])
 
-    def guard(place: Place) -> list[tuple[Index, int]]:
-        return [(place[1] + place[-1] - before, channels)]
+    def guard(coords: Coords) -> list[tuple[Index, int]]:
+        return [(coords[1] + coords[-1] - before, channels)]
 
     windows = View((*x.shape, size), x.dtype, x, mapping, guard)
     total = reshape(reduce("sum", pointwise("square", windows), [len(x.shape)]), x.shape)

@@ -6,7 +6,7 @@ import numpy as np
 
 from bricolage.backends.native.ir.lowerings.context import NoLowering, OpContext, lowering
 from bricolage.backends.native.ir.lowerings.views import pointwise
-from bricolage.backends.native.ir.tensors import Constant, Gather, Node, Place, View
+from bricolage.backends.native.ir.tensors import Constant, Coords, Gather, Node, View
 from bricolage.errors import InvalidGraph
 from bricolage.lowering.coordinates import AxisTable, axis_table, output_sizes
 
@@ -73,8 +73,8 @@ def _resized(x: Node, axis: int, table: AxisTable) -> Node:
     alone = len(taps) == 1 and bool(np.all(taps[0][1] == 1))
     if alone and factor * extent == out and np.array_equal(taps[0][0], np.arange(out) // factor):
 
-        def mapping(place: Place) -> Place:
-            return (*place[:axis], place[axis].split(factor)[0], *place[axis + 1 :])
+        def mapping(coords: Coords) -> Coords:
+            return (*coords[:axis], coords[axis].split(factor)[0], *coords[axis + 1 :])
 
         return View(shape, x.dtype, x, mapping)
     if not alone and x.dtype != "float32":

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bricolage.backends.native.ir.indexing import Index, constant, flatten, unflatten
-from bricolage.backends.native.ir.tensors import Assembly, Constant, Node, Place, Pointwise, Shape, View
+from bricolage.backends.native.ir.tensors import ConcatBuffer, Constant, Coords, Node, Pointwise, Shape, View
 
 
 def scalar(value: float, dtype: str = "float32") -> Constant:
@@ -15,7 +15,7 @@ def scalar(value: float, dtype: str = "float32") -> Constant:
 
 
 def pointwise(function: str, *inputs: Node, dtype: str | None = None, parameters: Sequence[float] = ()) -> Node:
-    """An element-wise function on broadcast inputs. Where all that it reads but constants is one assembly, or an operator's
+    """An element-wise function on broadcast inputs. Where all that it reads but constants is one concatenation, or an operator's
     result that was split, it is done part by part, so that the kernels of the parts can absorb it."""
     shape = tuple(np.broadcast_shapes(*(node.shape for node in inputs)))
     computed = [node for node in inputs if not isinstance(node, Constant)]
@@ -23,7 +23,7 @@ def pointwise(function: str, *inputs: Node, dtype: str | None = None, parameters
         (
             node
             for node in computed
-            if isinstance(node, Assembly) and node.shape == shape and (node.split or len(computed) == 1)
+            if isinstance(node, ConcatBuffer) and node.shape == shape and (node.split or len(computed) == 1)
         ),
         None,
     )
@@ -33,12 +33,16 @@ def pointwise(function: str, *inputs: Node, dtype: str | None = None, parameters
         pointwise(function, *(_part(node, whole, i) for node in inputs), dtype=dtype, parameters=parameters)
         for i in range(len(whole.parts))
     )
-    return Assembly(shape, parts[0].dtype, parts, whole.starts, whole.steps, whole.split)
+    return ConcatBuffer(shape, parts[0].dtype, parts, whole.starts, whole.steps, whole.split)
 
 
-def _part(node: Node, whole: Assembly, number: int) -> Node:
+def _part(node: Node, whole: ConcatBuffer, number: int) -> Node:
     """What of an input belongs to a part of `whole`."""
-    if isinstance(node, Assembly) and (node.starts, node.steps, node.shape) == (whole.starts, whole.steps, whole.shape):
+    if isinstance(node, ConcatBuffer) and (node.starts, node.steps, node.shape) == (
+        whole.starts,
+        whole.steps,
+        whole.shape,
+    ):
         return node.parts[number]
     missing = len(whole.shape) - len(node.shape)
     kept = [extent != 1 for extent in node.shape]
@@ -58,8 +62,8 @@ def reshape(source: Node, shape: Shape) -> Node:
         shape,
         source.dtype,
         source,
-        lambda place: unflatten(flatten(place, shape), source.shape),
-        inverse=lambda place: unflatten(flatten(place, source.shape), shape),
+        lambda coords: unflatten(flatten(coords, shape), source.shape),
+        inverse=lambda coords: unflatten(flatten(coords, source.shape), shape),
     )
 
 
@@ -75,8 +79,8 @@ def transpose(source: Node, perm: Sequence[int]) -> Node:
         shape,
         source.dtype,
         source,
-        lambda place: tuple(place[i] for i in where),
-        inverse=lambda place: tuple(place[i] for i in perm),
+        lambda coords: tuple(coords[i] for i in where),
+        inverse=lambda coords: tuple(coords[i] for i in perm),
     )
 
 
@@ -85,8 +89,8 @@ def broadcast(source: Node, shape: Shape) -> Node:
         return source
     missing = len(shape) - len(source.shape)
 
-    def mapping(place: Place) -> Place:
-        own = place[missing:]
+    def mapping(coords: Coords) -> Coords:
+        own = coords[missing:]
         return tuple(constant(0) if extent == 1 else i for i, extent in zip(own, source.shape, strict=True))
 
     return View(shape, source.dtype, source, mapping)
@@ -100,8 +104,8 @@ def take(source: Node, starts: Sequence[int], steps: Sequence[int], shape: Shape
         spots = [np.arange(size) * step + start for start, step, size in zip(starts, steps, shape, strict=True)]
         return Constant(shape, source.dtype, np.ascontiguousarray(source.array.reshape(source.shape)[np.ix_(*spots)]))
 
-    def mapping(place: Place) -> Place:
-        return tuple(i * step + start for i, start, step in zip(place, starts, steps, strict=True))
+    def mapping(coords: Coords) -> Coords:
+        return tuple(i * step + start for i, start, step in zip(coords, starts, steps, strict=True))
 
     return View(shape, source.dtype, source, mapping)
 
@@ -111,11 +115,11 @@ def pad(source: Node, before: Sequence[int], shape: Shape, fill: float) -> Node:
     if shape == source.shape:
         return source
 
-    def mapping(place: Place) -> Place:
-        return tuple(i - start for i, start in zip(place, before, strict=True))
+    def mapping(coords: Coords) -> Coords:
+        return tuple(i - start for i, start in zip(coords, before, strict=True))
 
-    def guard(place: Place) -> list[tuple[Index, int]]:
-        moved = mapping(place)
+    def guard(coords: Coords) -> list[tuple[Index, int]]:
+        moved = mapping(coords)
         return [(i, extent) for i, extent, size in zip(moved, source.shape, shape, strict=True) if extent != size]
 
     return View(shape, source.dtype, source, mapping, guard, fill)
