@@ -100,6 +100,7 @@ class GroupedConvCodegen:
 
     @property
     def blocks_of_channels(self) -> int:
+        """How many vectors the channels take; the last one may overlap the one before."""
         return -(-self.channels // self.isa.lanes)
 
     def _spot(self, axis: int, at: Index, tap: Index | int) -> Index:

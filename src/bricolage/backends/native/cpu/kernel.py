@@ -74,6 +74,7 @@ class NativeKernel(StaticKernel):
         return np.ctypeslib.as_array(self._library.region_spent(), (count,))
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
+        """A call that reads and writes these arrays; it returns when the outputs are written."""
         memory = (*inputs, *outputs)
         addresses = (ctypes.c_void_p * max(1, len(memory)))(*(array.ctypes.data for array in memory))
         call = partial(

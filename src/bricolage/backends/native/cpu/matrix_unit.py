@@ -37,12 +37,15 @@ class Tiles(Operand):
     """Operands in tiles; all of them for 16 lanes of float32."""
 
     def rows(self, _isa: Isa) -> int:
+        """Two tiles, one above the other."""
         return TILE_ROWS
 
     def preamble(self, isa: Isa) -> Sequence[str]:
+        """The unit's instructions, or plain C that does the same."""
         return NARROW, TILES if isa.matrix_unit == "amx" else EMULATED
 
     def with_tile_config(self, rows: int, lines: list[str]) -> list[str]:
+        """`lines` between configuring the unit for so many rows and releasing it: whatever multiplies must stand in between."""
         upper, lower = min(rows, _ROWS), max(0, rows - _ROWS)
         # Tiles 0 and 1, 2 and 3 hold sums; 4 and 5 the left side; 6 and 7 the panel.
         counts = (upper, upper, lower, lower, upper, lower, _ROWS, _ROWS)
@@ -57,6 +60,7 @@ class Tiles(Operand):
     def micro_kernel(
         self, rows: int, vectors: int, lda: int, lanes: int, *, prefetch: bool = False, adds: bool = False
     ) -> tuple[str, str]:
+        """See `Operand.micro_kernel`: up to 32 rows times two vectors in four tiles, and two tiles each of both sides."""
         name = f"tiles_{rows}x{vectors}_{lda}_{self.splits}{'_ahead' if prefetch else ''}{'_adds' if adds else ''}"
         more = (", const char *ahead, long stride" if prefetch else "") + (", long fresh" if adds else "")
         halves = range(2 if rows > _ROWS else 1)

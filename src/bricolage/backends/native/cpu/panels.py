@@ -105,14 +105,17 @@ class Vectors(Operand):
     """C that adds to the vector {0} the products of {1} and {2}."""
 
     def rows(self, isa: Isa) -> int:
+        """As many as the instruction set has registers for."""
         return isa.rows
 
     def preamble(self, _isa: Isa) -> Sequence[str]:
+        """Vectors of bfloat16 in memory, if there are any."""
         return () if self.dtype == "float32" else (NARROW,)
 
     def micro_kernel(
         self, rows: int, vectors: int, lda: int, lanes: int, *, prefetch: bool = False, adds: bool = False
     ) -> tuple[str, str]:
+        """See `Operand.micro_kernel`: each row has its sums in registers for all of k, so that it never `adds`."""
         assert not adds, "vectors keep a tile in registers for all of k"
         name = f"{'pairs' if self.k_pack == 2 else 'product'}_{rows}x{vectors}_{lda}{'_ahead' if prefetch else ''}"
         kind = self.element

@@ -22,9 +22,11 @@ class Var:
 
     @property
     def range(self) -> tuple[int, int]:
+        """Smallest and largest value."""
         return 0, self.extent - 1
 
     def c(self) -> str:
+        """As C."""
         return self.name
 
 
@@ -37,10 +39,12 @@ class Quotient:
 
     @property
     def range(self) -> tuple[int, int]:
+        """Smallest and largest value."""
         low, high = self.of.range
         return low // self.by, high // self.by
 
     def c(self) -> str:
+        """As C."""
         return f"({self.of.c()}) / {self.by}"
 
 
@@ -53,9 +57,11 @@ class Remainder:
 
     @property
     def range(self) -> tuple[int, int]:
+        """Smallest and largest value (bounds, not necessarily reached)."""
         return 0, min(self.by - 1, self.of.range[1])
 
     def c(self) -> str:
+        """As C."""
         return f"({self.of.c()}) % {self.by}"
 
 

@@ -77,6 +77,7 @@ class Pointwise(Node):
 
     @property
     def sources(self) -> tuple[Node, ...]:
+        """Its inputs."""
         return self.inputs
 
 
@@ -96,6 +97,7 @@ class View(Node):
 
     @property
     def sources(self) -> tuple[Node, ...]:
+        """The tensor that it is a view of."""
         return (self.source,)
 
     @cached_property
@@ -119,6 +121,7 @@ class Gather(Node):
 
     @property
     def sources(self) -> tuple[Node, ...]:
+        """What is gathered from, and the indices."""
         return self.source, self.indices
 
 
@@ -136,6 +139,7 @@ class ConcatBuffer(Node):
 
     @property
     def sources(self) -> tuple[Node, ...]:
+        """The parts."""
         return self.parts
 
 
@@ -150,6 +154,7 @@ class Reduce(Node):
 
     @property
     def sources(self) -> tuple[Node, ...]:
+        """What is reduced."""
         return (self.source,)
 
 
@@ -161,6 +166,7 @@ class Softmax(Node):
 
     @property
     def sources(self) -> tuple[Node, ...]:
+        """The logits."""
         return (self.source,)
 
 
@@ -180,6 +186,7 @@ class Normalise(Node):
 
     @property
     def sources(self) -> tuple[Node, ...]:
+        """What is normalised."""
         return (self.source,)
 
 
@@ -192,6 +199,7 @@ class MatMul(Node):
 
     @property
     def sources(self) -> tuple[Node, ...]:
+        """Both sides."""
         return self.left, self.right
 
 
@@ -214,6 +222,7 @@ class Conv(Node):
 
     @property
     def sources(self) -> tuple[Node, ...]:
+        """The images and the weights."""
         return self.source, self.weight
 
 

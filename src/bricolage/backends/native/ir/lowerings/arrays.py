@@ -81,66 +81,91 @@ class NodeArrays:
     # --- types and construction
 
     def dtype(self, onnx_type: int) -> str:
+        """The name of an ONNX element type.
+
+        Raises:
+            NoLowering: the engine does not compute with it.
+        """
         name = ir.DataType(int(onnx_type)).numpy().name
         if name not in C_TYPES:
             raise NoLowering(f"the type {name}")
         return name
 
     def kind(self, x: Traced) -> str:
+        """The first letter of the element type, which tells floats from integers."""
         return x.dtype[0]
 
     def lowest(self, dtype: str) -> float:
+        """What no value of a type lies below."""
         if dtype == "float32":
             return -math.inf
         return False if dtype == "bool" else int(np.iinfo(dtype).min)
 
     def astype(self, x: Traced, dtype: str) -> Traced:
+        """With the named element type."""
         return x.cast(dtype)
 
     def cast(self, x: Traced, onnx_type: int) -> Traced:
+        """With an ONNX element type."""
         return x.cast(self.dtype(onnx_type))
 
     def widen(self, x: Traced) -> Traced:
+        """For sums: unchanged, since the engine adds long sums in float64 itself."""
         return x
 
     def constant(self, value: np.ndarray[Any, Any], like: Traced | None = None) -> Traced:
+        """An array that is known.
+
+        Raises:
+            NoLowering: the engine does not compute with its type.
+        """
         if value.dtype.name not in C_TYPES:
             raise NoLowering(f"constants of the type {value.dtype.name}")
         return Traced(Constant(value.shape, value.dtype.name, value))
 
     def full(self, shape: Sequence[int], value: Any, dtype: str, like: Traced | None = None) -> Traced:
+        """An array of equal elements."""
         return number(value, dtype).broadcast(tuple(shape))
 
     def arange(self, start: Any, stop: Any, step: Any, dtype: str) -> Traced:
+        """Numbers from `start` to `stop`."""
         return self.constant(np.arange(start, stop, step, dtype=dtype))
 
     # --- element-wise
 
     def where(self, condition: Traced, a: Any, b: Any) -> Traced:
+        """`a` where the condition holds, otherwise `b`."""
         if not isinstance(a, Traced) and not isinstance(b, Traced):
             raise NoLowering("a choice between two numbers")
         return apply("where", condition, *alike(a, b))
 
     def maximum(self, a: Any, b: Any) -> Traced:
+        """The larger ones; NaN where either is."""
         return apply("maximum", *alike(a, b))
 
     def minimum(self, a: Any, b: Any) -> Traced:
+        """The smaller ones; NaN where either is."""
         return apply("minimum", *alike(a, b))
 
     def truncate_divide(self, a: Traced, b: Traced) -> Traced:
+        """Quotients of integers, towards zero."""
         return apply("quotient", *alike(a, b))
 
     def fmod(self, a: Traced, b: Traced) -> Traced:
+        """Remainders with the sign of `a`."""
         left, right = alike(a, b)
         return apply("fmod" if left.dtype == "float32" else "remainder", left, right)
 
     def erf(self, x: Traced) -> Traced:
+        """The error function."""
         return apply("erf", x)
 
     def sigmoid(self, x: Traced) -> Traced:
+        """1 / (1 + exp(-x))."""
         return apply("sigmoid", x)
 
     def softplus(self, x: Traced) -> Traced:
+        """log(1 + exp(x))."""
         return apply("softplus", x)
 
     # --- reductions
@@ -151,20 +176,25 @@ class NodeArrays:
         return Traced(reshape(found, shape))
 
     def sum(self, x: Traced, axes: tuple[int, ...], keepdims: bool = False) -> Traced:
+        """Over `axes`."""
         return self._reduced("sum", x, axes, keepdims)
 
     def mean(self, x: Traced, axes: tuple[int, ...], keepdims: bool = False) -> Traced:
+        """Over `axes`, of floats."""
         if x.dtype != "float32":
             raise NoLowering("means of integers")
         return self._reduced("mean", x, axes, keepdims)
 
     def prod(self, x: Traced, axes: tuple[int, ...], keepdims: bool = False) -> Traced:
+        """Over `axes`."""
         return self._reduced("product", x, axes, keepdims)
 
     def max(self, x: Traced, axes: tuple[int, ...], keepdims: bool = False) -> Traced:
+        """Over `axes`."""
         return self._reduced("max", x, axes, keepdims)
 
     def min(self, x: Traced, axes: tuple[int, ...], keepdims: bool = False) -> Traced:
+        """Over `axes`."""
         return self._reduced("min", x, axes, keepdims)
 
     def _shifted(self, x: Traced, top: Traced, axes: tuple[int, ...]) -> tuple[Traced, Traced]:
@@ -175,6 +205,7 @@ class NodeArrays:
         return below, self.lib.log(self.sum(self.lib.exp(below), axes, True))
 
     def logsumexp(self, x: Traced, axes: tuple[int, ...], keepdims: bool = False) -> Traced:
+        """Logarithms of sums of exponentials over `axes`, without overflow."""
         if not axes:
             return x
         top = self.max(x, axes, True)
@@ -184,6 +215,7 @@ class NodeArrays:
         return (total + top).reshape(shape)
 
     def softmax(self, x: Traced, axis: int) -> Traced:
+        """Along `axis`."""
         return Traced(soft_row(x.node, axis))
 
     def log_softmax(self, x: Traced, axis: int) -> Traced:
@@ -232,41 +264,52 @@ class NodeArrays:
         return x
 
     def cumsum(self, x: Traced, axis: int) -> Traced:
+        """Along `axis`."""
         return self._running(x, axis, lambda a, b: a + b, 0)
 
     def cumprod(self, x: Traced, axis: int) -> Traced:
+        """Along `axis`."""
         return self._running(x, axis, lambda a, b: a * b, 1)
 
     # --- movement
 
     def reshape(self, x: Traced, shape: Sequence[int]) -> Traced:
+        """The same elements in another shape; one size may be -1."""
         return x.reshape(tuple(shape))
 
     def transpose(self, x: Traced, perm: Sequence[int]) -> Traced:
+        """With dimension `perm[i]` as the i-th."""
         return Traced(transpose(x.node, perm))
 
     def broadcast_to(self, x: Traced, shape: Sequence[int]) -> Traced:
+        """Broadcast as numpy does."""
         return x.broadcast(tuple(shape))
 
     def concat(self, xs: Sequence[Traced], axis: int) -> Traced:
+        """One behind the other along `axis`."""
         return Traced(joined([x.node for x in xs], axis))
 
     def stack(self, xs: Sequence[Traced], axis: int) -> Traced:
+        """Along a new dimension."""
         return self.concat([x.reshape((*x.shape[:axis], 1, *x.shape[axis:])) for x in xs], axis)
 
     def flip(self, x: Traced, axes: tuple[int, ...]) -> Traced:
+        """Reversed along `axes`."""
         return x[tuple(slice(None, None, -1 if i in axes else 1) for i in range(x.ndim))]
 
     def tile(self, x: Traced, repeats: Sequence[int]) -> Traced:
+        """Repeated along each dimension."""
         apart = x.reshape(tuple(size for extent in x.shape for size in (1, extent)))
         wide = apart.broadcast(tuple(size for pair in zip(repeats, x.shape, strict=True) for size in pair))
         return wide.reshape(tuple(extent * times for extent, times in zip(x.shape, repeats, strict=True)))
 
     def pad(self, x: Traced, widths: Sequence[tuple[int, int]], value: Any) -> Traced:
+        """With `value` before and behind each dimension."""
         shape = tuple(extent + sum(width) for extent, width in zip(x.shape, widths, strict=True))
         return Traced(pad(x.node, [before for before, _ in widths], shape, value))
 
     def slice_axis(self, x: Traced, axis: int, start: int, stop: int | None, step: int) -> Traced:
+        """Every `step`-th element along `axis`."""
         return x[(*(slice(None),) * axis, slice(start, stop, step))]
 
     def _distance(self, x: Traced) -> Traced:
@@ -275,19 +318,23 @@ class NodeArrays:
         return self.arange(0, columns, 1, "int32") - self.arange(0, rows, 1, "int32").reshape((rows, 1))
 
     def tril(self, x: Traced, k: int) -> Traced:
+        """Zeros above the `k`-th diagonal of the last two dimensions."""
         return self.where(self._distance(x) <= k, x, 0)
 
     def triu(self, x: Traced, k: int) -> Traced:
+        """Zeros below the `k`-th diagonal of the last two dimensions."""
         return self.where(self._distance(x) >= k, x, 0)
 
     # --- gathering
 
     def take(self, x: Traced, indices: Any, axis: int) -> Traced:
+        """Slices along `axis` that `indices` names."""
         chosen = indices if isinstance(indices, Traced) else self.constant(np.asarray(indices, np.int64))
         shape = (*x.shape[:axis], *chosen.shape, *x.shape[axis + 1 :])
         return Traced(Gather(shape, x.dtype, x.node, chosen.node, axis))
 
     def take_along(self, x: Traced, indices: Traced, axis: int) -> Traced:
+        """Elements along `axis`, at the index that stands in their place."""
         coords = [
             indices
             if i == axis
@@ -307,6 +354,7 @@ class NodeArrays:
     # --- linear algebra
 
     def matmul(self, a: Traced, b: Traced) -> Traced:
+        """Matrix products as numpy defines them, of floats."""
         if a.dtype != "float32":
             raise NoLowering(f"products of {a.dtype}")
         known = isinstance(b.node, Constant) and b.ndim == 2 and np.isfinite(b.node.array).all()

@@ -29,15 +29,22 @@ class OpContext:
     """The operator itself."""
 
     def get(self, name: str, default: Any = None) -> Any:
+        """An attribute."""
         return self.attributes.get(name, default)
 
     def tensor(self, position: int) -> Node:
+        """An input that must be there.
+
+        Raises:
+            NoLowering: it is missing.
+        """
         found = self.inputs[position] if position < len(self.inputs) else None
         if found is None:
             raise NoLowering(f"{self.op_type} without its input {position}")
         return found
 
     def optional(self, position: int) -> Node | None:
+        """An input, or None."""
         return self.inputs[position] if position < len(self.inputs) else None
 
     def numbers(self, position: int) -> list[int] | None:
@@ -54,6 +61,11 @@ class OpContext:
         return [int(value) for value in node.array.reshape(-1)]
 
     def scalar(self, position: int, default: float) -> float:
+        """The value of a constant input of one element; `default` when it is missing.
+
+        Raises:
+            NoLowering: it is computed, or has more elements.
+        """
         node = self.optional(position)
         if node is None:
             return default
@@ -64,6 +76,7 @@ class OpContext:
 
     @property
     def shape(self) -> Shape:
+        """Of the first output."""
         return self.shapes[0]
 
 

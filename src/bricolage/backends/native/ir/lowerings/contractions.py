@@ -26,6 +26,7 @@ from bricolage.lowering.windows import transpose_crop
 
 @lowering("MatMul")
 def matmul(op: OpContext) -> Node:
+    """MatMul: [..., m, k] times [..., k, n], of float32."""
     left, right = op.tensor(0), op.tensor(1)
     if left.dtype != "float32":
         raise NoLowering(f"MatMul of {left.dtype}")
@@ -53,6 +54,7 @@ def multiplied(left: Node, right: Node) -> Node:
 
 @lowering("Gemm")
 def gemm(op: OpContext) -> Node:
+    """Gemm: alpha·A·B + beta·C, with A [m, k] and B [k, n] after their transpositions."""
     left, right, bias = op.tensor(0), op.tensor(1), op.optional(2)
     if left.dtype != "float32":
         raise NoLowering(f"Gemm of {left.dtype}")
@@ -69,6 +71,7 @@ def gemm(op: OpContext) -> Node:
 
 @lowering("Conv")
 def conv(op: OpContext) -> Node:
+    """Conv: [n, c, spatial...] with constant weights [out, c / group, taps...]."""
     x, weight, bias = op.tensor(0), op.tensor(1), op.optional(2)
     if x.dtype != "float32" or not isinstance(weight, Constant):
         raise NoLowering("Conv with computed weights" if x.dtype == "float32" else f"Conv of {x.dtype}")

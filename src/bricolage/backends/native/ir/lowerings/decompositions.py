@@ -64,6 +64,11 @@ _ARRAYS = NodeArrays()
     *_SAMPLING,
 )
 def decomposed(op: OpContext) -> tuple[Node, ...]:
+    """The function of `lowering.operators`, carried out on nodes.
+
+    Raises:
+        NoLowering: there is none for this opset, it needs what nodes lack, or the graph is wrong.
+    """
     entry, reason = PORTABLE.find("", op.op_type, op.opset), refusal(PORTABLE, op.node, op.opset)
     if entry is None or reason is not None:
         raise NoLowering(reason or f"no rule for {op.op_type}")

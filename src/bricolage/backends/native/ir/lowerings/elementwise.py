@@ -42,6 +42,7 @@ _FOLDS = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
 
 @lowering(*_UNARY)
 def unary(op: OpContext) -> Node:
+    """Functions of one float32 input."""
     x = op.tensor(0)
     if x.dtype != "float32":
         raise NoLowering(f"{op.op_type} of {x.dtype}")
@@ -50,6 +51,7 @@ def unary(op: OpContext) -> Node:
 
 @lowering(*_BINARY)
 def binary(op: OpContext) -> Node:
+    """Functions of two inputs that broadcast; integers divide towards zero."""
     left, right = op.tensor(0), op.tensor(1)
     if op.op_type == "Div" and left.dtype != "float32":
         return pointwise("quotient", left, right)
@@ -58,21 +60,25 @@ def binary(op: OpContext) -> Node:
 
 @lowering(*_COMPARE)
 def compare(op: OpContext) -> Node:
+    """Comparisons of two inputs that broadcast, with conditions as results."""
     return pointwise(_COMPARE[op.op_type], op.tensor(0), op.tensor(1), dtype="bool")
 
 
 @lowering(*_LOGIC)
 def logic(op: OpContext) -> Node:
+    """And, Or."""
     return pointwise(_LOGIC[op.op_type], op.tensor(0), op.tensor(1), dtype="bool")
 
 
 @lowering("Not")
 def negation(op: OpContext) -> Node:
+    """Not."""
     return pointwise("not", op.tensor(0), dtype="bool")
 
 
 @lowering(*_FOLDS)
 def fold(op: OpContext) -> Node:
+    """Max, Min and Sum of any number of inputs, from the left to the right."""
     total = op.tensor(0)
     for position in range(1, len(op.inputs)):
         total = pointwise(_FOLDS[op.op_type], total, op.tensor(position))
@@ -81,11 +87,13 @@ def fold(op: OpContext) -> Node:
 
 @lowering("Where")
 def where(op: OpContext) -> Node:
+    """Where, with all three inputs broadcast."""
     return pointwise("where", op.tensor(0), op.tensor(1), op.tensor(2))
 
 
 @lowering("Cast")
 def cast(op: OpContext) -> Node:
+    """Cast to the type that `to` names."""
     return converted(op.tensor(0), ir.DataType(op.get("to")).numpy().name)
 
 
@@ -102,6 +110,7 @@ def converted(x: Node, wanted: str) -> Node:
 
 @lowering("Pow")
 def power(op: OpContext) -> Node:
+    """Pow of float32."""
     x, exponent = op.tensor(0), op.tensor(1)
     if x.dtype != "float32":
         raise NoLowering(f"Pow of {x.dtype}")
@@ -134,6 +143,7 @@ _POWERS = {
 
 @lowering("Clip")
 def clip(op: OpContext) -> Node:
+    """Clip: constant bounds as parameters, computed ones as maximum and minimum."""
     x, bounds = op.tensor(0), (op.optional(1), op.optional(2))
     if x.dtype == "float32" and all(bound is None or isinstance(bound, Constant) for bound in bounds):
         if op.opset < 11:
@@ -148,32 +158,38 @@ def clip(op: OpContext) -> Node:
 
 @lowering("LeakyRelu")
 def leaky_relu(op: OpContext) -> Node:
+    """LeakyRelu: alpha times what is negative."""
     return pointwise("leaky", op.tensor(0), parameters=(op.get("alpha", 0.01),))
 
 
 @lowering("Elu")
 def elu(op: OpContext) -> Node:
+    """Elu: alpha·(exp(x) − 1) for what is negative."""
     return pointwise("elu", op.tensor(0), parameters=(op.get("alpha", 1.0),))
 
 
 @lowering("HardSigmoid")
 def hard_sigmoid(op: OpContext) -> Node:
+    """HardSigmoid: alpha·x + beta, kept between 0 and 1."""
     return pointwise("hardsigmoid", op.tensor(0), parameters=(op.get("alpha", 0.2), op.get("beta", 0.5)))
 
 
 @lowering("Gelu")
 def gelu(op: OpContext) -> Node:
+    """Gelu, exact or by its approximation with tanh."""
     tanh = op.get("approximate", "none") == "tanh"
     return pointwise("gelu_tanh" if tanh else "gelu", op.tensor(0))
 
 
 @lowering("Identity")
 def identity(op: OpContext) -> Node:
+    """Identity."""
     return op.tensor(0)
 
 
 @lowering("Dropout")
 def dropout(op: OpContext) -> Node:
+    """Dropout in inference, which changes nothing."""
     training = op.optional(2)
     if training is not None and not (isinstance(training, Constant) and not training.array.any()):
         raise NoLowering("Dropout in training mode")
@@ -182,6 +198,7 @@ def dropout(op: OpContext) -> Node:
 
 @lowering("BatchNormalization")
 def batch_normalization(op: OpContext) -> Node:
+    """BatchNormalization in inference, as one factor and one summand for each channel, made in float64."""
     if op.get("training_mode", 0):
         raise NoLowering("BatchNormalization in training mode")
     x, (scale, bias, mean, variance) = op.tensor(0), (op.tensor(i) for i in range(1, 5))

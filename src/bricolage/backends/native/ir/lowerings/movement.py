@@ -14,22 +14,26 @@ from bricolage.lowering.operators.movement import pad_indices
 
 @lowering("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 def reshaped(op: OpContext) -> Node:
+    """The same elements, in row-major order, in the shape of the output."""
     return reshape(op.tensor(0), op.shape)
 
 
 @lowering("Transpose")
 def transposed(op: OpContext) -> Node:
+    """Transpose; without `perm`, all dimensions reversed."""
     x = op.tensor(0)
     return transpose(x, op.get("perm") or tuple(reversed(range(len(x.shape)))))
 
 
 @lowering("Expand")
 def expand(op: OpContext) -> Node:
+    """Expand: broadcast to the shape of the output."""
     return broadcast(op.tensor(0), op.shape)
 
 
 @lowering("Slice")
 def sliced(op: OpContext) -> Node:
+    """Slice, with constant bounds."""
     x = op.tensor(0)
     rank = len(x.shape)
     if op.opset < 10:
@@ -50,6 +54,7 @@ def sliced(op: OpContext) -> Node:
 
 @lowering("Split")
 def split(op: OpContext) -> tuple[Node, ...]:
+    """Split into parts of the outputs' shapes along `axis`."""
     x = op.tensor(0)
     axis = axis_of(op, len(x.shape), 0)
     parts: list[Node] = []
@@ -63,6 +68,7 @@ def split(op: OpContext) -> tuple[Node, ...]:
 
 @lowering("Concat")
 def concat(op: OpContext) -> Node:
+    """Concat along `axis`."""
     return joined([op.tensor(i) for i in range(len(op.inputs))], axis_of(op, len(op.shape), 0))
 
 
@@ -82,6 +88,7 @@ def joined(parts: Sequence[Node], axis: int) -> Node:
 
 @lowering("Pad")
 def padded(op: OpContext) -> Node:
+    """Pad: constant as a guarded view, the other modes as gathers; negative pads cut."""
     x, rank = op.tensor(0), len(op.shape)
     mode = op.get("mode", "constant")
     pads = op.get("pads") if op.opset < 11 else op.numbers(1)
@@ -107,12 +114,14 @@ def padded(op: OpContext) -> Node:
 
 @lowering("Gather")
 def gathered(op: OpContext) -> Node:
+    """Gather along `axis`."""
     x, indices = op.tensor(0), op.tensor(1)
     return Gather(op.shape, x.dtype, x, indices, axis_of(op, len(x.shape), 0))
 
 
 @lowering("DepthToSpace")
 def depth_to_space(op: OpContext) -> Node:
+    """DepthToSpace of [n, c, h, w] in either mode."""
     x, block = op.tensor(0), int(op.get("blocksize"))
     n, c, h, w = x.shape
     if op.get("mode", "DCR") == "DCR":

@@ -17,6 +17,7 @@ _REDUCE = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "Reduce
 
 
 def reduce(kind: Any, x: Node, axes: Sequence[int]) -> Node:
+    """A reduction over `axes`, which stay with the extent 1."""
     shape = tuple(1 if axis in axes else extent for axis, extent in enumerate(x.shape))
     divisor = float(math.prod(x.shape[axis] for axis in axes)) if kind == "mean" else 1.0
     return Reduce(shape, x.dtype, kind, x, tuple(sorted(axes)), divisor)
@@ -24,6 +25,7 @@ def reduce(kind: Any, x: Node, axes: Sequence[int]) -> Node:
 
 @lowering(*_REDUCE, "ReduceL2", "ReduceSumSquare")
 def reduction(op: OpContext) -> Node:
+    """ReduceSum, ReduceMean and so on, over constant axes."""
     x = op.tensor(0)
     rank = len(x.shape)
     axes = op.get("axes") if op.opset < (13 if op.op_type == "ReduceSum" else 18) else op.numbers(1)
@@ -45,12 +47,14 @@ def reduction(op: OpContext) -> Node:
 
 @lowering("GlobalAveragePool", "GlobalMaxPool")
 def global_pool(op: OpContext) -> Node:
+    """GlobalAveragePool and GlobalMaxPool over all spatial dimensions."""
     x = op.tensor(0)
     return reduce("max" if "Max" in op.op_type else "mean", x, range(2, len(x.shape)))
 
 
 @lowering("MaxPool", "AveragePool", "LpPool")
 def pool(op: OpContext) -> Node:
+    """MaxPool, AveragePool and LpPool, as reductions over windows."""
     x = op.tensor(0)
     kernel = list(op.get("kernel_shape"))
     spatial = len(kernel)
@@ -125,6 +129,7 @@ def local_response_normalization(op: OpContext) -> Node:
 
 @lowering("Softmax")
 def softmax(op: OpContext) -> Node:
+    """Softmax; before operator set 13 over all dimensions from `axis` on."""
     x = op.tensor(0)
     axis = axis_of(op, len(x.shape), -1 if op.opset >= 13 else 1)
     if op.opset >= 13:
@@ -181,6 +186,7 @@ def _in_rows(node: Node, x: Node, axis: int) -> Node:
 
 @lowering("RMSNormalization")
 def rms_normalization(op: OpContext) -> Node:
+    """RMSNormalization: over all dimensions from `axis` on, without mean."""
     x, scale = _floats(op), op.tensor(1)
     axis = axis_of(op, len(x.shape), -1)
     row = math.prod(x.shape[axis:])
@@ -191,6 +197,7 @@ def rms_normalization(op: OpContext) -> Node:
 
 @lowering("InstanceNormalization")
 def instance_normalization(op: OpContext) -> Node:
+    """InstanceNormalization of [n, c, spatial...], each channel of each image by itself."""
     x = _floats(op)
     return _per_channel(op, reshape(_grouped(x, x.shape[1], op.get("epsilon", 1e-5)), x.shape))
 

@@ -16,6 +16,7 @@ _MOST_TAPS = 8
 
 @lowering("Resize", "Upsample")
 def resize(op: OpContext) -> Node:
+    """Resize and Upsample."""
     x = op.tensor(0)
     for axis, table in _tables(op, x).items():
         x = _resized(x, axis, table)

@@ -36,17 +36,21 @@ class Traced:
 
     @property
     def shape(self) -> Shape:
+        """Sizes of the dimensions."""
         return self.node.shape
 
     @property
     def ndim(self) -> int:
+        """Number of dimensions."""
         return len(self.node.shape)
 
     @property
     def dtype(self) -> str:
+        """Element type."""
         return self.node.dtype
 
     def cast(self, dtype: str) -> Traced:
+        """With another element type; constants at once."""
         if isinstance(self.node, Constant) and np.isfinite(self.node.array).all():
             return Traced(Constant(self.shape, dtype, self.node.array.reshape(self.shape).astype(dtype)))
         return Traced(converted(self.node, dtype))
@@ -59,6 +63,7 @@ class Traced:
         return Traced(reshape(self.node, shape))
 
     def broadcast(self, shape: tuple[int, ...]) -> Traced:
+        """Broadcast to a shape, as numpy does."""
         return Traced(broadcast(self.node, shape))
 
     def __getitem__(self, key: Any) -> Traced:

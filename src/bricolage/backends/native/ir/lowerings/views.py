@@ -11,6 +11,7 @@ from bricolage.backends.native.ir.tensors import ConcatBuffer, Constant, Coords,
 
 
 def scalar(value: float, dtype: str = "float32") -> Constant:
+    """A constant of rank 0."""
     return Constant((), dtype, np.asarray(value, dtype))
 
 
@@ -68,6 +69,7 @@ def reshape(source: Node, shape: Shape) -> Node:
 
 
 def transpose(source: Node, perm: Sequence[int]) -> Node:
+    """With dimension `perm[i]` as the i-th; constants at once."""
     if tuple(perm) == tuple(range(len(source.shape))):
         return source
     if isinstance(source, Constant):
@@ -85,6 +87,7 @@ def transpose(source: Node, perm: Sequence[int]) -> Node:
 
 
 def broadcast(source: Node, shape: Shape) -> Node:
+    """Broadcast to a shape, as numpy does."""
     if shape == source.shape:
         return source
     missing = len(shape) - len(source.shape)
