@@ -188,8 +188,8 @@ def test_it_is_refused_where_it_gains_nothing_or_does_not_run(tmp_path: Path, mo
         Native().compile(regions.conv_net(tmp_path), "bf16", Resources(threads=1))
 
 
-def test_a_tensor_assembled_with_a_view_of_itself(tmp_path: Path) -> None:
-    """The view leads back to the assembly, when it is asked what reads it."""
+def test_a_tensor_concatenated_with_a_view_of_itself(tmp_path: Path) -> None:
+    """The view leads back to the concatenation, when it is asked what reads it."""
     model = regions.region(
         tmp_path,
         "s = Slice (x, start, stop, axis) \n c = Concat <axis = 1> (x, s) \n y = MatMul (c, w)",

@@ -1,4 +1,4 @@
-"""Grouped convolutions with those of single places behind them: when they are one kernel, and that it is right."""
+"""Grouped convolutions with pointwise ones behind them: when they are one kernel, and that it is right."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def separable(
     body: str = "y = Relu (p)",
     more: str = "",
 ) -> RegionModel:
-    """A convolution, a grouped one with its bias and ReLU, and one of single places (`p`). All pads but the last are full."""
+    """A convolution, a grouped one with its bias and ReLU, and a pointwise one (`p`). All pads but the last are full."""
     ones, rank = [1] * len(kernel), len(kernel)
     pads = [extent // 2 for extent in kernel] + [extent // 2 for extent in kernel[:-1]] + [0]
     out = [
