@@ -12,7 +12,7 @@ from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.cpu.isa import available
 from bricolage.backends.native.engine import ISA_VARIABLE, Native
 from bricolage.backends.native.fuse.fusion import plan
-from bricolage.backends.native.fuse.plan import Narrow
+from bricolage.backends.native.fuse.plan import StorageDtypePolicy
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.errors import Refused
 from bricolage.graph.prepare import infer
@@ -116,7 +116,7 @@ def test_only_what_products_alone_read_is_stored_in_bfloat16(tmp_path: Path) -> 
     infer(model.model)
     inputs, outputs = lower(model.model)
 
-    def stored(narrow: Narrow) -> list[str]:
+    def stored(narrow: StorageDtypePolicy) -> list[str]:
         return [kernel.target.dtype for kernel in plan(inputs, outputs, FUSION, narrow).kernels]
 
     assert stored("operands") == ["bfloat16", "float32", "float32"]

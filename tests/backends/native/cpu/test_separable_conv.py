@@ -113,8 +113,8 @@ def test_it_is_one_kernel_and_right(
 def test_what_lies_between_is_stored_nowhere(tmp_path: Path) -> None:
     found = planned(separable(tmp_path, 32, 1, 16))
     (kernel,) = [kernel for kernel in found.kernels if kernel.kind == "separable"]
-    assert kernel.before is not None
-    first, between = kernel.before
+    assert kernel.fused_producer is not None
+    first, between = kernel.fused_producer
     assert isinstance(first, Conv) and first.depthwise
     assert between not in found.buffers and between is not first
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.cpu.isa import Isa, available
-from bricolage.backends.native.cpu.winograd import F2, F4, Transform
+from bricolage.backends.native.cpu.winograd_transform import F2, F4, Transform
 from bricolage.backends.native.engine import ISA_VARIABLE, Native
 from bricolage.errors import Refused
 from tests.backends import regions

@@ -53,15 +53,15 @@ def attention(kernel: FusedKernel, plan: FusionPlan, weights: Weights, target: C
     if one.packing.direct is None:
         left, lda, origin = "block", one.packing.depth, "start"
         pack_left = one.packing.rows("start", "stop", "start", memory)
-        at = scratch.take(one.most * lda * operand.bytes)
+        at = scratch.take(one.tile_rows * lda * operand.bytes)
         lines.append(f"{operand.element} *restrict block = ({operand.element} *)(own + {at});")
     else:
         left, lda, origin, pack_left = one.packing.direct.pointer(memory), one.packing.direct.lda, "0", []
-    lines.append(f"float *const rows = (float *)(own + {scratch.take(two.most * pitch * 4)});")
+    lines.append(f"float *const rows = (float *)(own + {scratch.take(two.tile_rows * pitch * 4)});")
     probabilities = "rows"
     if not in_place:
         probabilities = "probabilities"
-        at = scratch.take(two.most * two.packing.depth * operand.bytes)
+        at = scratch.take(two.tile_rows * two.packing.depth * operand.bytes)
         lines.append(f"{operand.element} *restrict probabilities = ({operand.element} *)(own + {at});")
     work = [
         "for (long first = low; first < high; first++) {",
@@ -85,7 +85,7 @@ def attention(kernel: FusedKernel, plan: FusionPlan, weights: Weights, target: C
     ]
     lines += two.over_batches(packing, work)
     return Phase(
-        operand.with_tile_config(two.most, lines),
+        operand.with_tile_config(two.tile_rows, lines),
         memory.operands,
         thread_scratch=scratch.bytes,
         helpers={**one.helpers, **two.helpers},

@@ -123,14 +123,14 @@ class GemmCodegen:
         p, lanes, config = self.p, self.target.lanes, self.config
         self.helpers: dict[str, str] = {}
         self.packing = Packing(self.plan, self.target.isa, p, self.operand)
-        self.rows = self.operand.rows(self.target.isa)
-        self.tiles = -(-p.m // self.rows)
-        self.most = -(-p.m // self.tiles)
+        self.mr = self.operand.rows(self.target.isa)
+        self.tiles = -(-p.m // self.mr)
+        self.tile_rows = -(-p.m // self.tiles)
         """Rows of the largest tile: all that there are, shared evenly."""
-        wide, blocks = 2 * lanes, _Blocks(self.target.l2_bytes)
+        nr, blocks = 2 * lanes, _Blocks(self.target.l2_bytes)
         unit = isinstance(self.operand, Tiles)
-        pieces = -(-self.packing.depth * wide * self.packing.bytes // (config.kc_bytes or _PANEL_BYTES)) if unit else 1
-        self.pieces = min(pieces, self.packing.steps)
+        k_blocks = -(-self.packing.depth * nr * self.packing.bytes // (config.kc_bytes or _PANEL_BYTES)) if unit else 1
+        self.k_blocks = min(k_blocks, self.packing.steps)
         """That k is cut into."""
         right_bytes = self.packing.depth * self.packing.bytes * p.n
         streamed = right_bytes > blocks.streamed and self.tiles <= _FEW_TILES * self.target.threads
@@ -185,7 +185,7 @@ class GemmCodegen:
             right,
             *self._sums(0),
             *parallel_range(len(self.packing.columns)),
-            *self.operand.with_tile_config(self.most, multiply),
+            *self.operand.with_tile_config(self.tile_rows, multiply),
         ]
         return [
             *phases,
@@ -193,11 +193,11 @@ class GemmCodegen:
         ]
 
     def _sums_bytes(self, tiles: int) -> int:
-        return tiles * self.most * 2 * self.target.lanes * 4 if self.pieces > 1 else 0
+        return tiles * self.tile_rows * 2 * self.target.lanes * 4 if self.k_blocks > 1 else 0
 
     def _sums(self, offset: int) -> list[str]:
         """Where the sums of a block of rows are, where they are in memory."""
-        return [f"float *restrict sums = (float *)(own + {offset});"] if self.pieces > 1 else []
+        return [f"float *restrict sums = (float *)(own + {offset});"] if self.k_blocks > 1 else []
 
     def _by_rows(self) -> Phase:
         """Each thread takes batches, or rows, and goes through all panels with one block of rows after another."""
@@ -215,20 +215,20 @@ class GemmCodegen:
         lines: list[str] = []
         block_tiles = tiles
         if self.packing.direct is None or self.made is not None:
-            rows_in_block = max(self.rows, self.mc_bytes // (self.packing.bytes * self.packing.depth))
-            block_tiles = -(-tiles // -(-p.m // rows_in_block))
+            mc = max(self.mr, self.mc_bytes // (self.packing.bytes * self.packing.depth))
+            block_tiles = -(-tiles // -(-p.m // mc))
         if self.made is not None:
             made, kind = self.made, STORED_TYPES[self.made.buffer.dtype]
             lines.append(f"{kind} *const made = ({kind} *)(own + {own}) + {made.around * made.pitch};")
-            elements = ((block_tiles + 1) * self.rows + 2 * made.around) * made.pitch
+            elements = ((block_tiles + 1) * self.mr + 2 * made.around) * made.pitch
             own += -(-elements * STORED_BYTES[made.buffer.dtype] // 64) * 64
         if self.packing.direct is None:
             left, lda, origin = "block", self.packing.depth, "start"
             lines.append(f"{self.packing.element} *restrict block = ({self.packing.element} *)(own + {own});")
-            own += (block_tiles + 1) * self.rows * self.packing.depth * self.packing.bytes
+            own += (block_tiles + 1) * self.mr * self.packing.depth * self.packing.bytes
         else:
             left, lda, origin = self.packing.direct.pointer(self.memory), self.packing.direct.lda, "0"
-        if self.pieces > 1:
+        if self.k_blocks > 1:
             block_tiles = min(block_tiles, -(-_Blocks(self.target.l2_bytes).sums // self._sums_bytes(1)))
             lines += self._sums(own)
             own += self._sums_bytes(block_tiles)
@@ -246,7 +246,7 @@ class GemmCodegen:
         work += [*indented(self.over_panels("first", "last", left, lda, origin)), "}"]
         lines += self.over_batches([right, *pack_right], work)
         return Phase(
-            self.operand.with_tile_config(self.most, lines),
+            self.operand.with_tile_config(self.tile_rows, lines),
             self.memory.operands,
             thread_scratch=own,
             helpers=self.helpers,
@@ -321,16 +321,16 @@ class GemmCodegen:
             padded = vectors * self.target.lanes
             step = self.packing.depth // self.packing.steps * padded
             # A matrix unit is set up for one size of tiles; the row too much that it may compute is there, and not stored.
-            counts = {self.most} if isinstance(self.operand, Tiles) else {p.m // tiles, self.most} - {0}
+            counts = {self.tile_rows} if isinstance(self.operand, Tiles) else {p.m // tiles, self.tile_rows} - {0}
             calls = {rows: f"{self._micro(rows, vectors, lda)}(steps, {a}, columns, tile{reads});" for rows in counts}
-            call = calls.pop(self.most)
+            call = calls.pop(self.tile_rows)
             for rows, other in calls.items():
                 call = f"if (count == {rows}) {other} else {call}"
             return [
                 over,
                 f"  {where}",
                 f"  const long steps = {self.packing.steps};",
-                f"  float tile[{self.most * padded}] __attribute__((aligned(64)));",
+                f"  float tile[{self.tile_rows * padded}] __attribute__((aligned(64)));",
                 *indented(fetch(step, f"columns + {step * self.packing.steps}")),
                 f"  {call}",
                 *indented(finish(padded, width)),
@@ -341,12 +341,12 @@ class GemmCodegen:
             """k in pieces: sums stay in memory meanwhile."""
             padded = vectors * self.target.lanes
             step = self.packing.depth // self.packing.steps * padded
-            micro = self._micro(self.most, vectors, lda)
-            tile = f"sums + (t - {first}) * {self.most * padded}"
+            micro = self._micro(self.tile_rows, vectors, lda)
+            tile = f"sums + (t - {first}) * {self.tile_rows * padded}"
             return [
-                f"for (long piece = 0; piece < {self.pieces}; piece++) {{",
-                f"  const long since = {self.packing.steps}L * piece / {self.pieces};",
-                f"  const long steps = {self.packing.steps}L * (piece + 1) / {self.pieces} - since;",
+                f"for (long piece = 0; piece < {self.k_blocks}; piece++) {{",
+                f"  const long since = {self.packing.steps}L * piece / {self.k_blocks};",
+                f"  const long steps = {self.packing.steps}L * (piece + 1) / {self.k_blocks} - since;",
                 f"  {over}",
                 f"    const long row = {p.m}L * t / {tiles};",
                 *indented(fetch(step, f"columns + (since + steps) * {step}"), 2),
@@ -360,14 +360,14 @@ class GemmCodegen:
                 "}",
             ]
 
-        return piecewise if self.pieces > 1 else whole
+        return piecewise if self.k_blocks > 1 else whole
 
     def _epilogue(self, padded: int, width: int) -> list[str]:
         """From a row of the tile to the result in memory."""
         p = self.p
-        wide = 2 * self.target.lanes
-        j, panel = variable("j", width), variable("panel", -(-p.n // wide))
-        coords = p.root_coords(variable("b", p.batch), variable("m", p.m), panel * wide + j)
+        nr = 2 * self.target.lanes
+        j, panel = variable("j", width), variable("panel", -(-p.n // nr))
+        coords = p.root_coords(variable("b", p.batch), variable("m", p.m), panel * nr + j)
         lines = epilogue(self.kernel, self.plan, self.memory, coords, f"tile[r * {padded} + j]")
         if width == 1:
             return ["{", *indented(["const long j = 0;", *lines]), "}"]
@@ -375,7 +375,7 @@ class GemmCodegen:
 
     def _micro(self, rows: int, vectors: int, lda: int) -> str:
         name, text = self.operand.micro_kernel(
-            rows, vectors, lda, self.target.lanes, prefetch=self.prefetch, adds=self.pieces > 1
+            rows, vectors, lda, self.target.lanes, prefetch=self.prefetch, adds=self.k_blocks > 1
         )
         self.helpers[name] = text
         return name
