@@ -60,16 +60,16 @@ def generate(
     functions = _FunctionTable(plan)
     calls: list[str] = []
     own = shared = 0
-    since = _HazardTracker(plan)
+    hazards = _HazardTracker(plan)
     for number, kernel in enumerate(plan.kernels):
         phases = _phases(kernel, plan, weights, target, arithmetic, choices.get(number, DEFAULT))
         sharing = any(phase.shared_scratch for phase in phases)
         for part, phase in enumerate(phases):
             helpers.update(phase.helpers)
-            if part or since.conflicts(kernel, sharing):
+            if part or hazards.conflicts(kernel, sharing):
                 calls.append("barrier(team);")
-                since.forget()
-            since.add(kernel, sharing)
+                hazards.forget()
+            hazards.add(kernel, sharing)
             call = functions.call(kernel, phase)
             calls.append((f"TIMED({number}, {call})" if timed else call) + f"  /* kernel_{number} */")
             own, shared = max(own, phase.thread_scratch), max(shared, phase.shared_scratch)

@@ -28,7 +28,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bricolage.backends.native.fuse.function_cost import EXPENSIVE
-from bricolage.backends.native.fuse.joined_roots import Region, attentions, is_pointwise, separable_convolutions
+from bricolage.backends.native.fuse.joined_roots import (
+    Epilogues,
+    Region,
+    attentions,
+    is_pointwise,
+    separable_convolutions,
+)
 from bricolage.backends.native.fuse.memory import Memory, arena
 from bricolage.backends.native.fuse.memory_cost import CostModel
 from bricolage.backends.native.fuse.plan import Buffer, FusedKernel, FusedProducer, FusionPlan, StorageDtypePolicy
@@ -77,12 +83,13 @@ def plan(
     policy: StorageDtypePolicy = "nothing",
     strategy: Strategy = "searched",
 ) -> FusionPlan:
-    """The fused kernels that compute `outputs`."""
+    """The fused kernels that compute `outputs`, and where their results lie, within the limits of `target`. `policy` says what is
+    stored in bfloat16."""
     planner = _Planner(inputs, outputs, target, policy, strategy)
     found = planner.plan()
     if not planner.differs:
         return found
-    # The search takes the last source, not the last kernel that is done, for where a result can be stored beside another.
+    # The search takes the last source, not the last kernel that is done, for where a result can be a secondary output.
     usual = _Planner(inputs, outputs, target, policy, "rules").plan()
     model = CostModel(target.l2_bytes)
     return min(found, usual, key=lambda each: model.plan(each).nanoseconds)
@@ -195,9 +202,7 @@ class _Planner:
                 return following, {n for n in inside if n is not following}
         return None
 
-    def _fixed_and_optional(
-        self, absorbed: Set[Node], epilogues: Mapping[Node, tuple[Node, tuple[View, ...]]]
-    ) -> tuple[set[Node], list[Node]]:
+    def _fixed_and_optional(self, absorbed: Set[Node], epilogues: Epilogues) -> tuple[set[Node], list[Node]]:
         """What every plan stores, and what it may store or not."""
         stored: set[Node] = set()
         optional: list[Node] = []
@@ -238,7 +243,7 @@ class _Planner:
         fixed: Set[Node],
         absorbed: Set[Node],
         optional: Sequence[Node],
-        epilogues: Mapping[Node, tuple[Node, tuple[View, ...]]],
+        epilogues: Epilogues,
         fused_producers: Mapping[Node, FusedProducer],
     ) -> set[Node]:
         """What is stored besides what every plan stores."""
