@@ -31,10 +31,12 @@ from benchmarks.latency import select
 from benchmarks.workloads import export, workloads
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
-from bricolage.backends.native.anatomy import kernels_of
-from bricolage.backends.native.fusion import plan
-from bricolage.backends.native.lowering import lower
-from bricolage.backends.native.tensors import STORED_BYTES, Node
+from bricolage.backends.native.cpu.target import fusion_target
+from bricolage.backends.native.fuse.fusion import plan
+from bricolage.backends.native.fuse.inspect import inspect_kernels
+from bricolage.backends.native.ir.from_onnx import lower
+from bricolage.backends.native.ir.tensors import STORED_BYTES, Node
+from bricolage.device.caches import host_caches
 from bricolage.frontends import to_model
 from bricolage.graph.graph import Graph, describe
 from bricolage.graph.prepare import infer, prepare
@@ -74,8 +76,8 @@ def count(name: str) -> Row:
         region = RegionModel(store.region(graph.everything, "all"))
         infer(region.model)
         origins: dict[Node, str] = {}
-        planned = plan(*lower(region.model, origins))
-        kernels = kernels_of(planned, origins, [0.0] * len(planned.kernels))
+        planned = plan(*lower(region.model, origins), fusion_target(host_caches()))
+        kernels = inspect_kernels(planned, origins, [0.0] * len(planned.kernels))
         moved = sum(
             describe(value).bytes
             for operator in graph.operators
@@ -97,7 +99,7 @@ def count(name: str) -> Row:
                 math.prod(target.shape) * STORED_BYTES[target.dtype]
                 for kernel in planned.kernels
                 for target in kernel.targets
-                if target.home[0] == "arena"
+                if target.storage[0] == "arena"
             )
             / 1e6,
         )

@@ -5,8 +5,9 @@
 Plans are: every operator alone; the seed-grown plan of DNNFusion (`benchmarks.dnnfusion`, with all that the paper decides by
 measuring fused); the engine's rules of thumb; and its search, which is what it uses. All four are run by the same code: a border
 between two operators means that what crosses it is stored, views too. Bytes and repeated elements are those of
-`native.traffic`; "model" is its price of what fusion changes (no arithmetic of products), for one thread. With `--time` the four
-libraries of a network take turns, and the median of their calls is printed, with its ratio to the rules' of the same rounds.
+`native.fuse.memory_cost`; "model" is its price of what fusion changes (no arithmetic of products), for one thread. With `--time`
+the four libraries of a network take turns, and the median of their calls is printed, with its ratio to the rules' of the same
+rounds.
 """
 
 from __future__ import annotations
@@ -26,16 +27,20 @@ from benchmarks.dnnfusion import partition
 from benchmarks.latency import select
 from benchmarks.workloads import export, workloads
 from bricolage.backends.interface import RegionModel, Resources
-from bricolage.backends.native.build import write
+from bricolage.backends.native.cpu.arithmetic import FLOAT32
+from bricolage.backends.native.cpu.build import write
+from bricolage.backends.native.cpu.kernel import NativeKernel
+from bricolage.backends.native.cpu.module import generate
+from bricolage.backends.native.cpu.target import CpuTarget, fusion_target
 from bricolage.backends.native.engine import instruction_set
-from bricolage.backends.native.fusion import Blocks, Strategy, plan
-from bricolage.backends.native.kernel import NativeKernel
-from bricolage.backends.native.library import FLOAT32, generate
-from bricolage.backends.native.lowering import lower
-from bricolage.backends.native.plan import Plan
-from bricolage.backends.native.tensors import Node
-from bricolage.backends.native.traffic import expense
+from bricolage.backends.native.fuse.fusion import Blocks, Strategy, plan
+from bricolage.backends.native.fuse.memory_cost import CostModel
+from bricolage.backends.native.fuse.plan import FusionPlan
+from bricolage.backends.native.ir.from_onnx import lower
+from bricolage.backends.native.ir.tensors import Node
 from bricolage.device.buffers import aligned
+from bricolage.device.caches import host_caches
+from bricolage.device.host import host
 from bricolage.frontends import to_model
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import infer, prepare
@@ -90,14 +95,14 @@ def compare(name: str, rounds: int, threads: int) -> list[Row]:
         origins: dict[Node, str] = {}
         ends = lower(region.model, origins)
         rows: dict[str, Row] = {}
-        plans: dict[str, Plan] = {}
+        plans: dict[str, FusionPlan] = {}
         for kind, strategy in strategies(graph, origins).items():
             start = time.perf_counter()
-            plans[kind] = plan(*ends, strategy=strategy)
+            plans[kind] = plan(*ends, fusion_target(host_caches()), strategy=strategy)
             planning = (time.perf_counter() - start) * 1e3
-            spent = expense(plans[kind])
+            spent = CostModel(host_caches().l2_bytes).plan(plans[kind])
             rows[kind] = Row(
-                name, kind, spent.kernels, spent.bytes / 1e6, spent.again, spent.nanoseconds / 1e6, planning
+                name, kind, spent.kernels, spent.bytes / 1e6, spent.recomputed, spent.nanoseconds / 1e6, planning
             )
         if rounds:
             times = _times(region, plans, Path(folder), rounds, threads)
@@ -108,19 +113,19 @@ def compare(name: str, rounds: int, threads: int) -> list[Row]:
 
 
 def _times(
-    region: RegionModel, plans: Mapping[str, Plan], folder: Path, rounds: int, threads: int
+    region: RegionModel, plans: Mapping[str, FusionPlan], folder: Path, rounds: int, threads: int
 ) -> dict[str, np.ndarray]:
     """Milliseconds of a call under each plan, in rounds in which they take turns. Equal libraries are built once."""
-    isa, resources = instruction_set(), Resources(threads=threads)
+    machine, resources = CpuTarget(instruction_set(host()), threads), Resources(threads=threads)
     built: dict[str, Callable[[], object]] = {}
     calls: dict[str, Callable[[], object]] = {}
     draw = np.random.default_rng(0)
     for number, (kind, made) in enumerate(plans.items()):
-        source = generate(made, isa, threads, FLOAT32)
+        source = generate(made, machine, FLOAT32)
         if source.text not in built:
             target = folder / str(number)
             target.mkdir()
-            write(source, isa, FLOAT32, target)
+            write(source, machine.isa, FLOAT32, target)
             kernel = NativeKernel(region, target, resources)
             inputs, outputs = ([aligned(i.sizes, i.numpy) for i in infos] for infos in (kernel.inputs, kernel.outputs))
             for array in inputs:

@@ -17,10 +17,13 @@ import onnx_ir as ir
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel
 from bricolage.backends.matching import Matcher
-from bricolage.backends.native.build import planned
-from bricolage.backends.native.isa import ISAS, Isa
-from bricolage.backends.native.library import FLOAT32, Arithmetic, generate
-from bricolage.backends.native.plan import Buffer, Plan
+from bricolage.backends.native.cpu.arithmetic import FLOAT32, Arithmetic
+from bricolage.backends.native.cpu.build import planned
+from bricolage.backends.native.cpu.isa import ISAS
+from bricolage.backends.native.cpu.module import generate
+from bricolage.backends.native.cpu.target import CpuTarget
+from bricolage.backends.native.fuse.plan import Buffer, FusionPlan
+from bricolage.device.caches import Cache, Caches
 from bricolage.device.device import Device, Peaks
 from bricolage.driver.candidates import find
 from bricolage.errors import Refused
@@ -42,10 +45,11 @@ from bricolage.work.placement import Candidate
 
 BACKENDS = ("onnxruntime", "openvino", "torch", "native", "inductor", "xla", "tvm", "iree")
 _THREADS = 2
+_CACHES = Caches((Cache(1, 48 << 10), Cache(2, 1 << 20)))
 DEVICE = Device(
-    "cpu", "cpu", "described", frozenset({"avx2", "fma"}), (0, 1), 2, 16 << 30, Peaks(100.0, 10.0), isa="avx2"
+    "cpu", "cpu", "described", frozenset({"avx2", "fma"}), (0, 1), 2, 16 << 30, Peaks(100.0, 10.0), _CACHES, isa="avx2"
 )
-"""Of which the candidates are: described, so that their order does not depend on the machine."""
+"""What candidates and C are for: described, so that nothing depends on the machine."""
 _LIBRARIES: Mapping[str, Sequence[Arithmetic]] = {
     "avx2": (FLOAT32, Arithmetic(tile=2)),
     "avx512": (FLOAT32, Arithmetic(tile=4)),
@@ -112,22 +116,22 @@ def _rewrites(graph: Graph) -> list[str]:
 
 
 def _fusion(region: RegionModel) -> list[str]:
-    found = planned(region, _isa("avx2"), _THREADS, FLOAT32, None)
+    found = planned(region, _target("avx2"), FLOAT32, None)
     return [_kernel(found, number) for number in range(len(found.kernels))] + [f"arena {found.arena_bytes}"]
 
 
-def _kernel(plan: Plan, number: int) -> str:
+def _kernel(plan: FusionPlan, number: int) -> str:
     kernel = plan.kernels[number]
     stores = "; ".join(f"{type(node).__name__}{list(node.shape)} {_buffer(buffer)}" for node, buffer in kernel.stores)
     return f"{kernel.kind} {len(kernel.path)} views -> {stores}"
 
 
 def _buffer(buffer: Buffer) -> str:
-    return f"{buffer.home[0]}{buffer.home[1]}+{buffer.offset} {buffer.dtype} {list(buffer.strides)}"
+    return f"{buffer.storage[0]}{buffer.storage[1]}+{buffer.offset} {buffer.dtype} {list(buffer.strides)}"
 
 
-def _isa(name: str) -> Isa:
-    return next(isa for isa in ISAS if isa.name == name)
+def _target(isa: str) -> CpuTarget:
+    return CpuTarget(next(one for one in ISAS if one.name == isa), _THREADS, _CACHES)
 
 
 def _libraries(region: RegionModel) -> list[str]:
@@ -136,11 +140,11 @@ def _libraries(region: RegionModel) -> list[str]:
         for arithmetic in arithmetics:
             title = f"==== {name} tile {arithmetic.tile} parts {arithmetic.parts}"
             try:
-                plan = planned(region, _isa(name), _THREADS, arithmetic, None)
+                plan = planned(region, _target(name), arithmetic, None)
             except Refused as error:
                 lines.append(f"{title}: {error.sentence}")
                 continue
-            source = generate(plan, _isa(name), _THREADS, arithmetic)
+            source = generate(plan, _target(name), arithmetic)
             weights = hashlib.sha256(source.weights.tobytes()).hexdigest()[:16]
             lines.append(f"{title}: weights {weights}")
             lines += source.text.splitlines()

@@ -1,1 +1,1 @@
-"""What hardware is: devices, memories and the links between them, instruction sets, buffers."""
+"""What hardware is: devices, memories and the links between them, instruction sets, caches, buffers."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from bricolage.device.caches import Caches
 from bricolage.errors import BadOption
 from bricolage.options import ISAS
 
@@ -50,6 +51,8 @@ class Device:
     memory_bytes: int
     peaks: Peaks
     """Nominal, from instruction set and clock, unless somebody measured them."""
+    caches: Caches = Caches()
+    """Of one core."""
     system: str = "Linux"
     architecture: str = "x86_64"
     isa: str = ""
@@ -76,6 +79,7 @@ class Device:
             self.system,
             self.architecture,
             self.isa,
+            self.caches.l2_bytes,
         ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 

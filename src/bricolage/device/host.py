@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from bricolage.device.caches import host_caches
 from bricolage.device.device import Device, Peaks
 from bricolage.options import ISA_VARIABLE, available_cores
 
@@ -65,6 +66,7 @@ def _whole(threads: int) -> Device:
         physical_cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1,
         memory_bytes=int(psutil.virtual_memory().total),
         peaks=nominal_peaks(instructions, len(cores), float(facts.get("cpu mhz", 0) or 0) / 1e3 or _NOMINAL_GHZ),
+        caches=host_caches(),
         system=platform.system(),
         architecture=platform.machine(),
     )

@@ -9,16 +9,20 @@ import numpy as np
 import pytest
 
 from bricolage.backends.interface import RegionModel, Resources
+from bricolage.backends.native.cpu.isa import available
 from bricolage.backends.native.engine import ISA_VARIABLE, Native
-from bricolage.backends.native.fusion import plan
-from bricolage.backends.native.isa import available
-from bricolage.backends.native.lowering import lower
-from bricolage.backends.native.plan import Narrow
+from bricolage.backends.native.fuse.fusion import plan
+from bricolage.backends.native.fuse.plan import StorageDtypePolicy
+from bricolage.backends.native.ir.from_onnx import lower
+from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.graph.prepare import infer
 from tests.backends import regions
+from tests.backends.native.targets import FUSION
 
-pytestmark = pytest.mark.skipif(not available()[0].multiplies_bfloat16, reason="this processor has no such products")
+pytestmark = pytest.mark.skipif(
+    not available()[0].multiplies_bfloat16(host()), reason="this processor has no such products"
+)
 
 
 def integers(*shape: int, seed: int = 0) -> np.ndarray:
@@ -115,8 +119,8 @@ def test_only_what_products_alone_read_is_stored_in_bfloat16(tmp_path: Path) -> 
     infer(model.model)
     inputs, outputs = lower(model.model)
 
-    def stored(narrow: Narrow) -> list[str]:
-        return [kernel.target.dtype for kernel in plan(inputs, outputs, narrow).kernels]
+    def stored(narrow: StorageDtypePolicy) -> list[str]:
+        return [kernel.target.dtype for kernel in plan(inputs, outputs, FUSION, narrow).kernels]
 
     assert stored("operands") == ["bfloat16", "float32", "float32"]
     assert stored("everything") == ["bfloat16", "bfloat16", "float32"]
@@ -187,8 +191,8 @@ def test_it_is_refused_where_it_gains_nothing_or_does_not_run(tmp_path: Path, mo
         Native().compile(regions.conv_net(tmp_path), "bf16", Resources(threads=1))
 
 
-def test_a_tensor_assembled_with_a_view_of_itself(tmp_path: Path) -> None:
-    """The view leads back to the assembly, when it is asked what reads it."""
+def test_a_tensor_concatenated_with_a_view_of_itself(tmp_path: Path) -> None:
+    """The view leads back to the concatenation, when it is asked what reads it."""
     model = regions.region(
         tmp_path,
         "s = Slice (x, start, stop, axis) \n c = Concat <axis = 1> (x, s) \n y = MatMul (c, w)",

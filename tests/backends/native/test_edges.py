@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bricolage.backends.interface import Resources
+from bricolage.backends.native.cpu.isa import Isa, available
 from bricolage.backends.native.engine import ISA_VARIABLE, Native
-from bricolage.backends.native.isa import Isa, available
 from bricolage.errors import Refused
 from tests.backends import regions
 

@@ -13,9 +13,14 @@ import numpy as np
 import pytest
 
 from bricolage.backends.interface import Missing, Resources
-from bricolage.backends.native import library, toolchain
+from bricolage.backends.native import engine
+from bricolage.backends.native.cpu import module as library
+from bricolage.backends.native.cpu import toolchain
+from bricolage.backends.native.cpu.isa import available
+from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.engine import ISA_VARIABLE, Native, instruction_set
-from bricolage.backends.native.isa import available
+from bricolage.device.caches import Cache, Caches
+from bricolage.device.host import host
 from bricolage.errors import Refused
 from tests.backends import regions
 
@@ -36,12 +41,12 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> object:
 
 
 def test_the_best_instruction_set_is_taken_unless_another_is_forced(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert instruction_set() == available()[0]
+    assert instruction_set(host()) == available()[0]
     monkeypatch.setenv(ISA_VARIABLE, "generic")
-    assert instruction_set().name == "generic"
+    assert instruction_set(host()).name == "generic"
     monkeypatch.setenv(ISA_VARIABLE, "sparc")
     with pytest.raises(Refused, match="sparc does not run here"):
-        instruction_set()
+        instruction_set(host())
 
 
 def test_without_a_compiler_it_is_missing_and_says_what_to_do(
@@ -86,6 +91,17 @@ def test_names_never_reach_the_code(tmp_path: Path) -> None:
     Native().compile(model, "f32", Resources(threads=1, cache=cache))
     (source,) = cache.glob("native-*/region.c")
     assert "gotcha" not in source.read_text()
+
+
+def test_libraries_are_named_by_the_caches_that_they_are_made_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = regions.conv_net(tmp_path)
+    for l2_bytes in (512 << 10, 1 << 20, 512 << 10):
+        caches = Caches((Cache(2, l2_bytes),))
+        monkeypatch.setattr(engine, "CpuTarget", lambda isa, threads, caches=caches: CpuTarget(isa, threads, caches))
+        Native().compile(model, "f32", Resources(threads=1, cache=tmp_path / "cache"))
+    assert len(list((tmp_path / "cache").glob("native-*"))) == 2
 
 
 @pytest.mark.skipif(len(allowed_processors()) < 2, reason="needs two processors on Linux")

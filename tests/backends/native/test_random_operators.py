@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from bricolage.backends.native.cpu.isa import available
 from bricolage.backends.native.engine import ISA_VARIABLE
-from bricolage.backends.native.isa import available
-from bricolage.backends.native.rules import RULES
+from bricolage.backends.native.ir.lowerings import LOWERINGS
+from bricolage.device.host import host
 from bricolage.errors import Refused
 from tests.backends.native.exactness import check
 from tests.backends.native.random_operators import SideBySide, grow_wide
 
 WAYS = [(isa.name, "f32") for isa in available()] + [
-    (isa.name, "bf16") for isa in available()[:1] if isa.multiplies_bfloat16
+    (isa.name, "bf16") for isa in available()[:1] if isa.multiplies_bfloat16(host())
 ]
 ELSEWHERE = {"LinearAttention", "ReduceLogSumExp", "SwiGLU", "Upsample"}
 """The ONNX backend suite or tests of their own have them."""
@@ -39,7 +40,7 @@ def test_every_rule_every_mapping_and_every_rank_occurs() -> None:
             for node in region.nodes
             if node.op_type in ("Add", "Sub", "Mul", "Max", "Min", "Sum", "Where")
         )
-    assert set(RULES) - operators == ELSEWHERE
+    assert set(LOWERINGS) - operators == ELSEWHERE
     assert ranks == set(range(7))
     assert broadcasts > 100
     assert all(own <= operators for own in MAPPINGS.values())

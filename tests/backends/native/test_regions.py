@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bricolage.backends.interface import Resources
+from bricolage.backends.native.cpu.isa import Isa, available, named
 from bricolage.backends.native.engine import ISA_VARIABLE, Native
-from bricolage.backends.native.isa import Isa, available, named
 from bricolage.errors import Refused
 from bricolage.verify.reference import evaluate
 from tests.backends import regions
@@ -171,4 +171,4 @@ def test_threads_store_their_own_share_only(isa: Isa, tmp_path: Path, monkeypatc
 def test_many_random_regions(isa: Isa, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ISA_VARIABLE, isa.name)
     for seed in range(1000 + 100 * block, 1100 + 100 * block):
-        check(seed, tmp_path / str(seed))
+        check(grow(seed), seed, tmp_path / str(seed))

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from bricolage.backends.interface import RegionModel, Resources
+from bricolage.backends.native.cpu.isa import Isa, available
 from bricolage.backends.native.engine import ISA_VARIABLE, Native
-from bricolage.backends.native.isa import Isa, available
+from bricolage.device.host import host
 from tests.backends import regions
 
 LARGEST = np.finfo(np.float32).max
@@ -22,7 +23,7 @@ pytestmark = [
     pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name, indirect=True),
 ]
 needs_bfloat16 = pytest.mark.skipif(
-    not available()[0].multiplies_bfloat16, reason="this processor has no such products"
+    not available()[0].multiplies_bfloat16(host()), reason="this processor has no such products"
 )
 
 
@@ -257,7 +258,7 @@ def test_attention(isa: Isa, tmp_path: Path) -> None:
 @pytest.mark.parametrize("variant", ["f32", pytest.param("bf16", marks=needs_bfloat16)])
 def test_matrix_products(variant: str, isa: Isa, tmp_path: Path) -> None:
     """NaN and infinities reach what they are multiplied with, and nothing beside it, also where panels are padded."""
-    if variant == "bf16" and not isa.multiplies_bfloat16:
+    if variant == "bf16" and not isa.multiplies_bfloat16(host()):
         pytest.skip("this instruction set has no such products")
     x, b, w = regions.noise(29, 65), regions.noise(65, 33, seed=1), regions.noise(65, 70, seed=2)
     x[0, 64], x[1, 0], x[14, 32] = np.inf, -np.inf, np.nan
@@ -291,7 +292,7 @@ def test_subnormal_operands_and_products_of_float32(isa: Isa, tmp_path: Path) ->
 
 @needs_bfloat16
 def test_bfloat16_overflows_to_infinity_and_flushes_subnormals_where_it_multiplies(isa: Isa, tmp_path: Path) -> None:
-    if not isa.multiplies_bfloat16:
+    if not isa.multiplies_bfloat16(host()):
         pytest.skip("this instruction set has no such products")
     model = regions.region(
         tmp_path,

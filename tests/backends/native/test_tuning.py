@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from bricolage.backends.interface import Resources
-from bricolage.backends.native import isa as isas
 from bricolage.backends.native import tuning
-from bricolage.backends.native.contraction import Blocking
+from bricolage.backends.native.cpu import isa as isas
+from bricolage.backends.native.cpu.arithmetic import Arithmetic
+from bricolage.backends.native.cpu.isa import named
+from bricolage.backends.native.cpu.kernel_choice import GemmConfig, KernelChoice
 from bricolage.backends.native.engine import ISA_VARIABLE, Native
-from bricolage.backends.native.isa import named
-from bricolage.backends.native.library import Arithmetic, Choice
 from tests.backends import regions
 
-SMALL, LARGE = Choice(blocking=Blocking(1 << 10)), Choice(blocking=Blocking(1 << 20))
+SMALL, LARGE = KernelChoice(gemm=GemmConfig(1 << 10)), KernelChoice(gemm=GemmConfig(1 << 20))
 
 
 def turns(usual: list[float], other: list[float], noise: float = 0.01) -> tuple[np.ndarray, np.ndarray]:
@@ -39,9 +39,9 @@ def test_what_is_not_clearly_faster_is_not_chosen() -> None:
 def test_the_alternatives_fit_the_arithmetic() -> None:
     plain = tuning.alternatives(Arithmetic(), isas.ISAS[-1])
     assert len(set(plain)) == len(plain)
-    assert all(choice.tile is None and choice.blocking.panel_bytes is None for choice in plain)
+    assert all(choice.tile is None and choice.gemm.kc_bytes is None for choice in plain)
     assert {choice.tile for choice in tuning.alternatives(Arithmetic(tile=4), isas.ISAS[-1])} == {None, 0, 2}
-    assert any(choice.blocking.panel_bytes for choice in tuning.alternatives(Arithmetic(parts=3), isas.EMULATED_AMX))
+    assert any(choice.gemm.kc_bytes for choice in tuning.alternatives(Arithmetic(parts=3), isas.EMULATED_AMX))
 
 
 @pytest.mark.parametrize("variant", ["f32", "f32-winograd4"])
@@ -62,7 +62,7 @@ def test_tuned_libraries_are_right(variant: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("choice", tuning.alternatives(Arithmetic(tile=4), isas.ISAS[-1]), ids=str)
-def test_every_alternative_is_right(choice: Choice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_alternative_is_right(choice: KernelChoice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "choose", lambda *_: dict.fromkeys(range(10), choice))
     monkeypatch.setattr(tuning, "alternatives", lambda *_: ())
     model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
@@ -73,7 +73,7 @@ def test_every_alternative_is_right(choice: Choice, tmp_path: Path, monkeypatch:
 @pytest.mark.skipif(named("emulated-amx") is None, reason="it does not run here")
 @pytest.mark.parametrize("choice", tuning.alternatives(Arithmetic(parts=2), isas.EMULATED_AMX), ids=str)
 def test_every_alternative_for_a_matrix_unit_is_right(
-    choice: Choice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    choice: KernelChoice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(ISA_VARIABLE, "emulated-amx")
     monkeypatch.setattr(tuning, "choose", lambda *_: {0: choice})

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bricolage.backends.native.cpu.isa import EMULATED_AMX, available, named
 from bricolage.backends.native.engine import Native
-from bricolage.backends.native.isa import EMULATED_AMX, available, named
 
 ISAS = [*available(), *([EMULATED_AMX] if named(EMULATED_AMX.name) else [])]
 BOUNDS = {"f32": 2e-6, "bf16": 2e-2, "bf16x3": 5e-5, "bf16x6": 2e-6}

@@ -1,6 +1,5 @@
 """bricolage's own engine: tensors → fused kernels → C → a library for exactly one region (docs/native-engine.md).
 
-Read in this order: `tensors` (the representation), `lowering` and `rules` (from ONNX), `fusion` (the plan of kernels),
-`indexing`, `body`, `loops`, `products`, `panels`, `contraction`, `winograd` and `grouped` (their C), `library` (all of
-it together), `toolchain`, `engine`.
+`ir` is what is computed (tensors, and the way from ONNX to them), `fuse` which of it together (the plan of kernels), `cpu` how
+(their C, and the library compiled of it). `engine` is the backend, `tuning` the measured search for how kernels are configured.
 """

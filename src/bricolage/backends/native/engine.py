@@ -29,20 +29,22 @@ from bricolage.backends.interface import (
     Status,
     require_static,
 )
-from bricolage.backends.native import toolchain, tuning
-from bricolage.backends.native.anatomy import kernels_of
-from bricolage.backends.native.build import TITLE, planned, write
-from bricolage.backends.native.isa import ISAS, Isa, available, named
-from bricolage.backends.native.kernel import NativeKernel, Stopwatch
-from bricolage.backends.native.library import (
-    FLOAT32,
-    Arithmetic,
+from bricolage.backends.native import tuning
+from bricolage.backends.native.cpu import toolchain
+from bricolage.backends.native.cpu.arithmetic import FLOAT32, Arithmetic
+from bricolage.backends.native.cpu.build import TITLE, planned, write
+from bricolage.backends.native.cpu.isa import ISAS, Isa, available, named
+from bricolage.backends.native.cpu.kernel import NativeKernel, Stopwatch
+from bricolage.backends.native.cpu.kernel_choice import from_parameters, to_parameters
+from bricolage.backends.native.cpu.module import (
     Source,
     generate,
 )
-from bricolage.backends.native.lowering import lower_operator
-from bricolage.backends.native.peaks import measure
-from bricolage.backends.native.tensors import Node
+from bricolage.backends.native.cpu.peaks import measure
+from bricolage.backends.native.cpu.target import CpuTarget
+from bricolage.backends.native.fuse.inspect import inspect_kernels
+from bricolage.backends.native.ir.from_onnx import lower_operator
+from bricolage.backends.native.ir.tensors import Node
 from bricolage.device.device import Device
 from bricolage.graph.graph import Graph, Operator
 from bricolage.options import Precision
@@ -65,16 +67,16 @@ _REACHES = {1: "medium", 2: "high", 3: "highest"}
 _TIMED_RUNS = 10
 
 
-def instruction_set() -> Isa:
-    """The best instruction set that runs here, or the one that is forced.
+def instruction_set(device: Device) -> Isa:
+    """The best instruction set that runs on a device, or the one that is forced.
 
     Raises:
         Refused: the forced one is unknown or does not run here.
     """
     wanted = os.environ.get(ISA_VARIABLE)
     if not wanted:
-        return available()[0]
-    found = named(wanted)
+        return available(device)[0]
+    found = named(wanted, device)
     if found is None:
         known = ", ".join(isa.name for isa in ISAS)
         raise Refused(backend=Native.title, reason=f"{ISA_VARIABLE}={wanted} does not run here (there are: {known})")
@@ -104,29 +106,30 @@ class Native(Backend):
         return engine_claims(self.name, _declines)
 
     def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
-        del device  # TODO
-        isa = instruction_set()
+        isa = instruction_set(device)
         # Whether the error of larger tiles is small enough shows when it is verified.
         return tuple(
             KernelConfig(name)
             for name, arithmetic in _ARITHMETICS.items()
-            if not arithmetic.parts or (_REACHES[arithmetic.parts] == precision and _lacks(arithmetic, isa) is None)
+            if not arithmetic.parts
+            or (_REACHES[arithmetic.parts] == precision and _lacks(arithmetic, isa, device) is None)
         )
 
     def tune(self, region: RegionModel, config: KernelConfig, resources: Resources) -> KernelConfig:
         require_static(region, self.title)
-        isa, arithmetic = instruction_set(), _arithmetic(config)
-        kernels = planned(region, isa, resources.threads, arithmetic, None)
-        return config.tuned(tuning.to_parameters(tuning.search(region, kernels, isa, arithmetic, resources)))
+        target, arithmetic = _target(resources), _arithmetic(config, resources.device)
+        kernels = planned(region, target, arithmetic, None)
+        return config.tuned(dict(to_parameters(tuning.search(region, kernels, target, arithmetic, resources))))
 
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         require_static(region, self.title)
-        isa = instruction_set()
+        machine = _target(resources)
         if resources.cache is None:
             with tempfile.TemporaryDirectory(prefix="bricolage-native-") as folder:
                 _make(region, config, Path(folder), resources)
                 return NativeKernel(region, Path(folder), resources)
-        key = content_key(region, config.text, isa.name, str(resources.threads), _generation())
+        named_by = (machine.isa.name, str(machine.l2_bytes), str(machine.threads))
+        key = content_key(region, config.text, *named_by, _generation())
         target = resources.cache / f"native-{key}"
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -148,11 +151,20 @@ class Native(Backend):
             made = _make(region, config, Path(folder), resources, origins)
             watch = Stopwatch(NativeKernel(region, Path(folder), resources), len(made.plan.kernels))
             spent = np.mean([watch.run() for _ in range(_TIMED_RUNS)], axis=0)
-        peaks = measure(instruction_set(), _arithmetic(config), resources.threads)
-        return Anatomy(kernels_of(made.plan, origins, spent.tolist()), made.text, peaks)
+        peaks = measure(instruction_set(resources.device), _arithmetic(config, resources.device), resources.threads)
+        return Anatomy(inspect_kernels(made.plan, origins, spent.tolist()), made.text, peaks)
 
 
-def _arithmetic(config: KernelConfig) -> Arithmetic:
+def _target(resources: Resources) -> CpuTarget:
+    """What C is generated for.
+
+    Raises:
+        Refused: the forced instruction set is unknown or does not run there.
+    """
+    return CpuTarget(instruction_set(resources.device), resources.threads, resources.device.caches)
+
+
+def _arithmetic(config: KernelConfig, device: Device) -> Arithmetic:
     """What the name of a configuration means.
 
     Raises:
@@ -161,15 +173,15 @@ def _arithmetic(config: KernelConfig) -> Arithmetic:
     arithmetic = _ARITHMETICS.get(config.name)
     if arithmetic is None:
         raise Refused(backend=Native.title, reason=f"there is no configuration '{config.name}'")
-    lacking = _lacks(arithmetic, instruction_set())
+    lacking = _lacks(arithmetic, instruction_set(device), device)
     if lacking is not None:
         raise Refused(backend=Native.title, reason=lacking)
     return arithmetic
 
 
-def _lacks(arithmetic: Arithmetic, isa: Isa) -> str | None:
+def _lacks(arithmetic: Arithmetic, isa: Isa, device: Device) -> str | None:
     """What an instruction set lacks for it, if anything."""
-    if arithmetic.parts and not isa.multiplies_bfloat16:
+    if arithmetic.parts and not isa.multiplies_bfloat16(device):
         return f"{isa.name} has no products of bfloat16 here"
     if arithmetic.parts > 1 and not isa.matrix_unit:
         return f"{isa.name} has no matrix unit, without which float32 is faster than its parts in bfloat16"
@@ -201,14 +213,18 @@ def _make(
     """Writes the region's library to `folder`. With `origins` (see `lower`), the library takes the time of its kernels.
 
     Raises:
-        Refused: something in the region has no rule, the parameters are not the region's, or the C does not compile.
+        Refused: something in the region has no lowering, the parameters are not the region's, or the C does not compile.
     """
-    isa, arithmetic, threads = instruction_set(), _arithmetic(config), resources.threads
-    kernels = planned(region, isa, threads, arithmetic, origins)
+    target, arithmetic = _target(resources), _arithmetic(config, resources.device)
+    kernels = planned(region, target, arithmetic, origins)
     try:
-        choices = tuning.from_parameters(config.parameters, len(kernels.kernels))
+        choices = from_parameters(config.parameters)
     except ValueError as error:
         raise Refused(backend=Native.title, reason=str(error)) from error
-    source = generate(kernels, isa, threads, arithmetic, choices, timed=origins is not None)
-    write(source, isa, arithmetic, folder)
+    if any(number >= len(kernels.kernels) for number in choices):
+        raise Refused(
+            backend=Native.title, reason=f"the parameters are those of more than {len(kernels.kernels)} kernels"
+        )
+    source = generate(kernels, target, arithmetic, choices, timed=origins is not None)
+    write(source, target.isa, arithmetic, folder)
     return source

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from bricolage.backends.interface import RegionModel, Resources
-from bricolage.backends.native.build import write
-from bricolage.backends.native.contraction import Blocking
-from bricolage.backends.native.isa import Isa
-from bricolage.backends.native.kernel import NativeKernel, Stopwatch
-from bricolage.backends.native.library import USUAL, Arithmetic, Choice, generate
-from bricolage.backends.native.plan import Plan
-from bricolage.work.implementation import Scalar
+from bricolage.backends.native.cpu.arithmetic import Arithmetic
+from bricolage.backends.native.cpu.build import write
+from bricolage.backends.native.cpu.isa import Isa
+from bricolage.backends.native.cpu.kernel import NativeKernel, Stopwatch
+from bricolage.backends.native.cpu.kernel_choice import DEFAULT, GemmConfig, KernelChoice
+from bricolage.backends.native.cpu.module import generate
+from bricolage.backends.native.cpu.target import CpuTarget
+from bricolage.backends.native.fuse.plan import FusionPlan
 
 _ROUNDS = 15
 """Runs of each library."""
@@ -32,31 +31,31 @@ _OFTEN = 0.75
 """... and part of the rounds in which it must be faster."""
 
 
-def alternatives(arithmetic: Arithmetic, isa: Isa) -> tuple[Choice, ...]:
+def alternatives(arithmetic: Arithmetic, isa: Isa) -> tuple[KernelChoice, ...]:
     """What is tried instead of the usual choice."""
     kib = 1024
     tried = [
-        Choice(blocking=Blocking(by_columns=True)),
-        Choice(blocking=Blocking(by_columns=False)),
-        Choice(blocking=Blocking(ahead=True)),
-        Choice(blocking=Blocking(ahead=False)),
+        KernelChoice(gemm=GemmConfig(parallel="n")),
+        KernelChoice(gemm=GemmConfig(parallel="m")),
+        KernelChoice(gemm=GemmConfig(prefetch=True)),
+        KernelChoice(gemm=GemmConfig(prefetch=False)),
     ]
     if arithmetic.parts and isa.matrix_unit:
         sizes = [(384, 16), (1536, 16), (384, 64), (1536, 64), (768, 1 << 20)]
-        tried += [Choice(blocking=Blocking(block * kib, panel * kib)) for block, panel in sizes]
+        tried += [KernelChoice(gemm=GemmConfig(mc * kib, kc * kib)) for mc, kc in sizes]
     else:
-        tried += [Choice(blocking=Blocking(size * kib)) for size in (96, 384, 768)]
-    tried += [Choice(tile=tile) for tile in (0, 2) if tile < arithmetic.tile]
+        tried += [KernelChoice(gemm=GemmConfig(size * kib)) for size in (96, 384, 768)]
+    tried += [KernelChoice(tile) for tile in (0, 2) if tile < arithmetic.tile]
     return tuple(tried)
 
 
-def choose(tried: Sequence[Choice], times: Sequence[tuple[np.ndarray, np.ndarray]]) -> Mapping[int, Choice]:
+def choose(tried: Sequence[KernelChoice], times: Sequence[tuple[np.ndarray, np.ndarray]]) -> Mapping[int, KernelChoice]:
     """What each kernel should do, where it is not the usual.
 
     `times` are milliseconds [run, kernel] of the usual library and of an alternative that took turns with it, for each of
     `tried`. An alternative must be faster than the usual choice on the whole, and in most of the rounds.
     """
-    found: dict[int, Choice] = {}
+    found: dict[int, KernelChoice] = {}
     best: dict[int, float] = {}
     for choice, (usual, other) in zip(tried, times, strict=True):
         share = np.median(other, axis=0) / np.median(usual, axis=0)
@@ -68,31 +67,31 @@ def choose(tried: Sequence[Choice], times: Sequence[tuple[np.ndarray, np.ndarray
 
 
 def search(
-    region: RegionModel, planned: Plan, isa: Isa, arithmetic: Arithmetic, resources: Resources
-) -> Mapping[int, Choice]:
+    region: RegionModel, planned: FusionPlan, target: CpuTarget, arithmetic: Arithmetic, resources: Resources
+) -> Mapping[int, KernelChoice]:
     """What each kernel should do, where it is not the usual: measured now.
 
     Raises:
         Refused: the C does not compile.
     """
-    numbers, threads = range(len(planned.kernels)), resources.threads
+    numbers = range(len(planned.kernels))
 
-    def built(choice: Choice, folder: Path) -> Stopwatch | None:
+    def built(choice: KernelChoice, folder: Path) -> Stopwatch | None:
         """None for what has been built before."""
-        source = generate(planned, isa, threads, arithmetic, dict.fromkeys(numbers, choice), timed=True)
+        source = generate(planned, target, arithmetic, dict.fromkeys(numbers, choice), timed=True)
         if source.text in texts:
             return None
         texts.add(source.text)
-        write(source, isa, arithmetic, folder)
+        write(source, target.isa, arithmetic, folder)
         return Stopwatch(NativeKernel(region, folder, resources), len(numbers))
 
     texts: set[str] = set()
-    tried: list[Choice] = []
+    tried: list[KernelChoice] = []
     times: list[tuple[np.ndarray, np.ndarray]] = []
     with tempfile.TemporaryDirectory(prefix="bricolage-native-") as first:
-        usual = built(USUAL, Path(first))
+        usual = built(DEFAULT, Path(first))
         assert usual is not None
-        for choice in alternatives(arithmetic, isa):
+        for choice in alternatives(arithmetic, target.isa):
             with tempfile.TemporaryDirectory(prefix="bricolage-native-") as second:
                 other = built(choice, Path(second))
             if other is None:
@@ -101,35 +100,3 @@ def search(
             tried.append(choice)
             times.append((np.array([own for own, _ in turns]), np.array([its for _, its in turns])))
     return choose(tried, times)
-
-
-def to_parameters(choices: Mapping[int, Choice]) -> dict[str, Scalar]:
-    """Choices as flat data, "3.block_bytes" for a part of what kernel 3 does; what is usual is left out."""
-    found: dict[str, Scalar] = {}
-    for number, choice in choices.items():
-        parts = {"tile": choice.tile, **asdict(choice.blocking)}
-        found |= {f"{number}.{name}": value for name, value in parts.items() if value is not None}
-    return found
-
-
-def from_parameters(parameters: Sequence[tuple[str, Scalar]], kernels: int) -> dict[int, Choice]:
-    """The choices that `to_parameters` wrote, for a region of so many kernels.
-
-    Raises:
-        ValueError: a parameter is unknown, of another type, or of a kernel that there is not.
-    """
-    changes: Mapping[str, Any]
-    types = {"tile": int, "block_bytes": int, "panel_bytes": int, "by_columns": bool, "ahead": bool}
-    found: dict[int, Choice] = {}
-    for name, value in parameters:
-        number, _, part = name.partition(".")
-        if not number.isdecimal() or int(number) >= kernels or type(value) is not types.get(part):
-            raise ValueError(f"'{name}' = {value!r} is no parameter of this region's {kernels} kernels")
-        if part != "tile" and not isinstance(value, bool) and not 0 < int(value) <= 1 << 30:
-            raise ValueError(f"'{name}' = {value!r} is out of range")
-        known = found.get(int(number), USUAL)
-        changes = {part: value}
-        if part != "tile":
-            changes = {"blocking": replace(known.blocking, **changes)}
-        found[int(number)] = replace(known, **changes)
-    return found

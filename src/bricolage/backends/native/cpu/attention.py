@@ -1,0 +1,118 @@
+"""Attention as one kernel: a product, the softmax of its rows, and the product with that.
+
+A tile of rows goes through all three before the next, so that scores and probabilities never leave the thread's caches. Rows are
+whole, with no running maximum (unlike in FlashAttention, which cuts columns as well: Dao et al., NeurIPS 2022). Both right
+sides are packed once for each head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bricolage.backends.native.cpu.emit import indented
+from bricolage.backends.native.cpu.gemm import GemmCodegen
+from bricolage.backends.native.cpu.implicit_gemm import product
+from bricolage.backends.native.cpu.kernel_choice import MOST_BYTES, GemmConfig
+from bricolage.backends.native.cpu.packing import Packing
+from bricolage.backends.native.cpu.panels import Operand
+from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights, local
+from bricolage.backends.native.cpu.rows import SOFTMAX, exponentials
+from bricolage.backends.native.cpu.target import CpuTarget
+from bricolage.backends.native.fuse.plan import Buffer, FusedKernel, FusionPlan
+from bricolage.backends.native.ir.tensors import MatMul, Softmax
+
+_ALL = GemmConfig(kc_bytes=MOST_BYTES, parallel="m", prefetch=False)
+"""All of k at once."""
+
+
+def attention(kernel: FusedKernel, plan: FusionPlan, weights: Weights, target: CpuTarget, operand: Operand) -> Phase:
+    """The phase of an attention with its epilogue. Threads share heads, or rows where there are fewer heads than threads."""
+    second = kernel.root
+    assert isinstance(second, MatMul) and kernel.fused_producer is not None
+    first, softmax = kernel.fused_producer
+    assert isinstance(first, MatMul) and isinstance(softmax, Softmax)
+    width = softmax.shape[-1]
+    memory = FunctionMemory(weights)
+    two = GemmCodegen(kernel, plan, memory, target, product(second, target.lanes), operand, _ALL)
+    in_place = operand.dtype == "float32"
+    pitch = two.packing.depth if in_place else width
+    strides = (*(0 for _ in softmax.shape[:-2]), pitch, 1)
+    scores = Buffer(("scores", 0), softmax.shape, "float32", strides)
+    inner = FusedKernel(softmax.source, scores, first)
+    one = GemmCodegen(inner, plan, memory, target, product(first, target.lanes), operand, _ALL)
+    scratch = _Scratch()
+    rights: list[str] = []
+    packing: list[str] = []
+    for writer in (one, two):
+        if callable(writer.p.right):
+            rights.append(writer.constant_right())
+        else:
+            rights.append(writer.packing.packed_right(scratch.take(writer.packing.right_bytes)))
+            packing += ["{", *indented([rights[-1], *writer.packing.right(memory)]), "}"]
+    lines: list[str] = []
+    if one.packing.direct is None:
+        left, lda, origin = "block", one.packing.depth, "start"
+        pack_left = one.packing.rows("start", "stop", "start", memory)
+        at = scratch.take(one.tile_rows * lda * operand.bytes)
+        lines.append(f"{operand.element} *restrict block = ({operand.element} *)(own + {at});")
+    else:
+        left, lda, origin, pack_left = one.packing.direct.pointer(memory), one.packing.direct.lda, "0", []
+    lines.append(f"float *const rows = (float *)(own + {scratch.take(two.tile_rows * pitch * 4)});")
+    probabilities = "rows"
+    if not in_place:
+        probabilities = "probabilities"
+        at = scratch.take(two.tile_rows * two.packing.depth * operand.bytes)
+        lines.append(f"{operand.element} *restrict probabilities = ({operand.element} *)(own + {at});")
+    work = [
+        "for (long first = low; first < high; first++) {",
+        *indented(
+            [
+                f"const long last = first + 1, start = {two.p.m}L * first / {two.tiles}, stop = {two.p.m}L * last / {two.tiles};",
+                *pack_left,
+                f"float *const {local(scores)} = rows - start * {pitch};",
+                "{",
+                *indented([rights[0], *one.over_panels("first", "last", left, lda, origin)]),
+                "}",
+                "for (long r = 0; r < stop - start; r++) {",
+                *indented(_softened(two.packing, width, pitch, probabilities)),
+                "}",
+                "{",
+                *indented([rights[1], *two.over_panels("first", "last", probabilities, two.packing.depth, "start")]),
+                "}",
+            ]
+        ),
+        "}",
+    ]
+    lines += two.over_batches(packing, work)
+    return Phase(
+        operand.with_tile_config(two.tile_rows, lines),
+        memory.operands,
+        thread_scratch=scratch.bytes,
+        helpers={**one.helpers, **two.helpers},
+    )
+
+
+@dataclass
+class _Scratch:
+    """A thread's own memory, handed out from its start."""
+
+    bytes: int = 0
+
+    def take(self, size: int) -> int:
+        """Where the next `size` bytes begin: at a multiple of 64."""
+        start, self.bytes = self.bytes, self.bytes + -(-size // 64) * 64
+        return start
+
+
+def _softened(packing: Packing, width: int, pitch: int, probabilities: str) -> list[str]:
+    """From row `r` of scores to a row of probabilities, packed as the second product reads it."""
+    return [
+        f"float *const row = rows + r * {pitch};",
+        *exponentials(width),
+        f"{packing.element} *const to = {probabilities} + r * {packing.depth};",
+        "#pragma GCC ivdep",
+        f"for (long i = 0; i < {width}; i++) {{",
+        *indented(packing.kept(SOFTMAX, "i", packing.part)),
+        "}",
+        *packing.zeros("to", width, packing.part),
+    ]

@@ -1,0 +1,61 @@
+"""From a region to a library in a folder: plan, C, compilation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from bricolage.backends.interface import Refused, RegionModel
+from bricolage.backends.native.cpu import toolchain
+from bricolage.backends.native.cpu.arithmetic import Arithmetic
+from bricolage.backends.native.cpu.isa import Isa
+from bricolage.backends.native.cpu.module import Source
+from bricolage.backends.native.cpu.target import CpuTarget
+from bricolage.backends.native.cpu.winograd_transform import choose
+from bricolage.backends.native.fuse.fusion import plan
+from bricolage.backends.native.fuse.plan import FusionPlan
+from bricolage.backends.native.ir.from_onnx import lower
+from bricolage.backends.native.ir.lowerings import NoLowering
+from bricolage.backends.native.ir.tensors import Conv, MatMul, Node
+from bricolage.graph.prepare import infer
+
+TITLE = "bricolage native"
+
+
+def planned(
+    region: RegionModel, target: CpuTarget, arithmetic: Arithmetic, origins: dict[Node, str] | None
+) -> FusionPlan:
+    """The region's fused kernels. `origins` takes the operator that each tensor comes from (see `lower`).
+
+    Raises:
+        Refused: something in the region has no lowering, or nothing in it is what the arithmetic is for.
+    """
+    try:
+        infer(region.model)
+        inputs, outputs = lower(region.model, origins)
+    except NoLowering as reason:
+        raise Refused(backend=TITLE, reason=str(reason)) from reason
+    found = plan(inputs, outputs, target.fusion, arithmetic.stores)
+    tile, roots = arithmetic.tile, [kernel.root for kernel in found.kernels]
+    if arithmetic.parts and not any(isinstance(root, (Conv, MatMul)) for root in roots):
+        raise Refused(backend=TITLE, reason="the region has no products, which are what bfloat16 is for")
+    chosen = [choose(root, found, target, arithmetic) for root in roots if isinstance(root, Conv)]
+    if tile and not any(transform is not None and transform.m == tile for transform in chosen):
+        raise Refused(backend=TITLE, reason=f"no convolution gains from tiles of {tile}x{tile}")
+    return found
+
+
+def write(source: Source, isa: Isa, arithmetic: Arithmetic, folder: Path) -> None:
+    """Compiles the library; beside it, its constants and the sizes of its memory.
+
+    Raises:
+        Refused: the C does not compile.
+    """
+    toolchain.build(source.text, arithmetic.flags(isa), folder / "region.so", TITLE)
+    source.weights.tofile(folder / "weights.bin")
+    sizes = {
+        "arena": source.arena_bytes,
+        "thread_scratch": -(-source.thread_scratch_bytes // 64) * 64,
+        "shared_scratch": source.shared_scratch_bytes,
+    }
+    (folder / "sizes.json").write_text(json.dumps(sizes))

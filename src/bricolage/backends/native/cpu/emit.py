@@ -1,0 +1,236 @@
+"""C of what loops are made of: elements and where they lie, constants, guards, and the thread's share of the work."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from bricolage.backends.native.cpu.functions import FUNCTIONS
+from bricolage.backends.native.cpu.phase import FunctionMemory
+from bricolage.backends.native.fuse.plan import Buffer, FusedKernel, FusionPlan
+from bricolage.backends.native.ir.indexing import ZERO, Index, Var, flatten
+from bricolage.backends.native.ir.tensors import (
+    C_TYPES,
+    STORED_BYTES,
+    Constant,
+    Coords,
+    Gather,
+    Node,
+    Pointwise,
+    View,
+)
+
+
+def literal(value: float, dtype: str) -> str:
+    """A number as C."""
+    if dtype != "float32":
+        return f"{int(value)}LL" if dtype == "int64" else str(int(value))
+    if math.isnan(value):
+        return '__builtin_nanf("")'
+    if math.isinf(value):
+        return "-__builtin_inff()" if value < 0 else "__builtin_inff()"
+    return f"{float(value).hex()}f"
+
+
+class Body:
+    """Statements of an innermost loop body, in single-assignment form; equal elements are found once."""
+
+    def __init__(self, plan: FusionPlan, memory: FunctionMemory, targets: Sequence[Buffer] = ()) -> None:
+        """What lies in `targets` is computed here, and not read. `memory` takes note of what is read."""
+        self.lines: list[str] = []
+        self.indices: list[Index] = []
+        """Everything that is addressed or tested, to see how it depends on a loop variable."""
+        self.guarded = False
+        """Whether some elements are read under conditions."""
+        self._plan = plan
+        self._memory = memory
+        self._targets = targets
+        self._bound: dict[Node, str] = {}
+        self._known: dict[tuple[Node, Coords, str], str] = {}
+        self._names = itertools.count()
+        self._guards: list[str] = []
+
+    def bind(self, node: Node, expression: str) -> None:
+        """From now on the elements of `node` are this expression, wherever they are asked for."""
+        self._bound[node] = expression
+
+    def value(self, node: Node, coords: Coords) -> str:
+        """C expression of an element."""
+        if node in self._bound:
+            return self._bound[node]
+        guard = conjunction(self._guards)
+        key = (node, coords, guard)
+        if key not in self._known:
+            self._known[key] = self._find(node, coords)
+        return self._known[key]
+
+    def _find(self, node: Node, coords: Coords) -> str:
+        buffer = self._plan.buffers.get(node)
+        if buffer is not None and buffer not in self._targets:
+            return self._load(buffer, coords)
+        match node:
+            case Constant():
+                if node.elements == 1:
+                    return literal(node.array.reshape(-1)[0], node.dtype)
+                return self._constant(node, coords)
+            case Pointwise():
+                inputs = [self.value(source, broadcast_coords(coords, source.shape)) for source in node.inputs]
+                parameters = {f"p{i}": literal(value, "float32") for i, value in enumerate(node.parameters)}
+                text = FUNCTIONS[node.function].format(*inputs, type=C_TYPES[node.dtype], **parameters)
+                return self.name(node.dtype, text)
+            case View():
+                return self._view(node, coords)
+            case Gather():
+                return self._gather(node, coords)
+        raise AssertionError(f"{type(node).__name__} is not computed inside a kernel")
+
+    def _view(self, node: View, coords: Coords) -> str:
+        if node.guard is None:
+            return self.value(node.source, node.mapping(coords))
+        tests = []
+        for index, extent in node.guard(coords):
+            self.indices.append(index)
+            tests += bounds_tests(index, extent)
+        if not tests:
+            return self.value(node.source, node.mapping(coords))
+        test = self.name("bool", conjunction([f"({t})" for t in tests]))
+        self._guards.append(test)
+        inner = self.value(node.source, node.mapping(coords))
+        self._guards.pop()
+        return self.name(node.dtype, f"{test} ? {inner} : {literal(node.fill, node.dtype)}")
+
+    def _gather(self, node: Gather, coords: Coords) -> str:
+        axis, rank = node.axis, len(node.indices.shape)
+        index = self.value(node.indices, coords[axis : axis + rank])
+        extent = node.source.shape[axis]
+        chosen = self.name("int64", f"nat_wrap({index}, {extent})")
+        found = Index(((Var(chosen, extent), 1),))
+        return self.value(node.source, (*coords[:axis], found, *coords[axis + rank :]))
+
+    def _load(self, buffer: Buffer, coords: Coords) -> str:
+        index, start = _split_start(address(buffer, coords))
+        if buffer.dtype == "bfloat16":
+            return self._read(self._memory.pointer(buffer, start), "float32", index, "nat_widen({})")
+        return self._read(self._memory.pointer(buffer, start), buffer.dtype, index)
+
+    def _constant(self, node: Constant, coords: Coords) -> str:
+        index, start = _split_start(flatten(coords, node.shape))
+        offset = self._memory.weights.add(id(node.array), lambda: node.array) + start * STORED_BYTES[node.dtype]
+        base = f"(({'const ' + C_TYPES[node.dtype]} *){self._memory.constant(offset)})"
+        return self._read(base, node.dtype, index)
+
+    def _read(self, base: str, dtype: str, index: Index, convert: str = "{}") -> str:
+        self.indices.append(index)
+        load = convert.format(f"{base}[{index.c()}]")
+        if self._guards:
+            self.guarded = True
+            load = f"({conjunction(self._guards)}) ? {load} : 0"
+        return self.name(dtype, load)
+
+    def stored(self, kernel: FusedKernel, coords: Coords) -> list[str]:
+        """All statements, with those that store what the kernel stores at `coords`."""
+        found = []
+        for node, buffer in kernel.stores:
+            self.indices.append(address(buffer, coords))
+            found.append(self._store(buffer, coords, self.value(node, coords)))
+        return [*self.lines, *found]
+
+    def _store(self, buffer: Buffer, coords: Coords, value: str) -> str:
+        stored = f"nat_narrow({value})" if buffer.dtype == "bfloat16" else value
+        return f"{self._memory.pointer(buffer)}[{address(buffer, coords).c()}] = {stored};"
+
+    def name(self, dtype: str, expression: str) -> str:
+        """Gives a C expression a name of its own, and returns that."""
+        made = f"v{next(self._names)}"
+        self.lines.append(f"const {C_TYPES[dtype]} {made} = {expression};")
+        return made
+
+
+KEEP_SCALAR = '__asm__ volatile ("");'
+"""A statement that does nothing, but the loop around it is not vectorised. Where GCC 12 vectorises an outer loop, having unrolled
+the one inside, it mixes up the conditions of guarded elements that lie side by side, and takes some for zero."""
+
+
+def conjunction(tests: Sequence[str]) -> str:
+    """All of these conditions, in C. They are all computed: of conditions that hide others (`&&`), GCC 12 splits loops in
+    which it then takes guarded elements for zero, with AVX2 and AVX-512."""
+    return " & ".join(tests)
+
+
+def broadcast_coords(coords: Coords, shape: Sequence[int]) -> Coords:
+    """The coordinates in an input that broadcasts to the shape of `coords`."""
+    own = coords[len(coords) - len(shape) :]
+    return tuple(ZERO if extent == 1 else index for index, extent in zip(own, shape, strict=True))
+
+
+def address(buffer: Buffer, coords: Coords) -> Index:
+    """Elements from the start of the buffer."""
+    total = ZERO
+    for index, stride in zip(coords, buffer.strides, strict=True):
+        total = total + index * stride
+    return total
+
+
+def _split_start(index: Index) -> tuple[Index, int]:
+    """An index, and how far ahead all that a loop reads by it begins. Only where that lies behind what it would read from the
+    start of the tensor: the steps of a sequence then share one function, and the taps of a window keep one pointer."""
+    moving = index - index.constant
+    low, high = moving.range
+    return (moving, index.constant) if low >= 0 and index.constant > high else (index, 0)
+
+
+def epilogue(kernel: FusedKernel, plan: FusionPlan, memory: FunctionMemory, coords: Coords, value: str) -> list[str]:
+    """From an element of the kernel's root, at `coords` and in C `value`, to what is stored in its stead."""
+    assert kernel.root is not None
+    body = Body(plan, memory, kernel.targets)
+    body.bind(kernel.root, value)
+    return body.stored(kernel, kernel.result_coords(coords))
+
+
+def nested(name: str, extents: Sequence[int], lines: list[str]) -> list[str]:
+    """`lines` in loops over `name0`, `name1` and so on, without those that would run once."""
+    for number, extent in reversed(list(enumerate(extents))):
+        if extent > 1:
+            variable = f"{name}{number}"
+            lines = [f"for (long {variable} = 0; {variable} < {extent}; {variable}++) {{", *indented(lines), "}"]
+    return lines
+
+
+def indented(lines: Sequence[str], depth: int = 1) -> list[str]:
+    """Lines further to the right."""
+    return ["  " * depth + line for line in lines]
+
+
+def parallel_range(count: int) -> list[str]:
+    """The thread's part of `count` equal pieces, from `begin` to `end`."""
+    return [
+        f"const long begin = {count}L * tid / threads, end = {count}L * (tid + 1) / threads;",
+    ]
+
+
+def trace(node: Node, coords: Coords, plan: FusionPlan) -> tuple[Buffer, Index] | None:
+    """Where in memory an element lies: in which buffer, and how many elements from its start; None if it is
+    computed or guarded."""
+    while node not in plan.buffers:
+        if not isinstance(node, View) or node.guard is not None:
+            return None
+        coords = node.mapping(coords)
+        node = node.source
+    buffer = plan.buffers[node]
+    return buffer, address(buffer, coords)
+
+
+def step_of(index: Index, of: Index) -> int | None:
+    """What a step of the loop variable that `of` is adds to an index; None where that differs."""
+    variables = [v for v in of.variables if isinstance(v, Var)]
+    return index.stride(variables[0]) if variables else 0
+
+
+def bounds_tests(index: Index, extent: int) -> list[str]:
+    """Conditions in C under which an index lies from 0 to `extent`, without those that always hold."""
+    low, high = index.range
+    if low < 0 and high >= extent:
+        # One comparison: of two, GCC 12.2 makes wrong code in loops over two neighbours.
+        return [f"(unsigned long)({index.c()}) < {extent}"]
+    return ([f"{index.c()} >= 0"] if low < 0 else []) + ([f"{index.c()} < {extent}"] if high >= extent else [])

@@ -1,0 +1,381 @@
+"""Matrix products and convolutions as products of panels.
+
+Both become C[m, n] = Σ A[m, k] · B[k, n]: for convolutions m counts output pixels, n output channels, and k kernel taps and
+input channels (channels last, so that a tap is a run of memory). B is cut into panels of one or two vectors; weights are packed
+when the region is compiled. A tile of the product stays in registers for all of k; then the kernel's epilogue computes on it and
+stores. In bfloat16 both operands are rounded where they are packed; sums, and everything behind them, stay float32.
+
+A matrix unit is so fast that its panel must come from the first-level cache: where all of k does not fit, a block of rows goes
+through the panel piece by piece, with its sums in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bricolage.backends.native.cpu.emit import epilogue, indented, parallel_range
+from bricolage.backends.native.cpu.implicit_gemm import Product, product
+from bricolage.backends.native.cpu.kernel_choice import GemmConfig
+from bricolage.backends.native.cpu.matrix_unit import Tiles
+from bricolage.backends.native.cpu.packing import Packing
+from bricolage.backends.native.cpu.panels import Operand
+from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights, local
+from bricolage.backends.native.cpu.target import CpuTarget
+from bricolage.backends.native.fuse.plan import Buffer, FusedKernel, FusionPlan
+from bricolage.backends.native.ir.indexing import variable
+from bricolage.backends.native.ir.tensors import STORED_BYTES, STORED_TYPES, Constant, Conv, MatMul, Node
+
+_FEW_TILES = 64
+"""Tiles of a thread up to which waiting for a panel shows (3 % of ResNet-50)."""
+_PANEL_BYTES = 32 * 1024
+"""What a matrix unit reads of a panel before it goes on with the next rows: it fits into the first-level cache of every processor
+that has one."""
+_UNIT_L2_BYTES = 2 << 20
+"""The second-level cache of processors that have a matrix unit, at least; for the emulated one it is taken for granted."""
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """The rules of thumb by which a product is cut up, as parts of a second-level cache. Found on an AMD EPYC Zen 5 with 1 MiB."""
+
+    l2_bytes: int
+
+    @property
+    def streamed(self) -> int:
+        """Weights from this size on are fetched ahead: those of a whole network do not stay in that cache."""
+        return self.l2_bytes // 16
+
+    @property
+    def rows(self) -> int:
+        """Packed rows that are multiplied before the next are packed."""
+        return self.l2_bytes * 3 // 16
+
+    @property
+    def made_rows(self) -> int:
+        """The same for rows that are made here: less, since what they are made of lies in that cache, too."""
+        return self.l2_bytes * 3 // 32
+
+    @property
+    def unit_rows(self) -> int:
+        """The same for a matrix unit, which needs its panel for more rows."""
+        return max(self.l2_bytes, _UNIT_L2_BYTES) * 3 // 8
+
+    @property
+    def sums(self) -> int:
+        """Sums of a block of rows in memory, where k is cut into pieces."""
+        return self.l2_bytes // 8
+
+
+@dataclass(frozen=True)
+class ComputedRows:
+    """Rows of A that are made where a product needs them, a block at a time."""
+
+    buffer: Buffer
+    """Where they lie as a whole: a pointer to it is declared for each block."""
+    pitch: int
+    """Elements from one row to the next."""
+    around: int
+    """Rows before and behind a block that may be made as well."""
+    lines: list[str]
+    """Statements that make rows `start` to `stop`."""
+
+
+def contraction(
+    kernel: FusedKernel,
+    plan: FusionPlan,
+    weights: Weights,
+    target: CpuTarget,
+    operand: Operand,
+    config: GemmConfig,
+) -> list[Phase]:
+    """The phases of a matrix product or convolution with its epilogue."""
+    root = kernel.root
+    assert isinstance(root, (MatMul, Conv))
+    memory = FunctionMemory(weights)
+    return GemmCodegen(kernel, plan, memory, target, product(root, target.lanes), operand, config).phases()
+
+
+def _constant_of(root: Node | None) -> np.ndarray:
+    """The array that the right side of a product is made of: steps of a recurrence share it."""
+    assert isinstance(root, (MatMul, Conv))
+    right = root.right if isinstance(root, MatMul) else root.weight
+    assert isinstance(right, Constant)
+    return right.array
+
+
+@dataclass
+class GemmCodegen:
+    """C of one product."""
+
+    kernel: FusedKernel
+    plan: FusionPlan
+    memory: FunctionMemory
+    target: CpuTarget
+    p: Product
+    operand: Operand
+    config: GemmConfig
+    made: ComputedRows | None = None
+
+    def __post_init__(self) -> None:
+        p, lanes, config = self.p, self.target.lanes, self.config
+        self.helpers: dict[str, str] = {}
+        self.packing = Packing(self.plan, self.target.isa, p, self.operand)
+        self.mr = self.operand.rows(self.target.isa)
+        self.tiles = -(-p.m // self.mr)
+        self.tile_rows = -(-p.m // self.tiles)
+        """Rows of the largest tile: all that there are, shared evenly."""
+        nr, blocks = 2 * lanes, _Blocks(self.target.l2_bytes)
+        unit = isinstance(self.operand, Tiles)
+        k_blocks = -(-self.packing.depth * nr * self.packing.bytes // (config.kc_bytes or _PANEL_BYTES)) if unit else 1
+        self.k_blocks = min(k_blocks, self.packing.steps)
+        """That k is cut into."""
+        right_bytes = self.packing.depth * self.packing.bytes * p.n
+        streamed = right_bytes > blocks.streamed and self.tiles <= _FEW_TILES * self.target.threads
+        self.prefetch = callable(p.right) and (streamed if config.prefetch is None else config.prefetch)
+        usual = blocks.made_rows if self.made is not None else blocks.unit_rows if unit else blocks.rows
+        self.mc_bytes = config.mc_bytes or usual
+
+    def phases(self) -> list[Phase]:
+        """Work is shared by columns where there are more of them than rows: each thread then reads its own weights only."""
+        p = self.p
+        many = p.n > p.m and len(self.packing.columns) >= 2 * self.target.threads
+        wanted = many if self.config.parallel is None else self.config.parallel == "n"
+        return self._by_columns() if callable(p.right) and p.batch == 1 and wanted else [self._by_rows()]
+
+    def constant_right(self) -> str:
+        """Where the packed weights of a batch are, as a declaration."""
+        p, lanes = self.p, self.target.lanes
+        offset = self.memory.weights.add(
+            ("panels", id(_constant_of(self.kernel.root)), p.batch, p.k, p.n),
+            lambda: self.operand.panels(p.right(), lanes),  # type: ignore[operator]
+        )
+        per_batch = self.packing.depth * (sum(self.packing.vectors) * lanes) * self.packing.bytes
+        kind = f"const {self.packing.element} *"
+        return f"{kind}restrict right = ({kind})({self.memory.constant(offset)} + b * {per_batch}L);"
+
+    def _by_columns(self) -> list[Phase]:
+        """Rows are packed together first, where they must be; then each thread multiplies all of them with its panels."""
+        p = self.p
+        phases: list[Phase] = []
+        right = self.constant_right()
+        if self.packing.direct is None:
+            packed = FunctionMemory(self.memory.weights)
+            pack = [
+                *parallel_range(p.m),
+                "const long b = 0;",
+                f"{self.packing.element} *restrict block = ({self.packing.element} *)shared;",
+                *self.packing.rows("begin", "end", "0", packed),
+            ]
+            phases.append(Phase(pack, packed.operands, shared_scratch=p.m * self.packing.depth * self.packing.bytes))
+        left, lda = (
+            (self.packing.direct.pointer(self.memory), self.packing.direct.lda)
+            if self.packing.direct is not None
+            else (f"(const {self.packing.element} *)shared", self.packing.depth)
+        )
+        multiply = [
+            "for (long panel = begin; panel < end; panel++) {",
+            *indented(self._panel(self._tiles("0", str(self.tiles), left, lda, "0"))),
+            "}",
+        ]
+        body = [
+            "const long b = 0;",
+            right,
+            *self._sums(0),
+            *parallel_range(len(self.packing.columns)),
+            *self.operand.with_tile_config(self.tile_rows, multiply),
+        ]
+        return [
+            *phases,
+            Phase(body, self.memory.operands, thread_scratch=self._sums_bytes(self.tiles), helpers=self.helpers),
+        ]
+
+    def _sums_bytes(self, tiles: int) -> int:
+        return tiles * self.tile_rows * 2 * self.target.lanes * 4 if self.k_blocks > 1 else 0
+
+    def _sums(self, offset: int) -> list[str]:
+        """Where the sums of a block of rows are, where they are in memory."""
+        return [f"float *restrict sums = (float *)(own + {offset});"] if self.k_blocks > 1 else []
+
+    def _by_rows(self) -> Phase:
+        """Each thread takes batches, or rows, and goes through all panels with one block of rows after another."""
+        p, tiles = self.p, self.tiles
+        own = 0
+        pack_right: list[str] = []
+        if callable(p.right):
+            right = self.constant_right()
+        else:
+            own, right, pack_right = (
+                self.packing.right_bytes,
+                self.packing.packed_right(0),
+                self.packing.right(self.memory),
+            )
+        lines: list[str] = []
+        block_tiles = tiles
+        if self.packing.direct is None or self.made is not None:
+            mc = max(self.mr, self.mc_bytes // (self.packing.bytes * self.packing.depth))
+            block_tiles = -(-tiles // -(-p.m // mc))
+        if self.made is not None:
+            made, kind = self.made, STORED_TYPES[self.made.buffer.dtype]
+            lines.append(f"{kind} *const made = ({kind} *)(own + {own}) + {made.around * made.pitch};")
+            elements = ((block_tiles + 1) * self.mr + 2 * made.around) * made.pitch
+            own += -(-elements * STORED_BYTES[made.buffer.dtype] // 64) * 64
+        if self.packing.direct is None:
+            left, lda, origin = "block", self.packing.depth, "start"
+            lines.append(f"{self.packing.element} *restrict block = ({self.packing.element} *)(own + {own});")
+            own += (block_tiles + 1) * self.mr * self.packing.depth * self.packing.bytes
+        else:
+            left, lda, origin = self.packing.direct.pointer(self.memory), self.packing.direct.lda, "0"
+        if self.k_blocks > 1:
+            block_tiles = min(block_tiles, -(-_Blocks(self.target.l2_bytes).sums // self._sums_bytes(1)))
+            lines += self._sums(own)
+            own += self._sums_bytes(block_tiles)
+        work = [
+            f"for (long first = low; first < high; first += {block_tiles}) {{",
+            f"  const long last = first + {block_tiles} < high ? first + {block_tiles} : high;",
+        ]
+        if self.packing.direct is None or self.made is not None:
+            work.append(f"  const long start = {p.m}L * first / {tiles}, stop = {p.m}L * last / {tiles};")
+        if self.made is not None:
+            kind, name = STORED_TYPES[self.made.buffer.dtype], local(self.made.buffer)
+            work += [f"  {kind} *const {name} = made - start * {self.made.pitch};", *indented(self.made.lines)]
+        if self.packing.direct is None:
+            work += indented(self.packing.rows("start", "stop", "start", self.memory))
+        work += [*indented(self.over_panels("first", "last", left, lda, origin)), "}"]
+        lines += self.over_batches([right, *pack_right], work)
+        return Phase(
+            self.operand.with_tile_config(self.tile_rows, lines),
+            self.memory.operands,
+            thread_scratch=own,
+            helpers=self.helpers,
+        )
+
+    def over_batches(self, packing: list[str], work: list[str]) -> list[str]:
+        """Threads share batches, or the tiles from `low` to `high` where there are fewer batches than threads."""
+        p, tiles = self.p, self.tiles
+        if p.batch >= self.target.threads and p.batch > 1:
+            head = [*parallel_range(p.batch), "for (long b = begin; b < end; b++) {"]
+            own = f"const long low = 0, high = {tiles};"
+        else:
+            head = [f"for (long b = 0; b < {p.batch}; b++) {{"]
+            own = f"const long low = {tiles}L * tid / threads, high = {tiles}L * (tid + 1) / threads;"
+        return [*head, *indented([*packing, own, *work]), "}"]
+
+    def over_panels(self, first: str, last: str, left: str, lda: int, origin: str) -> list[str]:
+        """Multiplies the tiles from `first` to `last` with all panels, and stores what becomes of them. The rows of `left` are
+        `lda` apart; its first is row `origin`."""
+        return [
+            f"for (long panel = 0; panel < {len(self.packing.columns)}; panel++) {{",
+            *indented(self._panel(self._tiles(first, last, left, lda, origin))),
+            "}",
+        ]
+
+    def _panel(self, tiles: Callable[[int, int], list[str]]) -> list[str]:
+        """The work on one panel: all but the last have the full width."""
+        p, lanes, vectors, count = self.p, self.target.lanes, self.packing.vectors, len(self.packing.columns)
+        last = p.n - (count - 1) * 2 * lanes
+        narrow = last < 2 * lanes
+        full = count - 1 if narrow else count
+        lines = [f"const {self.packing.element} *restrict columns = right + panel * {2 * lanes * self.packing.depth};"]
+        if full and narrow:
+            return [
+                *lines,
+                f"if (panel < {full}) {{",
+                *indented(tiles(2, 2 * lanes)),
+                "} else {",
+                *indented(tiles(vectors[-1], last)),
+                "}",
+            ]
+        return [*lines, *(tiles(2, 2 * lanes) if full else tiles(vectors[-1], last))]
+
+    def _tiles(self, first: str, last: str, left: str, lda: int, origin: str) -> Callable[[int, int], list[str]]:
+        """Writes the loop over the tiles of a panel, given its vectors and the columns that count."""
+        p, tiles = self.p, self.tiles
+        a = f"{left} + (row - {origin}) * {lda}" if origin != "0" else f"{left} + row * {lda}"
+        where = f"const long row = {p.m}L * t / {tiles}, count = {p.m}L * (t + 1) / {tiles} - row;"
+        over = f"for (long t = {first}; t < {last}; t++) {{"
+
+        def finish(padded: int, width: int) -> list[str]:
+            return [
+                "for (long r = 0; r < count; r++) {",
+                *([] if p.m == 1 else ["  const long m = row + r;"]),
+                *indented(self._epilogue(padded, width)),
+                "}",
+            ]
+
+        def fetch(step: int, behind: str) -> list[str]:
+            """What is behind in memory is fetched by all tiles together."""
+            if not self.prefetch:
+                return []
+            return [
+                f"const long stride = ({step * self.packing.bytes} + {last} - {first} - 1) / ({last} - {first});",
+                f"const char *ahead = (const char *)({behind}) + (t - {first}) * stride * steps;",
+            ]
+
+        reads = ", ahead, stride" if self.prefetch else ""
+
+        def whole(vectors: int, width: int) -> list[str]:
+            """All of k at once: the tile stays in registers."""
+            padded = vectors * self.target.lanes
+            step = self.packing.depth // self.packing.steps * padded
+            # A matrix unit is set up for one size of tiles; the row too much that it may compute is there, and not stored.
+            counts = {self.tile_rows} if isinstance(self.operand, Tiles) else {p.m // tiles, self.tile_rows} - {0}
+            calls = {rows: f"{self._micro(rows, vectors, lda)}(steps, {a}, columns, tile{reads});" for rows in counts}
+            call = calls.pop(self.tile_rows)
+            for rows, other in calls.items():
+                call = f"if (count == {rows}) {other} else {call}"
+            return [
+                over,
+                f"  {where}",
+                f"  const long steps = {self.packing.steps};",
+                f"  float tile[{self.tile_rows * padded}] __attribute__((aligned(64)));",
+                *indented(fetch(step, f"columns + {step * self.packing.steps}")),
+                f"  {call}",
+                *indented(finish(padded, width)),
+                "}",
+            ]
+
+        def piecewise(vectors: int, width: int) -> list[str]:
+            """k in pieces: sums stay in memory meanwhile."""
+            padded = vectors * self.target.lanes
+            step = self.packing.depth // self.packing.steps * padded
+            micro = self._micro(self.tile_rows, vectors, lda)
+            tile = f"sums + (t - {first}) * {self.tile_rows * padded}"
+            return [
+                f"for (long piece = 0; piece < {self.k_blocks}; piece++) {{",
+                f"  const long since = {self.packing.steps}L * piece / {self.k_blocks};",
+                f"  const long steps = {self.packing.steps}L * (piece + 1) / {self.k_blocks} - since;",
+                f"  {over}",
+                f"    const long row = {p.m}L * t / {tiles};",
+                *indented(fetch(step, f"columns + (since + steps) * {step}"), 2),
+                f"    {micro}(steps, {a} + since * {self.operand.k_step}, columns + since * {step}, {tile}{reads}, piece == 0);",
+                "  }",
+                "}",
+                over,
+                f"  {where}",
+                f"  const float *restrict tile = {tile};",
+                *indented(finish(padded, width)),
+                "}",
+            ]
+
+        return piecewise if self.k_blocks > 1 else whole
+
+    def _epilogue(self, padded: int, width: int) -> list[str]:
+        """From a row of the tile to the result in memory."""
+        p = self.p
+        nr = 2 * self.target.lanes
+        j, panel = variable("j", width), variable("panel", -(-p.n // nr))
+        coords = p.root_coords(variable("b", p.batch), variable("m", p.m), panel * nr + j)
+        lines = epilogue(self.kernel, self.plan, self.memory, coords, f"tile[r * {padded} + j]")
+        if width == 1:
+            return ["{", *indented(["const long j = 0;", *lines]), "}"]
+        return ["#pragma GCC ivdep", f"for (long j = 0; j < {width}; j++) {{", *indented(lines), "}"]
+
+    def _micro(self, rows: int, vectors: int, lda: int) -> str:
+        name, text = self.operand.micro_kernel(
+            rows, vectors, lda, self.target.lanes, prefetch=self.prefetch, adds=self.k_blocks > 1
+        )
+        self.helpers[name] = text
+        return name

@@ -1,0 +1,160 @@
+"""C of normalisations over more than one row of memory: groups of channels, instances, and very long rows.
+
+One kernel makes three passes over each group: its mean, the squares of the distance from it, and the result. Nothing is kept in
+between but one mean and one scale for each group, so that what is read a second and third time comes from a cache where a group
+fits. Where channels lie last, groups that are neighbours go side by side, a cache line of channels wide.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from bricolage.backends.native.cpu.blocked_sum import blocked_sum, blocked_sums, looped
+from bricolage.backends.native.cpu.emit import KEEP_SCALAR, Body, indented, literal, parallel_range
+from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
+from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
+from bricolage.backends.native.ir.indexing import Index, Var, unflatten, variable
+from bricolage.backends.native.ir.tensors import Coords, Normalise
+
+_BESIDE = 16
+"""Channels that go side by side: a cache line of them."""
+
+
+def group_norm(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
+    """A normalisation over the last dimensions, from `axis` on."""
+    return _beside(kernel, plan, weights) or _one_by_one(kernel, plan, weights)
+
+
+def _root(kernel: FusedKernel) -> Normalise:
+    assert isinstance(kernel.root, Normalise)
+    return kernel.root
+
+
+def _one_by_one(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
+    """One group after another, in the order of memory."""
+    root = _root(kernel)
+    lead, inner = root.shape[: root.axis], root.shape[root.axis :]
+    stays = unflatten(variable("o", math.prod(lead)), lead)
+    coords = (*stays, *(variable(f"r{n}", extent) for n, extent in enumerate(inner)))
+    memory = FunctionMemory(weights)
+    body = Body(plan, memory, kernel.targets)
+    element = body.value(root.source, coords)
+    order = _by_stride(range(len(inner)), coords[len(lead) :], body.indices)
+
+    loops = [(f"r{n}", inner[n]) for n in order]
+    width = math.prod(inner)
+    inside = [KEEP_SCALAR] if body.guarded else []
+    if root.centred:
+        inside += blocked_sum("total", loops, lambda total: [*body.lines, f"{total} += {element};"])
+        inside.append(f"const float mean = total * {literal(1.0 / width, 'float32')};")
+    else:
+        inside.append("const float mean = 0.0f;")
+
+    def square(total: str) -> list[str]:
+        return [*body.lines, f"const float d = {element} - mean;", f"{total} += d * d;"]
+
+    inside += [
+        *blocked_sum("squares", loops, square),
+        f"const float scale = {_scale(root, 'squares', width)};",
+        *looped(loops, _stored(kernel, plan, memory, coords, "(({} - mean) * scale)"), "#pragma GCC ivdep"),
+    ]
+    lines = [*parallel_range(math.prod(lead)), "for (long o = begin; o < end; o++) {", *indented(inside), "}"]
+    return Phase(lines, memory.operands)
+
+
+def _beside(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase | None:
+    """Groups of few channels side by side, if channels are neighbours in memory. The first of the normalised dimensions are the
+    channels of a group."""
+    root = _root(kernel)
+    *lead, groups, channels = root.shape[: root.axis + 1]
+    if channels >= _BESIDE or groups * channels < _BESIDE or not lead:
+        return None
+    side = next(q for q in range(1, groups + 1) if groups % q == 0 and (q * channels >= _BESIDE or q == groups))
+    width, spatial = side * channels, root.shape[root.axis + 1 :]
+    if width > 4 * _BESIDE:
+        return None
+    *outer, block = unflatten(variable("o", math.prod(lead) * (groups // side)), (*lead, groups // side))
+    i = variable("i", width)
+    group, channel = i.split(channels)
+    spots = tuple(variable(f"r{n}", extent) for n, extent in enumerate(spatial))
+    coords = (*outer, block * side + group, channel, *spots)
+    memory = FunctionMemory(weights)
+    body = Body(plan, memory, kernel.targets)
+    element = body.value(root.source, coords)
+    strides = [index.stride(*i.variables) for index in body.indices]
+    if any(stride not in (0, 1) for stride in strides) or 1 not in strides:
+        return None
+    order = _by_stride(range(len(spatial)), spots, body.indices)
+
+    loops = [(f"r{n}", spatial[n]) for n in order]
+
+    def over(lines: list[str], pragma: str) -> list[str]:
+        return [pragma, f"for (long i = 0; i < {width}; i++) {{", *indented(lines), "}"]
+
+    count = channels * math.prod(spatial)
+
+    def group_sums(total: str, to: str, value: str) -> list[str]:
+        """From sums of channels to what a group makes of them, for each of its channels."""
+        return [
+            f"for (long g = 0; g < {side}; g++) {{",
+            "  float sum = 0.0f;",
+            f"  for (long k = 0; k < {channels}; k++) sum += {total}[g * {channels} + k];",
+            f"  for (long k = 0; k < {channels}; k++) {to}[g * {channels} + k] = {value};",
+            "}",
+        ]
+
+    def term(total: str) -> list[str]:
+        return over([*body.lines, f"{total}[i] += {element};"], "#pragma omp simd")
+
+    def square(total: str) -> list[str]:
+        distance = f"const float d = {element} - mean[i];"
+        return over([*body.lines, distance, f"{total}[i] += d * d;"], "#pragma omp simd")
+
+    inside = [
+        *([KEEP_SCALAR] if body.guarded else []),
+        f"float mean[{width}], scale[{width}];",
+    ]
+    if root.centred:
+        inside += [
+            *blocked_sums("total", width, loops, term),
+            *group_sums("total", "mean", f"sum * {literal(1.0 / count, 'float32')}"),
+        ]
+    else:
+        inside.append(f"for (long i = 0; i < {width}; i++) mean[i] = 0.0f;")
+    inside += [
+        *blocked_sums("squares", width, loops, square),
+        *group_sums("squares", "scale", _scale(root, "sum", count)),
+        *looped(loops, over(_stored(kernel, plan, memory, coords, "(({} - mean[i]) * scale[i])"), "#pragma GCC ivdep")),
+    ]
+    lines = [
+        *parallel_range(math.prod(lead) * (groups // side)),
+        "for (long o = begin; o < end; o++) {",
+        *indented(inside),
+        "}",
+    ]
+    return Phase(lines, memory.operands)
+
+
+def _stored(
+    kernel: FusedKernel, plan: FusionPlan, memory: FunctionMemory, coords: Coords, normalised: str
+) -> list[str]:
+    """From an element of the source to what is stored in its stead."""
+    root, body = _root(kernel), Body(plan, memory, kernel.targets)
+    body.bind(root, normalised.format(body.value(root.source, coords)))
+    return body.stored(kernel, kernel.result_coords(coords))
+
+
+def _scale(root: Normalise, squares: str, count: int) -> str:
+    epsilon = literal(root.epsilon, "float32")
+    return f"1.0f / __builtin_sqrtf({squares} * {literal(1.0 / count, 'float32')} + {epsilon})"
+
+
+def _by_stride(numbers: Sequence[int], spots: Sequence[Index], indices: Sequence[Index]) -> list[int]:
+    """Loops from the one that moves furthest in memory to the one that moves least."""
+
+    def step(number: int) -> int:
+        found = [v for v in spots[number].variables if isinstance(v, Var)]
+        return max((abs(index.stride(found[0]) or 0) for index in indices if found), default=0)
+
+    return sorted(numbers, key=lambda number: -step(number))

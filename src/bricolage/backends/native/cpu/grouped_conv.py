@@ -1,0 +1,307 @@
+"""Grouped and depthwise convolutions as C: vectors of channels, and as many neighbouring output positions at once as registers
+hold.
+
+Every input that a row of positions needs is loaded once for each row of kernel taps, and so are the taps: one by one, each
+multiplication would cost two loads. Threads share blocks of channels first, so that the rows that a block reads again stay in
+the first-level cache.
+
+A vector holds whole groups, if they are small: a shuffle brings the i-th input of its group to every output, so that nothing is
+multiplied with zeros. Where a group holds whole vectors, its inputs are broadcast one after another.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from bricolage.backends.native.cpu.emit import (
+    KEEP_SCALAR,
+    Body,
+    bounds_tests,
+    conjunction,
+    epilogue,
+    indented,
+    nested,
+    parallel_range,
+    step_of,
+    trace,
+)
+from bricolage.backends.native.cpu.isa import Isa
+from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
+from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
+from bricolage.backends.native.ir.indexing import ZERO, Index, flatten, unflatten, variable
+from bricolage.backends.native.ir.tensors import Constant, Conv
+
+_MOST_POSITIONS = 14
+MOST_TAPS = 11
+"""Taps in a row that are kept in registers."""
+VECTOR_DTYPES = frozenset(["float32", "bfloat16"])
+"""Types that vectors are loaded from."""
+
+
+def grouped(kernel: FusedKernel, plan: FusionPlan, weights: Weights, isa: Isa) -> list[Phase] | None:
+    """The phase of a convolution in groups, with its epilogue; None where a matrix product does better."""
+    root = kernel.root
+    assert isinstance(root, Conv)
+    memory = FunctionMemory(weights)
+    writer = GroupedConvCodegen(kernel, plan, memory, isa)
+    if root.groups == 1 or not (writer.regular or root.depthwise):
+        return None
+    lines = [*writer.declared(), *(writer.blocks() if writer.regular else writer.singly())]
+    return [Phase(lines, memory.operands)]
+
+
+@dataclass
+class GroupedConvCodegen:
+    """C of one grouped convolution."""
+
+    kernel: FusedKernel
+    plan: FusionPlan
+    memory: FunctionMemory
+    isa: Isa
+
+    def __post_init__(self) -> None:
+        assert isinstance(self.kernel.root, Conv)
+        self.root = self.kernel.root
+        root, lanes = self.root, self.isa.lanes
+        self.images, self.channels, *self.sizes = root.shape
+        self.taps = root.weight.shape[2:]
+        self.inputs, self.outputs = root.weight.shape[1], self.channels // root.groups
+        """Channels of a group."""
+        width, row = self.sizes[-1], self.taps[-1]
+        most = max(2, min(_MOST_POSITIONS, 2 * self.isa.rows + 2 - row))
+        self.positions = -(-width // -(-width // most))
+        """Neighbours that are computed at once; the last ones of a row are computed again where they do not divide it."""
+        self.rows = self.images * math.prod(self.sizes[:-1])
+        """Rows of positions."""
+        self.image, *self.outer = unflatten(variable("y", self.rows), (self.images, *self.sizes[:-1]))
+        self.c = variable("c", max(1, self.channels - lanes + 1))
+        self.x = variable("x", width - self.positions + 1)
+        self.j = variable("j", lanes)
+
+    def declared(self) -> list[str]:
+        """Where the weights are."""
+        root = self.root
+        assert isinstance(root.weight, Constant)
+        array = root.weight.array
+
+        def by_tap() -> np.ndarray:
+            """[taps, inputs of a group, outputs]."""
+            flat = array.reshape(*array.shape[:2], -1).transpose(2, 1, 0)
+            return np.ascontiguousarray(flat, dtype=np.float32)
+
+        offset = self.memory.weights.add(("grouped", id(root)), by_tap)
+        return [
+            f"const float *restrict taps = (const float *){self.memory.constant(offset)};",
+            "const vec zero = {0}; (void)zero;",
+        ]
+
+    @property
+    def blocks_of_channels(self) -> int:
+        """How many vectors the channels take; the last one may overlap the one before."""
+        return -(-self.channels // self.isa.lanes)
+
+    def _spot(self, axis: int, at: Index, tap: Index | int) -> Index:
+        """Where an output position reads along a dimension."""
+        root = self.root
+        return at * root.strides[axis] + tap * root.dilations[axis] + (-root.pads[axis])
+
+    @property
+    def regular(self) -> bool:
+        """Whether vectors of channels lie side by side in memory, and hold whole groups or are held by one."""
+        lanes = self.isa.lanes
+        inside = self.inputs == self.outputs and lanes % self.outputs == 0
+        if self.channels < lanes or self.taps[-1] > MOST_TAPS or not (inside or self.outputs % lanes == 0):
+            return False
+        outer = [self._spot(axis, at, 0) for axis, at in enumerate(self.outer)]
+        column = self._spot(len(self.outer), self.x, 0)
+        j = variable("j", lanes if inside else self.inputs)
+        found = trace(self.root.source, (self.image, self._first_input + j, *outer, column), self.plan)
+        return found is not None and found[0].dtype in VECTOR_DTYPES and step_of(found[1], j) == 1
+
+    @property
+    def _first_input(self) -> Index:
+        """First input channel that the block of outputs reads."""
+        if self.outputs < self.isa.lanes:
+            return self.c
+        return variable("g", self.root.groups) * self.inputs
+
+    def blocks(self) -> list[str]:
+        """Blocks of channels, rows of output, and blocks of positions."""
+        positions, width = self.positions, self.sizes[-1]
+        start = f"q * {positions} < {width - positions} ? q * {positions} : {width - positions}"
+        return [
+            *parallel_range(self.blocks_of_channels * self.rows),
+            "for (long o = begin; o < end; o++) {",
+            f"  {KEEP_SCALAR}",
+            *([f"  const long y = o % {self.rows};"] if self.rows > 1 else []),
+            *indented(self._channels(f"o / {self.rows} * {self.isa.lanes}")),
+            f"  for (long q = 0; q < {-(-width // positions)}; q++) {{",
+            *([f"    const long x = {start};"] if width > positions else []),
+            *indented(self._neighbours(), 2),
+            "  }",
+            "}",
+        ]
+
+    def part(self, start: str, stop: str) -> list[str]:
+        """Only the positions from `start` to `stop`, counted through all rows, and up to `positions` before and behind."""
+        positions, width = self.positions, self.sizes[-1]
+        past = f"from + {stop} - m < {width} ? from + {stop} - m : {width}"
+        first = f"q + {positions} <= past ? q : past > {positions} ? past - {positions} : 0"
+        return [
+            f"for (long o = 0; o < {self.blocks_of_channels}; o++) {{",
+            *indented(self._channels(f"o * {self.isa.lanes}")),
+            f"  for (long m = {start}; m < {stop};) {{",
+            f"    {KEEP_SCALAR}",
+            f"    const long {f'y = m / {width}, ' if self.rows > 1 else ''}from = m % {width}, past = {past};",
+            f"    for (long q = from; q < past; q += {positions}) {{",
+            *([f"      const long x = {first};"] if width > positions else []),
+            *indented(self._neighbours(), 3),
+            "    }",
+            "    m += past - from;",
+            "  }",
+            "}",
+        ]
+
+    def _channels(self, first: str) -> list[str]:
+        """Where a block of channels begins, which should begin at `first`."""
+        channels, lanes = self.channels, self.isa.lanes
+        if channels % lanes:  # the last block begins earlier, and leaves alone what the one before has stored
+            last = channels - lanes
+            declared = [f"const long c = {first} < {last} ? {first} : {last}, skip = {first} - c;"]
+        else:
+            declared = [f"const long c = {first};"] if channels > lanes else []
+        if self.outputs >= lanes and self.root.groups > 1:
+            declared.append(f"const long g = c / {self.outputs};")
+        return declared
+
+    def _neighbours(self) -> list[str]:
+        """Neighbouring positions of a block of channels."""
+        lanes, positions = self.isa.lanes, self.positions
+        reach = (positions - 1) * self.root.strides[-1] + (self.taps[-1] - 1) * self.root.dilations[-1]
+        left = self._spot(len(self.outer), self.x, 0)
+        tests = [f"{left.c()} >= 0"] if left.range[0] < 0 else []
+        extent = self.root.source.shape[-1]
+        tests += [f"{(left + reach).c()} < {extent}"] if left.range[1] + reach >= extent else []
+        work = self._over_taps(edge=False)
+        if tests:
+            work = [
+                f"if ({conjunction(tests)}) {{",
+                *indented(work),
+                "} else {",
+                *indented(self._over_taps(edge=True)),
+                "}",
+            ]
+        return [
+            *(f"vec acc{r} = {{0}};" for r in range(positions)),
+            *work,
+            f"float tile[{positions * lanes}] __attribute__((aligned(64)));",
+            *(f"*(vec *)(tile + {r * lanes}) = acc{r};" for r in range(positions)),
+            *self._finish(),
+        ]
+
+    def _over_taps(self, *, edge: bool) -> list[str]:
+        """All rows of taps; at the edge, columns may lie outside."""
+        root = self.root
+        *outer_taps, _ = self.taps
+        t = [variable(f"t{n}", extent) for n, extent in enumerate(outer_taps)]
+        spots = [self._spot(axis, at, tap) for axis, (at, tap) in enumerate(zip(self.outer, t, strict=True))]
+        tests = [text for axis, spot in enumerate(spots) for text in bounds_tests(spot, root.source.shape[2 + axis])]
+        first = flatten((*t, ZERO), self.taps) * (self.inputs * self.channels) + self.c
+        lines = [f"const float *w = taps + {first.c()};"]
+        if self.outputs < self.isa.lanes:
+            for i in range(self.inputs):
+                lines += ["{", *indented(self._row(spots, str(i), edge=edge)), "}"]
+        else:
+            lines += [f"for (long i = 0; i < {self.inputs}; i++) {{", *indented(self._row(spots, "i", edge=edge)), "}"]
+        lines = [f"if ({conjunction(tests)}) {{", *indented(lines), "}"] if tests else ["{", *indented(lines), "}"]
+        return nested("t", outer_taps, lines)
+
+    def _row(self, spots: list[Index], i: str, *, edge: bool) -> list[str]:
+        """A row of taps on the i-th input of every group."""
+        root, row, lanes = self.root, self.taps[-1], self.isa.lanes
+        stride, dilation = root.strides[-1], root.dilations[-1]
+        tap = self.inputs * self.channels
+        lines = [f"const vec w{k} = load(w + {k * tap} + {i} * {self.channels});" for k in range(row)]
+        for u in range((self.positions - 1) * stride + (row - 1) * dilation + 1):
+            uses = [
+                (r, (u - r * stride) // dilation)
+                for r in range(self.positions)
+                if (u - r * stride) % dilation == 0 and 0 <= (u - r * stride) // dilation < row
+            ]
+            if not uses:
+                continue
+            column = self.x * stride + (u - root.pads[-1])
+            found = trace(root.source, (self.image, self._first_input, *spots, column), self.plan)
+            assert found is not None
+            where = f"{self.memory.pointer(found[0])} + {found[1].c()}"
+            narrow = found[0].dtype == "bfloat16"
+            whole = f"(vec)load_narrow({where})" if narrow else f"load({where})"
+            if self.outputs >= lanes:
+                load = (f"nat_widen(({where})[i])" if narrow else f"({where})[i]") + " - zero"
+            elif self.inputs == 1:
+                load = whole
+            else:
+                own = ", ".join(str(lane - lane % self.inputs + int(i)) for lane in range(lanes))
+                load = f"nat_shuffle({whole}, {own})"
+            outside = bounds_tests(column, root.source.shape[-1]) if edge else []
+            value = f"{conjunction(outside)} ? (vec)({load}) : zero" if outside else load
+            lines.append(f"{{ const vec v = {value}; {' '.join(f'acc{r} += v * w{k};' for r, k in uses)} }}")
+        return lines
+
+    def _finish(self) -> list[str]:
+        """The epilogue of all positions."""
+        lanes, r = self.isa.lanes, variable("r", self.positions)
+        coords = (self.image, self.c + self.j, *self.outer, self.x + r)
+        lines = epilogue(self.kernel, self.plan, self.memory, coords, f"tile[r * {lanes} + j]")
+
+        def loop(start: str) -> list[str]:
+            return [
+                f"for (long r = 0; r < {self.positions}; r++) {{",
+                "  #pragma GCC ivdep",
+                f"  for (long j = {start}; j < {lanes}; j++) {{",
+                *indented(lines, 2),
+                "  }",
+                "}",
+            ]
+
+        if self.channels % lanes == 0:
+            return loop("0")
+        return ["if (skip == 0) {", *indented(loop("0")), "} else {", *indented(loop("skip")), "}"]
+
+    def singly(self) -> list[str]:
+        """Position by position, whatever the source is: for few channels, foreign layouts, and very long kernels."""
+        root, channels = self.root, self.channels
+        o = variable("o", self.images * math.prod(self.sizes))
+        image, *spots = unflatten(o, (self.images, *self.sizes))
+        tap = [variable(f"t{n}", extent) for n, extent in enumerate(self.taps)]
+        reads = [self._spot(axis, spot, t) for axis, (spot, t) in enumerate(zip(spots, tap, strict=True))]
+        tests = [t for axis, index in enumerate(reads) for t in bounds_tests(index, root.source.shape[2 + axis])]
+        j = variable("j", channels)
+        body = Body(self.plan, self.memory, self.kernel.targets)
+        value = body.value(root.source, (image, j, *reads))
+        # Said to be vectorised on its own, since GCC 12 makes wrong code of the loop over guarded taps around it.
+        over = [
+            f"const float *w = taps + {(flatten(tap, self.taps) * channels).c()};",
+            "#pragma omp simd",
+            f"for (long j = 0; j < {channels}; j++) {{",
+            *indented([*body.lines, f"tile[j] += {value} * w[j];"]),
+            "}",
+        ]
+        over = [f"if ({conjunction(tests)}) {{", *indented(over), "}"] if tests else ["{", *indented(over), "}"]
+        finish = epilogue(self.kernel, self.plan, self.memory, (image, j, *spots), "tile[j]")
+        return [
+            *parallel_range(self.images * math.prod(self.sizes)),
+            "for (long o = begin; o < end; o++) {",
+            f"  {KEEP_SCALAR}",
+            f"  float tile[{channels}];",
+            f"  for (long j = 0; j < {channels}; j++) tile[j] = 0.0f;",
+            *indented(nested("t", self.taps, over)),
+            "  #pragma GCC ivdep",
+            f"  for (long j = 0; j < {channels}; j++) {{",
+            *indented(finish, 2),
+            "  }",
+            "}",
+        ]

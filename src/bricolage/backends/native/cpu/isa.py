@@ -1,0 +1,96 @@
+"""Instruction sets: what the generated C is compiled for, and the tile sizes that suit it."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Literal
+
+from bricolage.device.device import Device
+from bricolage.device.host import host
+
+_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18
+"""Linux on x86-64: a system call, its request for an extended register state, and that of AMX's tiles."""
+
+
+@dataclass(frozen=True)
+class Isa:
+    """An instruction set: compiler flags, floats in a vector, and the largest tile of a matrix product in registers."""
+
+    name: str
+    flags: tuple[str, ...]
+    needs: frozenset[str]
+    """Processor flags (`/proc/cpuinfo`) without which it cannot run."""
+    lanes: int
+    rows: int
+    """Rows of a tile in vector registers, which is two vectors wide."""
+    bfloat16_flags: tuple[str, ...] = ()
+    """More compiler flags, for code that multiplies bfloat16."""
+    bfloat16_needs: frozenset[str] = frozenset(["no such instruction"])
+    """Processor flags of instructions that multiply bfloat16 and sum in float32."""
+    matrix_unit: Literal["", "amx", "emulated"] = ""
+    """What multiplies tiles of bfloat16; an emulated one is plain C, for tests."""
+
+    def multiplies_bfloat16(self, device: Device) -> bool:
+        """Whether bfloat16 is multiplied here."""
+        return self.bfloat16_needs <= device.instructions
+
+
+_AVX512_FLAGS = ("-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512")
+_AVX512 = frozenset(["avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"])
+_BFLOAT16 = frozenset(["avx512_bf16"])
+_AMX = frozenset(["amx_tile", "amx_bf16"])
+
+ISAS = (
+    Isa(
+        "amx",
+        _AVX512_FLAGS,
+        _AVX512 | _BFLOAT16 | _AMX,
+        lanes=16,
+        rows=14,
+        bfloat16_flags=("-mavx512bf16", "-mamx-tile", "-mamx-bf16"),
+        bfloat16_needs=_BFLOAT16 | _AMX,
+        matrix_unit="amx",
+    ),
+    Isa(
+        "avx512",
+        _AVX512_FLAGS,
+        _AVX512,
+        lanes=16,
+        rows=14,
+        bfloat16_flags=("-mavx512bf16",),
+        bfloat16_needs=_BFLOAT16,
+    ),
+    Isa("avx2", ("-mavx2", "-mfma"), frozenset(["avx2", "fma"]), lanes=8, rows=6),
+    Isa("generic", (), frozenset(), lanes=4, rows=4),
+)
+"""From the best to what runs everywhere (the compiler splits its vectors as it must)."""
+
+EMULATED_AMX = replace(
+    ISAS[0], name="emulated-amx", needs=_AVX512 | _BFLOAT16, bfloat16_needs=_BFLOAT16, matrix_unit="emulated"
+)
+"""The code for a matrix unit where there is none; slow, and never chosen unless asked for."""
+
+
+@cache
+def tiles_permitted() -> bool:
+    """Asks the kernel for the matrix unit's registers, which a process may use only then; whether it has agreed."""
+    try:
+        asked = ctypes.CDLL(None, use_errno=True).syscall(_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA)
+    except (OSError, AttributeError):
+        return False
+    return bool(asked == 0)
+
+
+def available(device: Device | None = None) -> tuple[Isa, ...]:
+    """Instruction sets that run on a device, by default the whole processor here; best first."""
+    instructions = (device or host()).instructions
+    found = tuple(isa for isa in ISAS if isa.needs <= instructions)
+    return tuple(isa for isa in found if isa.matrix_unit != "amx" or tiles_permitted())
+
+
+def named(name: str, device: Device | None = None) -> Isa | None:
+    """An instruction set that runs on a device, by name; the emulated one too."""
+    emulated = (EMULATED_AMX,) if EMULATED_AMX.needs <= (device or host()).instructions else ()
+    return next((isa for isa in (*available(device), *emulated) if isa.name == name), None)

@@ -1,0 +1,110 @@
+"""A compiled library, loaded: its threads, its memory, and calls of it."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import threading
+import weakref
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from bricolage.backends.interface import RegionModel, Resources, StaticKernel
+from bricolage.backends.kernel import Array, Call
+from bricolage.backends.native.cpu.build import TITLE
+from bricolage.device.buffers import aligned
+
+_SPINS_ALONE, _SPINS_SHARED = 12_000, 0  # some 0.3 ms, so that another kernel soon has the cores
+
+
+class _Team:
+    """Threads that run regions; they end with the last kernel that uses them."""
+
+    def __init__(self, library: ctypes.CDLL, threads: int, spins: int) -> None:
+        self._library = library
+        self.handle = library.region_team(threads, spins)
+
+    def __del__(self) -> None:
+        self._library.region_free(self.handle)
+
+
+_TEAMS: weakref.WeakValueDictionary[tuple[int, int], _Team] = weakref.WeakValueDictionary()
+_TEAMS_LOCK = threading.Lock()
+
+
+def _team(library: ctypes.CDLL, threads: int, spins: int) -> _Team:
+    """The process's team of that kind. Any library can make it, and all can use it: they have the same code for it."""
+    with _TEAMS_LOCK:
+        found = _TEAMS.get((threads, spins))
+        if found is None:
+            found = _TEAMS[threads, spins] = _Team(library, threads, spins)
+        return found
+
+
+class NativeKernel(StaticKernel):
+    """The library in a folder that `build.write` has filled."""
+
+    def __init__(self, region: RegionModel, folder: Path, resources: Resources) -> None:
+        super().__init__(TITLE, region.inputs, region.outputs)
+        sizes = json.loads((folder / "sizes.json").read_text())
+        self._library = ctypes.CDLL(str(folder / "region.so"))
+        self._library.region_team.restype = ctypes.c_void_p
+        self._library.region_team.argtypes = [ctypes.c_long, ctypes.c_long]
+        self._library.region_free.argtypes = [ctypes.c_void_p]
+        self._library.region_free.restype = None
+        self._library.region_run.restype = None
+        self._library.region_run.argtypes = [ctypes.c_void_p] * 5 + [ctypes.c_size_t]
+        with (folder / "weights.bin").open("rb") as file:
+            self._weights = aligned((os.fstat(file.fileno()).st_size,), np.dtype(np.uint8))
+            file.readinto(self._weights.data)
+        self._thread_scratch = int(sizes["thread_scratch"])
+        self._arena = aligned((int(sizes["arena"]) + 64,), np.dtype(np.uint8))
+        self._scratch = aligned(
+            (self._thread_scratch * resources.threads + int(sizes["shared_scratch"]) + 64,), np.dtype(np.uint8)
+        )
+        self._team = _team(self._library, resources.threads, _SPINS_ALONE if resources.alone else _SPINS_SHARED)
+
+    def spent(self, count: int) -> np.ndarray:
+        """Where a timed library of `count` kernels adds up their milliseconds."""
+        self._library.region_spent.restype = ctypes.POINTER(ctypes.c_double)
+        return np.ctypeslib.as_array(self._library.region_spent(), (count,))
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
+        """A call that reads and writes these arrays; it returns when the outputs are written."""
+        memory = (*inputs, *outputs)
+        addresses = (ctypes.c_void_p * max(1, len(memory)))(*(array.ctypes.data for array in memory))
+        call = partial(
+            self._library.region_run,
+            self._team.handle,
+            ctypes.addressof(addresses),
+            self._arena.ctypes.data,
+            self._weights.ctypes.data,
+            self._scratch.ctypes.data,
+            self._thread_scratch,
+        )
+        call.__dict__["keeps"] = (self, addresses, memory)  # whoever holds the call holds what it reads
+        return call
+
+
+class Stopwatch:
+    """Times of a timed library's kernels, on random inputs."""
+
+    def __init__(self, kernel: NativeKernel, count: int) -> None:
+        """For a library of `count` kernels. The first run, here, does not count."""
+        draw = np.random.default_rng(0)
+        inputs, outputs = ([aligned(i.sizes, i.numpy) for i in infos] for infos in (kernel.inputs, kernel.outputs))
+        for array in inputs:
+            array[...] = draw.standard_normal(array.shape) if array.dtype.kind == "f" else 0
+        self._call = kernel.bind(inputs, outputs)
+        self._spent = kernel.spent(count)
+        self._call()
+
+    def run(self) -> np.ndarray:
+        """Milliseconds of each kernel in one run."""
+        self._spent[...] = 0
+        self._call()
+        return self._spent.copy()

@@ -1,0 +1,95 @@
+"""How each kernel of a plan is computed, where there is more than one way: as values, and as flat parameters that can be kept.
+
+The names are those of GotoBLAS and BLIS (Goto & van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 2008):
+a micro-kernel computes MR rows by NR columns of a product; MC rows of A are packed at a time, and KC of the depth k at most are
+gone through before the next rows. NR is two vectors; MR is the instruction set's, or 32 rows of a matrix unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from bricolage.work.implementation import Scalar
+
+MOST_BYTES = 1 << 40
+"""Of a block: more than any."""
+_TILES = (0, 2, 4)
+
+
+@dataclass(frozen=True)
+class GemmConfig:
+    """How a matrix product is cut up. What is None, rules of thumb decide."""
+
+    mc_bytes: int | None = None
+    """Packed rows of A (MC × k elements) that are multiplied before the next are packed; for Winograd's transformation, of what a
+    block of tiles takes."""
+    kc_bytes: int | None = None
+    """What is read of a panel of B (KC × NR elements) before the next rows; for a matrix unit."""
+    parallel: Literal["m", "n"] | None = None
+    """Whether threads share rows (m) or columns (n) of the product."""
+    prefetch: bool | None = None
+    """Whether the next panel of B is fetched while one is multiplied."""
+
+
+@dataclass(frozen=True)
+class KernelChoice:
+    """How one kernel is computed. What is None, rules of thumb decide."""
+
+    tile: int | None = None
+    """Largest tile of Winograd's transformation, of those that the arithmetic allows; 0 for none."""
+    gemm: GemmConfig = field(default_factory=GemmConfig)
+
+
+DEFAULT = KernelChoice()
+"""All by rules of thumb."""
+
+
+def to_parameters(choices: Mapping[int, KernelChoice]) -> tuple[tuple[str, Scalar], ...]:
+    """The choices of kernels, by number, as pairs of a key such as "3.mc_bytes" and a value, sorted by key. What rules of thumb
+    decide is left out."""
+    found: list[tuple[str, Scalar]] = []
+    for number, choice in choices.items():
+        values = {"tile": choice.tile, **{one.name: getattr(choice.gemm, one.name) for one in fields(GemmConfig)}}
+        found += [(f"{number}.{name}", value) for name, value in values.items() if value is not None]
+    return tuple(sorted(found))
+
+
+def from_parameters(parameters: tuple[tuple[str, Scalar], ...]) -> dict[int, KernelChoice]:
+    """The choices that `to_parameters` has written, but for kernels that rules of thumb decide altogether.
+
+    Raises:
+        ValueError: a key is unknown or there twice, or a value is out of range.
+    """
+    found: dict[int, dict[str, Any]] = {}
+    for key, value in parameters:
+        number, _, name = key.partition(".")
+        if name not in _VALID or not number.isdecimal() or str(int(number)) != number:
+            raise ValueError(f"unknown parameter of a kernel: '{key}'")
+        if not _VALID[name](value):
+            raise ValueError(f"the parameter '{key}' cannot be {value!r}")
+        known = found.setdefault(int(number), {})
+        if name in known:
+            raise ValueError(f"the parameter '{key}' is there twice")
+        known[name] = value
+    return {number: _choice(values) for number, values in found.items()}
+
+
+def _choice(values: Mapping[str, Any]) -> KernelChoice:
+    gemm = {name: value for name, value in values.items() if name != "tile"}
+    return KernelChoice(values.get("tile"), GemmConfig(**gemm))
+
+
+def _is_size(value: Scalar) -> bool:
+    return type(value) is int and 0 < value <= MOST_BYTES
+
+
+_VALID: Mapping[str, Callable[[Scalar], bool]] = {
+    "tile": lambda value: type(value) is int and value in _TILES,
+    "mc_bytes": _is_size,
+    "kc_bytes": _is_size,
+    "parallel": lambda value: value in ("m", "n"),
+    "prefetch": lambda value: isinstance(value, bool),
+}
+"""What values a parameter may have."""

@@ -1,0 +1,266 @@
+"""One C library for a region: the fused kernels, one after another on persistent threads, behind three functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from bricolage.backends.native.cpu import (
+    attention,
+    elementwise,
+    gemm,
+    group_norm,
+    grouped_conv,
+    reduction,
+    rows,
+    separable_conv,
+    winograd,
+    winograd_transform,
+)
+from bricolage.backends.native.cpu.arithmetic import FLOAT32, Arithmetic
+from bricolage.backends.native.cpu.emit import indented
+from bricolage.backends.native.cpu.functions import MATHS
+from bricolage.backends.native.cpu.kernel_choice import DEFAULT, KernelChoice
+from bricolage.backends.native.cpu.phase import ConstantOperand, MemoryOperand, Phase, Weights, tensor_operand
+from bricolage.backends.native.cpu.target import CpuTarget
+from bricolage.backends.native.cpu.threads import THREADS
+from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan, kernel_reads
+from bricolage.backends.native.ir.tensors import STORED_TYPES, Conv, MatMul, Normalise, Reduce, Softmax
+
+
+@dataclass(frozen=True)
+class Source:
+    """The C of a region, and the constants that it reads."""
+
+    text: str
+    weights: np.ndarray
+    """Bytes; every tensor in them starts at a multiple of 64."""
+    arena_bytes: int
+    thread_scratch_bytes: int
+    """Scratch memory of each thread."""
+    shared_scratch_bytes: int
+    plan: FusionPlan
+
+
+def generate(
+    plan: FusionPlan,
+    target: CpuTarget,
+    arithmetic: Arithmetic = FLOAT32,
+    choices: Mapping[int, KernelChoice] = MappingProxyType({}),
+    *,
+    timed: bool = False,
+) -> Source:
+    """The library of a plan. `choices` say how kernels, by number, are computed
+    if not as usual. A `timed` library adds up what each kernel takes, with a barrier behind every one."""
+    weights = Weights()
+    helpers: dict[str, str] = {}
+    functions = _FunctionTable(plan)
+    calls: list[str] = []
+    own = shared = 0
+    hazards = _HazardTracker(plan)
+    for number, kernel in enumerate(plan.kernels):
+        phases = _phases(kernel, plan, weights, target, arithmetic, choices.get(number, DEFAULT))
+        sharing = any(phase.shared_scratch for phase in phases)
+        for part, phase in enumerate(phases):
+            helpers.update(phase.helpers)
+            if part or hazards.conflicts(kernel, sharing):
+                calls.append("barrier(team);")
+                hazards.forget()
+            hazards.add(kernel, sharing)
+            call = functions.call(kernel, phase)
+            calls.append((f"TIMED({number}, {call})" if timed else call) + f"  /* kernel_{number} */")
+            own, shared = max(own, phase.thread_scratch), max(shared, phase.shared_scratch)
+    text = "\n\n".join(
+        [
+            "#define _GNU_SOURCE",
+            *arithmetic.operand(target.isa).preamble(target.isa),
+            HEAD.strip().replace("@LANES@", str(target.lanes)),
+            MATHS.strip(),
+            THREADS.strip(),
+            *([_TIMED.strip().replace("@KERNELS@", str(max(1, len(plan.kernels))))] if timed else []),
+            *helpers.values(),
+            *functions.texts,
+            "\n".join(
+                [
+                    "static void region(char **io, char *arena, const char *weights, char *own, char *shared,"
+                    " long tid, long threads, struct team *team) {",
+                    *indented(calls),
+                    "}",
+                ]
+            ),
+            _ENTRY.strip(),
+        ]
+    )
+    block = np.zeros(max(weights.size, 64), np.uint8)
+    for offset, array in weights.arrays:
+        assert isinstance(array, np.ndarray)
+        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        block[offset : offset + raw.size] = raw
+    return Source(text, block, plan.arena_bytes, own, shared, plan)
+
+
+class _HazardTracker:
+    """What the kernels after the last barrier touch: a thread may run ahead of the others into a kernel that touches nothing
+    of it. Parts of one concatenation do not overlap."""
+
+    def __init__(self, plan: FusionPlan) -> None:
+        self._plan = plan
+        self._written: set[tuple[str, int]] = set()
+        self._read: set[tuple[str, int]] = set()
+        self._sharing = False
+
+    def conflicts(self, kernel: FusedKernel, sharing: bool) -> bool:
+        targets = {buffer.storage for buffer in kernel.targets}
+        reads = {buffer.storage for buffer in kernel_reads(kernel, self._plan)}
+        if sharing and self._sharing:
+            return True
+        if any(self._overlap(a, b) for a in reads for b in self._written):
+            return True
+        return any(self._overlap(a, b) for a in targets for b in self._read) or any(
+            a != b and self._overlap(a, b) for a in targets for b in self._written
+        )
+
+    def add(self, kernel: FusedKernel, sharing: bool) -> None:
+        self._written |= {buffer.storage for buffer in kernel.targets}
+        self._read |= {buffer.storage for buffer in kernel_reads(kernel, self._plan)}
+        self._sharing |= sharing
+
+    def forget(self) -> None:
+        self._written.clear()
+        self._read.clear()
+        self._sharing = False
+
+    def _overlap(self, one: tuple[str, int], other: tuple[str, int]) -> bool:
+        if one == other or one[0] != "arena" or other[0] != "arena":
+            return one == other
+        (a, b), (c, d) = (self._plan.arena_span(storage[1]) for storage in (one, other))
+        return a < d and c < b
+
+
+def _phases(
+    kernel: FusedKernel,
+    plan: FusionPlan,
+    weights: Weights,
+    target: CpuTarget,
+    arithmetic: Arithmetic,
+    choice: KernelChoice,
+) -> list[Phase]:
+    operand, config = arithmetic.operand(target.isa), choice.gemm
+    if choice.tile is not None:
+        arithmetic = replace(arithmetic, tile=min(choice.tile, arithmetic.tile))
+    match kernel.root:
+        case MatMul() if kernel.fused_producer is not None:
+            return [attention.attention(kernel, plan, weights, target, operand)]
+        case Conv() if kernel.fused_producer is not None:
+            return [separable_conv.separable(kernel, plan, weights, target, operand, config)]
+        case Conv() if (transform := winograd_transform.choose(kernel.root, plan, target, arithmetic)) is not None:
+            return winograd.winograd(kernel, plan, weights, target, transform, operand, config.mc_bytes)
+        case Conv() if (phases := grouped_conv.grouped(kernel, plan, weights, target.isa)) is not None:
+            return phases
+        case Conv() | MatMul():
+            return gemm.contraction(kernel, plan, weights, target, operand, config)
+        case Normalise() if not kernel.root.in_rows:
+            return [group_norm.group_norm(kernel, plan, weights)]
+        case Softmax() | Normalise():
+            return [rows.rows(kernel, plan, weights)]
+        case Reduce():
+            return [reduction.reduction(kernel, plan, weights)]
+        case _:
+            return [elementwise.elementwise(kernel, plan, weights)]
+
+
+class _FunctionTable:
+    """The functions of a library. Kernels that do the same with other memory share one: networks repeat their blocks, and
+    compiling takes as long as the text is."""
+
+    def __init__(self, plan: FusionPlan) -> None:
+        self.texts: list[str] = []
+        self._plan = plan
+        self._names: dict[tuple[str, str], str] = {}
+
+    def call(self, kernel: FusedKernel, phase: Phase) -> str:
+        """C that carries out a phase; its function is written if there is none like it yet."""
+        written = {tensor_operand(buffer) for buffer in kernel.targets}
+        given = [self._argument(operand, operand in written) for operand in phase.operands]
+        declared = [f"{kind}m{number}" for number, (kind, _) in enumerate(given)]
+        parameters = ", ".join([*declared, "char *own", "char *shared"])
+        lines = "\n".join(indented(phase.lines))
+        key = (parameters, lines)
+        if key not in self._names:
+            self._names[key] = f"{kernel.kind}_{len(self._names)}"
+            head = f"static __attribute__((noinline)) void {self._names[key]}({parameters}, long tid, long threads) {{"
+            self.texts.append("\n".join([f"/* {_described(kernel)} */", head, lines, "}"]))
+        arguments = ", ".join([argument for _, argument in given])
+        return f"{self._names[key]}({arguments}, own, shared, tid, threads);"
+
+    def _argument(self, operand: MemoryOperand, written: bool) -> tuple[str, str]:
+        """The C type of a piece of memory, and where it is."""
+        if isinstance(operand, ConstantOperand):
+            return "const char *", f"weights + {operand.offset}"
+        kind = f"{'' if written else 'const '}{STORED_TYPES[operand.dtype]} *"
+        storage, number = operand.storage
+        start = {
+            "input": f"io[{number}]",
+            "output": f"io[{len(self._plan.inputs) + number}]",
+            "arena": f"(arena + {self._plan.arena_offsets.get(number, 0)})",
+        }[storage]
+        return kind, f"({kind}){start} + {operand.offset}"
+
+
+def _described(kernel: FusedKernel) -> str:
+    sizes = "x".join(str(extent) for extent in kernel.result.shape) or "scalar"
+    return f"{kernel.kind} to {sizes}"
+
+
+HEAD = r"""
+#include <stdint.h>
+#include <stddef.h>
+#define LANES @LANES@
+typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+#if defined(__clang__) || __GNUC__ >= 12
+#define nat_shuffle(v, ...) __builtin_shufflevector(v, v, __VA_ARGS__)
+#else
+typedef int32_t nat_lanes __attribute__((vector_size(4 * LANES)));
+#define nat_shuffle(v, ...) __builtin_shuffle(v, (nat_lanes){ __VA_ARGS__ })
+#endif
+static inline vec load(const float *p) { return *(const vec *)p; }
+static inline void store(float *p, vec v) { *(vec *)p = v; }
+static inline float nat_widen(uint16_t h) { union { uint32_t i; float f; } u = { .i = (uint32_t)h << 16 }; return u.f; }
+static inline uint16_t nat_narrow(float x) {  /* to the nearest, to the even one between two; a NaN stays one */
+  union { float f; uint32_t i; } u = { .f = x };
+  const uint32_t nearest = (u.i + 0x7fff + ((u.i >> 16) & 1)) >> 16, quiet = (u.i >> 16) | 0x40;
+  return x != x ? quiet : nearest;
+}
+static inline int64_t nat_wrap(int64_t i, int64_t n) { i = i < 0 ? i + n : i; return i < 0 ? 0 : i >= n ? n - 1 : i; }
+"""
+"""Vectors, and elements of bfloat16."""
+
+_TIMED = r"""
+#include <time.h>
+static double spent[@KERNELS@];
+static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1e3 + t.tv_nsec * 1e-6; }
+#define TIMED(n, call) { const double start = now(); call; barrier(team); if (tid == 0) spent[n] += now() - start; }
+/* Milliseconds that each kernel has taken so far, all runs together. */
+double *region_spent(void) { return spent; }
+"""
+
+_ENTRY = r"""
+struct work { char **io; char *arena; const char *weights; char *scratch; size_t own; };
+
+static void share(void *given, long tid, long threads, struct team *team) {
+  struct work *w = given;
+  region(w->io, w->arena, w->weights, w->scratch + tid * w->own, w->scratch + threads * w->own, tid, threads, team);
+}
+
+/* A team of threads that waits for work. */
+void *region_team(long threads, long spins) { return team_make(threads, spins); }
+void region_free(void *team) { team_free(team); }
+/* Runs the region once; `scratch` holds `own` bytes for each thread, then what they share. */
+void region_run(void *team, char **io, char *arena, const char *weights, char *scratch, size_t own) {
+  struct work w = { io, arena, weights, scratch, own };
+  team_run(team, share, &w);
+}
+"""

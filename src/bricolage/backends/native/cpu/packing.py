@@ -1,0 +1,229 @@
+"""How both sides of a product lie for its micro-kernel: rows of A, where they lie or packed, and panels of B.
+
+Rows of A are read where they lie if they lie in rows; otherwise they are packed, which is where padding, strides and foreign
+layouts are dealt with. Where several bfloat16 numbers stand for a float32, a packed row holds their first parts, then the
+second ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bricolage.backends.native.cpu.emit import (
+    KEEP_SCALAR,
+    Body,
+    bounds_tests,
+    conjunction,
+    indented,
+    nested,
+    step_of,
+    trace,
+)
+from bricolage.backends.native.cpu.implicit_gemm import Product
+from bricolage.backends.native.cpu.isa import Isa
+from bricolage.backends.native.cpu.panels import Operand
+from bricolage.backends.native.cpu.phase import FunctionMemory
+from bricolage.backends.native.fuse.plan import Buffer, FusionPlan
+from bricolage.backends.native.ir.indexing import ZERO, Index, constant, flatten, variable
+from bricolage.backends.native.ir.tensors import Coords, Node
+
+
+@dataclass(frozen=True)
+class Direct:
+    """Rows of A that are read where they lie."""
+
+    buffer: Buffer
+    origin: Index
+    """Of row 0 of a batch, in elements from the start of the buffer."""
+    lda: int
+    """Elements from one row to the next."""
+
+    def pointer(self, memory: FunctionMemory) -> str:
+        """Row 0 as C."""
+        return f"({memory.pointer(self.buffer)} + {self.origin.c()})"
+
+
+@dataclass
+class Packing:
+    """C that packs the sides of one product."""
+
+    plan: FusionPlan
+    isa: Isa
+    p: Product
+    operand: Operand
+
+    def __post_init__(self) -> None:
+        p, lanes, operand = self.p, self.isa.lanes, self.operand
+        self.element, self.bytes = operand.element, operand.bytes
+        self.steps, self.depth = operand.steps(p.k), operand.row(p.k)
+        self.part = self.depth // operand.splits
+        """Elements of a packed row's first parts."""
+        wide = 2 * lanes
+        self.columns = [(start, min(wide, p.n - start)) for start in range(0, p.n, wide)]
+        self.vectors = [2 if width > lanes else 1 for _, width in self.columns]
+        self.direct = self._direct(variable("b", p.batch), variable("m", p.m), variable("k", p.k))
+        """Row 0 of A, and the distance of its rows in elements, if its elements lie in memory as rows."""
+
+    @property
+    def right_bytes(self) -> int:
+        """Of all panels of a batch."""
+        return -(-sum(self.vectors) * self.isa.lanes * self.depth * self.bytes // 64) * 64
+
+    def packed_right(self, offset: int) -> str:
+        """Declares where a thread packs its panels: `offset` bytes from the start of its own memory."""
+        return f"{self.element} *restrict right = ({self.element} *)(own + {offset});"
+
+    def _direct(self, b: Index, i: Index, kk: Index) -> Direct | None:
+        node, coords, guards = self.p.left(b, i, kk)
+        if guards:
+            return None
+        found = trace(node, coords, self.plan)
+        if found is None:
+            return None
+        buffer, index = found
+        if buffer.dtype != self.operand.dtype or self.operand.splits > 1 or self.depth != self.p.k:
+            return None
+        m_step, k_step = (step_of(index, v) for v in (i, kk))
+        if m_step is None or k_step != (1 if self.p.k > 1 else 0) or (self.p.m > 1 and m_step < 1):
+            return None
+        origin = index.substitute(dict.fromkeys((*i.variables, *kk.variables), ZERO))
+        return Direct(buffer, origin, m_step)
+
+    def rows(self, start: str, stop: str, origin: str, memory: FunctionMemory) -> list[str]:
+        """Copies rows of A to `block`, row `origin` first."""
+        p = self.p
+        m = variable("m", p.m)
+        taps = [variable(f"t{n}", extent) for n, extent in enumerate(p.runs[:-1])]
+        c = variable("c", p.runs[-1])
+        node, coords, guards = p.left(variable("b", p.batch), m, flatten((*taps, c), p.runs))
+        body = Body(self.plan, memory)
+        run = f"block + (m - {origin}) * {self.depth} + {flatten((*taps, ZERO), p.runs).c()}"
+        copy = [
+            "#pragma GCC ivdep",
+            f"for (long c = 0; c < {p.runs[-1]}; c++) {{",
+            *indented(self._moved(body, node, coords, "c", self.part, memory)),
+            "}",
+        ]
+        tests = [t for index, extent in guards for t in bounds_tests(index, extent)]
+        inner = [f"{self.element} *restrict to = {run};"]
+        if tests:
+            zero = self.zeros("to", 0, p.runs[-1])
+            inner += [KEEP_SCALAR, f"if ({conjunction(tests)}) {{", *indented(copy), "} else {", *indented(zero), "}"]
+        else:
+            inner += [*([KEEP_SCALAR] if body.guarded else []), *copy]
+        lines = nested("t", p.runs[:-1], inner)
+        lines += self.zeros(f"block + (m - {origin}) * {self.depth}", p.k, self.part)
+        if p.m == 1:
+            return ["{", *indented(["const long m = 0; (void)m;", *lines]), "}"]
+        return [f"for (long m = {start}; m < {stop}; m++) {{", *indented(lines), "}"]
+
+    def zeros(self, at: str, start: int, stop: int) -> list[str]:
+        """Fills elements of a packed row, of each of its parts."""
+        return [
+            f"for (long c = {start}; c < {stop}; c++) ({at})[{number * self.part} + c] = 0;"
+            for number in range(self.operand.splits if stop > start else 0)
+        ]
+
+    def kept(self, value: str, at: str, part: int) -> list[str]:
+        """Statements that store a float at `to[at]` as an operand, its parts `part` apart."""
+        if self.operand.splits == 1:
+            return [f"to[{at}] = nat_narrow({value});" if self.operand.dtype == "bfloat16" else f"to[{at}] = {value};"]
+        lines = [f"float rest = {value};"]
+        for number in range(self.operand.splits):
+            lines.append(f"const uint16_t part{number} = nat_narrow(rest);")
+            lines.append(f"to[{at} + {number * part}] = part{number};")
+            if number + 1 < self.operand.splits:
+                lines.append(f"rest -= nat_widen(part{number});")
+        return lines
+
+    def _moved(self, body: Body, node: Node, coords: Coords, at: str, part: int, memory: FunctionMemory) -> list[str]:
+        """Statements that pack one element to `to[at]`, its parts `part` apart. What is stored in bfloat16 already is moved as
+        it is."""
+        narrow = self.operand.dtype == "bfloat16"
+        found = trace(node, coords, self.plan) if narrow else None
+        if found is not None and found[0].dtype == "bfloat16":
+            return [f"to[{at}] = {memory.pointer(found[0])}[{found[1].c()}];"]
+        value = body.value(node, coords)
+        return [*body.lines, *self.kept(value, at, part)]
+
+    def right(self, memory: FunctionMemory) -> list[str]:
+        """Copies B of one batch to panels, padded with zeros."""
+        lanes, columns = self.isa.lanes, self.columns
+        full = sum(1 for _, width in columns if width == 2 * lanes)
+        groups = [(full, 2 * lanes, 2 * lanes)] if full else []
+        groups += [(1, columns[i][1], self.vectors[i] * lanes) for i in range(full, len(columns))]
+        lines: list[str] = []
+        start, offset = 0, 0
+        for count, width, padded in groups:
+            at = f"right + {offset} + q * {self.depth * padded}"
+            lines += [
+                f"for (long q = 0; q < {count}; q++) {{",
+                *indented(self._pack_panel(at, start, count, width, padded, memory)),
+                "}",
+            ]
+            start += count * width
+            offset += count * padded * self.depth
+        return lines
+
+    def _pack_panel(
+        self, at: str, start: int, count: int, width: int, padded: int, memory: FunctionMemory
+    ) -> list[str]:
+        """One panel, `q`, of `count` alike: rows of neighbours along k, in the order of `Operand.panels`."""
+        p, operand, beside = self.p, self.operand, self.operand.k_pack
+        assert not callable(p.right)
+        node, coords_of = p.right
+        panel, j = variable("q", count), variable("j", width)
+        in_step = operand.k_step // beside
+        row_size = padded * beside
+
+        def row(first: Index, real: int) -> list[str]:
+            column = panel * (2 * self.isa.lanes) + j + start
+            moves: list[str] = []
+            guarded = False
+            for neighbour in range(beside):
+                spot = f"j * {beside} + {neighbour}" if beside > 1 else "j"
+                if neighbour < real:
+                    body = Body(self.plan, memory)
+                    coords = coords_of(variable("b", p.batch), first + neighbour, column)
+                    moves += ["{", *indented(self._moved(body, node, coords, spot, in_step * row_size, memory)), "}"]
+                    guarded |= body.guarded
+                else:
+                    moves += [f"to[{spot} + {number * in_step * row_size}] = 0;" for number in range(operand.splits)]
+            lines = [
+                *([KEEP_SCALAR] if guarded else []),
+                f"{self.element} *restrict to = {at} + {offset_of_row};",
+                "#pragma GCC ivdep",
+                f"for (long j = 0; j < {width}; j++) {{",
+                *indented(moves),
+                "}",
+            ]
+            if width < padded and real:
+                lines += [
+                    f"for (long j = {width * beside}; j < {row_size}; j++) to[j + {number * in_step * row_size}] = 0;"
+                    for number in range(operand.splits)
+                ]
+            return lines
+
+        offset_of_row = (
+            f"k * {row_size}"
+            if operand.splits == 1
+            else f"(k / {in_step} * {in_step * operand.splits} + k % {in_step}) * {row_size}"
+        )
+        whole, rest = divmod(p.k, beside)
+        lines: list[str] = []
+        if whole:
+            k = variable("k", whole)
+            lines += [f"for (long k = 0; k < {whole}; k++) {{", *indented(row(k * beside, beside)), "}"]
+        if rest:
+            lines += ["{", f"  const long k = {whole};", *indented(row(constant(whole * beside), rest)), "}"]
+        packed, all_rows = whole + (rest > 0), self.steps * in_step
+        if packed < all_rows:
+            zeros = [
+                f"{self.element} *restrict to = {at} + {offset_of_row};",
+                *(
+                    f"for (long j = 0; j < {row_size}; j++) to[j + {number * in_step * row_size}] = 0;"
+                    for number in range(operand.splits)
+                ),
+            ]
+            lines += [f"for (long k = {packed}; k < {all_rows}; k++) {{", *indented(zeros), "}"]
+        return lines

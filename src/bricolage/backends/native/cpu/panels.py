@@ -1,0 +1,181 @@
+"""The heart of every matrix product: a tile of rows times a panel of two vectors, which stays in registers for all of k.
+
+The right side is cut into panels, one after another in memory. How operands are stored and multiplied is an `Operand`: float32 one
+by one and bfloat16 in pairs of neighbours along k (`Vectors`), or bfloat16 by a matrix unit (`matrix_unit.Tiles`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from bricolage.backends.native.cpu.isa import Isa
+from bricolage.backends.native.ir.tensors import STORED_BYTES, STORED_TYPES
+
+
+@dataclass(frozen=True)
+class Operand(ABC):
+    """How the operands of a product are stored and multiplied. Sums are float32."""
+
+    dtype: str
+    k_pack: int
+    """Neighbours along k that lie side by side in a panel."""
+    k_step: int
+    """Products along k that one step of the micro-kernel sums, a multiple of `k_pack`."""
+    cost: float
+    """Time of a product, that of a float32 being 1."""
+    splits: int = 1
+    """Numbers of `dtype` whose sum stands for an element."""
+
+    @property
+    def element(self) -> str:
+        """C type of an element."""
+        return STORED_TYPES[self.dtype]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of an element, of one part."""
+        return STORED_BYTES[self.dtype]
+
+    def steps(self, k: int) -> int:
+        """Steps of the micro-kernel for `k` products; what is missing from the last one is zeros."""
+        return -(-k // self.k_step)
+
+    def row(self, k: int) -> int:
+        """Elements of a packed row of `k` numbers: its parts, one after another, each filled up with zeros."""
+        return self.steps(k) * self.k_step * self.splits
+
+    @abstractmethod
+    def rows(self, isa: Isa) -> int:
+        """Rows of the largest tile."""
+
+    @abstractmethod
+    def preamble(self, isa: Isa) -> Sequence[str]:
+        """C that a file needs which multiplies such operands; it comes first."""
+
+    @abstractmethod
+    def micro_kernel(
+        self, rows: int, vectors: int, lda: int, lanes: int, *, prefetch: bool = False, adds: bool = False
+    ) -> tuple[str, str]:
+        """Name and C of a function `(steps, a, b, tile)` for `rows` rows that lie `lda` apart, times a panel of `vectors`
+        vectors, into a tile.
+
+        With `prefetch` it has two more parameters, an address and `stride`, and brings what lies there into the second-level cache,
+        `stride` bytes for each step of its own. With `adds`, a last parameter says whether the tile starts from zero; otherwise the
+        products are added to it.
+        """
+
+    def with_tile_config(self, _rows: int, lines: list[str]) -> list[str]:
+        """`lines` with what must stand around a thread's calls of micro-kernels for so many rows."""
+        return lines
+
+    def panels(self, right: np.ndarray, lanes: int) -> np.ndarray:
+        """[batch, k, n] float32 as panels of two vectors, one after another, the last one of one or two.
+
+        A panel holds, step by step and part by part, rows of `k_pack` neighbours along k, alternating.
+        """
+        batch, k, n = right.shape
+        if self.dtype == "float32":
+            return cut(right, lanes)
+        depth = self.steps(k) * self.k_step
+        rest = right
+        found = np.zeros((batch, self.splits, depth, n), ml_dtypes.bfloat16)
+        for part in range(self.splits):
+            found[:, part, :k] = rest
+            rest = rest - found[:, part, :k].astype(np.float32)
+        apart = found.view(np.uint16).reshape(batch, self.splits, -1, self.k_step // self.k_pack, self.k_pack, n)
+        return cut(apart.transpose(0, 2, 1, 3, 5, 4).reshape(batch, -1, self.k_pack * n), self.k_pack * lanes)
+
+
+@dataclass(frozen=True)
+class Vectors(Operand):
+    """Operands in vectors: `k_pack` elements of the left side again and again, times a vector of the right side."""
+
+    vector: str = ""
+    """C type of a vector of operands."""
+    broadcast: str = ""
+    """C of a vector that holds `k_pack` elements of `a` again and again; {0} is where they are."""
+    load: str = ""
+    """C of a vector of `b`; {0} is where it is."""
+    multiply: str = ""
+    """C that adds to the vector {0} the products of {1} and {2}."""
+
+    def rows(self, isa: Isa) -> int:
+        """As many as the instruction set has registers for."""
+        return isa.rows
+
+    def preamble(self, _isa: Isa) -> Sequence[str]:
+        """Vectors of bfloat16 in memory, if there are any."""
+        return () if self.dtype == "float32" else (NARROW,)
+
+    def micro_kernel(
+        self, rows: int, vectors: int, lda: int, lanes: int, *, prefetch: bool = False, adds: bool = False
+    ) -> tuple[str, str]:
+        """See `Operand.micro_kernel`: each row has its sums in registers for all of k, so that it never `adds`."""
+        assert not adds, "vectors keep a tile in registers for all of k"
+        name = f"{'pairs' if self.k_pack == 2 else 'product'}_{rows}x{vectors}_{lda}{'_ahead' if prefetch else ''}"
+        kind = self.element
+        more = ", const char *ahead, long stride" if prefetch else ""
+        wide = lanes * self.k_pack
+        lines = [
+            # noipa: GCC 12 takes the tile for unwritten where it looks into this function from its caller (-fipa-modref).
+            f"static __attribute__((noinline, noipa)) void {name}"
+            f"(long depth, const {kind} *a, const {kind} *b, float *tile{more}) {{"
+        ]
+        lines += [f"  vec c{r}_{v} = {{0}};" for r in range(rows) for v in range(vectors)]
+        lines += ["  for (long k = 0; k < depth; k++) {"]
+        lines += ["    __builtin_prefetch(ahead, 0, 2); ahead += stride;"] if prefetch else []
+        lines += [f"    const {self.vector} b{v} = {self.load.format(v * wide)};" for v in range(vectors)]
+        for r in range(rows):
+            lines += [f"    {{ const {self.vector} x = {self.broadcast.format(r * lda)};"]
+            lines += [f"      {self.multiply.format(f'c{r}_{v}', 'x', f'b{v}')}" for v in range(vectors)]
+            lines += ["    }"]
+        lines += [f"    a += {self.k_pack}; b += {vectors * wide};", "  }"]
+        lines += [
+            f"  *(vec *)(tile + {(r * vectors + v) * lanes}) = c{r}_{v};" for r in range(rows) for v in range(vectors)
+        ]
+        return name, "\n".join([*lines, "}"])
+
+
+NARROW = r"""
+#include <immintrin.h>
+#include <stdint.h>
+static inline __m512 load_narrow(const uint16_t *p) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
+}
+static inline void store_narrow(uint16_t *p, __m512 v) { _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(v)); }
+""".strip()
+"""Vectors of bfloat16 in memory, where there are products of them."""
+
+SINGLES = Vectors("float32", 1, 1, 1.0, 1, "vec", "a[{0}] - (vec){{0}}", "*(const vec *)(b + {0})", "{0} += {1} * {2};")
+PAIRS = Vectors(
+    "bfloat16",
+    2,
+    2,
+    0.5,
+    1,
+    "__m512bh",
+    "(__m512bh)_mm512_set1_epi32(*(const int *)(a + {0}))",
+    "(__m512bh)_mm512_loadu_si512(b + {0})",
+    "{0} = (vec)_mm512_dpbf16_ps((__m512){0}, {1}, {2});",
+)
+"""For vectors of 512 bits."""
+
+
+def cut(right: np.ndarray, lanes: int) -> np.ndarray:
+    """[batch, rows, columns] as panels of `2 * lanes` columns; a last one of up to `lanes` is half as wide."""
+    batch, k, n = right.shape
+    wide = 2 * lanes
+    full = n // wide
+    parts = [right[:, :, : full * wide].reshape(batch, k, full, wide).transpose(0, 2, 1, 3).reshape(batch, -1)]
+    rest = n - full * wide
+    if rest:
+        padded = lanes if rest <= lanes else wide
+        last = np.zeros((batch, k, padded), right.dtype)
+        last[:, :, :rest] = right[:, :, full * wide :]
+        parts.append(last.reshape(batch, -1))
+    return np.ascontiguousarray(np.concatenate(parts, axis=1))

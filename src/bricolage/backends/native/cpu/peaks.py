@@ -1,0 +1,123 @@
+"""What the processor can do at best, measured with the engine's own inner loop: the roofline that kernels are held against."""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+from pathlib import Path
+
+from bricolage.backends.native.cpu import toolchain
+from bricolage.backends.native.cpu.arithmetic import Arithmetic
+from bricolage.backends.native.cpu.isa import Isa
+from bricolage.backends.native.cpu.module import HEAD
+from bricolage.backends.native.cpu.threads import THREADS
+from bricolage.device.device import Peaks
+
+_DEPTH_BYTES = 512
+"""Of one part of a row: so few that both operands stay in the first-level cache."""
+_PRODUCTS = 2000
+_BYTES = 256 << 20
+_SPINS = 100_000
+
+_MEASURE = r"""
+#include <string.h>
+#include <time.h>
+static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec + t.tv_nsec * 1e-9; }
+
+static void multiply(void *given, long tid, long threads, struct team *team) {
+  ELEMENT a[ROWS * DEPTH] __attribute__((aligned(64))), b[DEPTH * WIDE] __attribute__((aligned(64)));
+  float tile[ROWS * WIDE] __attribute__((aligned(64)));
+  memset(a, 0, sizeof a);
+  memset(b, 0, sizeof b);
+  @MULTIPLY@
+}
+
+struct stream { const float *data; long count; };
+
+static void stream(void *given, long tid, long threads, struct team *team) {
+  const struct stream *s = given;
+  const long begin = s->count * tid / threads, end = s->count * (tid + 1) / threads;
+  vec sum[4] = {{0}, {0}, {0}, {0}};
+  for (long i = begin; i + 4 * LANES <= end; i += 4 * LANES)
+    for (long v = 0; v < 4; v++) sum[v] += load(s->data + i + v * LANES);
+  __asm__ volatile("" :: "r"(sum) : "memory");
+}
+
+/* Seconds of the fastest of `runs` runs. */
+static double best(struct team *team, job what, void *with, long runs) {
+  double found = 1e9;
+  for (long n = 0; n < runs; n++) {
+    const double start = now();
+    team_run(team, what, with);
+    const double took = now() - start;
+    found = took < found ? took : found;
+  }
+  return found;
+}
+
+/* Seconds of PRODUCTS tiles on each thread, and of reading `bytes` bytes on all of them together; 0 without memory. */
+void peaks(long threads, long spins, long bytes, double *found) {
+  struct team *team = team_make(threads, spins);
+  char *data = malloc(bytes);
+  found[0] = found[1] = 0;
+  if (team && data) {
+    memset(data, 0, bytes);
+    struct stream s = { (const float *)data, bytes / 4 };
+    found[0] = best(team, multiply, NULL, 15);
+    found[1] = best(team, stream, &s, 7);
+  }
+  free(data);
+  team_free(team);
+}
+"""
+
+
+_MULTIPLY = (
+    'for (long n = 0; n < PRODUCTS; n++) { MICRO(STEPS, a, b, tile); __asm__ volatile("" :: "r"(tile) : "memory"); }'
+)
+
+
+def measure(isa: Isa, arithmetic: Arithmetic, threads: int) -> Peaks | None:
+    """Peak of `threads` threads on products of such operands, and their bandwidth from memory; None where there is not enough
+    memory to tell.
+
+    Raises:
+        Refused: the C does not compile.
+    """
+    operand, vectors = arithmetic.operand(isa), 2
+    products = _DEPTH_BYTES // operand.bytes
+    rows, steps, depth = operand.rows(isa), operand.steps(products), operand.row(products)
+    name, micro = operand.micro_kernel(rows, vectors, depth, isa.lanes)
+    multiply = "\n  ".join(operand.with_tile_config(rows, [_MULTIPLY]))
+    defined = {
+        "ELEMENT": operand.element,
+        "ROWS": rows,
+        "DEPTH": depth,
+        "WIDE": vectors * isa.lanes,
+        "PRODUCTS": _PRODUCTS,
+        "STEPS": steps,
+        "MICRO": name,
+    }
+    text = "\n".join(
+        [
+            "#define _GNU_SOURCE",
+            *operand.preamble(isa),
+            HEAD.replace("@LANES@", str(isa.lanes)),
+            THREADS,
+            micro,
+            *(f"#define {key} {value}" for key, value in defined.items()),
+            _MEASURE.replace("@MULTIPLY@", multiply),
+        ]
+    )
+    with tempfile.TemporaryDirectory(prefix="bricolage-native-") as folder:
+        library = Path(folder) / "peaks.so"
+        toolchain.build(text, arithmetic.flags(isa), library, "bricolage native")
+        loaded = ctypes.CDLL(str(library))
+        loaded.peaks.restype = None
+        loaded.peaks.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_long, ctypes.POINTER(ctypes.c_double)]
+        found = (ctypes.c_double * 2)()
+        loaded.peaks(threads, _SPINS, _BYTES, found)
+    if not all(found):
+        return None
+    flops = 2 * threads * _PRODUCTS * rows * vectors * isa.lanes * products
+    return Peaks(gflops=flops / found[0] / 1e9, gbytes=_BYTES / found[1] / 1e9)

@@ -1,0 +1,68 @@
+"""What the kernels of a plan do, for those who want to see it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from bricolage.backends import interface
+from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan, kernel_nodes
+from bricolage.backends.native.ir.tensors import (
+    STORED_BYTES,
+    Constant,
+    Conv,
+    MatMul,
+    Node,
+    Normalise,
+    Pointwise,
+    Reduce,
+    Softmax,
+)
+
+_PER_ELEMENT = 5
+"""Operations of softmax and normalisation on an element, as in `graph.work`."""
+
+
+def inspect_kernels(
+    plan: FusionPlan, origins: Mapping[Node, str], spent: Sequence[float]
+) -> tuple[interface.FusedKernel, ...]:
+    """The kernels in order, with the operators that they come from and the milliseconds that they take."""
+    return tuple(
+        interface.FusedKernel(
+            name=f"kernel_{number}",
+            kind=kernel.kind,
+            operators=_operators(kernel, plan, origins),
+            shape=kernel.result.shape,
+            flops=sum(map(_flops, kernel_nodes(kernel, plan)[0])),
+            bytes=_bytes(kernel, plan),
+            ms=ms,
+        )
+        for number, (kernel, ms) in enumerate(zip(plan.kernels, spent, strict=True))
+    )
+
+
+def _operators(kernel: FusedKernel, plan: FusionPlan, origins: Mapping[Node, str]) -> tuple[str, ...]:
+    """In the order of the region, which is the order in which their nodes were made."""
+    inside = set(kernel_nodes(kernel, plan)[0])
+    return tuple(dict.fromkeys(name for node, name in origins.items() if node in inside))
+
+
+def _flops(node: Node) -> int:
+    match node:
+        case MatMul():
+            return 2 * node.elements * node.left.shape[-1]
+        case Conv():
+            return 2 * node.elements * math.prod(node.weight.shape[1:])
+        case Softmax() | Normalise():
+            return _PER_ELEMENT * node.elements
+        case Reduce():
+            return node.source.elements
+        case Pointwise():
+            return node.elements
+    return 0
+
+
+def _bytes(kernel: FusedKernel, plan: FusionPlan) -> int:
+    inside, reads = kernel_nodes(kernel, plan)
+    stored = sum(math.prod(buffer.shape) * STORED_BYTES[buffer.dtype] for buffer in (*kernel.targets, *reads))
+    return stored + sum(node.array.nbytes for node in inside if isinstance(node, Constant))

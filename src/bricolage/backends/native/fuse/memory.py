@@ -1,0 +1,123 @@
+"""Where the tensors of a plan lie: layouts, types, parts of a whole, and one arena for all that is in between.
+
+Images of the ranks that convolutions have lie with their channels last. Where products round their operands to bfloat16, a tensor
+that nothing but products read is stored so from the start. What sums and normalisations read stays float32, so that residual
+streams lose nothing on their way through a network; or everything in between is stored in bfloat16, which halves the traffic of
+networks that can bear it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+
+from bricolage.backends.native.fuse.plan import Buffer, FusionPlan, StorageDtypePolicy, kernel_reads
+from bricolage.backends.native.ir.indexing import row_major
+from bricolage.backends.native.ir.tensors import STORED_BYTES, ConcatBuffer, Conv, Input, MatMul, Node, View
+from bricolage.device.buffers import Lifetime, assign_offsets
+
+
+class Memory:
+    """Says where the tensors of one plan lie."""
+
+    def __init__(
+        self, plan: FusionPlan, nodes: Sequence[Node], users: Mapping[Node, Sequence[Node]], policy: StorageDtypePolicy
+    ) -> None:
+        """`nodes` are all that the plan computes, sources first, with their users."""
+        self._plan = plan
+        self._nodes = nodes
+        self._users = users
+        self._policy = policy
+        self._channels_last = {len(node.shape) for node in nodes if isinstance(node, Conv)}
+        self._storages = 0
+
+    def allocate(self, stored: Set[Node]) -> None:
+        """Gives buffers to inputs and to what is stored: outputs in their own memory, parts in that of the whole."""
+        buffers = self._plan.buffers
+        for node in self._plan.inputs:
+            assert isinstance(node, Input)
+            buffers[node] = Buffer(("input", node.position), node.shape, node.dtype, row_major(node.shape))
+        for position, node in enumerate(self._plan.outputs):
+            if node in stored and node not in buffers:
+                buffers[node] = Buffer(("output", position), node.shape, node.dtype, row_major(node.shape))
+        for node in reversed(self._nodes):
+            if node not in stored:
+                continue
+            if node not in buffers:
+                buffers[node] = self._new(node)
+            if isinstance(node, ConcatBuffer):
+                for part, target in self.parts(node):
+                    if part in stored:
+                        buffers.setdefault(part, target)
+
+    def parts(self, node: ConcatBuffer) -> Iterator[tuple[Node, Buffer]]:
+        """Parts with the buffers that they are in that of the whole."""
+        own = self._plan.buffers[node]
+        strides = tuple(stride * step for stride, step in zip(own.strides, node.steps, strict=True))
+        for part, start in zip(node.parts, node.starts, strict=True):
+            offset = own.offset + sum(i * stride for i, stride in zip(start, own.strides, strict=True))
+            yield part, Buffer(own.storage, part.shape, own.dtype, strides, offset)
+
+    def dtype(self, node: Node) -> str:
+        """The type in which a tensor in between is stored."""
+        wanted = self._policy == "everything" or (self._policy == "operands" and self._only_multiplied(node))
+        return "bfloat16" if wanted and node.dtype == "float32" else node.dtype
+
+    def channels_last(self, node: Node) -> bool:
+        """Whether a tensor in between lies with its channels last."""
+        return len(node.shape) >= 3 and len(node.shape) in self._channels_last
+
+    def _new(self, node: Node) -> Buffer:
+        self._storages += 1
+        return Buffer(("arena", self._storages - 1), node.shape, self.dtype(node), self._strides(node))
+
+    def _only_multiplied(self, node: Node) -> bool:
+        """Whether nothing but products read the node, what shares a buffer with it (the parts of a concatenation, and the whole),
+        and views of these. Concatenations may share parts."""
+        todo, seen = [node], {node}
+        while todo:
+            own = todo.pop()
+            if own in self._plan.outputs:
+                return False
+            around = list(own.parts) if isinstance(own, ConcatBuffer) else []
+            for user in self._users[own]:
+                if isinstance(user, (View, ConcatBuffer)):
+                    around.append(user)
+                elif not isinstance(user, MatMul) and not (isinstance(user, Conv) and user.groups == 1):
+                    return False
+            todo += [other for other in around if other not in seen]
+            seen.update(around)
+        return True
+
+    def _strides(self, node: Node) -> tuple[int, ...]:
+        """Channels last for images of the ranks that convolutions have here, otherwise row-major."""
+        shape = node.shape
+        if not self.channels_last(node):
+            return row_major(shape)
+        order = (0, *range(2, len(shape)), 1)
+        inner = row_major(tuple(shape[axis] for axis in order))
+        found = [0] * len(shape)
+        for axis, stride in zip(order, inner, strict=True):
+            found[axis] = stride
+        return tuple(found)
+
+
+def arena(plan: FusionPlan) -> None:
+    """Gives the buffers in between their offsets in the arena, for as long as kernels use them."""
+    reads = [kernel_reads(kernel, plan) for kernel in plan.kernels]
+    spans: dict[int, list[int]] = {}
+    sizes: dict[int, int] = {}
+    for step, kernel in enumerate(plan.kernels):
+        for buffer in (*kernel.targets, *reads[step]):
+            storage, number = buffer.storage
+            if storage == "arena":
+                spans.setdefault(number, [step, step])[1] = step
+    for buffer in plan.buffers.values():
+        storage, number = buffer.storage
+        if storage == "arena" and buffer.offset == 0:
+            size = sum((e - 1) * s for e, s in zip(buffer.shape, buffer.strides, strict=True)) + 1
+            sizes[number] = max(sizes.get(number, 0), size * STORED_BYTES[buffer.dtype])
+    lifetimes = {str(n): Lifetime(sizes[n] + 64, first, last) for n, (first, last) in spans.items()}
+    offsets, total = assign_offsets(lifetimes)
+    plan.arena_offsets = {int(name): offset for name, offset in offsets.items()}
+    plan.arena_bytes = total
+    plan.arena_sizes = sizes

@@ -1,0 +1,121 @@
+"""What a plan is: fused kernels in order, the buffers that they store in, and where these lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from bricolage.backends.native.ir.tensors import Conv, Coords, MatMul, Node, Shape, View
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """Memory of a tensor: `strides` in elements, `offset` in elements from the start of `storage`.
+
+    `storage` is ("input", position), ("output", position) or ("arena", number).
+    """
+
+    storage: tuple[str, int]
+    shape: Shape
+    dtype: str
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    @property
+    def order(self) -> list[int]:
+        """Dimensions from the outermost in memory to the innermost."""
+        return sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis])
+
+
+FusedProducer: TypeAlias = tuple[Conv | MatMul, Node]
+"""A root that is computed in the kernel of another, and what of it the other reads."""
+
+
+@dataclass(frozen=True, eq=False)
+class FusedKernel:
+    """One fused kernel: `result` is stored in `target`; `root` lies in its expression, or is the result itself."""
+
+    result: Node
+    target: Buffer
+    root: Node | None
+    path: tuple[View, ...] = ()
+    """Views between the root and the result, the first behind the root first."""
+    secondary_outputs: tuple[tuple[Node, Buffer], ...] = ()
+    """What is computed from the result element by element, and stored too."""
+    fused_producer: FusedProducer | None = None
+    """A root before the root, and what of it the root reads, some rows at a time: the first product and the softmax of an
+    attention, a grouped convolution before a pointwise (1×1) one. They are stored nowhere."""
+
+    @property
+    def stores(self) -> tuple[tuple[Node, Buffer], ...]:
+        """All tensors that it stores, with where they lie."""
+        return ((self.result, self.target), *self.secondary_outputs)
+
+    @property
+    def targets(self) -> tuple[Buffer, ...]:
+        """Where they lie."""
+        return tuple(buffer for _, buffer in self.stores)
+
+    @property
+    def kind(self) -> str:
+        """What the kernel is built around, in one word."""
+        if self.fused_producer is not None:
+            return "attention" if isinstance(self.root, MatMul) else "separable"
+        return type(self.root).__name__.lower() if self.root is not None else "elementwise"
+
+    def result_coords(self, coords: Coords) -> Coords:
+        """Where the element of the root at `coords` comes to lie in the result."""
+        for view in self.path:
+            assert view.inverse is not None
+            coords = view.inverse(coords)
+        return coords
+
+
+@dataclass
+class FusionPlan:
+    """Kernels in executable order, and where every stored tensor lies."""
+
+    inputs: Sequence[Node]
+    outputs: Sequence[Node]
+    kernels: list[FusedKernel] = field(default_factory=list)
+    buffers: dict[Node, Buffer] = field(default_factory=dict)
+    arena_bytes: int = 0
+    arena_offsets: dict[int, int] = field(default_factory=dict)
+    """Bytes from the start of the arena, by number."""
+    arena_sizes: dict[int, int] = field(default_factory=dict)
+
+    def arena_span(self, number: int) -> tuple[int, int]:
+        """First byte of one storage in the arena, and the first behind it."""
+        start = self.arena_offsets.get(number, 0)
+        return start, start + self.arena_sizes.get(number, 0)
+
+
+StorageDtypePolicy = Literal["nothing", "operands", "everything"]
+"""What is stored in bfloat16: nothing, what only products read, or all float32 tensors between kernels."""
+
+
+def kernel_reads(kernel: FusedKernel, plan: FusionPlan) -> list[Buffer]:
+    """Buffers that a kernel reads."""
+    return kernel_nodes(kernel, plan)[1]
+
+
+def kernel_nodes(kernel: FusedKernel, plan: FusionPlan) -> tuple[list[Node], list[Buffer]]:
+    """Nodes that a kernel computes, its constants among them, and buffers that it reads."""
+    stored, targets = {node for node, _ in kernel.stores}, kernel.targets
+    inside: list[Node] = []
+    found: dict[Buffer, None] = {}
+    todo = [node for node, _ in kernel.stores]
+    seen: set[Node] = set()
+    while todo:
+        node = todo.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        own = plan.buffers.get(node)
+        if own is not None and own not in targets:
+            found.setdefault(own)
+        elif node in stored or own is None:
+            inside.append(node)
+            todo.extend(node.sources)
+    return inside, list(found)

@@ -1,0 +1,134 @@
+"""From an ONNX region to the native engine's tensors. What has no lowering, the engine does not claim."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from bricolage.backends.native.ir.lowerings import LOWERINGS, NoLowering, OpContext
+from bricolage.backends.native.ir.tensors import C_TYPES, Constant, Input, Node, Shape
+from bricolage.graph.graph import describe
+from bricolage.lowering.common import attributes_of
+
+
+def lower(model: ir.Model, origins: dict[Node, str] | None = None) -> tuple[list[Node], list[Node]]:
+    """The inputs and the outputs of a region. `origins` is filled with the names of the operators that nodes come from.
+
+    Raises:
+        NoLowering: an operator, a type or a shape is not covered.
+    """
+    graph = model.graph
+    values: dict[ir.Value, Node] = {}
+    inputs: list[Node] = []
+    for value in graph.inputs:
+        if value.name in graph.initializers:
+            continue
+        info = describe(value)
+        made = Input(_shape(value), _dtype(value), len(inputs))
+        if info.dtype is None:
+            raise NoLowering(f"'{value.name}' is not a tensor")
+        inputs.append(made)
+        values[value] = made
+    opset = graph.opset_imports.get("", 1)
+    for node in graph:
+        made_of_it = _lower(node, values, opset)
+        if origins is not None:
+            _note(made_of_it, node.name or node.op_type, origins)
+        values.update(zip(node.outputs, made_of_it, strict=False))
+    return inputs, [_known(value, values) for value in graph.outputs]
+
+
+def _note(nodes: Sequence[Node], name: str, origins: dict[Node, str]) -> None:
+    """Whatever is new among the nodes and what they are made of comes from the operator `name`."""
+    todo = list(nodes)
+    while todo:
+        node = todo.pop()
+        if node not in origins and not isinstance(node, (Input, Constant)):
+            origins[node] = name
+            todo.extend(node.sources)
+
+
+def lower_operator(node: ir.Node, opset: int) -> str | None:
+    """None when there is a lowering of the operator as it stands, or the reason why not. Looks at shapes and constants only."""
+    values: dict[ir.Value, Node] = {}
+    try:
+        for value in node.inputs:
+            if value is not None and value.const_value is None:
+                values[value] = Input(_shape(value), _dtype(value), 0)
+        _lower(node, values, opset)
+    except NoLowering as reason:
+        return str(reason)
+    return None
+
+
+_CONSTANTS = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
+
+
+def _constant(node: ir.Node) -> Constant:
+    """What a Constant operator holds.
+
+    Raises:
+        NoLowering: it is sparse, or text.
+    """
+    for name, attribute in node.attributes.items():
+        if name == "value":
+            array = np.asarray(attribute.value.numpy())
+        elif name in _CONSTANTS:
+            array = np.asarray(attribute.value, _CONSTANTS[name])
+        else:
+            continue
+        if array.dtype.name in C_TYPES and array.size:
+            return Constant(array.shape, array.dtype.name, array)
+    raise NoLowering("Constant that is sparse, empty, text or of a type not computed with")
+
+
+def _lower(node: ir.Node, values: Mapping[ir.Value, Node], opset: int) -> tuple[Node, ...]:
+    if node.op_type == "Constant" and not node.domain:
+        return (_constant(node),)
+    if node.domain not in ("", "ai.onnx") or node.op_type not in LOWERINGS:
+        raise NoLowering(f"no rule for {node.op_type}")
+    inputs = tuple(None if value is None or _left_out(node, value) else _known(value, values) for value in node.inputs)
+    shapes = tuple(_shape(value) for value in node.outputs if value.name)
+    for value in node.outputs:
+        if value.name:
+            _dtype(value)
+    found = LOWERINGS[node.op_type](OpContext(node.op_type, inputs, attributes_of(node), shapes, opset, node))
+    results = found if isinstance(found, tuple) else (found,)
+    for value, result in zip(node.outputs, results, strict=False):
+        if value.name and (result.shape != _shape(value) or result.dtype != _dtype(value)):
+            raise NoLowering(f"{node.op_type} came out as {result.dtype}{list(result.shape)}")
+    if sum(1 for value in node.outputs if value.name) > len(results):
+        raise NoLowering(f"{node.op_type} with {len(node.outputs)} outputs")
+    return results
+
+
+def _left_out(node: ir.Node, value: ir.Value) -> bool:
+    """Whether an input says nothing: Resize takes empty tensors for regions, scales and sizes that are not given."""
+    return node.op_type == "Resize" and value.const_value is not None and 0 in value.const_value.shape
+
+
+def _known(value: ir.Value, values: Mapping[ir.Value, Node]) -> Node:
+    if value in values:
+        return values[value]
+    if value.const_value is None:
+        raise NoLowering(f"'{value.name}' is not known")
+    return Constant(_shape(value), _dtype(value), np.asarray(value.const_value.numpy()))
+
+
+def _shape(value: ir.Value) -> Shape:
+    info = describe(value)
+    if not info.static:
+        raise NoLowering(f"the shape of '{value.name}' is not known")
+    if 0 in info.sizes:
+        raise NoLowering(f"'{value.name}' is empty")
+    return info.sizes
+
+
+def _dtype(value: ir.Value) -> str:
+    info = describe(value)
+    name = info.numpy.name if info.static else "unknown"
+    if name not in C_TYPES:
+        raise NoLowering(f"'{value.name}' has the type {name}")
+    return name

@@ -1,0 +1,439 @@
+# ruff: noqa: ARG002 -- `like` places a constant beside an array, which nodes do not need
+"""The vocabulary of `lowering.arrays` over the engine's nodes, so that operators which are made of others need no second
+definition here. What it lacks, the engine does not claim."""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from bricolage.backends.native.ir.indexing import ZERO
+from bricolage.backends.native.ir.lowerings.context import NoLowering
+from bricolage.backends.native.ir.lowerings.contractions import multiplied
+from bricolage.backends.native.ir.lowerings.movement import joined
+from bricolage.backends.native.ir.lowerings.reductions import reduce, soft_row
+from bricolage.backends.native.ir.lowerings.traced import Traced, alike, apply, number
+from bricolage.backends.native.ir.lowerings.views import pad, reshape, transpose
+from bricolage.backends.native.ir.tensors import C_TYPES, Constant, Gather, Node, View
+
+LONGEST_SCAN = 1024
+"""Steps up to which a recurrence is written out: beyond, planning and compiling take longer than some ten seconds."""
+
+LONGEST_COUNTED = 1024
+"""Elements up to which an order is found by comparing all with all."""
+
+_FUNCTIONS = {
+    **{name: name for name in ("exp", "expm1", "log", "tanh", "sqrt", "sin", "cos", "floor", "ceil", "round")},
+    "negative": "neg",
+    "reciprocal": "reciprocal",
+}
+"""Element-wise functions of floats by their names in numpy."""
+
+
+class _ElementwiseNamespace:
+    """The module `lib` of element-wise functions."""
+
+    def __getattr__(self, name: str) -> Callable[[Traced], Traced]:
+        if name not in _FUNCTIONS:
+            raise NoLowering(f"the function {name}")
+
+        def function(x: Traced) -> Traced:
+            if x.dtype != "float32":
+                raise NoLowering(f"{name} of {x.dtype}")
+            return apply(_FUNCTIONS[name], x)
+
+        return function
+
+    @staticmethod
+    def abs(x: Traced) -> Traced:
+        return abs(x)
+
+    @staticmethod
+    def sign(x: Traced) -> Traced:
+        return apply("sign", x)
+
+    @staticmethod
+    def logical_not(x: Traced) -> Traced:
+        return ~x
+
+    @staticmethod
+    def isnan(x: Traced) -> Traced:
+        return x != x
+
+    @staticmethod
+    def isinf(x: Traced) -> Traced:
+        return abs(x) == math.inf
+
+
+class NodeArrays:
+    """Implements `lowering.arrays.Arrays` as far as nodes go."""
+
+    lib = _ElementwiseNamespace()
+
+    def __getattr__(self, name: str) -> Any:
+        raise NoLowering(f"what the lowerings call '{name}'")
+
+    # --- types and construction
+
+    def dtype(self, onnx_type: int) -> str:
+        """The name of an ONNX element type.
+
+        Raises:
+            NoLowering: the engine does not compute with it.
+        """
+        name = ir.DataType(int(onnx_type)).numpy().name
+        if name not in C_TYPES:
+            raise NoLowering(f"the type {name}")
+        return name
+
+    def kind(self, x: Traced) -> str:
+        """The first letter of the element type, which tells floats from integers."""
+        return x.dtype[0]
+
+    def lowest(self, dtype: str) -> float:
+        """What no value of a type lies below."""
+        if dtype == "float32":
+            return -math.inf
+        return False if dtype == "bool" else int(np.iinfo(dtype).min)
+
+    def astype(self, x: Traced, dtype: str) -> Traced:
+        """With the named element type."""
+        return x.cast(dtype)
+
+    def cast(self, x: Traced, onnx_type: int) -> Traced:
+        """With an ONNX element type."""
+        return x.cast(self.dtype(onnx_type))
+
+    def widen(self, x: Traced) -> Traced:
+        """For sums: unchanged, since the engine adds long sums in float64 itself."""
+        return x
+
+    def constant(self, value: np.ndarray[Any, Any], like: Traced | None = None) -> Traced:
+        """An array that is known.
+
+        Raises:
+            NoLowering: the engine does not compute with its type.
+        """
+        if value.dtype.name not in C_TYPES:
+            raise NoLowering(f"constants of the type {value.dtype.name}")
+        return Traced(Constant(value.shape, value.dtype.name, value))
+
+    def full(self, shape: Sequence[int], value: Any, dtype: str, like: Traced | None = None) -> Traced:
+        """An array of equal elements."""
+        return number(value, dtype).broadcast(tuple(shape))
+
+    def arange(self, start: Any, stop: Any, step: Any, dtype: str) -> Traced:
+        """Numbers from `start` to `stop`."""
+        return self.constant(np.arange(start, stop, step, dtype=dtype))
+
+    # --- element-wise
+
+    def where(self, condition: Traced, a: Any, b: Any) -> Traced:
+        """`a` where the condition holds, otherwise `b`."""
+        if not isinstance(a, Traced) and not isinstance(b, Traced):
+            raise NoLowering("a choice between two numbers")
+        return apply("where", condition, *alike(a, b))
+
+    def maximum(self, a: Any, b: Any) -> Traced:
+        """The larger ones; NaN where either is."""
+        return apply("maximum", *alike(a, b))
+
+    def minimum(self, a: Any, b: Any) -> Traced:
+        """The smaller ones; NaN where either is."""
+        return apply("minimum", *alike(a, b))
+
+    def truncate_divide(self, a: Traced, b: Traced) -> Traced:
+        """Quotients of integers, towards zero."""
+        return apply("quotient", *alike(a, b))
+
+    def fmod(self, a: Traced, b: Traced) -> Traced:
+        """Remainders with the sign of `a`."""
+        left, right = alike(a, b)
+        return apply("fmod" if left.dtype == "float32" else "remainder", left, right)
+
+    def erf(self, x: Traced) -> Traced:
+        """The error function."""
+        return apply("erf", x)
+
+    def sigmoid(self, x: Traced) -> Traced:
+        """1 / (1 + exp(-x))."""
+        return apply("sigmoid", x)
+
+    def softplus(self, x: Traced) -> Traced:
+        """log(1 + exp(x))."""
+        return apply("softplus", x)
+
+    # --- reductions
+
+    def _reduced(self, kind: str, x: Traced, axes: tuple[int, ...], keepdims: bool) -> Traced:
+        found = reduce(kind, x.node, axes) if axes else x.node
+        shape = tuple(extent for axis, extent in enumerate(found.shape) if keepdims or axis not in axes)
+        return Traced(reshape(found, shape))
+
+    def sum(self, x: Traced, axes: tuple[int, ...], keepdims: bool = False) -> Traced:
+        """Over `axes`."""
+        return self._reduced("sum", x, axes, keepdims)
+
+    def mean(self, x: Traced, axes: tuple[int, ...], keepdims: bool = False) -> Traced:
+        """Over `axes`, of floats."""
+        if x.dtype != "float32":
+            raise NoLowering("means of integers")
+        return self._reduced("mean", x, axes, keepdims)
+
+    def prod(self, x: Traced, axes: tuple[int, ...], keepdims: bool = False) -> Traced:
+        """Over `axes`."""
+        return self._reduced("product", x, axes, keepdims)
+
+    def max(self, x: Traced, axes: tuple[int, ...], keepdims: bool = False) -> Traced:
+        """Over `axes`."""
+        return self._reduced("max", x, axes, keepdims)
+
+    def min(self, x: Traced, axes: tuple[int, ...], keepdims: bool = False) -> Traced:
+        """Over `axes`."""
+        return self._reduced("min", x, axes, keepdims)
+
+    def _shifted(self, x: Traced, top: Traced, axes: tuple[int, ...]) -> tuple[Traced, Traced]:
+        """What lies below the largest element, and the logarithm of the sum of exponentials."""
+        if x.dtype != "float32":
+            raise NoLowering("exponentials of integers")
+        below = x - top
+        return below, self.lib.log(self.sum(self.lib.exp(below), axes, True))
+
+    def logsumexp(self, x: Traced, axes: tuple[int, ...], keepdims: bool = False) -> Traced:
+        """Logarithms of sums of exponentials over `axes`, without overflow."""
+        if not axes:
+            return x
+        top = self.max(x, axes, True)
+        top = self.where(abs(top) == math.inf, 0.0, top)
+        _, total = self._shifted(x, top, axes)
+        shape = tuple(extent for axis, extent in enumerate(top.shape) if keepdims or axis not in axes)
+        return (total + top).reshape(shape)
+
+    def softmax(self, x: Traced, axis: int) -> Traced:
+        """Along `axis`."""
+        return Traced(soft_row(x.node, axis))
+
+    def log_softmax(self, x: Traced, axis: int) -> Traced:
+        """As in a softmax, a row with infinity in it, or of -inf alone, becomes NaN."""
+        below, total = self._shifted(x, self.max(x, (axis,), True), (axis,))
+        return below - total
+
+    def argmax(self, x: Traced, axis: int, keepdims: bool) -> Traced:
+        """The first of the largest; a NaN counts as larger than anything."""
+        extent = x.shape[axis]
+        largest = x == self.max(x, (axis,), True)
+        largest = largest | self.lib.isnan(x) if x.dtype == "float32" else largest
+        view = tuple(extent if i == axis else 1 for i in range(x.ndim))
+        positions = self.arange(0, extent, 1, "int64").reshape(view)
+        return self.min(self.where(largest, positions, extent), (axis,), keepdims)
+
+    def topk(self, x: Traced, k: int, axis: int, largest: bool) -> tuple[Traced, Traced]:
+        """By counting what comes before each element; a NaN counts as larger than anything."""
+        extent = x.shape[axis]
+        if extent > LONGEST_COUNTED:
+            raise NoLowering(f"an order of more than {LONGEST_COUNTED} elements")
+        order = [i for i in range(x.ndim) if i != axis] + [axis]
+        rows = self.transpose(x, order)
+        own, other = rows.reshape((*rows.shape, 1)), rows.reshape((*rows.shape[:-1], 1, extent))
+        positions = self.arange(0, extent, 1, "int64")
+        earlier = positions < positions.reshape((extent, 1))
+        ahead, equal = (other > own if largest else other < own), other == own
+        if x.dtype == "float32":
+            odd, other_odd = self.lib.isnan(own), self.lib.isnan(other)
+            ahead, equal = ahead | ((other_odd & ~odd) if largest else (odd & ~other_odd)), equal | (odd & other_odd)
+        before = ahead | (equal & earlier)
+        rank = self.sum(before.cast("int64"), (x.ndim,)).reshape((*rows.shape[:-1], 1, extent))
+        chosen = rank == self.arange(0, k, 1, "int64").reshape((k, 1))
+        values = self.max(self.where(chosen, other, self.lowest(x.dtype)), (x.ndim,))
+        found = self.max(self.where(chosen, positions, -1), (x.ndim,))
+        back = [order.index(i) for i in range(x.ndim)]
+        return self.transpose(values, back), self.transpose(found, back)
+
+    def _running(self, x: Traced, axis: int, combine: Callable[[Traced, Traced], Traced], neutral: int) -> Traced:
+        """By doubling (Hillis and Steele, Data parallel algorithms, 1986): after k rounds each element holds 2^k of them."""
+        reach = 1
+        while reach < x.shape[axis]:
+            widths = [(reach if i == axis else 0, 0) for i in range(x.ndim)]
+            x = combine(x, self.slice_axis(self.pad(x, widths, neutral), axis, 0, x.shape[axis], 1))
+            reach *= 2
+        return x
+
+    def cumsum(self, x: Traced, axis: int) -> Traced:
+        """Along `axis`."""
+        return self._running(x, axis, lambda a, b: a + b, 0)
+
+    def cumprod(self, x: Traced, axis: int) -> Traced:
+        """Along `axis`."""
+        return self._running(x, axis, lambda a, b: a * b, 1)
+
+    # --- movement
+
+    def reshape(self, x: Traced, shape: Sequence[int]) -> Traced:
+        """The same elements in another shape; one size may be -1."""
+        return x.reshape(tuple(shape))
+
+    def transpose(self, x: Traced, perm: Sequence[int]) -> Traced:
+        """With dimension `perm[i]` as the i-th."""
+        return Traced(transpose(x.node, perm))
+
+    def broadcast_to(self, x: Traced, shape: Sequence[int]) -> Traced:
+        """Broadcast as numpy does."""
+        return x.broadcast(tuple(shape))
+
+    def concat(self, xs: Sequence[Traced], axis: int) -> Traced:
+        """One behind the other along `axis`."""
+        return Traced(joined([x.node for x in xs], axis))
+
+    def stack(self, xs: Sequence[Traced], axis: int) -> Traced:
+        """Along a new dimension."""
+        return self.concat([x.reshape((*x.shape[:axis], 1, *x.shape[axis:])) for x in xs], axis)
+
+    def flip(self, x: Traced, axes: tuple[int, ...]) -> Traced:
+        """Reversed along `axes`."""
+        return x[tuple(slice(None, None, -1 if i in axes else 1) for i in range(x.ndim))]
+
+    def tile(self, x: Traced, repeats: Sequence[int]) -> Traced:
+        """Repeated along each dimension."""
+        apart = x.reshape(tuple(size for extent in x.shape for size in (1, extent)))
+        wide = apart.broadcast(tuple(size for pair in zip(repeats, x.shape, strict=True) for size in pair))
+        return wide.reshape(tuple(extent * times for extent, times in zip(x.shape, repeats, strict=True)))
+
+    def pad(self, x: Traced, widths: Sequence[tuple[int, int]], value: Any) -> Traced:
+        """With `value` before and behind each dimension."""
+        shape = tuple(extent + sum(width) for extent, width in zip(x.shape, widths, strict=True))
+        return Traced(pad(x.node, [before for before, _ in widths], shape, value))
+
+    def slice_axis(self, x: Traced, axis: int, start: int, stop: int | None, step: int) -> Traced:
+        """Every `step`-th element along `axis`."""
+        return x[(*(slice(None),) * axis, slice(start, stop, step))]
+
+    def _distance(self, x: Traced) -> Traced:
+        """Column minus row of each element."""
+        rows, columns = x.shape[-2:]
+        return self.arange(0, columns, 1, "int32") - self.arange(0, rows, 1, "int32").reshape((rows, 1))
+
+    def tril(self, x: Traced, k: int) -> Traced:
+        """Zeros above the `k`-th diagonal of the last two dimensions."""
+        return self.where(self._distance(x) <= k, x, 0)
+
+    def triu(self, x: Traced, k: int) -> Traced:
+        """Zeros below the `k`-th diagonal of the last two dimensions."""
+        return self.where(self._distance(x) >= k, x, 0)
+
+    # --- gathering
+
+    def take(self, x: Traced, indices: Any, axis: int) -> Traced:
+        """Slices along `axis` that `indices` names."""
+        chosen = indices if isinstance(indices, Traced) else self.constant(np.asarray(indices, np.int64))
+        shape = (*x.shape[:axis], *chosen.shape, *x.shape[axis + 1 :])
+        return Traced(Gather(shape, x.dtype, x.node, chosen.node, axis))
+
+    def take_along(self, x: Traced, indices: Traced, axis: int) -> Traced:
+        """Elements along `axis`, at the index that stands in their place."""
+        coords = [
+            indices
+            if i == axis
+            else self.arange(0, extent, 1, indices.dtype).reshape((extent, *(1,) * (x.ndim - 1 - i)))
+            for i, extent in enumerate(indices.shape)
+        ]
+        return self.index(x, tuple(coords))
+
+    def index(self, x: Traced, indices: tuple[Traced, ...]) -> Traced:
+        """Elements, or slices, at coordinates given by one array for each of the first dimensions."""
+        leading, rest = x.shape[: len(indices)], x.shape[len(indices) :]
+        flat: Any = 0
+        for chosen, extent in zip(indices, leading, strict=True):
+            flat = chosen if isinstance(flat, int) else flat * extent + chosen
+        return self.take(x.reshape((math.prod(leading), *rest)), flat, 0)
+
+    # --- linear algebra
+
+    def matmul(self, a: Traced, b: Traced) -> Traced:
+        """Matrix products as numpy defines them, of floats."""
+        if a.dtype != "float32":
+            raise NoLowering(f"products of {a.dtype}")
+        known = isinstance(b.node, Constant) and b.ndim == 2 and np.isfinite(b.node.array).all()
+        if known and _is_zero(a.node):
+            return self.full((*a.shape[:-1], b.shape[-1]), 0, a.dtype)  # the first step of a recurrence
+        return Traced(multiplied(a.node, b.node))
+
+    def einsum(self, equation: str, *xs: Traced) -> Traced:
+        """As a matrix product of two, or sums and transpositions of one."""
+        given, _, wanted = equation.partition("->")
+        terms = given.split(",")
+        if "->" not in equation:
+            letters = sorted(given.replace(",", "").replace(".", ""))
+            wanted = "".join(c for c in dict.fromkeys(letters) if letters.count(c) == 1)
+            wanted = "..." * ("." in given) + wanted
+        if len(terms) > 2 or any(len(set(term)) < len(term.replace(".", "")) + ("." in term) for term in terms):
+            raise NoLowering(f"Einsum of {equation}")
+        terms, wanted = _spelled_out(terms, wanted, [x.ndim for x in xs])
+        if len(xs) == 1:
+            (term,) = terms
+            kept = [c for c in term if c in wanted]
+            found = self.sum(xs[0], tuple(i for i, c in enumerate(term) if c not in wanted))
+            return self.transpose(found, [kept.index(c) for c in wanted])
+        return self._product(terms, wanted, xs[0], xs[1])
+
+    def _product(self, terms: list[str], wanted: str, left: Traced, right: Traced) -> Traced:
+        a, b = terms
+        for letters, other in ((a, b), (b, a)):
+            if any(c not in wanted and c not in other for c in letters):
+                raise NoLowering("Einsum that sums over a dimension of one operand alone")
+        sizes = dict(zip(b, right.shape, strict=True)) | dict(zip(a, left.shape, strict=True))
+        if any(sizes[c] != extent for c, extent in zip(b, right.shape, strict=True)):
+            raise NoLowering("Einsum that broadcasts")
+        batch = [c for c in a if c in b and c in wanted]
+        summed = [c for c in a if c in b and c not in wanted]
+        rows = [c for c in a if c not in b]
+        columns = [c for c in b if c not in a]
+
+        def matrix(x: Traced, term: str, order: list[list[str]]) -> Traced:
+            turned = self.transpose(x, [term.index(c) for part in order for c in part])
+            return turned.reshape(tuple(math.prod(sizes[c] for c in part) for part in order))
+
+        product = self.matmul(matrix(left, a, [batch, rows, summed]), matrix(right, b, [batch, summed, columns]))
+        order = batch + rows + columns
+        apart = product.reshape(tuple(sizes[c] for c in order))
+        return self.transpose(apart, [order.index(c) for c in wanted])
+
+    # --- control
+
+    def scan(self, step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int) -> tuple[Any, Any]:
+        """Written out step by step; equal steps share their functions."""
+        if length > LONGEST_SCAN:
+            raise NoLowering(f"recurrences over more than {LONGEST_SCAN} steps")
+        rows: list[Node] = []
+        shape: tuple[int, ...] = ()
+        for time in range(length):
+            carry, y = step(carry, tuple(_at(x, time) for x in xs))
+            # In rows, so that a step's state lies together whatever layout images have in the region.
+            shape = y.shape
+            rows.append(reshape(y.node, (math.prod(shape[:-1]), shape[-1])))
+        return carry, Traced(reshape(joined(rows, 0), (length, *shape)))
+
+
+def _at(x: Traced, time: int) -> Traced:
+    """A step's input. Constants are not cut: steps that read them in one place after another share their function."""
+    if not isinstance(x.node, Constant) or x.ndim > 1:
+        return x[time]
+    whole = x.node
+    return Traced(View((), x.dtype, whole, lambda coords: (*coords, ZERO + time)))
+
+
+def _is_zero(node: Node) -> bool:
+    """Whether nothing but zeros is in it, as `NodeArrays.full` makes them."""
+    return isinstance(node, View) and isinstance(node.source, Constant) and not np.any(node.source.array)
+
+
+def _spelled_out(terms: list[str], wanted: str, ranks: list[int]) -> tuple[list[str], str]:
+    """Letters in place of the ellipsis."""
+    hidden = [rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True)]
+    free = "".join(c for c in string.ascii_letters if c not in "".join(terms))[: max(hidden)]
+    full = [term.replace("...", free[len(free) - own :]) for term, own in zip(terms, hidden, strict=True)]
+    return full, wanted.replace("...", free)

@@ -1,0 +1,263 @@
+"""Lowerings of matrix products and convolutions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from bricolage.backends.native.ir.indexing import ZERO, flatten
+from bricolage.backends.native.ir.lowerings.context import NoLowering, OpContext, lowering, pads_of
+from bricolage.backends.native.ir.lowerings.views import pad, pointwise, reshape, scalar, take, transpose
+from bricolage.backends.native.ir.tensors import (
+    ConcatBuffer,
+    Constant,
+    Conv,
+    Coords,
+    MatMul,
+    Node,
+    Pointwise,
+    Shape,
+    View,
+)
+from bricolage.lowering.windows import transpose_crop
+
+
+@lowering("MatMul")
+def matmul(op: OpContext) -> Node:
+    """MatMul: [..., m, k] times [..., k, n], of float32."""
+    left, right = op.tensor(0), op.tensor(1)
+    if left.dtype != "float32":
+        raise NoLowering(f"MatMul of {left.dtype}")
+    return multiplied(left, right)
+
+
+def multiplied(left: Node, right: Node) -> Node:
+    """A matrix product as numpy defines it: of vectors, matrices, or batches that broadcast."""
+    rows_kept, columns_kept = left.shape[-2:-1], right.shape[-1:] if len(right.shape) > 1 else ()
+    if len(left.shape) == 1:
+        left = reshape(left, (1, *left.shape))
+    if len(right.shape) == 1:
+        right = reshape(right, (*right.shape, 1))
+    batch = tuple(np.broadcast_shapes(left.shape[:-2], right.shape[:-2]))
+    shape = (*batch, *rows_kept, *columns_kept)
+    if len(right.shape) == 2 and isinstance(right, Constant):
+        rows = math.prod(left.shape[:-1])
+        flat = reshape(left, (rows, left.shape[-1]))
+        return reshape(MatMul((rows, right.shape[1]), "float32", flat, right), shape)
+    rank = max(len(left.shape), len(right.shape))
+    left = reshape(left, (1,) * (rank - len(left.shape)) + left.shape)
+    right = reshape(right, (1,) * (rank - len(right.shape)) + right.shape)
+    return reshape(MatMul((*batch, left.shape[-2], right.shape[-1]), "float32", left, right), shape)
+
+
+@lowering("Gemm")
+def gemm(op: OpContext) -> Node:
+    """Gemm: alpha·A·B + beta·C, with A [m, k] and B [k, n] after their transpositions."""
+    left, right, bias = op.tensor(0), op.tensor(1), op.optional(2)
+    if left.dtype != "float32":
+        raise NoLowering(f"Gemm of {left.dtype}")
+    left = transpose(left, (1, 0)) if op.get("transA", 0) else left
+    right = transpose(right, (1, 0)) if op.get("transB", 0) else right
+    alpha, beta = op.get("alpha", 1.0), op.get("beta", 1.0)
+    found: Node = MatMul(op.shape, "float32", left, right)
+    if alpha != 1.0:
+        found = pointwise("mul", found, scalar(alpha))
+    if bias is not None and beta != 0.0:  # of no weight, it may be NaN
+        found = pointwise("add", found, bias if beta == 1.0 else pointwise("mul", bias, scalar(beta)))
+    return found
+
+
+@lowering("Conv")
+def conv(op: OpContext) -> Node:
+    """Conv: [n, c, spatial...] with constant weights [out, c / group, taps...]."""
+    x, weight, bias = op.tensor(0), op.tensor(1), op.optional(2)
+    if x.dtype != "float32" or not isinstance(weight, Constant):
+        raise NoLowering("Conv with computed weights" if x.dtype == "float32" else f"Conv of {x.dtype}")
+    kernel = weight.shape[2:]
+    spatial = len(kernel)
+    strides = tuple(op.get("strides") or [1] * spatial)
+    dilations = tuple(op.get("dilations") or [1] * spatial)
+    pads = pads_of(op, x.shape[2:], kernel, strides, dilations)
+    found: Node = _without_padding(
+        _by_rows_of_taps(
+            Conv(op.shape, "float32", x, weight, strides, tuple(pads[:spatial]), dilations, op.get("group", 1))
+        )
+    )
+    if bias is not None:
+        found = pointwise("add", found, reshape(bias, (weight.shape[0], *(1,) * spatial)))
+    return found
+
+
+_FEW_CHANNELS = 4
+"""Input channels up to which a convolution takes a row of taps for the channels of one."""
+
+
+def _by_rows_of_taps(conv: Conv) -> Conv:
+    """A convolution of few channels (an image's colours) as one without taps along the last dimension, whose channels are the
+    taps with their channels: a run of memory, once the source is copied with its channels last and its padding."""
+    weight, x = conv.weight, conv.source
+    assert isinstance(weight, Constant)
+    channels, taps, stride = x.shape[1], weight.shape[-1], conv.strides[-1]
+    if conv.groups > 1 or channels > _FEW_CHANNELS or taps == 1 or conv.dilations[-1] > 1:
+        return conv
+    images, _, *outer, extent = x.shape
+    width = max((conv.shape[-1] - 1) * stride + taps, conv.pads[-1] + extent)
+    rank = len(x.shape)
+    last = transpose(x, (0, *range(2, rank), 1))
+    inside = pad(last, (*(0,) * (rank - 2), conv.pads[-1], 0), (images, *outer, width, channels), 0.0)
+    # Of another rank than the images of convolutions, so that it lies row-major.
+    lines = (1,) * (rank == 3) + (images * math.prod(outer), width, channels)
+    stored = Pointwise(lines, "float32", "identity", (reshape(inside, lines),))
+
+    def mapping(coords: Coords) -> Coords:
+        image, j, *spots, o = coords
+        tap, channel = j.split(channels)
+        return (*(ZERO,) * (rank == 3), flatten((image, *spots), (images, *outer)), o * stride + tap, channel)
+
+    rows = View((images, taps * channels, *outer, conv.shape[-1]), "float32", stored, mapping)
+    array = np.ascontiguousarray(np.moveaxis(weight.array, -1, 1)).reshape(weight.shape[0], -1, *weight.shape[2:-1], 1)
+    strides, pads = (*conv.strides[:-1], 1), (*conv.pads[:-1], 0)
+    return Conv(conv.shape, "float32", rows, Constant(array.shape, "float32", array), strides, pads, conv.dilations, 1)
+
+
+_FEW = 4
+"""Output positions along a dimension up to which convolutions are written apart."""
+
+
+def _without_padding(conv: Conv) -> Node:
+    """Along dimensions with few output positions, a convolution for each, with only those kernel taps that do not fall
+    into the padding: in a deep network on short clips most of them do."""
+    assert isinstance(conv.weight, Constant)
+    for axis in range(len(conv.strides)):
+        extent, positions, taps = conv.source.shape[2 + axis], conv.shape[2 + axis], conv.weight.shape[2 + axis]
+        if taps == 1 or positions > _FEW:
+            continue
+        reads = [
+            [o * conv.strides[axis] + t * conv.dilations[axis] - conv.pads[axis] for t in range(taps)]
+            for o in range(positions)
+        ]
+        inside = [[t for t, spot in enumerate(row) if 0 <= spot < extent] for row in reads]
+        if not all(inside) or sum(map(len, inside)) > 0.85 * positions * taps:
+            continue
+        parts: list[Node] = []
+        for o, own in enumerate(inside):
+            array = np.ascontiguousarray(conv.weight.array.take(range(own[0], own[-1] + 1), axis=2 + axis))
+            pads = tuple(-reads[o][own[0]] if i == axis else pad for i, pad in enumerate(conv.pads))
+            shape = tuple(1 if i == 2 + axis else size for i, size in enumerate(conv.shape))
+            weight = Constant(array.shape, "float32", array)
+            part = Conv(shape, "float32", conv.source, weight, conv.strides, pads, conv.dilations, conv.groups)
+            parts.append(part if positions > 1 else _without_padding(part))
+        if positions == 1:
+            return parts[0]
+        starts = tuple(tuple(o if i == 2 + axis else 0 for i in range(len(conv.shape))) for o in range(positions))
+        return ConcatBuffer(conv.shape, "float32", tuple(parts), starts, (1,) * len(conv.shape), split=True)
+    return conv
+
+
+@lowering("ConvTranspose")
+def conv_transpose(op: OpContext) -> Node:
+    """By output phase: every position modulo the stride sees its own part of the kernel, as an ordinary convolution."""
+    x, weight, bias = op.tensor(0), op.tensor(1), op.optional(2)
+    if x.dtype != "float32" or not isinstance(weight, Constant):
+        raise NoLowering("ConvTranspose with computed weights")
+    spatial, groups = len(weight.shape) - 2, op.get("group", 1)
+    ones = (1,) * spatial
+    strides = tuple(op.get("strides") or ones)
+    dilations = tuple(op.get("dilations") or ones)
+    crop = transpose_crop(
+        op.get("auto_pad", "NOTSET"),
+        x.shape[2:],
+        weight.shape[2:],
+        strides,
+        dilations,
+        op.get("pads"),
+        op.get("output_padding") or (0,) * spatial,
+        op.get("output_shape"),
+    )
+    before = [low for low, _ in crop]
+    array = _spread(weight.array, dilations, strides)
+    kernel, channels = array.shape[2:], op.shape[1]
+    # All phases have as many outputs; what is too much is cut off.
+    sizes = tuple(-(-size // stride) for size, stride in zip(op.shape[2:], strides, strict=True))
+    out = (*op.shape[:2], *(size * stride for size, stride in zip(sizes, strides, strict=True)))
+    # Output o = s * q + phase takes x[i] * w[k] for s * i - pad + k = o, so k = first + s * t and i = q + shift - t.
+    phases = list(np.ndindex(*strides))
+    taps = [[_phase(*facts) for facts in zip(phase, strides, kernel, before, strict=True)] for phase in phases]
+    columns = reshape(bias, (channels, *ones)) if bias is not None else None
+    if groups == 1 and len(phases) > 1 and channels * len(phases) <= _NARROW:
+        return _cut(_interleaved(x, array, columns, taps, sizes, out), op.shape)
+    grouped = array.reshape(groups, len(array) // groups, *array.shape[1:]).swapaxes(1, 2)
+    parts: list[Node] = []
+    for own in taps:
+        index = np.ix_(*(range(extent) for extent in grouped.shape[:3]), *(chosen for chosen, _ in own))
+        turned = np.flip(grouped[index], tuple(range(3, 3 + spatial))).reshape(channels, -1, *(len(c) for c, _ in own))
+        pads = tuple(len(chosen) - 1 - shift for chosen, shift in own)
+        kernels = Constant(turned.shape, "float32", np.ascontiguousarray(turned))
+        part: Node = Conv((*out[:2], *sizes), "float32", x, kernels, ones, pads, ones, groups)
+        parts.append(pointwise("add", part, columns) if columns is not None else part)
+    if len(parts) == 1:
+        return _cut(parts[0], op.shape)
+    starts = tuple((0, 0, *phase) for phase in phases)
+    return _cut(ConcatBuffer(out, "float32", tuple(parts), starts, (1, 1, *strides), split=True), op.shape)
+
+
+def _cut(x: Node, shape: Shape) -> Node:
+    return take(x, [0] * len(shape), [1] * len(shape), shape)
+
+
+def _spread(weight: np.ndarray, dilations: Sequence[int], strides: Sequence[int]) -> np.ndarray:
+    """The kernel with zeros between its taps, and behind them where it is shorter than the stride."""
+    taps = weight.shape[2:]
+    reach = [(size - 1) * dilation + 1 for size, dilation in zip(taps, dilations, strict=True)]
+    full = np.zeros((*weight.shape[:2], *(max(r, s) for r, s in zip(reach, strides, strict=True))), weight.dtype)
+    inside = tuple(slice(0, r, d) for r, d in zip(reach, dilations, strict=True))
+    full[(slice(None), slice(None), *inside)] = weight
+    return full
+
+
+_NARROW = 16
+"""Output channels, all phases together, that one vector can hold."""
+
+
+def _phase(phase: int, stride: int, size: int, edge: int) -> tuple[np.ndarray, int]:
+    """Kernel taps that outputs of a phase see, and `shift`."""
+    first = (phase + edge) % stride
+    return np.arange(first, size, stride), (phase + edge - first) // stride
+
+
+def _interleaved(
+    x: Node,
+    weight: np.ndarray,
+    bias: Node | None,
+    taps: Sequence[Sequence[tuple[np.ndarray, int]]],
+    sizes: Shape,
+    shape: Shape,
+) -> Node:
+    """All phases as the channels of one convolution, where few channels would leave vectors empty."""
+    spatial, c_in, c_out = len(sizes), weight.shape[0], weight.shape[1]
+    low = [min(shift - len(chosen) + 1 for chosen, shift in (own[axis] for own in taps)) for axis in range(spatial)]
+    high = [max(shift for _, shift in (own[axis] for own in taps)) for axis in range(spatial)]
+    span = [last - first + 1 for first, last in zip(low, high, strict=True)]
+    full = np.zeros((len(taps), c_out, c_in, *span), np.float32)
+    for number, own in enumerate(taps):
+        index = np.ix_(np.arange(c_in), np.arange(c_out), *(chosen for chosen, _ in own))
+        turned = np.flip(weight[index], tuple(range(2, 2 + spatial))).swapaxes(0, 1)
+        where = tuple(
+            slice(shift - len(chosen) + 1 - first, shift + 1 - first)
+            for (chosen, shift), first in zip(own, low, strict=True)
+        )
+        full[number][(slice(None), slice(None), *where)] = turned
+    ones = (1,) * spatial
+    array = np.ascontiguousarray(full.reshape(-1, *full.shape[2:]))
+    kernel = Constant(array.shape, "float32", array)
+    pads = tuple(-first for first in low)
+    made: Node = Conv((shape[0], len(array), *sizes), "float32", x, kernel, ones, pads, ones, 1)
+    strides = tuple(size // own for size, own in zip(shape[2:], sizes, strict=True))
+    apart = reshape(made, (shape[0], *strides, c_out, *sizes))
+    order = [0, spatial + 1]
+    for axis in range(spatial):
+        order += [spatial + 2 + axis, 1 + axis]
+    found = reshape(transpose(apart, order), shape)
+    return pointwise("add", found, bias) if bias is not None else found

@@ -1,0 +1,94 @@
+"""Lowerings of operators that are made of others: their definitions are those of `lowering.operators`, carried out on nodes.
+
+Listed are those of which the engine makes good code. Where a kernel of its own computes an operator better (softmax, pooling,
+convolutions), it has a lowering of its own.
+"""
+
+from __future__ import annotations
+
+from bricolage.backends.native.ir.lowerings.arrays import NodeArrays
+from bricolage.backends.native.ir.lowerings.context import NoLowering, OpContext, lowering
+from bricolage.backends.native.ir.lowerings.traced import Traced
+from bricolage.backends.native.ir.tensors import Constant, Node
+from bricolage.errors import InvalidGraph
+from bricolage.lowering import operators
+from bricolage.lowering.common import PORTABLE, refusal, to_host
+
+_ATTENTION = ("Attention", "RotaryEmbedding", "LinearAttention")
+_RECURRENT = ("RNN", "GRU", "LSTM")
+_NORMALISATIONS = ("LpNormalization",)
+_REDUCTIONS = (
+    "ReduceL1",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ArgMax",
+    "ArgMin",
+    "Hardmax",
+    "LogSoftmax",
+    "CumSum",
+    "NegativeLogLikelihoodLoss",
+    "SoftmaxCrossEntropyLoss",
+)
+_ACTIVATIONS = ("ThresholdedRelu", "Celu", "Selu", "Softsign", "Mish", "Swish", "SwiGLU", "Shrink")
+_ELEMENTWISE = ("Sin", "Cos", "Sign", "IsNaN", "IsInf", "Mod", "Mean", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor")
+_MOVEMENT = (
+    "Tile",
+    "SpaceToDepth",
+    "CenterCropPad",
+    "ReverseSequence",
+    "Trilu",
+    "EyeLike",
+    "Shape",
+    "Size",
+    "Range",
+    "ConstantOfShape",
+)
+_CHOICE = ("GatherElements", "GatherND", "OneHot", "TopK")
+_PRODUCTS = ("Einsum",)
+_SAMPLING = ("GridSample",)
+
+_REGISTERED = operators
+_ARRAYS = NodeArrays()
+
+
+@lowering(
+    *_ATTENTION,
+    *_RECURRENT,
+    *_NORMALISATIONS,
+    *_REDUCTIONS,
+    *_ACTIVATIONS,
+    *_ELEMENTWISE,
+    *_MOVEMENT,
+    *_CHOICE,
+    *_PRODUCTS,
+    *_SAMPLING,
+)
+def decomposed(op: OpContext) -> tuple[Node, ...]:
+    """The function of `lowering.operators`, carried out on nodes.
+
+    Raises:
+        NoLowering: there is none for this opset, it needs what nodes lack, or the graph is wrong.
+    """
+    entry, reason = PORTABLE.find("", op.op_type, op.opset), refusal(PORTABLE, op.node, op.opset)
+    if entry is None or reason is not None:
+        raise NoLowering(reason or f"no rule for {op.op_type}")
+    words = dict(op.attributes)
+    if "_outputs" in entry.internal:
+        words["_outputs"] = len(op.node.outputs)
+    if "_types" in entry.internal:
+        words["_types"] = tuple(int(v.dtype) if v is not None and v.dtype else None for v in op.node.inputs)
+    arguments = []
+    for position, given in enumerate(op.inputs):
+        if given is None or not entry.is_host(position):
+            arguments.append(None if given is None else Traced(given))
+        elif isinstance(given, Constant):
+            arguments.append(to_host(given.array.reshape(given.shape)))
+        else:
+            raise NoLowering(f"{op.op_type} whose input {position} is computed")
+    try:
+        found = entry.function(_ARRAYS, *arguments, **words)
+    except NoLowering as missing:
+        raise NoLowering(f"{op.op_type} needs {missing}") from missing
+    except InvalidGraph as wrong:
+        raise NoLowering(str(wrong)) from wrong
+    return tuple(y.node for y in (found if isinstance(found, tuple) else (found,)))

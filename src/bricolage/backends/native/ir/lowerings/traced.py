@@ -1,0 +1,199 @@
+"""A node of the engine with Python's arithmetic, comparison and indexing operators, as the shared lowerings use them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from bricolage.backends.native.ir.lowerings.context import NoLowering
+from bricolage.backends.native.ir.lowerings.elementwise import converted, raised
+from bricolage.backends.native.ir.lowerings.views import broadcast, pointwise, reshape, scalar, take
+from bricolage.backends.native.ir.tensors import Constant, Node, Shape
+
+_AHEAD: Mapping[str, Callable[..., np.ndarray]] = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
+"""Functions that are computed at once where all inputs are constants: sums of biases, positions, negated slopes."""
+
+
+def apply(function: str, *inputs: Traced | Node, dtype: str | None = None) -> Traced:
+    """An element-wise function; its inputs have one type, conditions aside."""
+    nodes = [x.node if isinstance(x, Traced) else x for x in inputs]
+    if function in _AHEAD and all(isinstance(node, Constant) for node in nodes):
+        array = _AHEAD[function](*(node.array.reshape(node.shape) for node in nodes if isinstance(node, Constant)))
+        return Traced(Constant(array.shape, nodes[0].dtype, np.ascontiguousarray(array).reshape(array.shape)))
+    return Traced(pointwise(function, *nodes, dtype=dtype))
+
+
+class Traced:
+    """An array of a shared lowering: a node. Python's numbers take the type of the array that they meet."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    @property
+    def shape(self) -> Shape:
+        """Sizes of the dimensions."""
+        return self.node.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.node.shape)
+
+    @property
+    def dtype(self) -> str:
+        """Element type."""
+        return self.node.dtype
+
+    def cast(self, dtype: str) -> Traced:
+        """With another element type; constants at once."""
+        if isinstance(self.node, Constant) and np.isfinite(self.node.array).all():
+            return Traced(Constant(self.shape, dtype, self.node.array.reshape(self.shape).astype(dtype)))
+        return Traced(converted(self.node, dtype))
+
+    def reshape(self, shape: tuple[int, ...]) -> Traced:
+        """One size may be -1."""
+        if -1 in shape:
+            known = -math.prod(shape)
+            shape = tuple(self.node.elements // known if extent == -1 else extent for extent in shape)
+        return Traced(reshape(self.node, shape))
+
+    def broadcast(self, shape: tuple[int, ...]) -> Traced:
+        """Broadcast to a shape, as numpy does."""
+        return Traced(broadcast(self.node, shape))
+
+    def __getitem__(self, key: Any) -> Traced:
+        """Whole numbers, slices and an ellipsis."""
+        keys = list(key) if isinstance(key, tuple) else [key]
+        if Ellipsis in keys:
+            at = keys.index(Ellipsis)
+            keys[at : at + 1] = [slice(None)] * (self.ndim - len(keys) + 1)
+        keys += [slice(None)] * (self.ndim - len(keys))
+        starts, steps, sizes, kept = [], [], [], []
+        for own, extent in zip(keys, self.shape, strict=True):
+            if isinstance(own, slice):
+                spots = range(extent)[own]
+                if not spots:
+                    raise NoLowering("empty tensors")
+                starts.append(spots.start)
+                steps.append(spots.step)
+                sizes.append(len(spots))
+                kept.append(len(spots))
+            else:
+                starts.append(range(extent)[own])
+                steps.append(1)
+                sizes.append(1)
+        return Traced(reshape(take(self.node, starts, steps, tuple(sizes)), tuple(kept)))
+
+    # --- arithmetic
+
+    def __add__(self, other: Any) -> Traced:
+        return apply("add", *alike(self, other))
+
+    def __radd__(self, other: Any) -> Traced:
+        return self if isinstance(other, int) and other == 0 else self + other  # what `sum` starts with
+
+    def __sub__(self, other: Any) -> Traced:
+        return apply("sub", *alike(self, other))
+
+    def __rsub__(self, other: Any) -> Traced:
+        return apply("sub", *alike(other, self))
+
+    def __mul__(self, other: Any) -> Traced:
+        return apply("mul", *alike(self, other))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Traced:
+        return _quotient(*alike(self, other))
+
+    def __rtruediv__(self, other: Any) -> Traced:
+        return _quotient(*alike(other, self))
+
+    def __mod__(self, other: Any) -> Traced:
+        """The sign of the divisor."""
+        left, right = alike(self, other)
+        if left.dtype == "float32":
+            raise NoLowering("remainders of floats with the sign of the divisor")
+        return apply("modulo", left, right)
+
+    def __pow__(self, exponent: float) -> Traced:
+        return Traced(raised(self.node, scalar(exponent)))
+
+    def __neg__(self) -> Traced:
+        return apply("neg", self)
+
+    def __abs__(self) -> Traced:
+        if self.dtype == "float32":
+            return apply("abs", self)
+        return apply("where", self < 0, -self, self)
+
+    # --- comparison and logic
+
+    def __lt__(self, other: Any) -> Traced:
+        return apply("less", *alike(self, other), dtype="bool")
+
+    def __le__(self, other: Any) -> Traced:
+        return apply("less_equal", *alike(self, other), dtype="bool")
+
+    def __gt__(self, other: Any) -> Traced:
+        return apply("greater", *alike(self, other), dtype="bool")
+
+    def __ge__(self, other: Any) -> Traced:
+        return apply("greater_equal", *alike(self, other), dtype="bool")
+
+    def __eq__(self, other: object) -> Traced:  # type: ignore[override]
+        return apply("equal", *alike(self, other), dtype="bool")
+
+    def __ne__(self, other: object) -> Traced:  # type: ignore[override]
+        return ~(self == other)
+
+    def __and__(self, other: Any) -> Traced:
+        return apply("and", *alike(self, other))
+
+    def __or__(self, other: Any) -> Traced:
+        return apply("or", *alike(self, other))
+
+    def __xor__(self, other: Any) -> Traced:
+        return apply("xor", *alike(self, other))
+
+    def __invert__(self) -> Traced:
+        return apply("not", self) if self.dtype == "bool" else -1 - self
+
+
+_RANKS = {"bool": 0, "int32": 1, "int64": 2, "float32": 3}
+
+
+def alike(left: Any, right: Any) -> tuple[Traced, Traced]:
+    """Both with one type: that of the array beside a number, otherwise the wider one of two integers.
+
+    Raises:
+        NoLowering: a float meets an array of integers.
+    """
+    if not isinstance(left, Traced):
+        return number(left, right.dtype), right
+    if not isinstance(right, Traced):
+        return left, number(right, left.dtype)
+    if left.dtype == right.dtype:
+        return left, right
+    if "float32" in (left.dtype, right.dtype):
+        raise NoLowering(f"{left.dtype} together with {right.dtype}")
+    wanted = max(left.dtype, right.dtype, key=_RANKS.__getitem__)
+    return left.cast(wanted), right.cast(wanted)
+
+
+def number(value: Any, dtype: str) -> Traced:
+    """A constant of rank 0."""
+    if dtype != "float32" and not float(value).is_integer():
+        raise NoLowering(f"{value} together with {dtype}")
+    return Traced(scalar(value, dtype))
+
+
+def _quotient(left: Traced, right: Traced) -> Traced:
+    if left.dtype != "float32":
+        raise NoLowering("quotients of integers")
+    return apply("div", left, right)

@@ -1,0 +1,242 @@
+"""The native engine's representation: tensors defined by what their elements are.
+
+Every node is a tensor of a fixed shape. Views, element-wise functions and gathers say how one element is found, so that any
+kernel can compute it where it is needed; reductions, contractions and row operations are what kernels are built around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from bricolage.backends.native.ir.indexing import Index, flatten, variable
+
+Shape = tuple[int, ...]
+Coords = tuple[Index, ...]
+"""One index expression for each dimension."""
+
+C_TYPES = {"float32": "float", "int64": "int64_t", "int32": "int32_t", "bool": "uint8_t"}
+"""Element types that the engine computes with."""
+
+STORED_TYPES = {**C_TYPES, "bfloat16": "uint16_t"}
+"""Element types of buffers: float32 is stored as bfloat16 where products read nothing else."""
+
+STORED_BYTES = {"float32": 4, "int64": 8, "int32": 4, "bool": 1, "bfloat16": 2}
+"""Bytes of an element in a buffer."""
+
+
+_LINE = 64
+"""Bytes of a cache line."""
+LONGEST_ROW = 16384
+"""Elements of a row that a thread may keep on its stack."""
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """A tensor. Nodes are equal only to themselves."""
+
+    shape: Shape
+    dtype: str
+
+    @property
+    def sources(self) -> tuple[Node, ...]:
+        """The tensors that it is computed from."""
+        return ()
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class Input(Node):
+    """An input of the region, row-major."""
+
+    position: int
+
+
+@dataclass(frozen=True, eq=False)
+class Constant(Node):
+    """A tensor known when the region is compiled."""
+
+    array: np.ndarray = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Pointwise(Node):
+    """An element-wise function; inputs broadcast as in numpy. `function` names an entry of `ir.functions.FUNCTIONS`."""
+
+    function: str
+    inputs: tuple[Node, ...]
+    parameters: tuple[float, ...] = ()
+
+    @property
+    def sources(self) -> tuple[Node, ...]:
+        """Its inputs."""
+        return self.inputs
+
+
+@dataclass(frozen=True, eq=False)
+class View(Node):
+    """Elements of another tensor at other indices. Where a guard does not hold, the element is `fill`.
+
+    `guard` gives index expressions with the extents that they must lie within.
+    """
+
+    source: Node
+    mapping: Callable[[Coords], Coords]
+    guard: Callable[[Coords], Sequence[tuple[Index, int]]] | None = None
+    fill: float = 0.0
+    inverse: Callable[[Coords], Coords] | None = None
+    """Where each element of the source comes to lie, for views that hold all of them once."""
+
+    @property
+    def sources(self) -> tuple[Node, ...]:
+        """The tensor that it is a view of."""
+        return (self.source,)
+
+    @cached_property
+    def strided(self) -> bool:
+        """Whether neighbours along the last dimension lie in different cache lines of the source, both row-major."""
+        coords = tuple(variable(f"d{axis}", extent) for axis, extent in enumerate(self.shape))
+        last = next((index for index in reversed(coords) if index.terms), None)
+        if last is None:
+            return False
+        step = flatten(self.mapping(coords), self.source.shape).stride(*last.variables)
+        return step is None or abs(step) * STORED_BYTES[self.dtype] >= _LINE
+
+
+@dataclass(frozen=True, eq=False)
+class Gather(Node):
+    """Slices of `source` along `axis` that `indices` names; negative ones count from the end."""
+
+    source: Node
+    indices: Node
+    axis: int
+
+    @property
+    def sources(self) -> tuple[Node, ...]:
+        """What is gathered from, and the indices."""
+        return self.source, self.indices
+
+
+@dataclass(frozen=True, eq=False)
+class ConcatBuffer(Node):
+    """Parts put together without overlap: part i lies at `starts[i]`, its elements `steps` apart in each dimension.
+
+    `split` says that the parts come from one operator, so that what follows is done to each part.
+    """
+
+    parts: tuple[Node, ...]
+    starts: tuple[tuple[int, ...], ...]
+    steps: tuple[int, ...]
+    split: bool = False
+
+    @property
+    def sources(self) -> tuple[Node, ...]:
+        """The parts."""
+        return self.parts
+
+
+@dataclass(frozen=True, eq=False)
+class Reduce(Node):
+    """Elements along `axes` put together; these dimensions stay, with the extent 1. A "mean" divides by `divisor`."""
+
+    kind: Literal["sum", "mean", "max", "min", "product"]
+    source: Node
+    axes: tuple[int, ...]
+    divisor: float = 1.0
+
+    @property
+    def sources(self) -> tuple[Node, ...]:
+        """What is reduced."""
+        return (self.source,)
+
+
+@dataclass(frozen=True, eq=False)
+class Softmax(Node):
+    """Along the last dimension."""
+
+    source: Node
+
+    @property
+    def sources(self) -> tuple[Node, ...]:
+        """The logits."""
+        return (self.source,)
+
+
+@dataclass(frozen=True, eq=False)
+class Normalise(Node):
+    """(x - mean) / sqrt(mean of squares of that + epsilon) over all dimensions from `axis` on; without mean if not `centred`."""
+
+    source: Node
+    epsilon: float
+    axis: int
+    centred: bool = True
+
+    @property
+    def in_rows(self) -> bool:
+        """Whether it goes over rows that a thread can keep."""
+        return self.axis == len(self.shape) - 1 and self.shape[-1] <= LONGEST_ROW
+
+    @property
+    def sources(self) -> tuple[Node, ...]:
+        """What is normalised."""
+        return (self.source,)
+
+
+@dataclass(frozen=True, eq=False)
+class MatMul(Node):
+    """Matrix products over leading batch dimensions, all of the same rank; batch dimensions broadcast."""
+
+    left: Node
+    right: Node
+
+    @property
+    def sources(self) -> tuple[Node, ...]:
+        """Both sides."""
+        return self.left, self.right
+
+
+@dataclass(frozen=True, eq=False)
+class Conv(Node):
+    """A convolution of any number of spatial dimensions, without bias. `pads` are those before each dimension; the output
+    shape says what is read behind."""
+
+    source: Node
+    weight: Node
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...]
+    groups: int
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether every channel is convolved by itself."""
+        return self.groups > 1 and self.groups == self.shape[1] == self.source.shape[1]
+
+    @property
+    def sources(self) -> tuple[Node, ...]:
+        """The images and the weights."""
+        return self.source, self.weight
+
+
+def reachable(outputs: Sequence[Node]) -> list[Node]:
+    """All nodes that the outputs need, sources first."""
+    order: list[Node] = []
+    seen: set[int] = set()
+    todo: list[tuple[Node, bool]] = [(node, False) for node in reversed(outputs)]
+    while todo:
+        node, finished = todo.pop()
+        if finished:
+            order.append(node)
+        elif id(node) not in seen:
+            seen.add(id(node))
+            todo.append((node, True))
+            todo.extend((source, False) for source in reversed(node.sources))
+    return order

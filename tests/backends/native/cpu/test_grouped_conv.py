@@ -1,0 +1,72 @@
+"""Convolutions in groups: every way of laying out their channels, at every edge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bricolage.backends.interface import Resources
+from bricolage.backends.native.cpu.isa import available
+from bricolage.backends.native.engine import ISA_VARIABLE, Native
+from tests.backends import regions
+
+CASES: dict[str, tuple[int, int, int, tuple[int, ...], tuple[int, ...], dict[str, list[int]]]] = {
+    "depthwise": (64, 64, 64, (3, 3), (12, 30), {"pads": [1, 1, 1, 1]}),
+    "depthwise, channels that fill no vectors": (42, 42, 42, (5, 5), (11, 29), {"pads": [2, 2, 2, 2]}),
+    "depthwise, few channels": (3, 3, 3, (3, 3), (8, 9), {"pads": [1, 1, 1, 1]}),
+    "depthwise, long kernel": (16, 16, 16, (1, 13), (4, 40), {"pads": [0, 6, 0, 6]}),
+    "depthwise, stride and uneven pads": (32, 32, 32, (7, 7), (23, 31), {"strides": [2, 2], "pads": [3, 2, 3, 4]}),
+    "depthwise, dilation": (24, 24, 24, (3, 3), (14, 20), {"dilations": [2, 3], "pads": [2, 3, 2, 3]}),
+    "depthwise, no padding": (16, 16, 16, (3, 2), (9, 17), {}),
+    "depthwise, one dimension": (40, 40, 40, (5,), (50,), {"pads": [4, 0]}),
+    "depthwise, three dimensions": (16, 16, 16, (3, 1, 3), (5, 6, 15), {"pads": [1, 0, 1, 1, 0, 1]}),
+    "two channels a group": (32, 32, 16, (3, 3), (9, 15), {"pads": [1, 1, 1, 1]}),
+    "four channels a group, some over": (36, 36, 9, (3, 3), (9, 15), {"pads": [1, 1, 1, 1]}),
+    "eight channels a group, stride": (64, 64, 8, (3, 3), (13, 28), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    "a group a vector": (48, 48, 3, (3, 3), (9, 15), {"pads": [1, 1, 1, 1]}),
+    "vectors in a group": (64, 64, 2, (3, 3), (7, 7), {"pads": [1, 1, 1, 1]}),
+    "more outputs than inputs": (12, 64, 2, (3, 3), (7, 9), {"pads": [1, 1, 1, 1]}),
+    "groups that fit nowhere": (18, 24, 3, (3, 3), (7, 9), {"pads": [1, 1, 1, 1]}),
+    "one tap": (32, 32, 8, (1, 1), (7, 9), {}),
+}
+
+
+@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
+@pytest.mark.parametrize("case", CASES)
+def test_convolutions_in_groups(case: str, isa: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two pointwise convolutions, so that the data lies channels last, with an epilogue, on one to three threads."""
+    monkeypatch.setenv(ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
+    c_in, c_out, groups, kernel, sizes, attributes = CASES[case]
+    ones = (1,) * len(kernel)
+    spatial = len(kernel)
+    pads, strides, dilations = (
+        attributes.get(name, [default] * count)
+        for name, default, count in (("pads", 0, 2 * spatial), ("strides", 1, spatial), ("dilations", 1, spatial))
+    )
+    out = [
+        (size + pads[i] + pads[i + spatial] - dilations[i] * (kernel[i] - 1) - 1) // strides[i] + 1
+        for i, size in enumerate(sizes)
+    ]
+    text = ", ".join([f"group = {groups}", *(f"{name} = {value}" for name, value in attributes.items())])
+    model = regions.region(
+        tmp_path,
+        f"""
+        a = Conv (x, u)
+        b = Conv <{text}> (a, v, bias)
+        c = Relu (b)
+        y = Conv (c, w)
+        """,
+        f"float{[2, 5, *sizes]} x",
+        f"float{[2, 6, *out]} y",
+        u=regions.noise(c_in, 5, *ones) / np.float32(2),
+        v=regions.noise(c_out, c_in // groups, *kernel, seed=1) / np.sqrt(np.float32(c_in // groups * np.prod(kernel))),
+        bias=regions.noise(c_out, seed=2),
+        w=regions.noise(6, c_out, *ones, seed=3) / np.sqrt(np.float32(c_out)),
+    )
+    x = regions.noise(2, 5, *sizes, seed=4)
+    expected = regions.reference(model, x)
+    threads = 1 + len(case) % 3
+    found = regions.answer(Native(), model, x, resources=Resources(threads=threads))
+    assert regions.error(found, expected) < 1e-6

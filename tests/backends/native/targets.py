@@ -1,0 +1,15 @@
+"""Targets described by hand: the same on every machine that runs the tests."""
+
+from __future__ import annotations
+
+from bricolage.backends.native.cpu.isa import Isa, available
+from bricolage.backends.native.cpu.target import CpuTarget, fusion_target
+from bricolage.device.caches import Cache, Caches
+
+CACHES = Caches((Cache(1, 48 << 10), Cache(2, 1 << 20)))
+FUSION = fusion_target(CACHES)
+
+
+def cpu_target(isa: Isa | None = None, threads: int = 2) -> CpuTarget:
+    """The best instruction set of this machine, if none is given, with 1 MiB of second-level cache."""
+    return CpuTarget(isa or available()[0], threads, CACHES)
