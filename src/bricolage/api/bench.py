@@ -15,6 +15,7 @@ from bricolage.backends import registry
 from bricolage.errors import ForeignPlan
 from bricolage.graph.extract import graph_of, share_weights
 from bricolage.measure.database import Database
+from bricolage.measure.selfcheck import self_checked
 from bricolage.optimize.candidates import Way
 from bricolage.optimize.final_race import Challenger
 from bricolage.optimize.place import compete
@@ -62,11 +63,12 @@ def bench(
             for bucket in opened.buckets:
                 forms, challengers = _racing(racing, opened, bucket)
                 arrays, origin = measuring_inputs(bucket.graph, options, inputs, alone=len(opened.buckets) == 1)
+                checked = self_checked(backends, [form.graph for form in forms], progress)
                 decided.append(
                     compete(
                         forms,
                         arrays,
-                        backends,
+                        checked,
                         options,
                         make_measurer(options, database, pool, opened, len(bucket.graph)),
                         directory,

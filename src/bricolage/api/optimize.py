@@ -32,6 +32,7 @@ from bricolage.measure.loading import Limits
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
 from bricolage.measure.rounds import Schedule
+from bricolage.measure.selfcheck import self_checked
 from bricolage.optimize import variants as forms
 from bricolage.optimize.place import place
 from bricolage.options import Options
@@ -154,6 +155,7 @@ def _decide(
     for form in rewritten_forms:
         forms.write(form, bucket.file, opened.directory)
     arrays, origin = measuring_inputs(bucket.graph, options, inputs, alone=len(opened.buckets) == 1)
+    backends = self_checked(backends, [bucket.graph, *(form.graph for form in rewritten_forms)], progress)
     with open_pool(options) as pool:
         decision = place(
             (Form(ORIGINAL, bucket.graph), *rewritten_forms),

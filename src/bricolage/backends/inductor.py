@@ -59,7 +59,7 @@ class Inductor(Backend):
         return found
 
     def claims(self) -> Iterable[Claim]:
-        return engine_claims(self.name)
+        return engine_claims(self)
 
     def variants(self, precision: Precision) -> Sequence[str]:
         return ("f32", "bf16") if precision == "medium" and has_bfloat16() else ("f32",)

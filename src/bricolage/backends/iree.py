@@ -64,7 +64,7 @@ class Iree(Backend):
         return compiler if isinstance(compiler, Missing) else runtime
 
     def claims(self) -> Iterable[Claim]:
-        return engine_claims(self.name)
+        return engine_claims(self)
 
     def variants(self, precision: Precision) -> Sequence[str]:
         del precision

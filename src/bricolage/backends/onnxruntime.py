@@ -36,7 +36,7 @@ class OnnxRuntime(Backend):
         return installed("onnxruntime", "onnxruntime", "onnxruntime")
 
     def claims(self) -> Iterable[Claim]:
-        return engine_claims(self.name)
+        return engine_claims(self)
 
     def compile(self, region: RegionModel, variant: str, resources: Resources) -> Kernel:
         del variant  # there is one

@@ -74,7 +74,7 @@ class OpenVino(Backend):
         return installed("openvino", "openvino", "openvino")
 
     def claims(self) -> Iterable[Claim]:
-        return engine_claims(self.name, _narrowed)
+        return engine_claims(self, _narrowed)
 
     def variants(self, precision: Precision) -> Sequence[str]:
         return ("f32", "bf16") if precision == "medium" and has_bfloat16() else ("f32",)

@@ -30,7 +30,7 @@ class Torch(Backend):
         return installed("torch", "torch", "torch")
 
     def claims(self) -> Iterable[Claim]:
-        return engine_claims(self.name)
+        return engine_claims(self)
 
     def variants(self, precision: Precision) -> Sequence[str]:
         return ("f32", "f32-nhwc", "bf16") if precision == "medium" and has_bfloat16() else ("f32", "f32-nhwc")

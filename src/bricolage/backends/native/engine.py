@@ -99,8 +99,12 @@ class Native(Backend):
         version = f"{importlib.metadata.version('bricolage')}+{_generation()[:8]}"
         return Available(f"{version}+{forced}" if forced else version)  # its costs are no other instruction set's
 
+    def table_version(self) -> str | None:
+        """bricolage's: the generator changes with every change of its code, and its own tests answer for those in between."""
+        return importlib.metadata.version("bricolage")
+
     def claims(self) -> Iterable[Claim]:
-        return engine_claims(self.name, _declines)
+        return engine_claims(self, _declines)
 
     def variants(self, precision: Precision) -> Sequence[str]:
         isa = instruction_set()
