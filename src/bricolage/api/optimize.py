@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-import bricolage
+from bricolage._version import __version__
 from bricolage.api.sources import (
     Prepared,
     Source,
@@ -105,7 +105,7 @@ def make_plan(opened: Source, decided: Sequence[Bucket], options: Options, backe
         outputs=tensor_specs(opened.model.graph.outputs, opened.model),
         buckets=tuple(decided),
         provenance=Provenance(
-            bricolage=bricolage.__version__,
+            bricolage=__version__,
             versions={backend.name: registry.version(backend.name) for backend in backends},
             fingerprint=here.fingerprint(),
             hardware=str(here),
@@ -199,7 +199,7 @@ def _decision_key(
         "inputs": given,
         "versions": {backend.name: registry.version(backend.name) for backend in backends},
         "hardware": this_machine().fingerprint(),
-        "bricolage": bricolage.__version__,
+        "bricolage": __version__,
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 

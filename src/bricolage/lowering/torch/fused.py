@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import onnx_ir as ir
 import torch
 
 from bricolage.lowering.common import rank_of, static_shape
 from bricolage.lowering.torch.arrays import DTYPES
+from bricolage.lowering.torch.builder import Builder
 from bricolage.lowering.torch.values import Const, Device, Known, Missing, Sizes
-
-if TYPE_CHECKING:
-    from bricolage.lowering.torch.builder import Builder
 
 
 @dataclass(frozen=True)
