@@ -45,12 +45,15 @@ class Builder:
     # --- writing
 
     def call(self, function: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        """Writes the call of a function; the node of its result."""
         return self.graph.call_function(function, tuple(args), kwargs or {})
 
     def method(self, name: str, *args: Any) -> Any:
+        """Writes the call of a tensor's method."""
         return self.graph.call_method(name, args)
 
     def size(self, node: Any, axis: int) -> Any:
+        """A node with the size of an axis; the same one each time."""
         key = (node, axis)
         if key not in self._size_nodes:
             self._size_nodes[key] = self.method("size", node, axis)
@@ -111,10 +114,12 @@ class Builder:
         return self.env[value]
 
     def constant(self, array: Any) -> Const:
+        """A numpy array as a known value, in the type in which it is computed."""
         tensor = from_numpy(array)
         return Const(tensor.to(self.xp.widened(tensor.dtype)))
 
     def refuse(self, node: ir.Node, reason: str) -> UnsupportedOperator:
+        """The error for a node that cannot be lowered, with the reason."""
         return UnsupportedOperator(
             library="PyTorch", op_type=node.op_type, opset=opset_for(node, self.imports), reason=reason
         )
@@ -126,9 +131,11 @@ class Builder:
             self.env[value] = item if isinstance(item, (Const, Sizes, Device)) else Device(item)
 
     def unpacked(self, result: Any, node: ir.Node) -> tuple[Any, ...]:
+        """A node for each output of a call that returns a tuple."""
         return tuple(self.call(operator.getitem, (result, i)) for i in range(len(node.outputs)))
 
     def output(self, values: Sequence[ir.Value], finish: Callable[[Any], Any] | None = None) -> None:
+        """Writes the module's results, each after `finish` where that is given."""
         nodes = [self.tensor(self.known(v)) for v in values]
         self.graph.output(tuple(self.call(finish, (n,)) if finish else n for n in nodes))
 

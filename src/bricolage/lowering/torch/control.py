@@ -17,6 +17,7 @@ Lower = Callable[[Builder, ir.Node], None]
 
 
 def run_if(condition: Any, yes: Any, no: Any, captured_yes: Any, captured_no: Any) -> Any:
+    """ONNX If: one of two bodies, each with the values that it captures."""
     return yes(*captured_yes) if bool(condition) else no(*captured_no)
 
 
