@@ -4,11 +4,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TESTS ?= tests
+# `make check`: the tests that need no framework, without the longest of them.
+CHECK_VENV := .venv-check
+CHECK_STAMP := $(CHECK_VENV)/.installed
+CHECK := $(addprefix tests/,work search graph device plan perf report runtime conformance cli rewrite/egraph rewrite/generator \
+	frontends test_errors.py test_cache.py)
+CHECK_WITHOUT := $(addprefix --deselect=tests/,cli/test_optimize.py cli/test_rewrite.py \
+	plan/test_plan.py::test_plans_round_trip_through_json frontends/test_bad_input.py::test_any_flipped_bytes_load_or_are_refused)
 # Two workers, each with a stretch of the tests of its own; who is done early takes over from the other.
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow replay lint bench capabilities clean
+.PHONY: help install demo check test test-slow replay lint bench capabilities clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -22,6 +29,14 @@ install: $(STAMP) ## virtual environment with every backend
 
 demo: $(STAMP) ## the main job on a real model: sentence embeddings, measured, verified, explained
 	$(BIN)/python -m examples.demo
+
+$(CHECK_STAMP): pyproject.toml constraints.txt
+	test -x $(CHECK_VENV)/bin/python || $(PYTHON) -m venv $(CHECK_VENV)
+	$(CHECK_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . pytest pytest-xdist hypothesis
+	touch $(CHECK_STAMP)
+
+check: $(CHECK_STAMP) ## the tests that need no framework, in an environment without any (2 minutes on 2 cores)
+	$(CHECK_VENV)/bin/python -m pytest $(CHECK) $(CHECK_WITHOUT) -m "not slow" -n $(WORKERS) --dist worksteal
 
 test: $(STAMP) ## all tests but the slow ones (under 15 minutes on 2 cores)
 	$(BIN)/python -m pytest $(TESTS) -m "not slow" -n $(WORKERS) --dist worksteal
@@ -45,4 +60,4 @@ capabilities: $(STAMP) ## measure what each backend gets right (hours)
 	$(BIN)/python -m benchmarks.capabilities --backend all --docs
 
 clean: ## remove what was built, not what was learnt
-	rm -rf $(VENV) build out *.egg-info src/*.egg-info
+	rm -rf $(VENV) $(CHECK_VENV) build out *.egg-info src/*.egg-info

@@ -15,22 +15,27 @@ from typing import Any, TextIO
 
 import onnx
 
-from benchmarks.capabilities.attempt import Result
-from benchmarks.capabilities.child import run_all
 from benchmarks.capabilities.document import document
-from benchmarks.capabilities.suite import Case, cases
 from benchmarks.capabilities.tabulate import make_table, to_json
-from benchmarks.capabilities.trials import OLDEST_OPSET, Trial, thin, trials
 from bricolage.backends import registry
-from bricolage.backends.capabilities import FOLDER
+from bricolage.backends.capabilities import FOLDER, table
 from bricolage.cache import cache_directory
+from bricolage.conformance.attempt import Result
+from bricolage.conformance.suite import Case, cases
+from bricolage.conformance.trials import OLDEST_OPSET, Trial, thin, trials
+from bricolage.measure.pool import Pool
+from bricolage.measure.trials import run_trials
 
 _DOCS = Path(__file__).parents[2] / "docs" / "capabilities.md"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.capabilities", description=__doc__)
-    parser.add_argument("--backend", choices=registry.names(), help="make the table of this backend")
+    parser.add_argument(
+        "--backend",
+        choices=[*registry.names(), "all"],
+        help="make the table of this backend, or of each that is installed, with the restrictions of its table",
+    )
     parser.add_argument("--docs", action="store_true", help="write docs/capabilities.md from all tables")
     parser.add_argument("--jobs", type=int, default=1, help="child processes at a time")
     parser.add_argument("--batch", type=int, default=1, help="trials compiled together, for slow compilers")
@@ -46,7 +51,12 @@ def main() -> None:
     options = parser.parse_args()
     if not options.backend and not options.docs:
         parser.error("give --backend, --docs or both")
-    if options.backend:
+    if options.backend == "all":
+        for backend in registry.available():
+            known = table(backend.name)
+            restriction = known.restriction if known else {}
+            _make(argparse.Namespace(**{**vars(options), **restriction, "backend": backend.name}))
+    elif options.backend:
         _make(options)
     if options.docs:
         _DOCS.parent.mkdir(exist_ok=True)
@@ -77,7 +87,8 @@ def _make(options: argparse.Namespace) -> None:
         for trial, result in pairs:
             print(f"{result.outcome:9} {trial.name}  {result.reason}")
         return
-    text = to_json(make_table(options.backend, version, onnx.__version__, max(loaded, default=0), restriction, pairs))
+    bound_to = registry.get(options.backend).table_version() or version
+    text = to_json(make_table(options.backend, bound_to, onnx.__version__, max(loaded, default=0), restriction, pairs))
     if options.limit is not None:
         print(text, end="")
         return
@@ -124,7 +135,16 @@ def _results(options: argparse.Namespace, version: str, made: list[Trial]) -> di
     print(f"{len(made)} trials, {len(todo)} to run on {options.backend} {version}", file=sys.stderr)
     with path.open("a") as file:
         progress = _Progress(len(todo), file, results)
-        run_all(options.backend, todo, options.jobs, options.time_limit, progress.report, options.batch)
+        with Pool() as pool:
+            run_trials(
+                pool,
+                options.backend,
+                todo,
+                progress.report,
+                jobs=options.jobs,
+                batch=options.batch,
+                limit_s=options.time_limit,
+            )
     return results
 
 

@@ -9,9 +9,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.capabilities.attempt import Result
-from benchmarks.capabilities.trials import Trial
 from bricolage.backends.capabilities import BOTH, EVERYTHING, Table
+from bricolage.conformance.attempt import Result
+from bricolage.conformance.trials import Trial
 
 _ORDER = ("passes", "refuses", "wrong", "crashes", "times-out")
 _HARMFUL = frozenset({"wrong", "crashes", "times-out"})

@@ -11,6 +11,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from bricolage._version import __version__
+
 if TYPE_CHECKING:
     from bricolage.api.optimize import optimize
     from bricolage.errors import BricolageError
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from bricolage.runtime.executable import Executable
     from bricolage.runtime.load import load
 
-__version__ = "0.1.0"
 __all__ = ["BricolageError", "Executable", "Options", "__version__", "load", "optimize"]
 
 _HOMES = {

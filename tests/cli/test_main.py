@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bricolage import errors
+from bricolage import __version__, errors
 from bricolage.cli import crash
 from bricolage.cli.guard import INTERRUPTED, guarded
 from bricolage.cli.main import app
@@ -25,6 +26,12 @@ def bricolage(*words: object, **environment: str) -> subprocess.CompletedProcess
     return subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=120, env={**os.environ, **environment}
     )
+
+
+def test_the_package_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "bricolage", "--version"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert found.stdout == f"bricolage {__version__}\n" and __version__ == importlib.metadata.version("bricolage")
 
 
 @pytest.mark.parametrize("statement", ["import bricolage", "import bricolage.cli.main"])

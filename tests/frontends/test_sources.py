@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
 from bricolage.errors import BadOption, BadTorchModel
 from bricolage.frontends import to_model
+
+ort = pytest.importorskip("onnxruntime")
 
 F = TensorProto.FLOAT
 LIGHT = sorted((Path(onnx.__file__).parent / "backend/test/data/light").glob("light_*.onnx"))

@@ -8,13 +8,14 @@ from collections import defaultdict
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
 from bricolage.errors import BricolageError, OpsetOutOfReach, UnsupportedOpset
 from bricolage.frontends import raise_opset, to_model
 from bricolage.frontends.upgrade import RULES, TARGET
+
+ort = pytest.importorskip("onnxruntime")
 
 F, I64 = TensorProto.FLOAT, TensorProto.INT64
 X4 = (1, 2, 6, 6)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bricolage.perf.merge_gain import EngineModel, Merged, fit
@@ -19,6 +19,7 @@ def test_merging_saves_all_entries_but_one(entry: float, marginal: list[float]) 
     assert model.predict(E, alone[:1]) == alone[0]
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # drawing 40 regions takes long on a busy machine
 @given(st.floats(0.1, 1.4), st.floats(0, 0.5), st.lists(costs, min_size=30, max_size=40))
 def test_the_gain_is_found_from_merged_regions(gain: float, entry: float, regions: list[list[float]]) -> None:
     samples = [Merged(E, tuple(entry + b for b in marginal), entry + gain * sum(marginal)) for marginal in regions]

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
@@ -16,6 +15,8 @@ from bricolage.verify.compare import relative_error
 from bricolage.verify.inputs import generate
 from bricolage.verify.reference import Evaluator, Library, evaluate, original_error
 from tests.verify.models import BOOL, I64, F, bert_like, convolutional, looping, make
+
+ort = pytest.importorskip("onnxruntime")
 
 LIBRARIES: tuple[Library, ...] = ("torch", "onnx")
 MODELS: dict[str, Callable[[], ir.Model]] = {"conv": convolutional, "bert": bert_like, "loop": looping}

@@ -20,6 +20,7 @@ from bricolage.driver.variants import write
 from bricolage.errors import ForeignPlan
 from bricolage.graph.extract import graph_of
 from bricolage.measure.database import Database
+from bricolage.measure.selfcheck import self_checked
 from bricolage.options import Options
 from bricolage.plan import artifact
 from bricolage.plan.plan import ORIGINAL, Plan
@@ -64,7 +65,8 @@ def bench(
             for bucket in opened.buckets:
                 variants, challengers = _racing(racing, opened, bucket)
                 arrays, origin = measuring_inputs(opened, bucket.graph, options)
-                session = open_session(options, backends, device, database, pool, opened, len(bucket.graph), progress)
+                checked = self_checked(backends, [bucket.graph], progress)
+                session = open_session(options, checked, device, database, pool, opened, len(bucket.graph), progress)
                 found = compete(session, variants, arrays, opened.digest, challengers)
                 decided.append(replace(found, sizes=dict(bucket.sizes), inputs_from=origin))
         return make_plan(opened, decided, options, backends, device)

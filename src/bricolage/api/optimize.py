@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bricolage import __version__
+from bricolage._version import __version__
 from bricolage.api.sources import (
     Prepared,
     Source,
@@ -37,6 +37,7 @@ from bricolage.measure.loading import Limits
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
 from bricolage.measure.rounds import TimingPolicy
+from bricolage.measure.selfcheck import self_checked
 from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL, Bucket, Plan, Provenance
 from bricolage.progress import Progress, Silent
@@ -162,8 +163,9 @@ def _decide(
     for variant in variants[1:]:
         write(variant, opened.store)
     arrays, origin = measuring_inputs(opened, bucket.graph, options)
+    checked = self_checked(backends, [bucket.graph], progress)
     with open_pool(options) as pool:
-        session = open_session(options, backends, device, database, pool, opened, len(bucket.graph), progress)
+        session = open_session(options, checked, device, database, pool, opened, len(bucket.graph), progress)
         found = decide(session, variants, arrays, opened.digest)
     decision = replace(found, sizes=dict(bucket.sizes), inputs_from=origin)
     if not decision.interrupted:

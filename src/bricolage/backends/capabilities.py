@@ -4,12 +4,16 @@
 `python -m benchmarks.capabilities`). An outcome belongs to an operator type, a version class (all opsets with the same
 definition of the operator), a type key and a form; see `type_key` and `is_runtime`. An operator is accepted when cases
 like it passed and it has none of the features that told the wrong cases from the right ones; see `features`.
+
+A table holds for the version that it was made on. On another version only those kinds of operators are accepted that the
+table vouches for and that passed a self-check on the installed version (`measure.selfcheck`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -18,7 +22,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from bricolage.backends.interface import Claim, Growth, any_operator, op
+from bricolage.backends.interface import Backend, Claim, Growth, OperatorKind, SelfCheck, any_operator, op
 from bricolage.graph.graph import Graph, Operator
 
 FOLDER = Path(__file__).parent / "capabilities"
@@ -80,7 +84,9 @@ class Table:
 
     backend: str
     version: str
+    """Version of the backend that it was made on (`Backend.table_version`)."""
     onnx: str
+    """Version of onnx whose test suite it was made with."""
     opset: int
     """Highest opset that the backend loads."""
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -102,6 +108,27 @@ def table(backend: str) -> Table | None:
     """The committed table of a backend; None when there is none."""
     path = FOLDER / f"{backend}.json"
     return Table(**json.loads(path.read_text())) if path.exists() else None
+
+
+@cache
+def digest(backend: str) -> str:
+    """Short hash of a backend's committed table; what a self-check found holds for this table only."""
+    return hashlib.sha256((FOLDER / f"{backend}.json").read_bytes()).hexdigest()[:12]
+
+
+def holds(backend: Backend) -> bool:
+    """Whether the table of a backend was made on the version that is installed (or none is, so that nothing speaks
+    against it)."""
+    found, installed = table(backend.name), backend.table_version()
+    return found is None or installed is None or installed == found.version
+
+
+def command(found: Table) -> str:
+    """The command, in a checkout of the sources, that makes a table again with the same restrictions."""
+    words = ["python -m benchmarks.capabilities --backend", found.backend, "--docs"]
+    for name, value in found.restriction.items():
+        words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    return " ".join(words)
 
 
 @cache
@@ -134,6 +161,14 @@ def _type_name(value: ir.Value) -> str:
     if dtype is None:
         return "unknown"
     return "string" if dtype == ir.DataType.STRING else str(dtype.numpy().name)
+
+
+def operator_kind(node: ir.Node, opset: int) -> OperatorKind | None:
+    """What outcomes are filed under; None for operators that ONNX does not define."""
+    version = version_class(node.domain, node.op_type, opset)
+    if version is None:
+        return None
+    return operator_key(node), str(version), type_key(node) + (RUNTIME if is_runtime(node) else "")
 
 
 def is_runtime(node: ir.Node) -> bool:
@@ -207,61 +242,104 @@ Rule = Callable[[Graph, Operator], "str | None"]
 """None to accept an operator, or the reason against it."""
 
 
-def accepts(backend: str) -> Rule:
-    """The rule of a built-in engine: None for an operator that the table vouches for, or the reason against it."""
+def accepts(backend: str, self_check: SelfCheck | None = None) -> Rule:
+    """The rule of a built-in engine: None for an operator that the table vouches for, and the self-check where one is
+    given, or the reason against it."""
 
     def check(graph: Graph, operator: Operator) -> str | None:
-        return _check(backend, operator.node, graph.opsets)
+        return _check(backend, self_check, operator.node, graph.opsets)
 
     return check
 
 
-def _check(backend: str, node: ir.Node, opsets: Mapping[str, int]) -> str | None:
+def needed(backend: str, graph: Graph) -> dict[OperatorKind, set[frozenset[str]]]:
+    """The kinds of operators in a graph, bodies included, that the table of a backend vouches for, each with the features
+    of the operators. Those of `com.microsoft`, for which there are no cases, are left out."""
+    found: dict[OperatorKind, set[frozenset[str]]] = {}
+    for operator in graph.operators:
+        for node in _with_bodies(operator.node):
+            opset = graph.opsets.get(node.domain, 1)
+            kind = operator_kind(node, opset)
+            if kind is not None and node.domain != CONTRIB and _check(backend, None, node, graph.opsets) is None:
+                found.setdefault(kind, set()).add(features(node, opset))
+    return found
+
+
+def _with_bodies(node: ir.Node) -> Iterator[ir.Node]:
+    if node.op_type != "Constant" or node.domain:
+        yield node
+    for body in _bodies(node):
+        for inner in body:
+            yield from _with_bodies(inner)
+
+
+def _bodies(node: ir.Node) -> list[ir.Graph]:
+    return [attribute.value for attribute in node.attributes.values() if attribute.type == ir.AttributeType.GRAPH]
+
+
+def _check(backend: str, self_check: SelfCheck | None, node: ir.Node, opsets: Mapping[str, int]) -> str | None:
     opset = opsets.get(node.domain, 1)
     found = table(backend)
     if found is None:
         return f"{backend} has no capability table"
     if node.domain == CONTRIB:
         return None if backend == "onnxruntime" else f"{node.op_type} belongs to {CONTRIB}"
-    version = version_class(node.domain, node.op_type, opset)
-    if version is None:
+    sought = operator_kind(node, opset)
+    if sought is None:
         return f"{operator_key(node)} is a custom operator"
     if not node.domain and opset > found.opset:
         return f"{backend} {found.version} reads opsets up to {found.opset}"
-    name = operator_key(node)
-    kind = type_key(node) + (RUNTIME if is_runtime(node) else "")
-    outcome = found.outcomes.get(name, {}).get(str(version), {}).get(kind)
+    name, version, kind = sought
+    outcome = found.outcomes.get(name, {}).get(version, {}).get(kind)
     if outcome is None:
         return f"{name}-{version} was not tested at {kind}"
     if not outcome.startswith("passes"):
         return f"{name}-{version} at {kind}: {outcome}"
-    wrong = found.avoid.get(name, {}).get(str(version), {}).get(kind)
-    if wrong:
-        own = features(node, opset)
-        met = next((group for group in wrong if group == EVERYTHING or own.issuperset(group.split(BOTH))), None)
-        if met is not None:
-            return f"{name}-{version} at {kind} was wrong or crashed" + ("" if met == EVERYTHING else f" where {met}")
-    return _check_bodies(backend, node, opsets)
+    met = avoided(found, sought, features(node, opset))
+    if met is not None:
+        return f"{name}-{version} at {kind} was wrong or crashed" + ("" if met == EVERYTHING else f" where {met}")
+    if self_check is not None and (reason := self_check.get(sought, "not part of the self-check")):
+        return f"{name}-{version} at {kind}: {reason}"
+    return _check_bodies(backend, self_check, node, opsets)
 
 
-def _check_bodies(backend: str, node: ir.Node, opsets: Mapping[str, int]) -> str | None:
-    for attribute in node.attributes.values():
-        if attribute.type != ir.AttributeType.GRAPH:
-            continue
-        for inner in attribute.value:
+def avoided(found: Table, kind: OperatorKind, own: frozenset[str]) -> str | None:
+    """The feature, or combination of features, for which a table declines an operator of that kind; None if none is met."""
+    name, version, types = kind
+    told = found.avoid.get(name, {}).get(version, {}).get(types, ())
+    return next((group for group in told if group == EVERYTHING or own.issuperset(group.split(BOTH))), None)
+
+
+def _check_bodies(backend: str, self_check: SelfCheck | None, node: ir.Node, opsets: Mapping[str, int]) -> str | None:
+    for body in _bodies(node):
+        for inner in body:
             if inner.op_type == "Constant" and not inner.domain:
                 continue
-            reason = _check(backend, inner, opsets)
+            reason = _check(backend, self_check, inner, opsets)
             if reason is not None:
                 return f"in its body, {reason}"
     return None
 
 
-def engine_claims(backend: str, declines: Rule | None = None) -> list[Claim]:
+def _vouched(backend: Backend) -> Rule:
+    """What may be claimed on the installed version."""
+    found = table(backend.name)
+    if found is None or holds(backend):
+        return accepts(backend.name)
+    if backend.self_check is not None:
+        return accepts(backend.name, backend.self_check)
+    reason = f"its capability table is of {found.version}, {backend.table_version()} is installed and was not checked"
+    return lambda _graph, _operator: reason
+
+
+def engine_claims(backend: Backend, declines: Rule | None = None) -> list[Claim]:
     """What an engine claims: every accepted operator; anchors grown by the element-wise and normalising operators
     behind them; and the largest regions in which every operator is accepted. `declines` gives a reason against an
-    operator that the table vouches for on the values it was tested with."""
-    vouched = accepts(backend)
+    operator that the table vouches for on the values it was tested with.
+
+    On another version than the table's, operators are accepted that its self-check (`Backend.self_check`) has passed;
+    without one, none."""
+    vouched = _vouched(backend)
 
     def check(graph: Graph, operator: Operator) -> str | None:
         return (declines(graph, operator) if declines else None) or vouched(graph, operator)

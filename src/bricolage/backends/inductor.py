@@ -61,7 +61,7 @@ class Inductor(Backend):
         return found
 
     def claims(self) -> Iterable[Claim]:
-        return engine_claims(self.name)
+        return engine_claims(self)
 
     def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
         return named("f32", "bf16") if precision == "medium" and device.bfloat16 else named("f32")

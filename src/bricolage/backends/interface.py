@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -243,6 +243,12 @@ def installed(package: str, module: str, extra: str) -> Status:
     return Available(version)
 
 
+OperatorKind = tuple[str, str, str]
+"""Operator type, version class, and type key with form, as in a capability table."""
+SelfCheck = Mapping[OperatorKind, str]
+"""Kinds of operators that were tried on the installed version: "" where they passed, otherwise the reason against them."""
+
+
 # --- a backend --------------------------------------------------------------------------------------------------
 
 
@@ -262,10 +268,17 @@ class Backend(ABC):
     """`tune` can find better parameters than rules of thumb."""
     dynamic: ClassVar[bool] = False
     """Runs models whose shapes are known only at run time (`Kernel.run`)."""
+    self_check: SelfCheck | None = None
+    """What a self-check of the installed version found (`measure.selfcheck`); None where none was made."""
 
     @abstractmethod
     def status(self) -> Status:
         """Version, or why it is missing and the command that adds it."""
+
+    def table_version(self) -> str | None:
+        """The version that a capability table holds for: the installed one; None where the backend is missing."""
+        status = self.status()
+        return status.version if isinstance(status, Available) else None
 
     @abstractmethod
     def claims(self) -> Iterable[Claim]:

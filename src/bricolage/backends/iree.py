@@ -66,7 +66,7 @@ class Iree(Backend):
         return compiler if isinstance(compiler, Missing) else runtime
 
     def claims(self) -> Iterable[Claim]:
-        return engine_claims(self.name)
+        return engine_claims(self)
 
     def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
         del precision, device

@@ -37,7 +37,7 @@ class OnnxRuntime(Backend):
         return installed("onnxruntime", "onnxruntime", "onnxruntime")
 
     def claims(self) -> Iterable[Claim]:
-        return engine_claims(self.name)
+        return engine_claims(self)
 
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         del config  # there is one

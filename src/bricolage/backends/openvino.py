@@ -76,7 +76,7 @@ class OpenVino(Backend):
         return installed("openvino", "openvino", "openvino")
 
     def claims(self) -> Iterable[Claim]:
-        return engine_claims(self.name, _narrowed)
+        return engine_claims(self, _narrowed)
 
     def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
         return named("f32", "bf16") if precision == "medium" and device.bfloat16 else named("f32")

@@ -32,7 +32,7 @@ class Torch(Backend):
         return installed("torch", "torch", "torch")
 
     def claims(self) -> Iterable[Claim]:
-        return engine_claims(self.name)
+        return engine_claims(self)
 
     def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
         narrow = ("bf16",) if precision == "medium" and device.bfloat16 else ()

@@ -46,7 +46,7 @@ class Tvm(Backend):
         return installed("apache-tvm", "tvm", "tvm")
 
     def claims(self) -> Iterable[Claim]:
-        return engine_claims(self.name)
+        return engine_claims(self)
 
     def environment(self, resources: Resources) -> dict[str, str]:
         return {

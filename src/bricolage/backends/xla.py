@@ -27,7 +27,7 @@ class Xla(Backend):
         return installed("jax", "jax", "xla")
 
     def claims(self) -> Iterable[Claim]:
-        return engine_claims(self.name)
+        return engine_claims(self)
 
     def environment(self, resources: Resources) -> dict[str, str]:
         # The thread pool takes its size from NPROC when the client is made.

@@ -23,10 +23,11 @@ def backends(as_json: a.Json = False) -> None:
 
 def _facts(name: str) -> dict[str, Any]:
     from bricolage.backends import registry
-    from bricolage.backends.capabilities import table
+    from bricolage.backends.capabilities import command, holds, table
     from bricolage.backends.interface import Missing
     from bricolage.device.host import host
     from bricolage.errors import BricolageError
+    from bricolage.measure.selfcheck import known
     from bricolage.options import PRECISIONS
 
     facts: dict[str, Any] = {"name": name, "source": registry.source(name)}
@@ -42,8 +43,50 @@ def _facts(name: str) -> dict[str, Any]:
     facts["configs"] = {word: [str(one) for one in backend.configs(word, host())] for word in PRECISIONS}
     tested = table(name)
     if tested is not None:
-        facts["capabilities"] = {"version": tested.version, "opset": tested.opset, "cases": dict(tested.counts)}
+        facts["capabilities"] = {
+            "version": tested.version,
+            "onnx": tested.onnx,
+            "opset": tested.opset,
+            "cases": dict(tested.counts),
+            "holds": holds(backend),
+            "command": command(tested),
+        }
+        if not holds(backend):
+            checked = known(backend)
+            facts["self_check"] = {
+                "passed": sum(not reason for reason in checked.values()),
+                "failed": {
+                    f"{name}-{since} {kind}": reason for (name, since, kind), reason in checked.items() if reason
+                },
+            }
     return facts
+
+
+def _version_tested(facts: dict[str, Any]) -> str:
+    """The version that the capability table is of, with what a self-check found where another one is installed."""
+    tested = facts.get("capabilities")
+    if tested is None:
+        return "-"
+    if tested["holds"]:
+        return "installed"
+    checked = facts["self_check"]
+    return f"{tested['version']} ({checked['passed']} checked, {len(checked['failed'])} failed)"
+
+
+def _explain_self_checks(found: list[dict[str, Any]]) -> None:
+    """What it means that a table is of another version, what a self-check found, and the command for another table."""
+    from bricolage.cli import output
+
+    others = [facts for facts in found if "self_check" in facts]
+    if others:
+        output.show(
+            "\nWhere the table is of another version, a self-check of the operators at hand decides what is used. "
+            "What makes the table again, in a checkout of the sources:"
+        )
+    for facts in others:
+        output.show(f"  {facts['capabilities']['command']}")
+        for kind, reason in facts["self_check"]["failed"].items():
+            output.show(f"    not used: {kind}: {reason}")
 
 
 def _show(found: list[dict[str, Any]]) -> None:
@@ -57,16 +100,19 @@ def _show(found: list[dict[str, Any]]) -> None:
         cases = facts.get("capabilities", {}).get("cases", {})
         passed = f"{cases.get('passes', 0)} of {sum(cases.values())}" if cases else "-"
         configs = dict.fromkeys(v for names in facts["configs"].values() for v in names)
-        rows.append([Text(facts["name"], "bold"), facts["kind"], facts["version"], ", ".join(configs), passed])
+        name = Text(facts["name"], "bold")
+        rows.append([name, facts["kind"], facts["version"], ", ".join(configs), passed, _version_tested(facts)])
     heads = [
         ("Backend", "left"),
         ("Kind", "left"),
         ("Version", "left"),
         ("Configs", "fold"),
-        ("ONNX test cases", "right"),
+        ("ONNX cases", "right"),
+        ("Version tested", "fold"),
     ]
     if rows:
         output.show(plain_table(heads, rows))
+        _explain_self_checks(found)
     missing = [[Text(f["name"], "bold"), f["reason"], f["cure"]] for f in found if f["version"] is None]
     if missing:
         output.show("")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bricolage import __version__
+from bricolage._version import __version__
 from bricolage.cli import costs
 from bricolage.cli.backends import backends
 from bricolage.cli.explain import explain, report

@@ -28,14 +28,17 @@ class Bars:
         self._task: TaskID | None = None
 
     def start(self, phase: str, total: int | None = None) -> None:
+        """A phase begins."""
         self.finish()
         self._task = self._bars.add_task(phase, total=total, note="")
 
     def advance(self, count: int = 1, note: str = "") -> None:
+        """Steps of it are done."""
         if self._task is not None:
             self._bars.update(self._task, advance=count, note=Text(note).plain[:40])
 
     def finish(self) -> None:
+        """The phase is over."""
         if self._task is not None:
             task = next(t for t in self._bars.tasks if t.id == self._task)
             done = max(task.completed, 1)
@@ -53,15 +56,18 @@ class Lines:
         self._count = 0
 
     def start(self, phase: str, total: int | None = None) -> None:
+        """A phase begins."""
         del total
         self.finish()
         self._phase, self._began, self._count = phase, time.monotonic(), 0
 
     def advance(self, count: int = 1, note: str = "") -> None:
+        """Steps of it are done."""
         del note
         self._count += count
 
     def finish(self) -> None:
+        """The phase is over."""
         if self._phase:
             count = f", {self._count}" if self._count else ""
             print(f"{self._phase}{count}: {time.monotonic() - self._began:.1f} s", file=sys.stderr, flush=True)

@@ -16,6 +16,7 @@ from bricolage.graph.work import flops, moved
 from bricolage.measure.entries import Cost
 from bricolage.measure.loading import CandidateSpec
 from bricolage.measure.measurer import Event, Measurer, RegionTask
+from bricolage.measure.selfcheck import self_checked
 from bricolage.options import BOUNDS, Options
 from bricolage.perf.roofline import Roofline
 from bricolage.plan.step import Step
@@ -85,7 +86,9 @@ class Profile:
 
     def profile_variant(self, variant: Form) -> Profile:
         """The profile of another variant of this graph, judged by the same reference."""
-        return Profile.of(variant, self.oracle.of(variant.name, variant.graph), self.session)
+        backends = self_checked(self.session.backends, [variant.graph], self.session.progress)
+        session = replace(self.session, backends=backends)
+        return Profile.of(variant, self.oracle.of(variant.name, variant.graph), session)
 
     @property
     def times(self) -> dict[Implementation, float]:

@@ -99,10 +99,12 @@ class Operator:
 
     @property
     def op_type(self) -> str:
+        """Name of the operator's type."""
         return self.node.op_type
 
     @property
     def domain(self) -> str:
+        """Domain of the operator's type; "" is ONNX's own."""
         return self.node.domain
 
     @cached_property

@@ -58,6 +58,7 @@ class Operator:
         return self.inputs[index] if index < len(self.inputs) else ""
 
     def is_host(self, index: int) -> bool:
+        """Whether input `index` is given as a number or tuple, not as an array."""
         return self.input_name(index) in self.host
 
 
@@ -114,6 +115,7 @@ class Registry:
         return self.parent.find(domain, name, opset) if self.parent else None
 
     def known(self, domain: str, name: str) -> bool:
+        """Whether some version of an operator is registered here or in a parent."""
         return (domain, name) in self.table or (self.parent is not None and self.parent.known(domain, name))
 
 
@@ -173,6 +175,7 @@ def attributes_of(node: ir.Node) -> dict[str, Any]:
 
 
 def subgraphs_of(node: ir.Node) -> dict[str, ir.Graph]:
+    """The bodies of a node by attribute."""
     return {a.name: a.as_graph() for a in node.attributes.values() if a.type is ir.AttributeType.GRAPH}
 
 
@@ -220,6 +223,7 @@ def static_shape(value: ir.Value | None) -> tuple[int, ...] | None:
 
 
 def rank_of(value: ir.Value | None) -> int | None:
+    """Number of axes of a value; None where unknown."""
     return None if value is None or value.shape is None else len(value.shape)
 
 

@@ -75,6 +75,7 @@ class WindowTable:
 
 
 def window_table(size: int, k: int, stride: int, dilation: int, pad: tuple[int, int], ceil: bool) -> WindowTable:
+    """The table of an axis of `size` elements for windows of `k` taps."""
     windows = pool_size(size, k, stride, dilation, pad, ceil)
     index = np.arange(windows)[:, None] * stride - pad[0] + np.arange(k)[None, :] * dilation
     inside = (index >= 0) & (index < size)

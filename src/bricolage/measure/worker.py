@@ -15,6 +15,7 @@ import faulthandler
 import gc
 import json
 import os
+import pickle
 import queue
 import signal
 import sys
@@ -133,6 +134,16 @@ class Worker:
         found = backend.tune(RegionModel(made.path), made.implementation.config, Resources(threads, host(), alone=True))
         return {"config": encode(found)}
 
+    def attempt(self, backend: str, path: str) -> dict[str, object]:
+        """Runs the conformance trials in a file on a backend; answers an outcome and a reason for each."""
+        from bricolage.conformance.attempt import (
+            attempt_together,
+        )  # not every worker needs the reference implementation
+
+        trials = pickle.loads(Path(path).read_bytes())  # written by the parent a moment ago
+        results = attempt_together(registry.get(backend), trials, Resources(threads=1))
+        return {"results": [[result.outcome, result.reason] for result in results]}
+
     def drop(self, ids: list[str]) -> dict[str, object]:
         """Frees programs."""
         for id in ids:
@@ -144,7 +155,7 @@ class Worker:
         """Carries out one command line and returns the answer."""
         command = json.loads(line)
         method = command.pop("command")
-        if method not in ("load", "outputs", "time", "tune", "drop"):
+        if method not in ("load", "outputs", "time", "tune", "drop", "attempt"):
             return {"outcome": "failed", "reason": f"unknown command '{method}'"}
         try:
             answer: dict[str, object] = getattr(self, method)(**command)

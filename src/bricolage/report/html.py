@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from bricolage import __version__
+from bricolage._version import __version__
 from bricolage.backends.interface import Anatomy
 from bricolage.graph.graph import Graph
 from bricolage.plan.plan import Bucket, Plan, Transfer

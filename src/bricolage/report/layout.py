@@ -138,6 +138,7 @@ class Path:
         self.text = f"M{_n(start[0])} {_n(start[1])}"
 
     def line(self, to: Point) -> None:
+        """A straight line to a point."""
         self.text += f"L{_n(to[0])} {_n(to[1])}"
         self.at = to
 

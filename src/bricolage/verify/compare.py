@@ -55,10 +55,12 @@ class Comparison:
 
     @property
     def accepted(self) -> bool:
+        """Whether the error is within the bound."""
         return self.error <= self.bound
 
     @property
     def worst(self) -> OutputMetrics | None:
+        """The output with the largest error; None without outputs."""
         return max(self.outputs, key=lambda output: output.l2, default=None)
 
 

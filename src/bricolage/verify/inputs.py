@@ -64,6 +64,7 @@ class Quality:
 
     @property
     def good(self) -> bool:
+        """Whether all outputs are finite, varied and not zero everywhere."""
         return self.finite == self.varied == self.filled == 1.0
 
 

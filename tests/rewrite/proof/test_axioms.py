@@ -7,7 +7,6 @@ from collections.abc import Collection
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +14,8 @@ from hypothesis import strategies as st
 from bricolage.rewrite.proof import Disproved, Proved, prove
 from tests.rewrite.proof.axioms import AXIOMS
 from tests.rewrite.proof.models import model
+
+ort = pytest.importorskip("onnxruntime")
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -22,6 +22,7 @@ from bricolage.lowering.torch import convolution, elementwise, matmul, movement,
 from bricolage.lowering.torch.arrays import DTYPES, TorchArrays
 from bricolage.lowering.torch.builder import Builder, input_dtype
 from bricolage.lowering.torch.convolution import CONVOLUTIONS
+from bricolage.lowering.torch.interpreter import lower_node
 from bricolage.lowering.torch.support import type_refusal
 from bricolage.lowering.torch.values import Device
 
@@ -87,7 +88,7 @@ def lower(model: ir.Model, *, float_dtype: Any = None, channels_last: bool = Fal
         node = builder.graph.placeholder(f"x{i}")
         builder.env[value] = Device(_entered(builder, value, node, channels_last))
     for node in model.graph:
-        builder.node(node)
+        lower_node(builder, node)
     builder.output(model.graph.outputs, torch.Tensor.contiguous if channels_last else None)
     module = builder.finish()
     if channels_last:

@@ -1,8 +1,7 @@
-"""From an ONNX graph to a torch.fx graph: constants folded, sizes kept as integers, one call an operator."""
+"""A torch.fx graph under construction, with what is known of each ONNX value: a constant, sizes, or a node."""
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,20 +11,11 @@ import torch
 
 from bricolage.errors import UnsupportedOperator
 from bricolage.lowering.common import (
-    PORTABLE,
-    Operator,
-    attributes_of,
-    constant_node_value,
     opset_for,
-    subgraphs_of,
     to_host,
 )
-from bricolage.lowering.torch import sizes
 from bricolage.lowering.torch.arrays import DTYPES, TorchArrays, from_numpy, to_numpy
 from bricolage.lowering.torch.values import MISSING, Const, Device, Known, Missing, Sizes
-
-FOLD_LIMIT = 1 << 24
-"""Results with more elements than this stay computed at run time, so that folding never bloats a module."""
 
 
 def host_value(x: Any) -> Any:
@@ -36,17 +26,6 @@ def host_value(x: Any) -> Any:
 def size_tensor(value: Any) -> Any:
     """Sizes as an int64 tensor."""
     return torch.tensor(value, dtype=torch.int64)
-
-
-def bound(entry: Operator, xp: TorchArrays, attributes: dict[str, Any]) -> Callable[..., Any]:
-    """The operator as a function of its inputs alone, with a name that generated code can show."""
-    function = functools.partial(entry.function, xp, **attributes)
-
-    def run(*inputs: Any) -> Any:
-        return function(*inputs)
-
-    run.__name__ = entry.name.lower()
-    return run
 
 
 class Builder:
@@ -66,12 +45,15 @@ class Builder:
     # --- writing
 
     def call(self, function: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        """Writes the call of a function; the node of its result."""
         return self.graph.call_function(function, tuple(args), kwargs or {})
 
     def method(self, name: str, *args: Any) -> Any:
+        """Writes the call of a tensor's method."""
         return self.graph.call_method(name, args)
 
     def size(self, node: Any, axis: int) -> Any:
+        """A node with the size of an axis; the same one each time."""
         key = (node, axis)
         if key not in self._size_nodes:
             self._size_nodes[key] = self.method("size", node, axis)
@@ -132,42 +114,12 @@ class Builder:
         return self.env[value]
 
     def constant(self, array: Any) -> Const:
+        """A numpy array as a known value, in the type in which it is computed."""
         tensor = from_numpy(array)
         return Const(tensor.to(self.xp.widened(tensor.dtype)))
 
-    # --- lowering
-
-    def node(self, node: ir.Node) -> None:
-        """Lower one node; its outputs become known."""
-        from bricolage.lowering.torch.fused import EMITTERS, View
-
-        inputs = [self.known(v) for v in node.inputs]
-        attributes = attributes_of(node)
-        if node.op_type == "Constant" and not node.domain:
-            value = constant_node_value(node)
-            if value is None:
-                raise self.refuse(node, "the constant is no dense tensor")
-            self.env[node.outputs[0]] = self.constant(value)
-            return
-        if subgraphs_of(node):
-            from bricolage.lowering.torch.control import lower_control
-
-            self.bind(node, lower_control(self, node, inputs, attributes))
-            return
-        opset = opset_for(node, self.imports)
-        entry = PORTABLE.find("" if node.domain == "ai.onnx" else node.domain, node.op_type, opset)
-        if entry is None:
-            raise self.refuse(node, "it is not known")
-        result = self.sizes(node, inputs, attributes)
-        if result is None:
-            result = self.folded(entry, node, inputs, attributes)
-        if result is None:
-            emit = EMITTERS.get(node.op_type) if not node.domain else None
-            emitted = emit(View(self, node, inputs, attributes, opset)) if emit else None
-            result = self.generic(entry, node, inputs, attributes) if emitted is None else emitted
-        self.bind(node, result)
-
     def refuse(self, node: ir.Node, reason: str) -> UnsupportedOperator:
+        """The error for a node that cannot be lowered, with the reason."""
         return UnsupportedOperator(
             library="PyTorch", op_type=node.op_type, opset=opset_for(node, self.imports), reason=reason
         )
@@ -178,91 +130,14 @@ class Builder:
         for value, item in zip(node.outputs, results, strict=False):
             self.env[value] = item if isinstance(item, (Const, Sizes, Device)) else Device(item)
 
-    def sizes(self, node: ir.Node, inputs: list[Known], attributes: dict[str, Any]) -> Known | None:
-        if node.domain:
-            return None
-        if node.op_type in ("Shape", "Size"):
-            return self.shape(node, inputs[0], attributes)
-        if not any(isinstance(i, Sizes) for i in inputs):
-            return None
-        given = [sizes.as_sizes(i) for i in inputs if not isinstance(i, Missing)]
-        complete = [s for s in given if s is not None]
-        if len(complete) < len(given):
-            return None
-        return sizes.evaluate(self.call, node.op_type, complete, attributes)
-
-    def shape(self, node: ir.Node, x: Known, attributes: dict[str, Any]) -> Known | None:
-        """Shape and Size: numbers where the model knows them, size calls where it does not."""
-        if isinstance(x, Const):
-            dims: list[Any] = list(x.tensor.shape)
-        elif isinstance(x, Sizes):
-            dims = [len(x.elements)] * x.rank
-        else:
-            value = node.inputs[0]
-            if value is None or value.shape is None or isinstance(x, Missing):
-                return None
-            dims = [int(d) if isinstance(d, int) else self.size(x.node, i) for i, d in enumerate(value.shape)]
-        if node.op_type == "Size":
-            return sizes.evaluate(self.call, "ReduceProd", [Sizes(tuple(dims), 0)], {})
-        chosen = tuple(dims[attributes.get("start", 0) : attributes.get("end")])
-        if all(isinstance(d, int) for d in chosen):
-            return Const(torch.tensor(chosen, dtype=torch.int64))
-        return Sizes(chosen, 1)
-
-    def folded(self, entry: Operator, node: ir.Node, inputs: list[Known], attributes: dict[str, Any]) -> Any:
-        """The result when every input is constant, computed now by the operator itself."""
-        if not all(isinstance(i, (Const, Missing)) for i in inputs) or entry.data_dependent:
-            return None
-        arguments = [
-            None if isinstance(known, Missing) else self.host(known) if entry.is_host(i) else known.tensor
-            for i, known in enumerate(inputs)
-            if not isinstance(known, (Sizes, Device))
-        ]
-        with torch.no_grad():
-            result = entry.function(self.xp, *arguments, **self.keywords(entry, node, attributes))
-        results = result if isinstance(result, (tuple, list)) else (result,)
-        if sum(r.numel() for r in results) > FOLD_LIMIT:
-            return None
-        return tuple(Const(r.contiguous()) for r in results)
-
-    def keywords(self, entry: Operator, node: ir.Node, attributes: dict[str, Any]) -> dict[str, Any]:
-        words = dict(attributes)
-        if "_outputs" in entry.internal:
-            words["_outputs"] = len(node.outputs)
-        if "_types" in entry.internal:
-            words["_types"] = tuple(int(v.dtype) if v is not None and v.dtype else None for v in node.inputs)
-        return words
-
-    def generic(self, entry: Operator, node: ir.Node, inputs: list[Known], attributes: dict[str, Any]) -> Any:
-        """The operator as one call of its portable definition."""
-        arguments = [self.host(k) if entry.is_host(i) else self.tensor(k) for i, k in enumerate(inputs)]
-        result = self.call(bound(entry, self.xp, self.keywords(entry, node, attributes)), arguments)
-        return self.unpacked(result, node) if self.is_tuple(entry, node) else result
-
-    def is_tuple(self, entry: Operator, node: ir.Node) -> bool:
-        return len(node.outputs) > 1 or entry.name in _ALWAYS_TUPLES
-
     def unpacked(self, result: Any, node: ir.Node) -> tuple[Any, ...]:
+        """A node for each output of a call that returns a tuple."""
         return tuple(self.call(operator.getitem, (result, i)) for i in range(len(node.outputs)))
 
     def output(self, values: Sequence[ir.Value], finish: Callable[[Any], Any] | None = None) -> None:
+        """Writes the module's results, each after `finish` where that is given."""
         nodes = [self.tensor(self.known(v)) for v in values]
         self.graph.output(tuple(self.call(finish, (n,)) if finish else n for n in nodes))
-
-
-_ALWAYS_TUPLES = frozenset(
-    {
-        "CausalConvWithState",
-        "DynamicQuantizeLinear",
-        "GRU",
-        "LSTM",
-        "LinearAttention",
-        "RNN",
-        "Split",
-        "TopK",
-    }
-)
-"""Operators whose function returns a tuple even when one output is asked for."""
 
 
 def input_dtype(value: ir.Value, xp: TorchArrays) -> Any:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import onnx_ir as ir
 import torch
 
 from bricolage.lowering.common import subgraphs_of
+from bricolage.lowering.torch.builder import Builder
 from bricolage.lowering.torch.values import Const, Device, Known, Missing
 
-if TYPE_CHECKING:
-    from bricolage.lowering.torch.builder import Builder
+Lower = Callable[[Builder, ir.Node], None]
+"""Lowers one node of a subgraph; its outputs become known to the builder."""
 
 
 def run_if(condition: Any, yes: Any, no: Any, captured_yes: Any, captured_no: Any) -> Any:
+    """ONNX If: one of two bodies, each with the values that it captures."""
     return yes(*captured_yes) if bool(condition) else no(*captured_no)
 
 
@@ -77,18 +80,16 @@ def captured_values(graph: ir.Graph) -> list[ir.Value]:
     return list(found)
 
 
-def _submodule(builder: Builder, graph: ir.Graph) -> tuple[Any, tuple[Any, ...]]:
+def _submodule(builder: Builder, graph: ir.Graph, lower: Lower) -> tuple[Any, tuple[Any, ...]]:
     """The subgraph as a module in the graph, and the nodes of the values that it captures."""
-    from bricolage.lowering.torch.builder import Builder as Inner
-
     captured = [v for v in captured_values(graph) if not _constant(builder, v)]
     constants: dict[ir.Value, Known] = {v: builder.known(v) for v in captured_values(graph) if _constant(builder, v)}
     root = torch.nn.Module()
-    inner = Inner(builder.imports, builder.xp, root, outer=constants)
+    inner = Builder(builder.imports, builder.xp, root, outer=constants)
     for i, value in enumerate([*graph.inputs, *captured]):
         inner.env[value] = Device(inner.graph.placeholder(f"x{i}"))
     for node in graph:
-        inner.node(node)
+        lower(inner, node)
     inner.output(graph.outputs)
     module = inner.finish()
     name = f"body{len(list(builder.root.children()))}"
@@ -100,41 +101,48 @@ def _constant(builder: Builder, value: ir.Value) -> bool:
     return isinstance(builder.known(value), Const)
 
 
-def lower_control(builder: Builder, node: ir.Node, inputs: list[Known], attributes: dict[str, Any]) -> Any:
+def lower_control(
+    builder: Builder, node: ir.Node, inputs: list[Known], attributes: dict[str, Any], lower: Lower
+) -> Any:
+    """The results of an If, Loop or Scan; nodes of its subgraphs are lowered by `lower`.
+
+    Raises:
+        UnsupportedOperator: a node with subgraphs that is none of them, or Scan as it was in opset 8.
+    """
     bodies = subgraphs_of(node)
     if node.op_type == "If":
-        return _lower_if(builder, node, inputs[0], bodies)
+        return _lower_if(builder, node, inputs[0], bodies, lower)
     if node.op_type == "Loop":
-        body, captured = _submodule(builder, bodies["body"])
+        body, captured = _submodule(builder, bodies["body"], lower)
         tensors = [builder.tensor(k) for k in inputs]
         trips, condition, state = tensors[0], tensors[1], tensors[2:]
         scanned = len(node.outputs) - len(state)
         arguments = (trips, condition, body, tuple(state), captured, scanned)
         return builder.unpacked(builder.call(run_loop, arguments), node)
     if node.op_type == "Scan":
-        return _lower_scan(builder, node, inputs, bodies["body"], attributes)
+        return _lower_scan(builder, node, inputs, bodies["body"], attributes, lower)
     raise builder.refuse(node, "its subgraph has no lowering")
 
 
-def _lower_if(builder: Builder, node: ir.Node, condition: Known, bodies: dict[str, ir.Graph]) -> Any:
+def _lower_if(builder: Builder, node: ir.Node, condition: Known, bodies: dict[str, ir.Graph], lower: Lower) -> Any:
     if isinstance(condition, Const):
         graph = bodies["then_branch" if bool(condition.tensor) else "else_branch"]
         for inner in graph:
-            builder.node(inner)
+            lower(builder, inner)
         return tuple(builder.known(v) for v in graph.outputs)
-    yes, captured_yes = _submodule(builder, bodies["then_branch"])
-    no, captured_no = _submodule(builder, bodies["else_branch"])
+    yes, captured_yes = _submodule(builder, bodies["then_branch"], lower)
+    no, captured_no = _submodule(builder, bodies["else_branch"], lower)
     arguments = (builder.tensor(condition), yes, no, captured_yes, captured_no)
     return builder.unpacked(builder.call(run_if, arguments), node)
 
 
 def _lower_scan(
-    builder: Builder, node: ir.Node, inputs: list[Known], graph: ir.Graph, attributes: dict[str, Any]
+    builder: Builder, node: ir.Node, inputs: list[Known], graph: ir.Graph, attributes: dict[str, Any], lower: Lower
 ) -> Any:
     count = attributes["num_scan_inputs"]
     if any(isinstance(k, Missing) for k in inputs):
         raise builder.refuse(node, "Scan of opset 8 (with sequence lengths) has no lowering")
-    body, captured = _submodule(builder, graph)
+    body, captured = _submodule(builder, graph, lower)
     tensors = [builder.tensor(k) for k in inputs]
     state, scanned = tensors[: len(tensors) - count], tensors[len(tensors) - count :]
     produced = len(node.outputs) - len(state)

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import onnx_ir as ir
 import torch
 
 from bricolage.lowering.common import rank_of, static_shape
 from bricolage.lowering.torch.arrays import DTYPES
+from bricolage.lowering.torch.builder import Builder
 from bricolage.lowering.torch.values import Const, Device, Known, Missing, Sizes
-
-if TYPE_CHECKING:
-    from bricolage.lowering.torch.builder import Builder
 
 
 @dataclass(frozen=True)
@@ -55,13 +53,16 @@ class View:
         return max(used, default=0) + 1
 
     def given(self, index: int) -> bool:
+        """Whether input `index` is there."""
         return index < len(self.inputs) and not isinstance(self.inputs[index], Missing)
 
     def shape(self, index: int) -> tuple[int, ...] | None:
+        """Sizes of input `index`; None unless all are known."""
         const = self.const(index)
         return tuple(const.shape) if const is not None else static_shape(self.node.inputs[index])
 
     def rank(self, index: int) -> int | None:
+        """Number of axes of input `index`; None where unknown."""
         const = self.const(index)
         return const.ndim if const is not None else rank_of(self.node.inputs[index])
 
@@ -76,10 +77,12 @@ class View:
         return self.builder.xp.dtype(int(value.dtype))
 
     def is_float(self, index: int) -> bool:
+        """Whether input `index` is computed in a floating-point type."""
         dtype = self.dtype(index)
         return dtype is not None and bool(dtype.is_floating_point)
 
     def get(self, name: str, default: Any = None) -> Any:
+        """An attribute's value."""
         return self.attributes.get(name, default)
 
     def axis(self, default: int, rank: int | None) -> int | None:
@@ -100,6 +103,7 @@ class View:
         return const.reshape(()).item()
 
     def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Writes the call of a function."""
         return self.builder.call(function, args, kwargs)
 
 
@@ -108,6 +112,8 @@ EMITTERS: dict[str, Emitter] = {}
 
 
 def emitter(*names: str) -> Callable[[Emitter], Emitter]:
+    """Registers a function as the emitter of operators of these types."""
+
     def register(function: Emitter) -> Emitter:
         for name in names:
             EMITTERS[name] = function

@@ -40,6 +40,7 @@ def truncated(a: Any, b: Any) -> Any:
 
 
 def chosen(condition: Any, a: Any, b: Any) -> Any:
+    """a if the condition holds, otherwise b: Where on sizes."""
     return a if condition else b
 
 

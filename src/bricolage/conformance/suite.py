@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import warnings
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -31,19 +35,40 @@ class Case:
         return len(self.model.graph.node) == 1 and not self.model.functions
 
 
-def cases() -> list[Case]:
-    """All cases, sorted by name. Takes some seconds: the suite computes its data when it is imported."""
+def cases(operators: Collection[str] | None = None) -> list[Case]:
+    """All cases, sorted by name, or only those of one operator among `operators` (names of operator types).
+
+    The suite computes its data when its modules are imported: some ten seconds for all, tenths of a second for a few
+    operators, of which only the modules that mention them are imported.
+    """
     from onnx.backend.test.loader import load_model_tests
 
     found: list[Case] = []
+    state = np.random.get_state()  # noqa: NPY002 - the suite seeds numpy's own generator, which is the caller's
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for kind in KINDS:
-            for test in load_model_tests(kind=kind):
+            chosen = kind == "node" and operators is not None
+            for test in _node_tests(operators or ()) if chosen else load_model_tests(kind=kind):
                 model, inputs, outputs = _read(test) if test.model is None else _given(test)
                 model, inputs = _detach(model, inputs)
                 found.append(Case(test.name, model, inputs, outputs, test.rtol, test.atol))
+    np.random.set_state(state)  # noqa: NPY002
+    if operators is not None:
+        found = [case for case in found if case.single and case.model.graph.node[0].op_type in operators]
     return sorted(found, key=lambda case: case.name)
+
+
+def _node_tests(operators: Collection[str]) -> list[Any]:
+    """The tests of the modules whose text mentions one of the operators, and of those that were imported before."""
+    from onnx.backend.test.case import node
+
+    found: list[Any] = node._NodeTestCases  # what the suite's loader returns after it has imported everything
+    for module in pkgutil.walk_packages(node.__path__, f"{node.__name__}."):
+        path = Path(module.module_finder.path) / f"{module.name.rpartition('.')[2]}.py"  # type: ignore[union-attr]
+        if path.is_file() and any(f'"{name}"' in path.read_text() for name in operators):
+            importlib.import_module(module.name)
+    return found
 
 
 _Data = tuple[onnx.ModelProto, tuple[object, ...], tuple[object, ...]]

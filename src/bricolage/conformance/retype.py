@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from benchmarks.capabilities.compare import difference
-from benchmarks.capabilities.suite import Case
+from bricolage.conformance.compare import difference
+from bricolage.conformance.suite import Case
 
 TYPES = (
     onnx.TensorProto.FLOAT,

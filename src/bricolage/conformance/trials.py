@@ -19,10 +19,10 @@ import onnx_ir as ir
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from benchmarks.capabilities.compare import difference
-from benchmarks.capabilities.retype import TYPES, retyped
-from benchmarks.capabilities.suite import Case
 from bricolage.backends.capabilities import PARAMETERS, RUNTIME, features, operator_key, type_key, version_class
+from bricolage.conformance.compare import difference
+from bricolage.conformance.retype import TYPES, retyped
+from bricolage.conformance.suite import Case
 
 OLDEST_OPSET = 18
 """Prepared models have at least this opset."""

@@ -13,9 +13,9 @@ import onnx
 import onnx.compose
 import onnx_ir as ir
 
-from benchmarks.capabilities.compare import difference
-from benchmarks.capabilities.trials import Trial
 from bricolage.backends.interface import Backend, RegionModel, Resources
+from bricolage.conformance.compare import difference
+from bricolage.conformance.trials import Trial
 from bricolage.device.buffers import aligned
 from bricolage.device.host import host
 from bricolage.errors import BricolageError, Refused, UnsupportedOperator
@@ -30,6 +30,8 @@ _REASON_LENGTH = 160
 
 @dataclass(frozen=True)
 class Result:
+    """What came of a trial, with the reason where it did not pass."""
+
     outcome: Outcome
     reason: str = ""
 

@@ -1,0 +1,6 @@
+"""`python -m bricolage` is the command `bricolage`."""
+
+from bricolage.cli.main import main
+
+if __name__ == "__main__":
+    main()

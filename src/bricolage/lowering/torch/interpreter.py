@@ -1,0 +1,142 @@
+"""From an ONNX graph to a torch.fx graph, node by node: constants folded, sizes kept as integers, one call an operator."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import onnx_ir as ir
+import torch
+
+from bricolage.lowering.common import PORTABLE, Operator, attributes_of, constant_node_value, opset_for, subgraphs_of
+from bricolage.lowering.torch import sizes
+from bricolage.lowering.torch.arrays import TorchArrays
+from bricolage.lowering.torch.builder import Builder
+from bricolage.lowering.torch.control import lower_control
+from bricolage.lowering.torch.fused import EMITTERS, View
+from bricolage.lowering.torch.values import Const, Device, Known, Missing, Sizes
+
+FOLD_LIMIT = 1 << 24
+"""Results with more elements than this stay computed at run time, so that folding never bloats a module."""
+_ALWAYS_TUPLES = frozenset(
+    {
+        "CausalConvWithState",
+        "DynamicQuantizeLinear",
+        "GRU",
+        "LSTM",
+        "LinearAttention",
+        "RNN",
+        "Split",
+        "TopK",
+    }
+)
+"""Operators whose function returns a tuple even when one output is asked for."""
+
+
+def lower_node(builder: Builder, node: ir.Node) -> None:
+    """Lower one node; its outputs become known."""
+    inputs = [builder.known(v) for v in node.inputs]
+    attributes = attributes_of(node)
+    if node.op_type == "Constant" and not node.domain:
+        value = constant_node_value(node)
+        if value is None:
+            raise builder.refuse(node, "the constant is no dense tensor")
+        builder.env[node.outputs[0]] = builder.constant(value)
+        return
+    if subgraphs_of(node):
+        builder.bind(node, lower_control(builder, node, inputs, attributes, lower_node))
+        return
+    opset = opset_for(node, builder.imports)
+    entry = PORTABLE.find("" if node.domain == "ai.onnx" else node.domain, node.op_type, opset)
+    if entry is None:
+        raise builder.refuse(node, "it is not known")
+    result = _sizes(builder, node, inputs, attributes)
+    if result is None:
+        result = _folded(builder, entry, node, inputs, attributes)
+    if result is None:
+        emit = EMITTERS.get(node.op_type) if not node.domain else None
+        emitted = emit(View(builder, node, inputs, attributes, opset)) if emit else None
+        result = _generic(builder, entry, node, inputs, attributes) if emitted is None else emitted
+    builder.bind(node, result)
+
+
+def _sizes(builder: Builder, node: ir.Node, inputs: list[Known], attributes: dict[str, Any]) -> Known | None:
+    if node.domain:
+        return None
+    if node.op_type in ("Shape", "Size"):
+        return _shape(builder, node, inputs[0], attributes)
+    if not any(isinstance(i, Sizes) for i in inputs):
+        return None
+    given = [sizes.as_sizes(i) for i in inputs if not isinstance(i, Missing)]
+    complete = [s for s in given if s is not None]
+    if len(complete) < len(given):
+        return None
+    return sizes.evaluate(builder.call, node.op_type, complete, attributes)
+
+
+def _shape(builder: Builder, node: ir.Node, x: Known, attributes: dict[str, Any]) -> Known | None:
+    """Shape and Size: numbers where the model knows them, size calls where it does not."""
+    if isinstance(x, Const):
+        dims: list[Any] = list(x.tensor.shape)
+    elif isinstance(x, Sizes):
+        dims = [len(x.elements)] * x.rank
+    else:
+        value = node.inputs[0]
+        if value is None or value.shape is None or isinstance(x, Missing):
+            return None
+        dims = [int(d) if isinstance(d, int) else builder.size(x.node, i) for i, d in enumerate(value.shape)]
+    if node.op_type == "Size":
+        return sizes.evaluate(builder.call, "ReduceProd", [Sizes(tuple(dims), 0)], {})
+    chosen = tuple(dims[attributes.get("start", 0) : attributes.get("end")])
+    if all(isinstance(d, int) for d in chosen):
+        return Const(torch.tensor(chosen, dtype=torch.int64))
+    return Sizes(chosen, 1)
+
+
+def _folded(builder: Builder, entry: Operator, node: ir.Node, inputs: list[Known], attributes: dict[str, Any]) -> Any:
+    """The result when every input is constant, computed now by the operator itself."""
+    if not all(isinstance(i, (Const, Missing)) for i in inputs) or entry.data_dependent:
+        return None
+    arguments = [
+        None if isinstance(known, Missing) else builder.host(known) if entry.is_host(i) else known.tensor
+        for i, known in enumerate(inputs)
+        if not isinstance(known, (Sizes, Device))
+    ]
+    with torch.no_grad():
+        result = entry.function(builder.xp, *arguments, **_keywords(entry, node, attributes))
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    if sum(r.numel() for r in results) > FOLD_LIMIT:
+        return None
+    return tuple(Const(r.contiguous()) for r in results)
+
+
+def _keywords(entry: Operator, node: ir.Node, attributes: dict[str, Any]) -> dict[str, Any]:
+    words = dict(attributes)
+    if "_outputs" in entry.internal:
+        words["_outputs"] = len(node.outputs)
+    if "_types" in entry.internal:
+        words["_types"] = tuple(int(v.dtype) if v is not None and v.dtype else None for v in node.inputs)
+    return words
+
+
+def _generic(builder: Builder, entry: Operator, node: ir.Node, inputs: list[Known], attributes: dict[str, Any]) -> Any:
+    """The operator as one call of its portable definition."""
+    arguments = [builder.host(k) if entry.is_host(i) else builder.tensor(k) for i, k in enumerate(inputs)]
+    result = builder.call(bound(entry, builder.xp, _keywords(entry, node, attributes)), arguments)
+    return builder.unpacked(result, node) if _is_tuple(entry, node) else result
+
+
+def _is_tuple(entry: Operator, node: ir.Node) -> bool:
+    return len(node.outputs) > 1 or entry.name in _ALWAYS_TUPLES
+
+
+def bound(entry: Operator, xp: TorchArrays, attributes: dict[str, Any]) -> Callable[..., Any]:
+    """The operator as a function of its inputs alone, with a name that generated code can show."""
+    function = functools.partial(entry.function, xp, **attributes)
+
+    def run(*inputs: Any) -> Any:
+        return function(*inputs)
+
+    run.__name__ = entry.name.lower()
+    return run

@@ -1,0 +1,70 @@
+"""Conformance trials in worker processes: one that crashes or hangs costs its own outcome and nothing else."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from bricolage.conformance.attempt import Outcome, Result
+from bricolage.conformance.trials import Trial
+from bricolage.measure.loading import Stop, never
+from bricolage.measure.pool import Answer, Pool, Regime
+
+_OUTCOMES: dict[str, Outcome] = {"crashed": "crashes", "out-of-memory": "crashes", "timed-out": "times-out"}
+"""What an answer of the pool means for the trial that it is about. Anything else is a refusal."""
+
+
+def run_trials(
+    pool: Pool,
+    backend: str,
+    trials: Sequence[Trial],
+    report: Callable[[Trial, Result], None],
+    *,
+    jobs: int = 1,
+    batch: int = 1,
+    limit_s: float = 60.0,
+    should_stop: Stop = never,
+) -> None:
+    """Runs trials on a backend and reports each result as it comes.
+
+    Args:
+        jobs: worker processes at a time.
+        batch: trials that go to a worker together, which compiles them as one model where they can be. When one brings the
+            worker down, all of them are run one by one.
+        limit_s: longest time of one trial in seconds, beyond the time in which a framework is imported.
+        should_stop: is asked before each batch; what has not begun then is not reported.
+    """
+    waiting = deque(list(trials[start : start + batch]) for start in range(0, len(trials), batch))
+    idle = [Regime((backend,), 1, False, host(), owner=f"conformance {number}") for number in range(jobs)]
+    busy: dict[Regime, list[Trial]] = {}
+    with tempfile.TemporaryDirectory(prefix="bricolage-trials-") as folder:
+        while waiting or busy:
+            while waiting and idle and not should_stop():
+                regime, part = idle.pop(), waiting.popleft()
+                path = Path(folder) / f"{regime.owner}.pickle"
+                path.write_bytes(pickle.dumps(part))
+                pool.submit(pool.worker(regime), limit_s * len(part), "attempt", backend=backend, path=str(path))
+                busy[regime] = part
+            if not busy:
+                break
+            for worker, answer in pool.wait(1.0):
+                part = busy.pop(worker.regime)
+                idle.append(worker.regime)
+                if not answer.ok and len(part) > 1:
+                    waiting.extendleft([trial] for trial in reversed(part))
+                    continue
+                for trial, result in zip(part, _results(answer), strict=True):
+                    report(trial, result)
+    for regime in idle:
+        pool.end(regime)
+
+
+def _results(answer: Answer) -> list[Result]:
+    if not answer.ok:
+        return [Result(_OUTCOMES.get(answer.outcome, "refuses"), answer.reason)]
+    pairs = answer.facts["results"]
+    assert isinstance(pairs, list)
+    return [Result(outcome, reason) for outcome, reason in pairs]
