@@ -21,9 +21,9 @@ from bricolage.optimize import variants as forms
 from bricolage.options import Options
 from bricolage.plan.codec import decode, encode
 from bricolage.plan.plan import ORIGINAL, Bucket, PlannedRegion, RewriteStep
-from bricolage.rewrite.forms import REWRITTEN, TAILORED, tailored
-from bricolage.rewrite.forms import rewritten as rewritten_forms
-from bricolage.rewrite.recipe import Exploration, Recipe
+from bricolage.rewrite.pipeline import EnabledRule, RewriteConfig
+from bricolage.rewrite.variants import REWRITTEN, TAILORED, tailored_variant
+from bricolage.rewrite.variants import rewritten_variants as rewritten_forms
 from bricolage.runtime.executable import Executable
 from tests.graph.models import parse
 
@@ -159,8 +159,10 @@ def test_a_stored_decision_counts_only_for_the_graph_that_it_divides(raced: Exec
 
 def test_a_tailored_decision_is_made_again_from_its_recipe(raced: Executable) -> None:
     graph = prepare(to_model(parse(NET, **weights())), {"batch": 1})
-    recipe = Recipe(frozenset({"bias-into-linear"}), (Exploration("strided-pointwise-by-slice", frozenset({"Conv"})),))
-    form = tailored(graph, recipe)
+    recipe = RewriteConfig(
+        frozenset({"bias-into-linear"}), (EnabledRule("strided-pointwise-by-slice", frozenset({"Conv"})),)
+    )
+    form = tailored_variant(graph, recipe)
     region = PlannedRegion(
         "onnxruntime", "f32", f"0-{len(form.graph) - 1}", len(form.graph), "all", form.key, 0, 0, None, measured=False
     )
@@ -172,4 +174,4 @@ def test_a_tailored_decision_is_made_again_from_its_recipe(raced: Executable) ->
         recipe=forms.recorded_recipe(form),
     )
     again = forms.made_again(decode(Bucket, encode(bucket)), graph)
-    assert again is not None and again.recipe == recipe and again.key == form.key
+    assert again is not None and again.rewrite_config == recipe and again.key == form.key

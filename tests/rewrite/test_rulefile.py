@@ -11,8 +11,8 @@ from bricolage.errors import BadRuleFile, FalseRule
 from bricolage.rewrite import generation
 from bricolage.rewrite.rulefile import read, write
 from bricolage.rewrite.rulegen.generate import generate
+from bricolage.rewrite.rulegen.grammars import Grammar
 from bricolage.rewrite.rulegen.term import Equation, read_equation
-from bricolage.rewrite.rulegen.worlds import World
 from bricolage.rewrite.rules import generated
 from bricolage.rewrite.verification import verify
 
@@ -88,7 +88,7 @@ def test_only_what_is_proved_is_shipped() -> None:
 def test_a_world_end_to_end(tmp_path: Path) -> None:
     """From nothing to a file of proved rules, among them the known ones."""
     square = ("n", "n")
-    world = World(
+    world = Grammar(
         "w",
         dict.fromkeys("abc", square),
         ("matmul", "transpose", "concat_columns", "split_columns_0", "split_columns_1"),

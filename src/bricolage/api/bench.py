@@ -22,7 +22,7 @@ from bricolage.options import Options
 from bricolage.plan import artifact
 from bricolage.plan.plan import ORIGINAL, Plan, numbers
 from bricolage.progress import Progress, Silent
-from bricolage.rewrite.forms import Form
+from bricolage.rewrite.variants import GraphVariant
 from bricolage.work import bits as bitset
 
 CHALLENGER = "bricolage"
@@ -84,14 +84,14 @@ def bench(
 
 def _racing(
     plans: Sequence[tuple[str, Plan, Path]], opened: Source, prepared: Prepared
-) -> tuple[list[Form], list[Challenger]]:
+) -> tuple[list[GraphVariant], list[Challenger]]:
     """The forms of the graph that race, the original first, and the plans for these sizes. Plans come with their names and the
     folders of their artifacts.
 
     Raises:
         ForeignPlan: a plan is for another model.
     """
-    forms, challengers = [Form(ORIGINAL, prepared.graph)], []
+    forms, challengers = [GraphVariant(ORIGINAL, prepared.graph)], []
     for name, plan, kept in plans:
         graph = opened.model.graph
         if (plan.inputs, plan.outputs) != tuple(tensor_specs(v, opened.model) for v in (graph.inputs, graph.outputs)):
@@ -104,7 +104,7 @@ def _racing(
                 own = graph_of(kept / bucket.graph)
                 own.model.graph.name = f"{own.model.graph.name} of {name}"  # other files than those of another plan
                 share_weights([own.model], opened.directory, f"{Path(bucket.graph).stem}-{len(forms)}.data")
-                form = Form(f"{bucket.form} {name}", own)
+                form = GraphVariant(f"{bucket.form} {name}", own)
                 forms.append(form)
             if len(form.graph) != bucket.operators:
                 difference = f"it has {bucket.operators} operators where the model has {len(form.graph)}"

@@ -38,7 +38,7 @@ from bricolage.options import Options
 from bricolage.plan.codec import DecodeError, decode, encode
 from bricolage.plan.plan import ORIGINAL, Bucket, Plan, Provenance
 from bricolage.progress import Progress, Silent
-from bricolage.rewrite.forms import Form, rewritten
+from bricolage.rewrite.variants import GraphVariant, rewritten_variants
 from bricolage.runtime.executable import Executable
 
 _LOG = logging.getLogger(__name__)
@@ -150,13 +150,13 @@ def _decide(
         if made.name != ORIGINAL:
             forms.write(made, bucket.file, opened.directory)
         return replace(known, graph=forms.file_of(bucket.file, made.name))
-    rewritten_forms = rewritten(bucket.graph) if options.rewrite else ()
+    rewritten_forms = rewritten_variants(bucket.graph) if options.rewrite else ()
     for form in rewritten_forms:
         forms.write(form, bucket.file, opened.directory)
     arrays, origin = measuring_inputs(bucket.graph, options, inputs, alone=len(opened.buckets) == 1)
     with open_pool(options) as pool:
         decision = place(
-            (Form(ORIGINAL, bucket.graph), *rewritten_forms),
+            (GraphVariant(ORIGINAL, bucket.graph), *rewritten_forms),
             arrays,
             backends,
             options,
@@ -209,5 +209,5 @@ def _known_decision(database: Database, key: str) -> Bucket | None:
     try:
         return decode(Bucket, stored)
     except DecodeError as error:  # written by another build of the same version: decide again
-        _LOG.info("a stored decision has another form (%s)", error)
+        _LOG.info("a stored decision has another graph (%s)", error)
         return None

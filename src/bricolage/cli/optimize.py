@@ -37,7 +37,7 @@ def optimize(
     report: Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write the HTML report too.")] = None,
     seed: a.Seed = 0,
     rewrite: Annotated[
-        bool, typer.Option("--rewrite/--no-rewrite", help="Let rewritten forms of the model take part.")
+        bool, typer.Option("--rewrite/--no-rewrite", help="Let rewritten variants of the model take part.")
     ] = True,
     replan: Annotated[bool, typer.Option("--replan", help="Decide afresh even where a decision is known.")] = False,
     as_json: a.Json = False,

@@ -35,7 +35,7 @@ from bricolage.perf.merge_gain import EngineModel, fit
 from bricolage.perf.prediction import Predictor
 from bricolage.plan.plan import ORIGINAL, Boundary, Bucket
 from bricolage.progress import Progress
-from bricolage.rewrite.forms import Form
+from bricolage.rewrite.variants import GraphVariant
 from bricolage.search.evolve import EvolutionOptions, MergedPlacement, evolve
 from bricolage.search.exact import solve
 from bricolage.verify.oracle import Oracle
@@ -88,7 +88,7 @@ class _Clock:
 
 
 def place(
-    forms: Sequence[Form],
+    forms: Sequence[GraphVariant],
     inputs: Mapping[str, np.ndarray],
     backends: Sequence[Backend],
     options: Options,
@@ -174,7 +174,7 @@ def _mixture(survey: Survey, stop: Stopper, clock: _Clock, reserved: float, refi
 
 
 def compete(
-    forms: Sequence[Form],
+    forms: Sequence[GraphVariant],
     inputs: Mapping[str, np.ndarray],
     backends: Sequence[Backend],
     options: Options,
@@ -197,7 +197,7 @@ def compete(
 
 
 def _begin(
-    forms: Sequence[Form],
+    forms: Sequence[GraphVariant],
     inputs: Mapping[str, np.ndarray],
     backends: Sequence[Backend],
     options: Options,

@@ -17,7 +17,7 @@ from bricolage.optimize.candidates import Candidates, Group, Way, find
 from bricolage.options import Options
 from bricolage.plan.step import Step
 from bricolage.progress import Progress
-from bricolage.rewrite.forms import Form
+from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle
 from bricolage.work import bits as bitset
 from bricolage.work.graph import Candidate
@@ -37,7 +37,7 @@ _BATCH = 12
 class Survey:
     """Measured costs of one graph: of whole backends by way, of region groups by (key, way)."""
 
-    form: Form
+    form: GraphVariant
     oracle: Oracle
     candidates: Candidates
     backends: Sequence[Backend]
@@ -53,7 +53,7 @@ class Survey:
         self.whole_key = self._identities.key(self._whole)
         self._outputs = tuple(info.name for info in self.oracle.graph.outputs)
 
-    def beside(self, form: Form) -> Survey:
+    def beside(self, form: GraphVariant) -> Survey:
         """The survey of another form of the graph."""
         return survey_of(
             form, self.oracle.of(form.name, form.graph), self.backends, self.options, self.measurer, self.progress
@@ -230,7 +230,7 @@ class Survey:
 
 
 def survey_of(
-    form: Form,
+    form: GraphVariant,
     oracle: Oracle,
     backends: Sequence[Backend],
     options: Options,

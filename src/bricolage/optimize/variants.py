@@ -18,12 +18,11 @@ from bricolage.optimize.profile import Survey
 from bricolage.perf.calibrated import Calibrated, Sample
 from bricolage.plan.plan import ORIGINAL, Bucket, PlannedRecipe, RewriteStep, numbers
 from bricolage.rewrite.catalogue import chosen
-from bricolage.rewrite.forms import Form, again, searched
-from bricolage.rewrite.forms import tailored as made_by
-from bricolage.rewrite.proposal import Step
-from bricolage.rewrite.recipe import Exploration, Recipe
+from bricolage.rewrite.pipeline import EnabledRule, RewriteConfig
 from bricolage.rewrite.search.options import SearchOptions
-from bricolage.tune.rewrites import Tailoring
+from bricolage.rewrite.variants import GraphVariant, recreated_variant, searched_variants
+from bricolage.rewrite.variants import tailored_variant as made_by
+from bricolage.tune.rewrites import RewriteTuner
 from bricolage.work import bits as bitset
 
 _LOG = logging.getLogger(__name__)
@@ -43,7 +42,7 @@ def file_of(file: str, form: str) -> str:
     return file if form == ORIGINAL else f"{Path(file).stem}-{form}.onnx"
 
 
-def write(form: Form, file: str, directory: Path) -> None:
+def write(form: GraphVariant, file: str, directory: Path) -> None:
     """Writes a form beside the original, which is in `file`. What rules folded out of weights goes into a file of its own.
 
     Raises:
@@ -54,30 +53,30 @@ def write(form: Form, file: str, directory: Path) -> None:
     write_model(form.graph.model, directory / target)
 
 
-def recorded(form: Form) -> tuple[RewriteStep, ...]:
+def recorded(form: GraphVariant) -> tuple[RewriteStep, ...]:
     """How a form was made, for the plan."""
     return tuple(RewriteStep(step.rule, step.pattern, step.roots, step.bound) for step in form.steps)
 
 
-def recorded_recipe(form: Form) -> PlannedRecipe | None:
+def recorded_recipe(form: GraphVariant) -> PlannedRecipe | None:
     """The same for a form that was tailored."""
-    if form.recipe is None:
+    if form.rewrite_config is None:
         return None
-    exploring = tuple((one.rule, tuple(sorted(one.not_at))) for one in form.recipe.exploring)
-    return PlannedRecipe(tuple(sorted(form.recipe.without)), exploring, form.recipe.opset)
+    exploring = tuple((one.rule, tuple(sorted(one.not_at))) for one in form.rewrite_config.enabled)
+    return PlannedRecipe(tuple(sorted(form.rewrite_config.disabled)), exploring, form.rewrite_config.opset)
 
 
-def _recipe(recorded: PlannedRecipe | None) -> Recipe | None:
+def _recipe(recorded: PlannedRecipe | None) -> RewriteConfig | None:
     if recorded is None:
         return None
-    exploring = tuple(Exploration(rule, frozenset(not_at)) for rule, not_at in recorded.exploring)
-    return Recipe(frozenset(recorded.without), exploring, recorded.opset)
+    exploring = tuple(EnabledRule(rule, frozenset(not_at)) for rule, not_at in recorded.exploring)
+    return RewriteConfig(frozenset(recorded.without), exploring, recorded.opset)
 
 
-def made_again(bucket: Bucket, graph: Graph) -> Form | None:
+def made_again(bucket: Bucket, graph: Graph) -> GraphVariant | None:
     """The form of a graph that a decision divides, from its record; None where the rules do not make it any more."""
-    steps = tuple(Step(s.rule, s.pattern, s.roots, s.bound) for s in bucket.steps)
-    form = again(graph, bucket.form, steps, _recipe(bucket.recipe))
+    steps = tuple(RewriteStep(s.rule, s.pattern, s.roots, s.bound) for s in bucket.steps)
+    form = recreated_variant(graph, bucket.form, steps, _recipe(bucket.recipe))
     if form is None or len(form.graph) != bucket.operators:
         return None
     identities = Identities(form.graph)
@@ -102,7 +101,7 @@ def _least(times: Iterable[float | None]) -> float | None:
 
 
 def tailor(surveys: Mapping[str, Survey], file: str, stop: Stopper) -> list[Survey]:
-    """The form that the fastest backend so far runs fastest, by racing forms; none where no form is better than the known ones."""
+    """The variant that the fastest backend so far runs fastest, by racing variants; none where none beats the known ones."""
     original = surveys[ORIGINAL]
     oracle, options = original.oracle, original.options
     seconds = min(stop.left, _TAILORING_SHARE * options.budget(len(oracle.graph)))
@@ -111,7 +110,7 @@ def tailor(surveys: Mapping[str, Survey], file: str, stop: Stopper) -> list[Surv
         return []
     way, _ = min(ways, key=lambda found: found[1])
     backend = next(backend for backend in original.backends if backend.name == way.backend)
-    tailoring = Tailoring(
+    tuner = RewriteTuner(
         oracle.graph.model,
         {},
         chosen(stable=True, generated=False),
@@ -124,13 +123,13 @@ def tailor(surveys: Mapping[str, Survey], file: str, stop: Stopper) -> list[Surv
         prefix=Path(file).stem,
     )
     try:
-        recipe = tailoring.search(stop.reserve(max(0.0, stop.left - seconds)))
+        recipe = tuner.search(stop.reserve(max(0.0, stop.left - seconds)))
     except EndlessRewriting as error:
-        _LOG.warning("no form is tailored: %s", error)
+        _LOG.warning("no variant is tuned: %s", error)
         return []
     finally:
-        tailoring.clear()
-    if recipe == Recipe():
+        tuner.clear()
+    if recipe == RewriteConfig():
         return []
     form = made_by(oracle.graph, recipe)
     write(form, file, oracle.directory)
@@ -149,7 +148,7 @@ def explore(surveys: Mapping[str, Survey], model: Calibrated, file: str, stop: S
     original.progress.start("search for rewrites")
     limits = SearchOptions(seconds=seconds, keep=options.profile.searched)
     known = [survey.form for survey in surveys.values()]
-    forms = searched(oracle.graph, model, limits, known, generated=options.profile.generated_rules)
+    forms = searched_variants(oracle.graph, model, limits, known, generated=options.profile.generated_rules)
     original.progress.finish()
     found: list[Survey] = []
     for form in forms:

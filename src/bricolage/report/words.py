@@ -95,7 +95,7 @@ def verdict(bucket: Bucket) -> str:
 
 
 def rewriting(bucket: Bucket) -> str:
-    """Which rules made the form of the graph that ships; empty where it is the original."""
+    """Which rules made the variant of the graph that ships; empty where it is the original."""
     if not bucket.rules:
         return ""
     applied = ", ".join(f"{times} × {rule}" for rule, times in bucket.rules.items())

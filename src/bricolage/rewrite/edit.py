@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from bricolage.graph.graph import describe
 from bricolage.rewrite.builder import Builder, detach
-from bricolage.rewrite.rule import Mismatch
+from bricolage.rewrite.rule import MatchFailure
 
 Pairs = Sequence[tuple[ir.Value, ir.Value]]
 """Values with what replaces them."""
@@ -40,18 +40,18 @@ def check_types(pairs: Pairs) -> None:
     """A safety net under the conditions of the rules: what replaces a value has its type, rank and sizes.
 
     Raises:
-        Mismatch
+        MatchFailure
     """
     for old, new in pairs:
         before, after = describe(old), describe(new)
         if before.dtype != after.dtype:
-            raise Mismatch(f"the type of '{old.name}' would change from {before.dtype} to {after.dtype}")
+            raise MatchFailure(f"the type of '{old.name}' would change from {before.dtype} to {after.dtype}")
         if before.shape is None or after.shape is None:
             continue
         if len(before.shape) != len(after.shape) or any(
             isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(before.shape, after.shape, strict=True)
         ):
-            raise Mismatch(f"the shape of '{old.name}' would change from {before.shape} to {after.shape}")
+            raise MatchFailure(f"the shape of '{old.name}' would change from {before.shape} to {after.shape}")
 
 
 def lost(pairs: Pairs) -> list[ir.Node]:

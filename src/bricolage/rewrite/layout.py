@@ -18,10 +18,17 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from bricolage.graph.folding import is_known
-from bricolage.rewrite.facts import listed, permutation, rank
-from bricolage.rewrite.gain import bytes_of
-from bricolage.rewrite.motion import Form, Permutation, compose, form, inverse, unchanged
-from bricolage.rewrite.rule import Mismatch
+from bricolage.rewrite.predicates import listed, permutation, rank
+from bricolage.rewrite.profitability import bytes_of
+from bricolage.rewrite.rule import MatchFailure
+from bricolage.rewrite.transpose_propagation import (
+    Permutation,
+    TransposedOperator,
+    compose,
+    inverse,
+    transposed,
+    unchanged,
+)
 
 _MOST = 2**30 - 1
 """Sum of all capacities: the flow solver counts in 32 bits."""
@@ -35,7 +42,7 @@ class Component:
 
     home: ir.Graph
     layouts: dict[ir.Value, Layouts]
-    forms: dict[ir.Node, tuple[Form, Form]]
+    forms: dict[ir.Node, tuple[TransposedOperator, TransposedOperator]]
     turns: dict[ir.Node, Permutation]
     """Transposes between values that are the same one in other layouts."""
 
@@ -64,7 +71,7 @@ def _explore(start: ir.Node, home: ir.Graph) -> Component | None:
     source, target = start.inputs[0], start.outputs[0]
     try:
         perm = permutation(start, source) if source is not None else ()
-    except Mismatch:
+    except MatchFailure:
         return None
     if source is None or unchanged(perm):
         return None
@@ -123,7 +130,7 @@ def _around(value: ir.Value, home: ir.Graph) -> list[ir.Node]:
 
 def _forms(
     node: ir.Node, value: ir.Value, layouts: Layouts, usual: tuple[Permutation, ...]
-) -> tuple[Form, Form] | None:
+) -> tuple[TransposedOperator, TransposedOperator] | None:
     """The forms in which the operator has `value` in these layouts, one of them its present one."""
     found = [_form(node, value, layout, usual) for layout in layouts]
     first, second = found
@@ -132,13 +139,15 @@ def _forms(
     return first, second
 
 
-def _form(node: ir.Node, value: ir.Value, layout: Permutation, usual: tuple[Permutation, ...]) -> Form | None:
+def _form(
+    node: ir.Node, value: ir.Value, layout: Permutation, usual: tuple[Permutation, ...]
+) -> TransposedOperator | None:
     """The form in which the operator has `value` in this layout. Where new axes could stand at several places, those that
     give the result one of the `usual` permutations are preferred."""
     for perm in (*usual, layout) if node.op_type == "Unsqueeze" else (layout,):
         try:
-            found = form(node, perm)
-        except Mismatch:
+            found = transposed(node, perm)
+        except MatchFailure:
             continue
         here = [p for v, p in zip(node.inputs, found.inputs, strict=True) if v is value]
         here += [p for v, p in zip(node.outputs, found.outputs, strict=True) if v is value]
@@ -147,11 +156,11 @@ def _form(node: ir.Node, value: ir.Value, layout: Permutation, usual: tuple[Perm
     return None
 
 
-def _present(found: Form) -> bool:
+def _present(found: TransposedOperator) -> bool:
     return all(p is None or unchanged(p) for p in (*found.inputs, *found.outputs))
 
 
-def moved(component: Component) -> dict[ir.Node, Form]:
+def moved(component: Component) -> dict[ir.Node, TransposedOperator]:
     """The operators that should work in the other layout than now, with their forms there. Empty where nothing is gained."""
     cut = _Cut(component)
     sides = cut.solve()

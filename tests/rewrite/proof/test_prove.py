@@ -12,7 +12,7 @@ import pytest
 from bricolage.rewrite.proof import Disproved, Proved, Unprovable, prove
 from bricolage.rewrite.proof.degree import VARIABLE, Degree
 from bricolage.rewrite.proof.field import Q
-from bricolage.rewrite.proof.sample import Sample
+from bricolage.rewrite.proof.random_point import RandomPoint
 from tests.rewrite.proof.models import Build, model
 
 XY = {"x": (2, 3), "y": (2, 3)}
@@ -69,7 +69,7 @@ def test_the_bound_counts_pairs_of_arguments_of_functions() -> None:
 
 
 def test_inputs_are_drawn_from_the_whole_field() -> None:
-    sample = Sample(0, 1)
+    sample = RandomPoint(0, 1)
     x = sample.draw("x", (200,))
     for row, modulus in zip(x, sample.field.moduli, strict=True):
         assert row.min() >= 0 and 0.95 * modulus < row.max() < modulus
@@ -86,13 +86,13 @@ def test_a_seed_decides_everything() -> None:
     assert first.reason == second.reason and first.place == second.place
     assert all((first.inputs[name] == second.inputs[name]).all() for name in XY)
     assert any((first.inputs[name] != other.inputs[name]).any() for name in XY)
-    assert (Sample(5, 2).draw("x", (4,)) == Sample(5, 2).draw("x", (4,))).all()
-    assert (Sample(5, 2).draw("x", (4,)) != Sample(5, 2).draw("y", (4,))).all()
-    assert (Sample(5, 2).draw("x", (4,)) != Sample(6, 2).draw("x", (4,))).all()
+    assert (RandomPoint(5, 2).draw("x", (4,)) == RandomPoint(5, 2).draw("x", (4,))).all()
+    assert (RandomPoint(5, 2).draw("x", (4,)) != RandomPoint(5, 2).draw("y", (4,))).all()
+    assert (RandomPoint(5, 2).draw("x", (4,)) != RandomPoint(6, 2).draw("x", (4,))).all()
 
 
 def test_functions_are_equal_by_name_and_differ_between_rows() -> None:
-    sample = Sample(0, 2)
+    sample = RandomPoint(0, 2)
     same = np.full((4, 1), 7)
     found = sample.function("f", same)
     assert (found == sample.function("f", same)).all()

@@ -22,7 +22,7 @@ from bricolage.rewrite.proof.degree import VARIABLE
 from bricolage.rewrite.proof.evaluate import REGISTRY
 from bricolage.rewrite.proof.field import ZeroDivisor
 from bricolage.rewrite.proof.order import Order
-from bricolage.rewrite.proof.sample import Sample
+from bricolage.rewrite.proof.random_point import RandomPoint
 from bricolage.rewrite.proof.tensor import FLOAT, FieldTensor
 
 POINTS = {
@@ -119,7 +119,7 @@ def enumerated(
 
 def fingerprints(known: list[Expression], seed: int, ordered: bool = False) -> list[bytes | None]:
     """What each expression is in exact arithmetic; None for those that divide by zero."""
-    sample = Sample(seed, 1024, Order(FEW)) if ordered else Sample(seed, 1)
+    sample = RandomPoint(seed, 1024, Order(FEW)) if ordered else RandomPoint(seed, 1)
     xp = FieldArrays(sample)
     values: list[Any] = []
     for e in known:
@@ -136,7 +136,7 @@ def fingerprints(known: list[Expression], seed: int, ordered: bool = False) -> l
     return [None if v is None else v.values[::2].tobytes() for v in values]
 
 
-def drawn(sample: Sample, name: str) -> FieldTensor:
+def drawn(sample: RandomPoint, name: str) -> FieldTensor:
     if name == "b":
         return FieldTensor(sample, sample.draw_square(name, ()), VARIABLE.power(2))
     return FieldTensor(sample, sample.draw(name, ()), VARIABLE)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from bricolage.errors import BadTerm
-from bricolage.rewrite.egraph.extraction.problem import ExtractionProblem, Node
+from bricolage.rewrite.egraph.extraction.problem import ExtractionNode, ExtractionProblem
 
 Data = TypeVar("Data")
 
@@ -211,7 +211,7 @@ class EGraph(Generic[Data]):
         place = {number: position for position, number in enumerate(numbers)}
         classes = tuple(
             tuple(
-                Node(cost(number, node), tuple(place[self.find(child)] for child in node.children), node)
+                ExtractionNode(cost(number, node), tuple(place[self.find(child)] for child in node.children), node)
                 for node in self.nodes(number)
             )
             for number in numbers

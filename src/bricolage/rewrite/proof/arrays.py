@@ -19,7 +19,7 @@ import onnx_ir as ir
 from bricolage.lowering.operators.pooling import windows_of
 from bricolage.lowering.windows import window_table
 from bricolage.rewrite.proof import extremes, functions
-from bricolage.rewrite.proof.sample import NotModelled, Sample
+from bricolage.rewrite.proof.random_point import NotModelled, RandomPoint
 from bricolage.rewrite.proof.tensor import BOOL, FLOAT, FieldTensor, align, gather, tensor
 
 Array = Any
@@ -57,7 +57,7 @@ class FieldArrays:
 
     lib = _Library()
 
-    def __init__(self, sample: Sample) -> None:
+    def __init__(self, sample: RandomPoint) -> None:
         self.sample = sample
 
     # --- types and construction

@@ -25,7 +25,7 @@ from bricolage.lowering.common import (
 from bricolage.lowering.operators.pooling import flat_indices, mask_of, tables_for
 from bricolage.rewrite.proof.arrays import FieldArrays
 from bricolage.rewrite.proof.degree import VARIABLE
-from bricolage.rewrite.proof.sample import NotModelled, Sample
+from bricolage.rewrite.proof.random_point import NotModelled, RandomPoint
 from bricolage.rewrite.proof.tensor import BOOL, FieldTensor
 
 _REGISTERED = operators
@@ -73,7 +73,7 @@ class Givens:
     values: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
 
 
-def evaluate(model: ir.Model, sample: Sample, givens: Givens) -> list[Any]:
+def evaluate(model: ir.Model, sample: RandomPoint, givens: Givens) -> list[Any]:
     """The model's outputs at the sample, in order: field tensors, or numpy arrays of integers and truth values.
 
     Raises:
@@ -111,7 +111,7 @@ def _entered(value: ir.Value, xp: FieldArrays, givens: Givens) -> Any:
     return drawn
 
 
-def _drawn(name: str, shape: Ints, sample: Sample, givens: Givens) -> FieldTensor:
+def _drawn(name: str, shape: Ints, sample: RandomPoint, givens: Givens) -> FieldTensor:
     if name in givens.nonnegative:
         return FieldTensor(sample, sample.draw_square(name, shape), VARIABLE.power(2))
     return FieldTensor(sample, sample.draw(name, shape), VARIABLE)

@@ -20,7 +20,7 @@ import numpy as np
 from bricolage.rewrite.proof.field import Residues
 
 if TYPE_CHECKING:
-    from bricolage.rewrite.proof.sample import Sample
+    from bricolage.rewrite.proof.random_point import RandomPoint
 
 _GAP = 51  # residues have 50 bits
 _LITERAL = -1
@@ -36,7 +36,7 @@ class Order:
         self._compared: list[Residues] = []
         self._decided: dict[str, list[Residues]] = {}
 
-    def ranks(self, sample: Sample, values: Residues) -> Residues:
+    def ranks(self, sample: RandomPoint, values: Residues) -> Residues:
         """Numbers in whose order the values stand, the same in both rows of a trial."""
         residues = values[::2]
         drawn = sample.function("order", values)[::2]
@@ -53,7 +53,7 @@ class Order:
         self._compared.append(np.where(variable, residues, _LITERAL).reshape(len(residues), -1))
         return np.repeat(ranks, 2, axis=0)
 
-    def decide(self, sample: Sample, name: str, values: Residues) -> Residues:
+    def decide(self, sample: RandomPoint, name: str, values: Residues) -> Residues:
         """A random truth value, 0 or 1, for each number, the same in both rows of a trial."""
         sample.functions.add("truth values of 0 and 1")
         residues = values[::2]

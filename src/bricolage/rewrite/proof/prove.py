@@ -20,7 +20,7 @@ from bricolage.lowering.common import static_shape
 from bricolage.rewrite.proof.evaluate import Givens, evaluate
 from bricolage.rewrite.proof.field import ZeroDivisor
 from bricolage.rewrite.proof.order import Order
-from bricolage.rewrite.proof.sample import NotModelled, Sample
+from bricolage.rewrite.proof.random_point import NotModelled, RandomPoint
 from bricolage.rewrite.proof.tensor import FieldTensor
 from bricolage.verify.reference import evaluate as evaluate_float64
 
@@ -95,7 +95,7 @@ def prove(
     if contradiction:
         return Unprovable(contradiction)
     for attempt in range(_ATTEMPTS):
-        sample = Sample(seed * _ATTEMPTS + attempt, trials)
+        sample = RandomPoint(seed * _ATTEMPTS + attempt, trials)
         try:
             results = [evaluate(model, sample, givens) for model in (left, right)]
         except ZeroDivisor:
@@ -134,7 +134,7 @@ def _variables(model: ir.Model, givens: Givens) -> dict[str, ir.Value]:
     return found | {name: constants[name] for name in givens.free if name in constants}
 
 
-def _compare(results: list[list[Any]], sample: Sample, trials: int) -> Proved | None:
+def _compare(results: list[list[Any]], sample: RandomPoint, trials: int) -> Proved | None:
     """The proof that both sides agree at the sample; None when they do not."""
     # Modulo Q the laws of exp do not hold; without exp, those rows are a second field to agree in.
     rows = slice(None, None, 2 if "exp" in sample.functions else 1)
@@ -151,14 +151,14 @@ def _compare(results: list[list[Any]], sample: Sample, trials: int) -> Proved | 
     return Proved(bound, trials, degree, tuple(sorted(sample.functions)), tuple(sorted(sample.readings)))
 
 
-def _prove_in_order(left: ir.Model, right: ir.Model, sample: Sample, givens: Givens, seed: int) -> Proved | None:
+def _prove_in_order(left: ir.Model, right: ir.Model, sample: RandomPoint, givens: Givens, seed: int) -> Proved | None:
     """A proof by the laws of lattices and of truth values, where maxima or truth values took part; None if there is none."""
     truths = any(v.dtype == ir.DataType.BOOL for v in (*left.graph.inputs, *right.graph.inputs))
     if not truths and not sample.functions & {"max", "min", "is positive", "is zero"}:
         return None
     probe, trials = Order(), 1
     for order in (probe, None):  # the first evaluation finds what is compared, and how many trials that takes
-        ordered = Sample(seed, trials, order or Order(probe.met))
+        ordered = RandomPoint(seed, trials, order or Order(probe.met))
         try:
             results = [evaluate(model, ordered, givens) for model in (left, right)]
         except (ZeroDivisor, NotModelled):
@@ -173,7 +173,7 @@ def _prove_in_order(left: ir.Model, right: ir.Model, sample: Sample, givens: Giv
 # --- real counter-examples --------------------------------------------------------------------------------------
 
 
-def _refute(left: ir.Model, right: ir.Model, sample: Sample, givens: Givens, seed: int) -> Verdict:
+def _refute(left: ir.Model, right: ir.Model, sample: RandomPoint, givens: Givens, seed: int) -> Verdict:
     """Searches real inputs on which the float64 answers differ by more than rounding."""
     closest = math.inf
     variables = _variables(left, givens) | _variables(right, givens)

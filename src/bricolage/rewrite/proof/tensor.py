@@ -12,7 +12,7 @@ import numpy as np
 from bricolage.rewrite.proof.degree import Degree
 from bricolage.rewrite.proof.field import Residues
 from bricolage.rewrite.proof.functions import absolute, is_positive, is_zero, power
-from bricolage.rewrite.proof.sample import NotModelled, Sample
+from bricolage.rewrite.proof.random_point import NotModelled, RandomPoint
 
 FLOAT = np.dtype(np.float32)
 BOOL = np.dtype(np.bool_)
@@ -39,7 +39,7 @@ class FieldTensor:
 
     def __init__(
         self,
-        sample: Sample,
+        sample: RandomPoint,
         values: Residues,
         degree: Degree,
         dtype: np.dtype[Any] = FLOAT,
@@ -189,7 +189,7 @@ class FieldTensor:
         raise NotModelled("a decision that depends on data")
 
 
-def tensor(sample: Sample, value: Any) -> FieldTensor:
+def tensor(sample: RandomPoint, value: Any) -> FieldTensor:
     """A number or an array of numbers as a tensor over the field; a tensor as it is.
 
     Raises:

@@ -15,10 +15,10 @@ import numpy as np
 
 from bricolage.rewrite.rulegen.arithmetic import Array, Residues
 from bricolage.rewrite.rulegen.evaluate import concrete
+from bricolage.rewrite.rulegen.grammars import Grammar
 from bricolage.rewrite.rulegen.shapes import Shape, is_row, nested, number, substitute
 from bricolage.rewrite.rulegen.term import Equation, Term, variables
-from bricolage.rewrite.rulegen.vocabulary import BY_NAME, Operator
-from bricolage.rewrite.rulegen.worlds import World
+from bricolage.rewrite.rulegen.vocabulary import BY_NAME, TermOperator
 
 _SAMPLES = 6
 _CHUNK = 1 << 21  # numbers in one evaluation
@@ -37,7 +37,7 @@ class _Pool:
 class _Block:
     """Terms of one operator: operands by number, fingerprints, and values if they are wanted."""
 
-    operator: Operator
+    operator: TermOperator
     operands: Array
     fingerprints: Array
     shape: Shape
@@ -47,7 +47,7 @@ class _Block:
 class Enumeration:
     """The representatives of a world, and the equations between them and what they represent."""
 
-    def __init__(self, world: World, seed: int = 0) -> None:
+    def __init__(self, world: Grammar, seed: int = 0) -> None:
         self._world = world
         self._generator = np.random.default_rng([seed, *world.name.encode()])
         self._xp = Residues()
@@ -115,7 +115,7 @@ class Enumeration:
         return table
 
     def _operands(
-        self, operator: Operator, shapes: tuple[Shape, ...], size: int, by_size: dict[tuple[Shape, int], Array]
+        self, operator: TermOperator, shapes: tuple[Shape, ...], size: int, by_size: dict[tuple[Shape, int], Array]
     ) -> Iterator[Array]:
         """Blocks [count, operands] of representatives whose operators together are `size - 1`."""
         if len(shapes) == 1:
@@ -145,7 +145,7 @@ class Enumeration:
                 other = right[begin : begin + step]
                 yield np.stack([np.repeat(part, len(other)), np.tile(other, len(part))], 1)
 
-    def _ordered(self, operator: Operator, pairs: Array, size: int) -> Array:
+    def _ordered(self, operator: TermOperator, pairs: Array, size: int) -> Array:
         """The pairs that have `size - 1` operators together, each once where the order does not matter."""
         if operator.commutative:
             pairs = pairs[pairs[:, 0] <= pairs[:, 1]]
@@ -184,7 +184,7 @@ class Enumeration:
         return {shapes: np.asarray(pairs, np.int64) for shapes, pairs in grouped.items()}
 
     def _evaluated(
-        self, operator: Operator, shapes: tuple[Shape, ...], shape: Shape, operands: Array, *, keep: bool
+        self, operator: TermOperator, shapes: tuple[Shape, ...], shape: Shape, operands: Array, *, keep: bool
     ) -> _Block:
         bound = operator.bind(*shapes)
         assert bound is not None
@@ -305,7 +305,7 @@ class Enumeration:
             self._local[pool.numbers] = np.arange(len(pool.numbers))
 
 
-def _sensible(operator: Operator, shapes: tuple[Shape, ...]) -> bool:
+def _sensible(operator: TermOperator, shapes: tuple[Shape, ...]) -> bool:
     """Leaves out functions of scalars, whose fingerprints are too short, windows that move over kernels, and reductions of one."""
     if shapes[0] == ():
         return operator.name == "mul"

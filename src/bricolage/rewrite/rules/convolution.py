@@ -2,7 +2,7 @@
 windows of one element as products; and products as convolutions with such windows.
 
 In the manner of PET (Wang et al., OSDI 2021): what comes out wrong between the parts is cut away, so that each is an equation.
-Which form is fast depends on the machine: these rules explore, a search decides.
+Which form is fast depends on the machine: these rules are cost-based, a search decides.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.graph.graph import Dimension
-from bricolage.rewrite.facts import floating, integer, rank, require, shape, sizes
 from bricolage.rewrite.linear import Window, biased, channels, flat, linear, window
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, Weight, op
+from bricolage.rewrite.predicates import floating, integer, rank, require, shape, sizes
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
 x, w, b = Any("x"), Any("w"), Any("b", optional=True)
@@ -28,7 +28,7 @@ class _Convolution(Rule):
     """Base of rules about one convolution."""
 
     family = "convolution"
-    exploring = True
+    cost_based = True
 
     def patterns(self) -> list[Op]:
         return [op.Conv(x, w, b, name="conv")]
@@ -115,7 +115,7 @@ class ProductAsPointwise(Rule):
     """
 
     family = "convolution"
-    exploring = True
+    cost_based = True
     examples = (
         Example("float[6,3] x", "y = MatMul(x, w)", {"w": (3, 4)}),
         Example("float[6,3] x", "y = Gemm<transB=1>(x, w, b)", {"w": (4, 3), "b": (4,)}),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from bricolage.rewrite.elementwise import UNARY
-from bricolage.rewrite.facts import floating, require, require_nonnegative, require_shape
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Either, Number, Op, Weight, op
+from bricolage.rewrite.predicates import floating, require, require_nonnegative, require_shape
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
 x, a, b, c, z = Any("x"), Any("a"), Any("b"), Any("c"), Any("z")
@@ -69,7 +69,7 @@ class MergeAffine(_Functions):
             "s = Mul(x, c) t = Add(s, d) y = Mul(t, e)",
             {"c": (3,), "d": (3,), "e": 2.0},
             outputs="y, s",
-            why="no gain",
+            why="not profitable",
         ),
     )
 
@@ -132,7 +132,9 @@ class SelectBeforeFunction(_Functions):
         Example(
             "bool[3] c, float[3] a, float[1] b", "s = Tanh(a) t = Tanh(b) y = Where(c, s, t)", why="has not the shape"
         ),
-        Example(f"bool[3] c, {_AB}", "s = Tanh(a) t = Tanh(b) y = Where(c, s, t)", outputs="y, s", why="no gain"),
+        Example(
+            f"bool[3] c, {_AB}", "s = Tanh(a) t = Tanh(b) y = Where(c, s, t)", outputs="y, s", why="not profitable"
+        ),
     )
 
     def patterns(self) -> list[Op]:
@@ -174,7 +176,7 @@ class ShiftOutOfExtreme(_Functions):
             "float[3] a, float[3] b, float[2,1] z", "s = Add(a, z) t = Add(b, z) y = Max(s, t)", why="has not the shape"
         ),
         Example(f"{_ABZ}, float[3] u", "s = Add(a, z) t = Add(b, u) y = Max(s, t)", why="another value"),
-        Example(_ABZ, "s = Add(a, z) t = Add(b, z) y = Max(s, t)", outputs="y, s", why="no gain"),
+        Example(_ABZ, "s = Add(a, z) t = Add(b, z) y = Max(s, t)", outputs="y, s", why="not profitable"),
     )
 
     def patterns(self) -> list[Op]:
@@ -202,7 +204,9 @@ class MergeConstantExtremes(_Functions):
     counterexamples = (
         Example("float[2] x", "t = Min(x, c) y = Max(t, d)", {"c": 1.0, "d": 2.0}, why="differ"),
         Example("float[2] x, float d", "t = Max(x, c) y = Max(t, d)", {"c": 1.0}, why="not a constant"),
-        Example("float[2] x", "t = Max(x, c) y = Max(t, d)", {"c": 1.0, "d": (2,)}, outputs="y, t", why="no gain"),
+        Example(
+            "float[2] x", "t = Max(x, c) y = Max(t, d)", {"c": 1.0, "d": (2,)}, outputs="y, t", why="not profitable"
+        ),
     )
 
     def patterns(self) -> list[Op]:
@@ -227,7 +231,7 @@ class NegateExtreme(_Functions):
     )
     counterexamples = (
         Example(_AB, "s = Neg(a) y = Max(s, b)", why="not computed by"),
-        Example(_AB, "s = Neg(a) t = Neg(b) y = Max(s, t)", outputs="y, s", why="no gain"),
+        Example(_AB, "s = Neg(a) t = Neg(b) y = Max(s, t)", outputs="y, s", why="not profitable"),
     )
 
     def patterns(self) -> list[Op]:
@@ -252,7 +256,7 @@ class NegationIntoConstant(_Functions):
     counterexamples = (
         Example("float[2,3] x, float c", "t = Neg(x) y = Mul(t, c)", why="not a constant"),
         Example("int64[3] x", "t = Neg(x) y = Mul(t, c)", {"c": 2}, why="floating-point"),
-        Example("float[3] x", "t = Neg(x) y = Mul(t, c)", {"c": (2, 1)}, outputs="y, t", why="no gain"),
+        Example("float[3] x", "t = Neg(x) y = Mul(t, c)", {"c": (2, 1)}, outputs="y, t", why="not profitable"),
     )
 
     def patterns(self) -> list[Op]:
@@ -298,7 +302,7 @@ class QuotientOfExponentials(_Functions):
     where no intermediate result overflows.
     """
 
-    exploring = True
+    cost_based = True
     examples = (
         Example(_AB, "s = Exp(a) t = Exp(b) y = Div(s, t)"),
         Example("float[3] a", "s = Exp(a) y = Reciprocal(s)"),

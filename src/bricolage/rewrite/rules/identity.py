@@ -9,7 +9,9 @@ import onnx_ir as ir
 
 from bricolage.graph.folding import RANDOM, is_known, known
 from bricolage.graph.graph import describe
-from bricolage.rewrite.facts import (
+from bricolage.rewrite.matching import Match
+from bricolage.rewrite.pattern import Any, Op, Weight, op
+from bricolage.rewrite.predicates import (
     integers,
     listed,
     require,
@@ -17,9 +19,7 @@ from bricolage.rewrite.facts import (
     require_shape,
     shape,
 )
-from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, Weight, op
-from bricolage.rewrite.rule import Example, Operators, Replacement, Result, Rule, Scan
+from bricolage.rewrite.rule import Example, GraphRule, Operators, Replacement, Result, Rule
 
 x = Any("x")
 _SMALL = 1024  # bytes of a constant that is compared by value
@@ -453,7 +453,7 @@ class MergeClips(Rule):
         return op.Clip(match["x"], low, op.Max(high, zero) if "last" in match.nodes else high)
 
 
-class CommonSubexpression(Scan):
+class CommonSubexpression(GraphRule):
     """f(x…) computed twice = f(x…) computed once
 
     for any operator without sub-graphs and randomness, with equal attributes, in one graph.
@@ -473,7 +473,7 @@ class CommonSubexpression(Scan):
         Example("float[2,3] x", "a = RandomNormalLike(x) b = RandomNormalLike(x) y = Add(a, b)"),
     )
 
-    def find(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
+    def find_sites(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
         first: dict[object, ir.Node] = {}
         for node in graph:
             key = _key(node)

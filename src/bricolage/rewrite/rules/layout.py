@@ -9,18 +9,18 @@ from functools import partial
 import onnx_ir as ir
 
 from bricolage.rewrite.elementwise import UNARY
-from bricolage.rewrite.facts import integer, permutation, rank, require, shape, sizes
 from bricolage.rewrite.layout import Component, components, moved
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.motion import Form, Permutation, compose, inverse, unchanged
 from bricolage.rewrite.pattern import Any, Either, Op, Weight, op
-from bricolage.rewrite.rule import Example, Operators, Replacement, Result, Rule, Scan
+from bricolage.rewrite.predicates import integer, permutation, rank, require, shape, sizes
+from bricolage.rewrite.rule import Example, GraphRule, Operators, Replacement, Result, Rule
+from bricolage.rewrite.transpose_propagation import Permutation, TransposedOperator, compose, inverse, unchanged
 
 
 class _Rewriter:
     """Writes the operators of a component in their new forms."""
 
-    def __init__(self, op: Operators, component: Component, forms: Mapping[ir.Node, Form]) -> None:
+    def __init__(self, op: Operators, component: Component, forms: Mapping[ir.Node, TransposedOperator]) -> None:
         self._op, self._component, self._forms = op, component, forms
         self._stored: dict[ir.Value, tuple[ir.Value, Permutation]] = {}
         self._turned: dict[tuple[ir.Value, Permutation], ir.Value] = {}
@@ -50,7 +50,7 @@ class _Rewriter:
         if source.producer() not in self._forms:
             self._turned.setdefault((source, perm), node.outputs[0])
 
-    def _write(self, node: ir.Node, new: Form) -> None:
+    def _write(self, node: ir.Node, new: TransposedOperator) -> None:
         given = [
             value if value is None or perm is None else self._get(value, perm)
             for value, perm in zip(node.inputs, new.inputs, strict=True)
@@ -102,18 +102,18 @@ _X = "float[2,3,4,5] x"
 _TWICE = "float[1,1,2,3] x"
 
 
-class MoveLayoutBorder(Scan):
+class MoveLayoutBorder(GraphRule):
     """R(Transpose(x₁), …, Transpose(xₙ)) = Transpose(R'(x₁, …, xₙ)), with R' for other axes
 
     for a part R of a graph, of any size and with any number of results, in which every operator commutes with transposes:
     element-wise ones (constants and smaller operands are transposed instead), Concat, Split, Slice, Pad, Resize, Softmax,
     reductions, Squeeze, Unsqueeze, Gather, Tile, Expand, products and normalisations along axes that stay. Of all such parts
-    the one that leaves the fewest bytes to transpose is taken, where that is a gain.
+    the one that leaves the fewest bytes to transpose is taken, where that is profitable.
     """
 
     family = "layout"
     since = 18
-    late = True  # written-out attention and the like are recognised by where their transposes stand
+    runs_last = True  # written-out attention and the like are recognised by where their transposes stand
     examples = (
         _between(_X, "u = Relu(t)"),
         _between(_X, "u = Add(t, c)", {"c": (3,)}),
@@ -180,7 +180,7 @@ class MoveLayoutBorder(Scan):
         ),
     )
 
-    def find(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
+    def find_sites(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
         for first, component in components(graph):
             yield first, partial(self._rewrite, component)
 
@@ -254,7 +254,7 @@ class TransposeIntoRows(Rule):
             "t = Transpose<perm=[0,2,1]>(x) r = Flatten(t) y = MatMul(r, w)",
             {"w": (12, 4)},
             outputs="y, t",
-            why="no gain",
+            why="not profitable",
         ),
     )
 

@@ -1,12 +1,12 @@
 """Products and convolutions that share an input, merged into one; kernels enlarged so that they can be. Whether that pays
-depends on the machine: these rules explore, a search decides."""
+depends on the machine: these rules are cost-based, a search decides."""
 
 from __future__ import annotations
 
-from bricolage.rewrite.facts import integer, rank, require, sizes
 from bricolage.rewrite.linear import Window, geometry
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, Weight, op
+from bricolage.rewrite.predicates import integer, rank, require, sizes
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
 x = Any("x")
@@ -19,7 +19,7 @@ class MergeProducts(Rule):
     """
 
     family = "merging"
-    exploring = True
+    cost_based = True
     examples = (
         Example(
             "float[2,3] x",
@@ -64,7 +64,7 @@ class MergeConvolutions(Rule):
     """
 
     family = "merging"
-    exploring = True
+    cost_based = True
     examples = (
         Example(
             "float[1,3,5,5] x",
@@ -134,7 +134,7 @@ class EnlargeKernel(Rule):
     """
 
     family = "merging"
-    exploring = True
+    cost_based = True
     examples = (
         Example(
             "float[1,3,5,5] x",

@@ -6,7 +6,10 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.graph.folding import known
-from bricolage.rewrite.facts import (
+from bricolage.rewrite.linear import require_per_channel
+from bricolage.rewrite.matching import Match
+from bricolage.rewrite.pattern import Any, Either, Number, Op, ValuePattern, Weight, op
+from bricolage.rewrite.predicates import (
     axes,
     floating,
     integer,
@@ -19,25 +22,22 @@ from bricolage.rewrite.facts import (
     shape,
     single_precision,
 )
-from bricolage.rewrite.linear import require_per_channel
-from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Either, Number, Op, Pattern, Weight, op
-from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
+from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 
 x = Any("x")
 
 
-def _mean(source: Pattern, name: str) -> Op:
+def _mean(source: ValuePattern, name: str) -> Op:
     return op.ReduceMean(source, Any(f"{name} axes", optional=True), name=name)
 
 
-def _quotient(above: Pattern, square: Pattern) -> list[Op]:
+def _quotient(above: ValuePattern, square: ValuePattern) -> list[Op]:
     """above / √square, in every form of a root and of a reciprocal."""
     root = Either(op.Sqrt(square), op.Pow(square, Number(0.5)))
     return [op.Div(above, root), op.Mul(above, _inverse_root(square))]
 
 
-def _inverse_root(square: Pattern) -> Either:
+def _inverse_root(square: ValuePattern) -> Either:
     root = Either(op.Sqrt(square), op.Pow(square, Number(0.5)))
     return Either(op.Reciprocal(root), op.Div(Number(1.0), root), op.Pow(square, Number(-0.5)))
 
@@ -62,7 +62,7 @@ def _reduced(node: ir.Node, of_rank: int) -> tuple[int, ...]:
     """Axes of a reduction that keeps them, normalised and sorted.
 
     Raises:
-        Mismatch
+        MatchFailure
     """
     require(bool(integer(node, "keepdims", 1)), f"'{node.name}' drops the axes that it reduces")
     found = normalised(axes(node), of_rank)
@@ -75,7 +75,7 @@ def _trailing(match: Match) -> int:
     """First of the axes, the last ones without a gap, over which all the reductions go.
 
     Raises:
-        Mismatch
+        MatchFailure
     """
     whole = rank(match["x"])
     means = [match.node(name) for name in ("mean", "mean again", "variance") if name in match.nodes]
@@ -96,7 +96,7 @@ def _epsilon(match: Match) -> float:
 def _ones(op: Operators, match: Match, axis: int) -> ir.Value:
     over = shape(match["x"])[axis:]
     if not all(isinstance(size, int) for size in over):
-        raise Mismatch("a normalised axis has no fixed size")
+        raise MatchFailure("a normalised axis has no fixed size")
     return op.Expand(op.number(1, match["x"]), op.integers([int(size) for size in over]))
 
 
@@ -287,7 +287,7 @@ class RecogniseInstanceNormalization(Rule):
 def _channels(value: ir.Value) -> int:
     found = shape(value)[1]
     if not isinstance(found, int):
-        raise Mismatch("the number of channels is not fixed")
+        raise MatchFailure("the number of channels is not fixed")
     return found
 
 
@@ -497,7 +497,7 @@ class RecogniseLogSoftmax(Rule):
 
     family = "normalization"
     examples = (Example("float[2,3,4] x", "s = Softmax<axis=1>(x) y = Log(s)"),)
-    counterexamples = (Example("float[2,3] x", "s = Softmax(x) y = Log(s)", outputs="y, s", why="no gain"),)
+    counterexamples = (Example("float[2,3] x", "s = Softmax(x) y = Log(s)", outputs="y, s", why="not profitable"),)
 
     def patterns(self) -> list[Op]:
         return [op.Log(op.Softmax(x, name="softmax"))]

@@ -3,11 +3,11 @@ larger tensor than is needed."""
 
 from __future__ import annotations
 
-from bricolage.rewrite.facts import floating, integer, listed, require, require_filled, shape, text
 from bricolage.rewrite.linear import Window, window
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, op
-from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
+from bricolage.rewrite.predicates import floating, integer, listed, require, require_filled, shape, text
+from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 from bricolage.rewrite.slices import any_pad, any_slice, keep, kept_places, padding, split_at
 
 x, w, b = Any("x"), Any("w"), Any("b", optional=True)
@@ -179,7 +179,7 @@ class SliceBeforePad(Rule):
             "t = Pad(x, p) y = Slice(t, a, e, c)",
             {"p": [0, 0, 0, 0, 0, 0, 1, 1], **_CUT},
             outputs="y, t",
-            why="no gain",
+            why="not profitable",
         ),
     )
 
@@ -195,7 +195,7 @@ class SliceBeforePad(Rule):
         for axis, kept in places.items():
             size = own[axis]
             if not isinstance(size, int):
-                raise Mismatch("a sliced axis has no fixed size")
+                raise MatchFailure("a sliced axis has no fixed size")
             shifted = range(kept.start - begin[axis], kept.stop - begin[axis], kept.step)
             begin[axis], places[axis], end[axis] = split_at(shifted, size)
             require(bool(places[axis]), "nothing of x is kept")
@@ -267,7 +267,7 @@ class PoolIntoPointwise(Rule):
             "t = MaxPool<kernel_shape=[1], strides=[2]>(x) y = Conv(t, w)",
             {"w": (4, 3, 1)},
             outputs="y, t",
-            why="no gain",
+            why="not profitable",
         ),
     )
 
@@ -358,7 +358,7 @@ class StrideIntoSlice(Rule):
             "t = Slice(x, a, e, c) y = Conv<strides=[2,2]>(t, w)",
             {**_CUT, "w": (4, 3, 1, 1)},
             outputs="y, t",
-            why="no gain",
+            why="not profitable",
         ),
     )
 
@@ -399,7 +399,7 @@ class SliceAsDepthwise(Rule):
     """
 
     family = "strides"
-    exploring = True
+    cost_based = True
     examples = (
         Example("float[1,4,7,8] x", "y = Slice(x, a, e, c, s)", {**_CUT, "s": [2, 3]}),
         Example("float[N,3,9] x", "t = Slice(x, a, e, c, s) y = Relu(t)", {"a": [0], "e": [9], "c": [-1], "s": [4]}),

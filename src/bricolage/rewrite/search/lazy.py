@@ -13,7 +13,7 @@ from bricolage.graph.folding import constant_value, evaluate
 from bricolage.graph.graph import describe
 from bricolage.graph.identity import by_value
 from bricolage.rewrite.builder import Builder, Names, detach
-from bricolage.rewrite.rule import Mismatch
+from bricolage.rewrite.rule import MatchFailure
 from bricolage.rewrite.search.fingerprint import CONSTANT, constant_key, contents_key, node_key
 
 _LARGE = 64 << 20  # bytes; more is not folded
@@ -34,12 +34,12 @@ class Expression:
         """Its value. Whoever watches its constants (see `Watch`) hears of it every time.
 
         Raises:
-            Mismatch: the reference lacks the operator.
+            MatchFailure: the reference lacks the operator.
         """
         if self._value is None:
             results = evaluate(self.node, self.opsets)
             if results is None:
-                raise Mismatch(f"{self.node.op_type} of constants cannot be computed")
+                raise MatchFailure(f"{self.node.op_type} of constants cannot be computed")
             self._value = constant_value("", np.asarray(results[self.output])).const_value
             assert self._value is not None
         else:

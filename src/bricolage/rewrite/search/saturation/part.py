@@ -15,12 +15,12 @@ from bricolage.rewrite.index import RuleIndex
 from bricolage.rewrite.search.cost import Pricing
 from bricolage.rewrite.search.fingerprint import constant_key
 from bricolage.rewrite.search.lazy import Watch
-from bricolage.rewrite.search.saturation.bridge import Applied, Bridge, give_type, instance
+from bricolage.rewrite.search.saturation.bridge import AppliedRule, Bridge, give_type, instance
 from bricolage.rewrite.search.saturation.terms import Constant, Encoder, Operation
 
 
 @dataclass(frozen=True)
-class Saturated:
+class SaturatedPart:
     """The cheapest graph of a part.
 
     `chosen` are the classes that it needs with the node of each, what is read before what reads it; `outputs` the classes of the
@@ -40,7 +40,7 @@ class Saturated:
     before: float
     extraction: Extraction
     saturation: Saturation
-    applied: tuple[Applied, ...]
+    applied: tuple[AppliedRule, ...]
     """The rules that made a chosen node, or made an operator of the part superfluous."""
     by_values: bool
 
@@ -51,7 +51,7 @@ def saturate_part(
     pricing: Pricing,
     limits: SaturationLimits,
     extraction: ExtractionLimits,
-) -> Saturated:
+) -> SaturatedPart:
     """Saturates and extracts. The part (which is changed) has no operators with bodies, and its outputs are computed in it."""
     watch = Watch()
     weights: dict[Constant, str] = {}
@@ -78,7 +78,7 @@ def saturate_part(
         assert isinstance(node, ENode)
         chosen[numbers[place]] = node
     originals = _originals(encoder, nodes, classes)
-    return Saturated(
+    return SaturatedPart(
         encoder,
         chosen,
         originals,
@@ -136,16 +136,16 @@ def _originals(
 
 
 def _relevant(
-    applied: Sequence[Applied],
+    applied: Sequence[AppliedRule],
     encoder: Encoder,
     chosen: Mapping[int, ENode],
     originals: Mapping[ENode, tuple[int, ...]],
-) -> list[Applied]:
+) -> list[AppliedRule]:
     """The rules that made a chosen node or one that such a rule matched, and those that made an operator superfluous."""
     egraph = encoder.egraph
     wanted = {egraph.age(number, node) for number, node in chosen.items()}
     changed = {number for number, node in chosen.items() if node not in originals}
-    found: list[Applied] = []
+    found: list[AppliedRule] = []
     for one in reversed(applied):
         if one.ages & wanted or (not one.ages and egraph.find(one.number) in changed):
             found.append(one)

@@ -9,29 +9,29 @@ import onnx_ir as ir
 from bricolage.graph.folding import constant_value
 from bricolage.rewrite.apply import Application
 from bricolage.rewrite.builder import Builder
-from bricolage.rewrite.rule import Mismatch
+from bricolage.rewrite.rule import MatchFailure
 from bricolage.rewrite.search.fingerprint import constant_key
 from bricolage.rewrite.search.lazy import expression
 from bricolage.rewrite.search.saturation.bridge import give_type, instance
-from bricolage.rewrite.search.saturation.part import Saturated
+from bricolage.rewrite.search.saturation.part import SaturatedPart
 from bricolage.rewrite.search.saturation.terms import Constant, Input, Operation, Output
 from bricolage.rewrite.search.workspace import Workspace
 
 
-def splice(whole: Workspace, saturated: Saturated, names: Mapping[str, str], outputs: Sequence[str]) -> bool:
+def splice(whole: Workspace, saturated: SaturatedPart, names: Mapping[str, str], outputs: Sequence[str]) -> bool:
     """Puts the extracted graph in the place of one copy of a part; whether that changed anything. `names` says what the
     part's values are called in the whole, `outputs` are those of the part.
 
     Operators of the copy stay where the extracted graph has them, so that what was not rewritten keeps its names.
 
     Raises:
-        Mismatch: a constant overflows or cannot be computed; the model is as it was.
+        MatchFailure: a constant overflows or cannot be computed; the model is as it was.
     """
     builder = whole.builder()
     decoder = _Decoder(whole, saturated, names, builder)
     try:
         values = decoder.values()
-    except Mismatch:
+    except MatchFailure:
         builder.discard()
         raise
     pairs = []
@@ -48,7 +48,7 @@ def splice(whole: Workspace, saturated: Saturated, names: Mapping[str, str], out
 
 
 class _Decoder:
-    def __init__(self, whole: Workspace, saturated: Saturated, names: Mapping[str, str], builder: Builder) -> None:
+    def __init__(self, whole: Workspace, saturated: SaturatedPart, names: Mapping[str, str], builder: Builder) -> None:
         self._whole, self._saturated, self._names, self._builder = whole, saturated, names, builder
         self._constants: dict[Constant, ir.Value] = {}
 
@@ -56,7 +56,7 @@ class _Decoder:
         """The value of the whole that a value of the part stands for."""
         found = self._whole.value(self._names[name])
         if found is None:
-            raise Mismatch(f"'{self._names[name]}' is gone")
+            raise MatchFailure(f"'{self._names[name]}' is gone")
         return found
 
     def values(self) -> dict[int, list[ir.Value]]:

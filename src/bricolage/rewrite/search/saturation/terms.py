@@ -65,7 +65,7 @@ Terms: TypeAlias = EGraph[Data]
 UNKNOWN = TensorInfo("", None, None)
 
 
-class Shapes:
+class ShapeAnalysis:
     """The lattice of what is known of a tensor. Data are given before a node is added, since inference is not the e-graph's."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Encoder:
 
     def __init__(self, opsets: Mapping[str, int]) -> None:
         self.opsets = dict(opsets)
-        self._shapes = Shapes()
+        self._shapes = ShapeAnalysis()
         self.egraph: Terms = EGraph(self._shapes)
         self.constants: dict[Constant, ir.Value] = {}
 

@@ -13,10 +13,10 @@ import onnx_ir as ir
 
 from bricolage.graph.folding import is_known
 from bricolage.rewrite.elementwise import BINARY, UNARY
-from bricolage.rewrite.facts import integer, listed, rank, require, shape, sizes
 from bricolage.rewrite.linear import window
-from bricolage.rewrite.parts import Part, parts, written
-from bricolage.rewrite.rule import Example, Mismatch, Operators, Replacement, Scan
+from bricolage.rewrite.predicates import integer, listed, rank, require, shape, sizes
+from bricolage.rewrite.rule import Example, GraphRule, MatchFailure, Operators, Replacement
+from bricolage.rewrite.subgraph import Subgraph, connected_subgraphs, write_subgraph
 
 _USEFUL = 1 / 2
 """Part of the products that must be with weights other than zeros that the rule adds, at least."""
@@ -27,7 +27,7 @@ _GLOBAL_POOLS = ("GlobalAveragePool", "GlobalMaxPool")
 _ZEROS = "there would be too many zeros"
 
 
-class DirectionIntoChannels(Scan):
+class DepthIntoChannels(GraphRule):
     """D(x₁, …, xₙ) = View⁻¹(D'(View(x₁), …, View(xₙ))), the places of the first of at least three directions as channels
 
     for a part D of a graph, of any size, with a convolution: convolutions with explicit pads, element-wise operators (with
@@ -40,8 +40,8 @@ class DirectionIntoChannels(Scan):
     places where there are groups.
     """
 
-    family = "directions"
-    exploring = True
+    family = "depth_to_channels"
+    cost_based = True
     examples = (
         Example(
             "float[1,2,2,3,2] x",
@@ -94,7 +94,7 @@ class DirectionIntoChannels(Scan):
         Example("float[1,3,3,5,2] x", 'y = Conv<auto_pad="SAME_UPPER">(x, w)', {"w": (4, 3, 3, 3, 2)}, why="explicit"),
     )
 
-    def find(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
+    def find_sites(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
         if not any(map(_is_deep, graph)):
             return
         found, refused = _parts(graph)
@@ -105,25 +105,25 @@ class DirectionIntoChannels(Scan):
 
 
 def _refuse(reason: str, _: Operators) -> Mapping[ir.Value, ir.Value]:
-    raise Mismatch(reason)
+    raise MatchFailure(reason)
 
 
 # --- which parts ----------------------------------------------------------------------------------------------------
 
 
-def _parts(graph: ir.Graph) -> tuple[list[Part], dict[ir.Node, str]]:
+def _parts(graph: ir.Graph) -> tuple[list[Subgraph], dict[ir.Node, str]]:
     """The parts with a convolution, and why other convolutions over three directions belong to none."""
     touched: dict[ir.Node, Sequence[ir.Value]] = {}
     refused: dict[ir.Node, str] = {}
     for node in graph:
         try:
             touched[node] = _touched(node)
-        except Mismatch as reason:
+        except MatchFailure as reason:
             if _is_deep(node):
                 refused[node] = str(reason)
     sparse = [node for node in touched if node.op_type == "Conv" and not _is_useful([node])]
     dense = touched.keys() - set(sparse)
-    for part in parts(graph, lambda node: touched[node] if node in dense else ()):
+    for part in connected_subgraphs(graph, lambda node: touched[node] if node in dense else ()):
         values = set(part.values)
         between = [node for node in sparse if values.issuperset(touched[node])]
         if _is_useful([*_convolutions(part), *between]):
@@ -137,11 +137,11 @@ def _parts(graph: ir.Graph) -> tuple[list[Part], dict[ir.Node, str]]:
         if node in beside and _is_deep(node)
     }
     refused = left | refused | dict.fromkeys(sparse, _ZEROS)
-    found = parts(graph, lambda node: () if node in beside or node in refused else touched.get(node, ()))
+    found = connected_subgraphs(graph, lambda node: () if node in beside or node in refused else touched.get(node, ()))
     return [part for part in found if _convolutions(part)], refused
 
 
-def _convolutions(part: Part) -> list[ir.Node]:
+def _convolutions(part: Subgraph) -> list[ir.Node]:
     return [node for node in part.nodes if node.op_type == "Conv"]
 
 
@@ -149,7 +149,7 @@ def _is_deep(node: ir.Node) -> bool:
     """Whether it is a convolution over at least three directions."""
     try:
         return node.op_type == "Conv" and not node.domain and rank(node.outputs[0]) > 4
-    except Mismatch:
+    except MatchFailure:
         return False
 
 
@@ -157,7 +157,7 @@ def _extent(value: ir.Value) -> tuple[int, ...]:
     """Channels, places of the first direction, and sizes of the other two or more.
 
     Raises:
-        Mismatch: they are fewer, or not known.
+        MatchFailure: they are fewer, or not known.
     """
     own = shape(value)[1:]
     require(len(own) > 3, "it has not three directions")
@@ -170,7 +170,7 @@ def _touched(node: ir.Node) -> list[ir.Value]:
     """The inputs whose places become channels, and the result, of an operator that may belong to a part.
 
     Raises:
-        Mismatch: it may not.
+        MatchFailure: it may not.
     """
     require(not node.domain and bool(node.inputs), "another domain")
     data, result = node.inputs[0], node.outputs[0]
@@ -223,7 +223,7 @@ class _Carrying:
         """That of a Conv.
 
         Raises:
-            Mismatch: it belongs to no part.
+            MatchFailure: it belongs to no part.
         """
         data, weight = node.inputs[:2]
         assert data is not None and weight is not None
@@ -270,15 +270,15 @@ def _is_useful(convolutions: Collection[ir.Node]) -> bool:
 # --- how they are written -------------------------------------------------------------------------------------------
 
 
-def _flatten(part: Part, op: Operators) -> Mapping[ir.Value, ir.Value]:
+def _flatten(part: Subgraph, op: Operators) -> Mapping[ir.Value, ir.Value]:
     require(_is_useful(_convolutions(part)), _ZEROS)
-    return written(part.nodes, op, _Writer(op, part))
+    return write_subgraph(part.nodes, op, _DepthToChannelsWriter(op, part))
 
 
-class _Writer:
+class _DepthToChannelsWriter:
     """Writes a part anew."""
 
-    def __init__(self, op: Operators, part: Part) -> None:
+    def __init__(self, op: Operators, part: Subgraph) -> None:
         self._op, self._inside = op, set(part.nodes)
         # Groups want the channels of one place side by side; without them the order that is there will do.
         self._grouped = any(_Carrying.of(node).blocks > 1 for node in _convolutions(part))

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from bricolage.rewrite.apply import apply_everywhere, apply_once, rewrite
 from bricolage.rewrite.catalogue import named, rules
-from bricolage.rewrite.facts import rank
+from bricolage.rewrite.predicates import rank
 from bricolage.rewrite.rule import Example
 from tests.rewrite.checking import check_equal
-from tests.rewrite.test_windows import Array, Geometry, check, geometries
+from tests.rewrite.test_kernel_trimming import Array, Geometry, check, geometries
 
-RULE = named("direction-into-channels")
+RULE = named("depth-into-channels")
 
 
 def most_blocks(carried: Array) -> int:

@@ -195,7 +195,7 @@ def test_neighbouring_directions_are_joined(geometry: Geometry) -> None:
     absent = [done and size == 1 for done, size in zip(idle, geometry.sizes, strict=True)]
     pairs = [(i, i + 1) for i in range(len(idle) - 1)]
     applies = len(idle) > 2 and any(absent[i] or absent[j] or (idle[i] and idle[j]) for i, j in pairs)
-    model = check("join-directions", geometry, applies=applies)
+    model = check("join-spatial-dimensions", geometry, applies=applies)
     if applies:
         (conv,) = (node for node in model.graph if node.op_type == "Conv")
         assert len(conv.attributes.get_ints("kernel_shape") or ()) == len(idle) - 1
@@ -214,4 +214,4 @@ def test_transposed_convolutions_by_phases(geometry: Geometry) -> None:
 def test_transposed_convolutions_of_one_place(geometry: Geometry) -> None:
     plain = geometry.group == 1 and set(geometry.dilations) == {1}
     reached = all(after >= more for (_, after), more in zip(geometry.pads, geometry.extra, strict=True))
-    check("transposed-place-as-product", geometry, applies=plain and set(geometry.sizes) == {1} and reached)
+    check("transposed-pixel-as-product", geometry, applies=plain and set(geometry.sizes) == {1} and reached)

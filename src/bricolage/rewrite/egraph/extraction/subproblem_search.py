@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bricolage.rewrite.egraph.extraction.greedy import greedy_dag, greedy_tree, improve
+from bricolage.rewrite.egraph.extraction.ilp import IntegerProgram, IntegerSolution
 from bricolage.rewrite.egraph.extraction.landmarks import Landmarks
-from bricolage.rewrite.egraph.extraction.presolve import Part
+from bricolage.rewrite.egraph.extraction.presolve import SubProblem
 from bricolage.rewrite.egraph.extraction.problem import price, restrict, strong_components
-from bricolage.rewrite.egraph.extraction.programme import Programme, Solved
 
 PRECISE = 1e-9
 """Relative difference between cost and bound that counts as none; HiGHS computes in float64 with tolerances."""
@@ -30,10 +30,10 @@ _TARGETS = 24  # landmarks sought after each solution of the relaxation
 _LEAST_RISE = 1e-4  # of the bound in one round of the relaxation; below, the binary programme takes over
 
 
-class PartSearch:
+class SubProblemSearch:
     """Holds `best` (an acyclic choice), its `cost`, and `bound`. Deadlines are those of `time.monotonic()`."""
 
-    def __init__(self, part: Part, deadline: float = math.inf) -> None:
+    def __init__(self, part: SubProblem, deadline: float = math.inf) -> None:
         self._part = part
         self._deadline = deadline
         self.problem = problem = part.problem
@@ -79,8 +79,8 @@ class PartSearch:
         self._landmarks = ascent.landmarks
 
     @cached_property
-    def _programme(self) -> Programme:
-        programme = Programme(self._graph, self.problem.roots, self.cost or 1.0)
+    def _programme(self) -> IntegerProgram:
+        programme = IntegerProgram(self._graph, self.problem.roots, self.cost or 1.0)
         for root, landmark in self._landmarks:
             programme.cut(root, landmark)
         return programme
@@ -139,7 +139,7 @@ class PartSearch:
         costs = [[discounted[node] for node in nodes] for nodes in self._graph.nodes_of]
         self.offer(improve(self.problem, greedy_tree(self.problem, costs), self._deadline))
 
-    def _take(self, solved: Solved) -> bool:
+    def _take(self, solved: IntegerSolution) -> bool:
         """Offers an acyclic solution, or repairs a cyclic one and cuts it off; whether there is reason to go on."""
         if solved.nodes is None:
             return False

@@ -8,28 +8,28 @@ from typing import Protocol
 
 import onnx_ir as ir
 
-from bricolage.rewrite.facts import require
+from bricolage.rewrite.predicates import require
 from bricolage.rewrite.rule import Operators
 
 
 @dataclass
-class Part:
+class Subgraph:
     """Operators in the graph's order, and the values that connect them."""
 
     nodes: list[ir.Node] = field(default_factory=list)
     values: list[ir.Value] = field(default_factory=list)
 
 
-def parts(graph: ir.Graph, touched: Callable[[ir.Node], Sequence[ir.Value]]) -> list[Part]:
+def connected_subgraphs(graph: ir.Graph, touched: Callable[[ir.Node], Sequence[ir.Value]]) -> list[Subgraph]:
     """The largest parts, where `touched` gives the values that may connect an operator to others; none where it belongs to no
     part. In near-linear time."""
-    found: dict[ir.Value, Part] = {}
+    found: dict[ir.Value, Subgraph] = {}
     for node in graph:
         values = touched(node)
         if not values:
             continue
         joined = list({id(own): own for value in values if (own := found.get(value)) is not None}.values())
-        part = max(joined, key=lambda own: len(own.values), default=Part())
+        part = max(joined, key=lambda own: len(own.values), default=Subgraph())
         for other in joined:
             if other is not part:  # the smaller moves, so that long chains stay cheap
                 part.nodes += other.nodes
@@ -44,7 +44,7 @@ def parts(graph: ir.Graph, touched: Callable[[ir.Node], Sequence[ir.Value]]) -> 
     return distinct
 
 
-class Writer(Protocol):
+class SubgraphWriter(Protocol):
     """Writes what operators compute in another way."""
 
     pairs: dict[ir.Value, ir.Value]
@@ -54,10 +54,10 @@ class Writer(Protocol):
         """Writes one operator."""
 
 
-def written(nodes: Sequence[ir.Node], op: Operators, writer: Writer) -> Mapping[ir.Value, ir.Value]:
+def write_subgraph(nodes: Sequence[ir.Node], op: Operators, writer: SubgraphWriter) -> Mapping[ir.Value, ir.Value]:
     """What replaces operators that are written one by one, each where it stands in the graph.
 
-    Raises Mismatch if some are no longer in the graph.
+    Raises MatchFailure if some are no longer in the graph.
     """
     require(all(node.graph is nodes[0].graph for node in nodes), "the part has changed")
     for node in nodes:

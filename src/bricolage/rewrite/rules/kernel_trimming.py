@@ -2,7 +2,7 @@
 and products.
 
 Runtimes have fast kernels for convolutions over two directions, and not always for three or for transposed ones. Zeros that a
-weight gains on the way are computed with, so most of these rules explore (in the manner of PET, Wang et al., OSDI 2021).
+weight gains on the way are computed with, so most of these rules are cost-based (in the manner of PET, Wang et al., OSDI 2021).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import math
 
 import onnx_ir as ir
 
-from bricolage.rewrite.facts import integer, listed, require, shape, sizes, text
 from bricolage.rewrite.linear import Window, window
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, op
+from bricolage.rewrite.predicates import integer, listed, require, shape, sizes, text
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
 x, w, b = Any("x"), Any("w"), Any("b", optional=True)
@@ -23,7 +23,7 @@ x, w, b = Any("x"), Any("w"), Any("b", optional=True)
 class _Window(Rule):
     """Base of rules about one convolution."""
 
-    family = "windows"
+    family = "kernel_trimming"
 
     def patterns(self) -> list[Op]:
         return [op.Conv(x, w, b, name="conv")]
@@ -91,14 +91,14 @@ class TrimWindow(_Window):
         )
 
 
-class JoinDirections(_Window):
+class JoinSpatialDimensions(_Window):
     """Conv(x, w, b) = Reshape(Conv(Reshape(x), Reshape(w), b)), two directions as one
 
     for at least three directions, and two neighbours of kernel 1 and stride 1 without pads, or one of them of size 1 and kernel 1
     without pads; explicit pads, and x of known sizes but for the batch.
     """
 
-    exploring = True
+    cost_based = True
     examples = (
         Example("float[2,3,2,3,4] x", "y = Conv<pads=[0,0,1,0,0,1]>(x, w)", {"w": (4, 3, 1, 1, 3)}),
         Example(
@@ -172,8 +172,8 @@ def _trivial(window: Window, i: int, single: bool) -> bool:
 class _Transposed(Rule):
     """Base of rules about one transposed convolution of one group without dilation."""
 
-    family = "windows"
-    exploring = True
+    family = "kernel_trimming"
+    cost_based = True
 
     def patterns(self) -> list[Op]:
         return [op.ConvTranspose(x, w, b, name="conv")]
@@ -191,7 +191,7 @@ class _Transposed(Rule):
         """The size of each direction.
 
         Raises:
-            Mismatch: one is not known.
+            MatchFailure: one is not known.
         """
         found = shape(value)[2:]
         require(all(isinstance(size, int) for size in found), f"a direction of '{value.name}' is not known")
@@ -287,7 +287,7 @@ class TransposedByPhases(_Transposed):
         return op.Slice(whole, op.integers(start), op.integers(end), op.integers([2, 3]))
 
 
-class TransposedPlaceAsProduct(_Transposed):
+class TransposedPixelAsProduct(_Transposed):
     """ConvTranspose(x, w, b) = Reshape(MatMul(Reshape(x), Reshape(w))) + b
 
     for x of one place, one group, explicit pads, and a result that w reaches everywhere.

@@ -11,17 +11,17 @@ import pytest
 from bricolage.rewrite.rulegen.arithmetic import Residues
 from bricolage.rewrite.rulegen.enumerate import Enumeration
 from bricolage.rewrite.rulegen.evaluate import concrete, evaluate, holds
-from bricolage.rewrite.rulegen.generate import Generated, generate
+from bricolage.rewrite.rulegen.generate import GenerationResult, generate
+from bricolage.rewrite.rulegen.grammars import Grammar
 from bricolage.rewrite.rulegen.shapes import Shape, substitute
 from bricolage.rewrite.rulegen.term import Equation, Term, nodes, read
 from bricolage.rewrite.rulegen.vocabulary import BY_NAME
-from bricolage.rewrite.rulegen.worlds import World
 
 SQUARE: Shape = ("n", "n")
 WORLDS = {
-    "products": World("w", {"a": SQUARE, "b": SQUARE}, ("matmul", "add", "transpose"), {"n": 3}, 2),
-    "functions": World("w", {"a": ("n",), "b": ("n",), "s": ()}, ("relu", "sigmoid", "scale", "mul"), {"n": 16}, 2),
-    "parts": World(
+    "products": Grammar("w", {"a": SQUARE, "b": SQUARE}, ("matmul", "add", "transpose"), {"n": 3}, 2),
+    "functions": Grammar("w", {"a": ("n",), "b": ("n",), "s": ()}, ("relu", "sigmoid", "scale", "mul"), {"n": 16}, 2),
+    "parts": Grammar(
         "w",
         {"a": SQUARE, "x": ("n", ("+", "n", "n"))},
         ("relu", "concat_columns", "split_columns_0", "split_columns_1"),
@@ -31,7 +31,7 @@ WORLDS = {
 }
 
 
-def every_term(world: World) -> dict[Term, Shape]:
+def every_term(world: Grammar) -> dict[Term, Shape]:
     """All terms of a world, one by one."""
     found: dict[Term, Shape] = dict(world.variables)
     for _ in range(world.max_operators):
@@ -57,7 +57,9 @@ def test_classes_are_those_of_brute_force(name: str) -> None:
     classes: dict[object, list[Term]] = defaultdict(list)
     for term, shape in every_term(world).items():
         classes[shape, evaluate(term, arrays, shapes, xp).tobytes()].append(term)
-    found = Enumeration(World(world.name, world.variables, world.operators, world.sizes, world.max_operators + 1)).run()
+    found = Enumeration(
+        Grammar(world.name, world.variables, world.operators, world.sizes, world.max_operators + 1)
+    ).run()
     small = [term for term in found.terms if len(nodes(term)) <= world.max_operators]
     assert len(small) == len(classes)  # one representative for each class
     by_term = {term: key for key, terms in classes.items() for term in terms}
@@ -86,7 +88,7 @@ def test_what_is_found_is_true_and_small() -> None:
 
 
 def test_what_is_not_proved_is_left_out() -> None:
-    found: Generated = generate([WORLDS["products"]], max_operators=2, proved=lambda _: False)
+    found: GenerationResult = generate([WORLDS["products"]], max_operators=2, proved=lambda _: False)
     assert not found.rules and not found.derived and found.unproved
 
 

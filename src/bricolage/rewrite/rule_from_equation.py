@@ -13,17 +13,17 @@ from typing import Any, cast
 import onnx_ir as ir
 
 from bricolage.rewrite import pattern
-from bricolage.rewrite.facts import floating, shape
 from bricolage.rewrite.matching import Match
+from bricolage.rewrite.onnx_ops import ONNX_OPERATORS, Parts
 from bricolage.rewrite.pattern import Any as AnyValue
 from bricolage.rewrite.pattern import Op, Roots
-from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
+from bricolage.rewrite.predicates import floating, shape
+from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 from bricolage.rewrite.rulegen.evaluate import concrete, instances
 from bricolage.rewrite.rulegen.shapes import Shape, names
 from bricolage.rewrite.rulegen.term import Equation, Term, Typing, subterms, variables
 from bricolage.rewrite.rulegen.vocabulary import BY_NAME
-from bricolage.rewrite.sizes import Known, dimension, dimensions, solve
-from bricolage.rewrite.translation import FORMS, Parts
+from bricolage.rewrite.unification import Known, dimension, dimensions, solve
 
 
 class EquationRule(Rule):
@@ -32,12 +32,12 @@ class EquationRule(Rule):
     family = "generated"
     since = 18
 
-    def __init__(self, name: str, stated: Equation, *, unstable: bool = False, exploring: bool = True) -> None:
+    def __init__(self, name: str, stated: Equation, *, unstable: bool = False, cost_based: bool = True) -> None:
         """The sides must have shapes in common; see `Equation.typing`."""
         self._name = name
         self.stated = stated
         self.unstable = unstable
-        self.exploring = exploring
+        self.cost_based = cost_based
 
     @property
     def name(self) -> str:
@@ -75,25 +75,25 @@ class EquationRule(Rule):
         floating(match.root)
         for term in dict.fromkeys(part for side in self.stated.left for part in subterms(side)):
             if not isinstance(term, str):
-                FORMS[term[0]].accepts(match.node(_key(term)))
+                ONNX_OPERATORS[term[0]].accepts(match.node(_key(term)))
         self._solve(match)
 
     def _solve(self, match: Match) -> Known:
-        """What the sizes of the most general shapes are in this match. Raises Mismatch."""
+        """What the sizes of the most general shapes are in this match. Raises MatchFailure."""
         seen = dict.fromkeys(part for side in self.stated.left for part in subterms(side))
         found = solve((self.typing.shapes[part], shape(_value(match, part))) for part in seen)
         missing = {name for own in self.typing.shapes.values() for name in names(own)} - set(found)
         if missing:
-            raise Mismatch(f"the left side does not say how large {min(missing)} is")
+            raise MatchFailure(f"the left side does not say how large {min(missing)} is")
         return found
 
     # --- writing
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        writer = _Writer(op, self.typing.shapes, self._solve(match), match)
+        writer = _RightSideWriter(op, self.typing.shapes, self._solve(match), match)
         pairs = list(zip(self.stated.left, self.stated.right, strict=True))
         if self._whole_split:
-            pairs.sort(key=lambda pair: FORMS[pair[0][0]].output)
+            pairs.sort(key=lambda pair: ONNX_OPERATORS[pair[0][0]].output)
         made = tuple(writer.value(term) for _, term in pairs)
         return made if len(made) > 1 else made[0]
 
@@ -111,8 +111,8 @@ def _key(term: Term) -> str:
 
 
 def _pattern(term: Term) -> Op:
-    form = FORMS[term[0]]
-    inputs: list[pattern.Pattern] = [
+    form = ONNX_OPERATORS[term[0]]
+    inputs: list[pattern.ValuePattern] = [
         AnyValue(child) if isinstance(child, str) else _pattern(child) for child in term[1:]
     ]
     inputs += [AnyValue(f"{_key(term)} operand {i}", optional=True) for i in range(form.operands)]
@@ -123,10 +123,10 @@ def _value(match: Match, term: Term) -> ir.Value:
     if isinstance(term, str):
         return match[term]
     node = match.node(_key(term))
-    return node.outputs[FORMS[term[0]].output]
+    return node.outputs[ONNX_OPERATORS[term[0]].output]
 
 
-class _Writer:
+class _RightSideWriter:
     """The right side, each operator once."""
 
     def __init__(self, op: Operators, shapes: Mapping[Term, Shape], sizes: Known, match: Match) -> None:
@@ -136,7 +136,7 @@ class _Writer:
     def value(self, term: Term) -> ir.Value:
         if isinstance(term, str):
             return self._match[term]
-        key, form = _key(term), FORMS[term[0]]
+        key, form = _key(term), ONNX_OPERATORS[term[0]]
         if key not in self._made:
             operands = [self.value(child) for child in term[1:]]
             made = dimensions(self._shapes[term], self._sizes)
@@ -155,7 +155,7 @@ def parts_of(term: Term, shapes: Mapping[Term, Shape], sizes: Known) -> Parts:
 # --- examples ---------------------------------------------------------------------------------------------------
 
 
-class _Text:
+class _ExampleText:
     """Writes operators as the text of an example."""
 
     def __init__(self) -> None:
@@ -182,14 +182,14 @@ class _Text:
 
 def _example(equation: Equation, shapes: Mapping[str, Shape]) -> Example:
     """The left side at these shapes."""
-    writer, own = _Text(), dict[Term, Shape](shapes.items())
+    writer, own = _ExampleText(), dict[Term, Shape](shapes.items())
     made: dict[str, tuple[Any, ...]] = {}
 
     def visit(term: Term) -> str:
         if isinstance(term, str):
             return term
         children: list[Any] = [visit(child) for child in term[1:]]
-        key, form = _key(term), FORMS[term[0]]
+        key, form = _key(term), ONNX_OPERATORS[term[0]]
         found = BY_NAME[term[0]].shape(*(own[child] for child in term[1:]))
         assert found is not None
         own[term] = found

@@ -24,7 +24,7 @@ class NotModelled(Exception):
     """The graph does something that exact arithmetic has no model for; `prove` turns it into `Unprovable`."""
 
 
-class Sample:
+class RandomPoint:
     """`trials` independent draws. The same seed draws the same; what a name draws depends on seed and name alone.
 
     While graphs are evaluated on it, the sample counts what the error bound needs. With an `order`, maxima choose and truth
