@@ -41,8 +41,8 @@ def test_forms_race_and_the_chosen_one_is_equal_and_open(tmp_path: Path) -> None
     found = tailor(FRAMES.model(), "onnxruntime", options)
     tailored = found.tailored
     assert tailored is not None and tailored.tried > 2, "several variants were made"
-    assert {raced.name for raced in tailored.forms} >= {"original", "rewritten"}
-    assert all(raced.cost.ms for raced in tailored.forms)
+    assert {raced.name for raced in tailored.graph_variants} >= {"original", "rewritten"}
+    assert all(raced.cost.ms for raced in tailored.graph_variants)
     assert (tailored.rewrite_config is None) == (tailored.chosen == "original")
     assert found.error <= found.bound and found.sizes == {"batch": 1}
     write_whole(found.model, tmp_path / "better.onnx")

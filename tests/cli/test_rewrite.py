@@ -161,7 +161,9 @@ def test_for_a_backend(source: Path, tmp_path: Path) -> None:
     onnx.checker.check_model(str(tmp_path / "better.onnx"))
     code, out, _ = run("rewrite", source, "-o", tmp_path / "again.onnx", "--json", *words)
     found = json.loads(out)["tailored"]
-    assert code == 0 and found["backend"] == "onnxruntime" and {f["name"] for f in found["forms"]} >= {"original"}
+    assert (
+        code == 0 and found["backend"] == "onnxruntime" and {f["name"] for f in found["graph_variants"]} >= {"original"}
+    )
 
 
 @pytest.mark.parametrize(

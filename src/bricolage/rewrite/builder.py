@@ -68,7 +68,7 @@ class Builder:
         self._opsets, self.names, self._fold = opsets, names, fold
         self._given = names.given
         self.nodes: list[ir.Node] = []
-        self.places: list[tuple[int, ir.Node]] = []
+        self.insertion_points: list[tuple[int, ir.Node]] = []
         """For nodes from a number on: the node of the graph that they stand before."""
         self.constants: list[ir.Value] = []
 
@@ -119,9 +119,9 @@ class Builder:
         self.nodes.append(node)
         return tuple(node.outputs)
 
-    def place(self, before: ir.Node) -> None:
-        """See `Operators.place`."""
-        self.places.append((len(self.nodes), before))
+    def set_insertion_point(self, before: ir.Node) -> None:
+        """See `Operators.set_insertion_point`."""
+        self.insertion_points.append((len(self.nodes), before))
 
     def _folded(self, node: ir.Node) -> tuple[ir.Value, ...] | None:
         """The results of an operator on constants, which is detached; None, and it is left alone, where it cannot be computed.
@@ -151,7 +151,7 @@ class Builder:
         for node in reversed(self.nodes):
             detach(node)
         self.nodes.clear()
-        self.places.clear()
+        self.insertion_points.clear()
         self.constants.clear()
         self.names.take_back(self._given)
 

@@ -123,7 +123,7 @@ def replace(pairs: Pairs, gone: Sequence[ir.Node], builder: Builder, before: ir.
     for constant in builder.constants:
         if constant in used:
             home.register_initializer(constant)
-    starts = [(0, before), *builder.places]
+    starts = [(0, before), *builder.insertion_points]
     ends = [*(start for start, _ in starts[1:]), len(builder.nodes)]
     for (start, place), end in zip(starts, ends, strict=True):
         home.insert_before(place, builder.nodes[start:end])

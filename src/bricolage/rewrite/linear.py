@@ -29,7 +29,7 @@ CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 @dataclass(frozen=True)
 class Window:
-    """Of a convolution: one number for each direction."""
+    """Of a convolution: one number for each spatial axis."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -38,7 +38,7 @@ class Window:
     after: tuple[int, ...]
 
     @property
-    def directions(self) -> int:
+    def spatial_rank(self) -> int:
         return len(self.kernel)
 
 
@@ -117,7 +117,7 @@ def operands(node: ir.Node) -> tuple[ir.Value, ir.Value, ir.Value | None]:
 
 def joined(match: Match) -> list[tuple[ir.Node, range]]:
     """Such operators (no MatMul) with a constant weight, and a constant or no bias, whose results the operator `concat` joins along
-    their channels, each with its places among all channels.
+    their channels, each with its positions among all channels.
 
     Raises:
         MatchFailure: it joins something else, or along another axis.

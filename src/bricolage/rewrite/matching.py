@@ -9,7 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.graph.folding import is_known, known
-from bricolage.rewrite.pattern import COMMUTATIVE, Any, Either, Number, Op, ValuePattern, Weight
+from bricolage.graph.properties import COMMUTATIVE
+from bricolage.rewrite.pattern import Any, Either, Number, Op, ValuePattern, Weight
 
 _HALF_ROUNDINGS = 4  # a constant of a model may be this many roundings of its own type away from the pattern's
 

@@ -11,11 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-COMMUTATIVE = frozenset(
-    ["Add", "Mul", "Max", "Min", "Sum", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"]
-)
-"""Operators whose two inputs may change places."""
-
 
 class ValuePattern:
     """Anything that may stand as an input of an operator."""

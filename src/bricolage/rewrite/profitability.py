@@ -18,8 +18,8 @@ import onnx_ir as ir
 from bricolage.graph.graph import Operator, describe
 from bricolage.graph.work import ANCHORS, VIEWS, flops
 
-SYMBOLIC = 16
-"""Size that an unknown dimension counts with."""
+SYMBOLIC_SIZE = 16
+"""Elements that a dimension counts with whose size is not known."""
 
 
 @dataclass(frozen=True)
@@ -100,5 +100,5 @@ def bytes_of(value: ir.Value) -> int:
     info = describe(value)
     if info.dtype is None or info.shape is None or info.dtype == ir.DataType.STRING:
         return 0
-    elements = math.prod(d if isinstance(d, int) else SYMBOLIC for d in info.shape)
+    elements = math.prod(d if isinstance(d, int) else SYMBOLIC_SIZE for d in info.shape)
     return math.ceil(elements * info.dtype.bitwidth / 8)

@@ -41,7 +41,7 @@ class Proposal:
 
     def accept(self) -> None:
         """Changes the graph."""
-        home, placed = edit.graph_of(self.roots[0]), bool(self.builder.places)
+        home, placed = edit.graph_of(self.roots[0]), bool(self.builder.insertion_points)
         edit.replace(self.pairs, self.gone, self.builder, self.roots[0])
         if len(self.roots) > 1 and not placed:
             home.sort()

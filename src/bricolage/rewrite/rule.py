@@ -40,7 +40,7 @@ class Operators(Protocol):
     def copy(self, node: ir.Node, *inputs: ir.Value | None, **attributes: object) -> ir.Value:
         """An operator like `node`, attributes included, on other inputs; attributes given here replace its own."""
 
-    def place(self, before: ir.Node) -> None:
+    def set_insertion_point(self, before: ir.Node) -> None:
         """What is written from here on stands before this operator of the graph. A rule that replaces a part of any size keeps its
         order in this way; others need not say."""
 

@@ -19,13 +19,13 @@ def kept_ranges(node: ir.Node) -> Ranges:
     Raises:
         MatchFailure: a start, end, axis or step is no constant; a step is not 1; or an axis has no fixed size.
     """
-    found = kept_places(node)
-    require(all(places.step == 1 for places in found.values()), "a step is not 1")
-    return {axis: (places.start, places.stop) for axis, places in found.items()}
+    found = kept_positions(node)
+    require(all(positions.step == 1 for positions in found.values()), "a step is not 1")
+    return {axis: (positions.start, positions.stop) for axis, positions in found.items()}
 
 
-def kept_places(node: ir.Node) -> dict[int, range]:
-    """The same for any positive steps, as places within the axis.
+def kept_positions(node: ir.Node) -> dict[int, range]:
+    """The same for any positive steps, as positions within the axis.
 
     Raises:
         MatchFailure: a start, end, axis or step is no constant; a step is negative; or an axis has no fixed size.
@@ -47,10 +47,12 @@ def kept_places(node: ir.Node) -> dict[int, range]:
     return found
 
 
-def keep(op: Operators, value: ir.Value, places: Mapping[int, range]) -> ir.Value:
-    """The Slice of a value that keeps these places of each axis; the value itself where these are all."""
+def keep(op: Operators, value: ir.Value, positions: Mapping[int, range]) -> ir.Value:
+    """The Slice of a value that keeps these positions of each axis; the value itself where these are all."""
     cut = {
-        axis: kept for axis, kept in places.items() if (kept.start, kept.stop, kept.step) != (0, shape(value)[axis], 1)
+        axis: kept
+        for axis, kept in positions.items()
+        if (kept.start, kept.stop, kept.step) != (0, shape(value)[axis], 1)
     }
     if not cut:
         return value
@@ -69,10 +71,10 @@ def any_slice(source: ValuePattern, name: str) -> Op:
     return op.Slice(source, *slice_operands(name), name=name)
 
 
-def split_at(places: range, size: int) -> tuple[int, range, int]:
-    """How many of these places lie before an axis of that size, those within it, and how many lie behind."""
-    before, upto = (sum(place < border for place in places) for border in (0, size))
-    return before, places[before:upto], len(places) - upto
+def split_at(positions: range, size: int) -> tuple[int, range, int]:
+    """How many of these positions lie before an axis of that size, those within it, and how many lie behind."""
+    before, upto = (sum(position < border for position in positions) for border in (0, size))
+    return before, positions[before:upto], len(positions) - upto
 
 
 def any_pad(source: ValuePattern, name: str) -> Op:

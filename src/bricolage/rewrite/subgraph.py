@@ -61,6 +61,6 @@ def write_subgraph(nodes: Sequence[ir.Node], op: Operators, writer: SubgraphWrit
     """
     require(all(node.graph is nodes[0].graph for node in nodes), "the part has changed")
     for node in nodes:
-        op.place(node)
+        op.set_insertion_point(node)
         writer.write(node)
     return writer.pairs

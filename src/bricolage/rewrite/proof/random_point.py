@@ -27,7 +27,7 @@ class NotModelled(Exception):
 class RandomPoint:
     """`trials` independent draws. The same seed draws the same; what a name draws depends on seed and name alone.
 
-    While graphs are evaluated on it, the sample counts what the error bound needs. With an `order`, maxima choose and truth
+    While graphs are evaluated on it, the point counts what the error bound needs. With an `order`, maxima choose and truth
     values are 0 or 1; see `order`.
     """
 

@@ -11,7 +11,7 @@ from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, op
 from bricolage.rewrite.predicates import integer, normalised, rank, require, shape
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
-from bricolage.rewrite.slices import any_slice, keep, kept_places, kept_ranges, slice_operands
+from bricolage.rewrite.slices import any_slice, keep, kept_positions, kept_ranges, slice_operands
 
 x = Any("x")
 _MANY = 2**31 - 1  # exporters write such ends for "to the end"
@@ -183,10 +183,10 @@ class ComposeSlices(Rule):
         return [op.Slice(any_slice(x, "inner"), *slice_operands("outer"), name="outer")]
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        places = kept_places(match.node("inner"))
-        for axis, kept in kept_places(match.node("outer")).items():
-            places[axis] = places.get(axis, range(kept.stop))[kept.start : kept.stop : kept.step]
-        return keep(op, match["x"], places)
+        positions = kept_positions(match.node("inner"))
+        for axis, kept in kept_positions(match.node("outer")).items():
+            positions[axis] = positions.get(axis, range(kept.stop))[kept.start : kept.stop : kept.step]
+        return keep(op, match["x"], positions)
 
 
 class SliceOfConcat(Rule):
@@ -251,15 +251,15 @@ class SliceOfConcat(Rule):
     def rewrite(self, op: Operators, match: Match) -> Result:
         concat = match.node("concat")
         axis = _axis(concat, concat.outputs[0])
-        places = kept_places(match.node("slice"))
-        kept = places.get(axis, range(0))
+        positions = kept_positions(match.node("slice"))
+        kept = positions.get(axis, range(0))
         begin = 0
         for part in _parts(concat):
             size = shape(part)[axis]
             if not isinstance(size, int):
                 raise MatchFailure("a part has no fixed size")
             if kept and begin <= kept[0] and kept[-1] < begin + size:
-                return keep(op, part, {**places, axis: range(kept.start - begin, kept.stop - begin, kept.step)})
+                return keep(op, part, {**positions, axis: range(kept.start - begin, kept.stop - begin, kept.step)})
             begin += size
         raise MatchFailure("the slice does not lie within one part")
 

@@ -223,9 +223,9 @@ class BatchNormalizationIntoJoined(Rule):
     def rewrite(self, op: Operators, match: Match) -> Result:
         parts = [
             normalised_channels(
-                op, node, match.node("norm"), *(keep(op, match[name], {0: places}) for name in _PARAMETERS)
+                op, node, match.node("norm"), *(keep(op, match[name], {0: positions}) for name in _PARAMETERS)
             )
-            for node, places in joined(match)
+            for node, positions in joined(match)
         ]
         return op.copy(match.node("concat"), *parts)
 
@@ -282,7 +282,9 @@ class AffineIntoJoined(Rule):
             constant = op.Reciprocal(constant) if kind == "Div" else op.Neg(constant)
         fold = scaled_channels if kind in ("Mul", "Div") else shifted_channels
         single = shape(constant) == (1,)
-        parts = [fold(op, node, constant if single else keep(op, constant, {0: places})) for node, places in nodes]
+        parts = [
+            fold(op, node, constant if single else keep(op, constant, {0: positions})) for node, positions in nodes
+        ]
         return op.copy(match.node("concat"), *parts)
 
 

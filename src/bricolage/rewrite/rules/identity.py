@@ -262,7 +262,7 @@ class RemovePad(_Nothing):
 class RemovePool(_Nothing):
     """AveragePool(x) = MaxPool(x) = x
 
-    for windows of one place, with no strides and pads.
+    for windows of one position, with no strides and pads.
     """
 
     examples = (
@@ -270,7 +270,7 @@ class RemovePool(_Nothing):
         Example("float[N,2,M] x", "t = MaxPool<kernel_shape=[1], strides=[1], pads=[0,0]>(x) y = Relu(t)"),
     )
     counterexamples = (
-        Example("float[1,2,5] x", "t = MaxPool<kernel_shape=[2]>(x) y = Relu(t)", why="one place"),
+        Example("float[1,2,5] x", "t = MaxPool<kernel_shape=[2]>(x) y = Relu(t)", why="one position"),
         Example("float[1,2,5] x", "t = MaxPool<kernel_shape=[1], strides=[2]>(x) y = Relu(t)", why="strides"),
         Example(
             "float[1,2,5] x",
@@ -287,7 +287,7 @@ class RemovePool(_Nothing):
 
     def check(self, match: Match) -> None:
         pool = match.node("pool")
-        require(set(listed(pool, "kernel_shape", ())) == {1}, "the window is not one place")
+        require(set(listed(pool, "kernel_shape", ())) == {1}, "the window is not one position")
         require(set(listed(pool, "strides", [1])) == {1}, "there are strides")
         require(not any(listed(pool, "pads", ())), "there are pads")
 

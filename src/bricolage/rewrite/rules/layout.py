@@ -32,7 +32,7 @@ class _Rewriter:
         for node in self._component.home:
             if node not in self._forms and node not in self._component.turns:
                 continue
-            self._op.place(node)
+            self._op.set_insertion_point(node)
             if node in self._forms:
                 self._write(node, self._forms[node])
             else:

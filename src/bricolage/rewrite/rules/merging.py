@@ -214,7 +214,7 @@ class EnlargeKernel(Rule):
 
     @staticmethod
     def _added(match: Match) -> tuple[Window, list[int]]:
-        """The other convolution's window, and how many zeros go before the kernel in each direction and after it."""
+        """The other convolution's window, and how many zeros go before the kernel in each spatial axis and after it."""
         (own, groups), (other, others) = geometry(match.node("conv")), geometry(match.node("other"))
         require(own.strides == other.strides, "the strides differ")
         require(own.dilations == other.dilations, "the dilations differ")
@@ -223,7 +223,7 @@ class EnlargeKernel(Rule):
         grown = [q - p for p, q in zip(own.before + own.after, other.before + other.after, strict=True)]
         require(all(by >= 0 and by % step == 0 for by, step in zip(grown, steps, strict=True)), "the pads do not fit")
         added = [by // step for by, step in zip(grown, steps, strict=True)]
-        fronts, backs = added[: own.directions], added[own.directions :]
+        fronts, backs = added[: own.spatial_rank], added[own.spatial_rank :]
         kernel = tuple(map(sum, zip(own.kernel, fronts, backs, strict=True)))
         require(kernel == other.kernel, "the kernels differ by something else than the pads")
         require(kernel != own.kernel, "the other kernel is not larger")
@@ -231,7 +231,7 @@ class EnlargeKernel(Rule):
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         other, added = self._added(match)
-        before, after = added[: other.directions], added[other.directions :]
+        before, after = added[: other.spatial_rank], added[other.spatial_rank :]
         enlarged = op.Pad(match["w"], op.integers([0, 0, *before, 0, 0, *after]))
         larger = op.copy(
             match.node("conv"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import onnx_ir as ir
 
@@ -173,14 +175,34 @@ class RecogniseLayerNormalization(Rule):
         return op.LayerNormalization(match["x"], _ones(op, match, axis), axis=axis, epsilon=_epsilon(match))
 
 
-class FactorOutOfLayerNormalization(Rule):
+class _ScaledNormalization(Rule):
+    """Base of rules about a normalisation over the last axes, written out, which may have its scale inside."""
+
+    family = "normalization"
+    operator: ClassVar[str]
+    """The ONNX operator that normalises."""
+
+    def check(self, match: Match) -> None:
+        single_precision(match["x"])
+        _trailing(match)
+        _epsilon(match)
+        require(rank(match["epsilon"]) <= rank(match["x"]), "epsilon is of higher rank than x")
+
+    def unscaled(self, op: Operators, match: Match) -> ir.Value:
+        """x normalised, with a scale of ones."""
+        axis, normalise = _trailing(match), getattr(op, self.operator)
+        found: ir.Value = normalise(match["x"], _ones(op, match, axis), axis=axis, epsilon=_epsilon(match))
+        return found
+
+
+class FactorOutOfLayerNormalization(_ScaledNormalization):
     """x · i + (β - μ · i) = LayerNormalization(x, 1, ε) · γ + β, and (x - μ) · i, with i = γ / √(mean((x - μ)²) + ε)
 
     under the conditions of recognise-layer-normalization; also ((x - μ) · γ) / √(…). TensorFlow's exports have the first form.
     Scale and bias follow by folding.
     """
 
-    family = "normalization"
+    operator = "LayerNormalization"
     since = 17
     examples = (
         Example("float[2,3,4] x", f"{_FACTOR} {_SHIFTED}", {**_VALUES, "g": (4,), "b": (4,)}),
@@ -234,16 +256,8 @@ class FactorOutOfLayerNormalization(Rule):
             found.append(op.Add(op.Mul(x, factor), op.Sub(shift, op.Mul(_MEAN, factor)), name="shifted"))
         return found
 
-    def check(self, match: Match) -> None:
-        single_precision(match["x"])
-        _trailing(match)
-        _epsilon(match)
-        require(rank(match["epsilon"]) <= rank(match["x"]), "epsilon is of higher rank than x")
-
     def rewrite(self, op: Operators, match: Match) -> Result:
-        axis = _trailing(match)
-        normal = op.LayerNormalization(match["x"], _ones(op, match, axis), axis=axis, epsilon=_epsilon(match))
-        scaled = op.Mul(normal, match["scale"])
+        scaled = op.Mul(self.unscaled(op, match), match["scale"])
         return op.Add(scaled, match["shift"]) if "shifted" in match.nodes else scaled
 
 
@@ -358,14 +372,14 @@ class ChannelsOfLayerNormalization(Rule):
 _RMS = "s = Mul(x, x) v = ReduceMean(s, a) w = Add(v, e) r = Sqrt(w) y = Div(x, r)"
 
 
-class RecogniseRMSNormalization(Rule):
+class RecogniseRMSNormalization(_ScaledNormalization):
     """x / √(mean(x²) + ε) = RMSNormalization(x, 1, ε)
 
     for a mean over the last axes, which it keeps and whose sizes are fixed; x of at most single precision, ε a constant of
     one element that does not broadcast; from opset 23. A scale may stand at x or at the root; it follows by folding.
     """
 
-    family = "normalization"
+    operator = "RMSNormalization"
     since = 23
     examples = (
         Example("float[2,3,4] x", _RMS, _VALUES, opset=23),
@@ -419,15 +433,8 @@ class RecogniseRMSNormalization(Rule):
             *_quotient(op.Mul(x, scale, name="factor"), square),
         ]
 
-    def check(self, match: Match) -> None:
-        single_precision(match["x"])
-        _trailing(match)
-        _epsilon(match)
-        require(rank(match["epsilon"]) <= rank(match["x"]), "epsilon is of higher rank than x")
-
     def rewrite(self, op: Operators, match: Match) -> Result:
-        axis = _trailing(match)
-        normal = op.RMSNormalization(match["x"], _ones(op, match, axis), axis=axis, epsilon=_epsilon(match))
+        normal = self.unscaled(op, match)
         return op.Mul(normal, match["scale"]) if "factor" in match.nodes else normal
 
 

@@ -11,7 +11,7 @@ from bricolage.graph.folding import is_known
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Either, Op, Weight, op
 from bricolage.rewrite.predicates import broadcast, floating, integer, rank, require, require_shape, shape, sizes
-from bricolage.rewrite.profitability import SYMBOLIC
+from bricolage.rewrite.profitability import SYMBOLIC_SIZE
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 
 a, b, c, x = Any("a"), Any("b"), Any("c"), Any("x")
@@ -124,7 +124,7 @@ class _Chain:
     """The cheapest order of a chain of products (dynamic programming; Godbole 1973). Constants multiply one another for nothing."""
 
     def __init__(self, factors: Sequence[ir.Value]) -> None:
-        rows = math.prod(d if isinstance(d, int) else SYMBOLIC for d in shape(factors[0])[:-1])
+        rows = math.prod(d if isinstance(d, int) else SYMBOLIC_SIZE for d in shape(factors[0])[:-1])
         last = [shape(value)[-1] for value in factors]
         if not all(isinstance(d, int) for d in last):
             raise MatchFailure("a size is not known")

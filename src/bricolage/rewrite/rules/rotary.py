@@ -25,7 +25,7 @@ from bricolage.rewrite.predicates import (
     single_precision,
 )
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
-from bricolage.rewrite.slices import any_slice, kept_places, kept_ranges
+from bricolage.rewrite.slices import any_slice, kept_positions, kept_ranges
 
 x = Any("x")
 
@@ -398,17 +398,17 @@ def _woven(first: Op, second: Op) -> Op:
 
 
 def _by_turns(match: Match, size: int) -> bool:
-    """Whether the parts of x are the elements with even and with odd places of its last axis."""
+    """Whether the parts of x are the elements with even and with odd positions of its last axis."""
     nodes = [match.node("first"), match.node("second")]
     if "view" not in match.nodes:
-        return [kept_places(node) for node in nodes] == [{3: range(0, size, 2)}, {3: range(1, size, 2)}]
+        return [kept_positions(node) for node in nodes] == [{3: range(0, size, 2)}, {3: range(1, size, 2)}]
     if not same_elements(match.node("view").outputs[0], (*shape(match["x"])[:3], size // 2, 2)):
         return False
     if nodes[0].op_type == "Slice":
         return [kept_ranges(node) for node in nodes] == [{4: (0, 1)}, {4: (1, 2)}]
-    chosen = [integers(node.inputs[1], "the place") for node in nodes]
+    chosen = [integers(node.inputs[1], "the position") for node in nodes]
     columns = [normalised([integer(node, "axis", 0)], 5) for node in nodes]
-    return columns == [(4,), (4,)] and [normalised(place, 2) for place in chosen] == [(0,), (1,)]
+    return columns == [(4,), (4,)] and [normalised(position, 2) for position in chosen] == [(0,), (1,)]
 
 
 _PART = {"l": [0], "h": [2], "e": [2**31 - 1], "last": [3], "cos": (2, 3, 1), "sin": (2, 3, 1)}

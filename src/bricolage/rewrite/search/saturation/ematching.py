@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import TypeAlias
 
+from bricolage.graph.properties import COMMUTATIVE
 from bricolage.rewrite.egraph.egraph import ENode
 from bricolage.rewrite.matching import is_number, way_up
-from bricolage.rewrite.pattern import COMMUTATIVE, Any, Either, Number, Op, ValuePattern, Weight
+from bricolage.rewrite.pattern import Any, Either, Number, Op, ValuePattern, Weight
 from bricolage.rewrite.search.saturation.terms import Constant, Encoder, Operation, Output
 
 _CHOICES = 16
