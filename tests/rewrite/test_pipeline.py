@@ -47,6 +47,25 @@ def test_the_default_is_the_fixpoint_and_changes_nothing() -> None:
     assert [n.op_type for n in model.graph] == ["Conv", "Relu", "Conv", "Mul", "Relu"]
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        RewriteConfig(),
+        RewriteConfig(frozenset({"scale-into-linear"})),
+        RewriteConfig(enabled=(EnabledRule("join-spatial-dimensions"),)),
+        RewriteConfig(opset=20),
+    ],
+    ids=str,
+)
+def test_the_given_model_is_not_changed(config: RewriteConfig) -> None:
+    model = start()
+    before = ir.to_proto(model).SerializeToString(deterministic=True)
+    runner = PipelineRunner(model, written())
+    first, second = (runner.run(config) for _ in range(2))
+    assert ir.to_proto(model).SerializeToString(deterministic=True) == before
+    assert first.applications == second.applications and first.model is not second.model
+
+
 def test_a_canonicalising_rule_is_left_out() -> None:
     result = PipelineRunner(start(), written()).run(RewriteConfig(frozenset({"scale-into-linear"})))
     assert not result.applications and "Mul" in [n.op_type for n in result.model.graph]

@@ -39,6 +39,7 @@ class Window:
 
     @property
     def spatial_rank(self) -> int:
+        """How many spatial axes there are: 2 for images."""
         return len(self.kernel)
 
 

@@ -39,6 +39,7 @@ def sizes(value: ir.Value) -> tuple[int, ...]:
 
 
 def rank(value: ir.Value) -> int:
+    """Number of dimensions. Raises MatchFailure where it is not known."""
     return len(shape(value))
 
 
@@ -85,6 +86,7 @@ def integers(value: ir.Value | None, what: str = "the operand") -> tuple[int, ..
 
 
 def require_constant(value: ir.Value) -> None:
+    """Raises MatchFailure unless the value is known before running."""
     require(is_known(value), f"'{value.name}' is not a constant")
 
 

@@ -113,6 +113,7 @@ class Rule(ABC):
 
     @property
     def equation(self) -> str:
+        """The first line of the docstring."""
         return (inspect.getdoc(type(self)) or "").partition("\n")[0].rstrip(".")
 
     @property
@@ -154,6 +155,7 @@ class GraphRule(Rule):
     """Whether it waits until no other rule applies, since what it does would hide from others what they look for."""
 
     def patterns(self) -> Sequence[Op]:
+        """None: the rule finds its sites itself."""
         return ()
 
     @abstractmethod
@@ -162,4 +164,5 @@ class GraphRule(Rule):
         an end although the graph changes between two steps."""
 
     def rewrite(self, op: Operators, match: Match) -> Result:
+        """Never called: `find_sites` gives what writes the right side."""
         raise NotImplementedError

@@ -41,18 +41,22 @@ class EquationRule(Rule):
 
     @property
     def name(self) -> str:
+        """As it was given: of a rule file the stem and the line."""
         return self._name
 
     @property
     def typing(self) -> Typing:
+        """The most general shapes of the equation."""
         return self.stated.typing
 
     @property
     def equation(self) -> str:
+        """Both sides as terms."""
         return str(self.stated)
 
     @property
     def conditions(self) -> str:
+        """The shapes of the variables, which hold floating-point numbers."""
         found = ", ".join(f"{name}: {text}" for name, text in self.typing.text().items())
         return f"for floating-point {found}."
 
@@ -69,9 +73,11 @@ class EquationRule(Rule):
         return len({_key(term) for term in self.stated.left}) == 1 < len(self.stated.left)
 
     def patterns(self) -> Sequence[Roots]:
+        """The left side, its variables of any value."""
         return [self._roots]
 
     def check(self, match: Match) -> None:
+        """Floating-point numbers of shapes that the most general ones can be. Raises MatchFailure."""
         floating(match.root)
         for term in dict.fromkeys(part for side in self.stated.left for part in subterms(side)):
             if not isinstance(term, str):
@@ -90,6 +96,7 @@ class EquationRule(Rule):
     # --- writing
 
     def rewrite(self, op: Operators, match: Match) -> Result:
+        """The right side, each operator once. Raises MatchFailure where a shape cannot be written."""
         writer = _RightSideWriter(op, self.typing.shapes, self._solve(match), match)
         pairs = list(zip(self.stated.left, self.stated.right, strict=True))
         if self._whole_split:
@@ -101,6 +108,7 @@ class EquationRule(Rule):
 
     @property
     def examples(self) -> tuple[Example, ...]:  # type: ignore[override]
+        """The left side at two instances of its shapes."""
         return tuple(_example(self.stated, shapes) for shapes in instances(self.stated))[:2]
 
 

@@ -25,10 +25,12 @@ def compose(inner: Permutation, outer: Permutation) -> Permutation:
 
 
 def inverse(perm: Permutation) -> Permutation:
+    """The permutation that undoes another."""
     return tuple(sorted(range(len(perm)), key=perm.__getitem__))
 
 
 def unchanged(perm: Permutation) -> bool:
+    """Whether a permutation leaves all axes where they are."""
     return perm == tuple(range(len(perm)))
 
 

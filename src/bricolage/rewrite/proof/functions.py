@@ -42,29 +42,35 @@ def exponential(x: FieldTensor) -> FieldTensor:
 
 
 def expm1(x: FieldTensor) -> FieldTensor:
+    """exp(x) - 1, by the laws of exp."""
     return exponential(x) - 1
 
 
 def sigmoid(x: FieldTensor) -> FieldTensor:
+    """1 / (1 + exp(-x)), by the laws of exp."""
     return 1 / (1 + exponential(-x))
 
 
 def tanh(x: FieldTensor) -> FieldTensor:
+    """(exp(2x) - 1) / (exp(2x) + 1), by the laws of exp."""
     twice = exponential(2 * x)
     return (twice - 1) / (twice + 1)
 
 
 def sinh(x: FieldTensor) -> FieldTensor:
+    """(exp(x) - exp(-x)) / 2, by the laws of exp."""
     grown = exponential(x)
     return (grown - 1 / grown) / 2
 
 
 def cosh(x: FieldTensor) -> FieldTensor:
+    """(exp(x) + exp(-x)) / 2, by the laws of exp."""
     grown = exponential(x)
     return (grown + 1 / grown) / 2
 
 
 def softplus(x: FieldTensor) -> FieldTensor:
+    """log(1 + exp(x)), where log is opaque."""
     return opaque("log", 1 + exponential(x))
 
 

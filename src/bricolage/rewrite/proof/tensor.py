@@ -62,14 +62,17 @@ class FieldTensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Sizes, without the axis of rows."""
         return tuple(self.values.shape[1:])
 
     @property
     def ndim(self) -> int:
+        """Number of axes, without that of rows."""
         return self.values.ndim - 1
 
     @property
     def size(self) -> int:
+        """Number of elements, of one row."""
         return int(np.prod(self.shape, dtype=np.int64))
 
     def derived(self, values: Residues, degree: Degree, dtype: np.dtype[Any] = FLOAT) -> FieldTensor:
@@ -77,6 +80,7 @@ class FieldTensor:
         return FieldTensor(self.point, values, degree, dtype)
 
     def typed(self, dtype: np.dtype[Any]) -> FieldTensor:
+        """The same numbers under another type."""
         return FieldTensor(self.point, self.values, self.degree, dtype, self.extreme, self.literal)
 
     # --- movement
@@ -89,6 +93,7 @@ class FieldTensor:
         return moved
 
     def reshape(self, *shape: Any) -> FieldTensor:
+        """As of numpy: sizes one by one, or as one sequence."""
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         return self.move(lambda i: i.reshape(sizes))
 

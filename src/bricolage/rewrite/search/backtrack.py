@@ -44,6 +44,7 @@ class SearchCounts:
     classes: int = 0
 
     def add(self, other: SearchCounts) -> None:
+        """Adds the counts of another search to these, in place."""
         self.seen += other.seen
         self.duplicates += other.duplicates
         self.pruned += other.pruned

@@ -69,6 +69,7 @@ class SearchResult:
 
     @property
     def best(self) -> GraphCandidate:
+        """The cheapest graph."""
         return self.candidates[0]
 
 

@@ -56,6 +56,7 @@ class ExtractionProblem:
 
     @property
     def node_count(self) -> int:
+        """How many nodes all classes have together."""
         return sum(len(nodes) for nodes in self.classes)
 
     @cached_property

@@ -50,6 +50,7 @@ class SubProblemSearch:
 
     @property
     def proven(self) -> bool:
+        """Whether the bound shows that the incumbent is optimal, up to rounding."""
         return self.cost - self.bound <= PRECISE * self.cost
 
     def chosen(self) -> dict[int, int]:

@@ -32,6 +32,7 @@ class MatchedNode:
 
     @property
     def operation(self) -> Operation:
+        """What the operator is. The node is none of a leaf or a projection."""
         assert isinstance(self.node.operator, Operation)
         return self.node.operator
 

@@ -72,10 +72,12 @@ class ShapeAnalysis:
         self.given: Data = UNKNOWN
 
     def make(self, _egraph: Terms, _node: ENode, /) -> Data:
+        """The type and shape that were given for the node that is being added; see `Analysis`."""
         found, self.given = self.given, UNKNOWN
         return found
 
     def join(self, left: Data, right: Data, /) -> Data:
+        """What both classes say, the more precise of each dimension; see `Analysis`."""
         if left is None or right is None:
             return None
         return TensorInfo("", left.dtype if left.dtype is not None else right.dtype, _shape(left.shape, right.shape))
