@@ -46,7 +46,7 @@ class EffortProfile:
     slow_compilers_per_region: bool
     """Whether backends that compile slowly are tried on every region, or only on the whole model."""
     forms: int
-    """How many forms of the graph (the original, rewritten ones) are placed region by region, the fastest first."""
+    """How many variants of the graph (the original, rewritten ones) are placed region by region, the fastest first."""
     searched: int
     """How many graphs that a search over rewrites finds are timed."""
     generated_rules: bool
@@ -109,7 +109,7 @@ class Options:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Sizes per symbolic dimension. More than one size makes shape buckets, paired by position."""
     rewrite: bool = True
-    """Whether rewritten forms of the graph take part."""
+    """Whether rewritten variants of the graph take part."""
     seed: int = 0
     memory_limit_mb: int | None = None
     """Resident memory of one worker process; None means 80 % of what is free now."""

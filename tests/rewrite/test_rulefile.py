@@ -85,17 +85,17 @@ def test_only_what_is_proved_is_shipped() -> None:
     )  # true, but by no law of the prover
 
 
-def test_a_world_end_to_end(tmp_path: Path) -> None:
+def test_a_grammar_end_to_end(tmp_path: Path) -> None:
     """From nothing to a file of proved rules, among them the known ones."""
     square = ("n", "n")
-    world = Grammar(
+    grammar = Grammar(
         "w",
         dict.fromkeys("abc", square),
         ("matmul", "transpose", "concat_columns", "split_columns_0", "split_columns_1"),
         {"n": 3},
         3,
     )
-    found = generate([world], max_operators=3, proved=generation.proved)
+    found = generate([grammar], max_operators=3, proved=generation.proved)
     generation.write(found, tmp_path / "rules.jsonl", tmp_path / "derived.txt")
     stated = {one.equation for one in read(tmp_path / "rules.jsonl")}
     assert "matmul(matmul(x1, x2), x3) = matmul(x1, matmul(x2, x3))" in stated

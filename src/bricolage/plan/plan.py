@@ -127,9 +127,9 @@ class RewriteStep:
 
 @dataclass(frozen=True)
 class PlannedRecipe:
-    """Which rewrite rules make a form: the gains that are left out, and the exploring rules that are applied everywhere, in their
-    order, each with the kinds of place where it is not; and the opset to which the graph is raised first. The same recipe on the
-    same graph gives the same graph."""
+    """Which rewrite rules make a graph variant: the canonicalising ones that are left out, and the cost-based ones that are applied
+    everywhere, in their order, each with the operator signatures at which it is not; and the opset to which the graph is raised
+    first. The same on the same graph gives the same graph."""
 
     without: tuple[str, ...]
     exploring: tuple[tuple[str, tuple[str, ...]], ...]
@@ -164,16 +164,16 @@ class Bucket:
     interrupted: bool = False
     """Whether the user cut the search short: the plan is the best found until then."""
     form: str = ORIGINAL
-    """The form of the graph that ships: "original", "rewritten" by all rules that are gains, one that was "searched", or one
-    "tailored" to a backend by racing forms."""
+    """The variant of the graph that ships: "original", "rewritten" by all canonicalising rules, one that was "searched", or one
+    "tailored" to a backend by racing variants."""
     rules: Mapping[str, int] = field(default_factory=dict)
-    """Rewrite rules that made this form, with the number of their applications."""
+    """Rewrite rules that made this variant, with the number of their applications."""
     steps: tuple[RewriteStep, ...] = ()
-    """For a form that was searched: how to make it again."""
+    """For a variant that was searched: how to make it again."""
     recipe: PlannedRecipe | None = None
-    """For a form that was tailored to a backend: how to make it again."""
+    """For a variant that was tailored to a backend: how to make it again."""
     model_error: float | None = None
-    """Median relative error of the cost model with which forms were searched, on regions that it had not seen."""
+    """Median relative error of the cost model with which variants were searched, on regions that it had not seen."""
 
     @property
     def winner(self) -> Contestant:

@@ -27,7 +27,7 @@ def proved(equation: Equation) -> bool:
 
 
 def generate_rules(max_operators: int = 4, seed: int = 0, progress: Progress | None = None) -> GenerationResult:
-    """The rules of all worlds."""
+    """The rules of all grammars."""
     return generate(max_operators=max_operators, seed=seed, proved=proved, progress=progress)
 
 

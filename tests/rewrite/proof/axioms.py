@@ -47,7 +47,7 @@ def shape(r: random.Random, rank: int | None = None) -> tuple[int, ...]:
 def permutation(r: random.Random, rank: int) -> list[int]:
     """Never the identity."""
     while True:
-        perm = r.point(range(rank), rank)
+        perm = r.sample(range(rank), rank)
         if perm != list(range(rank)):
             return perm
 

@@ -1,4 +1,4 @@
-"""All terms of a world up to a number of operators, modulo equality: Ruler (Nandi et al., OOPSLA 2021) on TASO's operators.
+"""All terms of a grammar up to a number of operators, modulo equality: Ruler (Nandi et al., OOPSLA 2021) on TASO's operators.
 
 Terms are evaluated in bulk on exact random residues; a hash of the results is the term's fingerprint. Of the terms with one
 fingerprint the first found represents the others, which become equations with it. Only representatives become operands, so
@@ -45,11 +45,11 @@ class _Block:
 
 
 class Enumeration:
-    """The representatives of a world, and the equations between them and what they represent."""
+    """The representatives of a grammar, and the equations between them and what they represent."""
 
-    def __init__(self, world: Grammar, seed: int = 0) -> None:
-        self._world = world
-        self._generator = np.random.default_rng([seed, *world.name.encode()])
+    def __init__(self, grammar: Grammar, seed: int = 0) -> None:
+        self._grammar = grammar
+        self._generator = np.random.default_rng([seed, *grammar.name.encode()])
         self._xp = Residues()
         self._pools: dict[Shape, _Pool] = {}
         self._weights: dict[Shape, Array] = {}
@@ -65,30 +65,30 @@ class Enumeration:
         """Terms that were evaluated."""
         self._parts: list[dict[frozenset[int], list[int]]] = []
         self._interchangeable = [
-            [name for name, other in world.variables.items() if other == shape]
-            for shape in dict.fromkeys(world.variables.values())
+            [name for name, other in grammar.variables.items() if other == shape]
+            for shape in dict.fromkeys(grammar.variables.values())
         ]
 
     def run(self) -> Enumeration:
         """Enumerates everything."""
-        for name, shape in self._world.variables.items():
-            sizes = concrete(substitute(shape, self._world.sizes))
+        for name, shape in self._grammar.variables.items():
+            sizes = concrete(substitute(shape, self._grammar.sizes))
             value = self._xp.draw(self._generator, _SAMPLES, sizes)[None]
             (fingerprint,) = self._fingerprints(value, shape)
             self._represent(name, int(fingerprint), shape, value, 0, frozenset(), (name,))
-        for size in range(1, self._world.max_operators + 1):
+        for size in range(1, self._grammar.max_operators + 1):
             self._level(size)
         return self
 
     # --- one level
 
     def _level(self, size: int) -> None:
-        last = size == self._world.max_operators
+        last = size == self._grammar.max_operators
         by_size = self._by_size()
         self._widths = self._node_table()
         self._pairs = self._sharing(size)
         blocks: list[_Block] = []
-        for name in self._world.operators:
+        for name in self._grammar.operators:
             operator = BY_NAME[name]
             for shapes in product(list(self._pools), repeat=len(operator.inputs)):
                 shape = operator.shape(*shapes)
@@ -135,7 +135,7 @@ class Enumeration:
             yield self._ordered(operator, sharing[start : start + step], size)
 
     def _elements(self, shape: Shape) -> int:
-        return int(np.prod(concrete(substitute(shape, self._world.sizes)), dtype=np.int64))
+        return int(np.prod(concrete(substitute(shape, self._grammar.sizes)), dtype=np.int64))
 
     def _separate(self, left: Array, right: Array, step: int) -> Iterator[Array]:
         rows = max(step // len(right), 1)
@@ -188,7 +188,7 @@ class Enumeration:
     ) -> _Block:
         bound = operator.bind(*shapes)
         assert bound is not None
-        sizes = {name: number(size, self._world.sizes) for name, size in bound.items() if not is_row(name)}
+        sizes = {name: number(size, self._grammar.sizes) for name, size in bound.items() if not is_row(name)}
         step = max(_CHUNK // (_SAMPLES * max(*map(self._elements, shapes), self._elements(shape))), 1)
         fingerprints, values = [], []
         for start in range(0, len(operands), step):

@@ -1,4 +1,4 @@
-"""From worlds to rules: enumerate, test at other shapes, prune what follows from smaller rules."""
+"""From grammars to rules: enumerate, test at other shapes, prune what follows from smaller rules."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ class GenerationResult:
 
 
 def generate(
-    worlds: Sequence[Grammar] = GRAMMARS,
+    grammars: Sequence[Grammar] = GRAMMARS,
     *,
     max_operators: int = 4,
     seed: int = 0,
     proved: Callable[[Equation], bool] = lambda _: True,
     progress: Progress | None = None,
 ) -> GenerationResult:
-    """Enumerates the worlds, with at most `max_operators` operators on a side. The same arguments give the same rules.
+    """Enumerates the grammars, with at most `max_operators` operators on a side. The same arguments give the same rules.
 
     Only what `proved` says yes to becomes a rule.
     """
     progress = progress or Silent()
     found = GenerationResult()
     selection = _Selection(found, proved)
-    progress.start("enumerating", len(worlds))
+    progress.start("enumerating", len(grammars))
     candidates: dict[str, Equation] = {}
-    for world in worlds:
-        limited = replace(world, max_operators=min(max_operators, world.max_operators))
+    for grammar in grammars:
+        limited = replace(grammar, max_operators=min(max_operators, grammar.max_operators))
         enumeration = Enumeration(limited, seed).run()
         found.visited += enumeration.visited
         for equation in enumeration.equations:
             candidates.setdefault(str(_renamed(equation)), equation)
-        progress.advance(1, world.name)
+        progress.advance(1, grammar.name)
     progress.finish()
     found.candidates = len(candidates)
     ordered = sorted(candidates.items(), key=lambda item: (*_weight(item[1]), item[0]))

@@ -1,8 +1,8 @@
-"""What is enumerated: for each world some variables with their shapes, and the operators among them.
+"""What is enumerated: for each grammar some variables with their shapes, and the operators among them.
 
-One world with everything would be too large. Operators that no law joins need not meet, so each world has those of one
-neighbourhood; what two worlds have in common is found twice and kept once. Sizes are as equal as they can be, since then every
-equation has an instance in the world; shapes are made general again afterwards.
+One grammar with everything would be too large. Operators that no law joins need not meet, so each grammar has those of one
+neighbourhood; what two grammars have in common is found twice and kept once. Sizes are as equal as they can be, since then every
+equation has an instance in the grammar; shapes are made general again afterwards.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bricolage.rewrite.rulegen.shapes import Shape
 
 @dataclass(frozen=True)
 class Grammar:
-    """Variables of one shape are interchangeable. `sizes` are the numbers for which names stand in this world."""
+    """Variables of one shape are interchangeable. `sizes` are the numbers for which names stand in this grammar."""
 
     name: str
     variables: Mapping[str, Shape]

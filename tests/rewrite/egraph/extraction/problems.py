@@ -42,7 +42,7 @@ def brute_force(problem: ExtractionProblem) -> float:
 
 
 def order_programme(problem: ExtractionProblem) -> float:
-    """The optimum by Tensat's programme: order variables keep cycles out, each node bounds each of its children by itself."""
+    """The optimum by Tensat's program: order variables keep cycles out, each node bounds each of its children by itself."""
     nodes = [(number, node) for number, each in enumerate(problem.classes) for node in each if math.isfinite(node.cost)]
     count, size = len(nodes), len(problem.classes)
     rows: list[dict[int, float]] = []

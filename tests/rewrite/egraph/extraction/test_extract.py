@@ -78,7 +78,7 @@ def test_presolve_keeps_the_optimum(problem: ExtractionProblem) -> None:
 @given(problems())
 @settings(max_examples=200, deadline=None)
 def test_exact_without_presolve_and_relaxation_equals_brute_force(problem: ExtractionProblem) -> None:
-    """The programme alone must cope with cycles, which presolve usually removes from graphs this small."""
+    """The program alone must cope with cycles, which presolve usually removes from graphs this small."""
     best = brute_force(problem)
     if math.isinf(best):
         return
@@ -86,7 +86,7 @@ def test_exact_without_presolve_and_relaxation_equals_brute_force(problem: Extra
     found = whole.constant
     for part in whole.parts:
         search = SubProblemSearch(part)
-        while search.step_programme(time.monotonic() + 60.0):
+        while search.step_program(time.monotonic() + 60.0):
             pass
         assert search.proven
         found += search.cost

@@ -17,7 +17,7 @@ from bricolage.rewrite.egraph.extraction.problem import Extraction, ExtractionPr
 from bricolage.rewrite.egraph.extraction.subproblem_search import PRECISE, SubProblemSearch
 
 Method: TypeAlias = Literal["tree", "dag", "exact", "anytime"]
-"""Two greedy ones; the binary programme until proven or out of time; the same, then neighbourhoods where it is not proven."""
+"""Two greedy ones; the binary program until proven or out of time; the same, then neighbourhoods where it is not proven."""
 
 _PRESOLVE_SHARE = 0.3  # of the time, at most
 _BOUND_SHARE = 0.1  # of the time, for the bound of a greedy choice
@@ -28,7 +28,7 @@ _PROOF_SHARE = 0.5  # of the time after that, for `anytime`
 class ExtractionLimits:
     """`seconds` is the time for the whole call; `seed` steers `anytime`.
 
-    A call may take longer by what one step takes: a pass over the e-graph (some seconds beyond 50,000 nodes), a linear programme.
+    A call may take longer by what one step takes: a pass over the e-graph (some seconds beyond 50,000 nodes), a linear program.
     """
 
     seconds: float = 10.0

@@ -1,4 +1,4 @@
-"""The binary linear programme of extraction, solved by HiGHS, with cuts that are added as they are needed.
+"""The binary linear program of extraction, solved by HiGHS, with cuts that are added as they are needed.
 
 One binary variable x for each node, one continuous y for each class: y is the sum of the class's x; the nodes of a class
 that need a child class are together no more than the child's y; a root's y is 1. (Tensat, arXiv 2101.01332, section 5,
@@ -38,7 +38,7 @@ class Relaxation:
 
 @dataclass(frozen=True)
 class IntegerSolution:
-    """`nodes` are chosen, perhaps with a cycle, or None; no solution of the programme is below `bound`."""
+    """`nodes` are chosen, perhaps with a cycle, or None; no solution of the program is below `bound`."""
 
     nodes: list[int] | None
     bound: float

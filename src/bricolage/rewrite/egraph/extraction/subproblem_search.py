@@ -1,7 +1,7 @@
 """The search of one part of a presolved problem: an incumbent that only improves and a bound that only rises.
 
 `prove` is exact. It raises the bound by landmarks, then by the linear relaxation with landmarks as cuts, throws out nodes
-whose reduced cost says that they are in no better solution, and lastly solves the binary programme; while its answer has
+whose reduced cost says that they are in no better solution, and lastly solves the binary program; while its answer has
 a cycle, landmarks that the answer misses are added and it is solved again.
 """
 
@@ -27,7 +27,7 @@ PRECISE = 1e-9
 _WIDEST_DAG = 20_000  # classes; greedy on the DAG takes quadratic time and memory
 _ASCENT_SHARE = 0.3  # of the time
 _TARGETS = 24  # landmarks sought after each solution of the relaxation
-_LEAST_RISE = 1e-4  # of the bound in one round of the relaxation; below, the binary programme takes over
+_LEAST_RISE = 1e-4  # of the bound in one round of the relaxation; below, the binary program takes over
 
 
 class SubProblemSearch:
@@ -62,12 +62,12 @@ class SubProblemSearch:
         self.ascend(time.monotonic() + _ASCENT_SHARE * (deadline - time.monotonic()))
         if not self.proven:
             self._relax(deadline)
-        while not self.proven and self.step_programme(deadline):
+        while not self.proven and self.step_program(deadline):
             pass
 
-    def step_programme(self, deadline: float) -> bool:
-        """Solves the binary programme once and cuts off the cycles of its answer; whether there is reason to go on."""
-        solved = self._programme.solve(self._allowed, deadline - time.monotonic())
+    def step_program(self, deadline: float) -> bool:
+        """Solves the binary program once and cuts off the cycles of its answer; whether there is reason to go on."""
+        solved = self._program.solve(self._allowed, deadline - time.monotonic())
         # The nodes left out are in no solution below the incumbent, so the bound holds up to its cost.
         self._raise_bound(min(solved.bound, self.cost))
         return self._take(solved)
@@ -80,11 +80,11 @@ class SubProblemSearch:
         self._landmarks = ascent.landmarks
 
     @cached_property
-    def _programme(self) -> IntegerProgram:
-        programme = IntegerProgram(self._graph, self.problem.roots, self.cost or 1.0)
+    def _program(self) -> IntegerProgram:
+        program = IntegerProgram(self._graph, self.problem.roots, self.cost or 1.0)
         for root, landmark in self._landmarks:
-            programme.cut(root, landmark)
-        return programme
+            program.cut(root, landmark)
+        return program
 
     def _raise_bound(self, bound: float) -> None:
         self.bound = max(self.bound, bound)
@@ -99,7 +99,7 @@ class SubProblemSearch:
         last = -math.inf
         chance = random.Random(0)
         while not self.proven and time.monotonic() < deadline:
-            relaxed = self._programme.relax(self._allowed, deadline - time.monotonic())
+            relaxed = self._program.relax(self._allowed, deadline - time.monotonic())
             if relaxed is None:
                 return
             self._raise_bound(min(relaxed.value, self.cost))
@@ -127,7 +127,7 @@ class SubProblemSearch:
                     return added
                 landmark = self._graph.separate(target, order, 0)
                 if landmark is not None and x[landmark].sum() < y[target] - 0.01:
-                    self._programme.cut(target, landmark)
+                    self._program.cut(target, landmark)
                     added = True
         return added
 
@@ -157,7 +157,7 @@ class SubProblemSearch:
         for target in self._cyclic(choice):
             landmark = graph.separate(target, order, len(solved.nodes))
             if landmark is not None:
-                self._programme.cut(target, landmark)
+                self._program.cut(target, landmark)
         return solved.optimal
 
     def _cyclic(self, choice: dict[int, int]) -> Sequence[int]:
