@@ -16,11 +16,11 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from bricolage.errors import EndlessRewriting
 from bricolage.graph.folding import fold
-from bricolage.rewrite.builder import Builder, Names
+from bricolage.rewrite.builder import GraphBuilder, Names
 from bricolage.rewrite.index import Indexed, RuleIndex
 from bricolage.rewrite.matching import Match, PatternMatcher
 from bricolage.rewrite.profitability import compare
-from bricolage.rewrite.proposal import Proposal, propose, propose_replacement
+from bricolage.rewrite.proposal import RewriteProposal, propose, propose_replacement
 from bricolage.rewrite.rule import GraphRule, MatchFailure, Replacement, Rule
 
 _PER_OPERATOR = 20  # applications for each operator of the model, beyond which rules must be undoing each other
@@ -38,7 +38,7 @@ class Application:
     added: tuple[str, ...]
 
     @staticmethod
-    def of(number: int, proposal: Proposal) -> Application:
+    def of(number: int, proposal: RewriteProposal) -> Application:
         """The record of a proposal that is about to be accepted."""
         gone, new = tuple(map(_text, proposal.gone)), tuple(map(_text, proposal.new))
         return Application(number, proposal.rule.name, proposal.rule.family, gone, new)
@@ -54,7 +54,7 @@ class FailedMatch:
     """The whole pattern is there; a condition does not hold, or it is not profitable."""
 
 
-Build = Callable[[], Builder]
+Build = Callable[[], GraphBuilder]
 
 
 def rewrite(model: ir.Model, rules: Sequence[Rule], *, limit: int | None = None) -> list[Application]:
@@ -77,7 +77,9 @@ def counts(applications: Iterable[Application]) -> dict[str, int]:
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
-def canonicalise(model: ir.Model, rules: Sequence[Rule], build: Build, observe: Callable[[Proposal], None]) -> None:
+def canonicalise(
+    model: ir.Model, rules: Sequence[Rule], build: Build, observe: Callable[[RewriteProposal], None]
+) -> None:
     """The same for a search, which makes the builders and hears of each application just before it is made. Operators that
     have become constant stay.
 
@@ -123,14 +125,14 @@ class _Driver:
         fold: bool = True,
         always: bool = False,
         build: Build | None = None,
-        observe: Callable[[Proposal], None] = lambda _: None,
+        observe: Callable[[RewriteProposal], None] = lambda _: None,
     ) -> None:
         self._model, self._limit, self._fold, self._always = model, limit, fold, always
         self._opset = model.graph.opset_imports.get("", 0)
         self._index = RuleIndex(rules, self._opset)
         self._matcher = PatternMatcher(self._opset)
         names = Names(model)
-        self._build = build or (lambda: Builder(model.graph.opset_imports, names, fold=fold))
+        self._build = build or (lambda: GraphBuilder(model.graph.opset_imports, names, fold=fold))
         self._observe = observe
         self._queue: deque[ir.Node] = deque()
         self._queued: set[ir.Node] = set()
@@ -211,7 +213,7 @@ class _Driver:
             return str(reason)
         return None
 
-    def _use(self, proposal: Proposal, *, dry: bool = False) -> None:
+    def _use(self, proposal: RewriteProposal, *, dry: bool = False) -> None:
         """Accepts a proposal that is profitable, and records it.
 
         Raises:
@@ -260,7 +262,7 @@ class _Driver:
         return found
 
 
-def _tell(taken: Callable[[ir.Node], None], node: ir.Node, _proposal: Proposal) -> None:
+def _tell(taken: Callable[[ir.Node], None], node: ir.Node, _proposal: RewriteProposal) -> None:
     taken(node)
 
 

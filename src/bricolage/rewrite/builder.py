@@ -58,7 +58,7 @@ class Names:
         return other
 
 
-class Builder:
+class GraphBuilder:
     """The `Operators` of `onnx_ir`. What it makes lies outside the graph until it is inserted.
 
     With `fold`, operators on constants are computed at once; without, they stay, as a proof of the rule wants them.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import onnx_ir as ir
 
 from bricolage.graph.graph import describe
-from bricolage.rewrite.builder import Builder, detach
+from bricolage.rewrite.builder import GraphBuilder, detach
 from bricolage.rewrite.rule import MatchFailure
 
 Pairs = Sequence[tuple[ir.Value, ir.Value]]
@@ -20,7 +20,7 @@ def graph_of(node: ir.Node) -> ir.Graph:
     return node.graph
 
 
-def own_outputs(pairs: Pairs, builder: Builder, home: ir.Graph) -> list[tuple[ir.Value, ir.Value]]:
+def own_outputs(pairs: Pairs, builder: GraphBuilder, home: ir.Graph) -> list[tuple[ir.Value, ir.Value]]:
     """The pairs, with an Identity wherever a graph output would become something that cannot take over its name: an input,
     a constant, another output, or a value of an enclosing graph."""
     new, taken = set(builder.nodes), set[ir.Value]()
@@ -115,7 +115,7 @@ def depends(nodes: Sequence[ir.Node], on: set[ir.Node]) -> bool:
     return False
 
 
-def replace(pairs: Pairs, gone: Sequence[ir.Node], builder: Builder, before: ir.Node) -> None:
+def replace(pairs: Pairs, gone: Sequence[ir.Node], builder: GraphBuilder, before: ir.Node) -> None:
     """Inserts what `builder` made in front of `before` (or where the rule placed it), replaces the pairs and removes `gone`. Graph
     outputs keep their names, types and shapes; a value that is replaced by a new one hands its name on."""
     home = graph_of(before)

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from bricolage.plan.plan import RewriteStep
 from bricolage.rewrite import edit
-from bricolage.rewrite.builder import Builder
+from bricolage.rewrite.builder import GraphBuilder
 from bricolage.rewrite.index import Indexed
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.profitability import compare
@@ -16,14 +16,14 @@ from bricolage.rewrite.rule import GraphRule, MatchFailure, Replacement, Rule
 
 
 @dataclass(frozen=True, eq=False)
-class Proposal:
+class RewriteProposal:
     """What an application would do: `pairs` are values with what replaces them, `gone` the operators that nothing needs
     afterwards. Exactly one of `accept` and `discard` must follow."""
 
     rule: Rule
     step: RewriteStep
     pairs: list[tuple[ir.Value, ir.Value]]
-    builder: Builder
+    builder: GraphBuilder
     roots: list[ir.Node]
     gone: list[ir.Node]
     built: int
@@ -51,7 +51,7 @@ class Proposal:
         self.builder.discard()
 
 
-def propose(indexed: Indexed, match: Match, builder: Builder) -> Proposal:
+def propose(indexed: Indexed, match: Match, builder: GraphBuilder) -> RewriteProposal:
     """The application of a rule to a match.
 
     Raises:
@@ -81,7 +81,7 @@ def propose(indexed: Indexed, match: Match, builder: Builder) -> Proposal:
     return _proposal(rule, step, pairs, builder, producers)
 
 
-def propose_replacement(rule: GraphRule, replacement: Replacement, builder: Builder) -> Proposal:
+def propose_replacement(rule: GraphRule, replacement: Replacement, builder: GraphBuilder) -> RewriteProposal:
     """The application of a rule at a place that it found itself.
 
     Raises:
@@ -99,8 +99,8 @@ def propose_replacement(rule: GraphRule, replacement: Replacement, builder: Buil
 
 
 def _proposal(
-    rule: Rule, step: RewriteStep, pairs: list[tuple[ir.Value, ir.Value]], builder: Builder, roots: list[ir.Node]
-) -> Proposal:
+    rule: Rule, step: RewriteStep, pairs: list[tuple[ir.Value, ir.Value]], builder: GraphBuilder, roots: list[ir.Node]
+) -> RewriteProposal:
     built = len(builder.nodes)
     try:
         home = edit.graph_of(roots[0])
@@ -118,7 +118,7 @@ def _proposal(
     except MatchFailure:
         builder.discard()
         raise
-    return Proposal(rule, step, pairs, builder, roots, edit.lost(pairs), built)
+    return RewriteProposal(rule, step, pairs, builder, roots, edit.lost(pairs), built)
 
 
 def _producer(value: ir.Value) -> ir.Node:

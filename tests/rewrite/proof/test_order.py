@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from bricolage.rewrite.proof.order import Order
+from bricolage.rewrite.proof.order import RandomOrder
 from bricolage.rewrite.proof.random_point import RandomPoint
 
 LITERALS = (-1.0, 0.0, 6.0)
@@ -21,7 +21,7 @@ def columns(point: RandomPoint, numbers: list[float | str]) -> np.ndarray:
 
 
 def test_literals_keep_their_order_and_inputs_fall_into_every_gap() -> None:
-    order = Order(LITERALS)
+    order = RandomOrder(LITERALS)
     point = RandomPoint(0, 400, order)
     ranks = order.ranks(point, columns(point, [6.0, -1.0, "x", 0.0]))
     assert (ranks[:, 1] < ranks[:, 3]).all() and (ranks[:, 3] < ranks[:, 0]).all()
@@ -32,7 +32,7 @@ def test_literals_keep_their_order_and_inputs_fall_into_every_gap() -> None:
 
 
 def test_every_order_of_three_inputs_is_as_likely() -> None:
-    order = Order()
+    order = RandomOrder()
     point = RandomPoint(0, 600, order)
     ranks = order.ranks(point, columns(point, ["x", "y", "z"]))[::2]
     found = Counter(tuple(row) for row in ranks.argsort(1).tolist())
@@ -40,7 +40,7 @@ def test_every_order_of_three_inputs_is_as_likely() -> None:
 
 
 def test_equal_numbers_have_equal_ranks_at_any_time() -> None:
-    order = Order(LITERALS)
+    order = RandomOrder(LITERALS)
     point = RandomPoint(0, 3, order)
     first = order.ranks(point, columns(point, ["x", 0.0]))
     later = order.ranks(point, columns(point, [0.0, "y", "x"]))
@@ -48,7 +48,7 @@ def test_equal_numbers_have_equal_ranks_at_any_time() -> None:
 
 
 def test_the_chance_counts_numbers_literals_and_truth_values() -> None:
-    order = Order(LITERALS)
+    order = RandomOrder(LITERALS)
     point = RandomPoint(0, 5, order)
     assert order.chance() == 1
     order.ranks(point, columns(point, ["x", 0.0, 6.0]))

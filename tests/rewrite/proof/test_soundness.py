@@ -21,7 +21,7 @@ from bricolage.rewrite.proof.arrays import FieldArrays
 from bricolage.rewrite.proof.degree import VARIABLE
 from bricolage.rewrite.proof.evaluate import REGISTRY
 from bricolage.rewrite.proof.field import ZeroDivisor
-from bricolage.rewrite.proof.order import Order
+from bricolage.rewrite.proof.order import RandomOrder
 from bricolage.rewrite.proof.random_point import RandomPoint
 from bricolage.rewrite.proof.tensor import FLOAT, FieldTensor
 
@@ -119,7 +119,7 @@ def enumerated(
 
 def fingerprints(known: list[Expression], seed: int, ordered: bool = False) -> list[bytes | None]:
     """What each expression is in exact arithmetic; None for those that divide by zero."""
-    point = RandomPoint(seed, 1024, Order(FEW)) if ordered else RandomPoint(seed, 1)
+    point = RandomPoint(seed, 1024, RandomOrder(FEW)) if ordered else RandomPoint(seed, 1)
     xp = FieldArrays(point)
     values: list[Any] = []
     for e in known:

@@ -113,7 +113,7 @@ def saturate(
 
     With `without_cycles` the e-graph stays without cycles, at the price of equalities that would need one.
     """
-    runner = _Runner(egraph, rules, limits or SaturationLimits())
+    runner = _Saturator(egraph, rules, limits or SaturationLimits())
     return runner.run()
 
 
@@ -126,7 +126,7 @@ class _RuleSchedule:
 
 
 @dataclass
-class _Runner(Generic[Data]):
+class _Saturator(Generic[Data]):
     egraph: EGraph[Data]
     rules: Sequence[EGraphRule[Data]]
     limits: SaturationLimits

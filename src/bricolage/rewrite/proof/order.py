@@ -38,7 +38,7 @@ class Draws(Protocol):
         """A random function of each row: equal arguments give equal results."""
 
 
-class Order:
+class RandomOrder:
     """A random order for each trial. `literals` are those among which numbers are placed, found by a first evaluation."""
 
     def __init__(self, literals: Collection[float] = ()) -> None:

@@ -19,7 +19,7 @@ from bricolage.errors import NoReference
 from bricolage.lowering.common import static_shape
 from bricolage.rewrite.proof.evaluate import Givens, evaluate
 from bricolage.rewrite.proof.field import ZeroDivisor
-from bricolage.rewrite.proof.order import Order
+from bricolage.rewrite.proof.order import RandomOrder
 from bricolage.rewrite.proof.random_point import NotModelled, RandomPoint
 from bricolage.rewrite.proof.tensor import FieldTensor
 from bricolage.verify.reference import evaluate as evaluate_float64
@@ -156,9 +156,9 @@ def _prove_in_order(left: ir.Model, right: ir.Model, point: RandomPoint, givens:
     truths = any(v.dtype == ir.DataType.BOOL for v in (*left.graph.inputs, *right.graph.inputs))
     if not truths and not point.functions & {"max", "min", "is positive", "is zero"}:
         return None
-    probe, trials = Order(), 1
+    probe, trials = RandomOrder(), 1
     for order in (probe, None):  # the first evaluation finds what is compared, and how many trials that takes
-        ordered = RandomPoint(seed, trials, order or Order(probe.met))
+        ordered = RandomPoint(seed, trials, order or RandomOrder(probe.met))
         try:
             results = [evaluate(model, ordered, givens) for model in (left, right)]
         except (ZeroDivisor, NotModelled):

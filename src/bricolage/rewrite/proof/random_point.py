@@ -13,7 +13,7 @@ import numpy as np
 from bricolage.rewrite.proof.constants import read
 from bricolage.rewrite.proof.degree import Degree
 from bricolage.rewrite.proof.field import Exponential, Field, P, Q, Residues
-from bricolage.rewrite.proof.order import Order
+from bricolage.rewrite.proof.order import RandomOrder
 
 _DRAWS = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)  # the finaliser of MurmurHash3
 _SHIFT = np.uint64(33)
@@ -31,7 +31,7 @@ class RandomPoint:
     values are 0 or 1; see `order`.
     """
 
-    def __init__(self, seed: int, trials: int, order: Order | None = None) -> None:
+    def __init__(self, seed: int, trials: int, order: RandomOrder | None = None) -> None:
         self.field = Field(trials)
         self.order = order
         self._seed = seed

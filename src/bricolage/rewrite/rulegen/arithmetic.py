@@ -23,7 +23,7 @@ _KEYS = {"sigmoid": np.uint64(0xD6E8FEB86659FD93), "tanh": np.uint64(0xA5A3564E1
 Array: TypeAlias = np.ndarray[Any, Any]
 
 
-class Arithmetic(Protocol):
+class TermArithmetic(Protocol):
     """What operators need of numbers. Axes are counted from the end: arrays have sample axes in front."""
 
     lowest: float

@@ -12,10 +12,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from bricolage.rewrite.rulegen.arithmetic import Arithmetic, Array
+from bricolage.rewrite.rulegen.arithmetic import Array, TermArithmetic
 from bricolage.rewrite.rulegen.shapes import Bound, Shape, fits, substitute
 
-Meaning: TypeAlias = Callable[[Arithmetic, Mapping[str, int], tuple[Array, ...]], Array]
+Meaning: TypeAlias = Callable[[TermArithmetic, Mapping[str, int], tuple[Array, ...]], Array]
 """Arithmetic, sizes of the names in the operator's shapes, arrays [samples..., *shape] → array [samples..., *shape]."""
 
 
@@ -50,7 +50,7 @@ def _function(name: str) -> TermOperator:
     return TermOperator(name, (_ANY,), _ANY, lambda xp, _, a: xp.function(name, a[0]))
 
 
-def _scaled(xp: Arithmetic, _: Mapping[str, int], a: tuple[Array, ...]) -> Array:
+def _scaled(xp: TermArithmetic, _: Mapping[str, int], a: tuple[Array, ...]) -> Array:
     x, factor = a
     return xp.multiply(x, factor.reshape((*factor.shape, *[1] * (x.ndim - factor.ndim))))
 
@@ -65,7 +65,7 @@ def _movements(name: str, axis: int, rank: int | None) -> list[TermOperator]:
     """Concatenation, the two outputs of a split, and the two slices, along one axis."""
 
     def part(output: int) -> Meaning:
-        def take(_: Arithmetic, sizes: Mapping[str, int], a: tuple[Array, ...]) -> Array:
+        def take(_: TermArithmetic, sizes: Mapping[str, int], a: tuple[Array, ...]) -> Array:
             where = np.arange(sizes["a"]) if output == 0 else np.arange(sizes["a"], sizes["a"] + sizes["b"])
             return np.take(a[0], where, axis)
 
@@ -92,7 +92,7 @@ def _padded(x: Array, value: float = 0) -> Array:
     return np.pad(x, [(0, 0)] * (x.ndim - 2) + [(1, 1)] * 2, constant_values=value)
 
 
-def _convolved(xp: Arithmetic, x: Array, w: Array, stride: int) -> Array:
+def _convolved(xp: TermArithmetic, x: Array, w: Array, stride: int) -> Array:
     kernel = w.shape[-1]
     windows = _windows(x, kernel, stride)  # [..., n, c, h, w, taps]
     *_, n, c, h, width, taps = windows.shape
@@ -103,7 +103,7 @@ def _convolved(xp: Arithmetic, x: Array, w: Array, stride: int) -> Array:
 
 
 def _convolution(kernel: int, stride: int = 1, groups: int = 1, valid: bool = False) -> TermOperator:
-    def meaning(xp: Arithmetic, _: Mapping[str, int], a: tuple[Array, ...]) -> Array:
+    def meaning(xp: TermArithmetic, _: Mapping[str, int], a: tuple[Array, ...]) -> Array:
         x, w = a
         x = x if kernel == 1 or valid else _padded(x)
         parts = zip(np.split(x, groups, -3), np.split(w, groups, -4), strict=True)
@@ -123,7 +123,7 @@ def _convolution(kernel: int, stride: int = 1, groups: int = 1, valid: bool = Fa
 
 
 def _pool(kind: str, stride: int) -> TermOperator:
-    def meaning(xp: Arithmetic, _: Mapping[str, int], a: tuple[Array, ...]) -> Array:
+    def meaning(xp: TermArithmetic, _: Mapping[str, int], a: tuple[Array, ...]) -> Array:
         if kind == "max":
             largest: Array = _windows(_padded(a[0], xp.lowest), 3, stride).max(-1)
             return largest
@@ -135,7 +135,7 @@ def _pool(kind: str, stride: int) -> TermOperator:
 
 
 def _reduction(kind: str, name: str, axes: tuple[int, ...], before: Shape, after: Shape) -> TermOperator:
-    def meaning(xp: Arithmetic, _: Mapping[str, int], a: tuple[Array, ...]) -> Array:
+    def meaning(xp: TermArithmetic, _: Mapping[str, int], a: tuple[Array, ...]) -> Array:
         if kind == "max":
             largest: Array = a[0].max(axes, keepdims=True)
             return largest
@@ -146,7 +146,7 @@ def _reduction(kind: str, name: str, axes: tuple[int, ...], before: Shape, after
 
 
 def _permuted(*permutation: int) -> Meaning:
-    def meaning(_: Arithmetic, __: Mapping[str, int], a: tuple[Array, ...]) -> Array:
+    def meaning(_: TermArithmetic, __: Mapping[str, int], a: tuple[Array, ...]) -> Array:
         front = a[0].ndim - len(permutation)
         return np.transpose(a[0], (*range(front), *(front + axis for axis in permutation)))
 
@@ -154,7 +154,7 @@ def _permuted(*permutation: int) -> Meaning:
 
 
 def _reshaped(down: bool) -> Meaning:
-    def meaning(_: Arithmetic, sizes: Mapping[str, int], a: tuple[Array, ...]) -> Array:
+    def meaning(_: TermArithmetic, sizes: Mapping[str, int], a: tuple[Array, ...]) -> Array:
         (x,) = a
         if down:
             return x.reshape(*x.shape[:-3], sizes["b"] * sizes["m"], x.shape[-1])

@@ -15,7 +15,7 @@ _AB = "float[3] a, float[3] b"
 _ABZ = f"{_AB}, float[3] z"
 
 
-class _Functions(Rule):
+class _FunctionLaw(Rule):
     """Base of laws of floating-point numbers."""
 
     family = "functions"
@@ -24,7 +24,7 @@ class _Functions(Rule):
         floating(match.root)
 
 
-class MergeAffine(_Functions):
+class MergeAffine(_FunctionLaw):
     """((x·c) + d)·e = x·(c·e) + d·e, ((x + c)·d) + e = x·d + (c·d + e), and with - and / for + and ·
 
     for three operators with constants in a row of which the middle one differs in kind, that leave the shape of x.
@@ -112,7 +112,7 @@ def _affine(source: Any | Either, constant: Weight, kind: str, name: str) -> lis
     ]
 
 
-class SelectBeforeFunction(_Functions):
+class SelectBeforeFunction(_FunctionLaw):
     """Where(c, f(a), f(b)) = f(Where(c, a, b)), Where(c, g(a, z), g(b, z)) = g(Where(c, a, b), z)
 
     for element-wise f of one input, and for sums, differences, products and quotients g, in which the results have one shape.
@@ -161,7 +161,7 @@ def _attributes(node: ir.Node) -> list[tuple[str, str]]:
     return sorted((name, str(attribute.value)) for name, attribute in node.attributes.items())
 
 
-class ShiftOutOfExtreme(_Functions):
+class ShiftOutOfExtreme(_FunctionLaw):
     """Max(a + z, b + z) = Max(a, b) + z, and Min
 
     where all three have one shape.
@@ -191,7 +191,7 @@ class ShiftOutOfExtreme(_Functions):
         return op.Add(op.copy(match.node("extreme"), match["a"], match["b"]), match["z"])
 
 
-class MergeConstantExtremes(_Functions):
+class MergeConstantExtremes(_FunctionLaw):
     """Max(Max(x, c), d) = Max(x, max(c, d)), and Min
 
     for constants c and d.
@@ -222,7 +222,7 @@ class MergeConstantExtremes(_Functions):
         return op.copy(outer, match["x"], op.copy(outer, match["c"], match["d"]))
 
 
-class NegateExtreme(_Functions):
+class NegateExtreme(_FunctionLaw):
     """Max(-a, -b) = -Min(a, b), Min(-a, -b) = -Max(a, b)"""
 
     examples = (
@@ -242,7 +242,7 @@ class NegateExtreme(_Functions):
         return op.Neg(function(match["a"], match["b"]))
 
 
-class NegationIntoConstant(_Functions):
+class NegationIntoConstant(_FunctionLaw):
     """(-x) · c = x · (-c), and with / for ·
 
     for a constant c.
@@ -272,7 +272,7 @@ class NegationIntoConstant(_Functions):
         return op.copy(match.node("scale"), match["x"], op.Neg(match["c"]))
 
 
-class SquareOfRoot(_Functions):
+class SquareOfRoot(_FunctionLaw):
     """√x ⊙ √x = x
 
     where x cannot be negative (for which the left side is not a number).
@@ -296,7 +296,7 @@ class SquareOfRoot(_Functions):
         return match["x"]
 
 
-class QuotientOfExponentials(_Functions):
+class QuotientOfExponentials(_FunctionLaw):
     """Exp(a) / Exp(b) = Exp(a - b), 1 / Exp(a) = Recip(Exp(a)) = Exp(-a)
 
     where no intermediate result overflows.

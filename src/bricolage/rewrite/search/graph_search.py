@@ -43,7 +43,7 @@ class GraphCandidate:
 
 
 @dataclass(frozen=True)
-class SearchStatistics:
+class GraphSearchStatistics:
     """What a search did.
 
     `counts` are over all parts that were searched; `parts` were cut, `distinct` of them searched, in all passes together;
@@ -65,7 +65,7 @@ class SearchResult:
 
     candidates: tuple[GraphCandidate, ...]
     before: float
-    statistics: SearchStatistics
+    statistics: GraphSearchStatistics
 
     @property
     def best(self) -> GraphCandidate:
@@ -116,7 +116,7 @@ class _GraphSearch:
         return SearchResult(
             tuple(self._finished(candidate) for candidate in best[: self._options.keep]),
             before,
-            SearchStatistics(
+            GraphSearchStatistics(
                 self._counts, self._parts, self._distinct, self._stopped, time.monotonic() - self._started, self._bound
             ),
         )

@@ -11,11 +11,11 @@ from bricolage.graph.graph import captured
 from bricolage.plan.plan import RewriteStep
 from bricolage.rewrite import edit
 from bricolage.rewrite.apply import Application, canonicalise
-from bricolage.rewrite.builder import Builder, Names
+from bricolage.rewrite.builder import GraphBuilder, Names
 from bricolage.rewrite.edit import Pairs
 from bricolage.rewrite.index import RuleIndex
 from bricolage.rewrite.matching import PatternMatcher
-from bricolage.rewrite.proposal import Proposal, propose, propose_replacement
+from bricolage.rewrite.proposal import RewriteProposal, propose, propose_replacement
 from bricolage.rewrite.rule import GraphRule, MatchFailure, Rule
 from bricolage.rewrite.search.lazy import LazyBuilder
 
@@ -58,7 +58,7 @@ class Workspace:
         other._replaced = dict(self._replaced)
         return other
 
-    def proposals(self) -> Iterator[Proposal]:
+    def proposals(self) -> Iterator[RewriteProposal]:
         """Every application that is possible, profitable or not, in a fixed order; each must be accepted or discarded before
         the next."""
         for rule in self.index.graph_rules:
@@ -75,7 +75,7 @@ class Workspace:
                     except MatchFailure:
                         continue
 
-    def find(self, step: RewriteStep) -> Proposal:
+    def find(self, step: RewriteStep) -> RewriteProposal:
         """The application that a step names.
 
         Raises:
@@ -101,7 +101,7 @@ class Workspace:
                     reason = mismatch
         raise reason
 
-    def _found(self, rule: GraphRule, step: RewriteStep) -> Proposal:
+    def _found(self, rule: GraphRule, step: RewriteStep) -> RewriteProposal:
         for _, replacement in rule.find_sites(self.model.graph):
             try:
                 proposal = propose_replacement(rule, replacement, self.builder())
@@ -112,7 +112,7 @@ class Workspace:
             proposal.discard()
         raise MatchFailure(f"{step.rule} does not apply at {', '.join(step.roots)}")
 
-    def accept(self, proposal: Proposal) -> None:
+    def accept(self, proposal: RewriteProposal) -> None:
         """Makes the application, and records it."""
         self._record(proposal)
         names = _names(proposal.pairs)
@@ -135,14 +135,14 @@ class Workspace:
             EndlessRewriting: rules undo each other.
         """
         before = len(self.steps)
-        pending: list[tuple[list[str], Proposal]] = []
+        pending: list[tuple[list[str], RewriteProposal]] = []
 
         def know() -> None:
             for names, proposal in pending:
                 self._know(names, proposal.pairs, proposal.builder, proposal.gone)
             pending.clear()
 
-        def observe(proposal: Proposal) -> None:
+        def observe(proposal: RewriteProposal) -> None:
             know()
             self._record(proposal)
             pending.append((_names(proposal.pairs), proposal))
@@ -151,16 +151,16 @@ class Workspace:
         know()
         return len(self.steps) - before
 
-    def builder(self) -> Builder:
+    def builder(self) -> GraphBuilder:
         """A builder with this model's names."""
         opsets = self.model.graph.opset_imports
-        return LazyBuilder(opsets, self.names) if self.lazy else Builder(opsets, self.names, fold=True)
+        return LazyBuilder(opsets, self.names) if self.lazy else GraphBuilder(opsets, self.names, fold=True)
 
-    def _record(self, proposal: Proposal) -> None:
+    def _record(self, proposal: RewriteProposal) -> None:
         self.steps.append(proposal.step)
         self.applications.append(Application.of(len(self.applications) + 1, proposal))
 
-    def graft(self, pairs: Pairs, builder: Builder, applications: Sequence[Application]) -> None:
+    def graft(self, pairs: Pairs, builder: GraphBuilder, applications: Sequence[Application]) -> None:
         """Replaces values by others that `builder` made, wherever in the graph they lie. Steps made so cannot be repeated.
 
         Raises:
@@ -190,7 +190,7 @@ class Workspace:
             name = self._replaced[name]
         return name
 
-    def _know(self, names: Sequence[str], pairs: Pairs, builder: Builder, gone: Sequence[ir.Node]) -> None:
+    def _know(self, names: Sequence[str], pairs: Pairs, builder: GraphBuilder, gone: Sequence[ir.Node]) -> None:
         """Learns the names of what was made, and forgets those that are gone; `names` are those that replaced values had."""
         for node in builder.nodes:
             self._values.update((value.name, value) for value in node.outputs)
@@ -243,7 +243,7 @@ def _names(pairs: Pairs) -> list[str]:
     return [old.name or "" for old, _ in pairs]
 
 
-def _made(proposal: Proposal) -> list[ir.Value]:
+def _made(proposal: RewriteProposal) -> list[ir.Value]:
     """The values that the rule itself made; an output of the part may need an Identity that the whole does not."""
     nodes = proposal.new[: proposal.built]
     return [*(value for node in nodes for value in node.outputs), *proposal.builder.constants]

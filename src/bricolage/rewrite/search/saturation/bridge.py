@@ -31,7 +31,7 @@ from bricolage.rewrite.rule import GraphRule, MatchFailure, Rule
 from bricolage.rewrite.search.fingerprint import constant_key
 from bricolage.rewrite.search.lazy import LazyBuilder, Watch
 from bricolage.rewrite.search.saturation.ematching import ClassIndex, EMatch, MatchedNode
-from bricolage.rewrite.search.saturation.terms import Data, Encoder, Operation, Output, Terms, fits
+from bricolage.rewrite.search.saturation.terms import Data, Encoder, Operation, OutputProjection, Terms, fits
 
 _BELOW = 2
 """Operators under an input that conditions may look at."""
@@ -195,7 +195,7 @@ class Bridge:
         egraph = self._egraph
         for node in egraph.nodes(number):
             if node == chosen.node or (
-                isinstance(node.operator, Output) and chosen.node in egraph.nodes(node.children[0])
+                isinstance(node.operator, OutputProjection) and chosen.node in egraph.nodes(node.children[0])
             ):
                 yield egraph.age(number, node)
                 if node != chosen.node:
@@ -264,7 +264,7 @@ class _MatchGraph:
 
     def _computed(self, number: int, depth: int) -> ir.Value | None:
         node, index = next(iter(self._known.nodes(number)), None), 0
-        if node is not None and isinstance(node.operator, Output):
+        if node is not None and isinstance(node.operator, OutputProjection):
             index = node.operator.index
             node = next(iter(self._known.nodes(node.children[0])), None)
         if not depth or node is None or not isinstance(node.operator, Operation):
@@ -290,7 +290,7 @@ class _MatchGraph:
         if len(outputs) > 1:
             whole = self._whole(chosen, number)
             for reader, home in self._known.readers.get(whole, ()):
-                if isinstance(reader.operator, Output):
+                if isinstance(reader.operator, OutputProjection):
                     self._typed(outputs[reader.operator.index], home)
         if chosen.name:
             node = value.producer()
@@ -300,7 +300,7 @@ class _MatchGraph:
 
     def _whole(self, chosen: MatchedNode, number: int) -> int:
         """The class of a matched operator of several outputs."""
-        projections = [n for n in self._known.nodes(number) if n.operator == Output(chosen.output)]
+        projections = [n for n in self._known.nodes(number) if n.operator == OutputProjection(chosen.output)]
         return next(n.children[0] for n in projections if chosen.node in self._known.nodes(n.children[0]))
 
     def _node(self, node: ENode, inputs: Sequence[ir.Value]) -> Sequence[ir.Value]:

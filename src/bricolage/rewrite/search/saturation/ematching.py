@@ -12,7 +12,7 @@ from bricolage.graph.properties import COMMUTATIVE
 from bricolage.rewrite.egraph.egraph import ENode
 from bricolage.rewrite.matching import is_number, way_up
 from bricolage.rewrite.pattern import Any, Either, Number, Op, ValuePattern, Weight
-from bricolage.rewrite.search.saturation.terms import Constant, Encoder, Operation, Output
+from bricolage.rewrite.search.saturation.terms import ConstantLeaf, Encoder, Operation, OutputProjection
 
 _CHOICES = 16
 """Ways tried to take a node from each class that a pattern with open inputs reads."""
@@ -109,7 +109,9 @@ class ClassIndex:
                 if index == 0:
                     found[whole] = None
             else:
-                found.update((n, None) for reader, n in self.readers.get(whole, ()) if reader.operator == Output(index))
+                found.update(
+                    (n, None) for reader, n in self.readers.get(whole, ()) if reader.operator == OutputProjection(index)
+                )
         return list(found)
 
     def _more(self, roots: Sequence[Op], found: EMatch, state: _PartialMatch) -> Iterator[EMatch]:
@@ -174,7 +176,7 @@ class ClassIndex:
             if isinstance(node.operator, Operation):
                 if len(node.operator.outputs) == 1 and index == 0:
                     yield node
-            elif node.operator == Output(index):
+            elif node.operator == OutputProjection(index):
                 yield from self.nodes(node.children[0])
 
     def _open(self, given: Sequence[int | None]) -> Iterator[tuple[MatchedNode | int | None, ...]]:
@@ -190,7 +192,7 @@ class ClassIndex:
 
     def _below(self, node: ENode) -> list[MatchedNode | int | None]:
         index = 0
-        if isinstance(node.operator, Output):
+        if isinstance(node.operator, OutputProjection):
             index = node.operator.index
             node = next(iter(self.nodes(node.children[0])))
         if not isinstance(node.operator, Operation):
@@ -232,6 +234,6 @@ class ClassIndex:
             elif state.bound[pattern.name] == number:
                 yield state, number
 
-    def constant(self, number: int) -> Constant | None:
+    def constant(self, number: int) -> ConstantLeaf | None:
         """The constant that a class holds."""
-        return next((node.operator for node in self.nodes(number) if isinstance(node.operator, Constant)), None)
+        return next((node.operator for node in self.nodes(number) if isinstance(node.operator, ConstantLeaf)), None)

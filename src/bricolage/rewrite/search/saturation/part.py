@@ -16,7 +16,7 @@ from bricolage.rewrite.search.cost import Pricing
 from bricolage.rewrite.search.fingerprint import constant_key
 from bricolage.rewrite.search.lazy import Watch
 from bricolage.rewrite.search.saturation.bridge import AppliedRule, Bridge, give_type, instance
-from bricolage.rewrite.search.saturation.terms import Constant, Encoder, Operation
+from bricolage.rewrite.search.saturation.terms import ConstantLeaf, Encoder, Operation
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class SaturatedPart:
     """Which operators of the part a node is, by their place in it."""
     operators: tuple[tuple[str, ...], ...]
     """The names of what the part's operators compute."""
-    weights: Mapping[Constant, str]
+    weights: Mapping[ConstantLeaf, str]
     """The constants that the part itself reads."""
     outputs: tuple[int, ...]
     before: float
@@ -54,10 +54,10 @@ def saturate_part(
 ) -> SaturatedPart:
     """Saturates and extracts. The part (which is changed) has no operators with bodies, and its outputs are computed in it."""
     watch = Watch()
-    weights: dict[Constant, str] = {}
+    weights: dict[ConstantLeaf, str] = {}
     for value in model.graph.initializers.values():
         watch.over(value)
-        weights.setdefault(Constant(constant_key(value)), value.name or "")
+        weights.setdefault(ConstantLeaf(constant_key(value)), value.name or "")
     before = pricing.total(model.graph)
     encoder = Encoder(model.graph.opset_imports)
     classes: dict[ir.Value, int] = {}
@@ -119,7 +119,7 @@ class _Prices:
         value = ir.Value(name=f"class{number}")
         give_type(value, self._encoder.egraph.data(number))
         for node in self._encoder.egraph.nodes(number):
-            if isinstance(node.operator, Constant):
+            if isinstance(node.operator, ConstantLeaf):
                 value.const_value = self._encoder.constants[node.operator].const_value
         return value
 
