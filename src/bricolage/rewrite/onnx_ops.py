@@ -60,7 +60,7 @@ def _plain(op_type: str) -> OnnxOperator:
 
 
 def _attributes(op_type: str, expected: Mapping[str, Any], written: Mapping[str, Any]) -> OnnxOperator:
-    """A form that attributes tell from others; `expected` has the defaults of those that are not written."""
+    """An operator that attributes tell from others of its type; `expected` has the defaults of those that are not written."""
 
     def accepts(node: ir.Node) -> None:
         for name, (value, default) in expected.items():

@@ -119,12 +119,12 @@ def _key(term: Term) -> str:
 
 
 def _pattern(term: Term) -> Op:
-    form = ONNX_OPERATORS[term[0]]
+    operator = ONNX_OPERATORS[term[0]]
     inputs: list[pattern.ValuePattern] = [
         AnyValue(child) if isinstance(child, str) else _pattern(child) for child in term[1:]
     ]
-    inputs += [AnyValue(f"{_key(term)} operand {i}", optional=True) for i in range(form.operands)]
-    return Op(frozenset([form.op_type]), tuple(inputs), _key(term), form.output)
+    inputs += [AnyValue(f"{_key(term)} operand {i}", optional=True) for i in range(operator.operands)]
+    return Op(frozenset([operator.op_type]), tuple(inputs), _key(term), operator.output)
 
 
 def _value(match: Match, term: Term) -> ir.Value:
@@ -144,12 +144,12 @@ class _RightSideWriter:
     def value(self, term: Term) -> ir.Value:
         if isinstance(term, str):
             return self._match[term]
-        key, form = _key(term), ONNX_OPERATORS[term[0]]
+        key, operator = _key(term), ONNX_OPERATORS[term[0]]
         if key not in self._made:
             operands = [self.value(child) for child in term[1:]]
             made = dimensions(self._shapes[term], self._sizes)
-            self._made[key] = form.write(self._op, operands, made, parts_of(term, self._shapes, self._sizes))
-        return self._made[key][form.output]
+            self._made[key] = operator.write(self._op, operands, made, parts_of(term, self._shapes, self._sizes))
+        return self._made[key][operator.output]
 
 
 def parts_of(term: Term, shapes: Mapping[Term, Shape], sizes: Known) -> Parts:
@@ -197,14 +197,14 @@ def _example(equation: Equation, shapes: Mapping[str, Shape]) -> Example:
         if isinstance(term, str):
             return term
         children: list[Any] = [visit(child) for child in term[1:]]
-        key, form = _key(term), ONNX_OPERATORS[term[0]]
+        key, operator = _key(term), ONNX_OPERATORS[term[0]]
         found = BY_NAME[term[0]].shape(*(own[child] for child in term[1:]))
         assert found is not None
         own[term] = found
         if key not in made:
             sizes = concrete(found)
-            made[key] = form.write(cast(Operators, writer), children, sizes, parts_of(term, own, {}))
-        return str(made[key][form.output])
+            made[key] = operator.write(cast(Operators, writer), children, sizes, parts_of(term, own, {}))
+        return str(made[key][operator.output])
 
     outputs = [visit(term) for term in equation.left]
     inputs = ", ".join(

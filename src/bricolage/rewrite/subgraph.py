@@ -21,26 +21,26 @@ class Subgraph:
 
 
 def connected_subgraphs(graph: ir.Graph, touched: Callable[[ir.Node], Sequence[ir.Value]]) -> list[Subgraph]:
-    """The largest parts, where `touched` gives the values that may connect an operator to others; none where it belongs to no
-    part. In near-linear time."""
+    """The largest connected subgraphs. `touched` gives the values that may connect an operator to others; none where it belongs to
+    none. In near-linear time."""
     found: dict[ir.Value, Subgraph] = {}
     for node in graph:
         values = touched(node)
         if not values:
             continue
         joined = list({id(own): own for value in values if (own := found.get(value)) is not None}.values())
-        part = max(joined, key=lambda own: len(own.values), default=Subgraph())
+        subgraph = max(joined, key=lambda own: len(own.values), default=Subgraph())
         for other in joined:
-            if other is not part:  # the smaller moves, so that long chains stay cheap
-                part.nodes += other.nodes
-                part.values += other.values
-                found.update(dict.fromkeys(other.values, part))
-        part.nodes.append(node)
-        part.values += values
-        found.update(dict.fromkeys(values, part))
+            if other is not subgraph:  # the smaller moves, so that long chains stay cheap
+                subgraph.nodes += other.nodes
+                subgraph.values += other.values
+                found.update(dict.fromkeys(other.values, subgraph))
+        subgraph.nodes.append(node)
+        subgraph.values += values
+        found.update(dict.fromkeys(values, subgraph))
     order = {node: number for number, node in enumerate(graph)}
-    for part in (distinct := list({id(part): part for part in found.values()}.values())):
-        part.nodes.sort(key=order.__getitem__)
+    for subgraph in (distinct := list({id(subgraph): subgraph for subgraph in found.values()}.values())):
+        subgraph.nodes.sort(key=order.__getitem__)
     return distinct
 
 
@@ -59,7 +59,7 @@ def write_subgraph(nodes: Sequence[ir.Node], op: Operators, writer: SubgraphWrit
 
     Raises MatchFailure if some are no longer in the graph.
     """
-    require(all(node.graph is nodes[0].graph for node in nodes), "the part has changed")
+    require(all(node.graph is nodes[0].graph for node in nodes), "the subgraph has changed")
     for node in nodes:
         op.set_insertion_point(node)
         writer.write(node)

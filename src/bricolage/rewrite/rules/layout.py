@@ -18,10 +18,10 @@ from bricolage.rewrite.transpose_propagation import Permutation, TransposedOpera
 
 
 class _Rewriter:
-    """Writes the operators of a component in their new forms."""
+    """Writes the operators of a component that work in the other layout."""
 
-    def __init__(self, op: Operators, component: Component, forms: Mapping[ir.Node, TransposedOperator]) -> None:
-        self._op, self._component, self._forms = op, component, forms
+    def __init__(self, op: Operators, component: Component, written: Mapping[ir.Node, TransposedOperator]) -> None:
+        self._op, self._component, self._written = op, component, written
         self._stored: dict[ir.Value, tuple[ir.Value, Permutation]] = {}
         self._turned: dict[tuple[ir.Value, Permutation], ir.Value] = {}
 
@@ -30,11 +30,11 @@ class _Rewriter:
         where the old one stands."""
         pairs: dict[ir.Value, ir.Value] = {}
         for node in self._component.home:
-            if node not in self._forms and node not in self._component.turns:
+            if node not in self._written and node not in self._component.turns:
                 continue
             self._op.set_insertion_point(node)
-            if node in self._forms:
-                self._write(node, self._forms[node])
+            if node in self._written:
+                self._write(node, self._written[node])
             else:
                 self._keep(node)
             for value in node.outputs:
@@ -47,7 +47,7 @@ class _Rewriter:
     def _keep(self, node: ir.Node) -> None:
         """A transpose that may stay serves as a conversion from here on."""
         source, perm = self._component.source(node.outputs[0])
-        if source.producer() not in self._forms:
+        if source.producer() not in self._written:
             self._turned.setdefault((source, perm), node.outputs[0])
 
     def _write(self, node: ir.Node, new: TransposedOperator) -> None:
@@ -85,7 +85,7 @@ class _Rewriter:
     def _read_outside(self, value: ir.Value) -> bool:
         inside = self._component.turns
         return value.is_graph_output() or any(
-            usage.node not in self._forms and usage.node not in inside for usage in value.uses()
+            usage.node not in self._written and usage.node not in inside for usage in value.uses()
         )
 
 
@@ -186,9 +186,9 @@ class MoveLayoutBorder(GraphRule):
 
     @staticmethod
     def _rewrite(component: Component, op: Operators) -> Mapping[ir.Value, ir.Value]:
-        forms = moved(component)
-        require(bool(forms), "no transpose less would do")
-        return _Rewriter(op, component, forms).rewrite()
+        written = moved(component)
+        require(bool(written), "no transpose less would do")
+        return _Rewriter(op, component, written).rewrite()
 
 
 class TransposeIntoRows(Rule):
