@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable
 
 from bricolage.rewrite.egraph.egraph import EGraph, NoAnalysis
-from bricolage.rewrite.egraph.extraction.problem import ExtractionProblem, Node
+from bricolage.rewrite.egraph.extraction.problem import ExtractionNode, ExtractionProblem
 from bricolage.rewrite.egraph.pattern import Apply, Variable
-from bricolage.rewrite.egraph.saturate import Rule, SaturationLimits, saturate
+from bricolage.rewrite.egraph.saturate import EGraphRule, SaturationLimits, saturate
 
 
 def layered(nodes: int, seed: int) -> ExtractionProblem:
@@ -24,7 +24,7 @@ def cyclic(nodes: int, seed: int) -> ExtractionProblem:
 def _random(nodes: int, seed: int, backward: float) -> ExtractionProblem:
     chance = random.Random(seed)
     size = nodes * 2 // 5
-    classes: list[list[Node]] = []
+    classes: list[list[ExtractionNode]] = []
     for number in range(size):
         alternatives = []
         for position in range(chance.randint(1, 4)):
@@ -35,7 +35,7 @@ def _random(nodes: int, seed: int, backward: float) -> ExtractionProblem:
                     children.add(min(size - 1, number + chance.randint(1, 30)))
                 else:
                     children.add(max(0, number - chance.randint(1, 30)))
-            alternatives.append(Node(chance.lognormvariate(0.0, 1.0), tuple(children)))
+            alternatives.append(ExtractionNode(chance.lognormvariate(0.0, 1.0), tuple(children)))
         classes.append(alternatives)
     return ExtractionProblem(tuple(tuple(each) for each in classes), (size - 1,))
 
@@ -50,14 +50,14 @@ def chains(nodes: int, seed: int) -> ExtractionProblem:
     products = max(1, nodes // 120)
     sizes = [chance.choice((1, 8, 64, 128, 256, 512)) for _ in range(products * step + length + 1)]
     numbers: dict[tuple[int, int], int] = {}
-    classes: list[list[Node]] = []
+    classes: list[list[ExtractionNode]] = []
 
     def product(low: int, high: int) -> int:
         if (low, high) not in numbers:
-            alternatives = [Node(0.0, ())] if high == low + 1 else []
+            alternatives = [ExtractionNode(0.0, ())] if high == low + 1 else []
             for middle in range(low + 1, high):
                 cost = sizes[low] * sizes[middle] * sizes[high] / 1e6
-                alternatives.append(Node(cost, (product(low, middle), product(middle, high))))
+                alternatives.append(ExtractionNode(cost, (product(low, middle), product(middle, high))))
             numbers[low, high] = len(classes)
             classes.append(alternatives)
         return numbers[low, high]
@@ -72,9 +72,9 @@ def merges(nodes: int, seed: int) -> ExtractionProblem:
     Joining operators of which one needs the other closes a cycle, as Tensat's multi-pattern rules do.
     """
     chance = random.Random(seed)
-    classes: list[list[Node]] = [[Node(0.0, ())]]
+    classes: list[list[ExtractionNode]] = [[ExtractionNode(0.0, ())]]
 
-    def add(*alternatives: Node) -> int:
+    def add(*alternatives: ExtractionNode) -> int:
         classes.append(list(alternatives))
         return len(classes) - 1
 
@@ -86,21 +86,21 @@ def merges(nodes: int, seed: int) -> ExtractionProblem:
             last = source
             for _ in range(chance.randint(1, 3)):
                 cost = chance.uniform(0.1, 1.0)
-                weights = add(Node(0.0, ()))
-                operator = add(Node(cost, (last, weights)))
+                weights = add(ExtractionNode(0.0, ()))
+                operator = add(ExtractionNode(cost, (last, weights)))
                 for other, operand, other_cost in chance.sample(window, min(len(window), 4)):
-                    joined = add(Node(0.02 * chance.random(), (operand, last)))
-                    both = add(Node((cost + other_cost) * chance.uniform(0.6, 1.05), (joined,)))
-                    split = add(Node(0.0, (both,)))
-                    classes[operator].append(Node(0.0, (split,)))
-                    classes[other].append(Node(0.0, (split,)))
+                    joined = add(ExtractionNode(0.02 * chance.random(), (operand, last)))
+                    both = add(ExtractionNode((cost + other_cost) * chance.uniform(0.6, 1.05), (joined,)))
+                    split = add(ExtractionNode(0.0, (both,)))
+                    classes[operator].append(ExtractionNode(0.0, (split,)))
+                    classes[other].append(ExtractionNode(0.0, (split,)))
                     made += 5
                 window.append((operator, last, cost))
                 last = operator
                 made += 2
             branches.append(last)
         window = window[-12:]
-        source = add(Node(0.01, tuple(dict.fromkeys(branches))))
+        source = add(ExtractionNode(0.01, tuple(dict.fromkeys(branches))))
         made += 1
     return ExtractionProblem(tuple(tuple(each) for each in classes), (source,))
 
@@ -110,9 +110,11 @@ def covers(nodes: int, seed: int) -> ExtractionProblem:
     chance = random.Random(seed)
     elements = nodes // 4
     sets = elements // 2
-    classes: list[tuple[Node, ...]] = [(Node(chance.uniform(1.0, 2.0), ()),) for _ in range(sets)]
-    classes += [tuple(Node(0.0, (number,)) for number in chance.sample(range(sets), 3)) for _ in range(elements)]
-    classes.append((Node(0.0, tuple(range(sets, sets + elements))),))
+    classes: list[tuple[ExtractionNode, ...]] = [(ExtractionNode(chance.uniform(1.0, 2.0), ()),) for _ in range(sets)]
+    classes += [
+        tuple(ExtractionNode(0.0, (number,)) for number in chance.sample(range(sets), 3)) for _ in range(elements)
+    ]
+    classes.append((ExtractionNode(0.0, tuple(range(sets, sets + elements))),))
     return ExtractionProblem(tuple(classes), (len(classes) - 1,))
 
 
@@ -123,13 +125,13 @@ def polynomials(nodes: int, seed: int) -> ExtractionProblem:
     """
     chance = random.Random(seed)
     x, y, z = Variable("x"), Variable("y"), Variable("z")
-    rules: list[Rule[None]] = []
+    rules: list[EGraphRule[None]] = []
     for sign in "+*":
-        rules.append(Rule(f"commute {sign}", (Apply(sign, (x, y)),), (Apply(sign, (y, x)),)))
+        rules.append(EGraphRule(f"commute {sign}", (Apply(sign, (x, y)),), (Apply(sign, (y, x)),)))
         left, right = Apply(sign, (Apply(sign, (x, y)), z)), Apply(sign, (x, Apply(sign, (y, z))))
-        rules.append(Rule(f"associate {sign}", (left,), (right,)))
+        rules.append(EGraphRule(f"associate {sign}", (left,), (right,)))
     product, total = Apply("*", (x, Apply("+", (y, z)))), Apply("+", (Apply("*", (x, y)), Apply("*", (x, z))))
-    rules += [Rule("distribute", (product,), (total,)), Rule("factor", (total,), (product,))]
+    rules += [EGraphRule("distribute", (product,), (total,)), EGraphRule("factor", (total,), (product,))]
     egraph = EGraph(NoAnalysis())
     factors = [egraph.add(f"v{number}") for number in range(8)]
     roots = []

@@ -28,8 +28,8 @@ from bricolage.graph.prepare import simplify
 from bricolage.rewrite.apply import rewrite
 from bricolage.rewrite.catalogue import written
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Either, Op, Pattern, Roots, op
-from bricolage.rewrite.rule import Mismatch, Operators, Result, Rule, Scan
+from bricolage.rewrite.pattern import Either, Op, Roots, ValuePattern, op
+from bricolage.rewrite.rule import GraphRule, MatchFailure, Operators, Result, Rule
 
 SIZES = (100, 300, 1_000, 3_000, 10_000)
 COPIES = (0, 1, 3, 9)
@@ -102,7 +102,7 @@ class _Copy(Rule):
         return self._patterns
 
     def rewrite(self, op: Operators, match: Match) -> Result:  # noqa: ARG002 - it never comes to that
-        raise Mismatch("a copy never applies")
+        raise MatchFailure("a copy never applies")
 
 
 def _never(pattern: Roots) -> Roots:
@@ -120,7 +120,7 @@ def _deepened(pattern: Op) -> Op:
     return replace(pattern, inputs=(*pattern.inputs[:at], _deeper(inner), *pattern.inputs[at + 1 :]))
 
 
-def _deeper(pattern: Pattern) -> Pattern:
+def _deeper(pattern: ValuePattern) -> ValuePattern:
     if isinstance(pattern, Op):
         return _deepened(pattern)
     if isinstance(pattern, Either):
@@ -128,7 +128,7 @@ def _deeper(pattern: Pattern) -> Pattern:
     return op.one_of(_NEVER)()
 
 
-def _depth(pattern: Pattern) -> int:
+def _depth(pattern: ValuePattern) -> int:
     if isinstance(pattern, Op):
         return 1 + max(map(_depth, pattern.inputs or ()), default=0)
     return max(map(_depth, pattern.choices)) if isinstance(pattern, Either) else 0
@@ -157,7 +157,7 @@ def run(sizes: Sequence[int], copies: Sequence[int], repeats: int) -> tuple[list
     rules = written()
     by_operators = [timing(network(size), rules, repeats) for size in sizes]
     middle = network(_MIDDLE)
-    sources = [rule for rule in rules if not isinstance(rule, Scan) and not rule.exploring]
+    sources = [rule for rule in rules if not isinstance(rule, GraphRule) and not rule.cost_based]
     by_rules = []
     for count in copies:
         more = [_Copy(rule, number) for number in range(count) for rule in sources]

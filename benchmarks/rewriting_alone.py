@@ -69,7 +69,7 @@ class Row:
     ms: float
     rewritten: Time
     tailored: Time
-    recipe: str
+    rewrite_config: str
 
 
 def run(name: str, exported: Export, backend: str, options: Options, rounds: int) -> Row:
@@ -94,8 +94,8 @@ def run(name: str, exported: Export, backend: str, options: Options, rounds: int
         for form, result in zip(FORMS, (plain, made), strict=True)
     )
     title = f"{backend} {registry.version(backend)} {made.tailored.implementation.config}"
-    recipe = "as it was" if made.tailored.recipe is None else str(made.tailored.recipe)
-    return Row(name, exported, title, plain.before.operators, found[ORIGINAL][0], rewritten, tailored, recipe)
+    rewrite_config = "as it was" if made.tailored.rewrite_config is None else str(made.tailored.rewrite_config)
+    return Row(name, exported, title, plain.before.operators, found[ORIGINAL][0], rewritten, tailored, rewrite_config)
 
 
 def _race(
@@ -142,14 +142,14 @@ def table(rows: Sequence[Row]) -> str:
     """The rows as Markdown, with geometric means."""
     lines = [
         "| model | export | backend | operators | ms | rewrite: operators | ms | ratio [95 % CI] "
-        "| rewrite --for: operators | ms | ratio [95 % CI] | recipe |",
+        "| rewrite --for: operators | ms | ratio [95 % CI] | rewrite configuration |",
         "|---|---|---|---:|---:|---:|---:|---|---:|---:|---|---|",
     ]
     for r in rows:
         cells = [r.workload, r.export, r.backend, str(r.operators), f"{r.ms:.3g}"]
         for t in (r.rewritten, r.tailored):
             cells += [str(t.operators), f"{t.ms:.3g}", f"**{t.ratio:.3f}** [{t.ratio_ci[0]:.3f}, {t.ratio_ci[1]:.3f}]"]
-        lines.append(f"| {' | '.join([*cells, r.recipe])} |")
+        lines.append(f"| {' | '.join([*cells, r.rewrite_config])} |")
     for kind in dict.fromkeys(r.export for r in rows):
         own = [r for r in rows if r.export == kind]
         plain = statistics.geometric_mean(r.rewritten.ratio for r in own)

@@ -75,7 +75,7 @@ def run(name: str, exported: Export, options: Options) -> Row:
     floor = machine.measure().floor_ms(amount.flops, amount.bytes)
     better = optimize(source, options, inputs=inputs)
     other = better.plan.buckets[0]
-    if other.form == ORIGINAL:
+    if other.variant == ORIGINAL:
         ms = other.winner.median_ms
         return _row(name, exported, other, ms, other, ms, 1.0, (1.0, 1.0), floor)
     plain = optimize(source, dataclasses.replace(options, rewrite=False), inputs=inputs)

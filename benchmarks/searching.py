@@ -19,8 +19,8 @@ from bricolage.graph.prepare import simplify
 from bricolage.rewrite.apply import rewrite
 from bricolage.rewrite.catalogue import rules
 from bricolage.rewrite.search.cost import Pricing, Roofline
+from bricolage.rewrite.search.graph_search import SearchResult, search_graphs
 from bricolage.rewrite.search.options import SearchOptions
-from bricolage.rewrite.search.search import SearchResult, search
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -64,7 +64,7 @@ def measure(name: str, model: ir.Model) -> Row:
     seconds = time.monotonic() - started
 
     def by(options: SearchOptions) -> SearchResult:
-        return search(model, rules(), cost, options)
+        return search_graphs(model, rules(), cost, options)
 
     first, second = by(SearchOptions(method="backtrack")), by(SearchOptions(method="saturate"))
     bound = second.statistics.lower_bound or 0.0

@@ -24,6 +24,8 @@ def encode(value: object) -> Any:
         return {str(key): encode(item) for key, item in value.items()}
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, frozenset):
+        return sorted(encode(item) for item in value)
     if isinstance(value, list | tuple):
         return [encode(item) for item in value]
     return value
@@ -44,6 +46,10 @@ def _decode(kind: Any, data: object, path: str) -> Any:
         return _decode_dataclass(kind, data, path)
     if origin in (typing.Union, types.UnionType):
         return _decode_union(arguments, data, path)
+    if origin is frozenset:
+        if not isinstance(data, list):
+            raise DecodeError(f"{path} is no list")
+        return frozenset(_decode(arguments[0], item, f"{path}[{i}]") for i, item in enumerate(data))
     if origin is tuple:
         if not isinstance(data, list):
             raise DecodeError(f"{path} is no list")

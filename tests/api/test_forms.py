@@ -20,10 +20,9 @@ from bricolage.errors import ForeignPlan
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
 from bricolage.options import Options
-from bricolage.plan.plan import ORIGINAL, Bucket, PlannedRegion, RewriteStep
-from bricolage.rewrite.forms import REWRITTEN, TAILORED, tailored
-from bricolage.rewrite.forms import rewritten as rewritten_forms
-from bricolage.rewrite.recipe import Exploration, Recipe
+from bricolage.plan.plan import ORIGINAL, Bucket, EnabledRule, PlannedRegion, RewriteConfig, RewriteStep
+from bricolage.rewrite.variants import REWRITTEN, TAILORED, tailored_variant
+from bricolage.rewrite.variants import rewritten_variants as rewritten_forms
 from bricolage.runtime.executable import Executable
 from bricolage.work.implementation import Implementation
 from tests.graph.models import parse
@@ -81,7 +80,7 @@ def rewritten(raced: Executable) -> Executable:
             dataclasses.replace(
                 bucket,
                 graph=file,
-                form=REWRITTEN,
+                variant=REWRITTEN,
                 rules=form.rules,
                 operators=len(form.graph),
                 regions=(region,),
@@ -98,7 +97,7 @@ def test_rewritten_forms_race_and_are_checked(raced: Executable) -> None:
         assert one.kind == "plan" and one.accepted and one.error is not None and one.error <= bucket.bound
         assert found["onnxruntime f32"].kind == "baseline"
         assert bucket.best_baseline == "onnxruntime f32", "what rewriting gains is measured against the original"
-        assert (bucket.form == REWRITTEN) == (bucket.chosen == "onnxruntime f32 rewritten") == bool(bucket.rules)
+        assert (bucket.variant == REWRITTEN) == (bucket.chosen == "onnxruntime f32 rewritten") == bool(bucket.rules)
 
 
 def test_without_rewriting_there_is_only_the_original(raced: Executable) -> None:
@@ -106,7 +105,7 @@ def test_without_rewriting_there_is_only_the_original(raced: Executable) -> None
         parse(NET, **weights()), dataclasses.replace(OPTIONS, rewrite=False, shapes={"batch": (1,)})
     )
     (bucket,) = plain.plan.buckets
-    assert bucket.form == ORIGINAL and not bucket.rules
+    assert bucket.variant == ORIGINAL and not bucket.rules
     assert not [contestant for contestant in bucket.contestants if contestant.name.endswith(REWRITTEN)]
 
 
@@ -152,18 +151,20 @@ def test_a_stored_decision_counts_only_for_the_graph_that_it_divides(raced: Exec
     graph = prepare(to_model(parse(NET, **weights())), {"batch": 1})
     bucket = raced.plan.buckets[0]
     made = forms.made_again(bucket, graph)
-    assert made is not None and made.name == bucket.form
+    assert made is not None and made.name == bucket.variant
     assert forms.made_again(dataclasses.replace(bucket, operators=bucket.operators + 1), graph) is None
     other = tuple(dataclasses.replace(region, key="0" * 32) for region in bucket.regions)
     assert forms.made_again(dataclasses.replace(bucket, regions=other), graph) is None
     lost = (RewriteStep("no-such-rule", 0, ("y",), ()),)
-    assert forms.made_again(dataclasses.replace(bucket, form="searched-1", steps=lost), graph) is None
+    assert forms.made_again(dataclasses.replace(bucket, variant="searched-1", steps=lost), graph) is None
 
 
 def test_a_tailored_decision_is_made_again_from_its_recipe(raced: Executable) -> None:
     graph = prepare(to_model(parse(NET, **weights())), {"batch": 1})
-    recipe = Recipe(frozenset({"bias-into-linear"}), (Exploration("strided-pointwise-by-slice", frozenset({"Conv"})),))
-    form = tailored(graph, recipe)
+    recipe = RewriteConfig(
+        frozenset({"bias-into-linear"}), (EnabledRule("strided-pointwise-by-slice", frozenset({"Conv"})),)
+    )
+    form = tailored_variant(graph, recipe)
     everything = f"0-{len(form.graph) - 1}"
     region = PlannedRegion(
         Implementation("onnxruntime"), everything, len(form.graph), "all", form.key, 0, 0, None, measured=False
@@ -172,8 +173,8 @@ def test_a_tailored_decision_is_made_again_from_its_recipe(raced: Executable) ->
         raced.plan.buckets[0],
         operators=len(form.graph),
         regions=(region,),
-        form=TAILORED,
-        recipe=forms.recorded_recipe(form),
+        variant=TAILORED,
+        rewrite_config=form.rewrite_config,
     )
     again = forms.made_again(decode(Bucket, encode(bucket)), graph)
-    assert again is not None and again.recipe == recipe and again.key == form.key
+    assert again is not None and again.rewrite_config == recipe and again.key == form.key

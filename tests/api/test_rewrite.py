@@ -23,9 +23,9 @@ from bricolage.errors import (
 from bricolage.graph.extract import write_whole
 from bricolage.graph.graph import Operator
 from bricolage.rewrite.catalogue import chosen
-from bricolage.rewrite.facts import require_shape
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, op
+from bricolage.rewrite.predicates import require_shape
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 from bricolage.rewrite.search.options import SearchOptions
 from bricolage.rewrite.verification import verify

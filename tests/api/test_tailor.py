@@ -18,10 +18,9 @@ from bricolage.measure.entries import Cost
 from bricolage.measure.race import Race
 from bricolage.measure.statistics import Latency
 from bricolage.options import Options
-from bricolage.plan.plan import ORIGINAL
-from bricolage.rewrite.recipe import Exploration, Recipe
+from bricolage.plan.plan import ORIGINAL, EnabledRule, RewriteConfig
 from bricolage.rewrite.rule import Example
-from bricolage.tune.rewrites import Tailoring, verdict
+from bricolage.tune.rewrites import RewriteTuner, verdict
 
 FRAMES = Example(
     "float[batch,8,1,24,24] x",
@@ -40,10 +39,10 @@ def test_forms_race_and_the_chosen_one_is_equal_and_open(tmp_path: Path) -> None
     options = Options(threads=1, budget_s=8.0, shapes={"batch": (1,)})
     found = tailor(FRAMES.model(), "onnxruntime", options)
     tailored = found.tailored
-    assert tailored is not None and tailored.tried > 2, "several forms were made"
-    assert {raced.name for raced in tailored.forms} >= {"original", "rewritten"}
-    assert all(raced.cost.ms for raced in tailored.forms)
-    assert (tailored.recipe is None) == (tailored.chosen == "original")
+    assert tailored is not None and tailored.tried > 2, "several variants were made"
+    assert {raced.name for raced in tailored.graph_variants} >= {"original", "rewritten"}
+    assert all(raced.cost.ms for raced in tailored.graph_variants)
+    assert (tailored.rewrite_config is None) == (tailored.chosen == "original")
     assert found.error <= found.bound and found.sizes == {"batch": 1}
     write_whole(found.model, tmp_path / "better.onnx")
     import onnxruntime as ort
@@ -113,11 +112,11 @@ def test_the_fastest_form_is_chosen() -> None:
 
 
 def test_what_won_is_combined() -> None:
-    best = Recipe(frozenset({"a"}), (Exploration("e", frozenset({"p"})),))
-    first = Recipe(frozenset({"a", "b"}), (Exploration("e", frozenset({"p", "q"})),))
-    second = Recipe(frozenset({"a"}), (Exploration("e", frozenset({"p"})), Exploration("f")))
-    assert Tailoring.together(best, [replace(best, opset=23), replace(best, opset=20)]).opset == 23
-    both = Tailoring.together(best, [first, second])
-    assert both == Recipe(frozenset({"a", "b"}), (Exploration("e", frozenset({"p", "q"})), Exploration("f")))
-    before = Recipe(frozenset({"a"}), (Exploration("g"), Exploration("e", frozenset({"p"}))))
-    assert [one.rule for one in Tailoring.together(best, [second, before]).exploring] == ["g", "e", "f"]
+    best = RewriteConfig(frozenset({"a"}), (EnabledRule("e", frozenset({"p"})),))
+    first = RewriteConfig(frozenset({"a", "b"}), (EnabledRule("e", frozenset({"p", "q"})),))
+    second = RewriteConfig(frozenset({"a"}), (EnabledRule("e", frozenset({"p"})), EnabledRule("f")))
+    assert RewriteTuner.together(best, [replace(best, opset=23), replace(best, opset=20)]).opset == 23
+    both = RewriteTuner.together(best, [first, second])
+    assert both == RewriteConfig(frozenset({"a", "b"}), (EnabledRule("e", frozenset({"p", "q"})), EnabledRule("f")))
+    before = RewriteConfig(frozenset({"a"}), (EnabledRule("g"), EnabledRule("e", frozenset({"p"}))))
+    assert [one.rule for one in RewriteTuner.together(best, [second, before]).enabled] == ["g", "e", "f"]

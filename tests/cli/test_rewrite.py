@@ -95,7 +95,7 @@ def test_rules_are_listed_by_family() -> None:
     _, out, _ = run("rules", "list", "--only", "transpose", "--json")
     found = json.loads(out)
     assert list(found) == ["transpose"]
-    assert {"name", "equation", "conditions", "since_opset", "exploring"} == set(found["transpose"][0])
+    assert {"name", "equation", "conditions", "since_opset", "cost_based"} == set(found["transpose"][0])
 
 
 def test_the_page_of_rules_is_up_to_date() -> None:
@@ -157,11 +157,13 @@ def test_for_a_backend(source: Path, tmp_path: Path) -> None:
     words = ["--for", "onnxruntime", "--threads", 1, "--budget", "3s", "--shape", "batch=2"]
     code, out, err = run("rewrite", source, "-o", tmp_path / "better.onnx", *words)
     assert code == 0, err
-    assert "Measured" in out and "forms were made for onnxruntime f32 with 1 thread" in " ".join(out.split())
+    assert "Measured" in out and "graph variants were made for onnxruntime f32 with 1 thread" in " ".join(out.split())
     onnx.checker.check_model(str(tmp_path / "better.onnx"))
     code, out, _ = run("rewrite", source, "-o", tmp_path / "again.onnx", "--json", *words)
     found = json.loads(out)["tailored"]
-    assert code == 0 and found["backend"] == "onnxruntime" and {f["name"] for f in found["forms"]} >= {"original"}
+    assert (
+        code == 0 and found["backend"] == "onnxruntime" and {f["name"] for f in found["graph_variants"]} >= {"original"}
+    )
 
 
 @pytest.mark.parametrize(

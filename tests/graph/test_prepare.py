@@ -3,7 +3,7 @@ import onnx_ir as ir
 import pytest
 
 from bricolage.errors import InvalidGraph, UnboundDimension, UnknownDimension
-from bricolage.graph.prepare import buckets, prepare, symbolic_dimensions
+from bricolage.graph.prepare import buckets, prepare, simplify, symbolic_dimensions
 from tests.graph.models import graph, parse
 
 SHAPED = """<ir_version: 8, opset_import: ["" : 18]> t (float[batch,n,8] x) => (float[a,b] y) {
@@ -23,6 +23,13 @@ def test_the_given_model_is_not_changed() -> None:
     before = ir.to_proto(model).SerializeToString(deterministic=True)
     prepare(model, {"batch": 2, "n": 3})
     assert ir.to_proto(model).SerializeToString(deterministic=True) == before
+
+
+def test_simplifying_changes_the_model_itself() -> None:
+    model = parse(SHAPED, **CONSTANTS)
+    before = ir.to_proto(model).SerializeToString(deterministic=True)
+    assert simplify(model).model is model
+    assert ir.to_proto(model).SerializeToString(deterministic=True) != before
 
 
 def test_dimensions_have_names() -> None:

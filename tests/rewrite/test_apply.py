@@ -1,4 +1,4 @@
-"""The driver: gains only, numbered applications, interfaces that stay, graphs that are left alone."""
+"""The driver: canonicalising rules where they are profitable, numbered applications, interfaces that stay, graphs left alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 from bricolage.errors import EndlessRewriting
 from bricolage.graph.prepare import infer
-from bricolage.rewrite.apply import apply_once, refusals, rewrite
+from bricolage.rewrite.apply import apply_once, failed_matches, rewrite
 from bricolage.rewrite.catalogue import chosen, named, rules
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, op
@@ -78,8 +78,8 @@ def test_a_match_whose_inner_value_is_read_elsewhere_is_used_only_for_a_gain() -
     weights = {"w": (4, 3, 3), "s": (4,), "b": (4,), "m": (4,), "v": (4,)}
     model = Example("float[1,3,5] x", body, weights, outputs="y, z").model()
     assert not rewrite(model, rules())
-    reasons = [refusal.reason for refusal in refusals(model, named("batch-normalization-into-linear"))]
-    assert len(reasons) == 1 and reasons[0].startswith("no gain")
+    reasons = [failed.reason for failed in failed_matches(model, named("batch-normalization-into-linear"))]
+    assert len(reasons) == 1 and reasons[0].startswith("not profitable")
 
 
 def test_unused_operators_and_weights_go() -> None:
@@ -132,7 +132,7 @@ def test_opsets_without_the_operator_are_left_alone() -> None:
 def test_overflowing_constants_are_not_merged() -> None:
     model = Example("float[3] x", "t = Mul(x, c) y = Mul(t, d)", {"c": 1e30, "d": 1e30}).model()
     assert not rewrite(model, rules())
-    assert "not finite" in refusals(model, named("merge-constant-factors"))[-1].reason
+    assert "not finite" in failed_matches(model, named("merge-constant-factors"))[-1].reason
 
 
 def test_types_are_never_mixed() -> None:
@@ -148,7 +148,7 @@ def test_types_are_never_mixed() -> None:
     model = ir.from_proto(proto)
     infer(model)
     assert not rewrite(model, rules())
-    assert "would mix" in refusals(model, named("batch-normalization-into-linear"))[0].reason
+    assert "would mix" in failed_matches(model, named("batch-normalization-into-linear"))[0].reason
 
 
 def test_duplicate_names_of_operators_do_no_harm() -> None:

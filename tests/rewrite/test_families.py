@@ -12,7 +12,7 @@ from tests.rewrite.checking import check_equal
 
 
 def explored(example: Example, *names: str) -> ir.Model:
-    """The model after these exploring rules, each as often as it stands here, and all gains after them."""
+    """The model after these cost-based rules, each as often as it stands here, and the canonicalising ones after them."""
     model = example.model()
     for name in names:
         assert apply_once(model, named(name)) is not None, name

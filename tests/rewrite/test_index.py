@@ -6,7 +6,7 @@ import pytest
 
 from bricolage.rewrite.catalogue import written
 from bricolage.rewrite.index import RuleIndex
-from bricolage.rewrite.matching import Matcher
+from bricolage.rewrite.matching import PatternMatcher
 from bricolage.rewrite.rule import Example, Rule
 
 INDEX = RuleIndex(written(), 25)
@@ -16,7 +16,7 @@ INDEX = RuleIndex(written(), 25)
 def test_no_match_is_left_out(rule: Rule) -> None:
     for example in rule.examples:
         model = example.model()
-        matcher = Matcher(model.graph.opset_imports[""])
+        matcher = PatternMatcher(model.graph.opset_imports[""])
         for node in model.graph.all_nodes():
             every, found = list(INDEX.rooted(node.op_type)), list(INDEX.at(node))
             places = [one.order for one in found]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bricolage.rewrite.matching import Match, Matcher
+from bricolage.rewrite.matching import Match, PatternMatcher
 from bricolage.rewrite.pattern import Any, Either, Number, Op, Weight, op
 from bricolage.rewrite.rule import Example
 
@@ -19,7 +19,7 @@ a, b, x = Any("a"), Any("b"), Any("x")
 
 
 def matches(model: ir.Model, *roots: Op) -> list[Match]:
-    matcher = Matcher(18)
+    matcher = PatternMatcher(18)
     return [match for node in model.graph for match in matcher.matches(roots, node)]
 
 
@@ -120,5 +120,5 @@ def test_a_miss_says_why() -> None:
     model = Example("float[2] x", "t = Tanh(x) y = Neg(t)").model()
     misses: list[tuple[int, str]] = []
     node = model.graph.node("Neg_1")
-    assert not list(Matcher(18, misses).matches([op.Neg(op.Relu(x))], node))
+    assert not list(PatternMatcher(18, misses).matches([op.Neg(op.Relu(x))], node))
     assert misses == [(1, "'t' is not computed by Relu")]

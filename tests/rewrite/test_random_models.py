@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 import pytest
 
-from bricolage.rewrite.apply import Application, apply_once, refusals, rewrite
+from bricolage.rewrite.apply import Application, apply_once, failed_matches, rewrite
 from bricolage.rewrite.catalogue import rules, written
 from bricolage.rewrite.index import RuleIndex
 from bricolage.rewrite.rule import Rule
@@ -21,11 +21,11 @@ GENERATED = generated.rules()
 
 
 def check(seed: int) -> list[str]:
-    """Rewrites one model: a few exploring rules once each, and then a subset of the others, in some order, as long as they
+    """Rewrites one model: a few cost-based rules once each, and then a subset of the others, in some order, as long as they
     apply. The rules that were applied."""
     chance = random.Random(seed)
-    chosen = [rule for rule in rules() if not rule.exploring]
-    exploring = [rule for rule in rules() if rule.exploring]
+    chosen = [rule for rule in rules() if not rule.cost_based]
+    exploring = [rule for rule in rules() if rule.cost_based]
     if chance.random() < 0.7:
         chance.shuffle(chosen)
     if chance.random() < 0.5:
@@ -42,7 +42,7 @@ def check(seed: int) -> list[str]:
 def explore(model: ir.Model, chosen: Sequence[Rule]) -> list[Application]:
     """Applies each rule once, in this order, where it can be. Most of a thousand can not, which the index knows at once."""
     index, found = RuleIndex(chosen, model.graph.opset_imports[""]), list[Application]()
-    scans = {rule.name for rule in index.scans}
+    scans = {rule.name for rule in index.graph_rules}
     possible = None
     for rule in chosen:
         if possible is None:
@@ -75,7 +75,7 @@ def test_generated_rules_among_others(start: int) -> None:
         others = random.Random(seed).sample(GENERATED, 100)
         if rule.name not in {application.rule for application in explore(after, [rule, *others])}:
             assert "another output" in str(
-                refusals(before, rule)
+                failed_matches(before, rule)
             )  # what a split gives besides is an output of the model
         rewrite(after, written())
         check_equal(before, after, seed=seed, attempts=1, own_error=True)
@@ -86,10 +86,10 @@ def test_every_written_rule_takes_part() -> None:
     """What random models hold is what rules look for."""
     missing = {rule.name: rule for rule in written()}
     for seed in range(SLOW):
-        exploring = [rule for rule in missing.values() if rule.exploring]
+        exploring = [rule for rule in missing.values() if rule.cost_based]
         for application in explore(random_model(seed), exploring):
             del missing[application.rule]
-        chosen = [rule for rule in written() if not rule.exploring]
+        chosen = [rule for rule in written() if not rule.cost_based]
         random.Random(seed).shuffle(chosen)
         chosen.sort(key=lambda rule: rule.name not in missing)  # what comes first takes what others would
         for application in rewrite(random_model(seed), chosen):

@@ -11,8 +11,8 @@ from bricolage.errors import BadRuleFile, FalseRule
 from bricolage.rewrite import generation
 from bricolage.rewrite.rulefile import read, write
 from bricolage.rewrite.rulegen.generate import generate
+from bricolage.rewrite.rulegen.grammars import Grammar
 from bricolage.rewrite.rulegen.term import Equation, read_equation
-from bricolage.rewrite.rulegen.worlds import World
 from bricolage.rewrite.rules import generated
 from bricolage.rewrite.verification import verify
 
@@ -85,17 +85,17 @@ def test_only_what_is_proved_is_shipped() -> None:
     )  # true, but by no law of the prover
 
 
-def test_a_world_end_to_end(tmp_path: Path) -> None:
+def test_a_grammar_end_to_end(tmp_path: Path) -> None:
     """From nothing to a file of proved rules, among them the known ones."""
     square = ("n", "n")
-    world = World(
+    grammar = Grammar(
         "w",
         dict.fromkeys("abc", square),
         ("matmul", "transpose", "concat_columns", "split_columns_0", "split_columns_1"),
         {"n": 3},
         3,
     )
-    found = generate([world], max_operators=3, proved=generation.proved)
+    found = generate([grammar], max_operators=3, proved=generation.proved)
     generation.write(found, tmp_path / "rules.jsonl", tmp_path / "derived.txt")
     stated = {one.equation for one in read(tmp_path / "rules.jsonl")}
     assert "matmul(matmul(x1, x2), x3) = matmul(x1, matmul(x2, x3))" in stated

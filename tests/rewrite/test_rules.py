@@ -9,9 +9,9 @@ import onnx_ir as ir
 import pytest
 
 from bricolage.graph.prepare import prepare, symbolic_dimensions
-from bricolage.rewrite.apply import apply_once, refusals, rewrite
+from bricolage.rewrite.apply import apply_once, failed_matches, rewrite
 from bricolage.rewrite.catalogue import written
-from bricolage.rewrite.rule import Example, Rule, Scan
+from bricolage.rewrite.rule import Example, GraphRule, Rule
 from bricolage.verify.compare import relative_error
 from bricolage.verify.inputs import generate
 from tests.rewrite.checking import check_equal
@@ -28,10 +28,10 @@ def label(value: object) -> str:
 def test_examples_are_rewritten_and_stay_equal(rule: Rule, index: int) -> None:
     example = rule.examples[index]
     before, after = example.model(), example.model()
-    if rule.exploring:
+    if rule.cost_based:
         assert apply_once(after, rule) is not None
     else:
-        assert rewrite(after, [rule]), [str(refusal) for refusal in refusals(before, rule)]
+        assert rewrite(after, [rule]), [str(failed) for failed in failed_matches(before, rule)]
     check_equal(before, after)
 
 
@@ -46,9 +46,9 @@ def test_unfolded_applications_are_valid_too(rule: Rule, index: int) -> None:
 def test_counterexamples_are_refused(rule: Rule, index: int) -> None:
     example = rule.counterexamples[index]
     model = example.model()
-    reasons = [refusal.reason for refusal in refusals(model, rule)]
+    reasons = [failed.reason for failed in failed_matches(model, rule)]
     assert not rewrite(model, [rule])
-    if rule.exploring:
+    if rule.cost_based:
         assert apply_once(model, rule) is None
     if example.why:
         assert any(example.why in reason for reason in reasons), reasons
@@ -58,7 +58,7 @@ def test_counterexamples_are_refused(rule: Rule, index: int) -> None:
 def test_every_rule_states_its_equation_and_has_examples(rule: Rule) -> None:
     assert rule.equation and rule.examples
     assert all(isinstance(example, Example) for example in (*rule.examples, *rule.counterexamples))
-    if rule.conditions and not isinstance(rule, Scan):
+    if rule.conditions and not isinstance(rule, GraphRule):
         assert rule.counterexamples, "a rule with conditions shows where they do not hold"
 
 

@@ -1,5 +1,5 @@
 """The rules about pads, slices and strides on axes of any geometry: they apply where something of the input is left, and give what
-taking the same places one after another gives."""
+taking the same positions one after another gives."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.rewrite.checking import check_valid
 Array = np.ndarray[Any, Any]
 Cut = tuple[int, int, int]
 
-places = st.integers(-12, 12)
-cuts = st.tuples(places, places, st.integers(1, 4))
+positions = st.integers(-12, 12)
+cuts = st.tuples(positions, positions, st.integers(1, 4))
 """Start, end and step of a Slice."""
 pads = st.tuples(st.integers(-2, 4), st.integers(-2, 4))
 
@@ -34,7 +34,7 @@ def operands(name: str) -> str:
 
 
 def padded(x: Array, pad: tuple[int, int], value: float) -> Array:
-    """A vector with so many places more (or less) at each end."""
+    """A vector with so many positions more (or less) at each end."""
     whole = np.concatenate([np.full(max(pad[0], 0), value), x, np.full(max(pad[1], 0), value)])
     return whole[max(-pad[0], 0) : len(whole) - max(-pad[1], 0)]
 

@@ -8,11 +8,11 @@ import pytest
 
 from bricolage.errors import FalseRule
 from bricolage.rewrite.catalogue import FAMILIES, written
-from bricolage.rewrite.equations import EquationRule
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Roots, Weight, op
 from bricolage.rewrite.proof import Proved
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
+from bricolage.rewrite.rule_from_equation import EquationRule
 from bricolage.rewrite.rulegen.term import read_equation
 from bricolage.rewrite.verification import verify
 
@@ -164,7 +164,7 @@ FALSE: dict[str, Rule] = {
         ),
         Example("float[1,1,3] x, float[1,1,3] z, float[1,1,2] w", "a = Conv(x, w) b = Conv(z, w)", outputs="a, b"),
     ),
-    "rows": Planted(
+    "row_major": Planted(
         op.MatMul(x, Weight("w")),
         lambda op, m: op.Reshape(
             op.MatMul(op.Reshape(op.Transpose(m["x"], perm=[1, 0, 2]), op.integers([6, 4])), m["w"]),
@@ -182,7 +182,7 @@ FALSE: dict[str, Rule] = {
         lambda op, m: op.Conv(op.Slice(m["x"], *(op.integers([n]) for n in (1, 9, 2, 2))), m["w"]),
         sample("float[1,1,4] x", "y = Conv<strides=[2]>(x, w)", w=(1, 1, 1)),
     ),
-    "directions": Planted(
+    "depth_to_channels": Planted(
         op.Conv(x, Weight("w"), name="conv"),
         lambda op, m: op.Reshape(
             op.Conv(
@@ -194,14 +194,14 @@ FALSE: dict[str, Rule] = {
         ),
         sample("float[1,2,2,1,1] x", "y = Conv(x, w)", w=(1, 2, 1, 1, 1)),
     ),
-    "windows": Planted(
+    "kernel_trimming": Planted(
         op.Conv(x, Weight("w"), name="conv"),
         lambda op, m: op.Conv(
             m["x"], op.Slice(m["w"], *(op.integers([n]) for n in (1, 3, 2))), pads=[0, 1], kernel_shape=[2]
         ),
         sample("float[1,1,2] x", "y = Conv<pads=[1,1]>(x, w)", w=(1, 1, 3)),
     ),
-    "widening": Planted(
+    "channel_padding": Planted(
         op.Conv(x, Weight("w"), name="conv"),
         lambda op, m: op.Conv(m["x"], op.Pad(m["w"], op.integers([0, 0, 0, 0, 1, 0]))),
         sample("float[1,2,3] x", "y = Conv<group=2>(x, w)", w=(2, 1, 2)),

@@ -1,4 +1,4 @@
-"""The search of tailoring on made-up machines, whose time of each form is known: what it finds, in spite of noise."""
+"""The search of the rewrite tuner on made-up machines, whose time of each variant is known: what it finds, in spite of noise."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from bricolage.measure.measurer import Measurer
 from bricolage.measure.race import Race
 from bricolage.measure.statistics import Latency
 from bricolage.options import Options
+from bricolage.plan.plan import EnabledRule, RewriteConfig
 from bricolage.progress import Silent
 from bricolage.rewrite.catalogue import chosen
-from bricolage.rewrite.recipe import Exploration, Recipe
 from bricolage.rewrite.rule import Example
-from bricolage.tune import rewrites as tailoring
-from bricolage.tune.rewrites import Tailoring, ahead
+from bricolage.tune import rewrites as tuning
+from bricolage.tune.rewrites import RewriteTuner, ahead
 from bricolage.verify.oracle import Oracle
 from bricolage.work.implementation import KernelConfig
 
@@ -60,16 +60,16 @@ def machine(monkeypatch: pytest.MonkeyPatch, price: Price, noise: float) -> list
         costs = {name: Cost("ok", Latency.of([one[name][0] for one in ran])) for name in times}
         return Race(tuple(ran), costs, {})
 
-    monkeypatch.setattr(tailoring, "race", race)
+    monkeypatch.setattr(tuning, "race", race)
     return seen
 
 
-def search(example: Example, folder: Path) -> Recipe:
+def search(example: Example, folder: Path) -> RewriteConfig:
     start = example.model()
     simplify(start)
     graph = prepare(start.clone(), {})
     oracle = Oracle(graph, {"x": np.zeros((6, 8), np.float32)}, Store(folder), 1e-5, "model")
-    own = Tailoring(
+    own = RewriteTuner(
         start,
         {},
         chosen(stable=True, generated=False),
@@ -87,7 +87,7 @@ def search(example: Example, folder: Path) -> Recipe:
 def test_a_gain_of_three_in_a_hundred_is_found_in_noise_of_six(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, lambda count, _: 10.0 - 0.1 * count["Conv"] + 0.05 * (count["Gelu"] == 0), 0.06)
     found = search(LAYERS, tmp_path)
-    assert "product-as-pointwise" in {exploration.rule for exploration in found.exploring}
+    assert "product-as-pointwise" in {entry.rule for entry in found.enabled}
 
 
 def test_on_a_machine_without_noise_nothing_is_kept_that_does_not_pay(
@@ -95,7 +95,7 @@ def test_on_a_machine_without_noise_nothing_is_kept_that_does_not_pay(
 ) -> None:
     machine(monkeypatch, lambda count, _: 10.0 + count["Conv"], 0.0)
     found = search(LAYERS, tmp_path)
-    assert found == Recipe()
+    assert found == RewriteConfig()
 
 
 def test_a_place_that_loses_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,21 +106,21 @@ def test_a_place_that_loses_is_left_out(tmp_path: Path, monkeypatch: pytest.Monk
         return 10.0 - count["Conv"] + 1.5 * square
 
     machine(monkeypatch, price, 0.0)
-    (exploration,) = search(LAYERS, tmp_path).exploring
-    assert exploration.rule == "product-as-pointwise" and len(exploration.not_at) == 1
-    assert "8, 8" in next(iter(exploration.not_at))
+    (entry,) = search(LAYERS, tmp_path).enabled
+    assert entry.rule == "product-as-pointwise" and len(entry.not_at) == 1
+    assert "8, 8" in next(iter(entry.not_at))
 
 
-def test_the_newest_opset_and_an_exploring_rule_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_opset_and_a_cost_based_rule_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, lambda count, _: 10.0 - count["Gelu"] - count["Conv"], 0.01)
     found = search(LAYERS, tmp_path)
-    assert found.opset is not None and found.exploring == (Exploration("product-as-pointwise"),)
+    assert found.opset is not None and found.enabled == (EnabledRule("product-as-pointwise"),)
 
 
 def test_a_rule_comes_before_another_where_it_needs_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, lambda count, _: 10.0 - 2 * count["Conv"] + count["Split"], 0.0)
     found = search(APART, tmp_path)
-    assert [one.rule for one in found.exploring] == ["split-of-linear", "product-as-pointwise"]
+    assert [one.rule for one in found.enabled] == ["split-of-linear", "product-as-pointwise"]
 
 
 def test_a_model_is_not_raised_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def test_the_weights_of_a_model_are_written_once(tmp_path: Path, monkeypatch: py
     machine(monkeypatch, lambda *_: 10.0, 0.0)
     search(big, tmp_path)
     weights = 2 * 8 * 4096 * 4
-    kept = [path for path in tmp_path.glob("tailoring-base-*.data") if path.stat().st_size]
+    kept = [path for path in tmp_path.glob("rewrites-base-*.data") if path.stat().st_size]
     assert len(kept) == 1 and kept[0].stat().st_size == pytest.approx(weights, rel=0.01)
 
 

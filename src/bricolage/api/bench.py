@@ -25,7 +25,7 @@ from bricolage.options import Options
 from bricolage.plan import artifact
 from bricolage.plan.plan import ORIGINAL, Plan
 from bricolage.progress import Progress, Silent
-from bricolage.rewrite.forms import Form
+from bricolage.rewrite.variants import GraphVariant
 from bricolage.runtime.executable import placement_of
 
 CHALLENGER = "bricolage"
@@ -76,14 +76,14 @@ def bench(
 
 def _racing(
     plans: Sequence[tuple[str, Plan, Path]], opened: Source, prepared: Prepared
-) -> tuple[list[Form], list[Challenger]]:
+) -> tuple[list[GraphVariant], list[Challenger]]:
     """The variants of the graph that race, the original first, and the plans for these sizes. Plans come with their
     names and the folders of their artifacts.
 
     Raises:
         ForeignPlan: a plan is for another model.
     """
-    variants, challengers = [Form(ORIGINAL, prepared.graph)], []
+    variants, challengers = [GraphVariant(ORIGINAL, prepared.graph)], []
     for name, plan, kept in plans:
         graph = opened.model.graph
         if (plan.inputs, plan.outputs) != tuple(tensor_specs(v, opened.model) for v in (graph.inputs, graph.outputs)):
@@ -92,8 +92,8 @@ def _racing(
             if dict(bucket.sizes) != dict(prepared.sizes):
                 continue
             variant = variants[0]
-            if bucket.form != ORIGINAL:
-                variant = Form(f"{bucket.form} {name}", graph_of(kept / bucket.graph))
+            if bucket.variant != ORIGINAL:
+                variant = GraphVariant(f"{bucket.variant} {name}", graph_of(kept / bucket.graph))
                 write(variant, opened.store)
                 variants.append(variant)
             if len(variant.graph) != bucket.operators:

@@ -41,7 +41,7 @@ from bricolage.measure.selfcheck import self_checked
 from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL, Bucket, Plan, Provenance
 from bricolage.progress import Progress, Silent
-from bricolage.rewrite.forms import Form, rewritten
+from bricolage.rewrite.variants import GraphVariant, rewritten_variants
 from bricolage.runtime.executable import Executable
 
 _LOG = logging.getLogger(__name__)
@@ -159,7 +159,7 @@ def _decide(
         if made.name != ORIGINAL:
             write(made, opened.store)
         return replace(known, graph=opened.store.graph(made.graph))
-    variants = [Form(ORIGINAL, bucket.graph), *(rewritten(bucket.graph) if options.rewrite else ())]
+    variants = [GraphVariant(ORIGINAL, bucket.graph), *(rewritten_variants(bucket.graph) if options.rewrite else ())]
     for variant in variants[1:]:
         write(variant, opened.store)
     arrays, origin = measuring_inputs(opened, bucket.graph, options)
@@ -200,5 +200,5 @@ def _known_decision(database: Database, key: str) -> Bucket | None:
     try:
         return decode(Bucket, stored)
     except DecodeError as error:  # written by another build of the same version: decide again
-        _LOG.info("a stored decision has another form (%s)", error)
+        _LOG.info("a stored decision has another graph (%s)", error)
         return None

@@ -16,19 +16,18 @@ from bricolage.graph.prepare import prepare, simplify, symbolic_dimensions
 from bricolage.graph.work import flops, moved
 from bricolage.options import BOUNDS
 from bricolage.rewrite import apply
-from bricolage.rewrite.apply import Application, Refusal
+from bricolage.rewrite.apply import Application, FailedMatch
 from bricolage.rewrite.catalogue import chosen, named
 from bricolage.rewrite.rule import Rule
 from bricolage.rewrite.search.cost import OperatorCost, Roofline
+from bricolage.rewrite.search.graph_search import SearchResult, replay, search_graphs
 from bricolage.rewrite.search.options import SearchOptions
-from bricolage.rewrite.search.search import SearchResult, repeat
-from bricolage.rewrite.search.search import search as search_graphs
 from bricolage.verify.compare import acceptance_bound, relative_error
 from bricolage.verify.inputs import Sample, choose
 from bricolage.verify.reference import Evaluator, original_error
 
 if TYPE_CHECKING:
-    from bricolage.tune.rewrites import Tailored
+    from bricolage.tune.rewrites import RewriteTuningResult
 
 _DEFAULT_SIZES = (2, 3, 5, 7)
 """Sizes that stand in for symbolic dimensions, in turn, where none are given: unequal, so that mixing them up shows."""
@@ -63,8 +62,8 @@ class Rewritten:
     """Estimates for the original and the rewritten model by the operators' work; only their ratio means anything."""
     searched: SearchResult | None = field(default=None, repr=False)
     """What a search found, cheapest first, where there was one; `model` is the first."""
-    tailored: Tailored | None = None
-    """What was measured on the backend that the form was made for."""
+    tailored: RewriteTuningResult | None = None
+    """What was measured on the backend that the variant was made for."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -86,7 +85,7 @@ def rewrite(
     cost: OperatorCost | None = None,
     own: Sequence[Rule] = (),
 ) -> Rewritten:
-    """Applies every rule that is a gain until none is, and checks the result against float64 on random inputs.
+    """Applies every canonicalising rule where it is profitable, and checks the result against float64 on random inputs.
 
     Args:
         source: a path, an `onnx.ModelProto`, an `onnx_ir.Model` or a PyTorch module (with `example_inputs`).
@@ -96,7 +95,7 @@ def rewrite(
         opset: raise the model to this opset of the default domain first, where it has an older one: newer opsets have
             operators for what older ones write out.
         shapes: sizes of symbolic dimensions for counting and checking; small ones where they are not given.
-        search: look for the cheapest graph that rules lead to, exploring ones too (see `bricolage.rewrite.search`).
+        search: look for the cheapest graph that rules lead to, cost-based ones too (see `bricolage.rewrite.search`).
         cost: what the search minimises: milliseconds of an operator; an estimate from its work where it is not given.
         own: rules beside the known ones, tried after them; `bricolage.rewrite.verification.verify` proves them.
 
@@ -111,7 +110,7 @@ def rewrite(
     """
     rules = taking_part(only, skip, own)
     original = to_model(source, example_inputs=example_inputs)
-    how = _How(at_opset(original, opset), rules, search, cost or Roofline(sizes=dict(shapes or {})))
+    how = _ModelRewriter(at_opset(original, opset), rules, search, cost or Roofline(sizes=dict(shapes or {})))
     return checked(original, how.simplified, how.make(limit), _sizes(original, shapes or {}), shapes or {}, seed)
 
 
@@ -144,7 +143,7 @@ def at_opset(original: ir.Model, opset: int | None) -> ir.Model:
 def checked(
     original: ir.Model,
     simplified: ir.Model,
-    made: Made,
+    made: RewriteTrace,
     sizes: Mapping[str, int],
     given: Mapping[str, int],
     seed: int,
@@ -175,7 +174,7 @@ def checked(
     )
 
 
-def why(source: Any, rule: str, *, example_inputs: Any = None) -> list[Refusal]:
+def why(source: Any, rule: str, *, example_inputs: Any = None) -> list[FailedMatch]:
     """For every operator of the model at which the rule could start and does not: what stands in the way.
 
     Raises:
@@ -184,7 +183,7 @@ def why(source: Any, rule: str, *, example_inputs: Any = None) -> list[Refusal]:
     """
     model = to_model(source, example_inputs=example_inputs)
     simplify(model)
-    return apply.refusals(model, named(rule))
+    return apply.failed_matches(model, named(rule))
 
 
 @dataclass(frozen=True)
@@ -194,7 +193,7 @@ class RuleUse:
     rule: str
     family: str
     applied: tuple[Application, ...]
-    refused: tuple[Refusal, ...]
+    refused: tuple[FailedMatch, ...]
 
 
 def uses(source: Any, *, example_inputs: Any = None) -> list[RuleUse]:
@@ -203,7 +202,7 @@ def uses(source: Any, *, example_inputs: Any = None) -> list[RuleUse]:
     Raises:
         UsageError: the model is not usable.
     """
-    kept = [rule for rule in chosen() if not rule.exploring]
+    kept = [rule for rule in chosen() if not rule.cost_based]
     model = to_model(source, example_inputs=example_inputs)
     simplify(model)
     applications = apply.rewrite(model, kept)
@@ -211,14 +210,14 @@ def uses(source: Any, *, example_inputs: Any = None) -> list[RuleUse]:
     found = []
     for rule in kept:
         applied = tuple(a for a in applications if a.rule == rule.name)
-        refused = tuple(refusal for refusal in apply.refusals(model, rule) if refusal.near)
+        refused = tuple(refusal for refusal in apply.failed_matches(model, rule) if refusal.near)
         if applied or refused:
             found.append(RuleUse(rule.name, rule.family, applied, refused))
     return found
 
 
 @dataclass(frozen=True)
-class Made:
+class RewriteTrace:
     """A rewritten model, and how to make it again up to one of its applications (None where there is no order)."""
 
     model: ir.Model
@@ -227,7 +226,7 @@ class Made:
     again: Callable[[int], ir.Model] | None
 
 
-class _How:
+class _ModelRewriter:
     """The way from the original to a rewritten model."""
 
     def __init__(
@@ -237,10 +236,10 @@ class _How:
         self.simplified = original.clone()
         simplify(self.simplified)
 
-    def make(self, limit: int | None) -> Made:
+    def make(self, limit: int | None) -> RewriteTrace:
         if self._options is None:
             model, applications = self._fixpoint(limit)
-            return Made(model, tuple(applications), None, lambda count: self._fixpoint(count)[0])
+            return RewriteTrace(model, tuple(applications), None, lambda count: self._fixpoint(count)[0])
         if limit is not None and self._options.method == "saturate":
             raise BadOption(
                 option="--max-rewrites",
@@ -251,12 +250,12 @@ class _How:
         best = found.best
 
         def again(count: int) -> ir.Model:
-            return repeat(self.simplified, self._rules, best.steps[:count])
+            return replay(self.simplified, self._rules, best.steps[:count])
 
         if len(best.steps) < len(best.applications):
-            return Made(best.model, best.applications, found, None)
+            return RewriteTrace(best.model, best.applications, found, None)
         model = best.model if limit is None else again(limit)
-        return Made(model, best.applications[:limit], found, again)
+        return RewriteTrace(model, best.applications[:limit], found, again)
 
     def _fixpoint(self, limit: int | None) -> tuple[ir.Model, list[Application]]:
         model = self.simplified.clone()
@@ -305,7 +304,7 @@ class _Check:
         return relative_error([found.get(name) for name in reference], list(reference.values()))
 
 
-def _culprit(made: Made, check: _Check, error: float) -> WrongRewrite:
+def _culprit(made: RewriteTrace, check: _Check, error: float) -> WrongRewrite:
     """The application after which the answer is wrong for the first time, by bisection; all where they have no order."""
     applications = made.applications
     right, wrong = 0, len(applications)

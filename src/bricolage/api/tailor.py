@@ -1,4 +1,4 @@
-"""`tailor`: a model in, an equal model out that one backend runs fastest, by timing forms of it."""
+"""`tailor`: a model in, an equal model out that one backend runs fastest, by timing variants of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bricolage.api.optimize import open_pool, open_session
-from bricolage.api.rewrite import Made, Rewritten, at_opset, checked, taking_part
+from bricolage.api.rewrite import RewriteTrace, Rewritten, at_opset, checked, taking_part
 from bricolage.api.sources import measuring_inputs, open_source, working_folder
 from bricolage.backends import registry
 from bricolage.deadline import Deadline
@@ -21,9 +21,9 @@ from bricolage.graph.prepare import simplify
 from bricolage.measure.database import Database
 from bricolage.options import Options
 from bricolage.progress import Progress, Silent
-from bricolage.rewrite.recipe import Kitchen
+from bricolage.rewrite.pipeline import PipelineRunner
 from bricolage.rewrite.rule import Rule
-from bricolage.tune.rewrites import Tailoring
+from bricolage.tune.rewrites import RewriteTuner
 from bricolage.verify.oracle import Oracle
 
 
@@ -40,7 +40,7 @@ def tailor(
     own: Sequence[Rule] = (),
     progress: Progress | None = None,
 ) -> Rewritten:
-    """The form of a model that one backend runs fastest on this machine: gains are left out and exploring rules taken
+    """The variant of a model that one backend runs fastest on this machine: gains are left out and cost-based rules taken
     in by what they do to the measured time of the whole model (see `bricolage.tune.rewrites`).
 
     Args:
@@ -55,7 +55,7 @@ def tailor(
         NotAccurate: its answer is not accurate enough.
         UnboundDimension: a dimension has no size.
         BadOption: a dimension has several.
-        WrongRewrite: the answer changed; forms are made in no one order, so all rules are named.
+        WrongRewrite: the answer changed; variants are made in no one order, so all rules are named.
         and as `rewrite`.
     """
     options, progress = options or Options(), progress or Silent()
@@ -79,7 +79,7 @@ def tailor(
         progress.finish()
         with Database(directory / "costs.sqlite") as database, open_pool(options) as pool:
             session = open_session(options, engines, device, database, pool, opened, operators, progress)
-            tailoring = Tailoring(
+            tuner = RewriteTuner(
                 start,
                 bucket.sizes,
                 rules,
@@ -91,12 +91,12 @@ def tailor(
                 device=device,
                 raising=opset is None,
             )
-            found = tailoring.run(Deadline(options.budget(operators)))
+            found = tuner.run(Deadline(options.budget(operators)))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    if found.recipe is None:
-        made = Made(start, (), None, None)
+    if found.rewrite_config is None:
+        made = RewriteTrace(start, (), None, None)
     else:
-        followed = Kitchen(start, rules).follow(found.recipe)
-        made = Made(followed.model, followed.applications, None, None)
+        result = PipelineRunner(start, rules).run(found.rewrite_config)
+        made = RewriteTrace(result.model, result.applications, None, None)
     return replace(checked(original, start, made, bucket.sizes, bucket.sizes, options.seed), tailored=found)

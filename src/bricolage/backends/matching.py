@@ -12,10 +12,9 @@ from functools import cached_property
 
 from bricolage.backends.interface import Claim, Growth, Pattern
 from bricolage.graph.graph import Graph, Operator
+from bricolage.graph.properties import COMMUTATIVE
 from bricolage.graph.region import Region
 from bricolage.work import bits as bitset
-
-_COMMUTATIVE = frozenset(["Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal"])
 
 
 class Matcher:
@@ -104,7 +103,7 @@ class Matcher:
         if len(values) < len(pattern.inputs):
             return None
         orders: list[tuple[Pattern | None, ...]] = [pattern.inputs]
-        if operator.op_type in _COMMUTATIVE and len(pattern.inputs) == 2:
+        if operator.op_type in COMMUTATIVE and len(pattern.inputs) == 2:
             orders.append((pattern.inputs[1], pattern.inputs[0]))
         for order in orders:
             total: int | None = matched

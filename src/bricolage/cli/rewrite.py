@@ -57,7 +57,7 @@ def rewrite(
     backend: Annotated[
         str | None,
         typer.Option(
-            "--for", metavar="BACKEND", help="Make the form that this backend runs fastest here, by timing it."
+            "--for", metavar="BACKEND", help="Make the variant that this backend runs fastest here, by timing it."
         ),
     ] = None,
     inputs: a.Inputs = None,
@@ -72,9 +72,9 @@ def rewrite(
 ) -> None:
     """Rewrite MODEL into an equal ONNX model with less to do, for any runtime.
 
-    Applies every rule that is a gain until none is, checks the result against the original in float64 on random inputs,
+    Applies every canonicalising rule where it is profitable, checks the result against the original in float64 on random inputs,
     and writes it. Nothing is written where the check fails: the rule at fault is found by bisection and named. A search also
-    goes through graphs that cost more for a while, by an estimate of the time of each operator. With --for, forms of the model
+    goes through graphs that cost more for a while, by an estimate of the time of each operator. With --for, variants of the model
     race on a backend, and the fastest is written; --budget, --threads and --input are for that.
     """
     from bricolage.cli import output
@@ -118,14 +118,14 @@ def _stated(own: Path | None, seed: int) -> list[Rule]:
     from bricolage.rewrite.rulefile import read
     from bricolage.rewrite.verification import verify
 
-    stated = [] if own is None else read(own, exploring=False)
+    stated = [] if own is None else read(own, cost_based=False)
     for rule in stated:
         verify(rule, seed=seed)
     return list(stated)
 
 
 def _tailored(model: Path, backend: str, options: Options, inputs: Path | None, rules: dict[str, Any]) -> Rewritten:
-    """The form that a backend runs fastest."""
+    """The variant that a backend runs fastest."""
     from bricolage.api.tailor import tailor
     from bricolage.cli import progress
     from bricolage.cli.values import read_arrays
@@ -155,7 +155,9 @@ def _check_combination(
         if search != "none":
             raise errors.BadOption(option="--search", value=search, advice="With --for, what is timed decides")
         if limit is not None:
-            raise errors.BadOption(option="--max-rewrites", value=limit, advice="With --for, forms have other orders")
+            raise errors.BadOption(
+                option="--max-rewrites", value=limit, advice="With --for, variants have other orders"
+            )
         return
     budget = options.budget_s if "budget_s" in given else None
     threads = options.threads if "threads" in given else None

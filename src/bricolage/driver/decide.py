@@ -18,13 +18,12 @@ from bricolage.driver.stages.profiling import Baselines, FoundRegions, Reference
 from bricolage.driver.stages.rewriting import RewriteSearch, RewriteTuning, Rewritten
 from bricolage.driver.stages.tuning import KernelTuning
 from bricolage.driver.state import Challenger, State
-from bricolage.driver.variants import recorded, recorded_recipe
 from bricolage.errors import NotAccurate
 from bricolage.plan.plan import Bucket
-from bricolage.rewrite.forms import Form
+from bricolage.rewrite.variants import GraphVariant
 
 
-def decide(session: Session, variants: Sequence[Form], inputs: Mapping[str, np.ndarray], digest: str) -> Bucket:
+def decide(session: Session, variants: Sequence[GraphVariant], inputs: Mapping[str, np.ndarray], digest: str) -> Bucket:
     """Decides how to run a graph, given as its `variants`, the original first, whose files the session's store holds.
     `digest` is that of the model with its weights. Sizes and the origin of the inputs are the caller's to add.
 
@@ -48,7 +47,7 @@ def decide(session: Session, variants: Sequence[Form], inputs: Mapping[str, np.n
 
 def compete(
     session: Session,
-    variants: Sequence[Form],
+    variants: Sequence[GraphVariant],
     inputs: Mapping[str, np.ndarray],
     digest: str,
     challengers: Sequence[Challenger],
@@ -59,7 +58,7 @@ def compete(
     return _conclude(session, [Reference(), Baselines()], state)
 
 
-def _budget(session: Session, variants: Sequence[Form]) -> float:
+def _budget(session: Session, variants: Sequence[GraphVariant]) -> float:
     return session.options.budget(len(variants[0].graph))
 
 
@@ -107,9 +106,9 @@ def _bucket(session: Session, state: State, result: RaceResult, times: Sequence[
         decided_by=result.decided_by,
         seconds=seconds,
         shares={one.name: round(one.share, 3) for one in times},
-        form=result.variant,
+        variant=result.variant,
         rules=profile.variant.rules,
-        steps=recorded(profile.variant),
-        recipe=recorded_recipe(profile.variant),
+        steps=profile.variant.steps,
+        rewrite_config=profile.variant.rewrite_config,
         model_error=state.calibrated.error if state.calibrated is not None else None,
     )

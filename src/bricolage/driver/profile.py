@@ -21,7 +21,7 @@ from bricolage.options import BOUNDS, Options
 from bricolage.perf.roofline import Roofline
 from bricolage.plan.step import Step
 from bricolage.progress import Progress
-from bricolage.rewrite.forms import Form
+from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle
 from bricolage.work import bits as bitset
 from bricolage.work.implementation import Assignment, Implementation, Placement
@@ -56,7 +56,7 @@ class Session:
 class Profile:
     """Measured costs of one graph variant: whole by implementation, regions by (key, implementation)."""
 
-    variant: Form
+    variant: GraphVariant
     oracle: Oracle
     candidates: Candidates
     session: Session
@@ -66,7 +66,7 @@ class Profile:
     """Times of those that are too inaccurate as a whole."""
 
     @staticmethod
-    def of(variant: Form, oracle: Oracle, session: Session) -> Profile:
+    def of(variant: GraphVariant, oracle: Oracle, session: Session) -> Profile:
         """A profile in which nothing is measured yet."""
         candidates = find(
             variant.graph,
@@ -84,7 +84,7 @@ class Profile:
         self.key = self._identities.key(self._everything)
         self._outputs = tuple(info.name for info in self.graph.outputs)
 
-    def profile_variant(self, variant: Form) -> Profile:
+    def profile_variant(self, variant: GraphVariant) -> Profile:
         """The profile of another variant of this graph, judged by the same reference."""
         backends = self_checked(self.session.backends, [variant.graph], self.session.progress)
         session = replace(self.session, backends=backends)

@@ -11,7 +11,7 @@ from bricolage.driver.profile import Profile, Session
 from bricolage.perf.calibrated import Calibrated
 from bricolage.perf.prediction import Predictor
 from bricolage.plan.plan import ORIGINAL, Proof, Transfer
-from bricolage.rewrite.forms import Form
+from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle
 from bricolage.work.implementation import Placement
 
@@ -43,7 +43,7 @@ class State:
     """Of the decision for one shape bucket."""
 
     session: Session
-    variants: list[Form]
+    variants: list[GraphVariant]
     """Of the graph, the original first."""
     inputs: Mapping[str, np.ndarray]
     digest: str

@@ -12,10 +12,8 @@ from bricolage.graph.identity import Identities
 from bricolage.graph.region import Region
 from bricolage.graph.store import Store
 from bricolage.perf.calibrated import Sample
-from bricolage.plan.plan import ORIGINAL, Bucket, PlannedRecipe, RewriteStep, numbers
-from bricolage.rewrite.forms import Form, again
-from bricolage.rewrite.proposal import Step
-from bricolage.rewrite.recipe import Exploration, Recipe
+from bricolage.plan.plan import ORIGINAL, Bucket, numbers
+from bricolage.rewrite.variants import GraphVariant, recreated_variant
 from bricolage.work import bits as bitset
 from bricolage.work.implementation import Assignment, Placement
 
@@ -26,7 +24,7 @@ _PROMISING = 1.05
 """Variants within this factor of the fastest, each on its best backend, may win as mixtures."""
 
 
-def write(variant: Form, store: Store) -> str:
+def write(variant: GraphVariant, store: Store) -> str:
     """Writes a variant beside the original; the name of its file. What rules folded out of weights goes into a file of its own.
 
     Raises:
@@ -36,30 +34,9 @@ def write(variant: Form, store: Store) -> str:
     return store.graph(variant.graph)
 
 
-def recorded(variant: Form) -> tuple[RewriteStep, ...]:
-    """How a variant was made, for the plan."""
-    return tuple(RewriteStep(step.rule, step.pattern, step.roots, step.bound) for step in variant.steps)
-
-
-def recorded_recipe(variant: Form) -> PlannedRecipe | None:
-    """The same for a variant that was tuned for a backend."""
-    if variant.recipe is None:
-        return None
-    exploring = tuple((one.rule, tuple(sorted(one.not_at))) for one in variant.recipe.exploring)
-    return PlannedRecipe(tuple(sorted(variant.recipe.without)), exploring, variant.recipe.opset)
-
-
-def _recipe(recorded: PlannedRecipe | None) -> Recipe | None:
-    if recorded is None:
-        return None
-    exploring = tuple(Exploration(rule, frozenset(not_at)) for rule, not_at in recorded.exploring)
-    return Recipe(frozenset(recorded.without), exploring, recorded.opset)
-
-
-def made_again(bucket: Bucket, graph: Graph) -> Form | None:
+def made_again(bucket: Bucket, graph: Graph) -> GraphVariant | None:
     """The variant of a graph that a decision places, from its record; None where the rules do not make it any more."""
-    steps = tuple(Step(s.rule, s.pattern, s.roots, s.bound) for s in bucket.steps)
-    variant = again(graph, bucket.form, steps, _recipe(bucket.recipe))
+    variant = recreated_variant(graph, bucket.variant, bucket.steps, bucket.rewrite_config)
     if variant is None or len(variant.graph) != bucket.operators:
         return None
     identities = Identities(variant.graph)

@@ -29,8 +29,8 @@ RANDOM = frozenset(
 
 
 def fold(model: ir.Model) -> bool:
-    """Replaces operators whose inputs are constants, and shapes of static tensors, by initializers: equal operators on the same
-    constants by the same ones. True if any."""
+    """Replaces operators whose inputs are constants, and shapes of static tensors, by initializers, in place: equal operators on
+    the same constants by the same ones. True if any."""
     graph = model.graph
     changed = False
     outputs = set(graph.outputs)

@@ -63,7 +63,7 @@ def buckets(shapes: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:
 
 
 def prepare(model: ir.Model, sizes: Mapping[str, int]) -> Graph:
-    """The graph of `model` with its symbolic dimensions bound to `sizes`, folded and inferred. `model` is not changed.
+    """The graph of `model` with its symbolic dimensions bound to `sizes`, folded and inferred. A copy: `model` is not changed.
 
     Raises:
         UnboundDimension, UnknownDimension: as `bind`.
@@ -104,7 +104,11 @@ def bind(model: ir.Model, sizes: Mapping[str, int]) -> ir.Model:
 
 
 def simplify(model: ir.Model) -> Graph:
-    """Lifts constants, infers and folds to a fix-point, drops what is unused (in place) and numbers the result."""
+    """Changes `model` in place: lifts constants, infers and folds to a fix-point, and drops what is unused.
+
+    Returns:
+        The operators of `model` itself, numbered; further changes of `model` make this graph invalid.
+    """
     LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     infer(model)
     for _ in range(_ROUNDS):
@@ -133,7 +137,7 @@ def _keep_names(model: ir.Model, names: Sequence[str | None]) -> None:
 
 
 def infer(model: ir.Model) -> None:
-    """Type and shape inference in place. What cannot be inferred stays open."""
+    """Changes `model` in place: types and shapes are inferred. What cannot be inferred stays open."""
     grouped = [node for node in model.graph.all_nodes() if node.op_type == _GROUPED and not node.domain]
     try:
         for node in grouped:
@@ -145,7 +149,7 @@ def infer(model: ir.Model) -> None:
 
 
 def check_shapes(model: ir.Model) -> None:
-    """Looks for contradictions between shapes, which lenient inference passes over.
+    """Looks for contradictions between shapes, which lenient inference passes over. `model` is not changed.
 
     Raises:
         InvalidGraph: two shapes that must fit do not.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bricolage.conformance.attempt import Outcome, Result
 from bricolage.conformance.trials import Trial
+from bricolage.device.host import host
 from bricolage.measure.loading import Stop, never
 from bricolage.measure.pool import Answer, Pool, Regime
 

@@ -142,15 +142,38 @@ class RewriteStep:
     bound: tuple[tuple[str, str | None], ...]
 
 
-@dataclass(frozen=True)
-class PlannedRecipe:
-    """Which rewrite rules make a form: the gains that are left out, and the exploring rules that are applied
-    everywhere, in their order, each with the kinds of place where it is not; and the opset to which the graph is
-    raised first. The same recipe on the same graph gives the same graph."""
+OperatorSignature = str
+"""Type, attributes and shapes of an operator. Layers that are alike have one signature."""
 
-    without: tuple[str, ...]
-    exploring: tuple[tuple[str, tuple[str, ...]], ...]
+
+@dataclass(frozen=True)
+class EnabledRule:
+    """A cost-based rule, by name, applied wherever it can be, but not at operators of some signatures."""
+
+    rule: str
+    not_at: frozenset[OperatorSignature] = frozenset()
+
+    def __str__(self) -> str:
+        signatures = "one operator signature" if len(self.not_at) == 1 else f"{len(self.not_at)} operator signatures"
+        return self.rule + (f" except at {signatures}" if self.not_at else "")
+
+
+@dataclass(frozen=True)
+class RewriteConfig:
+    """What a rewrite pipeline does. The default is what `rewrite.apply.rewrite` does. The same configuration on the
+    same graph gives the same graph."""
+
+    disabled: frozenset[str] = frozenset()
+    """Names of canonicalising rules."""
+    enabled: tuple[EnabledRule, ...] = ()
+    """Cost-based rules, in the order in which they are applied."""
     opset: int | None = None
+    """To which the model is raised first."""
+
+    def __str__(self) -> str:
+        raised = [] if self.opset is None else [f"opset {self.opset}"]
+        left_out = [f"without {name}" for name in sorted(self.disabled)]
+        return ", ".join([*raised, "canonicalising rules", *left_out, *map(str, self.enabled)])
 
 
 @dataclass(frozen=True)
@@ -186,17 +209,17 @@ class Bucket:
     """Where the inputs of the measurements came from: "generated" with a seed, or the user's file."""
     interrupted: bool = False
     """Whether the user cut the search short: the plan is the best found until then."""
-    form: str = ORIGINAL
-    """The form of the graph that ships: "original", "rewritten" by all rules that are gains, one that was "searched", or one
-    "tailored" to a backend by racing forms."""
+    variant: str = ORIGINAL
+    """The variant of the graph that ships: "original", "rewritten" by all canonicalising rules, one that was
+    "searched-N", or one "tailored" to a backend by racing variants."""
     rules: Mapping[str, int] = field(default_factory=dict)
-    """Rewrite rules that made this form, with the number of their applications."""
+    """Rewrite rules that made this variant, with the number of their applications."""
     steps: tuple[RewriteStep, ...] = ()
-    """For a form that was searched: how to make it again."""
-    recipe: PlannedRecipe | None = None
-    """For a form that was tailored to a backend: how to make it again."""
+    """For a variant that was searched: how to make it again."""
+    rewrite_config: RewriteConfig | None = None
+    """For a variant that was tuned for a backend: how to make it again."""
     model_error: float | None = None
-    """Median relative error of the cost model with which forms were searched, on regions that it had not seen."""
+    """Median relative error of the cost model with which variants were searched, on regions that it had not seen."""
 
     @property
     def winner(self) -> Contestant:

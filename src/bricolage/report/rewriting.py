@@ -17,9 +17,9 @@ from bricolage.report.words import count
 if TYPE_CHECKING:
     from bricolage.api.rewrite import Amount, Rewritten, RuleUse
     from bricolage.rewrite.rule import Rule
-    from bricolage.rewrite.search.search import SearchResult
+    from bricolage.rewrite.search.graph_search import SearchResult
     from bricolage.rewrite.verification import Verified
-    from bricolage.tune.rewrites import Tailored
+    from bricolage.tune.rewrites import RewriteTuningResult
 
 _COMMON_OPSET = 18  # loading brings models to it at least
 
@@ -44,7 +44,7 @@ def result(found: Rewritten) -> RenderableType:
         applied = [[rule, families[rule], str(count)] for rule, count in found.counts.items()]
         parts += [plain_table([("Rule", "left"), ("Family", "left"), ("Applied", "right")], applied), Text("")]
     else:
-        parts += [Text("no rule applies with a gain"), Text("")]
+        parts += [Text("no rule applies profitably"), Text("")]
     if found.searched is not None:
         parts.append(plain(_searched(found.searched)))
     if found.tailored is not None:
@@ -76,8 +76,8 @@ def as_json(found: Rewritten) -> dict[str, Any]:
     }
 
 
-def _measured(found: Tailored) -> dict[str, str]:
-    """Times of the original and of the chosen form."""
+def _measured(found: RewriteTuningResult) -> dict[str, str]:
+    """Times of the original and of the chosen variant."""
     times = {}
     for stage, name in (("before", ORIGINAL), ("after", found.chosen)):
         raced = found.raced(name)
@@ -86,34 +86,36 @@ def _measured(found: Tailored) -> dict[str, str]:
     return times
 
 
-def _tailored(found: Tailored) -> str:
-    made = f"{found.tried} forms were made for {found.implementation} with {count(found.threads, 'thread')}"
+def _tailored(found: RewriteTuningResult) -> str:
+    made = f"{found.tried} graph variants were made for {found.implementation} with {count(found.threads, 'thread')}"
     best = found.raced(found.chosen)
-    if found.recipe is None or best is None or best.speedup is None:
+    if found.rewrite_config is None or best is None or best.speedup is None:
         return f"{made}; none is faster than the original, whose constants were folded"
     others = [
-        f"{raced.name} {raced.speedup}" for raced in found.forms if raced.speedup is not None and raced is not best
+        f"{raced.name} {raced.speedup}"
+        for raced in found.graph_variants
+        if raced.speedup is not None and raced is not best
     ]
     beside = f"; beside it {', '.join(others)}" if others else ""
-    return f"{made}; best: {found.recipe}, {best.speedup} the speed of the original{beside}"
+    return f"{made}; best: {found.rewrite_config}, {best.speedup} the speed of the original{beside}"
 
 
-def _tailored_json(found: Tailored) -> dict[str, Any]:
+def _tailored_json(found: RewriteTuningResult) -> dict[str, Any]:
     return {
         "backend": found.implementation.backend,
         "config": found.implementation.config.text,
         "threads": found.threads,
         "chosen": found.chosen,
-        "recipe": None if found.recipe is None else str(found.recipe),
+        "rewrite_config": None if found.rewrite_config is None else str(found.rewrite_config),
         "tried": found.tried,
-        "forms": [
+        "graph_variants": [
             {
                 "name": raced.name,
                 "ms": raced.cost.ms,
                 "outcome": raced.cost.outcome,
                 "speedup": None if raced.speedup is None else asdict(raced.speedup),
             }
-            for raced in found.forms
+            for raced in found.graph_variants
         ],
     }
 
@@ -148,7 +150,7 @@ def rules(families: Mapping[str, Sequence[Rule]]) -> RenderableType:
             text = plain(rule.equation)
             if rule.conditions:
                 text.append_text(plain(f"\n{rule.conditions}", "dim"))
-            rows.append([plain(rule.name + (" (exploring)" if rule.exploring else "")), text])
+            rows.append([plain(rule.name + (" (cost-based)" if rule.cost_based else "")), text])
         parts += [plain_table([("Rule", "left"), ("Equation and conditions", "fold")], rows, title=family), Text("")]
     return Group(*parts)
 
@@ -190,7 +192,7 @@ def rules_markdown(families: Mapping[str, Sequence[Rule]]) -> str:
     lines = [
         "# Rules",
         "",
-        "Made by `bricolage rules list --markdown`; see [rewriting.md](rewriting.md) for what a rule is. *Exploring* rules",
+        "Made by `bricolage rules list --markdown`; see [rewriting.md](rewriting.md) for what a rule is. *Cost-based* rules",
         "are for searches; `bricolage rewrite` leaves them out.",
     ]
     for family, members in families.items():
@@ -201,7 +203,7 @@ def rules_markdown(families: Mapping[str, Sequence[Rule]]) -> str:
             continue
         for rule in members:
             notes = [f"from opset {rule.since}"] if rule.since > _COMMON_OPSET else []
-            notes += ["exploring"] if rule.exploring else []
+            notes += ["cost-based"] if rule.cost_based else []
             noted = f" ({', '.join(notes)})" if notes else ""
             lines.append(f"* **{rule.name}**{noted}: {rule.equation}")
             if rule.conditions:
@@ -218,7 +220,7 @@ def rules_json(families: Mapping[str, Sequence[Rule]]) -> dict[str, Any]:
                 "equation": rule.equation,
                 "conditions": rule.conditions,
                 "since_opset": rule.since,
-                "exploring": rule.exploring,
+                "cost_based": rule.cost_based,
             }
             for rule in members
         ]

@@ -28,7 +28,7 @@ def bucket_summary(bucket: Bucket) -> dict[str, Any]:
         "speedup_ci": list(bucket.speedup_ci),
         "significant": bucket.significant,
         "interrupted": bucket.interrupted,
-        "form": bucket.form,
+        "variant": bucket.variant,
         "rules": dict(bucket.rules),
         "contestants": [
             {

@@ -120,11 +120,11 @@ def tolerance(wrong: float) -> float:
 
 
 def rewriting(bucket: Bucket) -> str:
-    """Which rules made the form of the graph that ships; empty where it is the original."""
+    """Which rules made the variant of the graph that ships; empty where it is the original."""
     if not bucket.rules:
         return ""
     applied = ", ".join(f"{times} × {rule}" for rule, times in bucket.rules.items())
-    return f"{bucket.form} by {count(sum(bucket.rules.values()), 'rule application')}: {applied}"
+    return f"{bucket.variant} by {count(sum(bucket.rules.values()), 'rule application')}: {applied}"
 
 
 def standing(bucket: Bucket) -> str:

@@ -1,4 +1,4 @@
-"""The driver: rules indexed by the operator at their root, applied from a worklist until none is a gain.
+"""The driver: rules indexed by the operator at their root, applied from a worklist until none is profitable.
 
 Every application is numbered. The order is fixed by the graph and by the order of the rules, so that the first N
 applications are the same in every run: a wrong answer can be bisected to one rule.
@@ -16,12 +16,12 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from bricolage.errors import EndlessRewriting
 from bricolage.graph.folding import fold
-from bricolage.rewrite.builder import Builder, Names
-from bricolage.rewrite.gain import compare
+from bricolage.rewrite.builder import GraphBuilder, Names
 from bricolage.rewrite.index import Indexed, RuleIndex
-from bricolage.rewrite.matching import Match, Matcher
-from bricolage.rewrite.proposal import Proposal, propose, propose_found
-from bricolage.rewrite.rule import Mismatch, Replacement, Rule, Scan
+from bricolage.rewrite.matching import Match, PatternMatcher
+from bricolage.rewrite.profitability import compare
+from bricolage.rewrite.proposal import RewriteProposal, propose, propose_replacement
+from bricolage.rewrite.rule import GraphRule, MatchFailure, Replacement, Rule
 
 _PER_OPERATOR = 20  # applications for each operator of the model, beyond which rules must be undoing each other
 _ALL_MATCHED = 1_000  # depth of a miss for which the whole pattern was found
@@ -38,33 +38,33 @@ class Application:
     added: tuple[str, ...]
 
     @staticmethod
-    def of(number: int, proposal: Proposal) -> Application:
+    def of(number: int, proposal: RewriteProposal) -> Application:
         """The record of a proposal that is about to be accepted."""
         gone, new = tuple(map(_text, proposal.gone)), tuple(map(_text, proposal.new))
         return Application(number, proposal.rule.name, proposal.rule.family, gone, new)
 
 
 @dataclass(frozen=True)
-class Refusal:
+class FailedMatch:
     """Why a rule was not applied at an operator of the type of its root."""
 
     operator: str
     reason: str
     near: bool = False
-    """The whole pattern is there; a condition does not hold, or it is no gain."""
+    """The whole pattern is there; a condition does not hold, or it is not profitable."""
 
 
-Build = Callable[[], Builder]
+Build = Callable[[], GraphBuilder]
 
 
 def rewrite(model: ir.Model, rules: Sequence[Rule], *, limit: int | None = None) -> list[Application]:
-    """Applies rules, in place, until none is a gain or `limit` applications are made. `model` has unique names, types
-    and shapes (see `bricolage.graph.prepare`); dimensions may be symbolic.
+    """Applies canonicalising rules, in place, until none is profitable or `limit` applications are made; gives these in
+    order. `model` has unique names, types and shapes (see `bricolage.graph.prepare`); dimensions may be symbolic.
 
     Raises:
         EndlessRewriting: rules undo each other.
     """
-    driver = _Driver(model, [rule for rule in rules if not rule.exploring], limit)
+    driver = _Driver(model, [rule for rule in rules if not rule.cost_based], limit)
     driver.run()
     return driver.applications
 
@@ -77,18 +77,22 @@ def counts(applications: Iterable[Application]) -> dict[str, int]:
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
-def settle(model: ir.Model, rules: Sequence[Rule], build: Build, observe: Callable[[Proposal], None]) -> None:
+def canonicalise(
+    model: ir.Model, rules: Sequence[Rule], build: Build, observe: Callable[[RewriteProposal], None]
+) -> None:
     """The same for a search, which makes the builders and hears of each application just before it is made. Operators that
     have become constant stay.
 
     Raises:
         EndlessRewriting: rules undo each other.
     """
-    _Driver(model, [rule for rule in rules if not rule.exploring], None, fold=False, build=build, observe=observe).run()
+    _Driver(
+        model, [rule for rule in rules if not rule.cost_based], None, fold=False, build=build, observe=observe
+    ).run()
 
 
 def apply_once(model: ir.Model, rule: Rule, *, fold: bool = True) -> Application | None:
-    """Applies one rule at the first place where its conditions hold, in place, gain or not. Without `fold`, operators on
+    """Applies one rule at the first place where its conditions hold, in place, profitable or not. Without `fold`, operators on
     constants stay as the rule wrote them. None where it applies nowhere."""
     driver = _Driver(model, [rule], 1, fold=fold, always=True)
     driver.run()
@@ -98,17 +102,17 @@ def apply_once(model: ir.Model, rule: Rule, *, fold: bool = True) -> Application
 def apply_everywhere(
     model: ir.Model, rule: Rule, allowed: Callable[[ir.Node], bool], taken: Callable[[ir.Node], None]
 ) -> list[Application]:
-    """Applies one rule, gain or not, in place, at every operator of the graph that is `allowed`, but not at what it adds itself;
-    `taken` hears of each just before."""
+    """Applies one rule, profitable or not, in place, at every operator of the graph that is `allowed`, but not at what it adds
+    itself; the applications. `taken` hears of each just before."""
     driver = _Driver(model, [rule], None, always=True)
     driver.visit(allowed, taken)
     return driver.applications
 
 
-def refusals(model: ir.Model, rule: Rule) -> list[Refusal]:
+def failed_matches(model: ir.Model, rule: Rule) -> list[FailedMatch]:
     """Why `rule` does not apply, for every operator that could be its root: the reason of the attempt that came farthest.
     The model is not changed; a rule that would apply somewhere is not listed there."""
-    return _Driver(model, [rule], 0).refusals(rule)
+    return _Driver(model, [rule], 0).failed_matches(rule)
 
 
 class _Driver:
@@ -121,14 +125,14 @@ class _Driver:
         fold: bool = True,
         always: bool = False,
         build: Build | None = None,
-        observe: Callable[[Proposal], None] = lambda _: None,
+        observe: Callable[[RewriteProposal], None] = lambda _: None,
     ) -> None:
         self._model, self._limit, self._fold, self._always = model, limit, fold, always
         self._opset = model.graph.opset_imports.get("", 0)
         self._index = RuleIndex(rules, self._opset)
-        self._matcher = Matcher(self._opset)
+        self._matcher = PatternMatcher(self._opset)
         names = Names(model)
-        self._build = build or (lambda: Builder(model.graph.opset_imports, names, fold=fold))
+        self._build = build or (lambda: GraphBuilder(model.graph.opset_imports, names, fold=fold))
         self._observe = observe
         self._queue: deque[ir.Node] = deque()
         self._queued: set[ir.Node] = set()
@@ -142,7 +146,7 @@ class _Driver:
         done = -1
         while done < len(self.applications) and not self._stopped:
             done = len(self.applications)
-            self._scan(late=False)
+            self._apply_graph_rules(runs_last=False)
             self._push(self._model.graph.all_nodes())
             while self._queue and not self._stopped:
                 node = self._queue.popleft()
@@ -151,18 +155,18 @@ class _Driver:
                 if len(self.applications) > most:
                     raise EndlessRewriting(count=most, rule=self.applications[-1].rule)
             if done == len(self.applications):
-                self._scan(late=True)
+                self._apply_graph_rules(runs_last=True)
             if self._fold and done < len(self.applications):
                 fold(self._model)  # a rule may have put a constant where something was computed
 
     def visit(self, allowed: Callable[[ir.Node], bool], taken: Callable[[ir.Node], None]) -> None:
-        """Tries each operator of the graph once, as long as it stands, and each place that scans find."""
-        for rule in self._index.scans:
+        """Tries each operator of the graph once, as long as it stands, and each site that whole-graph rules find."""
+        for rule in self._index.graph_rules:
             for graph in self._model.graphs():
-                for node, replacement in rule.find(graph):
+                for node, replacement in rule.find_sites(graph):
                     if allowed(node):
                         self._observe = partial(_tell, taken, node)
-                        self._attempt_scan(rule, replacement)
+                        self._attempt_graph_rule(rule, replacement)
         for node in [node for node in self._model.graph.all_nodes() if node.op_type in self._index and allowed(node)]:
             if node.graph is not None:
                 self._observe = partial(_tell, taken, node)
@@ -178,24 +182,24 @@ class _Driver:
                 self._queued.add(node)
                 self._queue.append(node)
 
-    def _scan(self, *, late: bool) -> None:
-        for rule in (scan for scan in self._index.scans if scan.late == late):
+    def _apply_graph_rules(self, *, runs_last: bool) -> None:
+        for rule in (rule for rule in self._index.graph_rules if rule.runs_last == runs_last):
             for graph in self._model.graphs():
-                for _, replacement in rule.find(graph):
+                for _, replacement in rule.find_sites(graph):
                     if self._stopped:
                         return
-                    self._attempt_scan(rule, replacement)
+                    self._attempt_graph_rule(rule, replacement)
 
-    def _attempt_scan(self, rule: Scan, replacement: Replacement, *, dry: bool = False) -> str | None:
-        """Like `_attempt`, for a place that a scan found."""
+    def _attempt_graph_rule(self, rule: GraphRule, replacement: Replacement, *, dry: bool = False) -> str | None:
+        """Like `_attempt`, for a site that a whole-graph rule found."""
         try:
-            self._use(propose_found(rule, replacement, self._build()), dry=dry)
-        except Mismatch as reason:
+            self._use(propose_replacement(rule, replacement, self._build()), dry=dry)
+        except MatchFailure as reason:
             return str(reason)
         return None
 
     def _rewrite(self, node: ir.Node) -> None:
-        """Applies the first rule that is a gain at `node`."""
+        """Applies the first rule that is profitable at `node`."""
         for indexed in self._index.at(node):
             for match in self._matcher.matches(indexed.roots, node):
                 if self._attempt(indexed, match) is None:
@@ -205,21 +209,21 @@ class _Driver:
         """Applies a rule to a match; the reason where it does not. A `dry` attempt changes nothing."""
         try:
             self._use(propose(indexed, match, self._build()), dry=dry)
-        except Mismatch as reason:
+        except MatchFailure as reason:
             return str(reason)
         return None
 
-    def _use(self, proposal: Proposal, *, dry: bool = False) -> None:
-        """Accepts a proposal that is a gain, and records it.
+    def _use(self, proposal: RewriteProposal, *, dry: bool = False) -> None:
+        """Accepts a proposal that is profitable, and records it.
 
         Raises:
-            Mismatch: it is none.
+            MatchFailure: it is none.
         """
         rule, gone, new = proposal.rule, proposal.gone, proposal.new
-        if not self._always and not proposal.is_gain(self._opset):
+        if not self._always and not proposal.is_profitable(self._opset):
             before, after = compare(gone, new, self._opset)
             proposal.discard()
-            raise Mismatch(f"no gain: {before} would become {after}")
+            raise MatchFailure(f"not profitable: {before} would become {after}")
         if dry:
             proposal.discard()
             return
@@ -233,29 +237,32 @@ class _Driver:
         self._push(usage.node for _, value in proposal.pairs for usage in value.uses())
         self._push(below for value in around if (below := value.producer()) is not None and below.graph is not None)
 
-    def refusals(self, rule: Rule) -> list[Refusal]:
+    def failed_matches(self, rule: Rule) -> list[FailedMatch]:
         if rule.since > self._opset:
-            return [Refusal("the model", f"the rule needs opset {rule.since}, the model has {self._opset}")]
-        found: list[Refusal] = []
-        for scan in self._index.scans:
+            return [FailedMatch("the model", f"the rule needs opset {rule.since}, the model has {self._opset}")]
+        found: list[FailedMatch] = []
+        for graph_rule in self._index.graph_rules:
             for graph in self._model.graphs():
-                tried = [(node, self._attempt_scan(scan, written, dry=True)) for node, written in scan.find(graph)]
-                found += [Refusal(_text(node), reason, True) for node, reason in tried if reason is not None]
+                tried = [
+                    (node, self._attempt_graph_rule(graph_rule, site, dry=True))
+                    for node, site in graph_rule.find_sites(graph)
+                ]
+                found += [FailedMatch(_text(node), reason, True) for node, reason in tried if reason is not None]
         for node in self._model.graph.all_nodes():
             reasons: list[tuple[int, str]] = []
             for indexed in self._index.rooted(node.op_type):
-                matcher = Matcher(self._opset, reasons)
+                matcher = PatternMatcher(self._opset, reasons)
                 checked = [
                     self._attempt(indexed, match, dry=True) or "" for match in matcher.matches(indexed.roots, node)
                 ]
                 reasons += [(_ALL_MATCHED, reason) for reason in checked]
             if reasons and (_ALL_MATCHED, "") not in reasons:
                 depth, reason = max(reasons, key=lambda reason: reason[0])
-                found.append(Refusal(_text(node), reason, depth == _ALL_MATCHED))
+                found.append(FailedMatch(_text(node), reason, depth == _ALL_MATCHED))
         return found
 
 
-def _tell(taken: Callable[[ir.Node], None], node: ir.Node, _proposal: Proposal) -> None:
+def _tell(taken: Callable[[ir.Node], None], node: ir.Node, _proposal: RewriteProposal) -> None:
     taken(node)
 
 

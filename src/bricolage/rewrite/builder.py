@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from bricolage.graph.folding import constant_value, evaluate, is_known, known
 from bricolage.graph.graph import describe
-from bricolage.rewrite.rule import Mismatch
+from bricolage.rewrite.rule import MatchFailure
 
 _DATA_BYTES = 1024  # constants up to this size are shown to shape inference: shapes, axes, pads
 _BY_FLOATS = frozenset(["Resize", "Range"])  # operators whose shapes depend on floats
@@ -58,7 +58,7 @@ class Names:
         return other
 
 
-class Builder:
+class GraphBuilder:
     """The `Operators` of `onnx_ir`. What it makes lies outside the graph until it is inserted.
 
     With `fold`, operators on constants are computed at once; without, they stay, as a proof of the rule wants them.
@@ -68,7 +68,7 @@ class Builder:
         self._opsets, self.names, self._fold = opsets, names, fold
         self._given = names.given
         self.nodes: list[ir.Node] = []
-        self.places: list[tuple[int, ir.Node]] = []
+        self.insertion_points: list[tuple[int, ir.Node]] = []
         """For nodes from a number on: the node of the graph that they stand before."""
         self.constants: list[ir.Value] = []
 
@@ -98,7 +98,7 @@ class Builder:
         """See `Operators.many`.
 
         Raises:
-            Mismatch: shape inference says that such an operator cannot be, or the result of constants overflows.
+            MatchFailure: shape inference says that such an operator cannot be, or the result of constants overflows.
         """
         given = list(inputs)
         while given and given[-1] is None:
@@ -109,7 +109,7 @@ class Builder:
             value.name = self.names.fresh(op_type.lower())
         try:
             self._infer(node)
-        except Mismatch:
+        except MatchFailure:
             detach(node)
             raise
         if self._fold and all(value is None or is_known(value) for value in given):
@@ -119,15 +119,15 @@ class Builder:
         self.nodes.append(node)
         return tuple(node.outputs)
 
-    def place(self, before: ir.Node) -> None:
-        """See `Operators.place`."""
-        self.places.append((len(self.nodes), before))
+    def set_insertion_point(self, before: ir.Node) -> None:
+        """See `Operators.set_insertion_point`."""
+        self.insertion_points.append((len(self.nodes), before))
 
     def _folded(self, node: ir.Node) -> tuple[ir.Value, ...] | None:
         """The results of an operator on constants, which is detached; None, and it is left alone, where it cannot be computed.
 
         Raises:
-            Mismatch: they overflow.
+            MatchFailure: they overflow.
         """
         results = evaluate(node, self._opsets)
         if results is None:
@@ -135,7 +135,7 @@ class Builder:
         given = list(node.inputs)
         detach(node)
         if _overflows(given, results):
-            raise Mismatch(f"{node.op_type} of the constants is not finite")
+            raise MatchFailure(f"{node.op_type} of the constants is not finite")
         return tuple(self._constant(result) for result in results)
 
     def identity(self, value: ir.Value) -> ir.Value:
@@ -151,7 +151,7 @@ class Builder:
         for node in reversed(self.nodes):
             detach(node)
         self.nodes.clear()
-        self.places.clear()
+        self.insertion_points.clear()
         self.constants.clear()
         self.names.take_back(self._given)
 
@@ -176,7 +176,7 @@ class Builder:
                 schema, ir.to_proto(node), types, data, opset_imports=opsets
             )
         except onnx.shape_inference.InferenceError as error:
-            raise Mismatch(f"{node.op_type} cannot be built: {str(error).splitlines()[0]}") from error
+            raise MatchFailure(f"{node.op_type} cannot be built: {str(error).splitlines()[0]}") from error
         for value in node.outputs:
             proto = found.get(value.name)
             if proto is not None and proto.HasField("tensor_type"):
@@ -220,14 +220,14 @@ def _check_types(node: ir.Node, schema: onnx.defs.OpSchema) -> None:
     """Inputs that share a type variable have one type; inference does not look at that.
 
     Raises:
-        Mismatch
+        MatchFailure
     """
     found: dict[str, ir.DataType] = {}
     for index, value in enumerate(node.inputs):
         formal = schema.inputs[min(index, len(schema.inputs) - 1)]
         dtype = describe(value).dtype if value is not None else None
         if dtype is not None and found.setdefault(formal.type_str, dtype) != dtype and formal.is_homogeneous:
-            raise Mismatch(f"{node.op_type} would mix {found[formal.type_str]} and {dtype}")
+            raise MatchFailure(f"{node.op_type} would mix {found[formal.type_str]} and {dtype}")
 
 
 def _type(value: ir.Value) -> onnx.TypeProto:

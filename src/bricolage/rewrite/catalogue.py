@@ -33,12 +33,12 @@ FAMILIES = (
     "reduction",
     "merging",
     "grouping",
-    "rows",
+    "row_major",
     "splitting",
     "convolution",
-    "directions",
-    "windows",
-    "widening",
+    "depth_to_channels",
+    "kernel_trimming",
+    "channel_padding",
     GENERATED,
 )
 """A module of `bricolage.rewrite.rules` each, in the order in which their rules are tried; the last is made from a file."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import onnx_ir as ir
 
 from bricolage.graph.graph import describe
-from bricolage.rewrite.builder import Builder, detach
-from bricolage.rewrite.rule import Mismatch
+from bricolage.rewrite.builder import GraphBuilder, detach
+from bricolage.rewrite.rule import MatchFailure
 
 Pairs = Sequence[tuple[ir.Value, ir.Value]]
 """Values with what replaces them."""
@@ -20,7 +20,7 @@ def graph_of(node: ir.Node) -> ir.Graph:
     return node.graph
 
 
-def own_outputs(pairs: Pairs, builder: Builder, home: ir.Graph) -> list[tuple[ir.Value, ir.Value]]:
+def own_outputs(pairs: Pairs, builder: GraphBuilder, home: ir.Graph) -> list[tuple[ir.Value, ir.Value]]:
     """The pairs, with an Identity wherever a graph output would become something that cannot take over its name: an input,
     a constant, another output, or a value of an enclosing graph."""
     new, taken = set(builder.nodes), set[ir.Value]()
@@ -40,18 +40,18 @@ def check_types(pairs: Pairs) -> None:
     """A safety net under the conditions of the rules: what replaces a value has its type, rank and sizes.
 
     Raises:
-        Mismatch
+        MatchFailure
     """
     for old, new in pairs:
         before, after = describe(old), describe(new)
         if before.dtype != after.dtype:
-            raise Mismatch(f"the type of '{old.name}' would change from {before.dtype} to {after.dtype}")
+            raise MatchFailure(f"the type of '{old.name}' would change from {before.dtype} to {after.dtype}")
         if before.shape is None or after.shape is None:
             continue
         if len(before.shape) != len(after.shape) or any(
             isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(before.shape, after.shape, strict=True)
         ):
-            raise Mismatch(f"the shape of '{old.name}' would change from {before.shape} to {after.shape}")
+            raise MatchFailure(f"the shape of '{old.name}' would change from {before.shape} to {after.shape}")
 
 
 def lost(pairs: Pairs) -> list[ir.Node]:
@@ -115,7 +115,7 @@ def depends(nodes: Sequence[ir.Node], on: set[ir.Node]) -> bool:
     return False
 
 
-def replace(pairs: Pairs, gone: Sequence[ir.Node], builder: Builder, before: ir.Node) -> None:
+def replace(pairs: Pairs, gone: Sequence[ir.Node], builder: GraphBuilder, before: ir.Node) -> None:
     """Inserts what `builder` made in front of `before` (or where the rule placed it), replaces the pairs and removes `gone`. Graph
     outputs keep their names, types and shapes; a value that is replaced by a new one hands its name on."""
     home = graph_of(before)
@@ -123,7 +123,7 @@ def replace(pairs: Pairs, gone: Sequence[ir.Node], builder: Builder, before: ir.
     for constant in builder.constants:
         if constant in used:
             home.register_initializer(constant)
-    starts = [(0, before), *builder.places]
+    starts = [(0, before), *builder.insertion_points]
     ends = [*(start for start, _ in starts[1:]), len(builder.nodes)]
     for (start, place), end in zip(starts, ends, strict=True):
         home.insert_before(place, builder.nodes[start:end])

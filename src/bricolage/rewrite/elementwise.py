@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from bricolage.rewrite.facts import require
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Op, Pattern, op
+from bricolage.rewrite.pattern import Op, ValuePattern, op
+from bricolage.rewrite.predicates import require
 from bricolage.rewrite.rule import Operators
 
 UNARY = (
@@ -63,7 +63,7 @@ BINARY = (
 """Two inputs that broadcast to the shape of the output."""
 
 
-def gates(source: Pattern, again: Pattern) -> list[Op]:
+def gates(source: ValuePattern, again: ValuePattern) -> list[Op]:
     """Patterns of a value and what an element-wise function makes of it (x · Sigmoid(x)); `again` is `source` by another name."""
     inner = op.one_of(*UNARY)(again, name="inner")
     return [op.one_of(*BINARY)(source, inner, name="gate"), op.one_of(*BINARY)(inner, source, name="gate")]
@@ -73,7 +73,7 @@ def require_gate(match: Match, source: str, again: str) -> None:
     """Both names are one operator.
 
     Raises:
-        Mismatch
+        MatchFailure
     """
     require(match.node(source) is match.node(again), "the two are not of one value")
 

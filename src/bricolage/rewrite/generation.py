@@ -7,9 +7,9 @@ from pathlib import Path
 from bricolage.errors import FalseRule, NotWritable
 from bricolage.progress import Progress
 from bricolage.rewrite import rulefile
-from bricolage.rewrite.equations import EquationRule
+from bricolage.rewrite.rule_from_equation import EquationRule
 from bricolage.rewrite.rulegen.derive import directed
-from bricolage.rewrite.rulegen.generate import Generated, generate
+from bricolage.rewrite.rulegen.generate import GenerationResult, generate
 from bricolage.rewrite.rulegen.term import Equation
 from bricolage.rewrite.verification import verify
 
@@ -26,12 +26,12 @@ def proved(equation: Equation) -> bool:
         return False
 
 
-def generate_rules(max_operators: int = 4, seed: int = 0, progress: Progress | None = None) -> Generated:
-    """The rules of all worlds."""
+def generate_rules(max_operators: int = 4, seed: int = 0, progress: Progress | None = None) -> GenerationResult:
+    """The rules of all grammars."""
     return generate(max_operators=max_operators, seed=seed, proved=proved, progress=progress)
 
 
-def write(found: Generated, path: Path, derived: Path | None) -> None:
+def write(found: GenerationResult, path: Path, derived: Path | None) -> None:
     """Writes the rules to one file, and what follows from them to another if there is one.
 
     Raises:

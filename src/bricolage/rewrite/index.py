@@ -10,8 +10,8 @@ from operator import attrgetter
 
 import onnx_ir as ir
 
-from bricolage.rewrite.pattern import Either, Op, Pattern
-from bricolage.rewrite.rule import Rule, Scan
+from bricolage.rewrite.pattern import Either, Op, ValuePattern
+from bricolage.rewrite.rule import GraphRule, Rule
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Indexed:
     """One pattern of a rule."""
 
     order: int
-    """Its place among all patterns."""
+    """Its position among all patterns."""
     rule: Rule
     pattern: int
     roots: tuple[Op, ...]
@@ -27,12 +27,12 @@ class Indexed:
 
 class RuleIndex:
     """Rules that an opset has the operators for: patterns by the type of their (first) root and by the types of one input that
-    must be computed by an operator; scans by themselves."""
+    must be computed by an operator; whole-graph rules by themselves."""
 
     def __init__(self, rules: Iterable[Rule], opset: int) -> None:
         usable = [rule for rule in rules if rule.since <= opset]
         self.opset = opset
-        self.scans = [rule for rule in usable if isinstance(rule, Scan)]
+        self.graph_rules = [rule for rule in usable if isinstance(rule, GraphRule)]
         self._patterns: dict[tuple[str, int], Indexed] = {}
         self._entries: dict[str, dict[str, list[Indexed]]] = {}
         for rule in usable:
@@ -45,7 +45,7 @@ class RuleIndex:
                         self._entries.setdefault(root, {}).setdefault(child, []).append(indexed)
 
     def __bool__(self) -> bool:
-        return bool(self._entries or self.scans)
+        return bool(self._entries or self.graph_rules)
 
     def __contains__(self, op_type: str) -> bool:
         """Whether a pattern has a root of this type."""
@@ -60,9 +60,9 @@ class RuleIndex:
         """A pattern by the name of its rule."""
         return self._patterns[rule, number]
 
-    def scan(self, rule: str) -> Scan | None:
-        """A scanning rule by name; None where that is no scan."""
-        return next((scan for scan in self.scans if scan.name == rule), None)
+    def graph_rule(self, name: str) -> GraphRule | None:
+        """A whole-graph rule by name; None where there is none."""
+        return next((rule for rule in self.graph_rules if rule.name == name), None)
 
     def at(self, node: ir.Node) -> Iterator[Indexed]:
         """What may match at a node, in order: no pattern that does is left out."""
@@ -90,7 +90,7 @@ def _computing(root: Op) -> frozenset[str]:
     return min(choices, key=len, default=frozenset())
 
 
-def _types(pattern: Pattern) -> frozenset[str]:
+def _types(pattern: ValuePattern) -> frozenset[str]:
     """Types of the operator that a pattern describes; empty where it may be no operator."""
     if isinstance(pattern, Op):
         return pattern.types

@@ -18,10 +18,17 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from bricolage.graph.folding import is_known
-from bricolage.rewrite.facts import listed, permutation, rank
-from bricolage.rewrite.gain import bytes_of
-from bricolage.rewrite.motion import Form, Permutation, compose, form, inverse, unchanged
-from bricolage.rewrite.rule import Mismatch
+from bricolage.rewrite.predicates import listed, permutation, rank
+from bricolage.rewrite.profitability import bytes_of
+from bricolage.rewrite.rule import MatchFailure
+from bricolage.rewrite.transpose_propagation import (
+    Permutation,
+    TransposedOperator,
+    compose,
+    inverse,
+    transposed,
+    unchanged,
+)
 
 _MOST = 2**30 - 1
 """Sum of all capacities: the flow solver counts in 32 bits."""
@@ -31,11 +38,11 @@ Layouts = tuple[Permutation, Permutation]
 
 @dataclass
 class Component:
-    """What is reached from one transpose: values with their two layouts, and operators with their two forms."""
+    """What is reached from one transpose: values with their two layouts, and operators as written for either."""
 
     home: ir.Graph
     layouts: dict[ir.Value, Layouts]
-    forms: dict[ir.Node, tuple[Form, Form]]
+    choices: dict[ir.Node, tuple[TransposedOperator, TransposedOperator]]
     turns: dict[ir.Node, Permutation]
     """Transposes between values that are the same one in other layouts."""
 
@@ -64,7 +71,7 @@ def _explore(start: ir.Node, home: ir.Graph) -> Component | None:
     source, target = start.inputs[0], start.outputs[0]
     try:
         perm = permutation(start, source) if source is not None else ()
-    except Mismatch:
+    except MatchFailure:
         return None
     if source is None or unchanged(perm):
         return None
@@ -83,7 +90,7 @@ def _explore(start: ir.Node, home: ir.Graph) -> Component | None:
     while waiting:
         value = waiting.popleft()
         for node in _around(value, home):
-            if node in found.turns or node in found.forms or node in failed:
+            if node in found.turns or node in found.choices or node in failed:
                 continue
             layouts = found.layouts[value]
             if node.op_type == "Transpose":
@@ -99,17 +106,17 @@ def _explore(start: ir.Node, home: ir.Graph) -> Component | None:
                 found.turns[node] = perm
                 assign(other, turned)
                 continue
-            forms = _forms(node, value, layouts, usual)
-            if forms is None:
+            choices = _choices(node, value, layouts, usual)
+            if choices is None:
                 failed.add(node)
                 continue
-            found.forms[node] = forms
+            found.choices[node] = choices
             for index, given in enumerate(node.inputs):
-                first, second = forms[0].inputs[index], forms[1].inputs[index]
+                first, second = choices[0].inputs[index], choices[1].inputs[index]
                 if given is not None and first is not None and second is not None and rank(given) == len(first):
                     assign(given, (first, second))
             for index, other in enumerate(node.outputs):
-                assign(other, (forms[0].outputs[index], forms[1].outputs[index]))
+                assign(other, (choices[0].outputs[index], choices[1].outputs[index]))
     return found
 
 
@@ -121,24 +128,26 @@ def _around(value: ir.Value, home: ir.Graph) -> list[ir.Node]:
     return [node for node in dict.fromkeys(nodes) if node.graph is home and not node.domain]
 
 
-def _forms(
+def _choices(
     node: ir.Node, value: ir.Value, layouts: Layouts, usual: tuple[Permutation, ...]
-) -> tuple[Form, Form] | None:
-    """The forms in which the operator has `value` in these layouts, one of them its present one."""
-    found = [_form(node, value, layout, usual) for layout in layouts]
+) -> tuple[TransposedOperator, TransposedOperator] | None:
+    """The two choices in which the operator has `value` in these layouts, one of them its present one."""
+    found = [_choice(node, value, layout, usual) for layout in layouts]
     first, second = found
     if first is None or second is None or not (_present(first) or _present(second)):
         return None  # an operator that has other layouts than the two now would be a third choice
     return first, second
 
 
-def _form(node: ir.Node, value: ir.Value, layout: Permutation, usual: tuple[Permutation, ...]) -> Form | None:
-    """The form in which the operator has `value` in this layout. Where new axes could stand at several places, those that
+def _choice(
+    node: ir.Node, value: ir.Value, layout: Permutation, usual: tuple[Permutation, ...]
+) -> TransposedOperator | None:
+    """The operator where it has `value` in this layout. Where new axes could stand at several places, those that
     give the result one of the `usual` permutations are preferred."""
     for perm in (*usual, layout) if node.op_type == "Unsqueeze" else (layout,):
         try:
-            found = form(node, perm)
-        except Mismatch:
+            found = transposed(node, perm)
+        except MatchFailure:
             continue
         here = [p for v, p in zip(node.inputs, found.inputs, strict=True) if v is value]
         here += [p for v, p in zip(node.outputs, found.outputs, strict=True) if v is value]
@@ -147,17 +156,17 @@ def _form(node: ir.Node, value: ir.Value, layout: Permutation, usual: tuple[Perm
     return None
 
 
-def _present(found: Form) -> bool:
+def _present(found: TransposedOperator) -> bool:
     return all(p is None or unchanged(p) for p in (*found.inputs, *found.outputs))
 
 
-def moved(component: Component) -> dict[ir.Node, Form]:
-    """The operators that should work in the other layout than now, with their forms there. Empty where nothing is gained."""
+def moved(component: Component) -> dict[ir.Node, TransposedOperator]:
+    """The operators that should work in the other layout than now, as they are written there. Empty where nothing is gained."""
     cut = _Cut(component)
     sides = cut.solve()
     found = {}
-    for node, forms in component.forms.items():
-        chosen = forms[sides[cut.number(node)]]
+    for node, choices in component.choices.items():
+        chosen = choices[sides[cut.number(node)]]
         if not _present(chosen):
             found[node] = chosen
     return found
@@ -172,9 +181,9 @@ class _Cut:
         self._component = component
         self._numbers: dict[object, int] = {}
         self._arcs: list[tuple[int, int, float]] = []
-        for node, forms in component.forms.items():
+        for node, choices in component.choices.items():
             # Where both are as good, an operator stays as it is.
-            present = self._SOURCE if _present(forms[0]) else self._SINK
+            present = self._SOURCE if _present(choices[0]) else self._SINK
             self._attract(present, self.number(node), 1e-3)
         for source, aliases in self._classes().items():
             self._connect(source, aliases)
@@ -215,7 +224,7 @@ class _Cut:
         if source not in layouts or layouts[source][0] == layouts[source][1] or is_known(source):
             return
         producer = source.producer()
-        made = self.number(producer) if producer in component.forms else self._side(source)
+        made = self.number(producer) if producer in component.choices else self._side(source)
         readers = {side for value in aliases for side in self._readers(value)} - {made, None}
         if made is None or not readers:
             return
@@ -229,8 +238,8 @@ class _Cut:
     def _readers(self, value: ir.Value) -> Iterable[int | None]:
         """Who reads a value: operators that choose, and the layout that it has for all others."""
         for usage in value.uses():
-            if usage.node in self._component.forms:
-                given = self._component.forms[usage.node][0].inputs[usage.idx]
+            if usage.node in self._component.choices:
+                given = self._component.choices[usage.node][0].inputs[usage.idx]
                 if given is not None:
                     yield self.number(usage.node)
             elif usage.node not in self._component.turns:

@@ -9,17 +9,27 @@ import onnx_ir as ir
 
 from bricolage.graph.folding import is_known
 from bricolage.graph.graph import describe
-from bricolage.rewrite.facts import integer, listed, normalised, rank, require, require_constant, shape, sizes, text
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, Weight, op
-from bricolage.rewrite.rule import Mismatch, Operators
+from bricolage.rewrite.predicates import (
+    integer,
+    listed,
+    normalised,
+    rank,
+    require,
+    require_constant,
+    shape,
+    sizes,
+    text,
+)
+from bricolage.rewrite.rule import MatchFailure, Operators
 
 CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 
 @dataclass(frozen=True)
 class Window:
-    """Of a convolution: one number for each direction."""
+    """Of a convolution: one number for each spatial axis."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -28,7 +38,8 @@ class Window:
     after: tuple[int, ...]
 
     @property
-    def directions(self) -> int:
+    def spatial_rank(self) -> int:
+        """How many spatial axes there are: 2 for images."""
         return len(self.kernel)
 
 
@@ -36,7 +47,7 @@ def window(node: ir.Node, weight: ir.Value) -> Window:
     """The window of a Conv.
 
     Raises:
-        Mismatch: pads are not explicit, or the size of the kernel is not known.
+        MatchFailure: pads are not explicit, or the size of the kernel is not known.
     """
     require(text(node, "auto_pad", "NOTSET") in ("NOTSET", "VALID"), "the pads are not explicit")
     kernel = sizes(weight)[2:]
@@ -50,7 +61,7 @@ def geometry(node: ir.Node) -> tuple[Window, int]:
     """What is equal for convolutions that can be done as one, however they are written: the window and the groups.
 
     Raises:
-        Mismatch: see `window`.
+        MatchFailure: see `window`.
     """
     weight = node.inputs[1]
     assert weight is not None
@@ -107,10 +118,10 @@ def operands(node: ir.Node) -> tuple[ir.Value, ir.Value, ir.Value | None]:
 
 def joined(match: Match) -> list[tuple[ir.Node, range]]:
     """Such operators (no MatMul) with a constant weight, and a constant or no bias, whose results the operator `concat` joins along
-    their channels, each with its places among all channels.
+    their channels, each with its positions among all channels.
 
     Raises:
-        Mismatch: it joins something else, or along another axis.
+        MatchFailure: it joins something else, or along another axis.
     """
     concat = match.node("concat")
     (axis,) = normalised([integer(concat, "axis", 0)], rank(concat.outputs[0]))
@@ -120,7 +131,7 @@ def joined(match: Match) -> list[tuple[ir.Node, range]]:
     for value in concat.inputs:
         node = value.producer() if value is not None else None
         if node is None or node.domain or node.graph is not match.home or node.op_type not in (*CONVOLUTIONS, "Gemm"):
-            raise Mismatch("a part is not computed by Conv, ConvTranspose or Gemm")
+            raise MatchFailure("a part is not computed by Conv, ConvTranspose or Gemm")
         _, weight, bias = operands(node)
         require_constant(weight)
         require(bias is None or is_known(bias), "the bias of a part is not a constant")

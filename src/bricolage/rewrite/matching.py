@@ -9,7 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.graph.folding import is_known, known
-from bricolage.rewrite.pattern import COMMUTATIVE, Any, Either, Number, Op, Pattern, Weight
+from bricolage.graph.properties import COMMUTATIVE
+from bricolage.rewrite.pattern import Any, Either, Number, Op, ValuePattern, Weight
 
 _HALF_ROUNDINGS = 4  # a constant of a model may be this many roundings of its own type away from the pattern's
 
@@ -54,7 +55,7 @@ class Match:
         return replace(self, values={**self.values, name: value})
 
 
-class Matcher:
+class PatternMatcher:
     """Matches of patterns in one model. `misses` collects, where it is a list, why a pattern did not match, as
     (number of operators matched before, reason)."""
 
@@ -100,7 +101,7 @@ class Matcher:
             reached = [node.outputs[operator.output] for node in readers if operator.output < len(node.outputs)]
         return reached
 
-    def _value(self, pattern: Pattern, value: ir.Value | None, match: Match) -> Iterator[Match]:
+    def _value(self, pattern: ValuePattern, value: ir.Value | None, match: Match) -> Iterator[Match]:
         if isinstance(pattern, Op):
             yield from self._operator(pattern, value, match)
         elif isinstance(pattern, Either):
@@ -151,7 +152,9 @@ class Matcher:
         if len(pattern.inputs) == 2 and node.op_type in COMMUTATIVE and given[0] is not given[1]:
             yield from self._inputs(pattern.inputs, given[::-1], match)
 
-    def _inputs(self, patterns: Sequence[Pattern], given: Sequence[ir.Value | None], match: Match) -> Iterator[Match]:
+    def _inputs(
+        self, patterns: Sequence[ValuePattern], given: Sequence[ir.Value | None], match: Match
+    ) -> Iterator[Match]:
         if not patterns:
             yield match
             return

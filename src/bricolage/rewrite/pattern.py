@@ -11,18 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-COMMUTATIVE = frozenset(
-    ["Add", "Mul", "Max", "Min", "Sum", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"]
-)
-"""Operators whose two inputs may change places."""
 
-
-class Pattern:
+class ValuePattern:
     """Anything that may stand as an input of an operator."""
 
 
 @dataclass(frozen=True)
-class Any(Pattern):
+class Any(ValuePattern):
     """Any value; `optional` matches an omitted input too."""
 
     name: str
@@ -30,7 +25,7 @@ class Any(Pattern):
 
 
 @dataclass(frozen=True)
-class Weight(Pattern):
+class Weight(ValuePattern):
     """A value that is known before running: an initializer."""
 
     name: str
@@ -38,29 +33,29 @@ class Weight(Pattern):
 
 
 @dataclass(frozen=True)
-class Number(Pattern):
+class Number(ValuePattern):
     """A constant of one element (whatever its rank) that equals `value` up to the rounding of its own type."""
 
     value: float
 
 
 @dataclass(frozen=True)
-class Either(Pattern):
+class Either(ValuePattern):
     """One of several patterns, tried in order. All of them name the same variables."""
 
-    choices: tuple[Pattern, ...]
+    choices: tuple[ValuePattern, ...]
 
-    def __init__(self, *choices: Pattern) -> None:
+    def __init__(self, *choices: ValuePattern) -> None:
         object.__setattr__(self, "choices", choices)
 
 
 @dataclass(frozen=True)
-class Op(Pattern):
+class Op(ValuePattern):
     """An operator and its inputs. Inputs that follow those written here must be absent; `inputs=None` leaves them open,
     for operators that take any number of them."""
 
     types: frozenset[str]
-    inputs: tuple[Pattern, ...] | None
+    inputs: tuple[ValuePattern, ...] | None
     name: str = ""
     """Under which `check` and `rewrite` find the operator."""
     output: int = 0
@@ -84,7 +79,7 @@ class _Operators:
     def one_of(self, *op_types: str) -> Callable[..., Op]:
         """An operator that is any of several: `op.one_of("Relu", "Tanh")(x)`."""
 
-        def build(*inputs: Pattern, name: str = "", output: int = 0) -> Op:
+        def build(*inputs: ValuePattern, name: str = "", output: int = 0) -> Op:
             return Op(frozenset(op_types), inputs, name, output)
 
         return build

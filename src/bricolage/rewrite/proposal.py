@@ -6,37 +6,24 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from bricolage.plan.plan import RewriteStep
 from bricolage.rewrite import edit
-from bricolage.rewrite.builder import Builder
-from bricolage.rewrite.gain import compare
+from bricolage.rewrite.builder import GraphBuilder
 from bricolage.rewrite.index import Indexed
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.rule import Mismatch, Replacement, Rule, Scan
-
-
-@dataclass(frozen=True)
-class Step:
-    """Where a rule applies, in names: enough to find the place again in a copy of the graph.
-
-    `roots` are the values that its patterns' roots compute, `bound` what its variables stand for, `pattern` which of its
-    patterns matched. For a `Scan`, `roots` are what is replaced.
-    """
-
-    rule: str
-    pattern: int
-    roots: tuple[str, ...]
-    bound: tuple[tuple[str, str | None], ...]
+from bricolage.rewrite.profitability import compare
+from bricolage.rewrite.rule import GraphRule, MatchFailure, Replacement, Rule
 
 
 @dataclass(frozen=True, eq=False)
-class Proposal:
+class RewriteProposal:
     """What an application would do: `pairs` are values with what replaces them, `gone` the operators that nothing needs
     afterwards. Exactly one of `accept` and `discard` must follow."""
 
     rule: Rule
-    step: Step
+    step: RewriteStep
     pairs: list[tuple[ir.Value, ir.Value]]
-    builder: Builder
+    builder: GraphBuilder
     roots: list[ir.Node]
     gone: list[ir.Node]
     built: int
@@ -47,14 +34,14 @@ class Proposal:
         """The operators that it adds."""
         return self.builder.nodes
 
-    def is_gain(self, opset: int) -> bool:
-        """Whether the driver would make it: a gain, or no loss where the rule enables others."""
+    def is_profitable(self, opset: int) -> bool:
+        """Whether the driver would make it: it costs less by counting, or no more where the rule enables others."""
         before, after = compare(self.gone, self.new, opset)
-        return not self.rule.exploring and (after < before or (self.rule.enabling and after <= before))
+        return not self.rule.cost_based and (after < before or (self.rule.enabling and after <= before))
 
     def accept(self) -> None:
         """Changes the graph."""
-        home, placed = edit.graph_of(self.roots[0]), bool(self.builder.places)
+        home, placed = edit.graph_of(self.roots[0]), bool(self.builder.insertion_points)
         edit.replace(self.pairs, self.gone, self.builder, self.roots[0])
         if len(self.roots) > 1 and not placed:
             home.sort()
@@ -64,11 +51,11 @@ class Proposal:
         self.builder.discard()
 
 
-def propose(indexed: Indexed, match: Match, builder: Builder) -> Proposal:
+def propose(indexed: Indexed, match: Match, builder: GraphBuilder) -> RewriteProposal:
     """The application of a rule to a match.
 
     Raises:
-        Mismatch: a condition does not hold. What `builder` made is discarded.
+        MatchFailure: a condition does not hold. What `builder` made is discarded.
     """
     rule = indexed.rule
     try:
@@ -85,35 +72,35 @@ def propose(indexed: Indexed, match: Match, builder: Builder) -> Proposal:
         replaced = {_producer(value) for value, _ in pairs}
         for value in (value for node in producers if node in replaced for value in node.outputs if value not in old):
             if value.uses() or value.is_graph_output():
-                raise Mismatch(f"another output of '{_producer(value).name}' is in use")
-    except Mismatch:
+                raise MatchFailure(f"another output of '{_producer(value).name}' is in use")
+    except MatchFailure:
         builder.discard()
         raise
     bound = tuple((name, None if value is None else value.name or "") for name, value in sorted(match.values.items()))
-    step = Step(rule.name, indexed.pattern, tuple(value.name or "" for value in match.roots), bound)
+    step = RewriteStep(rule.name, indexed.pattern, tuple(value.name or "" for value in match.roots), bound)
     return _proposal(rule, step, pairs, builder, producers)
 
 
-def propose_found(rule: Scan, replacement: Replacement, builder: Builder) -> Proposal:
+def propose_replacement(rule: GraphRule, replacement: Replacement, builder: GraphBuilder) -> RewriteProposal:
     """The application of a rule at a place that it found itself.
 
     Raises:
-        Mismatch: a condition does not hold, or types would change. What `builder` made is discarded.
+        MatchFailure: a condition does not hold, or types would change. What `builder` made is discarded.
     """
     try:
         pairs = list(replacement(builder).items())
         if not pairs:
-            raise Mismatch("nothing reads what it computes")
-    except Mismatch:
+            raise MatchFailure("nothing reads what it computes")
+    except MatchFailure:
         builder.discard()
         raise
-    step = Step(rule.name, 0, tuple(old.name or "" for old, _ in pairs), ())
+    step = RewriteStep(rule.name, 0, tuple(old.name or "" for old, _ in pairs), ())
     return _proposal(rule, step, pairs, builder, list(dict.fromkeys(_producer(old) for old, _ in pairs)))
 
 
 def _proposal(
-    rule: Rule, step: Step, pairs: list[tuple[ir.Value, ir.Value]], builder: Builder, roots: list[ir.Node]
-) -> Proposal:
+    rule: Rule, step: RewriteStep, pairs: list[tuple[ir.Value, ir.Value]], builder: GraphBuilder, roots: list[ir.Node]
+) -> RewriteProposal:
     built = len(builder.nodes)
     try:
         home = edit.graph_of(roots[0])
@@ -121,17 +108,17 @@ def _proposal(
         edit.check_types(pairs)
         if (
             len(roots) > 1
-            and not isinstance(rule, Scan)
+            and not isinstance(rule, GraphRule)
             and (
                 edit.depends(builder.nodes, {_producer(old) for old, _ in pairs})
                 or any(edit.graph_of(root) is not home for root in roots)
             )
         ):
-            raise Mismatch("one of the roots depends on another")
-    except Mismatch:
+            raise MatchFailure("one of the roots depends on another")
+    except MatchFailure:
         builder.discard()
         raise
-    return Proposal(rule, step, pairs, builder, roots, edit.lost(pairs), built)
+    return RewriteProposal(rule, step, pairs, builder, roots, edit.lost(pairs), built)
 
 
 def _producer(value: ir.Value) -> ir.Node:

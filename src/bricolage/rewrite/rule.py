@@ -22,8 +22,8 @@ Result = ir.Value | tuple[ir.Value | None, ...]
 """What takes the place of a root, or of several; None for one that stays."""
 
 
-class Mismatch(Exception):
-    """A pattern was found, but a condition of the rule does not hold; the text says which."""
+class MatchFailure(Exception):
+    """A pattern was found, but the rule does not apply: a condition does not hold, or it is not profitable. The text says which."""
 
 
 class Operators(Protocol):
@@ -40,7 +40,7 @@ class Operators(Protocol):
     def copy(self, node: ir.Node, *inputs: ir.Value | None, **attributes: object) -> ir.Value:
         """An operator like `node`, attributes included, on other inputs; attributes given here replace its own."""
 
-    def place(self, before: ir.Node) -> None:
+    def set_insertion_point(self, before: ir.Node) -> None:
         """What is written from here on stands before this operator of the graph. A rule that replaces a part of any size keeps its
         order in this way; others need not say."""
 
@@ -90,16 +90,17 @@ class Rule(ABC):
     """One equation. The first line of the docstring states it, the rest its conditions; `examples` are models on which it
     applies, `counterexamples` such on which it must not, one for each condition at least.
 
-    A rule applies where its right side costs less (see `bricolage.rewrite.gain`). An `enabling` rule may also keep the
-    cost, and says itself (in `check`) that it brings a gain nearer and cannot go on forever. An `exploring` rule may be
-    a gain or a loss: a search applies it, never the fixpoint.
+    A canonicalising rule, the usual one, applies where its right side costs less by counting (see
+    `bricolage.rewrite.profitability`), until it applies nowhere. An `enabling` one may also keep the cost, and says itself
+    (in `check`) that it brings another rule nearer and cannot go on forever. A `cost_based` rule may win or lose: a search or a
+    measurement decides, never the fixpoint.
     """
 
     family: ClassVar[str]
     since: ClassVar[int] = 13
     """First opset of the default domain that has the operators of the right side."""
     enabling: ClassVar[bool] = False
-    exploring: bool = False
+    cost_based: bool = False
     unstable: bool = False
     """Loses accuracy in float32 by measurement: to be used at the precision `medium` only."""
     examples: ClassVar[Sequence[Example]] = ()
@@ -112,6 +113,7 @@ class Rule(ABC):
 
     @property
     def equation(self) -> str:
+        """The first line of the docstring."""
         return (inspect.getdoc(type(self)) or "").partition("\n")[0].rstrip(".")
 
     @property
@@ -127,7 +129,7 @@ class Rule(ABC):
         """Looks at what the pattern cannot say: shapes, types, attributes, values.
 
         Raises:
-            Mismatch: a condition does not hold.
+            MatchFailure: a condition does not hold.
         """
 
     @abstractmethod
@@ -136,29 +138,31 @@ class Rule(ABC):
         to be there. A root with several outputs that is the only one gives as many values as it has outputs.
 
         Raises:
-            Mismatch: the right side cannot be written for this match.
+            MatchFailure: the right side cannot be written for this match.
         """
 
 
 Replacement = Callable[[Operators], Mapping[ir.Value, ir.Value]]
-"""Writes the right side of a `Scan`: values of the graph with what replaces them. The rule sees to it that no cycle comes about.
-Raises Mismatch."""
+"""Writes the right side of a `GraphRule`: values of the graph with what replaces them. The rule sees to it that no cycle comes
+about. Raises MatchFailure."""
 
 
-class Scan(Rule):
-    """A rule that no pattern can state, since it speaks of any operators, or of parts of any size; it goes over the graph
-    itself."""
+class GraphRule(Rule):
+    """A whole-graph rule: one that no pattern can state, since it speaks of any operators, or of subgraphs of any size. It goes
+    over the graph itself; `patterns` is empty and `rewrite` never called."""
 
-    late: ClassVar[bool] = False
+    runs_last: ClassVar[bool] = False
     """Whether it waits until no other rule applies, since what it does would hide from others what they look for."""
 
     def patterns(self) -> Sequence[Op]:
+        """None: the rule finds its sites itself."""
         return ()
 
     @abstractmethod
-    def find(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
-        """The first operator of each place where the rule may apply, with what applies it there, in the graph's order. It comes to
+    def find_sites(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
+        """Where the rule may apply: the first operator of each site, with what applies it there, in the graph's order. It comes to
         an end although the graph changes between two steps."""
 
     def rewrite(self, op: Operators, match: Match) -> Result:
+        """Never called: `find_sites` gives what writes the right side."""
         raise NotImplementedError

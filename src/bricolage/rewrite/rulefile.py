@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bricolage.errors import BadRuleFile
-from bricolage.rewrite.equations import EquationRule
+from bricolage.rewrite.rule_from_equation import EquationRule
 from bricolage.rewrite.rulegen.accuracy import inaccurate
 from bricolage.rewrite.rulegen.derive import directed
 from bricolage.rewrite.rulegen.shapes import IllTyped
@@ -20,9 +20,9 @@ from bricolage.rewrite.rulegen.term import BadSyntax, Equation, read_equation
 _KEYS = {"rule", "where", "inaccurate"}
 
 
-def read(path: Path, *, stem: str | None = None, exploring: bool = True) -> list[EquationRule]:
+def read(path: Path, *, stem: str | None = None, cost_based: bool = True) -> list[EquationRule]:
     """The rules of a file, named by `stem` (the file's, where none is given) and line. They are for a search alone, or not
-    `exploring`, applied wherever they are a gain.
+    `cost_based`, applied wherever they are profitable.
 
     Raises:
         BadRuleFile: a line is no rule; whether it is *true* is for `bricolage.rewrite.verification` to say.
@@ -36,7 +36,7 @@ def read(path: Path, *, stem: str | None = None, exploring: bool = True) -> list
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                found += _rules(line, f"{stem or path.stem}-{number:0{width}}", exploring)
+                found += _rules(line, f"{stem or path.stem}-{number:0{width}}", cost_based)
             except _Wrong as error:
                 raise BadRuleFile(path=path, line=number, reason=str(error)) from error
     return found
@@ -46,7 +46,7 @@ class _Wrong(Exception):
     """What is wrong with a line."""
 
 
-def _rules(line: str, name: str, exploring: bool) -> list[EquationRule]:
+def _rules(line: str, name: str, cost_based: bool) -> list[EquationRule]:
     try:
         given = json.loads(line)
     except ValueError as error:
@@ -70,7 +70,7 @@ def _rules(line: str, name: str, exploring: bool) -> list[EquationRule]:
         raise _Wrong(f"'where' should be {json.dumps(typing)}")
     directions = [("", equation, "right"), ("-back", equation.turned, "left")]
     found = [
-        EquationRule(name + mark, one, unstable=side in lost, exploring=exploring)
+        EquationRule(name + mark, one, unstable=side in lost, cost_based=cost_based)
         for mark, one, side in directions
         if directed(one)
     ]

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from bricolage.rewrite.facts import integers, normalised, rank, require, shape
-from bricolage.rewrite.pattern import Any, Op, Pattern, op
-from bricolage.rewrite.rule import Mismatch, Operators
+from bricolage.rewrite.pattern import Any, Op, ValuePattern, op
+from bricolage.rewrite.predicates import integers, normalised, rank, require, shape
+from bricolage.rewrite.rule import MatchFailure, Operators
 
 Ranges = dict[int, tuple[int, int]]
 
@@ -17,18 +17,18 @@ def kept_ranges(node: ir.Node) -> Ranges:
     """What a Slice with step 1 keeps of each axis that it names, as (start, end) within the axis.
 
     Raises:
-        Mismatch: a start, end, axis or step is no constant; a step is not 1; or an axis has no fixed size.
+        MatchFailure: a start, end, axis or step is no constant; a step is not 1; or an axis has no fixed size.
     """
-    found = kept_places(node)
-    require(all(places.step == 1 for places in found.values()), "a step is not 1")
-    return {axis: (places.start, places.stop) for axis, places in found.items()}
+    found = kept_positions(node)
+    require(all(positions.step == 1 for positions in found.values()), "a step is not 1")
+    return {axis: (positions.start, positions.stop) for axis, positions in found.items()}
 
 
-def kept_places(node: ir.Node) -> dict[int, range]:
-    """The same for any positive steps, as places within the axis.
+def kept_positions(node: ir.Node) -> dict[int, range]:
+    """The same for any positive steps, as positions within the axis.
 
     Raises:
-        Mismatch: a start, end, axis or step is no constant; a step is negative; or an axis has no fixed size.
+        MatchFailure: a start, end, axis or step is no constant; a step is negative; or an axis has no fixed size.
     """
     given = [*node.inputs, None, None]
     source = given[0]
@@ -41,16 +41,18 @@ def kept_places(node: ir.Node) -> dict[int, range]:
     for axis, start, end, step in zip(normalised(axes, len(own)), starts, ends, steps, strict=True):
         size = own[axis]
         if not isinstance(size, int):
-            raise Mismatch("a sliced axis has no fixed size")
+            raise MatchFailure("a sliced axis has no fixed size")
         first = min(max(start + size if start < 0 else start, 0), size)
         found[axis] = range(first, max(min(end + size if end < 0 else end, size), first), step)
     return found
 
 
-def keep(op: Operators, value: ir.Value, places: Mapping[int, range]) -> ir.Value:
-    """The Slice of a value that keeps these places of each axis; the value itself where these are all."""
+def keep(op: Operators, value: ir.Value, positions: Mapping[int, range]) -> ir.Value:
+    """The Slice of a value that keeps these positions of each axis; the value itself where these are all."""
     cut = {
-        axis: kept for axis, kept in places.items() if (kept.start, kept.stop, kept.step) != (0, shape(value)[axis], 1)
+        axis: kept
+        for axis, kept in positions.items()
+        if (kept.start, kept.stop, kept.step) != (0, shape(value)[axis], 1)
     }
     if not cut:
         return value
@@ -64,18 +66,18 @@ def slice_operands(prefix: str) -> list[Any]:
     return [Any(f"{prefix} {what}", optional=what in ("axes", "steps")) for what in ("starts", "ends", "axes", "steps")]
 
 
-def any_slice(source: Pattern, name: str) -> Op:
+def any_slice(source: ValuePattern, name: str) -> Op:
     """Any Slice of `source`."""
     return op.Slice(source, *slice_operands(name), name=name)
 
 
-def split_at(places: range, size: int) -> tuple[int, range, int]:
-    """How many of these places lie before an axis of that size, those within it, and how many lie behind."""
-    before, upto = (sum(place < border for place in places) for border in (0, size))
-    return before, places[before:upto], len(places) - upto
+def split_at(positions: range, size: int) -> tuple[int, range, int]:
+    """How many of these positions lie before an axis of that size, those within it, and how many lie behind."""
+    before, upto = (sum(position < border for position in positions) for border in (0, size))
+    return before, positions[before:upto], len(positions) - upto
 
 
-def any_pad(source: Pattern, name: str) -> Op:
+def any_pad(source: ValuePattern, name: str) -> Op:
     """Any Pad of `source`; its filling is the variable `value`."""
     return op.Pad(source, Any("pads"), Any("value", optional=True), Any("padded axes", optional=True), name=name)
 
@@ -84,7 +86,7 @@ def padding(node: ir.Node) -> tuple[list[int], list[int]]:
     """What a Pad puts before and after each axis of its source.
 
     Raises:
-        Mismatch: the pads or the axes are no constant, or the rank is not known.
+        MatchFailure: the pads or the axes are no constant, or the rank is not known.
     """
     source, pads, _, over = [*node.inputs, None, None][:4]
     assert source is not None

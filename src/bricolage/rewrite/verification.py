@@ -81,7 +81,7 @@ def free_weights(example: Example) -> set[str]:
 
 def _shown(found: Disproved) -> str:
     given = ", ".join(f"{name} = {array.tolist()}" for name, array in found.inputs.items())
-    place = f"[{', '.join(map(str, found.place))}]"
+    index = f"[{', '.join(map(str, found.index))}]"
     return (
-        f"{found.output}{place} is {found.left:.6g} and becomes {found.right:.6g} at {given}" if given else found.reason
+        f"{found.output}{index} is {found.left:.6g} and becomes {found.right:.6g} at {given}" if given else found.reason
     )

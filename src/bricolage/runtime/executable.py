@@ -167,7 +167,7 @@ class Executable:
         graph = prepare(ir.load(self._directory / artifact.MODEL), sizes)
         quick = _quick_implementation(bucket)
         _LOG.info("new shape %s: planned as %s", dict(sizes), dict(bucket.sizes))
-        if bucket.form != ORIGINAL or len(graph) != bucket.operators:
+        if bucket.variant != ORIGINAL or len(graph) != bucket.operators:
             return self._compile(graph, (Assignment(graph.everything.bits, quick),))
         chosen = tuple(
             replace(one, implementation=quick) if registry.get(one.implementation.backend).compiles_slowly else one

@@ -1,9 +1,9 @@
-"""Tailoring: the form of a model that one backend runs fastest, found by timing forms against each other on this machine.
+"""Rewrite autotuning: the variant of a model that one backend runs fastest, found by timing variants on this machine.
 
 Runtimes fuse patterns that they know, and have fast kernels for some shapes only. No count of operators says which
-form they like. So recipes are varied one rule at a time, each variation races against the best so far as a whole
+form they like. So configs are varied one rule at a time, each variation races against the best so far as a whole
 model, and what wins is combined: steepest ascent by measurement, first over opsets, then over rules, then over the
-kinds of place where exploring rules are applied. On a noisy machine the luckiest of many variations is ahead in any
+operator signatures where cost-based rules are applied. On a noisy machine the luckiest of many variations is ahead in any
 race: those that were ahead race again, few with more rounds, and only that second race counts (as in successive
 halving, Jamieson and Talwalkar, AISTATS 2016, section 3)."""
 
@@ -28,13 +28,13 @@ from bricolage.measure.measurer import Measurer
 from bricolage.measure.race import Race, race
 from bricolage.measure.statistics import Ratio
 from bricolage.options import Options
-from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.plan import ORIGINAL, EnabledRule, OperatorSignature, RewriteConfig
 from bricolage.plan.step import Step
 from bricolage.progress import Progress
 from bricolage.rewrite.apply import counts
-from bricolage.rewrite.forms import REWRITTEN, TAILORED
-from bricolage.rewrite.recipe import Exploration, Followed, Kitchen, Place, Recipe, explorations, opsets
+from bricolage.rewrite.pipeline import PipelineRunner, RewriteResult, cost_based_rules, newer_opsets
 from bricolage.rewrite.rule import Rule
+from bricolage.rewrite.variants import REWRITTEN, TAILORED
 from bricolage.verify.oracle import Oracle
 from bricolage.work.implementation import Implementation, KernelConfig
 
@@ -49,18 +49,18 @@ _HOPEFUL = 5
 _MORE_ROUNDS = 24
 """Of the races that decide."""
 _PROCESSES = 2
-"""Of each form in the races that decide: one process runs the same file up to a few percent faster than another."""
-_SHARES = {"opset": 0.1, "rules": 0.35, "more rules": 0.2, "places": 0.2}
+"""Of each variant in the races that decide: one process runs the same file up to a few percent faster than another."""
+_SHARES = {"opset": 0.1, "rules": 0.35, "more rules": 0.2, "signatures": 0.2}
 """Parts of the budget for the rounds of each step; the rest is for compiling and for the final race."""
 _RACING = 0.6
-"""Part of what is left of the time that is kept for racing forms while they are made."""
+"""Part of what is left of the time that is kept for racing variants while they are made."""
 _WORTH = 1.005
 """A variation is kept if it is faster by more than this in the race that decides."""
 
 
 @dataclass(frozen=True)
-class Raced:
-    """One of the forms in the final race. `speedup` is over the original."""
+class RacedVariant:
+    """One of the graph variants in the final race. `speedup` is over the original."""
 
     name: str
     cost: Cost
@@ -68,39 +68,39 @@ class Raced:
 
 
 @dataclass(frozen=True)
-class Tailored:
-    """The form that a backend runs fastest, with the oracle."""
+class RewriteTuningResult:
+    """The variant that a backend runs fastest, with the oracle."""
 
     chosen: str
-    """original, rewritten (by all gains) or tailored."""
-    recipe: Recipe | None
-    """How the chosen form is made; None for the original."""
+    """original, rewritten (by all canonicalising rules) or tailored."""
+    rewrite_config: RewriteConfig | None
+    """How the chosen variant is made; None for the original."""
     implementation: Implementation
     threads: int
     tried: int
-    """Different forms that were made."""
-    forms: tuple[Raced, ...]
+    """Different graph variants that were made."""
+    graph_variants: tuple[RacedVariant, ...]
     """Fastest first."""
 
-    def raced(self, name: str) -> Raced | None:
+    def raced(self, name: str) -> RacedVariant | None:
         """The result of one form."""
-        return next((raced for raced in self.forms if raced.name == name), None)
+        return next((raced for raced in self.graph_variants if raced.name == name), None)
 
 
 @dataclass(frozen=True)
 class _Trial:
-    """A form that was made; its model is on disk."""
+    """A variant that was made; its model is on disk."""
 
     name: str
-    recipe: Recipe
+    rewrite_config: RewriteConfig
     used: tuple[str, ...]
     """Rules that were applied."""
-    places: Mapping[str, tuple[Place, ...]]
-    """Kinds of place at which exploring rules were."""
+    signatures: Mapping[str, tuple[OperatorSignature, ...]]
+    """Signatures of the operators at which cost-based rules were applied."""
     spec: CandidateSpec
 
 
-class Tailoring:
+class RewriteTuner:
     """The search for one model and one backend."""
 
     def __init__(
@@ -116,25 +116,25 @@ class Tailoring:
         *,
         device: Device,
         config: KernelConfig | None = None,
-        prefix: str = "tailoring",
+        prefix: str = "rewrites",
         raising: bool = True,
     ) -> None:
         """`start`: the simplified model, dimensions open; `sizes`: what they are for measuring; `evidence`: of the original at
         these sizes. `config`: of the backend; the one that runs the original fastest where it is not given. `prefix`: of files
-        that are written beside the oracle. `raising`: whether forms of newer opsets are tried."""
+        that are written beside the oracle. `raising`: whether variants of newer opsets are tried."""
         self._oracle, self._backend, self._options = oracle, backend, options
         self._measurer, self._progress = measurer, progress
         self._families = {rule.name: rule.family for rule in rules}
-        self._trials: dict[Recipe, _Trial] = {}
+        self._trials: dict[RewriteConfig, _Trial] = {}
         self._config, self._device, self._prefix = config, device, prefix
         self._written: list[str] = []
         own = start.clone()
-        self._keep(own)  # once, so that each form brings only the weights that it changes
-        self._kitchen, self._sizes, self._rules = Kitchen(own, rules, self._keep), dict(sizes), list(rules)
-        self._opset, self._opsets = start.graph.opset_imports.get("", 0), opsets(start, rules) if raising else []
+        self._keep(own)  # once, so that each variant brings only the weights that it changes
+        self._runner, self._sizes, self._rules = PipelineRunner(own, rules, self._keep), dict(sizes), list(rules)
+        self._opset, self._opsets = start.graph.opset_imports.get("", 0), newer_opsets(start, rules) if raising else []
 
-    def run(self, stop: Deadline) -> Tailored:
-        """Looks for the best form until `stop` says so, and holds the final race.
+    def run(self, stop: Deadline) -> RewriteTuningResult:
+        """Looks for the best variant until `stop` says so, and holds the final race.
 
         Raises:
             NoBackend: the backend does not run the model.
@@ -145,41 +145,41 @@ class Tailoring:
         searching = stop.reserve(seconds)
         if self._config is None:
             self._config = self._best_config(searching)
-        base, best = self._trial(Recipe()), self._trial(self.search(searching))
+        base, best = self._trial(RewriteConfig()), self._trial(self.search(searching))
         specs = {ORIGINAL: self._spec(self._oracle.graph, self._config)}
         for name, trial in ((REWRITTEN, base), (TAILORED, best)):
             if all(trial.spec.region_key != spec.region_key for spec in specs.values()):
                 specs[name] = trial.spec
         ran = self._race(specs, ORIGINAL, self._options.profile.race_rounds, seconds, processes=2 * _PROCESSES)
-        chosen, forms = verdict(ran)
-        recipe = {REWRITTEN: base.recipe, TAILORED: best.recipe}.get(chosen)
+        chosen, raced = verdict(ran)
+        rewrite_config = {REWRITTEN: base.rewrite_config, TAILORED: best.rewrite_config}.get(chosen)
         made = {trial.spec.region_key for trial in self._trials.values()}
         implementation = Implementation(self._backend.name, self._config, self._device.name)
-        return Tailored(chosen, recipe, implementation, self._options.threads, len(made), forms)
+        return RewriteTuningResult(chosen, rewrite_config, implementation, self._options.threads, len(made), raced)
 
-    def search(self, stop: Deadline) -> Recipe:
-        """The best recipe that is found until `stop` says so; the configuration is known.
+    def search(self, stop: Deadline) -> RewriteConfig:
+        """The best configuration that is found until `stop` says so; the configuration is known.
 
         Raises:
             EndlessRewriting: rules undo each other.
         """
-        best = self._trial(Recipe())
+        best = self._trial(RewriteConfig())
         with stop.catching_interrupts():
             newer = self._newer(stop)
             best = self._better(best, newer, "opset", stop)
-            bases = [best.recipe, *(replace(best.recipe, opset=recipe.opset) for recipe in newer[:1])]
-            more = [recipe for base in dict.fromkeys(bases) for recipe in self._with(base)]
+            bases = [best.rewrite_config, *(replace(best.rewrite_config, opset=config.opset) for config in newer[:1])]
+            more = [rewrite_config for base in dict.fromkeys(bases) for rewrite_config in self._with(base)]
             best = self._better(best, [*more, *self._without(best)], "rules", stop)
-            if best.recipe.exploring:
-                best = self._better(best, self._with(best.recipe), "more rules", stop)
-                best = self._better(best, self._elsewhere(best), "places", stop)
-        return best.recipe
+            if best.rewrite_config.enabled:
+                best = self._better(best, self._with(best.rewrite_config), "more rules", stop)
+                best = self._better(best, self._elsewhere(best), "signatures", stop)
+        return best.rewrite_config
 
     def _best_config(self, stop: Deadline) -> KernelConfig:
         """The configuration of the backend that runs the original fastest."""
         configs = {str(config): config for config in self._backend.configs(self._options.precision, self._device)}
         specs = {name: self._spec(self._oracle.graph, config) for name, config in configs.items()}
-        seconds = _SHARES["places"] * stop.left if len(specs) > 1 else 1.0  # alone it need only run
+        seconds = _SHARES["signatures"] * stop.left if len(specs) > 1 else 1.0  # alone it need only run
         ran = self._race(specs, next(iter(specs)), _MORE_ROUNDS, seconds)
         if ran.fastest is None:
             wrong = [cost.error for cost in ran.costs.values() if cost.outcome == "wrong" and cost.error is not None]
@@ -191,73 +191,75 @@ class Tailoring:
 
     # --- variations -------------------------------------------------------------------------------------------------
 
-    def _newer(self, stop: Deadline) -> list[Recipe]:
-        """All gains at newer opsets, the newest first; none where no rule asks for the operators of the newest."""
-        newest = None if stop() or not self._opsets else self._attempt(Recipe(opset=self._opsets[0]))
-        if newest is not None and newest.recipe.opset is None:
+    def _newer(self, stop: Deadline) -> list[RewriteConfig]:
+        """All canonicalising rules at newer opsets, the newest first; none where no rule asks for operators of the newest."""
+        newest = None if stop() or not self._opsets else self._attempt(RewriteConfig(opset=self._opsets[0]))
+        if newest is not None and newest.rewrite_config.opset is None:
             return []
-        return [Recipe(opset=opset) for opset in self._opsets]
+        return [RewriteConfig(opset=opset) for opset in self._opsets]
 
-    def _without(self, best: _Trial) -> list[Recipe]:
-        """All gains but one."""
+    def _without(self, best: _Trial) -> list[RewriteConfig]:
+        """All canonicalising rules but one."""
         names = [name for name in best.used if self._families[name] not in _ALWAYS]
-        return [replace(best.recipe, without=best.recipe.without | {name}) for name in names]
+        return [replace(best.rewrite_config, disabled=best.rewrite_config.disabled | {name}) for name in names]
 
-    def _with(self, recipe: Recipe) -> list[Recipe]:
-        """One exploring rule more: after the others, or before them, where operators still are what they were."""
-        used = {exploration.rule for exploration in recipe.exploring}
-        more = [exploration for exploration in explorations(self._rules) if exploration.rule not in used]
-        behind = [replace(recipe, exploring=(*recipe.exploring, exploration)) for exploration in more]
-        before = [replace(recipe, exploring=(exploration, *recipe.exploring)) for exploration in more]
-        return list(dict.fromkeys(recipe for pair in zip(behind, before, strict=True) for recipe in pair))
+    def _with(self, rewrite_config: RewriteConfig) -> list[RewriteConfig]:
+        """One cost-based rule more: after the others, or before them, where operators still are what they were."""
+        used = {entry.rule for entry in rewrite_config.enabled}
+        more = [entry for entry in cost_based_rules(self._rules) if entry.rule not in used]
+        behind = [replace(rewrite_config, enabled=(*rewrite_config.enabled, entry)) for entry in more]
+        before = [replace(rewrite_config, enabled=(entry, *rewrite_config.enabled)) for entry in more]
+        return list(
+            dict.fromkeys(rewrite_config for pair in zip(behind, before, strict=True) for rewrite_config in pair)
+        )
 
     @staticmethod
-    def _elsewhere(best: _Trial) -> list[Recipe]:
-        """Each exploring rule but at one kind of place, where it is applied at several."""
+    def _elsewhere(best: _Trial) -> list[RewriteConfig]:
+        """Each cost-based rule but at one operator signature, where it is applied at several."""
         found = []
-        for number, exploration in enumerate(best.recipe.exploring):
-            places = best.places.get(exploration.rule, ())
-            for place in places if len(places) > 1 else ():
-                less = replace(exploration, not_at=exploration.not_at | {place})
-                exploring = (*best.recipe.exploring[:number], less, *best.recipe.exploring[number + 1 :])
-                found.append(replace(best.recipe, exploring=exploring))
+        for number, entry in enumerate(best.rewrite_config.enabled):
+            signatures = best.signatures.get(entry.rule, ())
+            for signature in signatures if len(signatures) > 1 else ():
+                less = replace(entry, not_at=entry.not_at | {signature})
+                enabled = (*best.rewrite_config.enabled[:number], less, *best.rewrite_config.enabled[number + 1 :])
+                found.append(replace(best.rewrite_config, enabled=enabled))
         return found
 
     @staticmethod
-    def together(best: Recipe, winners: Iterable[Recipe]) -> Recipe:
+    def together(best: RewriteConfig, winners: Iterable[RewriteConfig]) -> RewriteConfig:
         """What all winners changed of the best, the first winner's changes first."""
         winners = list(winners)
-        without = set(best.without)
+        disabled = set(best.disabled)
         opset = next((winner.opset for winner in winners if winner.opset != best.opset), best.opset)
-        exploring = list(best.exploring)
+        enabled = list(best.enabled)
         for winner in winners:
-            without |= winner.without
-            for exploration in winner.exploring:
-                place = next((i for i, known in enumerate(exploring) if known.rule == exploration.rule), None)
-                if place is not None:
-                    not_at = exploring[place].not_at | exploration.not_at
-                    exploring[place] = Exploration(exploration.rule, not_at)
-                elif len(winner.exploring) > 1 and exploration == winner.exploring[0]:
-                    exploring.insert(0, exploration)
+            disabled |= winner.disabled
+            for entry in winner.enabled:
+                position = next((i for i, known in enumerate(enabled) if known.rule == entry.rule), None)
+                if position is not None:
+                    not_at = enabled[position].not_at | entry.not_at
+                    enabled[position] = EnabledRule(entry.rule, not_at)
+                elif len(winner.enabled) > 1 and entry == winner.enabled[0]:
+                    enabled.insert(0, entry)
                 else:
-                    exploring.append(exploration)
-        return Recipe(frozenset(without), tuple(exploring), opset)
+                    enabled.append(entry)
+        return RewriteConfig(frozenset(disabled), tuple(enabled), opset)
 
     # --- races ------------------------------------------------------------------------------------------------------
 
-    def _better(self, best: _Trial, recipes: Sequence[Recipe], phase: str, stop: Deadline) -> _Trial:
-        """The best of the recipes, of their changes together, and of what was best so far."""
+    def _better(self, best: _Trial, configs: Sequence[RewriteConfig], phase: str, stop: Deadline) -> _Trial:
+        """The best of the configurations, of their changes together, and of what was best so far."""
         if stop():
             return best
-        self._progress.start(f"forms with other {phase}", len(recipes))
+        self._progress.start(f"graph variants with other {phase}", len(configs))
         trials: dict[str, _Trial] = {}
         keys = {best.spec.region_key}
         making = stop.reserve(_RACING * stop.left)
-        for recipe in recipes:
+        for rewrite_config in configs:
             if making():
                 break
-            self._progress.advance(1, str(recipe))
-            trial = self._attempt(recipe)
+            self._progress.advance(1, str(rewrite_config))
+            trial = self._attempt(rewrite_config)
             if trial is not None and trial.spec.region_key not in keys:
                 keys.add(trial.spec.region_key)
                 trials[trial.name] = trial
@@ -268,7 +270,7 @@ class Tailoring:
         ran = self._against(best, hopeful, seconds, stop, decides=True)
         winners = [hopeful[name] for name in ahead(ran, best.name, _WORTH)]
         if len(winners) > 1:
-            both = self._attempt(self.together(best.recipe, [winner.recipe for winner in winners]))
+            both = self._attempt(self.together(best.rewrite_config, [winner.rewrite_config for winner in winners]))
             finalists = {trial.name: trial for trial in (winners[0], both) if trial is not None}
             final = self._against(best, finalists, seconds, stop, decides=True)
             winners = [finalists[name] for name in ahead(final, best.name, _WORTH)] or winners[:1]
@@ -296,7 +298,7 @@ class Tailoring:
         processes: int = 1,
     ) -> Race:
         inputs, expected, bound = self._oracle.files(self._oracle.graph.everything)
-        self._progress.start("race of forms", rounds * len(specs))
+        self._progress.start("race of graph variants", rounds * len(specs))
         ran = race(
             self._measurer,
             specs,
@@ -313,49 +315,51 @@ class Tailoring:
         self._progress.finish()
         return ran
 
-    # --- forms ------------------------------------------------------------------------------------------------------
+    # --- graph variants ------------------------------------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """Removes the weights of all forms that were tried."""
+        """Removes the weights of all variants that were tried."""
         for name in self._written:
             self._oracle.store.forget(name)
 
-    def _attempt(self, recipe: Recipe) -> _Trial | None:
-        """The form of a recipe; None where rules undo each other, or the model cannot be raised to its opset."""
+    def _attempt(self, rewrite_config: RewriteConfig) -> _Trial | None:
+        """The variant of a configuration; None where rules undo each other, or the model cannot be raised to its opset."""
         try:
-            return self._trial(recipe)
+            return self._trial(rewrite_config)
         except (EndlessRewriting, OpsetOutOfReach) as error:
-            _LOG.info("%s: %s", recipe, error)
+            _LOG.info("%s: %s", rewrite_config, error)
             return None
 
-    def _trial(self, recipe: Recipe) -> _Trial:
-        """The form of a recipe, written to the folder.
+    def _trial(self, rewrite_config: RewriteConfig) -> _Trial:
+        """The variant of a configuration, written to the folder.
 
         Raises:
             EndlessRewriting: rules undo each other.
             OpsetOutOfReach: the model cannot be raised to its opset.
         """
-        if recipe not in self._trials:
+        if rewrite_config not in self._trials:
             number = len(self._trials)
-            followed = self._kitchen.follow(recipe)
-            needed = self._needed(recipe, followed)
-            if needed != recipe:
-                self._trials[recipe] = self._trial(needed)
-                return self._trials[recipe]
-            graph = prepare(followed.model, self._sizes)
+            result = self._runner.run(rewrite_config)
+            needed = self._needed(rewrite_config, result)
+            if needed != rewrite_config:
+                self._trials[rewrite_config] = self._trial(needed)
+                return self._trials[rewrite_config]
+            graph = prepare(result.model, self._sizes)
             self._share(graph.model, "form")
-            used = tuple(counts(followed.applications))
+            used = tuple(counts(result.applications))
             assert self._config is not None
             spec = self._spec(graph, self._config)
-            self._trials[recipe] = _Trial(f"form {number}: {recipe}", recipe, used, followed.places, spec)
-        return self._trials[recipe]
+            self._trials[rewrite_config] = _Trial(
+                f"graph variant {number}: {rewrite_config}", rewrite_config, used, result.signatures, spec
+            )
+        return self._trials[rewrite_config]
 
-    def _needed(self, recipe: Recipe, followed: Followed) -> Recipe:
-        """A recipe without what made no difference: exploring rules that apply nowhere, an opset that no rule asked for."""
-        exploring = tuple(one for one in recipe.exploring if followed.places[one.rule])
-        used = {application.rule for application in followed.applications}
+    def _needed(self, rewrite_config: RewriteConfig, result: RewriteResult) -> RewriteConfig:
+        """A configuration without what made no difference: cost-based rules that apply nowhere, an opset that no rule asked for."""
+        enabled = tuple(one for one in rewrite_config.enabled if result.signatures[one.rule])
+        used = {application.rule for application in result.applications}
         raised = any(rule.since > self._opset for rule in self._rules if rule.name in used)
-        return replace(recipe, exploring=exploring, opset=recipe.opset if raised else None)
+        return replace(rewrite_config, enabled=enabled, opset=rewrite_config.opset if raised else None)
 
     def _keep(self, model: ir.Model) -> None:
         self._share(model, "base")
@@ -382,13 +386,11 @@ def ahead(ran: Race, incumbent: str, factor: float) -> list[str]:
     return sorted(faster, key=lambda name: -faster[name])
 
 
-def verdict(ran: Race) -> tuple[str, tuple[Raced, ...]]:
-    """The form to choose after the final race, the fastest that is not slower than the original, and all that raced."""
-    forms = tuple(
-        Raced(name, cost, None if name == ORIGINAL or cost.ms is None else ran.ratio(name, ORIGINAL))
+def verdict(ran: Race) -> tuple[str, tuple[RacedVariant, ...]]:
+    """The variant to choose after the final race, the fastest that is not slower than the original, and all that raced."""
+    raced = tuple(
+        RacedVariant(name, cost, None if name == ORIGINAL or cost.ms is None else ran.ratio(name, ORIGINAL))
         for name, cost in sorted(ran.costs.items(), key=lambda item: (item[1].ms is None, item[1].ms or 0.0))
     )
-    ahead = {
-        raced.name: raced.speedup.value for raced in forms if raced.speedup is not None and raced.speedup.value >= 1.0
-    }
-    return max(ahead, key=ahead.__getitem__, default=ORIGINAL), forms
+    ahead = {one.name: one.speedup.value for one in raced if one.speedup is not None and one.speedup.value >= 1.0}
+    return max(ahead, key=ahead.__getitem__, default=ORIGINAL), raced

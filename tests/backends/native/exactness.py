@@ -14,6 +14,7 @@ from bricolage.backends.interface import Resources
 from bricolage.backends.native.engine import Native
 from bricolage.options import BOUNDS
 from bricolage.verify.reference import evaluate
+from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 from tests.backends.native.random_operators import SideBySide
 from tests.backends.native.random_regions import Region
@@ -24,22 +25,25 @@ _PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "Attention", "
 _FLOAT, _BFLOAT16 = onnx.TensorProto.FLOAT, onnx.TensorProto.BFLOAT16
 
 
-def check(region: Region | SideBySide, seed: int, folder: Path, threads: int = 2, variant: str = "f32") -> None:
-    """All outputs of two calls are as near to float64 as the variant's class asks, and integers and conditions are equal.
+def check(
+    region: Region | SideBySide, seed: int, folder: Path, threads: int = 2, config: KernelConfig = regions.F32
+) -> None:
+    """All outputs of two calls are as near to float64 as the configuration's class asks, and integers and conditions are equal.
 
-    The yardstick where steps (floor) or cancellation amplify rounding is what the variant's own numbers make of the region,
+    The yardstick where steps (floor) or cancellation amplify rounding is what the configuration's own numbers make of the region,
     float32 or with the operands of products rounded to bfloat16.
 
     Raises:
-        Refused: the region has no products, which variants in bfloat16 are for.
+        Refused: the region has no products, which configurations in bfloat16 are for.
     """
     folder.mkdir()
     model = region.write(folder)
     feeds = region.feeds(seed)
-    kernel = Native().compile(model, variant, Resources(threads=threads))
+    kernel = Native().compile(model, config, Resources(threads=threads))
     exact = evaluate(model.model, feeds, dtype=np.float64)
     rounded: dict[str, np.ndarray] = {}
-    bound = BOUNDS["medium"] if variant == "bf16" else BOUND
+    narrow = config.name == "bf16"
+    bound = BOUNDS["medium"] if narrow else BOUND
     _, outputs, call = regions.bound(kernel, model, *(feeds[info.name] for info in model.inputs))
     for _ in range(2):
         call()
@@ -52,7 +56,7 @@ def check(region: Region | SideBySide, seed: int, folder: Path, threads: int = 2
             if found.dtype != np.float32 and np.array_equal(found, expected):
                 continue
             if not rounded:
-                own = _in_bfloat16(region) if variant == "bf16" else model.model
+                own = _in_bfloat16(region) if narrow else model.model
                 rounded = evaluate(own, feeds, dtype=np.float32)
             own_error = float(np.linalg.norm(rounded[info.name].astype(np.float64) - expected))
             assert error <= 8 * own_error, f"seed {seed}, {info}: {error / scale:.1e} beside {own_error / scale:.1e}"

@@ -17,12 +17,15 @@ from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.graph.prepare import infer
+from bricolage.work.implementation import KernelConfig, named
 from tests.backends import regions
 from tests.backends.native.targets import FUSION
 
 pytestmark = pytest.mark.skipif(
     not available()[0].multiplies_bfloat16(host()), reason="this processor has no such products"
 )
+
+BF16 = KernelConfig("bf16")
 
 
 def integers(*shape: int, seed: int = 0) -> np.ndarray:
@@ -31,7 +34,7 @@ def integers(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def check(model: RegionModel, *given: np.ndarray, threads: int = 2) -> None:
-    found = regions.answer(Native(), model, *given, variant="bf16", resources=Resources(threads=threads))
+    found = regions.answer(Native(), model, *given, config=BF16, resources=Resources(threads=threads))
     for value, expected in zip(found, regions.reference(model, *given), strict=True):
         assert np.array_equal(value, expected)
 
@@ -95,7 +98,7 @@ def test_operands_are_rounded_to_the_nearest(tmp_path: Path) -> None:
         tmp_path, "h = MatMul (x, w) \n y = MatMul (h, v)", "float[5000, 1] x", "float[5000, 1] y", w=one, v=one.copy()
     )
     for model in (once, twice):
-        (found,) = regions.answer(Native(), model, values, variant="bf16", resources=Resources(threads=1))
+        (found,) = regions.answer(Native(), model, values, config=BF16, resources=Resources(threads=1))
         assert np.array_equal(found, expected, equal_nan=True)
 
 
@@ -128,8 +131,8 @@ def test_only_what_products_alone_read_is_stored_in_bfloat16(tmp_path: Path) -> 
     x = regions.noise(8, 16, seed=3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(ISA_VARIABLE, "emulated-amx")
-        for variant in ("bf16", "bf16-stored"):
-            found = regions.answer(Native(), model, x, variant=variant, resources=Resources(threads=2))
+        for config in named("bf16", "bf16-stored"):
+            found = regions.answer(Native(), model, x, config=config, resources=Resources(threads=2))
             assert 1e-5 < regions.error(found, regions.reference(model, x)) < 1e-2
 
 
@@ -154,13 +157,13 @@ def test_grouped_convolutions_read_what_is_stored_in_bfloat16(
         w=regions.noise(16, channels, 1, 1, seed=2),
     )
     x = regions.noise(1, 16, 13, 11, seed=3)
-    found = regions.answer(Native(), model, x, variant="bf16-stored", resources=Resources(threads=2))
+    found = regions.answer(Native(), model, x, config=KernelConfig("bf16-stored"), resources=Resources(threads=2))
     assert 1e-5 < regions.error(found, regions.reference(model, x)) < 2e-2
 
 
 def test_attention_and_concatenations_stay_close(tmp_path: Path) -> None:
     attention, x = regions.attention_block(tmp_path), regions.noise(1, 16, 32)
-    found = regions.answer(Native(), attention, x, variant="bf16", resources=Resources(threads=2))
+    found = regions.answer(Native(), attention, x, config=BF16, resources=Resources(threads=2))
     assert 1e-6 < regions.error(found, regions.reference(attention, x)) < 2e-2
     joined = regions.region(
         tmp_path,
@@ -178,17 +181,17 @@ def test_attention_and_concatenations_stay_close(tmp_path: Path) -> None:
         w=regions.noise(24, 33, 1, 1, seed=2),
     )
     image = regions.noise(1, 8, 9, 9, seed=3)
-    found = regions.answer(Native(), joined, image, variant="bf16", resources=Resources(threads=2))
+    found = regions.answer(Native(), joined, image, config=BF16, resources=Resources(threads=2))
     assert 1e-5 < regions.error(found, regions.reference(joined, image)) < 1e-2
 
 
 def test_it_is_refused_where_it_gains_nothing_or_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = regions.region(tmp_path, "y = Relu (x)", "float[4] x", "float[4] y")
     with pytest.raises(Refused, match="no products"):
-        Native().compile(model, "bf16", Resources(threads=1))
+        Native().compile(model, BF16, Resources(threads=1))
     monkeypatch.setenv(ISA_VARIABLE, "avx2")
     with pytest.raises(Refused, match="no products of bfloat16"):
-        Native().compile(regions.conv_net(tmp_path), "bf16", Resources(threads=1))
+        Native().compile(regions.conv_net(tmp_path), BF16, Resources(threads=1))
 
 
 def test_a_tensor_concatenated_with_a_view_of_itself(tmp_path: Path) -> None:

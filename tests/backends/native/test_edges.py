@@ -27,7 +27,7 @@ from tests.backends import regions
 def test_empty_tensors_are_refused_by_name(body: str, inputs: str, outputs: str, name: str, tmp_path: Path) -> None:
     model = regions.region(tmp_path, body, inputs, outputs, one=np.int64([1]))
     with pytest.raises(Refused, match=f"'{name}' is empty"):
-        Native().compile(model, "f32", regions.ONE_THREAD)
+        Native().compile(model, regions.F32, regions.ONE_THREAD)
 
 
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)

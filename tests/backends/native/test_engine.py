@@ -7,17 +7,16 @@ import os
 import stat
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bricolage.backends.interface import Missing, Resources
-from bricolage.backends.native import engine
 from bricolage.backends.native.cpu import module as library
 from bricolage.backends.native.cpu import toolchain
 from bricolage.backends.native.cpu.isa import available
-from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.engine import ISA_VARIABLE, Native, instruction_set
 from bricolage.device.caches import Cache, Caches
 from bricolage.device.host import host
@@ -73,7 +72,7 @@ def test_c_that_does_not_compile_is_kept_where_the_reason_says(tmp_path: Path, m
     monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(library, "HEAD", library.HEAD + "#error nothing\n")
     with pytest.raises(Refused, match=r"does not compile the generated C \(kept in .*\)") as caught:
-        Native().compile(regions.conv_net(tmp_path), "f32", regions.ONE_THREAD)
+        Native().compile(regions.conv_net(tmp_path), regions.F32, regions.ONE_THREAD)
     (kept,) = (tmp_path / "cache" / "failed").glob("*.c")
     assert str(kept) in str(caught.value)
     assert "#error nothing" in kept.read_text()
@@ -88,19 +87,17 @@ def test_names_never_reach_the_code(tmp_path: Path) -> None:
     for value in model.model.graph.inputs:
         value.name = evil
     cache = tmp_path / "cache"
-    Native().compile(model, "f32", Resources(threads=1, cache=cache))
+    Native().compile(model, regions.F32, Resources(threads=1, cache=cache))
     (source,) = cache.glob("native-*/region.c")
     assert "gotcha" not in source.read_text()
 
 
-def test_libraries_are_named_by_the_caches_that_they_are_made_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_libraries_are_named_by_the_caches_that_they_are_made_for(tmp_path: Path) -> None:
     model = regions.conv_net(tmp_path)
     for l2_bytes in (512 << 10, 1 << 20, 512 << 10):
         caches = Caches((Cache(2, l2_bytes),))
-        monkeypatch.setattr(engine, "CpuTarget", lambda isa, threads, caches=caches: CpuTarget(isa, threads, caches))
-        Native().compile(model, "f32", Resources(threads=1, cache=tmp_path / "cache"))
+        resources = Resources(device=replace(host(), caches=caches), cache=tmp_path / "cache")
+        Native().compile(model, regions.F32, resources)
     assert len(list((tmp_path / "cache").glob("native-*"))) == 2
 
 
@@ -109,7 +106,7 @@ def test_helpers_stay_off_the_processor_of_the_caller(tmp_path: Path) -> None:
     """Left to itself Linux wakes them right behind the thread that waits for them, four times as slow after a pause."""
     model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
     before = set(os.listdir("/proc/self/task"))
-    kernel = Native().compile(model, "f32", Resources(threads=2))
+    kernel = Native().compile(model, regions.F32, Resources(threads=2))
     regions.bound(kernel, model, x)[2]()
     (helper,) = set(os.listdir("/proc/self/task")) - before
     theirs = os.sched_getaffinity(int(helper))
@@ -119,7 +116,7 @@ def test_helpers_stay_off_the_processor_of_the_caller(tmp_path: Path) -> None:
 def test_a_fork_runs_on(tmp_path: Path) -> None:
     """A fork has none of the threads; the first run there starts them again."""
     model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
-    kernel = Native().compile(model, "f32", Resources(threads=2))
+    kernel = Native().compile(model, regions.F32, Resources(threads=2))
     _, outputs, call = regions.bound(kernel, model, x)
     call()
     expected = outputs[0].copy()
@@ -133,7 +130,7 @@ def test_a_fork_runs_on(tmp_path: Path) -> None:
 
 def test_several_kernels_live_side_by_side(tmp_path: Path) -> None:
     model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
-    kernels = [Native().compile(model, "f32", Resources(threads=threads)) for threads in (1, 2, 3, 5)]
+    kernels = [Native().compile(model, regions.F32, Resources(threads=threads)) for threads in (1, 2, 3, 5)]
     bound = [regions.bound(kernel, model, x) for kernel in kernels]
     for _ in range(20):
         for _, _, call in bound:
@@ -146,7 +143,7 @@ def test_several_kernels_live_side_by_side(tmp_path: Path) -> None:
 def test_kernels_share_their_helpers(tmp_path: Path) -> None:
     model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
     before = len(os.listdir("/proc/self/task")) if sys.platform.startswith("linux") else 0
-    kernels = [Native().compile(model, "f32", Resources(threads=4)) for _ in range(5)]
+    kernels = [Native().compile(model, regions.F32, Resources(threads=4)) for _ in range(5)]
     bound = [regions.bound(kernel, model, x) for kernel in kernels]
     for _, _, call in bound:
         call()
@@ -161,7 +158,7 @@ def test_kernels_share_their_helpers(tmp_path: Path) -> None:
 def test_several_threads_take_turns(tmp_path: Path) -> None:
     model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
     expected = regions.reference(model, x)
-    bound = [regions.bound(Native().compile(model, "f32", Resources(threads=2)), model, x) for _ in range(3)]
+    bound = [regions.bound(Native().compile(model, regions.F32, Resources(threads=2)), model, x) for _ in range(3)]
 
     def run(number: int) -> float:
         _, outputs, call = bound[number]

@@ -11,11 +11,13 @@ from bricolage.backends.native.engine import ISA_VARIABLE
 from bricolage.backends.native.ir.lowerings import LOWERINGS
 from bricolage.device.host import host
 from bricolage.errors import Refused
+from bricolage.work.implementation import KernelConfig
+from tests.backends import regions
 from tests.backends.native.exactness import check
 from tests.backends.native.random_operators import SideBySide, grow_wide
 
-WAYS = [(isa.name, "f32") for isa in available()] + [
-    (isa.name, "bf16") for isa in available()[:1] if isa.multiplies_bfloat16(host())
+WAYS = [(isa.name, regions.F32) for isa in available()] + [
+    (isa.name, KernelConfig("bf16")) for isa in available()[:1] if isa.multiplies_bfloat16(host())
 ]
 ELSEWHERE = {"LinearAttention", "ReduceLogSumExp", "SwiGLU", "Upsample"}
 """The ONNX backend suite or tests of their own have them."""
@@ -46,25 +48,25 @@ def test_every_rule_every_mapping_and_every_rank_occurs() -> None:
     assert all(own <= operators for own in MAPPINGS.values())
 
 
-@pytest.mark.parametrize(("isa", "variant"), WAYS, ids=["-".join(way) for way in WAYS])
-def test_random_operators(isa: str, variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("isa", "config"), WAYS, ids=[f"{isa}-{config}" for isa, config in WAYS])
+def test_random_operators(isa: str, config: KernelConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ISA_VARIABLE, isa)
-    check(SideBySide(range(6)), 0, tmp_path / "six", variant=variant)
+    check(SideBySide(range(6)), 0, tmp_path / "six", config=config)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(60))
-@pytest.mark.parametrize(("isa", "variant"), WAYS, ids=["-".join(way) for way in WAYS])
+@pytest.mark.parametrize(("isa", "config"), WAYS, ids=[f"{isa}-{config}" for isa, config in WAYS])
 def test_many_random_operators(
-    isa: str, variant: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    isa: str, config: KernelConfig, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In fours: 6,000 regions, each on one of the instruction sets or in bfloat16."""
     monkeypatch.setenv(ISA_VARIABLE, isa)
-    turn = WAYS.index((isa, variant))
+    turn = WAYS.index((isa, config))
     for group in range(25 * block, 25 * block + 25):
         if group % len(WAYS) == turn:
             seed = 20_000 + 4 * group
             try:
-                check(SideBySide(range(seed, seed + 4)), seed, tmp_path / str(seed), 1 + seed // 4 % 3, variant)
+                check(SideBySide(range(seed, seed + 4)), seed, tmp_path / str(seed), 1 + seed // 4 % 3, config)
             except Refused as reason:
-                assert variant == "bf16" and "no products" in str(reason)
+                assert config.name == "bf16" and "no products" in str(reason)

@@ -12,6 +12,7 @@ from bricolage.backends.native.cpu.isa import Isa, available, named
 from bricolage.backends.native.engine import ISA_VARIABLE, Native
 from bricolage.errors import Refused
 from bricolage.verify.reference import evaluate
+from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 from tests.backends.native.exactness import BOUND, check
 from tests.backends.native.random_regions import grow
@@ -31,7 +32,7 @@ def test_random_regions_in_six_products_are_as_accurate(tmp_path: Path, monkeypa
     checked = 0
     for seed in range(40, 80):
         try:
-            check(grow(seed), seed, tmp_path / str(seed), threads=1 + seed % 3, variant="bf16x6")
+            check(grow(seed), seed, tmp_path / str(seed), threads=1 + seed % 3, config=KernelConfig("bf16x6"))
         except Refused as reason:
             assert "no products" in str(reason)
         else:
@@ -157,7 +158,7 @@ def test_threads_store_their_own_share_only(isa: Isa, tmp_path: Path, monkeypatc
     )
     given = [regions.noise(1, 1, 5, 6, seed=2), regions.noise(1, 4, 5, 6, seed=3)]
     expected = regions.reference(model, *given)
-    _, outputs, call = regions.bound(Native().compile(model, "f32", Resources(threads=2)), model, *given)
+    _, outputs, call = regions.bound(Native().compile(model, regions.F32, Resources(threads=2)), model, *given)
     for _ in range(300):
         for array in outputs:
             array.fill(np.nan)

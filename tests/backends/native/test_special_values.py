@@ -12,8 +12,10 @@ from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.cpu.isa import Isa, available
 from bricolage.backends.native.engine import ISA_VARIABLE, Native
 from bricolage.device.host import host
+from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 
+BF16 = KernelConfig("bf16")
 LARGEST = np.finfo(np.float32).max
 SPECIAL = np.float32(
     [np.nan, np.inf, -np.inf, 0, -0.0, 1e-40, -1e-40, 1.4e-45, 1.2e-38, LARGEST, -LARGEST, 1, -1, 95, -95, 88.9, 1e20, -1e20]
@@ -33,8 +35,8 @@ def isa(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
     yield request.param
 
 
-def run(model: RegionModel, *given: np.ndarray, variant: str = "f32") -> list[np.ndarray]:
-    return regions.answer(Native(), model, *given, variant=variant, resources=Resources(threads=2))
+def run(model: RegionModel, *given: np.ndarray, config: KernelConfig = regions.F32) -> list[np.ndarray]:
+    return regions.answer(Native(), model, *given, config=config, resources=Resources(threads=2))
 
 
 def differs(found: np.ndarray, expected: np.ndarray, relative: float = 1e-5, absolute: float = 0.0) -> np.ndarray:
@@ -44,10 +46,14 @@ def differs(found: np.ndarray, expected: np.ndarray, relative: float = 1e-5, abs
 
 
 def agree(
-    model: RegionModel, *given: np.ndarray, variant: str = "f32", relative: float = 1e-5, absolute: float = 0.0
+    model: RegionModel,
+    *given: np.ndarray,
+    config: KernelConfig = regions.F32,
+    relative: float = 1e-5,
+    absolute: float = 0.0,
 ) -> None:
     """With the ONNX reference implementation, in all outputs."""
-    found = run(model, *given, variant=variant)
+    found = run(model, *given, config=config)
     for info, value, expected in zip(model.outputs, found, regions.reference(model, *given), strict=True):
         wrong = differs(value, expected, relative, absolute)
         assert not wrong.any(), f"{info}: {value[wrong][:5]} instead of {expected[wrong][:5]}"
@@ -239,7 +245,7 @@ def test_attention(isa: Isa, tmp_path: Path) -> None:
         "float[1, 2, 19, 8] q, float[1, 2, 21, 8] k, float[1, 2, 21, 8] v, float[19, 21] mask",
         "float[1, 2, 19, 8] y",
     )
-    kernel = Native().compile(model, "f32", Resources(threads=2))
+    kernel = Native().compile(model, regions.F32, Resources(threads=2))
     for where in ("mask", "queries", "values"):
         q, k, v = (regions.noise(1, 2, length, 8, seed=seed) for seed, length in enumerate((19, 21, 21)))
         mask = np.zeros((19, 21), np.float32)
@@ -255,10 +261,10 @@ def test_attention(isa: Isa, tmp_path: Path) -> None:
         assert not differs(found, regions.reference(model, q, k, v, mask)[0], 1e-4, 1e-5).any(), where
 
 
-@pytest.mark.parametrize("variant", ["f32", pytest.param("bf16", marks=needs_bfloat16)])
-def test_matrix_products(variant: str, isa: Isa, tmp_path: Path) -> None:
+@pytest.mark.parametrize("config", [regions.F32, pytest.param(BF16, marks=needs_bfloat16)], ids=str)
+def test_matrix_products(config: KernelConfig, isa: Isa, tmp_path: Path) -> None:
     """NaN and infinities reach what they are multiplied with, and nothing beside it, also where panels are padded."""
-    if variant == "bf16" and not isa.multiplies_bfloat16(host()):
+    if config == BF16 and not isa.multiplies_bfloat16(host()):
         pytest.skip("this instruction set has no such products")
     x, b, w = regions.noise(29, 65), regions.noise(65, 33, seed=1), regions.noise(65, 70, seed=2)
     x[0, 64], x[1, 0], x[14, 32] = np.inf, -np.inf, np.nan
@@ -271,10 +277,10 @@ def test_matrix_products(variant: str, isa: Isa, tmp_path: Path) -> None:
         "float[29, 70] y, float[29, 33] z",
         w=w,
     )
-    found, expected = run(model, x, b, variant=variant), regions.reference(model, x, b)
+    found, expected = run(model, x, b, config=config), regions.reference(model, x, b)
     for value, correct in zip(found, expected, strict=True):
         ordinary = np.delete(np.arange(29), 3)  # the row of 3e38 overflows, or not, depending on the order of the sum
-        assert not differs(value[ordinary], correct[ordinary], 3e-2, 3e-1 if variant == "bf16" else 1e-4).any()
+        assert not differs(value[ordinary], correct[ordinary], 3e-2, 3e-1 if config == BF16 else 1e-4).any()
         assert not np.isfinite(value[3]).all()
 
 
@@ -303,7 +309,7 @@ def test_bfloat16_overflows_to_infinity_and_flushes_subnormals_where_it_multipli
         two=np.float32(2),
     )
     x = np.float32([[LARGEST], [-LARGEST], [1e-30], [1e-40], [1]])
-    product, doubled = run(model, x, variant="bf16")
+    product, doubled = run(model, x, config=BF16)
     assert product[:4, 0].tolist() == [np.inf, -np.inf, 0, 0]
     assert product[4, 0] == pytest.approx(1e-10, rel=1e-2)
     assert not differs(doubled, 2 * x).any()
@@ -367,7 +373,7 @@ def test_winograd_makes_nan_of_infinities_and_large_tiles_spread_them(tile: int,
     )
     x = regions.noise(1, 64, 28, 30)
     x[0, 5, 13, 17] = np.inf
-    (found,) = run(model, x, variant=f"f32-winograd{tile}")
+    (found,) = run(model, x, config=KernelConfig(f"f32-winograd{tile}"))
     more = spread(found, regions.reference(model, x)[0])
     rows_hit, columns_hit = np.nonzero(more.any(axis=(0, 1)))
     assert np.isnan(found).any()
@@ -446,7 +452,7 @@ def test_all_threads_flush_subnormals_where_the_caller_does(isa: Isa, tmp_path: 
         tmp_path, "y = Mul (x, c)", "float[4000] x", "float[4000] y", c=np.array(2.0**-100, np.float32)
     )
     x = np.full(4000, 2.0**-40, np.float32)
-    _, (y,), call = regions.bound(Native().compile(model, "f32", Resources(threads=2)), model, x)
+    _, (y,), call = regions.bound(Native().compile(model, regions.F32, Resources(threads=2)), model, x)
     try:
         for flush in (False, True, False):
             if not torch.set_flush_denormal(flush):

@@ -1,16 +1,23 @@
-"""Every way to compute products on this machine: instruction sets, variants, and how exact each variant is."""
+"""Every way to compute products on this machine: instruction sets, configurations, and how exact each configuration is."""
 
 from __future__ import annotations
 
 from bricolage.backends.native.cpu.isa import EMULATED_AMX, available, named
 from bricolage.backends.native.engine import Native
+from bricolage.device.host import host
+from bricolage.work.implementation import KernelConfig
 
 ISAS = [*available(), *([EMULATED_AMX] if named(EMULATED_AMX.name) else [])]
-BOUNDS = {"f32": 2e-6, "bf16": 2e-2, "bf16x3": 5e-5, "bf16x6": 2e-6}
+BOUNDS = {
+    KernelConfig("f32"): 2e-6,
+    KernelConfig("bf16"): 2e-2,
+    KernelConfig("bf16x3"): 5e-5,
+    KernelConfig("bf16x6"): 2e-6,
+}
 """Relative errors of chains of two products."""
 
 
-def variants() -> list[str]:
+def configs() -> list[KernelConfig]:
     """Those of `BOUNDS` that the instruction set has which is forced now."""
-    found = {name for precision in ("highest", "high", "medium") for name in Native().variants(precision)}
+    found = {one for precision in ("highest", "high", "medium") for one in Native().configs(precision, host())}
     return sorted(found & BOUNDS.keys())

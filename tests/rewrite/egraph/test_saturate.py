@@ -12,8 +12,8 @@ from bricolage.rewrite.egraph.cycles import forbid_cycles
 from bricolage.rewrite.egraph.egraph import EGraph, ENode, NoAnalysis
 from bricolage.rewrite.egraph.extraction.extract import extract
 from bricolage.rewrite.egraph.extraction.problem import ExtractionProblem, restrict, strong_components
-from bricolage.rewrite.egraph.pattern import AnyOperator, Apply, Index, Match, Term, Variable
-from bricolage.rewrite.egraph.saturate import Rule, SaturationLimits, saturate
+from bricolage.rewrite.egraph.pattern import AnyOperator, Apply, EGraphMatch, OperatorIndex, Term, Variable
+from bricolage.rewrite.egraph.saturate import EGraphRule, SaturationLimits, saturate
 
 X, Y, Z = Variable("x"), Variable("y"), Variable("z")
 
@@ -27,12 +27,12 @@ def times(left: Term, right: Term) -> Apply:
 
 
 ALGEBRA = [
-    Rule("commute +", (plus(X, Y),), (plus(Y, X),)),
-    Rule("commute *", (times(X, Y),), (times(Y, X),)),
-    Rule("associate +", (plus(plus(X, Y), Z),), (plus(X, plus(Y, Z)),)),
-    Rule("associate *", (times(times(X, Y), Z),), (times(X, times(Y, Z)),)),
-    Rule("distribute", (times(X, plus(Y, Z)),), (plus(times(X, Y), times(X, Z)),)),
-    Rule("factor", (plus(times(X, Y), times(X, Z)),), (times(X, plus(Y, Z)),)),
+    EGraphRule("commute +", (plus(X, Y),), (plus(Y, X),)),
+    EGraphRule("commute *", (times(X, Y),), (times(Y, X),)),
+    EGraphRule("associate +", (plus(plus(X, Y), Z),), (plus(X, plus(Y, Z)),)),
+    EGraphRule("associate *", (times(times(X, Y), Z),), (times(X, times(Y, Z)),)),
+    EGraphRule("distribute", (times(X, plus(Y, Z)),), (plus(times(X, Y), times(X, Z)),)),
+    EGraphRule("factor", (plus(times(X, Y), times(X, Z)),), (times(X, plus(Y, Z)),)),
 ]
 
 Expression = str | tuple[str, "Expression", "Expression"]
@@ -141,9 +141,9 @@ def cyclic(problem: ExtractionProblem) -> bool:
 
 GROWING = [
     *ALGEBRA,
-    Rule("zero", (plus(X, Apply("0")),), (X,)),
-    Rule("idempotent", (times(X, X),), (X,)),
-    Rule("absorb", (plus(X, times(X, Y)),), (X,)),
+    EGraphRule("zero", (plus(X, Apply("0")),), (X,)),
+    EGraphRule("idempotent", (times(X, X),), (X,)),
+    EGraphRule("absorb", (plus(X, times(X, Y)),), (X,)),
 ]
 
 
@@ -179,11 +179,11 @@ def test_variables_that_occur_twice_bind_one_class() -> None:
     egraph = EGraph(NoAnalysis())
     p, q = egraph.add("p"), egraph.add("q")
     pp, pq = egraph.add("*", [p, p]), egraph.add("*", [p, q])
-    assert [match.roots for match in Index(egraph).matches([times(X, X)])] == [(pp,)]
+    assert [match.roots for match in OperatorIndex(egraph).matches([times(X, X)])] == [(pp,)]
     egraph.merge(p, q)
     egraph.rebuild()
     assert egraph.find(pp) == egraph.find(pq)
-    assert [match.roots for match in Index(egraph).matches([times(X, X)])] == [(egraph.find(pp),)]
+    assert [match.roots for match in OperatorIndex(egraph).matches([times(X, X)])] == [(egraph.find(pp),)]
 
 
 def test_patterns_join_on_shared_variables_and_operators() -> None:
@@ -195,18 +195,18 @@ def test_patterns_join_on_shared_variables_and_operators() -> None:
     egraph.add(("conv", 3), [q, r])
     conv = AnyOperator("conv", lambda key: isinstance(key, tuple) and key[0] == "conv")
     pair = [Apply(conv, (X, Y)), Apply(conv, (X, Z))]
-    found = {match.roots for match in Index(egraph).matches(pair) if match.class_of("y") < match.class_of("z")}
+    found = {match.roots for match in OperatorIndex(egraph).matches(pair) if match.class_of("y") < match.class_of("z")}
     assert found == {(first, second)}
 
 
 def test_multi_patterns_merge_operators_in_the_first_rounds_only() -> None:
     """Two products that share an operand become halves of one product, as with Tensat."""
 
-    def distinct(egraph: EGraph[None], match: Match) -> bool:
+    def distinct(egraph: EGraph[None], match: EGraphMatch) -> bool:
         return egraph.find(match.class_of("y")) < egraph.find(match.class_of("z"))
 
     joined = Apply("matmul", (X, Apply("concat", (Y, Z))))
-    rule = Rule(
+    rule = EGraphRule(
         "merge matmuls",
         (Apply("matmul", (X, Y)), Apply("matmul", (X, Z))),
         (Apply("first", (joined,)), Apply("second", (joined,))),
@@ -262,7 +262,7 @@ def test_rules_with_too_many_matches_are_banned_and_come_back() -> None:
 def test_functions_on_the_right_build_or_decline() -> None:
     """Folding of constants, whose operators are the numbers themselves."""
 
-    def fold(egraph: EGraph[None], match: Match) -> list[int] | None:
+    def fold(egraph: EGraph[None], match: EGraphMatch) -> list[int] | None:
         numbers = []
         for name in ("x", "y"):
             constants = [node.operator for node in egraph.nodes(match.class_of(name)) if isinstance(node.operator, int)]
@@ -274,14 +274,14 @@ def test_functions_on_the_right_build_or_decline() -> None:
     egraph = EGraph(NoAnalysis())
     p, one, two = egraph.add("p"), egraph.add(1), egraph.add(2)
     root = egraph.add("+", [egraph.add("+", [p, one]), two])
-    saturate(egraph, [*ALGEBRA, Rule("fold", (plus(X, Y),), fold)])
+    saturate(egraph, [*ALGEBRA, EGraphRule("fold", (plus(X, Y),), fold)])
     assert egraph.find(egraph.add("+", [p, egraph.add(3)])) == egraph.find(root)
 
 
 def test_bad_rules_are_refused() -> None:
     with pytest.raises(BadRule, match="y is not bound"):
-        Rule("bad", (Apply("f", (X,)),), (Y,))
+        EGraphRule("bad", (Apply("f", (X,)),), (Y,))
     with pytest.raises(BadRule, match="2 patterns, 1 terms"):
-        Rule("bad", (Apply("f", (X,)), Apply("g", (X,))), (X,))
+        EGraphRule("bad", (Apply("f", (X,)), Apply("g", (X,))), (X,))
     with pytest.raises(BadRule, match="no pattern"):
-        Rule("bad", (), ())
+        EGraphRule("bad", (), ())

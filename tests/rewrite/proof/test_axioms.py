@@ -72,9 +72,9 @@ def test_a_false_neighbour_is_refuted_by_real_numbers(name: str, seed: int) -> N
     answers = [float32(made, dict(verdict.inputs)) for made in (left, wrong)]
     position = [value.name for value in left.graph.outputs].index(verdict.output)
     a, b = (answer[position] for answer in answers)
-    if not verdict.place:
+    if not verdict.index:
         assert a.shape != b.shape
         return
-    assert a[verdict.place] == pytest.approx(verdict.left, rel=1e-3, abs=1e-4)
-    assert b[verdict.place] == pytest.approx(verdict.right, rel=1e-3, abs=1e-4)
+    assert a[verdict.index] == pytest.approx(verdict.left, rel=1e-3, abs=1e-4)
+    assert b[verdict.index] == pytest.approx(verdict.right, rel=1e-3, abs=1e-4)
     assert verdict.left != verdict.right

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bricolage.rewrite.proof.constants import BASES, read
-from bricolage.rewrite.proof.sample import NotModelled, Sample
+from bricolage.rewrite.proof.random_point import NotModelled, RandomPoint
 
 
 @given(st.integers(-(2**24), 2**24), st.integers(-60, 60))
@@ -48,27 +48,27 @@ def test_what_is_not_finite_is_no_rational(value: float) -> None:
 
 
 def test_infinity_is_a_variable_and_nan_is_refused() -> None:
-    sample = Sample(0, 1)
-    values, degree = sample.constants(np.asarray([math.inf, -math.inf]))
-    assert degree.total > 0 and sample.readings == {"infinity = any number"}
-    assert (sample.field.add(values[:, 0], values[:, 1]) == 0).all()
+    point = RandomPoint(0, 1)
+    values, degree = point.constants(np.asarray([math.inf, -math.inf]))
+    assert degree.total > 0 and point.readings == {"infinity = any number"}
+    assert (point.field.add(values[:, 0], values[:, 1]) == 0).all()
     with pytest.raises(NotModelled, match="not finite"):
-        sample.constants(np.asarray([1.0, math.nan]))
+        point.constants(np.asarray([1.0, math.nan]))
 
 
 def test_roots_multiply_exactly_in_both_fields() -> None:
-    sample = Sample(0, 2)
+    point = RandomPoint(0, 2)
     values = np.asarray([math.sqrt(2), 1 / math.sqrt(math.pi), math.sqrt(2 / math.pi), math.pi, 2.0, 1.0])
-    root2, root_pi, both, pi, two, one = (sample.constants(values)[0][:, i] for i in range(6))
-    multiply = sample.field.multiply
+    root2, root_pi, both, pi, two, one = (point.constants(values)[0][:, i] for i in range(6))
+    multiply = point.field.multiply
     assert (multiply(root2, root2) == two).all()
     assert (multiply(root2, root_pi) == both).all()
     assert (multiply(multiply(root_pi, root_pi), pi) == one).all()
 
 
 def test_arrays_keep_their_shape_and_integers_their_sign() -> None:
-    sample = Sample(0, 1)
-    values, degree = sample.constants(np.asarray([[1, -1], [0, 5]]))
+    point = RandomPoint(0, 1)
+    values, degree = point.constants(np.asarray([[1, -1], [0, 5]]))
     assert values.shape == (2, 2, 2) and degree.total == 0
-    assert values[:, 0, 1].tolist() == [int(m) - 1 for m in sample.field.moduli]
-    assert sample.constants(np.zeros((0, 3), np.float32))[0].shape == (2, 0, 3)
+    assert values[:, 0, 1].tolist() == [int(m) - 1 for m in point.field.moduli]
+    assert point.constants(np.zeros((0, 3), np.float32))[0].shape == (2, 0, 3)

@@ -15,7 +15,7 @@ from bricolage.errors import NoReference
 from bricolage.rewrite.proof import Disproved, Proved, prove
 from bricolage.rewrite.proof.evaluate import Givens, evaluate
 from bricolage.rewrite.proof.field import P, Q, ZeroDivisor
-from bricolage.rewrite.proof.sample import NotModelled, Sample
+from bricolage.rewrite.proof.random_point import NotModelled, RandomPoint
 from bricolage.rewrite.proof.tensor import FieldTensor
 from bricolage.verify.reference import evaluate as evaluate_float64
 from tests.lowering.suite import Case, cases, host_inputs, numpy_of
@@ -62,14 +62,14 @@ def compare(case: Case) -> str:
     inputs = inputs_of(case, zlib.crc32(case.name.encode()))
     if inputs is None:
         return "inputs that are no plain tensors"
-    sample = Sample(0, 1)
+    point = RandomPoint(0, 1)
     try:
-        found = evaluate(made, sample, Givens(values=inputs))
+        found = evaluate(made, point, Givens(values=inputs))
     except NotModelled as error:
         return str(error)
     except ZeroDivisor:
         return "a zero divisor"
-    if sample.functions or sample.readings:
+    if point.functions or point.readings:
         return "not a rational function of its inputs"
     try:
         expected = evaluate_float64(made, inputs, library="onnx")
@@ -193,9 +193,9 @@ def test_an_operator_is_equal_to_float64(name: str) -> None:
     made = model(shapes, build)
     generator = np.random.default_rng(0)
     inputs = {k: generator.integers(-3, 4, size=s).astype(np.float32) for k, s in shapes.items()}
-    sample = Sample(0, 1)
-    (found,) = evaluate(made, sample, Givens(values=inputs))
-    assert not sample.functions
+    point = RandomPoint(0, 1)
+    (found,) = evaluate(made, point, Givens(values=inputs))
+    assert not point.functions
     expected = evaluate_float64(made, inputs)["y0"]
     np.testing.assert_allclose(decoded(found), expected, rtol=1e-12)
     assert found.shape == expected.shape

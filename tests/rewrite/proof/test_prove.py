@@ -12,7 +12,7 @@ import pytest
 from bricolage.rewrite.proof import Disproved, Proved, Unprovable, prove
 from bricolage.rewrite.proof.degree import VARIABLE, Degree
 from bricolage.rewrite.proof.field import Q
-from bricolage.rewrite.proof.sample import Sample
+from bricolage.rewrite.proof.random_point import RandomPoint
 from tests.rewrite.proof.models import Build, model
 
 XY = {"x": (2, 3), "y": (2, 3)}
@@ -69,9 +69,9 @@ def test_the_bound_counts_pairs_of_arguments_of_functions() -> None:
 
 
 def test_inputs_are_drawn_from_the_whole_field() -> None:
-    sample = Sample(0, 1)
-    x = sample.draw("x", (200,))
-    for row, modulus in zip(x, sample.field.moduli, strict=True):
+    point = RandomPoint(0, 1)
+    x = point.draw("x", (200,))
+    for row, modulus in zip(x, point.field.moduli, strict=True):
         assert row.min() >= 0 and 0.95 * modulus < row.max() < modulus
         assert len(np.unique(row)) == row.size
 
@@ -83,20 +83,20 @@ def test_a_seed_decides_everything() -> None:
     wrong = lambda t, x, y: t.Sub(y, x)  # noqa: E731
     right = lambda t, x, y: t.Sub(x, y)  # noqa: E731
     first, second, other = (verdict(right, wrong, seed=seed) for seed in (5, 5, 6))
-    assert first.reason == second.reason and first.place == second.place
+    assert first.reason == second.reason and first.index == second.index
     assert all((first.inputs[name] == second.inputs[name]).all() for name in XY)
     assert any((first.inputs[name] != other.inputs[name]).any() for name in XY)
-    assert (Sample(5, 2).draw("x", (4,)) == Sample(5, 2).draw("x", (4,))).all()
-    assert (Sample(5, 2).draw("x", (4,)) != Sample(5, 2).draw("y", (4,))).all()
-    assert (Sample(5, 2).draw("x", (4,)) != Sample(6, 2).draw("x", (4,))).all()
+    assert (RandomPoint(5, 2).draw("x", (4,)) == RandomPoint(5, 2).draw("x", (4,))).all()
+    assert (RandomPoint(5, 2).draw("x", (4,)) != RandomPoint(5, 2).draw("y", (4,))).all()
+    assert (RandomPoint(5, 2).draw("x", (4,)) != RandomPoint(6, 2).draw("x", (4,))).all()
 
 
 def test_functions_are_equal_by_name_and_differ_between_rows() -> None:
-    sample = Sample(0, 2)
+    point = RandomPoint(0, 2)
     same = np.full((4, 1), 7)
-    found = sample.function("f", same)
-    assert (found == sample.function("f", same)).all()
-    assert (found != sample.function("g", same)).all()
+    found = point.function("f", same)
+    assert (found == point.function("f", same)).all()
+    assert (found != point.function("g", same)).all()
     assert len(np.unique(found)) == 4
 
 
@@ -125,7 +125,7 @@ def test_initializers_stand_for_their_numbers_unless_they_are_free() -> None:
     assert isinstance(verdict(weights(2.0), lambda t, x, y: t.Mul(x, 2.0)), Proved)
     refuted = verdict(weights(2.0), lambda t, x, y: t.Mul(x, 2.0), free={"w"})
     assert isinstance(refuted, Disproved) and set(refuted.inputs) == {"x", "y", "w"}
-    assert refuted.left == pytest.approx(refuted.inputs["x"][refuted.place] * refuted.inputs["w"][refuted.place])
+    assert refuted.left == pytest.approx(refuted.inputs["x"][refuted.index] * refuted.inputs["w"][refuted.index])
 
 
 def test_free_weights_may_be_declared_not_negative() -> None:
@@ -217,7 +217,7 @@ def test_symbolic_shapes_are_refused() -> None:
 def test_different_shapes_are_a_refutation() -> None:
     found = verdict(lambda t, x, y: t.Add(x, y), lambda t, x, y: t.Transpose(t.Add(x, y), perm=[1, 0]))
     assert isinstance(found, Disproved)
-    assert found.place == () and "[2, 3] on the left" in found.reason and "[3, 2] on the right" in found.reason
+    assert found.index == () and "[2, 3] on the left" in found.reason and "[3, 2] on the right" in found.reason
 
 
 def test_a_divisor_that_is_always_zero() -> None:

@@ -21,8 +21,8 @@ from bricolage.rewrite.proof.arrays import FieldArrays
 from bricolage.rewrite.proof.degree import VARIABLE
 from bricolage.rewrite.proof.evaluate import REGISTRY
 from bricolage.rewrite.proof.field import ZeroDivisor
-from bricolage.rewrite.proof.order import Order
-from bricolage.rewrite.proof.sample import Sample
+from bricolage.rewrite.proof.order import RandomOrder
+from bricolage.rewrite.proof.random_point import RandomPoint
 from bricolage.rewrite.proof.tensor import FLOAT, FieldTensor
 
 POINTS = {
@@ -119,12 +119,12 @@ def enumerated(
 
 def fingerprints(known: list[Expression], seed: int, ordered: bool = False) -> list[bytes | None]:
     """What each expression is in exact arithmetic; None for those that divide by zero."""
-    sample = Sample(seed, 1024, Order(FEW)) if ordered else Sample(seed, 1)
-    xp = FieldArrays(sample)
+    point = RandomPoint(seed, 1024, RandomOrder(FEW)) if ordered else RandomPoint(seed, 1)
+    xp = FieldArrays(point)
     values: list[Any] = []
     for e in known:
         if not e.operator:
-            values.append(xp.constant(np.asarray(float(e.text))) if e.text not in POINTS else drawn(sample, e.text))
+            values.append(xp.constant(np.asarray(float(e.text))) if e.text not in POINTS else drawn(point, e.text))
             continue
         arguments = [values[i] for i in e.parts]
         entry = REGISTRY.find("", e.operator, 20)
@@ -136,10 +136,10 @@ def fingerprints(known: list[Expression], seed: int, ordered: bool = False) -> l
     return [None if v is None else v.values[::2].tobytes() for v in values]
 
 
-def drawn(sample: Sample, name: str) -> FieldTensor:
+def drawn(point: RandomPoint, name: str) -> FieldTensor:
     if name == "b":
-        return FieldTensor(sample, sample.draw_square(name, ()), VARIABLE.power(2))
-    return FieldTensor(sample, sample.draw(name, ()), VARIABLE)
+        return FieldTensor(point, point.draw_square(name, ()), VARIABLE.power(2))
+    return FieldTensor(point, point.draw(name, ()), VARIABLE)
 
 
 def disagreements(known: list[Expression], exact: list[bytes | None]) -> tuple[list[str], int]:
@@ -188,8 +188,8 @@ def test_a_law_too_many_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     known = enumerated(0, 2000)
 
     def root(x: FieldTensor) -> FieldTensor:
-        exponents = [(int(m) + 1) // 4 for m in x.sample.field.moduli]
-        return x.derived(x.sample.field.power(x.values, exponents), VARIABLE)
+        exponents = [(int(m) + 1) // 4 for m in x.point.field.moduli]
+        return x.derived(x.point.field.power(x.values, exponents), VARIABLE)
 
     def zero(x: FieldTensor) -> FieldTensor:
         return x.derived((x.values == 0).astype(np.int64), VARIABLE, np.dtype(np.bool_))

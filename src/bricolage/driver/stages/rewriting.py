@@ -13,16 +13,16 @@ from bricolage.errors import EndlessRewriting
 from bricolage.graph.identity import operator_key
 from bricolage.perf.calibrated import calibrate
 from bricolage.perf.measured import MeasuredOpCost
+from bricolage.plan.plan import RewriteConfig
 from bricolage.rewrite.catalogue import chosen
-from bricolage.rewrite.forms import Form, searched, tailored
-from bricolage.rewrite.recipe import Recipe
 from bricolage.rewrite.search.options import SearchOptions
-from bricolage.tune.rewrites import Tailoring
+from bricolage.rewrite.variants import GraphVariant, searched_variants, tailored_variant
+from bricolage.tune.rewrites import RewriteTuner
 
 _LOG = logging.getLogger(__name__)
 
 
-def _add(state: State, variant: Form, deadline: Deadline) -> Profile:
+def _add(state: State, variant: GraphVariant, deadline: Deadline) -> Profile:
     """Writes a new variant and times it as a whole."""
     write(variant, state.session.store)
     profile = state.original.profile_variant(variant)
@@ -79,7 +79,7 @@ class RewriteTuning:
             return
         implementation, _ = min(fastest, key=lambda found: found[1])
         session, oracle = state.session, state.oracle
-        tuner = Tailoring(
+        tuner = RewriteTuner(
             oracle.graph.model,
             {},
             chosen(stable=True, generated=False),
@@ -99,8 +99,8 @@ class RewriteTuning:
             return
         finally:
             tuner.clear()
-        if recipe != Recipe():
-            state.challenge(*whole_challengers([_add(state, tailored(oracle.graph, recipe), deadline)]))
+        if recipe != RewriteConfig():
+            state.challenge(*whole_challengers([_add(state, tailored_variant(oracle.graph, recipe), deadline)]))
 
 
 class RewriteSearch:
@@ -129,7 +129,7 @@ class RewriteSearch:
         limits = SearchOptions(seconds=min(seconds, deadline.left), keep=session.options.profile.searched)
         session.progress.start("search for rewrites")
         generated = session.options.profile.generated_rules
-        found = searched(state.oracle.graph, cost, limits, state.variants, generated=generated)
+        found = searched_variants(state.oracle.graph, cost, limits, state.variants, generated=generated)
         session.progress.finish()
         state.challenge(*whole_challengers([_add(state, variant, deadline) for variant in found]))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from bricolage.errors import BadTerm
-from bricolage.rewrite.egraph.extraction.problem import ExtractionProblem, Node
+from bricolage.rewrite.egraph.extraction.problem import ExtractionNode, ExtractionProblem
 
 Data = TypeVar("Data")
 
@@ -39,10 +39,12 @@ class NoAnalysis:
     """For e-graphs whose classes carry nothing."""
 
     def make(self, *_: object) -> None:
-        return None
+        """Nothing, whatever the node."""
+        return
 
     def join(self, *_: object) -> None:
-        return None
+        """Nothing, whatever the two classes carry."""
+        return
 
 
 @dataclass
@@ -75,6 +77,7 @@ class EGraph(Generic[Data]):
 
     @property
     def class_count(self) -> int:
+        """How many classes there are."""
         return len(self._classes)
 
     @property
@@ -102,6 +105,7 @@ class EGraph(Generic[Data]):
         return [node for node in own.nodes if node not in own.forbidden]
 
     def data(self, number: int) -> Data:
+        """What the analysis says of a class."""
         return self._classes[self.find(number)].data
 
     def age(self, number: int, node: ENode) -> int:
@@ -211,7 +215,7 @@ class EGraph(Generic[Data]):
         place = {number: position for position, number in enumerate(numbers)}
         classes = tuple(
             tuple(
-                Node(cost(number, node), tuple(place[self.find(child)] for child in node.children), node)
+                ExtractionNode(cost(number, node), tuple(place[self.find(child)] for child in node.children), node)
                 for node in self.nodes(number)
             )
             for number in numbers

@@ -45,7 +45,7 @@ Bindings: TypeAlias = Mapping[str, Hashable]
 
 
 @dataclass(frozen=True)
-class Match:
+class EGraphMatch:
     """Where the patterns of a rule matched: one root class for each, and what the variables are bound to."""
 
     roots: tuple[int, ...]
@@ -58,7 +58,7 @@ class Match:
         return number
 
 
-class Index:
+class OperatorIndex:
     """Which classes hold which operator; valid until the e-graph changes."""
 
     def __init__(self, egraph: EGraph[Data]) -> None:
@@ -68,16 +68,16 @@ class Index:
             for node in nodes:
                 self._holding.setdefault(node.operator, {})[number] = None
 
-    def matches(self, patterns: Sequence[Apply]) -> Iterator[Match]:
+    def matches(self, patterns: Sequence[Apply]) -> Iterator[EGraphMatch]:
         """All matches of all `patterns` together, each once, as they are found."""
-        found: Iterable[Match] = self._single(patterns[0])
+        found: Iterable[EGraphMatch] = self._single(patterns[0])
         bound = names(patterns[0])
         for pattern in patterns[1:]:
             found = _join(found, self._single(pattern), sorted(bound & names(pattern)))
             bound |= names(pattern)
         yield from found
 
-    def _single(self, pattern: Apply) -> Iterator[Match]:
+    def _single(self, pattern: Apply) -> Iterator[EGraphMatch]:
         operator = pattern.operator
         roots = self._nodes if isinstance(operator, AnyOperator) else self._holding.get(operator, ())
         for root in roots:
@@ -86,7 +86,7 @@ class Index:
                 key = tuple(sorted(bindings.items(), key=lambda item: item[0]))
                 if key not in seen:
                     seen.add(key)
-                    yield Match((root,), bindings)
+                    yield EGraphMatch((root,), bindings)
 
     def _match(self, term: Term, number: int, bindings: dict[str, Hashable]) -> Iterator[dict[str, Hashable]]:
         if isinstance(term, Variable):
@@ -116,13 +116,13 @@ class Index:
             yield from self._children(terms[1:], numbers[1:], bound)
 
 
-def _join(left: Iterable[Match], right: Iterable[Match], shared: Sequence[str]) -> Iterator[Match]:
-    table: dict[tuple[Hashable, ...], list[Match]] = {}
+def _join(left: Iterable[EGraphMatch], right: Iterable[EGraphMatch], shared: Sequence[str]) -> Iterator[EGraphMatch]:
+    table: dict[tuple[Hashable, ...], list[EGraphMatch]] = {}
     for match in right:
         table.setdefault(tuple(match.bindings[name] for name in shared), []).append(match)
     for match in left:
         for other in table.get(tuple(match.bindings[name] for name in shared), ()):
-            yield Match(match.roots + other.roots, {**match.bindings, **other.bindings})
+            yield EGraphMatch(match.roots + other.roots, {**match.bindings, **other.bindings})
 
 
 def variables(term: Term) -> set[str]:

@@ -15,14 +15,14 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 from bricolage.errors import BadRule
 from bricolage.rewrite.egraph.cycles import Descendants, forbid_cycles
 from bricolage.rewrite.egraph.egraph import EGraph
-from bricolage.rewrite.egraph.pattern import Apply, Index, Match, Term, build, names, variables
+from bricolage.rewrite.egraph.pattern import Apply, EGraphMatch, OperatorIndex, Term, build, names, variables
 
 Data = TypeVar("Data")
 Stop: TypeAlias = Literal["saturated", "rounds", "nodes", "seconds", "applications"]
 
 
 @dataclass(frozen=True)
-class Rule(Generic[Data]):
+class EGraphRule(Generic[Data]):
     """Patterns that share variables, and the term that each is equal to.
 
     `left` may be a function instead, which finds the matches itself; `joins` says whether it joins several patterns. `right` may
@@ -31,9 +31,9 @@ class Rule(Generic[Data]):
     """
 
     name: str
-    left: tuple[Apply, ...] | Callable[[EGraph[Data]], Iterable[Match]]
-    right: tuple[Term, ...] | Callable[[EGraph[Data], Match], Sequence[int] | None]
-    condition: Callable[[EGraph[Data], Match], bool] | None = None
+    left: tuple[Apply, ...] | Callable[[EGraph[Data]], Iterable[EGraphMatch]]
+    right: tuple[Term, ...] | Callable[[EGraph[Data], EGraphMatch], Sequence[int] | None]
+    condition: Callable[[EGraph[Data], EGraphMatch], bool] | None = None
     joins: bool = False
 
     @property
@@ -106,17 +106,19 @@ class Saturation:
         return total
 
 
-def saturate(egraph: EGraph[Data], rules: Sequence[Rule[Data]], limits: SaturationLimits | None = None) -> Saturation:
+def saturate(
+    egraph: EGraph[Data], rules: Sequence[EGraphRule[Data]], limits: SaturationLimits | None = None
+) -> Saturation:
     """Applies `rules` to `egraph`, which is rebuilt afterwards whatever the reason to stop.
 
     With `without_cycles` the e-graph stays without cycles, at the price of equalities that would need one.
     """
-    runner = _Runner(egraph, rules, limits or SaturationLimits())
+    runner = _Saturator(egraph, rules, limits or SaturationLimits())
     return runner.run()
 
 
 @dataclass
-class _Standing:
+class _RuleSchedule:
     """A rule's record with the scheduler."""
 
     times_banned: int = 0
@@ -124,16 +126,16 @@ class _Standing:
 
 
 @dataclass
-class _Runner(Generic[Data]):
+class _Saturator(Generic[Data]):
     egraph: EGraph[Data]
-    rules: Sequence[Rule[Data]]
+    rules: Sequence[EGraphRule[Data]]
     limits: SaturationLimits
     started: float = field(default_factory=time.monotonic)
-    standing: list[_Standing] = field(default_factory=list)
+    standing: list[_RuleSchedule] = field(default_factory=list)
     applications: int = 0
 
     def run(self) -> Saturation:
-        self.standing = [_Standing() for _ in self.rules]
+        self.standing = [_RuleSchedule() for _ in self.rules]
         self.egraph.rebuild()
         if self.limits.without_cycles:
             forbid_cycles(self.egraph)
@@ -188,16 +190,16 @@ class _Runner(Generic[Data]):
         forbidden = forbid_cycles(egraph) if limits.without_cycles else 0
         return Round(applied, self._banned(number), closing, forbidden, egraph.node_count, egraph.class_count), stop
 
-    def _matches(self, number: int) -> list[tuple[Rule[Data], Match]]:
-        index = Index(self.egraph)
-        found: list[tuple[Rule[Data], Match]] = []
+    def _matches(self, number: int) -> list[tuple[EGraphRule[Data], EGraphMatch]]:
+        index = OperatorIndex(self.egraph)
+        found: list[tuple[EGraphRule[Data], EGraphMatch]] = []
         for rule, standing in zip(self.rules, self.standing, strict=True):
             if standing.banned_until > number or (rule.several and number >= self.limits.multi_rounds):
                 continue
             if time.monotonic() - self.started >= self.limits.seconds:
                 return found
             most = self.limits.matches << standing.times_banned
-            matches: list[tuple[Rule[Data], Match]] = []
+            matches: list[tuple[EGraphRule[Data], EGraphMatch]] = []
             for match in index.matches(rule.left) if isinstance(rule.left, tuple) else rule.left(self.egraph):
                 if time.monotonic() - self.started >= self.limits.seconds:
                     return found
@@ -210,7 +212,7 @@ class _Runner(Generic[Data]):
                 found += matches
         return found
 
-    def _apply(self, rule: Rule[Data], match: Match) -> bool:
+    def _apply(self, rule: EGraphRule[Data], match: EGraphMatch) -> bool:
         """Whether the e-graph changed."""
         egraph = self.egraph
         if rule.condition is not None and not rule.condition(egraph, match):
@@ -227,7 +229,7 @@ class _Runner(Generic[Data]):
         return before != self._state()
 
 
-def _closes_cycle(rule: Rule[Data], match: Match, descendants: Descendants) -> bool:
+def _closes_cycle(rule: EGraphRule[Data], match: EGraphMatch, descendants: Descendants) -> bool:
     """Whether the new terms lie above their own class. What a function on the right builds is seen only afterwards."""
     if not isinstance(rule.right, tuple):
         return False

@@ -19,8 +19,8 @@ import onnx_ir as ir
 from bricolage.lowering.operators.pooling import windows_of
 from bricolage.lowering.windows import window_table
 from bricolage.rewrite.proof import extremes, functions
-from bricolage.rewrite.proof.sample import NotModelled, Sample
-from bricolage.rewrite.proof.tensor import BOOL, FLOAT, FieldTensor, align, gather, tensor
+from bricolage.rewrite.proof.random_point import NotModelled, RandomPoint
+from bricolage.rewrite.proof.tensor import BOOL, FLOAT, FieldTensor, align, gather, opaque, tensor
 
 Array = Any
 _FLOATS = (np.float16, np.float32, np.float64, ml_dtypes.bfloat16)
@@ -53,12 +53,12 @@ def _refused(reason: str) -> Callable[..., Any]:
 
 
 class FieldArrays:
-    """Implements `lowering.arrays.Arrays` on one sample."""
+    """Implements `lowering.arrays.Arrays` on one point."""
 
     lib = _Library()
 
-    def __init__(self, sample: Sample) -> None:
-        self.sample = sample
+    def __init__(self, point: RandomPoint) -> None:
+        self.point = point
 
     # --- types and construction
 
@@ -88,7 +88,7 @@ class FieldArrays:
     def astype(self, x: Array, dtype: Any) -> Array:
         wanted = np.dtype(dtype)
         if isinstance(x, np.ndarray):
-            return tensor(self.sample, x).typed(FLOAT) if wanted == FLOAT else x.astype(wanted)
+            return tensor(self.point, x).typed(FLOAT) if wanted == FLOAT else x.astype(wanted)
         if wanted == x.dtype or wanted == FLOAT:
             return x.typed(wanted)
         if wanted == BOOL:
@@ -105,7 +105,7 @@ class FieldArrays:
 
     def constant(self, value: np.ndarray[Any, Any], like: Array | None = None) -> Array:
         """Integers and truth values stay what they are."""
-        return value if value.dtype.kind in "biu" else tensor(self.sample, value)
+        return value if value.dtype.kind in "biu" else tensor(self.point, value)
 
     def full(self, shape: Sequence[int], value: Any, dtype: Any, like: Array | None = None) -> Array:
         if isinstance(value, FieldTensor):
@@ -119,7 +119,7 @@ class FieldArrays:
         return not any(isinstance(x, FieldTensor) for x in xs)
 
     def _tensors(self, *xs: Any) -> list[FieldTensor]:
-        return [tensor(self.sample, x) for x in xs]
+        return [tensor(self.point, x) for x in xs]
 
     # --- element-wise
 
@@ -175,7 +175,7 @@ class FieldArrays:
     def sum(self, x: Array, axes: tuple[int, ...], keepdims: bool = False) -> Array:
         if isinstance(x, np.ndarray):
             return x.sum(axes, dtype=x.dtype, keepdims=keepdims)
-        summed = self.sample.field.sum(x.values, tuple(axis + 1 for axis in axes))
+        summed = self.point.field.sum(x.values, tuple(axis + 1 for axis in axes))
         degree = x.degree.summed(self._count(x, axes))
         return self._dropped(x.derived(summed, degree), axes, keepdims)
 
@@ -195,7 +195,7 @@ class FieldArrays:
             return x.prod(axes, dtype=x.dtype, keepdims=keepdims)
         values = x.values
         for axis in axes:
-            values = self.sample.field.product(values, axis + 1)
+            values = self.point.field.product(values, axis + 1)
         return self._dropped(x.derived(values, x.degree.power(self._count(x, axes))), axes, keepdims)
 
     def max(self, x: Array, axes: tuple[int, ...], keepdims: bool = False) -> Array:
@@ -209,7 +209,7 @@ class FieldArrays:
         return extremes.over("min", x, axes, keepdims)
 
     def logsumexp(self, x: Array, axes: tuple[int, ...], keepdims: bool = False) -> Array:
-        return functions.opaque("log", self.sum(functions.exponential(x), axes, keepdims))
+        return opaque("log", self.sum(functions.exponential(x), axes, keepdims))
 
     argmax = _refused("the position of a maximum")
 
@@ -218,7 +218,7 @@ class FieldArrays:
         return grown / self.sum(grown, (axis,), True)
 
     def log_softmax(self, x: Array, axis: int) -> Array:
-        return functions.opaque("log", self.softmax(x, axis))
+        return opaque("log", self.softmax(x, axis))
 
     def cumsum(self, x: Array, axis: int) -> Array:
         if isinstance(x, np.ndarray):
@@ -332,7 +332,7 @@ class FieldArrays:
             raise ValueError(f"shapes {left.shape} and {right.shape} do not multiply")
         left, right = align(left, right)
         degree = left.degree.times(right.degree).summed(inner)
-        product = left.derived(self.sample.field.matmul(left.values, right.values), degree)
+        product = left.derived(self.point.field.matmul(left.values, right.values), degree)
         dropped = ((product.ndim - 2,) if row else ()) + ((product.ndim - 1,) if column else ())
         return self._dropped(product, dropped, not dropped)
 

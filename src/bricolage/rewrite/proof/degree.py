@@ -16,13 +16,16 @@ class Degree:
     denominator: int = 0
 
     def plus(self, other: Degree) -> Degree:
+        """Of a sum, over the common denominator."""
         crossed = max(self.numerator + other.denominator, other.numerator + self.denominator)
         return Degree(crossed, self.denominator + other.denominator)
 
     def times(self, other: Degree) -> Degree:
+        """Of a product."""
         return Degree(self.numerator + other.numerator, self.denominator + other.denominator)
 
     def inverse(self) -> Degree:
+        """Of the reciprocal."""
         return Degree(self.denominator, self.numerator)
 
     def power(self, exponent: int) -> Degree:
@@ -39,6 +42,7 @@ class Degree:
 
     @property
     def total(self) -> int:
+        """Of the polynomial that is zero where two such quotients agree: numerator and denominator together."""
         return self.numerator + self.denominator
 
 

@@ -25,7 +25,7 @@ from bricolage.lowering.common import (
 from bricolage.lowering.operators.pooling import flat_indices, mask_of, tables_for
 from bricolage.rewrite.proof.arrays import FieldArrays
 from bricolage.rewrite.proof.degree import VARIABLE
-from bricolage.rewrite.proof.sample import NotModelled, Sample
+from bricolage.rewrite.proof.random_point import NotModelled, RandomPoint
 from bricolage.rewrite.proof.tensor import BOOL, FieldTensor
 
 _REGISTERED = operators
@@ -73,21 +73,21 @@ class Givens:
     values: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
 
 
-def evaluate(model: ir.Model, sample: Sample, givens: Givens) -> list[Any]:
-    """The model's outputs at the sample, in order: field tensors, or numpy arrays of integers and truth values.
+def evaluate(model: ir.Model, point: RandomPoint, givens: Givens) -> list[Any]:
+    """The model's outputs at the point, in order: field tensors, or numpy arrays of integers and truth values.
 
     Raises:
         NotModelled: an operator, a type or a value has no exact model; the sentence names the operator.
-        ZeroDivisor: the sample lies on a pole.
+        ZeroDivisor: the point lies on a pole.
     """
-    xp = FieldArrays(sample)
+    xp = FieldArrays(point)
     imports = {str(domain): int(version) for domain, version in model.graph.opset_imports.items()}
     values: dict[ir.Value, Any] = {}
     for name, value in model.graph.initializers.items():
         if value.const_value is None:
             raise NotModelled(f"initializer '{name}' has no value")
         array = np.asarray(value.const_value.numpy())
-        values[value] = _drawn(name, array.shape, sample, givens) if name in givens.free else xp.constant(array)
+        values[value] = _drawn(name, array.shape, point, givens) if name in givens.free else xp.constant(array)
     for value in model.graph.inputs:
         if value not in values:
             values[value] = _entered(value, xp, givens)
@@ -105,16 +105,16 @@ def _entered(value: ir.Value, xp: FieldArrays, givens: Givens) -> Any:
         raise NotModelled(f"input '{name}' has no fixed shape")
     if value.dtype is None or not (value.dtype.is_floating_point() or value.dtype == ir.DataType.BOOL):
         raise NotModelled(f"input '{name}' is neither floating-point nor boolean, and no value is given for it")
-    drawn = _drawn(name, shape, xp.sample, givens)
+    drawn = _drawn(name, shape, xp.point, givens)
     if value.dtype == ir.DataType.BOOL:
-        return drawn.derived(xp.sample.truth("truth of an input", drawn.values), VARIABLE, BOOL)
+        return drawn.derived(xp.point.truth("truth of an input", drawn.values), VARIABLE, BOOL)
     return drawn
 
 
-def _drawn(name: str, shape: Ints, sample: Sample, givens: Givens) -> FieldTensor:
+def _drawn(name: str, shape: Ints, point: RandomPoint, givens: Givens) -> FieldTensor:
     if name in givens.nonnegative:
-        return FieldTensor(sample, sample.draw_square(name, shape), VARIABLE.power(2))
-    return FieldTensor(sample, sample.draw(name, shape), VARIABLE)
+        return FieldTensor(point, point.draw_square(name, shape), VARIABLE.power(2))
+    return FieldTensor(point, point.draw(name, shape), VARIABLE)
 
 
 def _run(node: ir.Node, xp: FieldArrays, opset: int, inputs: list[Any]) -> tuple[Any, ...]:

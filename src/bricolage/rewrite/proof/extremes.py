@@ -47,16 +47,16 @@ def _members(kind: str, x: FieldTensor) -> Residues:
 def _extreme(kind: str, members: Residues, operands: Sequence[FieldTensor]) -> FieldTensor:
     if not members.shape[-1]:
         raise ValueError("the maximum of nothing")
-    sample = operands[0].sample
-    field = sample.field
+    point = operands[0].point
+    field = point.field
     degree = operands[0].degree
     for x in operands[1:]:
         degree = degree.either(x.degree)
-    if sample.order is not None:
-        ranks = sample.order.ranks(sample, members)
+    if point.order is not None:
+        ranks = point.order.ranks(point, members)
         chosen = ranks.argmax(-1) if kind == "max" else ranks.argmin(-1)
-        sample.functions.add(f"{kind} of ordered numbers")
-        return FieldTensor(sample, np.take_along_axis(members, chosen[..., None], -1)[..., 0], degree)
+        point.functions.add(f"{kind} of ordered numbers")
+        return FieldTensor(point, np.take_along_axis(members, chosen[..., None], -1)[..., 0], degree)
     members = np.sort(members, -1)
     repeated = np.zeros(members.shape, bool)
     repeated[..., 1:] = members[..., 1:] == members[..., :-1]
@@ -68,14 +68,14 @@ def _extreme(kind: str, members: Residues, operands: Sequence[FieldTensor]) -> F
     absent = np.arange(width) >= counts[..., None]
     members = np.where(absent, members[..., :1], members)
 
-    sample.count(kind, (members.size + counts.size) // len(members), [degree.summed(width + 1), VARIABLE])
+    point.count(kind, (members.size + counts.size) // len(members), [degree.summed(width + 1), VARIABLE])
     last = (members.ndim - 1,)
     total = field.sum(np.where(absent, 0, members), last)
     mean = field.multiply(total, field.inverse(counts[..., None]))
     distances = field.subtract(members, mean) if kind == "max" else field.subtract(mean, members)
-    marks = np.where(absent, 0, sample.function("member of a maximum", distances))
-    above = sample.function("maximum", field.sum(marks, last))
+    marks = np.where(absent, 0, point.function("member of a maximum", distances))
+    above = point.function("maximum", field.sum(marks, last))
     found = field.add(mean, above) if kind == "max" else field.subtract(mean, above)
     values = np.where(counts == 1, members[..., 0], found[..., 0])
     degree = degree.summed(width)
-    return FieldTensor(sample, values, degree.plus(VARIABLE), extreme=Extreme(kind, members))
+    return FieldTensor(point, values, degree.plus(VARIABLE), extreme=Extreme(kind, members))

@@ -52,10 +52,12 @@ class Field:
         return np.tile(reduced, self.rows // 2).reshape((self.rows,) + (1,) * (rank - 1))
 
     def add(self, a: Residues, b: Residues) -> Residues:
+        """a + b, residues of [rows, ...] with broadcasting."""
         total = a + b
         return total % self.modulus(total.ndim)
 
     def subtract(self, a: Residues, b: Residues) -> Residues:
+        """a - b, residues of [rows, ...] with broadcasting."""
         difference = a - b
         return difference % self.modulus(difference.ndim)
 

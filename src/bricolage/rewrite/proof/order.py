@@ -12,21 +12,33 @@ numbers among l literals and k truth values a trial meets that one with a chance
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
+from typing import Protocol
 
 import numpy as np
 
 from bricolage.rewrite.proof.field import Residues
 
-if TYPE_CHECKING:
-    from bricolage.rewrite.proof.sample import Sample
-
 _GAP = 51  # residues have 50 bits
 _LITERAL = -1
 
 
-class Order:
+class Draws(Protocol):
+    """What an order asks of a random point."""
+
+    @property
+    def literals(self) -> Mapping[float, Residues]:
+        """Residues [rows] of the literals that were read."""
+
+    @property
+    def functions(self) -> set[str]:
+        """Names of the functions that took part uninterpreted; the order adds its own."""
+
+    def function(self, name: str, values: Residues) -> Residues:
+        """A random function of each row: equal arguments give equal results."""
+
+
+class RandomOrder:
     """A random order for each trial. `literals` are those among which numbers are placed, found by a first evaluation."""
 
     def __init__(self, literals: Collection[float] = ()) -> None:
@@ -36,14 +48,14 @@ class Order:
         self._compared: list[Residues] = []
         self._decided: dict[str, list[Residues]] = {}
 
-    def ranks(self, sample: Sample, values: Residues) -> Residues:
+    def ranks(self, draws: Draws, values: Residues) -> Residues:
         """Numbers in whose order the values stand, the same in both rows of a trial."""
         residues = values[::2]
-        drawn = sample.function("order", values)[::2]
+        drawn = draws.function("order", values)[::2]
         gaps = len(self.literals) + 1
         ranks = (drawn % gaps * 2 << _GAP) + drawn // gaps
         variable = np.ones(residues.shape, bool)
-        for literal, row in sample.literals.items():
+        for literal, row in draws.literals.items():
             here = residues == row[::2].reshape((-1,) + (1,) * (residues.ndim - 1))
             if here.any():
                 self.met.add(literal)
@@ -53,12 +65,12 @@ class Order:
         self._compared.append(np.where(variable, residues, _LITERAL).reshape(len(residues), -1))
         return np.repeat(ranks, 2, axis=0)
 
-    def decide(self, sample: Sample, name: str, values: Residues) -> Residues:
+    def decide(self, draws: Draws, name: str, values: Residues) -> Residues:
         """A random truth value, 0 or 1, for each number, the same in both rows of a trial."""
-        sample.functions.add("truth values of 0 and 1")
+        draws.functions.add("truth values of 0 and 1")
         residues = values[::2]
         self._decided.setdefault(name, []).append(residues.reshape(len(residues), -1))
-        return np.repeat(sample.function(name, values)[::2] & 1, 2, axis=0)
+        return np.repeat(draws.function(name, values)[::2] & 1, 2, axis=0)
 
     def chance(self) -> float:
         """The least chance that one trial meets a given order and given truth values of all that it compares.

@@ -19,8 +19,8 @@ from bricolage.errors import NoReference
 from bricolage.lowering.common import static_shape
 from bricolage.rewrite.proof.evaluate import Givens, evaluate
 from bricolage.rewrite.proof.field import ZeroDivisor
-from bricolage.rewrite.proof.order import Order
-from bricolage.rewrite.proof.sample import NotModelled, Sample
+from bricolage.rewrite.proof.order import RandomOrder
+from bricolage.rewrite.proof.random_point import NotModelled, RandomPoint
 from bricolage.rewrite.proof.tensor import FieldTensor
 from bricolage.verify.reference import evaluate as evaluate_float64
 
@@ -53,7 +53,7 @@ class Disproved:
 
     inputs: Mapping[str, np.ndarray[Any, Any]]
     output: str
-    place: tuple[int, ...]
+    index: tuple[int, ...]
     """Index of the element that differs most; empty where the shapes differ already."""
     left: float
     right: float
@@ -95,17 +95,17 @@ def prove(
     if contradiction:
         return Unprovable(contradiction)
     for attempt in range(_ATTEMPTS):
-        sample = Sample(seed * _ATTEMPTS + attempt, trials)
+        point = RandomPoint(seed * _ATTEMPTS + attempt, trials)
         try:
-            results = [evaluate(model, sample, givens) for model in (left, right)]
+            results = [evaluate(model, point, givens) for model in (left, right)]
         except ZeroDivisor:
             continue
         except NotModelled as error:
             return Unprovable(str(error))
-        proof = _compare(results, sample, trials)
+        proof = _compare(results, point, trials)
         if proof is not None and proof.error_bound >= 1:
             return Unprovable(f"the degree of {proof.degree} is too high for this field; take smaller shapes")
-        return proof or _prove_in_order(left, right, sample, givens, seed) or _refute(left, right, sample, givens, seed)
+        return proof or _prove_in_order(left, right, point, givens, seed) or _refute(left, right, point, givens, seed)
     return Unprovable("a divisor is zero at every point")
 
 
@@ -134,10 +134,10 @@ def _variables(model: ir.Model, givens: Givens) -> dict[str, ir.Value]:
     return found | {name: constants[name] for name in givens.free if name in constants}
 
 
-def _compare(results: list[list[Any]], sample: Sample, trials: int) -> Proved | None:
-    """The proof that both sides agree at the sample; None when they do not."""
+def _compare(results: list[list[Any]], point: RandomPoint, trials: int) -> Proved | None:
+    """The proof that both sides agree at the point; None when they do not."""
     # Modulo Q the laws of exp do not hold; without exp, those rows are a second field to agree in.
-    rows = slice(None, None, 2 if "exp" in sample.functions else 1)
+    rows = slice(None, None, 2 if "exp" in point.functions else 1)
     degree = 0
     for a, b in zip(*results, strict=True):
         if isinstance(a, FieldTensor) and isinstance(b, FieldTensor):
@@ -146,19 +146,19 @@ def _compare(results: list[list[Any]], sample: Sample, trials: int) -> Proved | 
             degree = max(degree, a.degree.plus(b.degree).total)
         elif type(a) is not type(b) or a.dtype != b.dtype or not np.array_equal(a, b):
             return None
-    missed = 0.0 if sample.order is None else 1 - sample.order.chance()
-    bound = min(missed + sample.chance(degree), 1.0) ** trials
-    return Proved(bound, trials, degree, tuple(sorted(sample.functions)), tuple(sorted(sample.readings)))
+    missed = 0.0 if point.order is None else 1 - point.order.chance()
+    bound = min(missed + point.chance(degree), 1.0) ** trials
+    return Proved(bound, trials, degree, tuple(sorted(point.functions)), tuple(sorted(point.readings)))
 
 
-def _prove_in_order(left: ir.Model, right: ir.Model, sample: Sample, givens: Givens, seed: int) -> Proved | None:
+def _prove_in_order(left: ir.Model, right: ir.Model, point: RandomPoint, givens: Givens, seed: int) -> Proved | None:
     """A proof by the laws of lattices and of truth values, where maxima or truth values took part; None if there is none."""
     truths = any(v.dtype == ir.DataType.BOOL for v in (*left.graph.inputs, *right.graph.inputs))
-    if not truths and not sample.functions & {"max", "min", "is positive", "is zero"}:
+    if not truths and not point.functions & {"max", "min", "is positive", "is zero"}:
         return None
-    probe, trials = Order(), 1
+    probe, trials = RandomOrder(), 1
     for order in (probe, None):  # the first evaluation finds what is compared, and how many trials that takes
-        ordered = Sample(seed, trials, order or Order(probe.met))
+        ordered = RandomPoint(seed, trials, order or RandomOrder(probe.met))
         try:
             results = [evaluate(model, ordered, givens) for model in (left, right)]
         except (ZeroDivisor, NotModelled):
@@ -173,7 +173,7 @@ def _prove_in_order(left: ir.Model, right: ir.Model, sample: Sample, givens: Giv
 # --- real counter-examples --------------------------------------------------------------------------------------
 
 
-def _refute(left: ir.Model, right: ir.Model, sample: Sample, givens: Givens, seed: int) -> Verdict:
+def _refute(left: ir.Model, right: ir.Model, point: RandomPoint, givens: Givens, seed: int) -> Verdict:
     """Searches real inputs on which the float64 answers differ by more than rounding."""
     closest = math.inf
     variables = _variables(left, givens) | _variables(right, givens)
@@ -188,7 +188,7 @@ def _refute(left: ir.Model, right: ir.Model, sample: Sample, givens: Givens, see
         if isinstance(found, Disproved):
             return found
         closest = min(closest, found)
-    used = ", ".join(sorted(sample.functions)) or "none"
+    used = ", ".join(sorted(point.functions)) or "none"
     return Unprovable(
         f"float64 answers agree to {closest:.0e}, but no law that is modelled makes the graphs equal (functions: {used})"
     )
@@ -242,9 +242,9 @@ def _difference(
         size = max((float(np.abs(v[np.isfinite(v)]).max(initial=0)) for v in (x, y)), default=0.0)
         closest = max(closest, float(apart.max()) / size if size else 0.0)
         if closest > _ROUNDING:
-            place = tuple(int(i) for i in np.unravel_index(int(apart.argmax()), apart.shape))
+            index = tuple(int(i) for i in np.unravel_index(int(apart.argmax()), apart.shape))
             reason = (
-                f"output '{name}' differs at {list(place)}: {x[place]:.9g} on the left, {y[place]:.9g} on the right"
+                f"output '{name}' differs at {list(index)}: {x[index]:.9g} on the left, {y[index]:.9g} on the right"
             )
-            return Disproved(inputs, name, place, float(x[place]), float(y[place]), reason)
+            return Disproved(inputs, name, index, float(x[index]), float(y[index]), reason)
     return closest

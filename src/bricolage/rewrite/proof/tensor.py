@@ -1,22 +1,28 @@
-"""Tensors over the field, with the arithmetic and indexing that operators are written in."""
+"""Tensors over the field, with the arithmetic, powers, comparisons and indexing that operators are written in.
+
+What is no polynomial (a fractional power, an absolute value, a comparison) is a random function of which only the laws named
+beside it hold; `functions` has the others.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from bricolage.rewrite.proof.degree import Degree
+from bricolage.rewrite.proof.constants import read
+from bricolage.rewrite.proof.degree import VARIABLE, Degree
 from bricolage.rewrite.proof.field import Residues
-from bricolage.rewrite.proof.functions import absolute, is_positive, is_zero, power
-from bricolage.rewrite.proof.sample import NotModelled, Sample
+from bricolage.rewrite.proof.random_point import NotModelled, RandomPoint
 
 FLOAT = np.dtype(np.float32)
 BOOL = np.dtype(np.bool_)
 Positions = np.ndarray[Any, Any]
+_LARGEST_EXPONENT = 64
 
 
 @dataclass(frozen=True)
@@ -28,7 +34,7 @@ class Extreme:
 
 
 class FieldTensor:
-    """A tensor of real numbers, or of truth values that are not known, at the points of a sample.
+    """A tensor of real numbers, or of truth values that are not known, at a random point: one number a trial.
 
     `values` is [rows, *shape]. A truth value is a number that is 1 where it holds and 0 where not; every law that is used
     holds for all numbers in its place. Whatever moves, repeats or drops elements goes through `gather`.
@@ -39,14 +45,14 @@ class FieldTensor:
 
     def __init__(
         self,
-        sample: Sample,
+        point: RandomPoint,
         values: Residues,
         degree: Degree,
         dtype: np.dtype[Any] = FLOAT,
         extreme: Extreme | None = None,
         literal: np.ndarray[Any, Any] | None = None,
     ) -> None:
-        self.sample = sample
+        self.point = point
         self.values = values
         self.degree = degree
         self.dtype = dtype
@@ -56,22 +62,26 @@ class FieldTensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Sizes, without the axis of rows."""
         return tuple(self.values.shape[1:])
 
     @property
     def ndim(self) -> int:
+        """Number of axes, without that of rows."""
         return self.values.ndim - 1
 
     @property
     def size(self) -> int:
+        """Number of elements, of one row."""
         return int(np.prod(self.shape, dtype=np.int64))
 
     def derived(self, values: Residues, degree: Degree, dtype: np.dtype[Any] = FLOAT) -> FieldTensor:
         """A result computed from this tensor."""
-        return FieldTensor(self.sample, values, degree, dtype)
+        return FieldTensor(self.point, values, degree, dtype)
 
     def typed(self, dtype: np.dtype[Any]) -> FieldTensor:
-        return FieldTensor(self.sample, self.values, self.degree, dtype, self.extreme, self.literal)
+        """The same numbers under another type."""
+        return FieldTensor(self.point, self.values, self.degree, dtype, self.extreme, self.literal)
 
     # --- movement
 
@@ -83,6 +93,7 @@ class FieldTensor:
         return moved
 
     def reshape(self, *shape: Any) -> FieldTensor:
+        """As of numpy: sizes one by one, or as one sequence."""
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         return self.move(lambda i: i.reshape(sizes))
 
@@ -93,15 +104,15 @@ class FieldTensor:
 
     def __add__(self, other: Any) -> FieldTensor:
         a, b = align(self, other)
-        total = self.derived(self.sample.field.add(a.values, b.values), a.degree.plus(b.degree))
+        total = self.derived(self.point.field.add(a.values, b.values), a.degree.plus(b.degree))
         extreme, shift = (a.extreme, b) if b.extreme is None else (b.extreme, a)
         if extreme is not None and shift.extreme is None:
-            total.extreme = Extreme(extreme.kind, self.sample.field.add(extreme.members, shift.values[..., None]))
+            total.extreme = Extreme(extreme.kind, self.point.field.add(extreme.members, shift.values[..., None]))
         return total
 
     def __sub__(self, other: Any) -> FieldTensor:
         a, b = align(self, other)
-        field = self.sample.field
+        field = self.point.field
         difference = self.derived(field.subtract(a.values, b.values), a.degree.plus(b.degree))
         if a.extreme is not None and b.extreme is None:
             difference.extreme = Extreme(a.extreme.kind, field.subtract(a.extreme.members, b.values[..., None]))
@@ -111,11 +122,11 @@ class FieldTensor:
         return difference
 
     def __rsub__(self, other: Any) -> FieldTensor:
-        return tensor(self.sample, other) - self
+        return tensor(self.point, other) - self
 
     def __mul__(self, other: Any) -> FieldTensor:
         a, b = align(self, other)
-        return self.derived(self.sample.field.multiply(a.values, b.values), a.degree.times(b.degree))
+        return self.derived(self.point.field.multiply(a.values, b.values), a.degree.times(b.degree))
 
     __radd__ = __add__
     __rmul__ = __mul__
@@ -125,13 +136,13 @@ class FieldTensor:
 
     def inverse(self) -> FieldTensor:
         """Raises ZeroDivisor where an element is zero."""
-        return self.derived(self.sample.field.inverse(self.values), self.degree.inverse())
+        return self.derived(self.point.field.inverse(self.values), self.degree.inverse())
 
     def __truediv__(self, other: Any) -> FieldTensor:
-        return self * tensor(self.sample, other).inverse()
+        return self * tensor(self.point, other).inverse()
 
     def __rtruediv__(self, other: Any) -> FieldTensor:
-        return tensor(self.sample, other) * self.inverse()
+        return tensor(self.point, other) * self.inverse()
 
     def __pow__(self, exponent: Any) -> FieldTensor:
         a, b = align(self, exponent)
@@ -180,7 +191,7 @@ class FieldTensor:
     __rxor__ = __xor__
 
     def _truth(self, value: Any) -> FieldTensor:
-        found = tensor(self.sample, value)
+        found = tensor(self.point, value)
         if found.dtype != BOOL:
             raise NotModelled("bits of numbers")
         return found
@@ -189,7 +200,7 @@ class FieldTensor:
         raise NotModelled("a decision that depends on data")
 
 
-def tensor(sample: Sample, value: Any) -> FieldTensor:
+def tensor(point: RandomPoint, value: Any) -> FieldTensor:
     """A number or an array of numbers as a tensor over the field; a tensor as it is.
 
     Raises:
@@ -202,13 +213,13 @@ def tensor(sample: Sample, value: Any) -> FieldTensor:
         array = array.astype(np.float32)
     if array.dtype.kind not in "biuf":
         raise NotModelled(f"numbers of type {array.dtype}")
-    values, degree = sample.constants(array)
-    return FieldTensor(sample, values, degree, BOOL if array.dtype == BOOL else FLOAT, literal=array)
+    values, degree = point.constants(array)
+    return FieldTensor(point, values, degree, BOOL if array.dtype == BOOL else FLOAT, literal=array)
 
 
 def align(a: FieldTensor, other: Any) -> tuple[FieldTensor, FieldTensor]:
     """Both operands with the same number of axes, so that their rows stay in front when they broadcast."""
-    b = tensor(a.sample, other)
+    b = tensor(a.point, other)
     rank = max(a.ndim, b.ndim)
     return _lifted(a, rank), _lifted(b, rank)
 
@@ -238,7 +249,7 @@ def gather(tensors: Sequence[FieldTensor], place: Callable[..., Positions]) -> F
     for x in tensors[1:]:
         degree = degree.either(x.degree)
     dtype = first.dtype if all(x.dtype == first.dtype for x in tensors) else FLOAT
-    return FieldTensor(first.sample, flat[:, positions], degree, dtype, _gather_members(tensors, positions))
+    return FieldTensor(first.point, flat[:, positions], degree, dtype, _gather_members(tensors, positions))
 
 
 def _gather_members(tensors: Sequence[FieldTensor], positions: Positions) -> Extreme | None:
@@ -255,3 +266,95 @@ def _gather_members(tensors: Sequence[FieldTensor], positions: Positions) -> Ext
         missing = width - members.shape[-1]
         columns.append(np.concatenate([members, np.repeat(members[..., :1], missing, -1)], -1) if missing else members)
     return Extreme(kind, np.concatenate(columns, 1)[:, positions])
+
+
+# --- what is no polynomial
+
+
+def opaque(name: str, x: FieldTensor) -> FieldTensor:
+    """f(x) = f(y) where x = y, and no other law."""
+    x.point.count(name, x.size, [x.degree])
+    return x.derived(x.point.function(name, x.values), VARIABLE)
+
+
+# --- roots and powers
+
+
+def square_root(x: FieldTensor) -> FieldTensor:
+    """sqrt(b) ** 2 = b for the inputs b that are declared not negative; literals with an exact root. Else opaque."""
+    if x.literal is not None and x.literal.size and all(_has_root(float(v)) for v in x.literal.flat):
+        values, degree = x.point.constants(np.sqrt(x.literal.astype(np.float64)))
+        return x.derived(values, degree)
+    known, roots = x.point.known_roots(x.values)
+    if known.all():
+        return x.derived(roots, x.degree)
+    other = opaque("sqrt", x)
+    return x.derived(np.where(known, roots, other.values), x.degree.either(other.degree))
+
+
+def _has_root(value: float) -> bool:
+    """Whether the float32 root of a literal is read as a number whose square is what the literal is read as."""
+    if not 0 <= value < np.inf:
+        return False
+    whole, root = read(value), read(float(np.sqrt(value)))
+    square = root.factor * root.factor * Fraction(2) ** root.root2
+    return not whole.root2 and square == whole.factor and 2 * root.root_pi == whole.root_pi
+
+
+def absolute(x: FieldTensor) -> FieldTensor:
+    """|x y| = |x| |y|, |-x| = |x|, |1| = 1, |0| = 0, and |b| = b for inputs that are declared not negative.
+
+    x ** k with a random even k.
+    """
+    point = x.point
+    known, _ = point.known_roots(x.values)
+    if known.all():
+        return x
+    point.count("abs", x.size, [x.degree])
+    powers = point.field.power(x.values, point.exponents("abs"))
+    return x.derived(np.where(known, x.values, powers), x.degree.either(VARIABLE))
+
+
+def power(x: FieldTensor, exponent: FieldTensor) -> FieldTensor:
+    """Whole literal exponents multiply; halves go through sqrt; others are opaque functions of the base."""
+    literal = exponent.literal
+    if literal is None or not literal.size or (literal != literal.flat[0]).any():
+        point = x.point
+        point.count("pow", 3 * max(x.size, exponent.size), [x.degree, exponent.degree])
+        base, other = point.function("pow base", x.values), point.function("pow exponent", exponent.values)
+        return x.derived(point.function("pow", point.field.add(base, other)), VARIABLE)
+    return _power(x + 0 * exponent, float(literal.flat[0]))
+
+
+def _power(x: FieldTensor, exponent: float) -> FieldTensor:
+    if exponent < 0:
+        return 1 / _power(x, -exponent)
+    whole, rest = divmod(exponent, 1)
+    if rest not in (0, 0.5) or exponent > _LARGEST_EXPONENT:
+        return opaque(f"pow {read(exponent).factor}", x)
+    rows = len(x.values)
+    raised = x.derived(x.point.field.power(x.values, [int(whole)] * rows), x.degree.power(int(whole)))
+    return raised * square_root(x) if rest else raised
+
+
+# --- predicates
+
+
+def is_positive(x: FieldTensor) -> FieldTensor:
+    """The truth value of x > 0: 0 is not positive, and no other law."""
+    return _predicate("is positive", x, 0)
+
+
+def is_zero(x: FieldTensor) -> FieldTensor:
+    """The truth value of x = 0: true of 0, the same for x and -x, and no other law.
+
+    At a random point nothing but an expression that is 0 everywhere is 0, and real data are not random: so a number that
+    happens not to be 0 here must not count as one that never is.
+    """
+    return _predicate("is zero", x * x, 1)
+
+
+def _predicate(name: str, x: FieldTensor, of_zero: int) -> FieldTensor:
+    x.point.count(name, x.size, [x.degree])
+    values = np.where(x.values == 0, of_zero, x.point.truth(name, x.values))
+    return x.derived(values, VARIABLE, np.dtype(np.bool_))

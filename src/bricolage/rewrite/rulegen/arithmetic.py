@@ -23,19 +23,31 @@ _KEYS = {"sigmoid": np.uint64(0xD6E8FEB86659FD93), "tanh": np.uint64(0xA5A3564E1
 Array: TypeAlias = np.ndarray[Any, Any]
 
 
-class Arithmetic(Protocol):
+class TermArithmetic(Protocol):
     """What operators need of numbers. Axes are counted from the end: arrays have sample axes in front."""
 
     lowest: float
 
-    def add(self, a: Array, b: Array) -> Array: ...
-    def multiply(self, a: Array, b: Array) -> Array: ...
-    def matmul(self, a: Array, b: Array) -> Array: ...
+    def add(self, a: Array, b: Array) -> Array:
+        """a + b, with broadcasting."""
+        ...
+
+    def multiply(self, a: Array, b: Array) -> Array:
+        """a · b, element by element, with broadcasting."""
+        ...
+
+    def matmul(self, a: Array, b: Array) -> Array:
+        """The product of the matrices in the last two axes."""
+        ...
+
     def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
         """Over axes, which stay with size 1."""
         ...
 
-    def divide(self, a: Array, count: int) -> Array: ...
+    def divide(self, a: Array, count: int) -> Array:
+        """a / count, for the mean of so many numbers."""
+        ...
+
     def function(self, name: str, a: Array) -> Array:
         """Relu, sigmoid or tanh."""
         ...

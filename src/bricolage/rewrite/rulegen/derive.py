@@ -8,7 +8,7 @@ from functools import cache
 
 from bricolage.rewrite.egraph import pattern
 from bricolage.rewrite.egraph.egraph import EGraph, ENode
-from bricolage.rewrite.egraph.saturate import Rule, SaturationLimits, saturate
+from bricolage.rewrite.egraph.saturate import EGraphRule, SaturationLimits, saturate
 from bricolage.rewrite.rulegen.shapes import Shape, is_row, substitute
 from bricolage.rewrite.rulegen.term import Equation, Term, subterms, variables
 from bricolage.rewrite.rulegen.vocabulary import BY_NAME, OPERATORS
@@ -22,7 +22,7 @@ _LIMITS = SaturationLimits(rounds=1, nodes=200, seconds=1e9)
 class TypedRule:
     """A rewrite of terms, with the operators that its sides need and make."""
 
-    rule: Rule[Shape]
+    rule: EGraphRule[Shape]
     needs: frozenset[str]
     makes: frozenset[str]
 
@@ -59,7 +59,7 @@ def rules_of(equation: Equation, name: str) -> list[TypedRule]:
     """An equation as rewrites of terms, in the directions that it has."""
     return [
         TypedRule(
-            Rule(f"{name}{mark}", tuple(_apply(term) for term in left), _typed(right)),
+            EGraphRule(f"{name}{mark}", tuple(_apply(term) for term in left), _typed(right)),
             _operators(left),
             _operators(right),
         )
@@ -74,9 +74,9 @@ def _operators(terms: Sequence[Term]) -> frozenset[str]:
     return frozenset(part[0] for term in terms for part in subterms(term) if not isinstance(part, str))
 
 
-def _relevant(rules: Sequence[TypedRule], terms: Sequence[Term]) -> list[Rule[Shape]]:
+def _relevant(rules: Sequence[TypedRule], terms: Sequence[Term]) -> list[EGraphRule[Shape]]:
     """Those that can ever match, by operators alone."""
-    present, left, found = _operators(terms), list(enumerate(rules)), dict[int, Rule[Shape]]()
+    present, left, found = _operators(terms), list(enumerate(rules)), dict[int, EGraphRule[Shape]]()
     while True:
         usable = [(i, rule) for i, rule in left if rule.needs <= present]
         if not usable:
@@ -114,11 +114,11 @@ def _pattern(term: Term) -> pattern.Term:
     return pattern.Apply(term[0], tuple(_pattern(child) for child in term[1:]))
 
 
-def _typed(terms: Sequence[Term]) -> Callable[[EGraph[Shape], pattern.Match], list[int] | None]:
+def _typed(terms: Sequence[Term]) -> Callable[[EGraph[Shape], pattern.EGraphMatch], list[int] | None]:
     """The right side where it has the shapes of the left."""
     patterns = [_pattern(term) for term in terms]
 
-    def write(egraph: EGraph[Shape], match: pattern.Match) -> list[int] | None:
+    def write(egraph: EGraph[Shape], match: pattern.EGraphMatch) -> list[int] | None:
         for root, term in zip(match.roots, terms, strict=True):
             if _shape(egraph, term, match) != egraph.data(root):
                 return None
@@ -127,7 +127,7 @@ def _typed(terms: Sequence[Term]) -> Callable[[EGraph[Shape], pattern.Match], li
     return write
 
 
-def _shape(egraph: EGraph[Shape], term: Term, match: pattern.Match) -> Shape | None:
+def _shape(egraph: EGraph[Shape], term: Term, match: pattern.EGraphMatch) -> Shape | None:
     if isinstance(term, str):
         return egraph.data(match.class_of(term))
     shapes = [_shape(egraph, child, match) for child in term[1:]]

@@ -1,4 +1,4 @@
-"""All terms of a world up to a number of operators, modulo equality: Ruler (Nandi et al., OOPSLA 2021) on TASO's operators.
+"""All terms of a grammar up to a number of operators, modulo equality: Ruler (Nandi et al., OOPSLA 2021) on TASO's operators.
 
 Terms are evaluated in bulk on exact random residues; a hash of the results is the term's fingerprint. Of the terms with one
 fingerprint the first found represents the others, which become equations with it. Only representatives become operands, so
@@ -15,10 +15,10 @@ import numpy as np
 
 from bricolage.rewrite.rulegen.arithmetic import Array, Residues
 from bricolage.rewrite.rulegen.evaluate import concrete
+from bricolage.rewrite.rulegen.grammars import Grammar
 from bricolage.rewrite.rulegen.shapes import Shape, is_row, nested, number, substitute
 from bricolage.rewrite.rulegen.term import Equation, Term, variables
-from bricolage.rewrite.rulegen.vocabulary import BY_NAME, Operator
-from bricolage.rewrite.rulegen.worlds import World
+from bricolage.rewrite.rulegen.vocabulary import BY_NAME, TermOperator
 
 _SAMPLES = 6
 _CHUNK = 1 << 21  # numbers in one evaluation
@@ -37,7 +37,7 @@ class _Pool:
 class _Block:
     """Terms of one operator: operands by number, fingerprints, and values if they are wanted."""
 
-    operator: Operator
+    operator: TermOperator
     operands: Array
     fingerprints: Array
     shape: Shape
@@ -45,11 +45,11 @@ class _Block:
 
 
 class Enumeration:
-    """The representatives of a world, and the equations between them and what they represent."""
+    """The representatives of a grammar, and the equations between them and what they represent."""
 
-    def __init__(self, world: World, seed: int = 0) -> None:
-        self._world = world
-        self._generator = np.random.default_rng([seed, *world.name.encode()])
+    def __init__(self, grammar: Grammar, seed: int = 0) -> None:
+        self._grammar = grammar
+        self._generator = np.random.default_rng([seed, *grammar.name.encode()])
         self._xp = Residues()
         self._pools: dict[Shape, _Pool] = {}
         self._weights: dict[Shape, Array] = {}
@@ -65,30 +65,30 @@ class Enumeration:
         """Terms that were evaluated."""
         self._parts: list[dict[frozenset[int], list[int]]] = []
         self._interchangeable = [
-            [name for name, other in world.variables.items() if other == shape]
-            for shape in dict.fromkeys(world.variables.values())
+            [name for name, other in grammar.variables.items() if other == shape]
+            for shape in dict.fromkeys(grammar.variables.values())
         ]
 
     def run(self) -> Enumeration:
         """Enumerates everything."""
-        for name, shape in self._world.variables.items():
-            sizes = concrete(substitute(shape, self._world.sizes))
+        for name, shape in self._grammar.variables.items():
+            sizes = concrete(substitute(shape, self._grammar.sizes))
             value = self._xp.draw(self._generator, _SAMPLES, sizes)[None]
             (fingerprint,) = self._fingerprints(value, shape)
             self._represent(name, int(fingerprint), shape, value, 0, frozenset(), (name,))
-        for size in range(1, self._world.max_operators + 1):
+        for size in range(1, self._grammar.max_operators + 1):
             self._level(size)
         return self
 
     # --- one level
 
     def _level(self, size: int) -> None:
-        last = size == self._world.max_operators
+        last = size == self._grammar.max_operators
         by_size = self._by_size()
         self._widths = self._node_table()
         self._pairs = self._sharing(size)
         blocks: list[_Block] = []
-        for name in self._world.operators:
+        for name in self._grammar.operators:
             operator = BY_NAME[name]
             for shapes in product(list(self._pools), repeat=len(operator.inputs)):
                 shape = operator.shape(*shapes)
@@ -115,7 +115,7 @@ class Enumeration:
         return table
 
     def _operands(
-        self, operator: Operator, shapes: tuple[Shape, ...], size: int, by_size: dict[tuple[Shape, int], Array]
+        self, operator: TermOperator, shapes: tuple[Shape, ...], size: int, by_size: dict[tuple[Shape, int], Array]
     ) -> Iterator[Array]:
         """Blocks [count, operands] of representatives whose operators together are `size - 1`."""
         if len(shapes) == 1:
@@ -135,7 +135,7 @@ class Enumeration:
             yield self._ordered(operator, sharing[start : start + step], size)
 
     def _elements(self, shape: Shape) -> int:
-        return int(np.prod(concrete(substitute(shape, self._world.sizes)), dtype=np.int64))
+        return int(np.prod(concrete(substitute(shape, self._grammar.sizes)), dtype=np.int64))
 
     def _separate(self, left: Array, right: Array, step: int) -> Iterator[Array]:
         rows = max(step // len(right), 1)
@@ -145,7 +145,7 @@ class Enumeration:
                 other = right[begin : begin + step]
                 yield np.stack([np.repeat(part, len(other)), np.tile(other, len(part))], 1)
 
-    def _ordered(self, operator: Operator, pairs: Array, size: int) -> Array:
+    def _ordered(self, operator: TermOperator, pairs: Array, size: int) -> Array:
         """The pairs that have `size - 1` operators together, each once where the order does not matter."""
         if operator.commutative:
             pairs = pairs[pairs[:, 0] <= pairs[:, 1]]
@@ -184,11 +184,11 @@ class Enumeration:
         return {shapes: np.asarray(pairs, np.int64) for shapes, pairs in grouped.items()}
 
     def _evaluated(
-        self, operator: Operator, shapes: tuple[Shape, ...], shape: Shape, operands: Array, *, keep: bool
+        self, operator: TermOperator, shapes: tuple[Shape, ...], shape: Shape, operands: Array, *, keep: bool
     ) -> _Block:
         bound = operator.bind(*shapes)
         assert bound is not None
-        sizes = {name: number(size, self._world.sizes) for name, size in bound.items() if not is_row(name)}
+        sizes = {name: number(size, self._grammar.sizes) for name, size in bound.items() if not is_row(name)}
         step = max(_CHUNK // (_SAMPLES * max(*map(self._elements, shapes), self._elements(shape))), 1)
         fingerprints, values = [], []
         for start in range(0, len(operands), step):
@@ -305,7 +305,7 @@ class Enumeration:
             self._local[pool.numbers] = np.arange(len(pool.numbers))
 
 
-def _sensible(operator: Operator, shapes: tuple[Shape, ...]) -> bool:
+def _sensible(operator: TermOperator, shapes: tuple[Shape, ...]) -> bool:
     """Leaves out functions of scalars, whose fingerprints are too short, windows that move over kernels, and reductions of one."""
     if shapes[0] == ():
         return operator.name == "mul"

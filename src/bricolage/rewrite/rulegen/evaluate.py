@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from bricolage.rewrite.rulegen.arithmetic import Arithmetic, Array, Reals
+from bricolage.rewrite.rulegen.arithmetic import Array, Reals, TermArithmetic
 from bricolage.rewrite.rulegen.shapes import Shape, is_row, number, substitute
 from bricolage.rewrite.rulegen.term import Equation, Term
 from bricolage.rewrite.rulegen.vocabulary import BY_NAME
@@ -16,7 +16,7 @@ _ROWS = (0, 2, 1)
 _ROUNDING = 1e-9
 
 
-def evaluate(term: Term, arrays: Mapping[str, Array], shapes: Mapping[str, Shape], xp: Arithmetic) -> Array:
+def evaluate(term: Term, arrays: Mapping[str, Array], shapes: Mapping[str, Shape], xp: TermArithmetic) -> Array:
     """What a term computes from arrays [samples..., *shape] of its variables; `shapes` hold names nowhere."""
     found: dict[Term, tuple[Array, Shape]] = {name: (arrays[name], shape) for name, shape in shapes.items()}
 

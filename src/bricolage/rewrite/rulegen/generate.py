@@ -1,4 +1,4 @@
-"""From worlds to rules: enumerate, test at other shapes, prune what follows from smaller rules."""
+"""From grammars to rules: enumerate, test at other shapes, prune what follows from smaller rules."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from bricolage.progress import Progress, Silent
 from bricolage.rewrite.rulegen.derive import TypedRule, derivable, rules_of
 from bricolage.rewrite.rulegen.enumerate import Enumeration
 from bricolage.rewrite.rulegen.evaluate import holds
+from bricolage.rewrite.rulegen.grammars import GRAMMARS, Grammar
 from bricolage.rewrite.rulegen.shapes import IllTyped
 from bricolage.rewrite.rulegen.term import Equation, Term, Terms, show, subterms, variables
 from bricolage.rewrite.rulegen.vocabulary import BY_NAME
-from bricolage.rewrite.rulegen.worlds import WORLDS, World
 
 
 @dataclass
-class Generated:
+class GenerationResult:
     """What a generation found. All equations are canonical; none is an instance of another."""
 
     rules: list[Equation] = field(default_factory=list)
@@ -36,29 +36,29 @@ class Generated:
 
 
 def generate(
-    worlds: Sequence[World] = WORLDS,
+    grammars: Sequence[Grammar] = GRAMMARS,
     *,
     max_operators: int = 4,
     seed: int = 0,
     proved: Callable[[Equation], bool] = lambda _: True,
     progress: Progress | None = None,
-) -> Generated:
-    """Enumerates the worlds, with at most `max_operators` operators on a side. The same arguments give the same rules.
+) -> GenerationResult:
+    """Enumerates the grammars, with at most `max_operators` operators on a side. The same arguments give the same rules.
 
     Only what `proved` says yes to becomes a rule.
     """
     progress = progress or Silent()
-    found = Generated()
+    found = GenerationResult()
     selection = _Selection(found, proved)
-    progress.start("enumerating", len(worlds))
+    progress.start("enumerating", len(grammars))
     candidates: dict[str, Equation] = {}
-    for world in worlds:
-        limited = replace(world, max_operators=min(max_operators, world.max_operators))
+    for grammar in grammars:
+        limited = replace(grammar, max_operators=min(max_operators, grammar.max_operators))
         enumeration = Enumeration(limited, seed).run()
         found.visited += enumeration.visited
         for equation in enumeration.equations:
             candidates.setdefault(str(_renamed(equation)), equation)
-        progress.advance(1, world.name)
+        progress.advance(1, grammar.name)
     progress.finish()
     found.candidates = len(candidates)
     ordered = sorted(candidates.items(), key=lambda item: (*_weight(item[1]), item[0]))
@@ -104,7 +104,7 @@ def _renamed(equation: Equation) -> Equation:
 class _Selection:
     """Sorts equations, small ones first, into rules and what follows from them."""
 
-    def __init__(self, found: Generated, proved: Callable[[Equation], bool]) -> None:
+    def __init__(self, found: GenerationResult, proved: Callable[[Equation], bool]) -> None:
         self._found = found
         self._proved = proved
         self._listed: dict[tuple[str, str], list[Equation]] = {}
@@ -147,7 +147,7 @@ def _true(equation: Equation) -> bool:
         return False
 
 
-def _pairs(found: Generated, max_operators: int) -> Iterator[Equation]:
+def _pairs(found: GenerationResult, max_operators: int) -> Iterator[Equation]:
     """Rules with two roots: where both parts of a split equal something without it, these are parts of one term.
 
     matmul(x, v) = split_0(t) and matmul(x, w) = split_1(t) with t = matmul(x, concat(v, w)) is how parallel products are merged.

@@ -22,6 +22,7 @@ class IllTyped(Exception):
 
 
 def is_row(size: Size) -> bool:
+    """Whether a size stands for any number of leading axes: `...`, `...2`."""
     return isinstance(size, str) and size.startswith("...")
 
 
@@ -135,6 +136,7 @@ class Unifier:
         return tuple(size if is_row(size) else self.size(size) for size in shape)
 
     def unify(self, left: Shape, right: Shape) -> None:
+        """Binds names so that the two shapes are equal. Raises IllTyped where they cannot be."""
         left, right = self.shape(left), self.shape(right)
         if len(left) - _open(left) > len(right) - _open(right):
             left, right = right, left

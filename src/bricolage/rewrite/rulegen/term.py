@@ -138,6 +138,7 @@ class Equation:
 
     @property
     def turned(self) -> Equation:
+        """The same equation from right to left."""
         return Equation(self.right, self.left)
 
     @cached_property

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from bricolage.rewrite.facts import floating, require, require_shape, scalar
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Either, Number, Op, Pattern, Weight, op
+from bricolage.rewrite.pattern import Any, Either, Number, Op, ValuePattern, Weight, op
+from bricolage.rewrite.predicates import floating, require, require_shape, scalar
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
 x = Any("x")
@@ -25,7 +25,7 @@ class _Activation(Rule):
         require_shape(match.root, match["x"])
 
 
-def _halved_product(gate: Pattern) -> list[Op]:
+def _halved_product(gate: ValuePattern) -> list[Op]:
     """x · gate / 2 in every order of the three factors."""
     half_x = Either(op.Mul(x, _HALF), op.Div(x, _TWO))
     half_gate = Either(op.Mul(gate, _HALF), op.Div(gate, _TWO))

@@ -7,9 +7,9 @@ that Add and Mul commute, so that the commutative law is no rule of its own.
 
 from __future__ import annotations
 
-from bricolage.rewrite.facts import floating, integer, require, require_nonnegative, require_shape, scalar, text
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Either, Number, Op, Weight, op
+from bricolage.rewrite.predicates import floating, integer, require, require_nonnegative, require_shape, scalar, text
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
 a, b, c, x, z = Any("a"), Any("b"), Any("c"), Any("x"), Any("z")
@@ -45,8 +45,10 @@ class MergeConstantTerms(_Algebra):
     counterexamples = (
         Example("float[2,3] x, float d", "t = Add(x, c) y = Add(t, d)", {"c": (3,)}, why="not a constant"),
         Example("int64[3] x", "t = Add(x, c) y = Add(t, d)", {"c": 1, "d": 2}, why="floating-point"),
-        Example("float[2,3] x", "t = Add(x, c) y = Add(t, d)", {"c": (3,), "d": 2.0}, outputs="y, t", why="no gain"),
-        Example("float[2,1] x", "t = Add(x, c) y = Add(t, d)", {"c": (2, 1), "d": (64,)}, why="no gain"),
+        Example(
+            "float[2,3] x", "t = Add(x, c) y = Add(t, d)", {"c": (3,), "d": 2.0}, outputs="y, t", why="not profitable"
+        ),
+        Example("float[2,1] x", "t = Add(x, c) y = Add(t, d)", {"c": (2, 1), "d": (64,)}, why="not profitable"),
     )
 
     def patterns(self) -> list[Op]:
@@ -90,8 +92,10 @@ class MergeConstantFactors(_Algebra):
     counterexamples = (
         Example("float[2,3] x, float d", "t = Mul(x, c) y = Mul(t, d)", {"c": (3,)}, why="not a constant"),
         Example("int64[3] x", "t = Mul(x, c) y = Div(t, d)", {"c": 1, "d": 2}, why="floating-point"),
-        Example("float[2,3] x", "t = Mul(x, c) y = Mul(t, d)", {"c": (3,), "d": 2.0}, outputs="y, t", why="no gain"),
-        Example("float[2,1] x", "t = Mul(x, c) y = Mul(t, d)", {"c": (2, 1), "d": (64,)}, why="no gain"),
+        Example(
+            "float[2,3] x", "t = Mul(x, c) y = Mul(t, d)", {"c": (3,), "d": 2.0}, outputs="y, t", why="not profitable"
+        ),
+        Example("float[2,1] x", "t = Mul(x, c) y = Mul(t, d)", {"c": (2, 1), "d": (64,)}, why="not profitable"),
     )
 
     def patterns(self) -> list[Op]:
@@ -110,7 +114,7 @@ class MergeConstantFactors(_Algebra):
 class FactorOut(_Algebra):
     """A⊙C ± A⊙B = A⊙(C ± B), C/A ± B/A = (C ± B)/A
 
-    where that is a gain (an operand that broadcasts may make it a loss). S⊙S - S⊙C = S⊙(S - C) is a case of it.
+    where that is profitable (an operand that broadcasts may make it a loss). S⊙S - S⊙C = S⊙(S - C) is a case of it.
     """
 
     examples = (
@@ -121,7 +125,7 @@ class FactorOut(_Algebra):
         Example("float[4,8] a, float[8] b, float[4,8] c", "s = Mul(a, c) t = Mul(a, b) y = Add(s, t)"),
     )
     counterexamples = (
-        Example(_ABC, "s = Mul(a, c) t = Mul(a, b) y = Add(s, t)", outputs="y, s, t", why="no gain"),
+        Example(_ABC, "s = Mul(a, c) t = Mul(a, b) y = Add(s, t)", outputs="y, s, t", why="not profitable"),
         Example(
             "int64[3] a, int64[3] b, int64[3] c", "s = Div(c, a) t = Div(b, a) y = Sub(s, t)", why="floating-point"
         ),
@@ -237,7 +241,7 @@ class ProductOfRoots(_Algebra):
 class SquareSharedFactor(_Algebra):
     """(A ⊙ R) ⊙ (R ⊙ C) = (A ⊙ C) ⊙ (R ⊙ R)
 
-    where that is a gain: R is read once, and may be smaller than A and C (a reduction that keeps its axes).
+    where that is profitable: R is read once, and may be smaller than A and C (a reduction that keeps its axes).
     """
 
     examples = (
@@ -247,7 +251,9 @@ class SquareSharedFactor(_Algebra):
             {"axes": [1]},
         ),
     )
-    counterexamples = (Example(_ABC, "s = Mul(a, b) t = Mul(b, c) y = Mul(s, t)", outputs="y, s, t", why="no gain"),)
+    counterexamples = (
+        Example(_ABC, "s = Mul(a, b) t = Mul(b, c) y = Mul(s, t)", outputs="y, s, t", why="not profitable"),
+    )
 
     def patterns(self) -> list[Op]:
         return [op.Mul(op.Mul(a, b), op.Mul(b, c))]
@@ -263,7 +269,7 @@ class ProductOfAbsolutes(_Algebra):
         Example(_ABC, "s = Abs(a) t = Abs(c) y = Mul(s, t)"),
         Example(_ABC, "s = Abs(a) t = Abs(c) m = Mul(s, b) y = Mul(m, t)"),
     )
-    counterexamples = (Example(_ABC, "s = Abs(a) t = Abs(c) y = Mul(s, t)", outputs="y, s, t", why="no gain"),)
+    counterexamples = (Example(_ABC, "s = Abs(a) t = Abs(c) y = Mul(s, t)", outputs="y, s, t", why="not profitable"),)
 
     def patterns(self) -> list[Op]:
         return [op.Mul(op.Abs(a), op.Abs(c)), op.Mul(op.Mul(op.Abs(a), b), op.Abs(c), name="three")]
@@ -351,7 +357,7 @@ class ProductOfExponentials(_Algebra):
     """
 
     since = 18
-    exploring = True
+    cost_based = True
     examples = (
         Example("float[4,8] x", "t = Exp(x) y = ReduceProd(t, axes)", {"axes": [1]}),
         Example(_ABC, "s = Exp(a) t = Exp(b) y = Mul(s, t)"),
@@ -386,7 +392,9 @@ class AbsorbNegation(_Algebra):
         Example("float[4,8] x, float[4,8] z", "t = Sub(x, z) y = Neg(t)"),
         Example("float[4,8] x, float[4,8] z", "s = Neg(x) t = Neg(z) y = Mul(s, t)"),
     )
-    counterexamples = (Example("float[4] x, float[4] z", "t = Sub(x, z) y = Neg(t)", outputs="y, t", why="no gain"),)
+    counterexamples = (
+        Example("float[4] x, float[4] z", "t = Sub(x, z) y = Neg(t)", outputs="y, t", why="not profitable"),
+    )
 
     def patterns(self) -> list[Op]:
         return [
@@ -414,7 +422,7 @@ class ReciprocalIntoDivision(_Algebra):
         Example("float[4,8] x, float[4,8] z", "t = Reciprocal(z) y = Div(x, t)"),
     )
     counterexamples = (
-        Example("float[4] x, float[4] z", "t = Reciprocal(z) y = Mul(x, t)", outputs="y, t", why="no gain"),
+        Example("float[4] x, float[4] z", "t = Reciprocal(z) y = Mul(x, t)", outputs="y, t", why="not profitable"),
         Example("int64[4] x, int64[4] z", "t = Div(one, z) y = Mul(x, t)", {"one": 1}, why="floating-point"),
     )
 

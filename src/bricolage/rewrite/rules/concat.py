@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import onnx_ir as ir
 
-from bricolage.rewrite.facts import integer, normalised, rank, require, shape
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, op
-from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
-from bricolage.rewrite.slices import any_slice, keep, kept_places, kept_ranges, slice_operands
+from bricolage.rewrite.predicates import integer, normalised, rank, require, shape
+from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
+from bricolage.rewrite.slices import any_slice, keep, kept_positions, kept_ranges, slice_operands
 
 x = Any("x")
 _MANY = 2**31 - 1  # exporters write such ends for "to the end"
@@ -48,7 +48,7 @@ class FlattenConcat(Rule):
             "float[2,2] x, float[2,2] z, float[2,2] w",
             "t = Concat<axis=1>(x, z) y = Concat<axis=1>(t, w)",
             outputs="y, t",
-            why="no gain",
+            why="not profitable",
         ),
     )
 
@@ -98,7 +98,7 @@ class RemoveSplitConcat(Rule):
         node = match.node("concat")
         split = _made_by(node.inputs[0], "Split", match.home)
         if split is None or split.inputs[0] is None:
-            raise Mismatch("the parts are not computed by Split")
+            raise MatchFailure("the parts are not computed by Split")
         require(tuple(node.inputs) == tuple(split.outputs), "not all parts are joined, or in another order")
         require(_axis(node, match.root) == _axis(split, split.inputs[0]), "the axes differ")
         return split.inputs[0]
@@ -174,17 +174,19 @@ class ComposeSlices(Rule):
             {"b": [5], "c": [1], "d": [1], "e": [9]},
             why="constant",
         ),
-        Example("float[2,6] x", "t = Slice(x, a, b, c) y = Slice(t, d, e, c)", _SLICED, outputs="y, t", why="no gain"),
+        Example(
+            "float[2,6] x", "t = Slice(x, a, b, c) y = Slice(t, d, e, c)", _SLICED, outputs="y, t", why="not profitable"
+        ),
     )
 
     def patterns(self) -> Sequence[Op]:
         return [op.Slice(any_slice(x, "inner"), *slice_operands("outer"), name="outer")]
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        places = kept_places(match.node("inner"))
-        for axis, kept in kept_places(match.node("outer")).items():
-            places[axis] = places.get(axis, range(kept.stop))[kept.start : kept.stop : kept.step]
-        return keep(op, match["x"], places)
+        positions = kept_positions(match.node("inner"))
+        for axis, kept in kept_positions(match.node("outer")).items():
+            positions[axis] = positions.get(axis, range(kept.stop))[kept.start : kept.stop : kept.step]
+        return keep(op, match["x"], positions)
 
 
 class SliceOfConcat(Rule):
@@ -249,17 +251,17 @@ class SliceOfConcat(Rule):
     def rewrite(self, op: Operators, match: Match) -> Result:
         concat = match.node("concat")
         axis = _axis(concat, concat.outputs[0])
-        places = kept_places(match.node("slice"))
-        kept = places.get(axis, range(0))
+        positions = kept_positions(match.node("slice"))
+        kept = positions.get(axis, range(0))
         begin = 0
         for part in _parts(concat):
             size = shape(part)[axis]
             if not isinstance(size, int):
-                raise Mismatch("a part has no fixed size")
+                raise MatchFailure("a part has no fixed size")
             if kept and begin <= kept[0] and kept[-1] < begin + size:
-                return keep(op, part, {**places, axis: range(kept.start - begin, kept.stop - begin, kept.step)})
+                return keep(op, part, {**positions, axis: range(kept.start - begin, kept.stop - begin, kept.step)})
             begin += size
-        raise Mismatch("the slice does not lie within one part")
+        raise MatchFailure("the slice does not lie within one part")
 
 
 class JoinSlices(Rule):

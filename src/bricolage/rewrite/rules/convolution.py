@@ -2,7 +2,7 @@
 windows of one element as products; and products as convolutions with such windows.
 
 In the manner of PET (Wang et al., OSDI 2021): what comes out wrong between the parts is cut away, so that each is an equation.
-Which form is fast depends on the machine: these rules explore, a search decides.
+Which form is fast depends on the machine: these rules are cost-based, a search decides.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.graph.graph import Dimension
-from bricolage.rewrite.facts import floating, integer, rank, require, shape, sizes
 from bricolage.rewrite.linear import Window, biased, channels, flat, linear, window
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, Weight, op
+from bricolage.rewrite.predicates import floating, integer, rank, require, shape, sizes
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
 x, w, b = Any("x"), Any("w"), Any("b", optional=True)
@@ -28,7 +28,7 @@ class _Convolution(Rule):
     """Base of rules about one convolution."""
 
     family = "convolution"
-    exploring = True
+    cost_based = True
 
     def patterns(self) -> list[Op]:
         return [op.Conv(x, w, b, name="conv")]
@@ -66,9 +66,9 @@ class StridedPointwiseBySlice(_Convolution):
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         window = self.window(match)
-        count = window.directions
-        places = [op.integers(n) for n in ([0] * count, [_MANY] * count, range(2, 2 + count), window.strides)]
-        return op.copy(match.node("conv"), op.Slice(match["x"], *places), match["w"], match.get("b"), strides=None)
+        count = window.spatial_rank
+        positions = [op.integers(n) for n in ([0] * count, [_MANY] * count, range(2, 2 + count), window.strides)]
+        return op.copy(match.node("conv"), op.Slice(match["x"], *positions), match["w"], match.get("b"), strides=None)
 
 
 class PointwiseAsProduct(_Convolution):
@@ -107,7 +107,7 @@ class PointwiseAsProduct(_Convolution):
 
 
 class ProductAsPointwise(Rule):
-    """L(x, w, b) = Reshape(Transpose(Conv(Transpose(Reshape(x)), wᵀ, b))), rows as places of an image, columns as its channels
+    """L(x, w, b) = Reshape(Transpose(Conv(Transpose(Reshape(x)), wᵀ, b))), rows as positions of an image, columns as its channels
 
     for L a MatMul, or MatMul(x, w) + b, or a Gemm with α = β = 1 and x not transposed, with a constant matrix w and a constant b
     with one number for each column (or none); x has more than one row, and at most one size that is not known. (Runtimes that
@@ -115,7 +115,7 @@ class ProductAsPointwise(Rule):
     """
 
     family = "convolution"
-    exploring = True
+    cost_based = True
     examples = (
         Example("float[6,3] x", "y = MatMul(x, w)", {"w": (3, 4)}),
         Example("float[6,3] x", "y = Gemm<transB=1>(x, w, b)", {"w": (4, 3), "b": (4,)}),
@@ -182,7 +182,7 @@ def _open(found: Sequence[Dimension]) -> list[Dimension]:
 class TurnConvolution(_Convolution):
     """Conv(x, w, b) = Transpose(Conv(Transpose(x), Transpose(w), b)), height and width exchanged
 
-    for two directions and explicit pads: a 1×k kernel becomes a k×1 one.
+    for two spatial axes and explicit pads: a 1×k kernel becomes a k×1 one.
     """
 
     examples = (
@@ -194,14 +194,14 @@ class TurnConvolution(_Convolution):
         ),
     )
     counterexamples = (
-        Example("float[1,3,5] x", "y = Conv(x, w)", {"w": (4, 3, 2)}, why="two directions"),
+        Example("float[1,3,5] x", "y = Conv(x, w)", {"w": (4, 3, 2)}, why="two spatial axes"),
         Example("float[1,3,5,5] x", 'y = Conv<auto_pad="SAME_UPPER">(x, w)', {"w": (4, 3, 1, 3)}, why="explicit"),
         Example("float[1,3,5,5] x", "y = Conv(x, w)", {"w": (4, 3, 3, 3)}, why="square"),
     )
 
     def check(self, match: Match) -> None:
         window = self.window(match)
-        require(window.directions == 2, "it has not two directions")
+        require(window.spatial_rank == 2, "it has not two spatial axes")
         require(window.kernel[0] != window.kernel[1], "the kernel is square")
 
     def rewrite(self, op: Operators, match: Match) -> Result:
@@ -250,7 +250,7 @@ class DilationIntoBatch(_Convolution):
     def rewrite(self, op: Operators, match: Match) -> Result:
         window = self.window(match)
         (batch, channels, *extent), phases = sizes(match["x"]), window.dilations
-        count = window.directions
+        count = window.spatial_rank
         whole = [size + p + q for size, p, q in zip(extent, window.before, window.after, strict=True)]
         filled = [-size % phase for size, phase in zip(whole, phases, strict=True)]
         after = [q + more for q, more in zip(window.after, filled, strict=True)]
@@ -270,14 +270,14 @@ class DilationIntoBatch(_Convolution):
         joined = [step * phase for step, phase in zip(made, phases, strict=True)]
         result = op.Reshape(result, op.integers([batch, outputs, *joined]))
         wanted = [n - (k - 1) * d for n, k, d in zip(whole, window.kernel, phases, strict=True)]
-        places = [op.integers(n) for n in ([0] * count, wanted, range(2, 2 + count))]
-        return op.Slice(result, *places) if wanted != joined else result
+        positions = [op.integers(n) for n in ([0] * count, wanted, range(2, 2 + count))]
+        return op.Slice(result, *positions) if wanted != joined else result
 
 
 class StrideIntoChannels(_Convolution):
     """Conv(x, w, b, strides s) = Conv(SpaceToDepth(x), w', b), with the phases of w as channels of w'
 
-    for two directions with one stride, one group, no dilations and x of known sizes (a stem of few channels becomes one of many).
+    for two spatial axes with one stride, one group, no dilations and x of known sizes (a stem of few channels becomes one of many).
     """
 
     examples = (
@@ -294,7 +294,7 @@ class StrideIntoChannels(_Convolution):
         ),
         Example("float[1,3,5,5] x", "y = Conv(x, w)", {"w": (4, 3, 2, 2)}, why="no stride"),
         Example("float[1,3,9,9] x", "y = Conv<strides=[2,1]>(x, w)", {"w": (4, 3, 2, 2)}, why="one stride"),
-        Example("float[1,3,9] x", "y = Conv<strides=[2]>(x, w)", {"w": (4, 3, 2)}, why="two directions"),
+        Example("float[1,3,9] x", "y = Conv<strides=[2]>(x, w)", {"w": (4, 3, 2)}, why="two spatial axes"),
         Example("float[1,4,9,9] x", "y = Conv<strides=[2,2], group=2>(x, w)", {"w": (4, 2, 2, 2)}, why="group"),
         Example(
             "float[1,3,9,9] x", "y = Conv<strides=[2,2], dilations=[2,2]>(x, w)", {"w": (4, 3, 2, 2)}, why="dilated"
@@ -304,7 +304,7 @@ class StrideIntoChannels(_Convolution):
 
     def check(self, match: Match) -> None:
         window = self.window(match)
-        require(window.directions == 2, "it has not two directions")
+        require(window.spatial_rank == 2, "it has not two spatial axes")
         require(max(window.strides) > 1, "there is no stride")
         require(len(set(window.strides)) == 1, "it has not one stride")
         require(set(window.dilations) == {1}, "it is dilated")
@@ -334,7 +334,7 @@ class StrideIntoChannels(_Convolution):
 class BatchIntoWidth(_Convolution):
     """Conv(x, w, b) = the images of one Conv over all images of x side by side, with pads between them
 
-    for a batch of several images of known size, two directions, and no strides along the width. Windows that reach from one
+    for a batch of several images of known size, two spatial axes, and no strides along the width. Windows that reach from one
     image into the next are computed and cut away.
     """
 
@@ -347,13 +347,13 @@ class BatchIntoWidth(_Convolution):
         Example("float[2,3,5,5] x", 'y = Conv<auto_pad="SAME_UPPER">(x, w)', {"w": (4, 3, 3, 3)}, why="explicit"),
         Example("float[1,3,5,5] x", "y = Conv(x, w)", {"w": (4, 3, 2, 2)}, why="one image"),
         Example("float[N,3,5,5] x", "y = Conv(x, w)", {"w": (4, 3, 2, 2)}, why="not known"),
-        Example("float[2,3,5] x", "y = Conv(x, w)", {"w": (4, 3, 2)}, why="two directions"),
+        Example("float[2,3,5] x", "y = Conv(x, w)", {"w": (4, 3, 2)}, why="two spatial axes"),
         Example("float[2,3,5,5] x", "y = Conv<strides=[1,2]>(x, w)", {"w": (4, 3, 2, 2)}, why="along the width"),
     )
 
     def check(self, match: Match) -> None:
         window = self.window(match)
-        require(window.directions == 2, "it has not two directions")
+        require(window.spatial_rank == 2, "it has not two spatial axes")
         require(window.strides[1] == 1, "there are strides along the width")
         require(sizes(match["x"])[0] > 1, "there is one image")
 
@@ -377,7 +377,7 @@ class BatchIntoWidth(_Convolution):
 class LineInPlane(_Convolution):
     """Conv(x, w, b) = Squeeze(Conv(Unsqueeze(x), Unsqueeze(w), b)), a line as a plane of height 1
 
-    for one direction and explicit pads.
+    for one spatial axis and explicit pads.
     """
 
     examples = (
@@ -385,12 +385,12 @@ class LineInPlane(_Convolution):
         Example("float[N,4,7] x", "y = Conv<group=2, dilations=[2]>(x, w, b)", {"w": (4, 2, 3), "b": (4,)}),
     )
     counterexamples = (
-        Example("float[1,3,5,5] x", "y = Conv(x, w)", {"w": (4, 3, 2, 2)}, why="one direction"),
+        Example("float[1,3,5,5] x", "y = Conv(x, w)", {"w": (4, 3, 2, 2)}, why="one spatial axis"),
         Example("float[1,3,5] x", 'y = Conv<auto_pad="SAME_LOWER">(x, w)', {"w": (4, 3, 3)}, why="explicit"),
     )
 
     def check(self, match: Match) -> None:
-        require(rank(match["x"]) == 3, "it has not one direction")
+        require(rank(match["x"]) == 3, "it has not one spatial axis")
         self.window(match)
 
     def rewrite(self, op: Operators, match: Match) -> Result:

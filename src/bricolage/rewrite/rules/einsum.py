@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bricolage.rewrite.facts import permutation, rank, require, text
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, op
-from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
+from bricolage.rewrite.predicates import permutation, rank, require, text
+from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 
 a, b = Any("a"), Any("b")
 
@@ -16,11 +16,11 @@ def _letters(match: Match) -> tuple[list[str], str]:
     """The letters of each operand and those of the result.
 
     Raises:
-        Mismatch: the equation has an ellipsis.
+        MatchFailure: the equation has an ellipsis.
     """
     equation = text(match.node("einsum"), "equation", "").replace(" ", "")
     if "." in equation:
-        raise Mismatch("the equation has an ellipsis")
+        raise MatchFailure("the equation has an ellipsis")
     operands, arrow, output = equation.partition("->")
     if not arrow:
         output = "".join(sorted(letter for letter in set(operands) - {","} if operands.count(letter) == 1))
@@ -57,7 +57,7 @@ class TransposeIntoEinsum(Rule):
             "float[2,3] a, float[2,4] b",
             't = Transpose(a) y = Einsum<equation="ij,jk->ik">(t, b)',
             outputs="y, t",
-            why="no gain",
+            why="not profitable",
         ),
     )
 
@@ -94,7 +94,7 @@ class TransposeOfEinsum(Rule):
             "float[2,3] a, float[3,4] b",
             't = Einsum<equation="ij,jk->ik">(a, b) y = Transpose(t)',
             outputs="y, t",
-            why="no gain",
+            why="not profitable",
         ),
         Example("float[2,3] a", 't = Einsum<equation="...i->i...">(a) y = Transpose(t)', why="ellipsis"),
     )
@@ -139,7 +139,7 @@ class EinsumToProduct(Rule):
         ):
             if _plain(left, right, output) and rank(values[0]) == len(left):
                 return op.MatMul(*values)
-        raise Mismatch("it is no plain product")
+        raise MatchFailure("it is no plain product")
 
 
 def _plain(left: str, right: str, output: str) -> bool:

@@ -4,14 +4,6 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from bricolage.rewrite.facts import (
-    integer,
-    normalised,
-    rank,
-    require,
-    shape,
-    sizes,
-)
 from bricolage.rewrite.linear import (
     CONVOLUTIONS,
     channels,
@@ -26,6 +18,14 @@ from bricolage.rewrite.linear import (
 )
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, Weight, op
+from bricolage.rewrite.predicates import (
+    integer,
+    normalised,
+    rank,
+    require,
+    shape,
+    sizes,
+)
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 from bricolage.rewrite.slices import keep
 
@@ -85,7 +85,7 @@ class BatchNormalizationIntoLinear(Rule):
             "t = Conv(x, w) y = BatchNormalization(t, s, h, m, v)",
             {"w": (4, 3, 3), **_NORM},
             outputs="y, t",
-            why="no gain",
+            why="not profitable",
         ),
     )
 
@@ -210,7 +210,7 @@ class BatchNormalizationIntoJoined(Rule):
             f"{_JOIN} y = BatchNormalization(t, s, h, m, u)",
             {**_JOINED, **_NORM_5},
             outputs="y, p",
-            why="no gain",
+            why="not profitable",
         ),
     )
 
@@ -223,9 +223,9 @@ class BatchNormalizationIntoJoined(Rule):
     def rewrite(self, op: Operators, match: Match) -> Result:
         parts = [
             normalised_channels(
-                op, node, match.node("norm"), *(keep(op, match[name], {0: places}) for name in _PARAMETERS)
+                op, node, match.node("norm"), *(keep(op, match[name], {0: positions}) for name in _PARAMETERS)
             )
-            for node, places in joined(match)
+            for node, positions in joined(match)
         ]
         return op.copy(match.node("concat"), *parts)
 
@@ -265,7 +265,9 @@ class AffineIntoJoined(Rule):
             {**_JOINED, "c": 2.0},
             why="along the channels",
         ),
-        Example("float[1,3,4,4] x", f"{_JOIN} y = Mul(t, c)", {**_JOINED, "c": 2.0}, outputs="y, q", why="no gain"),
+        Example(
+            "float[1,3,4,4] x", f"{_JOIN} y = Mul(t, c)", {**_JOINED, "c": 2.0}, outputs="y, q", why="not profitable"
+        ),
     )
 
     def patterns(self) -> list[Op]:
@@ -280,7 +282,9 @@ class AffineIntoJoined(Rule):
             constant = op.Reciprocal(constant) if kind == "Div" else op.Neg(constant)
         fold = scaled_channels if kind in ("Mul", "Div") else shifted_channels
         single = shape(constant) == (1,)
-        parts = [fold(op, node, constant if single else keep(op, constant, {0: places})) for node, places in nodes]
+        parts = [
+            fold(op, node, constant if single else keep(op, constant, {0: positions})) for node, positions in nodes
+        ]
         return op.copy(match.node("concat"), *parts)
 
 

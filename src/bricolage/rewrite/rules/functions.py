@@ -5,9 +5,9 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from bricolage.rewrite.elementwise import UNARY
-from bricolage.rewrite.facts import floating, require, require_nonnegative, require_shape
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Either, Number, Op, Weight, op
+from bricolage.rewrite.predicates import floating, require, require_nonnegative, require_shape
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
 x, a, b, c, z = Any("x"), Any("a"), Any("b"), Any("c"), Any("z")
@@ -15,7 +15,7 @@ _AB = "float[3] a, float[3] b"
 _ABZ = f"{_AB}, float[3] z"
 
 
-class _Functions(Rule):
+class _FunctionLaw(Rule):
     """Base of laws of floating-point numbers."""
 
     family = "functions"
@@ -24,7 +24,7 @@ class _Functions(Rule):
         floating(match.root)
 
 
-class MergeAffine(_Functions):
+class MergeAffine(_FunctionLaw):
     """((x·c) + d)·e = x·(c·e) + d·e, ((x + c)·d) + e = x·d + (c·d + e), and with - and / for + and ·
 
     for three operators with constants in a row of which the middle one differs in kind, that leave the shape of x.
@@ -69,7 +69,7 @@ class MergeAffine(_Functions):
             "s = Mul(x, c) t = Add(s, d) y = Mul(t, e)",
             {"c": (3,), "d": (3,), "e": 2.0},
             outputs="y, s",
-            why="no gain",
+            why="not profitable",
         ),
     )
 
@@ -112,7 +112,7 @@ def _affine(source: Any | Either, constant: Weight, kind: str, name: str) -> lis
     ]
 
 
-class SelectBeforeFunction(_Functions):
+class SelectBeforeFunction(_FunctionLaw):
     """Where(c, f(a), f(b)) = f(Where(c, a, b)), Where(c, g(a, z), g(b, z)) = g(Where(c, a, b), z)
 
     for element-wise f of one input, and for sums, differences, products and quotients g, in which the results have one shape.
@@ -132,7 +132,9 @@ class SelectBeforeFunction(_Functions):
         Example(
             "bool[3] c, float[3] a, float[1] b", "s = Tanh(a) t = Tanh(b) y = Where(c, s, t)", why="has not the shape"
         ),
-        Example(f"bool[3] c, {_AB}", "s = Tanh(a) t = Tanh(b) y = Where(c, s, t)", outputs="y, s", why="no gain"),
+        Example(
+            f"bool[3] c, {_AB}", "s = Tanh(a) t = Tanh(b) y = Where(c, s, t)", outputs="y, s", why="not profitable"
+        ),
     )
 
     def patterns(self) -> list[Op]:
@@ -159,7 +161,7 @@ def _attributes(node: ir.Node) -> list[tuple[str, str]]:
     return sorted((name, str(attribute.value)) for name, attribute in node.attributes.items())
 
 
-class ShiftOutOfExtreme(_Functions):
+class ShiftOutOfExtreme(_FunctionLaw):
     """Max(a + z, b + z) = Max(a, b) + z, and Min
 
     where all three have one shape.
@@ -174,7 +176,7 @@ class ShiftOutOfExtreme(_Functions):
             "float[3] a, float[3] b, float[2,1] z", "s = Add(a, z) t = Add(b, z) y = Max(s, t)", why="has not the shape"
         ),
         Example(f"{_ABZ}, float[3] u", "s = Add(a, z) t = Add(b, u) y = Max(s, t)", why="another value"),
-        Example(_ABZ, "s = Add(a, z) t = Add(b, z) y = Max(s, t)", outputs="y, s", why="no gain"),
+        Example(_ABZ, "s = Add(a, z) t = Add(b, z) y = Max(s, t)", outputs="y, s", why="not profitable"),
     )
 
     def patterns(self) -> list[Op]:
@@ -189,7 +191,7 @@ class ShiftOutOfExtreme(_Functions):
         return op.Add(op.copy(match.node("extreme"), match["a"], match["b"]), match["z"])
 
 
-class MergeConstantExtremes(_Functions):
+class MergeConstantExtremes(_FunctionLaw):
     """Max(Max(x, c), d) = Max(x, max(c, d)), and Min
 
     for constants c and d.
@@ -202,7 +204,9 @@ class MergeConstantExtremes(_Functions):
     counterexamples = (
         Example("float[2] x", "t = Min(x, c) y = Max(t, d)", {"c": 1.0, "d": 2.0}, why="differ"),
         Example("float[2] x, float d", "t = Max(x, c) y = Max(t, d)", {"c": 1.0}, why="not a constant"),
-        Example("float[2] x", "t = Max(x, c) y = Max(t, d)", {"c": 1.0, "d": (2,)}, outputs="y, t", why="no gain"),
+        Example(
+            "float[2] x", "t = Max(x, c) y = Max(t, d)", {"c": 1.0, "d": (2,)}, outputs="y, t", why="not profitable"
+        ),
     )
 
     def patterns(self) -> list[Op]:
@@ -218,7 +222,7 @@ class MergeConstantExtremes(_Functions):
         return op.copy(outer, match["x"], op.copy(outer, match["c"], match["d"]))
 
 
-class NegateExtreme(_Functions):
+class NegateExtreme(_FunctionLaw):
     """Max(-a, -b) = -Min(a, b), Min(-a, -b) = -Max(a, b)"""
 
     examples = (
@@ -227,7 +231,7 @@ class NegateExtreme(_Functions):
     )
     counterexamples = (
         Example(_AB, "s = Neg(a) y = Max(s, b)", why="not computed by"),
-        Example(_AB, "s = Neg(a) t = Neg(b) y = Max(s, t)", outputs="y, s", why="no gain"),
+        Example(_AB, "s = Neg(a) t = Neg(b) y = Max(s, t)", outputs="y, s", why="not profitable"),
     )
 
     def patterns(self) -> list[Op]:
@@ -238,7 +242,7 @@ class NegateExtreme(_Functions):
         return op.Neg(function(match["a"], match["b"]))
 
 
-class NegationIntoConstant(_Functions):
+class NegationIntoConstant(_FunctionLaw):
     """(-x) · c = x · (-c), and with / for ·
 
     for a constant c.
@@ -252,7 +256,7 @@ class NegationIntoConstant(_Functions):
     counterexamples = (
         Example("float[2,3] x, float c", "t = Neg(x) y = Mul(t, c)", why="not a constant"),
         Example("int64[3] x", "t = Neg(x) y = Mul(t, c)", {"c": 2}, why="floating-point"),
-        Example("float[3] x", "t = Neg(x) y = Mul(t, c)", {"c": (2, 1)}, outputs="y, t", why="no gain"),
+        Example("float[3] x", "t = Neg(x) y = Mul(t, c)", {"c": (2, 1)}, outputs="y, t", why="not profitable"),
     )
 
     def patterns(self) -> list[Op]:
@@ -268,7 +272,7 @@ class NegationIntoConstant(_Functions):
         return op.copy(match.node("scale"), match["x"], op.Neg(match["c"]))
 
 
-class SquareOfRoot(_Functions):
+class SquareOfRoot(_FunctionLaw):
     """√x ⊙ √x = x
 
     where x cannot be negative (for which the left side is not a number).
@@ -292,13 +296,13 @@ class SquareOfRoot(_Functions):
         return match["x"]
 
 
-class QuotientOfExponentials(_Functions):
+class QuotientOfExponentials(_FunctionLaw):
     """Exp(a) / Exp(b) = Exp(a - b), 1 / Exp(a) = Recip(Exp(a)) = Exp(-a)
 
     where no intermediate result overflows.
     """
 
-    exploring = True
+    cost_based = True
     examples = (
         Example(_AB, "s = Exp(a) t = Exp(b) y = Div(s, t)"),
         Example("float[3] a", "s = Exp(a) y = Reciprocal(s)"),

@@ -1,5 +1,5 @@
 """Equal work on different data side by side: convolutions as groups of one, products as a batch of one (HFTA: Wang et al., MLSys
-2021). Whether that pays depends on the machine: these rules explore, a search decides."""
+2021). Whether that pays depends on the machine: these rules are cost-based, a search decides."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import onnx_ir as ir
 
 from bricolage.graph.graph import describe
 from bricolage.rewrite.edit import nested
-from bricolage.rewrite.facts import floating, integer, rank, require, shape, sizes
 from bricolage.rewrite.linear import geometry
-from bricolage.rewrite.rule import Example, Mismatch, Operators, Replacement, Scan
+from bricolage.rewrite.predicates import floating, integer, rank, require, shape, sizes
+from bricolage.rewrite.rule import Example, GraphRule, MatchFailure, Operators, Replacement
 
 _Nodes = Sequence[ir.Node]
 
@@ -28,20 +28,20 @@ def _levels(graph: ir.Graph) -> dict[ir.Node, int]:
     return levels
 
 
-class _Siblings(Scan):
+class _Siblings(GraphRule):
     """Base of rules that join equal operators on different data, all that stand equally far from the inputs."""
 
     family = "grouping"
-    exploring = True
+    cost_based = True
     op_types: tuple[str, ...]
 
-    def find(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
+    def find_sites(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
         groups: dict[tuple[int, Hashable], list[ir.Node]] = {}
         for node, level in _levels(graph).items():
             if node.op_type in self.op_types and not node.domain:
                 try:
                     groups.setdefault((level, self.kind(node)), []).append(node)
-                except Mismatch:
+                except MatchFailure:
                     continue
         for nodes in groups.values():
             if len(nodes) > 1:
@@ -56,7 +56,7 @@ class _Siblings(Scan):
         """Equal for operators that can be joined.
 
         Raises:
-            Mismatch: it can be joined with none.
+            MatchFailure: it can be joined with none.
         """
 
     @abstractmethod
@@ -72,7 +72,7 @@ def _operands(node: ir.Node) -> tuple[object, ...]:
     """Types and shapes of the inputs; None for one that is absent.
 
     Raises:
-        Mismatch: a dimension has neither size nor name.
+        MatchFailure: a dimension has neither size nor name.
     """
     shapes = [None if value is None else shape(value) for value in node.inputs]
     require(all(found is None or "?" not in found for found in shapes), "a dimension is not known")

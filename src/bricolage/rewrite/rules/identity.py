@@ -9,7 +9,9 @@ import onnx_ir as ir
 
 from bricolage.graph.folding import RANDOM, is_known, known
 from bricolage.graph.graph import describe
-from bricolage.rewrite.facts import (
+from bricolage.rewrite.matching import Match
+from bricolage.rewrite.pattern import Any, Op, Weight, op
+from bricolage.rewrite.predicates import (
     integers,
     listed,
     require,
@@ -17,9 +19,7 @@ from bricolage.rewrite.facts import (
     require_shape,
     shape,
 )
-from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, Weight, op
-from bricolage.rewrite.rule import Example, Operators, Replacement, Result, Rule, Scan
+from bricolage.rewrite.rule import Example, GraphRule, Operators, Replacement, Result, Rule
 
 x = Any("x")
 _SMALL = 1024  # bytes of a constant that is compared by value
@@ -262,7 +262,7 @@ class RemovePad(_Nothing):
 class RemovePool(_Nothing):
     """AveragePool(x) = MaxPool(x) = x
 
-    for windows of one place, with no strides and pads.
+    for windows of one position, with no strides and pads.
     """
 
     examples = (
@@ -270,7 +270,7 @@ class RemovePool(_Nothing):
         Example("float[N,2,M] x", "t = MaxPool<kernel_shape=[1], strides=[1], pads=[0,0]>(x) y = Relu(t)"),
     )
     counterexamples = (
-        Example("float[1,2,5] x", "t = MaxPool<kernel_shape=[2]>(x) y = Relu(t)", why="one place"),
+        Example("float[1,2,5] x", "t = MaxPool<kernel_shape=[2]>(x) y = Relu(t)", why="one position"),
         Example("float[1,2,5] x", "t = MaxPool<kernel_shape=[1], strides=[2]>(x) y = Relu(t)", why="strides"),
         Example(
             "float[1,2,5] x",
@@ -287,7 +287,7 @@ class RemovePool(_Nothing):
 
     def check(self, match: Match) -> None:
         pool = match.node("pool")
-        require(set(listed(pool, "kernel_shape", ())) == {1}, "the window is not one place")
+        require(set(listed(pool, "kernel_shape", ())) == {1}, "the window is not one position")
         require(set(listed(pool, "strides", [1])) == {1}, "there are strides")
         require(not any(listed(pool, "pads", ())), "there are pads")
 
@@ -453,7 +453,7 @@ class MergeClips(Rule):
         return op.Clip(match["x"], low, op.Max(high, zero) if "last" in match.nodes else high)
 
 
-class CommonSubexpression(Scan):
+class CommonSubexpression(GraphRule):
     """f(x…) computed twice = f(x…) computed once
 
     for any operator without sub-graphs and randomness, with equal attributes, in one graph.
@@ -473,7 +473,7 @@ class CommonSubexpression(Scan):
         Example("float[2,3] x", "a = RandomNormalLike(x) b = RandomNormalLike(x) y = Add(a, b)"),
     )
 
-    def find(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
+    def find_sites(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
         first: dict[object, ir.Node] = {}
         for node in graph:
             key = _key(node)

@@ -9,19 +9,19 @@ from functools import partial
 import onnx_ir as ir
 
 from bricolage.rewrite.elementwise import UNARY
-from bricolage.rewrite.facts import integer, permutation, rank, require, shape, sizes
 from bricolage.rewrite.layout import Component, components, moved
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.motion import Form, Permutation, compose, inverse, unchanged
 from bricolage.rewrite.pattern import Any, Either, Op, Weight, op
-from bricolage.rewrite.rule import Example, Operators, Replacement, Result, Rule, Scan
+from bricolage.rewrite.predicates import integer, permutation, rank, require, shape, sizes
+from bricolage.rewrite.rule import Example, GraphRule, Operators, Replacement, Result, Rule
+from bricolage.rewrite.transpose_propagation import Permutation, TransposedOperator, compose, inverse, unchanged
 
 
 class _Rewriter:
-    """Writes the operators of a component in their new forms."""
+    """Writes the operators of a component that work in the other layout."""
 
-    def __init__(self, op: Operators, component: Component, forms: Mapping[ir.Node, Form]) -> None:
-        self._op, self._component, self._forms = op, component, forms
+    def __init__(self, op: Operators, component: Component, written: Mapping[ir.Node, TransposedOperator]) -> None:
+        self._op, self._component, self._written = op, component, written
         self._stored: dict[ir.Value, tuple[ir.Value, Permutation]] = {}
         self._turned: dict[tuple[ir.Value, Permutation], ir.Value] = {}
 
@@ -30,11 +30,11 @@ class _Rewriter:
         where the old one stands."""
         pairs: dict[ir.Value, ir.Value] = {}
         for node in self._component.home:
-            if node not in self._forms and node not in self._component.turns:
+            if node not in self._written and node not in self._component.turns:
                 continue
-            self._op.place(node)
-            if node in self._forms:
-                self._write(node, self._forms[node])
+            self._op.set_insertion_point(node)
+            if node in self._written:
+                self._write(node, self._written[node])
             else:
                 self._keep(node)
             for value in node.outputs:
@@ -47,10 +47,10 @@ class _Rewriter:
     def _keep(self, node: ir.Node) -> None:
         """A transpose that may stay serves as a conversion from here on."""
         source, perm = self._component.source(node.outputs[0])
-        if source.producer() not in self._forms:
+        if source.producer() not in self._written:
             self._turned.setdefault((source, perm), node.outputs[0])
 
-    def _write(self, node: ir.Node, new: Form) -> None:
+    def _write(self, node: ir.Node, new: TransposedOperator) -> None:
         given = [
             value if value is None or perm is None else self._get(value, perm)
             for value, perm in zip(node.inputs, new.inputs, strict=True)
@@ -85,7 +85,7 @@ class _Rewriter:
     def _read_outside(self, value: ir.Value) -> bool:
         inside = self._component.turns
         return value.is_graph_output() or any(
-            usage.node not in self._forms and usage.node not in inside for usage in value.uses()
+            usage.node not in self._written and usage.node not in inside for usage in value.uses()
         )
 
 
@@ -102,18 +102,18 @@ _X = "float[2,3,4,5] x"
 _TWICE = "float[1,1,2,3] x"
 
 
-class MoveLayoutBorder(Scan):
+class MoveLayoutBorder(GraphRule):
     """R(Transpose(x₁), …, Transpose(xₙ)) = Transpose(R'(x₁, …, xₙ)), with R' for other axes
 
     for a part R of a graph, of any size and with any number of results, in which every operator commutes with transposes:
     element-wise ones (constants and smaller operands are transposed instead), Concat, Split, Slice, Pad, Resize, Softmax,
     reductions, Squeeze, Unsqueeze, Gather, Tile, Expand, products and normalisations along axes that stay. Of all such parts
-    the one that leaves the fewest bytes to transpose is taken, where that is a gain.
+    the one that leaves the fewest bytes to transpose is taken, where that is profitable.
     """
 
     family = "layout"
     since = 18
-    late = True  # written-out attention and the like are recognised by where their transposes stand
+    runs_last = True  # written-out attention and the like are recognised by where their transposes stand
     examples = (
         _between(_X, "u = Relu(t)"),
         _between(_X, "u = Add(t, c)", {"c": (3,)}),
@@ -180,15 +180,15 @@ class MoveLayoutBorder(Scan):
         ),
     )
 
-    def find(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
+    def find_sites(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
         for first, component in components(graph):
             yield first, partial(self._rewrite, component)
 
     @staticmethod
     def _rewrite(component: Component, op: Operators) -> Mapping[ir.Value, ir.Value]:
-        forms = moved(component)
-        require(bool(forms), "no transpose less would do")
-        return _Rewriter(op, component, forms).rewrite()
+        written = moved(component)
+        require(bool(written), "no transpose less would do")
+        return _Rewriter(op, component, written).rewrite()
 
 
 class TransposeIntoRows(Rule):
@@ -254,7 +254,7 @@ class TransposeIntoRows(Rule):
             "t = Transpose<perm=[0,2,1]>(x) r = Flatten(t) y = MatMul(r, w)",
             {"w": (12, 4)},
             outputs="y, t",
-            why="no gain",
+            why="not profitable",
         ),
     )
 

@@ -1,12 +1,12 @@
 """Products and convolutions that share an input, merged into one; kernels enlarged so that they can be. Whether that pays
-depends on the machine: these rules explore, a search decides."""
+depends on the machine: these rules are cost-based, a search decides."""
 
 from __future__ import annotations
 
-from bricolage.rewrite.facts import integer, rank, require, sizes
 from bricolage.rewrite.linear import Window, geometry
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, Weight, op
+from bricolage.rewrite.predicates import integer, rank, require, sizes
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
 x = Any("x")
@@ -19,7 +19,7 @@ class MergeProducts(Rule):
     """
 
     family = "merging"
-    exploring = True
+    cost_based = True
     examples = (
         Example(
             "float[2,3] x",
@@ -64,7 +64,7 @@ class MergeConvolutions(Rule):
     """
 
     family = "merging"
-    exploring = True
+    cost_based = True
     examples = (
         Example(
             "float[1,3,5,5] x",
@@ -134,7 +134,7 @@ class EnlargeKernel(Rule):
     """
 
     family = "merging"
-    exploring = True
+    cost_based = True
     examples = (
         Example(
             "float[1,3,5,5] x",
@@ -214,7 +214,7 @@ class EnlargeKernel(Rule):
 
     @staticmethod
     def _added(match: Match) -> tuple[Window, list[int]]:
-        """The other convolution's window, and how many zeros go before the kernel in each direction and after it."""
+        """The other convolution's window, and how many zeros go before the kernel in each spatial axis and after it."""
         (own, groups), (other, others) = geometry(match.node("conv")), geometry(match.node("other"))
         require(own.strides == other.strides, "the strides differ")
         require(own.dilations == other.dilations, "the dilations differ")
@@ -223,7 +223,7 @@ class EnlargeKernel(Rule):
         grown = [q - p for p, q in zip(own.before + own.after, other.before + other.after, strict=True)]
         require(all(by >= 0 and by % step == 0 for by, step in zip(grown, steps, strict=True)), "the pads do not fit")
         added = [by // step for by, step in zip(grown, steps, strict=True)]
-        fronts, backs = added[: own.directions], added[own.directions :]
+        fronts, backs = added[: own.spatial_rank], added[own.spatial_rank :]
         kernel = tuple(map(sum, zip(own.kernel, fronts, backs, strict=True)))
         require(kernel == other.kernel, "the kernels differ by something else than the pads")
         require(kernel != own.kernel, "the other kernel is not larger")
@@ -231,7 +231,7 @@ class EnlargeKernel(Rule):
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         other, added = self._added(match)
-        before, after = added[: other.directions], added[other.directions :]
+        before, after = added[: other.spatial_rank], added[other.spatial_rank :]
         enlarged = op.Pad(match["w"], op.integers([0, 0, *before, 0, 0, *after]))
         larger = op.copy(
             match.node("conv"),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import onnx_ir as ir
 
 from bricolage.graph.folding import known
-from bricolage.rewrite.facts import (
+from bricolage.rewrite.linear import require_per_channel
+from bricolage.rewrite.matching import Match
+from bricolage.rewrite.pattern import Any, Either, Number, Op, ValuePattern, Weight, op
+from bricolage.rewrite.predicates import (
     axes,
     floating,
     integer,
@@ -19,25 +24,22 @@ from bricolage.rewrite.facts import (
     shape,
     single_precision,
 )
-from bricolage.rewrite.linear import require_per_channel
-from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Either, Number, Op, Pattern, Weight, op
-from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
+from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 
 x = Any("x")
 
 
-def _mean(source: Pattern, name: str) -> Op:
+def _mean(source: ValuePattern, name: str) -> Op:
     return op.ReduceMean(source, Any(f"{name} axes", optional=True), name=name)
 
 
-def _quotient(above: Pattern, square: Pattern) -> list[Op]:
+def _quotient(above: ValuePattern, square: ValuePattern) -> list[Op]:
     """above / √square, in every form of a root and of a reciprocal."""
     root = Either(op.Sqrt(square), op.Pow(square, Number(0.5)))
     return [op.Div(above, root), op.Mul(above, _inverse_root(square))]
 
 
-def _inverse_root(square: Pattern) -> Either:
+def _inverse_root(square: ValuePattern) -> Either:
     root = Either(op.Sqrt(square), op.Pow(square, Number(0.5)))
     return Either(op.Reciprocal(root), op.Div(Number(1.0), root), op.Pow(square, Number(-0.5)))
 
@@ -62,7 +64,7 @@ def _reduced(node: ir.Node, of_rank: int) -> tuple[int, ...]:
     """Axes of a reduction that keeps them, normalised and sorted.
 
     Raises:
-        Mismatch
+        MatchFailure
     """
     require(bool(integer(node, "keepdims", 1)), f"'{node.name}' drops the axes that it reduces")
     found = normalised(axes(node), of_rank)
@@ -75,7 +77,7 @@ def _trailing(match: Match) -> int:
     """First of the axes, the last ones without a gap, over which all the reductions go.
 
     Raises:
-        Mismatch
+        MatchFailure
     """
     whole = rank(match["x"])
     means = [match.node(name) for name in ("mean", "mean again", "variance") if name in match.nodes]
@@ -96,7 +98,7 @@ def _epsilon(match: Match) -> float:
 def _ones(op: Operators, match: Match, axis: int) -> ir.Value:
     over = shape(match["x"])[axis:]
     if not all(isinstance(size, int) for size in over):
-        raise Mismatch("a normalised axis has no fixed size")
+        raise MatchFailure("a normalised axis has no fixed size")
     return op.Expand(op.number(1, match["x"]), op.integers([int(size) for size in over]))
 
 
@@ -173,14 +175,34 @@ class RecogniseLayerNormalization(Rule):
         return op.LayerNormalization(match["x"], _ones(op, match, axis), axis=axis, epsilon=_epsilon(match))
 
 
-class FactorOutOfLayerNormalization(Rule):
+class _ScaledNormalization(Rule):
+    """Base of rules about a normalisation over the last axes, written out, which may have its scale inside."""
+
+    family = "normalization"
+    operator: ClassVar[str]
+    """The ONNX operator that normalises."""
+
+    def check(self, match: Match) -> None:
+        single_precision(match["x"])
+        _trailing(match)
+        _epsilon(match)
+        require(rank(match["epsilon"]) <= rank(match["x"]), "epsilon is of higher rank than x")
+
+    def unscaled(self, op: Operators, match: Match) -> ir.Value:
+        """x normalised, with a scale of ones."""
+        axis, normalise = _trailing(match), getattr(op, self.operator)
+        found: ir.Value = normalise(match["x"], _ones(op, match, axis), axis=axis, epsilon=_epsilon(match))
+        return found
+
+
+class FactorOutOfLayerNormalization(_ScaledNormalization):
     """x · i + (β - μ · i) = LayerNormalization(x, 1, ε) · γ + β, and (x - μ) · i, with i = γ / √(mean((x - μ)²) + ε)
 
     under the conditions of recognise-layer-normalization; also ((x - μ) · γ) / √(…). TensorFlow's exports have the first form.
     Scale and bias follow by folding.
     """
 
-    family = "normalization"
+    operator = "LayerNormalization"
     since = 17
     examples = (
         Example("float[2,3,4] x", f"{_FACTOR} {_SHIFTED}", {**_VALUES, "g": (4,), "b": (4,)}),
@@ -234,16 +256,8 @@ class FactorOutOfLayerNormalization(Rule):
             found.append(op.Add(op.Mul(x, factor), op.Sub(shift, op.Mul(_MEAN, factor)), name="shifted"))
         return found
 
-    def check(self, match: Match) -> None:
-        single_precision(match["x"])
-        _trailing(match)
-        _epsilon(match)
-        require(rank(match["epsilon"]) <= rank(match["x"]), "epsilon is of higher rank than x")
-
     def rewrite(self, op: Operators, match: Match) -> Result:
-        axis = _trailing(match)
-        normal = op.LayerNormalization(match["x"], _ones(op, match, axis), axis=axis, epsilon=_epsilon(match))
-        scaled = op.Mul(normal, match["scale"])
+        scaled = op.Mul(self.unscaled(op, match), match["scale"])
         return op.Add(scaled, match["shift"]) if "shifted" in match.nodes else scaled
 
 
@@ -287,7 +301,7 @@ class RecogniseInstanceNormalization(Rule):
 def _channels(value: ir.Value) -> int:
     found = shape(value)[1]
     if not isinstance(found, int):
-        raise Mismatch("the number of channels is not fixed")
+        raise MatchFailure("the number of channels is not fixed")
     return found
 
 
@@ -358,14 +372,14 @@ class ChannelsOfLayerNormalization(Rule):
 _RMS = "s = Mul(x, x) v = ReduceMean(s, a) w = Add(v, e) r = Sqrt(w) y = Div(x, r)"
 
 
-class RecogniseRMSNormalization(Rule):
+class RecogniseRMSNormalization(_ScaledNormalization):
     """x / √(mean(x²) + ε) = RMSNormalization(x, 1, ε)
 
     for a mean over the last axes, which it keeps and whose sizes are fixed; x of at most single precision, ε a constant of
     one element that does not broadcast; from opset 23. A scale may stand at x or at the root; it follows by folding.
     """
 
-    family = "normalization"
+    operator = "RMSNormalization"
     since = 23
     examples = (
         Example("float[2,3,4] x", _RMS, _VALUES, opset=23),
@@ -419,15 +433,8 @@ class RecogniseRMSNormalization(Rule):
             *_quotient(op.Mul(x, scale, name="factor"), square),
         ]
 
-    def check(self, match: Match) -> None:
-        single_precision(match["x"])
-        _trailing(match)
-        _epsilon(match)
-        require(rank(match["epsilon"]) <= rank(match["x"]), "epsilon is of higher rank than x")
-
     def rewrite(self, op: Operators, match: Match) -> Result:
-        axis = _trailing(match)
-        normal = op.RMSNormalization(match["x"], _ones(op, match, axis), axis=axis, epsilon=_epsilon(match))
+        normal = self.unscaled(op, match)
         return op.Mul(normal, match["scale"]) if "factor" in match.nodes else normal
 
 
@@ -497,7 +504,7 @@ class RecogniseLogSoftmax(Rule):
 
     family = "normalization"
     examples = (Example("float[2,3,4] x", "s = Softmax<axis=1>(x) y = Log(s)"),)
-    counterexamples = (Example("float[2,3] x", "s = Softmax(x) y = Log(s)", outputs="y, s", why="no gain"),)
+    counterexamples = (Example("float[2,3] x", "s = Softmax(x) y = Log(s)", outputs="y, s", why="not profitable"),)
 
     def patterns(self) -> list[Op]:
         return [op.Log(op.Softmax(x, name="softmax"))]

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from bricolage.graph.folding import is_known
-from bricolage.rewrite.facts import broadcast, floating, integer, rank, require, require_shape, shape, sizes
-from bricolage.rewrite.gain import SYMBOLIC
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Either, Op, Weight, op
-from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
+from bricolage.rewrite.predicates import broadcast, floating, integer, rank, require, require_shape, shape, sizes
+from bricolage.rewrite.profitability import SYMBOLIC_SIZE
+from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 
 a, b, c, x = Any("a"), Any("b"), Any("c"), Any("x")
 
@@ -37,7 +37,10 @@ class SumIntoGemm(Rule):
         ),
         Example("float[1,3] x, float[3,4] z, float[2,4] c", "t = MatMul(x, z) y = Add(t, c)", why="has not the shape"),
         Example(
-            "float[2,3] x, float[3,4] z, float[4] c", "t = MatMul(x, z) y = Add(t, c)", outputs="y, t", why="no gain"
+            "float[2,3] x, float[3,4] z, float[4] c",
+            "t = MatMul(x, z) y = Add(t, c)",
+            outputs="y, t",
+            why="not profitable",
         ),
     )
 
@@ -81,7 +84,7 @@ class FactorOutProduct(Rule):
             "float[2,3] a, float[3,4] b, float[3,4] c",
             "s = MatMul(a, b) t = MatMul(a, c) y = Add(s, t)",
             outputs="y, t",
-            why="no gain",
+            why="not profitable",
         ),
     )
 
@@ -121,10 +124,10 @@ class _Chain:
     """The cheapest order of a chain of products (dynamic programming; Godbole 1973). Constants multiply one another for nothing."""
 
     def __init__(self, factors: Sequence[ir.Value]) -> None:
-        rows = math.prod(d if isinstance(d, int) else SYMBOLIC for d in shape(factors[0])[:-1])
+        rows = math.prod(d if isinstance(d, int) else SYMBOLIC_SIZE for d in shape(factors[0])[:-1])
         last = [shape(value)[-1] for value in factors]
         if not all(isinstance(d, int) for d in last):
-            raise Mismatch("a size is not known")
+            raise MatchFailure("a size is not known")
         self._sizes = [rows, *(int(d) for d in last)]
         self._constant = [is_known(value) for value in factors]
         self._cuts: dict[tuple[int, int], int] = {}
@@ -243,7 +246,10 @@ class MergeLinearLayers(Rule):
     )
     counterexamples = (
         Example(
-            "float[9,6] x", "t = Gemm(x, v, p) y = MatMul(t, w)", {"v": (6, 2), "p": (2,), "w": (2, 6)}, why="no gain"
+            "float[9,6] x",
+            "t = Gemm(x, v, p) y = MatMul(t, w)",
+            {"v": (6, 2), "p": (2,), "w": (2, 6)},
+            why="not profitable",
         ),
         Example(
             "float[9,6] x, float[7] p",
@@ -274,7 +280,7 @@ class MergeLinearLayers(Rule):
             "t = Gemm(x, v, p) y = MatMul(t, w)",
             {"v": (6, 7), "p": (7,), "w": (7, 3)},
             outputs="y, t",
-            why="no gain",
+            why="not profitable",
         ),
     )
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from bricolage.rewrite.facts import (
+from bricolage.rewrite.matching import Match
+from bricolage.rewrite.pattern import Any, Op, Weight, op
+from bricolage.rewrite.predicates import (
     axes,
     floating,
     integer,
@@ -15,9 +17,7 @@ from bricolage.rewrite.facts import (
     scalar,
     shape,
 )
-from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, Weight, op
-from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
+from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 
 x, a, b, s = Any("x"), Any("a"), Any("b"), Any("s")
 _AXES = Any("axes", optional=True)
@@ -37,7 +37,7 @@ def _over(node: ir.Node, of: ir.Value) -> tuple[int, ...]:
     """The axes of a reduction, from the front; all where it names none.
 
     Raises:
-        Mismatch: it reduces nothing, or its axes are no constant.
+        MatchFailure: it reduces nothing, or its axes are no constant.
     """
     named = axes(node)
     require(bool(named) or not integer(node, "noop_with_empty_axes", 0), "it reduces nothing")
@@ -89,7 +89,7 @@ class ComposeReductions(_Reduction):
             "t = ReduceSum(x, a) y = ReduceSum(t, b)",
             {"a": [2], "b": [1]},
             outputs="y, t",
-            why="no gain",
+            why="not profitable",
         ),
     )
 
@@ -125,7 +125,7 @@ class RecogniseReduction(_Reduction):
         Example("float[2,3] x, float[2,3] z", "t = Mul(x, z) y = ReduceSum(t, a)", {"a": [1]}, why="another value"),
         Example("int64[2,3] x", "t = Abs(x) y = ReduceSum(t, a)", {"a": [1]}, why="floating-point"),
         Example("float[2,3] x", "t = Abs(x) y = ReduceSum<noop_with_empty_axes=1>(t)", why="reduces nothing"),
-        Example("float[2,3] x", "t = Abs(x) y = ReduceSum(t, a)", {"a": [1]}, outputs="y, t", why="no gain"),
+        Example("float[2,3] x", "t = Abs(x) y = ReduceSum(t, a)", {"a": [1]}, outputs="y, t", why="not profitable"),
     )
 
     def patterns(self) -> list[Op]:
@@ -153,7 +153,7 @@ def _noop(node: ir.Node) -> int:
     """Without axes the squares of an element-wise reduction would be lost.
 
     Raises:
-        Mismatch: it reduces nothing.
+        MatchFailure: it reduces nothing.
     """
     require(bool(node.inputs[1:]) or not integer(node, "noop_with_empty_axes", 0), "it reduces nothing")
     return 0
@@ -175,7 +175,11 @@ class SumIntoMean(_Reduction):
         Example("float[2,N] x", "t = ReduceSum(x, a) y = Div(t, n)", {"a": [1], "n": 5.0}, why="not known"),
         Example("float[2,4] x", "t = ReduceSum(x, a) y = Div(t, n)", {"a": [1], "n": [[[4.0]]]}, why="one element"),
         Example(
-            "float[2,4] x", "t = ReduceSum(x, a) y = Div(t, n)", {"a": [1], "n": 4.0}, outputs="y, t", why="no gain"
+            "float[2,4] x",
+            "t = ReduceSum(x, a) y = Div(t, n)",
+            {"a": [1], "n": 4.0},
+            outputs="y, t",
+            why="not profitable",
         ),
     )
 
@@ -192,7 +196,7 @@ class SumIntoMean(_Reduction):
         for axis in over:
             size = own[axis]
             if not isinstance(size, int):
-                raise Mismatch("a size is not known")
+                raise MatchFailure("a size is not known")
             count *= size
         tensor = match["n"].const_value
         assert tensor is not None
@@ -224,7 +228,11 @@ class FactorOutOfSum(_Reduction):
             "float[4,8] a, float[3,4,1] s", "t = Mul(a, s) y = ReduceSum(t, n)", {"n": [2]}, why="has not the shape"
         ),
         Example(
-            "float[4,1] a, float[4,1] s", "t = Mul(a, s) y = ReduceSum(t, n)", {"n": [1]}, outputs="y, t", why="no gain"
+            "float[4,1] a, float[4,1] s",
+            "t = Mul(a, s) y = ReduceSum(t, n)",
+            {"n": [1]},
+            outputs="y, t",
+            why="not profitable",
         ),
     )
 
@@ -260,7 +268,7 @@ class NegationOutOfReduction(_Reduction):
     )
     counterexamples = (
         Example("int64[4,8] x", "t = Neg(x) y = ReduceSum(t, n)", {"n": [1]}, why="floating-point"),
-        Example("float[4,8] x", "t = Neg(x) y = ReduceSum(t, n)", {"n": [1]}, outputs="y, t", why="no gain"),
+        Example("float[4,8] x", "t = Neg(x) y = ReduceSum(t, n)", {"n": [1]}, outputs="y, t", why="not profitable"),
     )
 
     def patterns(self) -> list[Op]:
@@ -293,7 +301,9 @@ class FunctionAfterMaximum(_Reduction):
     counterexamples = (
         Example("float[2,2] x", "t = Abs(x) y = ReduceMax(t, n)", {"n": [1]}, why="not computed by"),
         Example("float[2] a, float[2] b", "s = Relu(a) t = Tanh(b) y = Max(s, t)", why="two functions"),
-        Example("float[2] a, float[2] b", "s = Relu(a) t = Relu(b) y = Max(s, t)", outputs="y, s", why="no gain"),
+        Example(
+            "float[2] a, float[2] b", "s = Relu(a) t = Relu(b) y = Max(s, t)", outputs="y, s", why="not profitable"
+        ),
     )
 
     def patterns(self) -> list[Op]:
@@ -320,7 +330,7 @@ class FunctionAfterPooling(_Reduction):
     where the positions of the maxima are not asked for. A function that its producer would fuse may be dearer behind the pooling.
     """
 
-    exploring = True
+    cost_based = True
     examples = (
         Example("float[1,1,3,3] x", "t = Relu(x) y = MaxPool<kernel_shape=[2,2], strides=[2,2], pads=[0,0,1,1]>(t)"),
         Example("float[1,2,4] x", "t = Sigmoid(x) y = MaxPool<kernel_shape=[2]>(t)"),

@@ -6,7 +6,9 @@ import onnx_ir as ir
 
 from bricolage.graph.folding import is_known
 from bricolage.rewrite.elementwise import BINARY, UNARY, gated, gates, require_gate
-from bricolage.rewrite.facts import (
+from bricolage.rewrite.matching import Match
+from bricolage.rewrite.pattern import Any, Either, Op, op
+from bricolage.rewrite.predicates import (
     axes,
     broadcast,
     integer,
@@ -19,10 +21,8 @@ from bricolage.rewrite.facts import (
     scalar,
     shape,
 )
-from bricolage.rewrite.matching import Match
-from bricolage.rewrite.motion import REDUCTIONS
-from bricolage.rewrite.pattern import Any, Either, Op, op
-from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
+from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
+from bricolage.rewrite.transpose_propagation import REDUCTIONS
 
 x, z = Any("x"), Any("z")
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -43,7 +43,7 @@ def _target(source: ir.Value, value: ir.Value) -> list[int]:
     same place, or -1 for one that is left.
 
     Raises:
-        Mismatch: more than one symbolic dimension is left, or one is zero.
+        MatchFailure: more than one symbolic dimension is left, or one is zero.
     """
     wanted, own = shape(value), shape(source)
     require(0 not in wanted, "a dimension of the result is zero")
@@ -100,7 +100,9 @@ class ComposeReshapes(Rule):
             "float[N,M,4] x", "t = Unsqueeze(x, a) y = Reshape(t, s)", {"a": [0], "s": [0, 0, -1, 2]}, why="several"
         ),
         Example("float[0,3] x", "t = Unsqueeze(x, a) y = Reshape(t, s)", {"a": [0], "s": [3, 0]}, why="zero"),
-        Example("float[2,3] x", "t = Reshape(x, s) y = Flatten(t)", {"s": [3, 2, 1]}, outputs="y, t", why="no gain"),
+        Example(
+            "float[2,3] x", "t = Reshape(x, s) y = Flatten(t)", {"s": [3, 2, 1]}, outputs="y, t", why="not profitable"
+        ),
     )
 
     def patterns(self) -> list[Op]:
@@ -229,7 +231,7 @@ def _require_progress(source: ir.Value, value: ir.Value) -> None:
     can be moved behind too; and no view is right before it (two in a row compose, they do not overtake others).
 
     Raises:
-        Mismatch
+        MatchFailure
     """
     before = source.producer()
     require(before is None or before.op_type not in VIEWS, "another view is right before it")
@@ -247,7 +249,7 @@ def _require_progress(source: ir.Value, value: ir.Value) -> None:
         ):
             break
         value = reader.outputs[0]
-    raise Mismatch("no other view follows")
+    raise MatchFailure("no other view follows")
 
 
 def _viewed_alike(other: ir.Value, source: ir.Value, value: ir.Value) -> bool:
@@ -258,7 +260,7 @@ def _viewed_alike(other: ir.Value, source: ir.Value, value: ir.Value) -> bool:
     try:
         require_shape(view.inputs[0], source)
         require_shape(other, value)
-    except Mismatch:
+    except MatchFailure:
         return False
     return True
 

@@ -10,7 +10,9 @@ import onnx_ir as ir
 from bricolage.graph.folding import known
 from bricolage.graph.graph import Dimension, describe
 from bricolage.rewrite.elementwise import UNARY
-from bricolage.rewrite.facts import (
+from bricolage.rewrite.matching import Match
+from bricolage.rewrite.pattern import Any, Op, op
+from bricolage.rewrite.predicates import (
     axes,
     integer,
     integers,
@@ -22,10 +24,8 @@ from bricolage.rewrite.facts import (
     shape,
     single_precision,
 )
-from bricolage.rewrite.matching import Match
-from bricolage.rewrite.pattern import Any, Op, op
-from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
-from bricolage.rewrite.slices import any_slice, kept_places, kept_ranges
+from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
+from bricolage.rewrite.slices import any_slice, kept_positions, kept_ranges
 
 x = Any("x")
 
@@ -54,7 +54,7 @@ def _spans(match: Match, size: int) -> tuple[tuple[int, int], tuple[int, int]]:
     """Ranges of the last axis, of that size, that the two parts have.
 
     Raises:
-        Mismatch: they are cut along another axis, or into more parts.
+        MatchFailure: they are cut along another axis, or into more parts.
     """
     if "split" in match.nodes:
         split = match.node("split")
@@ -62,7 +62,7 @@ def _spans(match: Match, size: int) -> tuple[tuple[int, int], tuple[int, int]]:
         require(normalised([integer(split, "axis", 0)], 4) == (3,), "x is not cut along its last axis")
         middle = shape(split.outputs[0])[3]
         if not isinstance(middle, int):
-            raise Mismatch("the parts have no fixed size")
+            raise MatchFailure("the parts have no fixed size")
         return (0, middle), (middle, size)
     first, second = (kept_ranges(match.node(name)) for name in ("first", "second"))
     require(set(first) == set(second) == {3}, "x is not cut along its last axis")
@@ -161,7 +161,7 @@ class RecogniseRotaryEmbedding(Rule):
         require(len(own) == 4, "x is not of rank 4")
         size = own[3]
         if not isinstance(size, int) or size % 2:
-            raise Mismatch("the last axis has no even fixed size")
+            raise MatchFailure("the last axis has no even fixed size")
         require(
             normalised([integer(match.node("concat"), "axis", 0)], 4) == (3,),
             "the halves are not joined along the last axis",
@@ -189,7 +189,7 @@ def _heads_first(match: Match, width: int) -> bool:
     (batch, positions, heads, size).
 
     Raises:
-        Mismatch: the tables are of neither form, or have another type or batch.
+        MatchFailure: the tables are of neither form, or have another type or batch.
     """
     value, own = match["x"], shape(match["x"])
     for first in (True, False):
@@ -197,7 +197,7 @@ def _heads_first(match: Match, width: int) -> bool:
         if all(_aligned(match[name])[1:] == form for name in ("cos", "sin")) and "?" not in form:
             break
     else:
-        raise Mismatch("the tables have not one row for each position")
+        raise MatchFailure("the tables have not one row for each position")
     for name in ("cos", "sin"):
         batch = _aligned(match[name])[0]
         require(batch == own[0] or (batch == 1 and isinstance(own[0], int)), "the tables have another batch")
@@ -240,7 +240,7 @@ def _require_equal_halves(value: ir.Value) -> None:
     other axes make of Concat(f, f).
 
     Raises:
-        Mismatch
+        MatchFailure
     """
     array = known(value)
     if array is not None:
@@ -259,7 +259,7 @@ def _require_equal_halves(value: ir.Value) -> None:
         scales = node.op_type in ("Mul", "Div") and node.inputs[1] is not None and scalar(node.inputs[1])
         if node.op_type in UNARY or views or scales:
             return _require_equal_halves(source)
-    raise Mismatch(f"the halves of '{value.name}' are not known to be equal")
+    raise MatchFailure(f"the halves of '{value.name}' are not known to be equal")
 
 
 _OTHERS = "first = Slice(x, l, e, last, by) second = Slice(x, h, e, last, by)"
@@ -366,7 +366,7 @@ class RecogniseInterleavedRotaryEmbedding(Rule):
         require(len(own) == 4, "x is not of rank 4")
         size = own[3]
         if not isinstance(size, int) or size % 2:
-            raise Mismatch("the last axis has no even fixed size")
+            raise MatchFailure("the last axis has no even fixed size")
         require(_by_turns(match, size), "they are not the elements of the last axis by turns")
         woven = match.node("woven").outputs[0]
         require(
@@ -398,17 +398,17 @@ def _woven(first: Op, second: Op) -> Op:
 
 
 def _by_turns(match: Match, size: int) -> bool:
-    """Whether the parts of x are the elements with even and with odd places of its last axis."""
+    """Whether the parts of x are the elements with even and with odd positions of its last axis."""
     nodes = [match.node("first"), match.node("second")]
     if "view" not in match.nodes:
-        return [kept_places(node) for node in nodes] == [{3: range(0, size, 2)}, {3: range(1, size, 2)}]
+        return [kept_positions(node) for node in nodes] == [{3: range(0, size, 2)}, {3: range(1, size, 2)}]
     if not same_elements(match.node("view").outputs[0], (*shape(match["x"])[:3], size // 2, 2)):
         return False
     if nodes[0].op_type == "Slice":
         return [kept_ranges(node) for node in nodes] == [{4: (0, 1)}, {4: (1, 2)}]
-    chosen = [integers(node.inputs[1], "the place") for node in nodes]
+    chosen = [integers(node.inputs[1], "the position") for node in nodes]
     columns = [normalised([integer(node, "axis", 0)], 5) for node in nodes]
-    return columns == [(4,), (4,)] and [normalised(place, 2) for place in chosen] == [(0,), (1,)]
+    return columns == [(4,), (4,)] and [normalised(position, 2) for position in chosen] == [(0,), (1,)]
 
 
 _PART = {"l": [0], "h": [2], "e": [2**31 - 1], "last": [3], "cos": (2, 3, 1), "sin": (2, 3, 1)}
@@ -496,7 +496,7 @@ class PartialRotaryEmbedding(Rule):
         )
         size = own[3]
         if not isinstance(size, int):
-            raise Mismatch("the last axis has no fixed size")
+            raise MatchFailure("the last axis has no fixed size")
         (start, middle), (behind, end) = _spans(match, size)
         require(start == 0 and middle == behind and end == size, "x is not cut into two parts")
         rotary = match.node("rotary")

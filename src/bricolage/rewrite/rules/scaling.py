@@ -6,11 +6,11 @@ import math
 
 from bricolage.graph.folding import known
 from bricolage.rewrite.elementwise import doubled_gelu
-from bricolage.rewrite.facts import integer, rank, require, scalar, shape, sizes
 from bricolage.rewrite.linear import CONVOLUTIONS, flat, linear, output_channels, require_per_channel, scaled_channels
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Either, Op, Weight, op
-from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
+from bricolage.rewrite.predicates import integer, rank, require, scalar, shape, sizes
+from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 
 x = Any("x")
 
@@ -41,7 +41,11 @@ class ScaleIntoLinear(Rule):
         Example("float[1,3,5] x, float c", "t = Conv(x, w) y = Mul(t, c)", {"w": (4, 3, 3)}, why="not a constant"),
         Example("float[2,3] x", "t = MatMul(x, w) y = Mul(t, c)", {"w": (3,), "c": 2.0}, why="vector"),
         Example(
-            "float[2,3] x", "t = MatMul(x, w) y = Mul(t, c)", {"w": (3, 4), "c": 2.0}, outputs="y, t", why="no gain"
+            "float[2,3] x",
+            "t = MatMul(x, w) y = Mul(t, c)",
+            {"w": (3, 4), "c": 2.0},
+            outputs="y, t",
+            why="not profitable",
         ),
     )
 
@@ -140,7 +144,7 @@ class ScoresScaleIntoProjection(Rule):
             "p = MatMul(x, w) r = Reshape(p, s) t = Transpose<perm=[0,2,1,3]>(r) m = MatMul(t, k) y = Mul(c, m)",
             {"w": (6, 12), "s": [0, 0, 3, 4], "c": 0.5},
             outputs="y, t",
-            why="no gain",
+            why="not profitable",
         ),
     )
 
@@ -232,7 +236,7 @@ class ScaleIntoAttention(Rule):
         if own is None:
             size = shape(query)[-1]
             if not isinstance(size, int):
-                raise Mismatch("the heads have no fixed size")
+                raise MatchFailure("the heads have no fixed size")
             own = 1 / math.sqrt(size // (1 if rank(query) == 4 else integer(node, "q_num_heads", 1)))
         return float(own) * factor
 

@@ -9,10 +9,10 @@ import onnx_ir as ir
 
 from bricolage.graph.folding import is_known
 from bricolage.graph.graph import describe
-from bricolage.rewrite.facts import integer, integers, normalised, rank, require, shape
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, op
-from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
+from bricolage.rewrite.predicates import integer, integers, normalised, rank, require, shape
+from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 from bricolage.rewrite.slices import any_slice, kept_ranges
 
 x = Any("x")
@@ -23,7 +23,7 @@ def _span(node: ir.Node) -> Span:
     """First axis of a Shape, and the axis behind its last.
 
     Raises:
-        Mismatch: the rank of its input is not known.
+        MatchFailure: the rank of its input is not known.
     """
     value = node.inputs[0]
     assert value is not None
@@ -192,7 +192,7 @@ class ShapeOfOperand(Rule):
         start, end = _span(match.node("shape"))
         wanted, node = shape(match["x"])[start:end], match["x"].producer()
         if node is None:
-            raise Mismatch("nothing computes x")
+            raise MatchFailure("nothing computes x")
         for value in node.inputs if wanted and "?" not in wanted else ():
             own = describe(value).shape if value is not None and not is_known(value) else None
             if value is None or own is None:
@@ -200,7 +200,7 @@ class ShapeOfOperand(Rule):
             for first in range(len(own) - len(wanted) + 1):
                 if own[first : first + len(wanted)] == wanted:
                     return value, (first, first + len(wanted))
-        raise Mismatch("no operand has these sizes side by side")
+        raise MatchFailure("no operand has these sizes side by side")
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         return _shape(op, *self._found(match))

@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import onnx_ir as ir
 
-from bricolage.rewrite.facts import integer, integers, normalised, rank, require, shape, sizes
 from bricolage.rewrite.linear import CONVOLUTIONS, is_one_row, linear, output_channels
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, Weight, op
-from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
+from bricolage.rewrite.predicates import integer, integers, normalised, rank, require, shape, sizes
+from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 
 x = Any("x")
 
@@ -107,7 +107,7 @@ class SliceOfLinear(Rule):
             _CUT,
             {**_PRODUCT, "s": [0], "e": [1], "a": [1]},
             outputs="y, t",
-            why="no gain",
+            why="not profitable",
         ),
         Example("float[2,3] x", _CUT_SUM, {"w": (3, 6), "b": (2, 6), "s": [0], "e": [1], "a": [1]}, why="one row"),
     )
@@ -140,7 +140,7 @@ class SplitOfLinear(Rule):
     """
 
     family = "splitting"
-    exploring = True
+    cost_based = True
     examples = (
         Example(
             "float[2,3] x",
@@ -195,7 +195,7 @@ class SplitOfLinear(Rule):
         for part in node.outputs:
             size = shape(part)[channel]
             if not isinstance(size, int):
-                raise Mismatch("the size of a part is not known")
+                raise MatchFailure("the size of a part is not known")
             cuts.append(cuts[-1] + size)
         return tuple(_part(op, match, start, end) for start, end in pairwise(cuts))
 
@@ -208,7 +208,7 @@ class SplitGroups(Rule):
     """
 
     family = "splitting"
-    exploring = True
+    cost_based = True
     examples = (
         Example("float[1,4,5] x", "y = Conv<group=2>(x, w)", {"w": (6, 2, 3)}),
         Example("float[N,8,5,5] x", "y = Conv<group=4, pads=[1,1,1,1]>(x, w, b)", {"w": (4, 2, 3, 3), "b": (4,)}),
@@ -244,7 +244,7 @@ class HalveGroups(Rule):
     """
 
     family = "splitting"
-    exploring = True
+    cost_based = True
     examples = (
         Example("float[1,4,5] x", "y = Conv<group=2>(x, w)", {"w": (6, 2, 3)}),
         Example("float[N,8,5,5] x", "y = Conv<group=4, strides=[2,2]>(x, w, b)", {"w": (4, 2, 3, 3), "b": (4,)}),

@@ -1,14 +1,14 @@
-"""Which places windows read: pads, slices and strides moved into one another, so that nothing is padded, cut or picked out into a
-larger tensor than is needed."""
+"""Which positions windows read: pads, slices and strides moved into one another, so that nothing is padded, cut or picked out into
+a larger tensor than is needed."""
 
 from __future__ import annotations
 
-from bricolage.rewrite.facts import floating, integer, listed, require, require_filled, shape, text
 from bricolage.rewrite.linear import Window, window
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, op
-from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
-from bricolage.rewrite.slices import any_pad, any_slice, keep, kept_places, padding, split_at
+from bricolage.rewrite.predicates import floating, integer, listed, require, require_filled, shape, text
+from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
+from bricolage.rewrite.slices import any_pad, any_slice, keep, kept_positions, padding, split_at
 
 x, w, b = Any("x"), Any("w"), Any("b", optional=True)
 _CUT = {"a": [1, 1], "e": [2**31 - 1, 2**31 - 1], "c": [2, 3]}
@@ -124,7 +124,7 @@ class PadIntoWindow(Rule):
 
     @staticmethod
     def _joined(match: Match) -> list[int]:
-        """The pads of both, before all directions and behind."""
+        """The pads of both, before all spatial axes and behind."""
         begin, end = padding(match.node("pad"))
         own = listed(match.node("window"), "pads", [0] * (2 * len(begin[2:])))
         return [a + b for a, b in zip([*begin[2:], *end[2:]], own, strict=True)]
@@ -179,7 +179,7 @@ class SliceBeforePad(Rule):
             "t = Pad(x, p) y = Slice(t, a, e, c)",
             {"p": [0, 0, 0, 0, 0, 0, 1, 1], **_CUT},
             outputs="y, t",
-            why="no gain",
+            why="not profitable",
         ),
     )
 
@@ -191,22 +191,22 @@ class SliceBeforePad(Rule):
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         (begin, end), own = padding(match.node("pad")), shape(match["x"])
-        places = kept_places(match.node("slice"))
-        for axis, kept in places.items():
+        positions = kept_positions(match.node("slice"))
+        for axis, kept in positions.items():
             size = own[axis]
             if not isinstance(size, int):
-                raise Mismatch("a sliced axis has no fixed size")
+                raise MatchFailure("a sliced axis has no fixed size")
             shifted = range(kept.start - begin[axis], kept.stop - begin[axis], kept.step)
-            begin[axis], places[axis], end[axis] = split_at(shifted, size)
-            require(bool(places[axis]), "nothing of x is kept")
-        data = keep(op, match["x"], places)
+            begin[axis], positions[axis], end[axis] = split_at(shifted, size)
+            require(bool(positions[axis]), "nothing of x is kept")
+        data = keep(op, match["x"], positions)
         return op.Pad(data, op.integers([*begin, *end]), match.get("value")) if any((*begin, *end)) else data
 
 
 class PoolIntoPointwise(Rule):
     """Conv(Pool(x, strides s), w, b, strides t) = Conv(x, w, b, strides s · t)
 
-    for windows of one place without pads, and Pool an AveragePool or MaxPool that does not round up.
+    for windows of one position without pads, and Pool an AveragePool or MaxPool that does not round up.
     """
 
     family = "strides"
@@ -224,7 +224,10 @@ class PoolIntoPointwise(Rule):
     )
     counterexamples = (
         Example(
-            "float[1,3,7] x", "t = AveragePool<kernel_shape=[2]>(x) y = Conv(t, w)", {"w": (4, 3, 1)}, why="one place"
+            "float[1,3,7] x",
+            "t = AveragePool<kernel_shape=[2]>(x) y = Conv(t, w)",
+            {"w": (4, 3, 1)},
+            why="one position",
         ),
         Example(
             "float[1,3,7] x",
@@ -267,7 +270,7 @@ class PoolIntoPointwise(Rule):
             "t = MaxPool<kernel_shape=[1], strides=[2]>(x) y = Conv(t, w)",
             {"w": (4, 3, 1)},
             outputs="y, t",
-            why="no gain",
+            why="not profitable",
         ),
     )
 
@@ -276,7 +279,7 @@ class PoolIntoPointwise(Rule):
 
     def check(self, match: Match) -> None:
         pool, conv = match.node("pool"), window(match.node("conv"), match["w"])
-        require(set(listed(pool, "kernel_shape", ())) == {1}, "the pool's window is not one place")
+        require(set(listed(pool, "kernel_shape", ())) == {1}, "the pool's window is not one position")
         require(text(pool, "auto_pad", "NOTSET") in ("NOTSET", "VALID"), "the pads are not explicit")
         require(not integer(pool, "ceil_mode", 0), "the pool rounds up")
         _require_pointwise(conv)
@@ -284,7 +287,7 @@ class PoolIntoPointwise(Rule):
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         pool, conv = match.node("pool"), window(match.node("conv"), match["w"])
-        ones = [1] * conv.directions
+        ones = [1] * conv.spatial_rank
         strides = [s * t for s, t in zip(listed(pool, "strides", ones), conv.strides, strict=True)]
         return op.copy(match.node("conv"), match["x"], match["w"], match.get("b"), strides=strides)
 
@@ -358,7 +361,7 @@ class StrideIntoSlice(Rule):
             "t = Slice(x, a, e, c) y = Conv<strides=[2,2]>(t, w)",
             {**_CUT, "w": (4, 3, 1, 1)},
             outputs="y, t",
-            why="no gain",
+            why="not profitable",
         ),
     )
 
@@ -369,19 +372,19 @@ class StrideIntoSlice(Rule):
         _require_pointwise(window(match.node("conv"), match["w"]))
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        conv, places = window(match.node("conv"), match["w"]), kept_places(match.node("slice"))
+        conv, positions = window(match.node("conv"), match["w"]), kept_positions(match.node("slice"))
         strides, before, after = list(conv.strides), list(conv.before), list(conv.after)
-        strided = [i for i, stride in enumerate(strides) if stride > 1 and 2 + i in places]
+        strided = [i for i, stride in enumerate(strides) if stride > 1 and 2 + i in positions]
         require(bool(strided), "there are no strides along the axes of the slice")
         for i in strided:
-            kept = places[2 + i]
+            kept = positions[2 + i]
             windows = range(-before[i], len(kept) + after[i], strides[i])
             before[i], inside, after[i] = split_at(windows, len(kept))
             require(bool(inside), "the windows reach nothing of x")
-            places[2 + i], strides[i] = kept[inside.start : inside.stop : inside.step], 1
+            positions[2 + i], strides[i] = kept[inside.start : inside.stop : inside.step], 1
         return op.copy(
             match.node("conv"),
-            keep(op, match["x"], places),
+            keep(op, match["x"], positions),
             match["w"],
             match.get("b"),
             strides=strides,
@@ -391,7 +394,7 @@ class StrideIntoSlice(Rule):
 
 
 class SliceAsDepthwise(Rule):
-    """Slice(x, steps t) = Conv(x, u, strides t), each channel alone, with u one at the first place of the range and zero before it
+    """Slice(x, steps t) = Conv(x, u, strides t), each channel alone, with u one where the range begins and zero before
 
     for finite floating-point x with a fixed number of channels, and constant ranges along axes of windows that are of fixed
     size: each begins within its first step, goes on to the end of its axis, and one step at least is above 1. (A runtime that
@@ -399,7 +402,7 @@ class SliceAsDepthwise(Rule):
     """
 
     family = "strides"
-    exploring = True
+    cost_based = True
     examples = (
         Example("float[1,4,7,8] x", "y = Slice(x, a, e, c, s)", {**_CUT, "s": [2, 3]}),
         Example("float[N,3,9] x", "t = Slice(x, a, e, c, s) y = Relu(t)", {"a": [0], "e": [9], "c": [-1], "s": [4]}),
@@ -423,11 +426,11 @@ class SliceAsDepthwise(Rule):
 
     def check(self, match: Match) -> None:
         floating(match.root)
-        own, places = shape(match["x"]), kept_places(match.node("slice"))
-        require(min(places, default=0) > 1, "other axes than those of windows are cut")
+        own, positions = shape(match["x"]), kept_positions(match.node("slice"))
+        require(min(positions, default=0) > 1, "other axes than those of windows are cut")
         require(isinstance(own[1], int) and own[1] > 0, "the number of channels is not known")
-        require(max(kept.step for kept in places.values()) > 1, "there is no step")
-        for axis, kept in places.items():
+        require(max(kept.step for kept in positions.values()) > 1, "there is no step")
+        for axis, kept in positions.items():
             require(len(kept) > 0 and kept.start < kept.step, "a range begins behind its first step, or is empty")
             require(
                 len(kept) == len(range(kept.start, int(own[axis]), kept.step)),
@@ -435,8 +438,8 @@ class SliceAsDepthwise(Rule):
             )
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        own, places = shape(match["x"]), kept_places(match.node("slice"))
-        kept = [places.get(axis, range(1)) for axis in range(2, len(own))]
+        own, positions = shape(match["x"]), kept_positions(match.node("slice"))
+        kept = [positions.get(axis, range(1)) for axis in range(2, len(own))]
         one = op.Expand(op.number(1.0, match["x"]), op.integers([int(own[1]), 1, *[1] * len(kept)]))
         before = [0, 0, *(each.start for each in kept)]
         weight = op.Pad(one, op.integers([*before, *[0] * len(before)]))

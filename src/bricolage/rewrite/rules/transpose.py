@@ -8,7 +8,10 @@ import onnx_ir as ir
 
 from bricolage.graph.folding import is_known
 from bricolage.rewrite.elementwise import BINARY, UNARY, gated, gates, require_gate
-from bricolage.rewrite.facts import (
+from bricolage.rewrite.linear import CONVOLUTIONS
+from bricolage.rewrite.matching import Match
+from bricolage.rewrite.pattern import Any, Op, op
+from bricolage.rewrite.predicates import (
     axes,
     floating,
     integer,
@@ -21,11 +24,8 @@ from bricolage.rewrite.facts import (
     scalar,
     shape,
 )
-from bricolage.rewrite.linear import CONVOLUTIONS
-from bricolage.rewrite.matching import Match
-from bricolage.rewrite.motion import REDUCTIONS, Permutation, inverse
-from bricolage.rewrite.pattern import Any, Op, op
-from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
+from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
+from bricolage.rewrite.transpose_propagation import REDUCTIONS, Permutation, inverse
 
 x, z = Any("x"), Any("z")
 
@@ -73,7 +73,7 @@ class ComposeTransposes(Rule):
             "float[2,3,4] x",
             "t = Transpose<perm=[1,2,0]>(x) u = Transpose<perm=[1,0,2]>(t) y = Relu(u)",
             outputs="y, t",
-            why="no gain",
+            why="not profitable",
         ),
     )
 
@@ -91,7 +91,7 @@ def _require_progress(source: ir.Value, value: ir.Value, perm: Permutation) -> N
     that it can be moved behind too; and it is the last of its kind (two in a row compose, they do not overtake others).
 
     Raises:
-        Mismatch
+        MatchFailure
     """
     before = source.producer()
     require(before is None or before.op_type != "Transpose", "another transpose is right before it")
@@ -106,7 +106,7 @@ def _require_progress(source: ir.Value, value: ir.Value, perm: Permutation) -> N
         if reader.domain or not moves or reader.graph is not _home(value):
             break
         value = reader.outputs[0]
-    raise Mismatch("no other transpose follows")
+    raise MatchFailure("no other transpose follows")
 
 
 def _home(value: ir.Value) -> object:
@@ -120,7 +120,7 @@ def _transposed(value: ir.Value, perm: Permutation) -> bool:
         return False
     try:
         return permutation(node, node.inputs[0]) == perm
-    except Mismatch:
+    except MatchFailure:
         return False
 
 
@@ -145,7 +145,10 @@ class MoveTransposeBehindFunction(Rule):
         Example("float[2,3,4] x", "t = Transpose<perm=[1,2,0]>(x) y = Relu(t)", why="no other transpose follows"),
         Example("float[2,3] x", "t = Transpose(x) u = Relu(t) y = Transpose(u)", outputs="y, u", why="follows"),
         Example(
-            "float[2,3] x", "t = Transpose(x) u = Relu(t) y = Transpose(u) s = Tanh(t)", outputs="y, s", why="gain"
+            "float[2,3] x",
+            "t = Transpose(x) u = Relu(t) y = Transpose(u) s = Tanh(t)",
+            outputs="y, s",
+            why="profitable",
         ),
         Example(
             "float[3,3,3] x",
@@ -200,7 +203,10 @@ class MoveTransposesBehindOperator(Rule):
             why="permuted differently",
         ),
         Example(
-            "float[3,3] x, float[3,3] z", "a = Transpose(x) b = Transpose(z) y = Sub(a, b)", outputs="y, a", why="gain"
+            "float[3,3] x, float[3,3] z",
+            "a = Transpose(x) b = Transpose(z) y = Sub(a, b)",
+            outputs="y, a",
+            why="profitable",
         ),
     )
 
@@ -315,7 +321,7 @@ class TransposeIntoGemm(Rule):
         Example("float[2,3] x, float[4,3] z, float[4] c", "t = Transpose(z) y = Gemm<beta=0.5>(x, t, c)"),
     )
     counterexamples = (
-        Example("float[2,3] x, float[4,3] z", "t = Transpose(z) y = Gemm(x, t)", outputs="y, t", why="no gain"),
+        Example("float[2,3] x, float[4,3] z", "t = Transpose(z) y = Gemm(x, t)", outputs="y, t", why="not profitable"),
     )
 
     def patterns(self) -> list[Op]:
@@ -412,7 +418,7 @@ class TransposeBetweenReshapes(Rule):
             "v = Reshape(x, s) t = Transpose<perm=[0,2,1]>(v) y = Reshape(t, u)",
             {"s": [-1, 5, 4], "u": [2, 3, 4, 5]},
             outputs="y, t",
-            why="no gain",
+            why="not profitable",
         ),
     )
 
@@ -518,7 +524,7 @@ class ConcatBeforeTranspose(Rule):
         for value in match.node("concat").inputs:
             node = value.producer() if value is not None else None
             if node is None or node.op_type != "Transpose" or node.domain or node.graph is not match.home:
-                raise Mismatch("the parts are not transposed alike")
+                raise MatchFailure("the parts are not transposed alike")
             source = node.inputs[0]
             assert source is not None
             parts.append(source)

@@ -1,8 +1,8 @@
 """Backtracking search over rewrites (TASO, SOSP 2019, algorithm 2; relaxed substitutions of MetaFlow, SysML 2019).
 
-The cheapest graph met so far is taken from a queue, and every rule is applied to it wherever it matches, gain or not. What costs
-less than α times the best graph is queued. From each graph taken the driver's fixpoint is one more successor, so that a step that
-only pays after others needs no luck.
+The cheapest graph met so far is taken from a queue, and every rule is applied to it wherever it matches, profitable or not. What
+costs less than α times the best graph is queued. From each graph taken the driver's fixpoint is one more successor, so that a step
+that only pays after others needs no luck.
 
 A successor is priced and fingerprinted without being made: what it would remove and add gives the difference of the costs, and
 only what lies behind it is hashed again. It becomes a graph when it is taken from the queue, by repeating the step on a copy.
@@ -18,7 +18,7 @@ from typing import Literal
 
 import onnx_ir as ir
 
-from bricolage.rewrite.proposal import Step
+from bricolage.plan.plan import RewriteStep
 from bricolage.rewrite.rule import Rule
 from bricolage.rewrite.search.cost import OperatorCost, Pricing
 from bricolage.rewrite.search.fingerprint import Fingerprint
@@ -29,7 +29,7 @@ _GROWTH = 2  # times the operators of the first graph, beyond which a graph is l
 
 
 @dataclass
-class Counts:
+class SearchCounts:
     """What a search did.
 
     `seen` graphs were met, each once; `duplicates` were met again; `pruned` were too dear or too large; `taken` were looked at
@@ -43,7 +43,8 @@ class Counts:
     nodes: int = 0
     classes: int = 0
 
-    def add(self, other: Counts) -> None:
+    def add(self, other: SearchCounts) -> None:
+        """Adds the counts of another search to these, in place."""
         self.seen += other.seen
         self.duplicates += other.duplicates
         self.pruned += other.pruned
@@ -51,29 +52,29 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundGraph:
     """A graph that the search made: its cost in ms, and the steps that lead to it from the first."""
 
     cost: float
-    steps: tuple[Step, ...]
+    steps: tuple[RewriteStep, ...]
 
 
 @dataclass
-class Backtracking:
+class BacktrackResult:
     """The cheapest graphs, cheapest first and among equals the first met; why it stopped."""
 
-    best: list[Found]
-    counts: Counts
+    best: list[FoundGraph]
+    counts: SearchCounts
     stop: Stop
 
 
 @dataclass(order=True)
-class _Entry:
+class _QueuedGraph:
     cost: float
     order: int
     home: Workspace = field(compare=False)
     """The graph itself, or the one that `step` leads from."""
-    step: Step | None = field(compare=False)
+    step: RewriteStep | None = field(compare=False)
 
 
 def backtrack(
@@ -85,31 +86,31 @@ def backtrack(
     graphs: int = 100,
     seconds: float = 60.0,
     keep: int = 3,
-) -> Backtracking:
+) -> BacktrackResult:
     """Searches from `model`, which is not changed, until `graphs` were taken from the queue. See `bricolage.rewrite.search`.
 
     Raises:
-        EndlessRewriting: rules that are gains undo each other.
+        EndlessRewriting: canonicalising rules undo each other.
     """
-    return _Search(rules, cost, alpha, graphs, time.monotonic() + seconds, keep).run(model)
+    return _Backtracker(rules, cost, alpha, graphs, time.monotonic() + seconds, keep).run(model)
 
 
 @dataclass
-class _Search:
+class _Backtracker:
     rules: Sequence[Rule]
     cost: OperatorCost
     alpha: float
     graphs: int
     deadline: float
     keep: int
-    queue: list[_Entry] = field(default_factory=list)
+    queue: list[_QueuedGraph] = field(default_factory=list)
     known: set[int] = field(default_factory=set)
-    found: list[tuple[float, int, Found]] = field(default_factory=list)
-    counts: Counts = field(default_factory=Counts)
+    found: list[tuple[float, int, FoundGraph]] = field(default_factory=list)
+    counts: SearchCounts = field(default_factory=SearchCounts)
     best: float = float("inf")
     order: int = 0
 
-    def run(self, model: ir.Model) -> Backtracking:
+    def run(self, model: ir.Model) -> BacktrackResult:
         start = Workspace(model.clone(), self.rules, lazy=True)
         self.pricing = Pricing(self.cost, model.graph.opset_imports)
         self.largest = _GROWTH * len(start.model.graph)
@@ -129,14 +130,14 @@ class _Search:
                 stop = "seconds"
                 break
             self._take(entry)
-        return Backtracking([found for _, _, found in sorted(self.found)], self.counts, stop)
+        return BacktrackResult([found for _, _, found in sorted(self.found)], self.counts, stop)
 
-    def _push(self, cost: float, home: Workspace, step: Step | None) -> None:
+    def _push(self, cost: float, home: Workspace, step: RewriteStep | None) -> None:
         self.order += 1
         self.best = min(self.best, cost)
-        heapq.heappush(self.queue, _Entry(cost, self.order, home, step))
+        heapq.heappush(self.queue, _QueuedGraph(cost, self.order, home, step))
 
-    def _take(self, entry: _Entry) -> None:
+    def _take(self, entry: _QueuedGraph) -> None:
         home = entry.home
         if entry.step is not None:
             home = home.copy()
@@ -149,18 +150,18 @@ class _Search:
         for proposal in home.proposals():
             step = proposal.step
             price = cost + self.pricing.total(proposal.new) - self.pricing.total(proposal.gone)
-            settled = settled and not proposal.is_gain(home.index.opset)
+            settled = settled and not proposal.is_profitable(home.index.opset)
             if price >= self.alpha * self.best or size + len(proposal.new) - len(proposal.gone) > self.largest:
                 self.counts.pruned += 1
             elif self._is_new(fingerprint.after(proposal)):
                 self._push(price, home, step)
             proposal.discard()
         if not settled:
-            self._settle(home)
+            self._canonicalise(home)
 
-    def _settle(self, home: Workspace) -> None:
+    def _canonicalise(self, home: Workspace) -> None:
         settled = home.copy()
-        settled.settle()
+        settled.canonicalise()
         cost = self.pricing.total(settled.model.graph)
         if cost < self.alpha * self.best and self._is_new(Fingerprint(settled.model.graph).number):
             self._push(cost, settled, None)
@@ -174,6 +175,6 @@ class _Search:
         return True
 
     def _keep(self, cost: float, home: Workspace) -> None:
-        self.found.append((cost, self.counts.taken, Found(cost, tuple(home.steps))))
+        self.found.append((cost, self.counts.taken, FoundGraph(cost, tuple(home.steps))))
         self.found.sort(key=lambda one: one[:2])
         del self.found[self.keep :]

@@ -12,9 +12,8 @@ import onnx_ir as ir
 from bricolage.graph.folding import is_known
 from bricolage.graph.graph import Operator, describe
 from bricolage.graph.work import flops, moved
+from bricolage.rewrite.profitability import SYMBOLIC_SIZE
 
-_SYMBOLIC = 16
-"""Size of a symbolic dimension that has none."""
 _CACHE = "bricolage.ms"
 
 
@@ -56,7 +55,7 @@ def _bound(node: ir.Node, sizes: Mapping[str, int]) -> ir.Node:
         if info.shape is None:
             shape = None
         else:
-            shape = ir.Shape([d if isinstance(d, int) else sizes.get(d, _SYMBOLIC) for d in info.shape])
+            shape = ir.Shape([d if isinstance(d, int) else sizes.get(d, SYMBOLIC_SIZE) for d in info.shape])
         copies[value] = ir.Value(name=value.name, type=value.type, shape=shape, const_value=value.const_value)
     bound = ir.Node(
         node.domain,

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from bricolage.graph.folding import is_known
 from bricolage.graph.graph import Operator, captured
 from bricolage.graph.identity import by_value, label
-from bricolage.rewrite.proposal import Proposal
+from bricolage.rewrite.proposal import RewriteProposal
 
 CONSTANT = "bricolage.constant"
 """Under which a value's meta data keep the number of a constant that is an expression."""
@@ -71,7 +71,7 @@ class Fingerprint:
             self._nodes[node] = self._add(node, self._values)
         self.number = (sum(self._nodes.values()) + self._outputs({})) & _MASK
 
-    def after(self, proposal: Proposal) -> int:
+    def after(self, proposal: RewriteProposal) -> int:
         """The number of the graph that a proposal would make: only what lies behind the replaced values is hashed again."""
         values: dict[ir.Value, int] = {}
         total = self.number - self._outputs({})

@@ -12,8 +12,8 @@ import onnx_ir as ir
 from bricolage.graph.folding import constant_value, evaluate
 from bricolage.graph.graph import describe
 from bricolage.graph.identity import by_value
-from bricolage.rewrite.builder import Builder, Names, detach
-from bricolage.rewrite.rule import Mismatch
+from bricolage.rewrite.builder import GraphBuilder, Names, detach
+from bricolage.rewrite.rule import MatchFailure
 from bricolage.rewrite.search.fingerprint import CONSTANT, constant_key, contents_key, node_key
 
 _LARGE = 64 << 20  # bytes; more is not folded
@@ -34,12 +34,12 @@ class Expression:
         """Its value. Whoever watches its constants (see `Watch`) hears of it every time.
 
         Raises:
-            Mismatch: the reference lacks the operator.
+            MatchFailure: the reference lacks the operator.
         """
         if self._value is None:
             results = evaluate(self.node, self.opsets)
             if results is None:
-                raise Mismatch(f"{self.node.op_type} of constants cannot be computed")
+                raise MatchFailure(f"{self.node.op_type} of constants cannot be computed")
             self._value = constant_value("", np.asarray(results[self.output])).const_value
             assert self._value is not None
         else:
@@ -93,10 +93,10 @@ def expression(value: ir.Value) -> Expression | None:
     return found if isinstance(found, Expression) else None
 
 
-class LazyBuilder(Builder):
+class LazyBuilder(GraphBuilder):
     """A builder whose constants are expressions, so that equal ones are known to be equal, and none is computed before it is looked
-    at. Whether they overflow shows when the rewrite is repeated by a `Builder`. Only what is made from shapes, axes and scalars
-    is computed at once."""
+    at. Whether they overflow shows when the rewrite is replayed by a `GraphBuilder`. Only what is made from shapes, axes and
+    scalars is computed at once."""
 
     def __init__(self, opsets: Mapping[str, int], names: Names) -> None:
         super().__init__(opsets, names, fold=True)

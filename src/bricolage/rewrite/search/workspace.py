@@ -8,14 +8,15 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from bricolage.graph.graph import captured
+from bricolage.plan.plan import RewriteStep
 from bricolage.rewrite import edit
-from bricolage.rewrite.apply import Application, settle
-from bricolage.rewrite.builder import Builder, Names
+from bricolage.rewrite.apply import Application, canonicalise
+from bricolage.rewrite.builder import GraphBuilder, Names
 from bricolage.rewrite.edit import Pairs
 from bricolage.rewrite.index import RuleIndex
-from bricolage.rewrite.matching import Matcher
-from bricolage.rewrite.proposal import Proposal, Step, propose, propose_found
-from bricolage.rewrite.rule import Mismatch, Rule, Scan
+from bricolage.rewrite.matching import PatternMatcher
+from bricolage.rewrite.proposal import RewriteProposal, propose, propose_replacement
+from bricolage.rewrite.rule import GraphRule, MatchFailure, Rule
 from bricolage.rewrite.search.lazy import LazyBuilder
 
 
@@ -37,10 +38,10 @@ class Workspace:
         self.model, self.rules, self.lazy = model, rules, lazy
         self.names = names or Names(model)
         self.index = index or RuleIndex(rules, model.graph.opset_imports.get("", 0))
-        self.steps: list[Step] = []
+        self.steps: list[RewriteStep] = []
         self._replaced: dict[str, str] = {}
         self.applications: list[Application] = []
-        self._matcher = Matcher(self.index.opset)
+        self._matcher = PatternMatcher(self.index.opset)
         self._values = {
             value.name: value
             for value in (
@@ -57,37 +58,38 @@ class Workspace:
         other._replaced = dict(self._replaced)
         return other
 
-    def proposals(self) -> Iterator[Proposal]:
-        """Every application that is possible, gain or not, in a fixed order; each must be accepted or discarded before the next."""
-        for scan in self.index.scans:
-            for _, replacement in scan.find(self.model.graph):
+    def proposals(self) -> Iterator[RewriteProposal]:
+        """Every application that is possible, profitable or not, in a fixed order; each must be accepted or discarded before
+        the next."""
+        for rule in self.index.graph_rules:
+            for _, replacement in rule.find_sites(self.model.graph):
                 try:
-                    yield propose_found(scan, replacement, self.builder())
-                except Mismatch:
+                    yield propose_replacement(rule, replacement, self.builder())
+                except MatchFailure:
                     continue
         for node in list(self.model.graph):
             for indexed in self.index.at(node):
                 for match in list(self._matcher.matches(indexed.roots, node)):
                     try:
                         yield propose(indexed, match, self.builder())
-                    except Mismatch:
+                    except MatchFailure:
                         continue
 
-    def find(self, step: Step) -> Proposal:
+    def find(self, step: RewriteStep) -> RewriteProposal:
         """The application that a step names.
 
         Raises:
-            Mismatch: it is not possible here.
+            MatchFailure: it is not possible here.
         """
         roots = [self._values.get(name) for name in step.roots]
         node = roots[0].producer() if roots and roots[0] is not None else None
         if node is None or any(root is None for root in roots):
-            raise Mismatch(f"{step.rule} finds none of {', '.join(step.roots)}")
-        scan = self.index.scan(step.rule)
-        if scan is not None:
-            return self._found(scan, step)
+            raise MatchFailure(f"{step.rule} finds none of {', '.join(step.roots)}")
+        rule = self.index.graph_rule(step.rule)
+        if rule is not None:
+            return self._found(rule, step)
         indexed = self.index.pattern(step.rule, step.pattern)
-        reason = Mismatch(f"{step.rule} does not match at '{node.name}'")
+        reason = MatchFailure(f"{step.rule} does not match at '{node.name}'")
         for match in self._matcher.matches(indexed.roots, node):
             same = tuple(value.name for value in match.roots) == step.roots and all(
                 (None if match.values[name] is None else match[name].name) == bound for name, bound in step.bound
@@ -95,79 +97,79 @@ class Workspace:
             if same:
                 try:
                     return propose(indexed, match, self.builder())
-                except Mismatch as mismatch:
+                except MatchFailure as mismatch:
                     reason = mismatch
         raise reason
 
-    def _found(self, scan: Scan, step: Step) -> Proposal:
-        for _, replacement in scan.find(self.model.graph):
+    def _found(self, rule: GraphRule, step: RewriteStep) -> RewriteProposal:
+        for _, replacement in rule.find_sites(self.model.graph):
             try:
-                proposal = propose_found(scan, replacement, self.builder())
-            except Mismatch:
+                proposal = propose_replacement(rule, replacement, self.builder())
+            except MatchFailure:
                 continue
             if proposal.step == step:
                 return proposal
             proposal.discard()
-        raise Mismatch(f"{step.rule} does not apply at {', '.join(step.roots)}")
+        raise MatchFailure(f"{step.rule} does not apply at {', '.join(step.roots)}")
 
-    def accept(self, proposal: Proposal) -> None:
+    def accept(self, proposal: RewriteProposal) -> None:
         """Makes the application, and records it."""
         self._record(proposal)
         names = _names(proposal.pairs)
         proposal.accept()
         self._know(names, proposal.pairs, proposal.builder, proposal.gone)
 
-    def repeat(self, steps: Sequence[Step]) -> None:
+    def repeat(self, steps: Sequence[RewriteStep]) -> None:
         """Makes several applications.
 
         Raises:
-            Mismatch: one is not possible; those before it are made.
+            MatchFailure: one is not possible; those before it are made.
         """
         for step in steps:
             self.accept(self.find(step))
 
-    def settle(self) -> int:
-        """Applies what is a gain until nothing is; how many applications that took.
+    def canonicalise(self) -> int:
+        """Applies canonicalising rules until none is profitable; how many applications that took.
 
         Raises:
             EndlessRewriting: rules undo each other.
         """
         before = len(self.steps)
-        pending: list[tuple[list[str], Proposal]] = []
+        pending: list[tuple[list[str], RewriteProposal]] = []
 
         def know() -> None:
             for names, proposal in pending:
                 self._know(names, proposal.pairs, proposal.builder, proposal.gone)
             pending.clear()
 
-        def observe(proposal: Proposal) -> None:
+        def observe(proposal: RewriteProposal) -> None:
             know()
             self._record(proposal)
             pending.append((_names(proposal.pairs), proposal))
 
-        settle(self.model, self.rules, self.builder, observe)
+        canonicalise(self.model, self.rules, self.builder, observe)
         know()
         return len(self.steps) - before
 
-    def builder(self) -> Builder:
+    def builder(self) -> GraphBuilder:
         """A builder with this model's names."""
         opsets = self.model.graph.opset_imports
-        return LazyBuilder(opsets, self.names) if self.lazy else Builder(opsets, self.names, fold=True)
+        return LazyBuilder(opsets, self.names) if self.lazy else GraphBuilder(opsets, self.names, fold=True)
 
-    def _record(self, proposal: Proposal) -> None:
+    def _record(self, proposal: RewriteProposal) -> None:
         self.steps.append(proposal.step)
         self.applications.append(Application.of(len(self.applications) + 1, proposal))
 
-    def graft(self, pairs: Pairs, builder: Builder, applications: Sequence[Application]) -> None:
+    def graft(self, pairs: Pairs, builder: GraphBuilder, applications: Sequence[Application]) -> None:
         """Replaces values by others that `builder` made, wherever in the graph they lie. Steps made so cannot be repeated.
 
         Raises:
-            Mismatch: types would change; nothing has.
+            MatchFailure: types would change; nothing has.
         """
         try:
             pairs = edit.own_outputs(pairs, builder, self.model.graph)
             edit.check_types(pairs)
-        except Mismatch:
+        except MatchFailure:
             builder.discard()
             raise
         gone, before = edit.lost(pairs), pairs[0][0].producer()
@@ -188,7 +190,7 @@ class Workspace:
             name = self._replaced[name]
         return name
 
-    def _know(self, names: Sequence[str], pairs: Pairs, builder: Builder, gone: Sequence[ir.Node]) -> None:
+    def _know(self, names: Sequence[str], pairs: Pairs, builder: GraphBuilder, gone: Sequence[ir.Node]) -> None:
         """Learns the names of what was made, and forgets those that are gone; `names` are those that replaced values had."""
         for node in builder.nodes:
             self._values.update((value.name, value) for value in node.outputs)
@@ -203,19 +205,19 @@ class Workspace:
                     del self._values[value.name]
 
 
-def follow(pattern: Workspace, copy: Workspace, steps: Sequence[Step], names: dict[str, str]) -> None:
+def replay_on(pattern: Workspace, copy: Workspace, steps: Sequence[RewriteStep], names: dict[str, str]) -> None:
     """Makes on `copy` the applications that correspond to `steps` on `pattern`, which are made there too. `names` says which value
     of the copy stands for which of the pattern, and learns of the new ones.
 
     Raises:
-        Mismatch: a condition does not hold for the copy (its weights are others), or the two came apart.
+        MatchFailure: a condition does not hold for the copy (its weights are others), or the two came apart.
     """
 
     def there(name: str | None) -> str | None:
         if name is None:
             return None
         if name not in names:
-            raise Mismatch(f"'{name}' has no counterpart")
+            raise MatchFailure(f"'{name}' has no counterpart")
         return copy.resolve(names[name])
 
     for step in steps:
@@ -223,15 +225,15 @@ def follow(pattern: Workspace, copy: Workspace, steps: Sequence[Step], names: di
         bound = tuple((name, there(value)) for name, value in step.bound)
         first = pattern.find(step)
         try:
-            second = copy.find(Step(step.rule, step.pattern, roots, bound))
-        except Mismatch:
+            second = copy.find(RewriteStep(step.rule, step.pattern, roots, bound))
+        except MatchFailure:
             first.discard()
             raise
         own, other = _made(first), _made(second)
         if len(own) != len(other):
             first.discard()
             second.discard()
-            raise Mismatch(f"{step.rule} builds something else on the copy")
+            raise MatchFailure(f"{step.rule} builds something else on the copy")
         pattern.accept(first)
         copy.accept(second)
         names.update((a.name or "", b.name or "") for a, b in zip(own, other, strict=True))
@@ -241,7 +243,7 @@ def _names(pairs: Pairs) -> list[str]:
     return [old.name or "" for old, _ in pairs]
 
 
-def _made(proposal: Proposal) -> list[ir.Value]:
+def _made(proposal: RewriteProposal) -> list[ir.Value]:
     """The values that the rule itself made; an output of the part may need an Identity that the whole does not."""
     nodes = proposal.new[: proposal.built]
     return [*(value for node in nodes for value in node.outputs), *proposal.builder.constants]

@@ -16,7 +16,7 @@ from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.graph.prepare import infer
 from tests.backends import regions
 from tests.backends.native.targets import FUSION
-from tests.backends.native.ways import BOUNDS, ISAS, variants
+from tests.backends.native.ways import BOUNDS, ISAS, configs
 
 BODY = """
     t = Transpose <perm = [0, 1, 3, 2]> (k)
@@ -62,10 +62,10 @@ def test_it_is_one_kernel_and_right(
     assert kinds(model) == ["attention"]
     given = inputs_of(model)
     expected = regions.reference(model, *given)
-    for variant in variants():
+    for config in configs():
         threads = data.draw(st.integers(1, 3))
-        found = regions.answer(Native(), model, *given, variant=variant, resources=Resources(threads=threads))
-        assert regions.error(found, expected) < BOUNDS[variant], variant
+        found = regions.answer(Native(), model, *given, config=config, resources=Resources(threads=threads))
+        assert regions.error(found, expected) < BOUNDS[config], config
 
 
 def test_what_is_needed_elsewhere_is_stored(tmp_path: Path) -> None:

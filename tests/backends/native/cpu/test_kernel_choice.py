@@ -13,10 +13,10 @@ from bricolage.backends.native.cpu.kernel_choice import (
     MOST_BYTES,
     GemmConfig,
     KernelChoice,
-    Scalar,
     from_parameters,
     to_parameters,
 )
+from bricolage.work.implementation import Scalar
 
 sizes = st.none() | st.integers(1, MOST_BYTES)
 gemms = st.builds(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import platform
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,14 +21,17 @@ from bricolage.backends.native.cpu.module import generate
 from bricolage.backends.native.engine import ISA_VARIABLE, Native
 from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.ir.from_onnx import lower
+from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.graph.prepare import infer
+from bricolage.options import Precision
+from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 from tests.backends.native.targets import FUSION, cpu_target
 
 AMX = ISAS[0]
-BOUNDS = {"bf16": 1e-2, "bf16x3": 2e-5, "bf16x6": 2e-6}
-"""Error of a product of random normal matrices, per variant."""
+BOUNDS = {KernelConfig("bf16"): 1e-2, KernelConfig("bf16x3"): 2e-5, KernelConfig("bf16x6"): 2e-6}
+"""Error of a product of random normal matrices, by configuration."""
 
 units = pytest.mark.parametrize(
     "unit",
@@ -48,13 +52,13 @@ def product(folder: Path, m: int, k: int, n: int, *, constant: bool = True) -> t
     return model, [regions.noise(2, m, k), regions.noise(2, k, n, seed=1)]
 
 
-def check(model: RegionModel, given: list[np.ndarray], variant: str, threads: int = 2) -> None:
-    found = regions.answer(Native(), model, *given, variant=variant, resources=Resources(threads=threads))
-    assert regions.error(found, regions.reference(model, *given)) < BOUNDS[variant]
+def check(model: RegionModel, given: list[np.ndarray], config: KernelConfig, threads: int = 2) -> None:
+    found = regions.answer(Native(), model, *given, config=config, resources=Resources(threads=threads))
+    assert regions.error(found, regions.reference(model, *given)) < BOUNDS[config]
 
 
 @units
-@pytest.mark.parametrize("variant", BOUNDS)
+@pytest.mark.parametrize("config", BOUNDS, ids=str)
 @pytest.mark.parametrize("constant", [True, False], ids=["weights", "inputs"])
 @pytest.mark.parametrize(
     "shape",
@@ -64,14 +68,14 @@ def check(model: RegionModel, given: list[np.ndarray], variant: str, threads: in
 def test_products(
     shape: tuple[int, int, int],
     constant: bool,
-    variant: str,
+    config: KernelConfig,
     unit: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(ISA_VARIABLE, unit)
     model, inputs = product(tmp_path, *shape, constant=constant)
-    check(model, inputs, variant, threads=1 + shape[0] % 3)
+    check(model, inputs, config, threads=1 + shape[0] % 3)
 
 
 @units
@@ -86,18 +90,23 @@ def test_products_of_any_size(unit: str, data: st.DataObject, tmp_path: Path, mo
 
 
 @units
-@pytest.mark.parametrize("variant", BOUNDS)
+@pytest.mark.parametrize("config", BOUNDS, ids=str)
 @pytest.mark.parametrize(
     ("make", "shape"),
     [(regions.conv_net, (1, 8, 32, 32)), (regions.attention_block, (1, 16, 32))],
     ids=["convolutions", "attention"],
 )
 def test_networks(
-    make: object, shape: tuple[int, ...], variant: str, unit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make: object,
+    shape: tuple[int, ...],
+    config: KernelConfig,
+    unit: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(ISA_VARIABLE, unit)
     assert callable(make)
-    check(make(tmp_path), [regions.noise(*shape)], variant)
+    check(make(tmp_path), [regions.noise(*shape)], config)
 
 
 @units
@@ -116,7 +125,7 @@ def test_winograd_in_bfloat16(unit: str, tmp_path: Path, monkeypatch: pytest.Mon
     # The input is row-major: a product before makes it what Winograd's transformation reads.
     x = regions.noise(1, 32, 21, 18)
     with pytest.raises(Refused, match="gains from tiles"):
-        regions.answer(Native(), model, x, variant="bf16-winograd2", resources=Resources(threads=2))
+        regions.answer(Native(), model, x, config=KernelConfig("bf16-winograd2"), resources=Resources(threads=2))
     twice = regions.region(
         tmp_path,
         "t = Conv (x, a) \n y = Conv <pads = [1, 1, 1, 1]> (t, w)",
@@ -125,7 +134,7 @@ def test_winograd_in_bfloat16(unit: str, tmp_path: Path, monkeypatch: pytest.Mon
         a=regions.noise(32, 32, 1, 1, seed=2),
         w=regions.noise(40, 32, 3, 3, seed=1),
     )
-    found = regions.answer(Native(), twice, x, variant="bf16-winograd2", resources=Resources(threads=2))
+    found = regions.answer(Native(), twice, x, config=KernelConfig("bf16-winograd2"), resources=Resources(threads=2))
     assert regions.error(found, regions.reference(twice, x)) < 2e-2
 
 
@@ -146,26 +155,31 @@ def test_the_code_compiles_for_the_real_unit(parts: int, tmp_path: Path) -> None
 
 def test_without_the_kernel_s_permission_the_next_best_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     everything = frozenset().union(*(isa.needs for isa in ISAS))
-    monkeypatch.setattr(isas, "processor_flags", lambda: everything)
+    device = replace(host(), instructions=everything)
     monkeypatch.setattr(isas, "tiles_permitted", lambda: False)
-    assert available()[0].name == "avx512"
+    assert available(device)[0].name == "avx512"
     monkeypatch.setattr(isas, "tiles_permitted", lambda: True)
-    assert available()[0].name == "amx"
+    assert available(device)[0].name == "amx"
 
 
 def test_the_emulated_unit_is_never_chosen_unasked() -> None:
-    assert EMULATED_AMX not in available()
+    everything = frozenset().union(*(isa.needs for isa in ISAS))
+    assert EMULATED_AMX not in available(replace(host(), instructions=everything))
+
+
+def offered(precision: Precision) -> set[str]:
+    return {config.name for config in Native().configs(precision, host())}
 
 
 @pytest.mark.skipif(available()[0].matrix_unit == "amx", reason="it has one")
 def test_a_processor_without_the_unit_offers_no_split_products(monkeypatch: pytest.MonkeyPatch) -> None:
     for precision in ("highest", "high", "medium"):
-        assert not {"bf16x3", "bf16x6"} & set(Native().variants(precision))
+        assert not {"bf16x3", "bf16x6"} & offered(precision)
     if named("emulated-amx") is not None:
         monkeypatch.setenv(ISA_VARIABLE, "emulated-amx")
-        assert "bf16x6" in Native().variants("highest")
-        assert "bf16x3" in Native().variants("high")
-        assert "bf16" in Native().variants("medium")
+        assert "bf16x6" in offered("highest")
+        assert "bf16x3" in offered("high")
+        assert "bf16" in offered("medium")
     monkeypatch.setenv(ISA_VARIABLE, "amx")
     with pytest.raises(Refused, match="does not run here"):
-        Native().variants("highest")
+        Native().configs("highest", host())

@@ -168,4 +168,4 @@ def test_scales_that_do_not_broadcast_are_refused(tmp_path: Path) -> None:
         tmp_path, "y = LayerNormalization (x, g)", "float[2, 3, 5] x, float[4] g", "float[2, 3, 5] y"
     )
     with pytest.raises(Refused, match=r"a scale or bias of the shape \[4\] for \[2, 3, 5\]"):
-        Native().compile(model, "f32", regions.ONE_THREAD)
+        Native().compile(model, regions.F32, regions.ONE_THREAD)

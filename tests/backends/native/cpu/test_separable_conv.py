@@ -19,7 +19,7 @@ from bricolage.backends.native.ir.tensors import Conv, reachable
 from bricolage.graph.prepare import infer
 from tests.backends import regions
 from tests.backends.native.targets import FUSION
-from tests.backends.native.ways import BOUNDS, ISAS, variants
+from tests.backends.native.ways import BOUNDS, ISAS, configs
 
 
 @pytest.fixture
@@ -98,15 +98,15 @@ def test_it_is_one_kernel_and_right(
     isa: object, data: st.DataObject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
-    variant = data.draw(st.sampled_from(variants()))
+    config = data.draw(st.sampled_from(configs()))
     model = data.draw(models(tmp_path))
     rows = int(np.prod(model.outputs[0].sizes)) // model.outputs[0].sizes[1]
     one = rows >= model.outputs[0].sizes[1]
     assert ("separable" in kinds(model)) == one
     x = regions.noise(*model.inputs[0].sizes, seed=4)
     threads = data.draw(st.integers(1, 3))
-    found = regions.answer(Native(), model, x, variant=variant, resources=Resources(threads=threads))
-    assert regions.error(found, regions.reference(model, x)) < BOUNDS[variant]
+    found = regions.answer(Native(), model, x, config=config, resources=Resources(threads=threads))
+    assert regions.error(found, regions.reference(model, x)) < BOUNDS[config]
 
 
 @pytest.mark.usefixtures("small")
@@ -153,7 +153,7 @@ def test_borders_between_blocks_hold(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("small")
 def test_its_work_is_that_of_both(tmp_path: Path) -> None:
     model = separable(tmp_path, 32, 1, 16)
-    made = Native().anatomy(model, "f32", Resources(threads=1))
+    made = Native().anatomy(model, regions.F32, Resources(threads=1))
     (kernel,) = [kernel for kernel in made.kernels if kernel.kind == "separable"]
     places = 9 * 29
     assert kernel.flops == places * (2 * 32 * 9 + 2 * 32 + 2 * 16 * 32 + 16)

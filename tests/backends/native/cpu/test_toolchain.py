@@ -14,6 +14,7 @@ from bricolage.backends.native.cpu import toolchain
 from bricolage.backends.native.cpu.isa import Isa, available
 from bricolage.backends.native.engine import ISA_VARIABLE, Native
 from bricolage.device.host import host
+from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 
 
@@ -50,5 +51,5 @@ def test_products_in_bfloat16(only_zig: None, tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     x, w = (draw.integers(-9, 10, shape).astype(np.float32) for shape in ((5, 64), (64, 33)))
     model = regions.region(tmp_path, "y = MatMul (x, w)", "float[5, 64] x", "float[5, 33] y", w=w)
-    (found,) = regions.answer(Native(), model, x, variant="bf16", resources=Resources(threads=2))
+    (found,) = regions.answer(Native(), model, x, config=KernelConfig("bf16"), resources=Resources(threads=2))
     assert np.array_equal(found, x @ w)

@@ -15,6 +15,7 @@ from bricolage.backends.native.cpu.winograd_transform import F2, F4, Transform
 from bricolage.backends.native.engine import ISA_VARIABLE, Native
 from bricolage.device.host import host
 from bricolage.errors import Refused
+from bricolage.work.implementation import KernelConfig, named
 from tests.backends import regions
 
 
@@ -58,10 +59,10 @@ LAYERS = pytest.mark.parametrize(
 )
 
 
-def error(model: RegionModel, x: np.ndarray, variant: str, direct: str) -> float:
-    """Of `variant`, which must not be what `direct` is."""
+def error(model: RegionModel, x: np.ndarray, config: KernelConfig, direct: KernelConfig) -> float:
+    """Of `config`, which must not be what `direct` is."""
     found, other = (
-        regions.answer(Native(), model, x, variant=v, resources=Resources(threads=2)) for v in (variant, direct)
+        regions.answer(Native(), model, x, config=one, resources=Resources(threads=2)) for one in (config, direct)
     )
     assert not np.array_equal(found[0], other[0]), "it was done another way"
     return regions.error(found, regions.reference(model, x))
@@ -69,20 +70,20 @@ def error(model: RegionModel, x: np.ndarray, variant: str, direct: str) -> float
 
 @LAYERS
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
-@pytest.mark.parametrize("variant", ["f32-winograd2", "f32-winograd4"])
+@pytest.mark.parametrize("config", named("f32-winograd2", "f32-winograd4"), ids=str)
 def test_convolutions(
     shape: tuple[int, ...],
     channels: int,
     pads: tuple[int, ...],
     out: tuple[int, ...],
-    variant: str,
+    config: KernelConfig,
     isa: Isa,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(ISA_VARIABLE, isa.name)
     model, x = network(tmp_path, shape, channels, pads, out), regions.noise(*shape, seed=3)
-    assert error(model, x, variant, "f32") < 5e-6
+    assert error(model, x, config, regions.F32) < 5e-6
 
 
 @LAYERS
@@ -91,9 +92,9 @@ def test_convolutions_in_bfloat16(
     shape: tuple[int, ...], channels: int, pads: tuple[int, ...], out: tuple[int, ...], tmp_path: Path
 ) -> None:
     model, x = network(tmp_path, shape, channels, pads, out), regions.noise(*shape, seed=3)
-    assert 1e-4 < error(model, x, "bf16-winograd2", "bf16") < 1e-2
+    assert 1e-4 < error(model, x, *named("bf16-winograd2", "bf16")) < 1e-2
 
 
 def test_a_region_that_gains_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="no convolution gains"):
-        Native().compile(regions.conv_net(tmp_path), "f32-winograd2", Resources(threads=1))
+        Native().compile(regions.conv_net(tmp_path), KernelConfig("f32-winograd2"), Resources(threads=1))

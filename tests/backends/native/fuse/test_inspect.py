@@ -12,15 +12,16 @@ from bricolage.backends.native.cpu.isa import available
 from bricolage.backends.native.engine import ISA_VARIABLE, Native
 from bricolage.device.host import host
 from bricolage.errors import Refused
+from bricolage.work.implementation import KernelConfig, named
 from tests.backends import regions
 
 
-@pytest.mark.parametrize("variant", ["f32", "bf16"])
-def test_every_operator_is_in_a_kernel_and_every_kernel_takes_time(variant: str, tmp_path: Path) -> None:
-    if variant == "bf16" and not available()[0].multiplies_bfloat16(host()):
+@pytest.mark.parametrize("config", named("f32", "bf16"), ids=str)
+def test_every_operator_is_in_a_kernel_and_every_kernel_takes_time(config: KernelConfig, tmp_path: Path) -> None:
+    if config.name == "bf16" and not available()[0].multiplies_bfloat16(host()):
         pytest.skip("this processor has no products of bfloat16")
     model = regions.conv_net(tmp_path)
-    made = Native().anatomy(model, variant, Resources(threads=2))
+    made = Native().anatomy(model, config, Resources(threads=2))
     names = {name for kernel in made.kernels for name in kernel.operators}
     assert names == {node.name or node.op_type for node in model.model.graph}
     assert [kernel.name for kernel in made.kernels] == [f"kernel_{i}" for i in range(len(made.kernels))]
@@ -40,7 +41,7 @@ def test_work_is_counted_by_kernel(tmp_path: Path) -> None:
         "float[4, 8] y",
         w=w,
     )
-    product, softmax = Native().anatomy(model, "f32", Resources(threads=1)).kernels
+    product, softmax = Native().anatomy(model, regions.F32, Resources(threads=1)).kernels
     assert (product.kind, softmax.kind) == ("matmul", "softmax")
     assert product.flops == 2 * 4 * 16 * 8 + 4 * 8
     assert product.bytes == 4 * (4 * 16 + 16 * 8 + 4 * 8)
@@ -52,7 +53,7 @@ def test_others_show_nothing_and_what_cannot_be_compiled_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = regions.conv_net(tmp_path)
-    assert registry.get("onnxruntime").anatomy(model, "f32", Resources()) is None
+    assert registry.get("onnxruntime").anatomy(model, regions.F32, Resources()) is None
     monkeypatch.setenv(ISA_VARIABLE, "generic")
     with pytest.raises(Refused, match="no products of bfloat16"):
-        Native().anatomy(model, "bf16", Resources())
+        Native().anatomy(model, KernelConfig("bf16"), Resources())

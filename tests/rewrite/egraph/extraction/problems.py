@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import lil_array
 
-from bricolage.rewrite.egraph.extraction.problem import ExtractionProblem, Node, price, restrict
+from bricolage.rewrite.egraph.extraction.problem import ExtractionNode, ExtractionProblem, price, restrict
 
 COSTS = st.sampled_from([0.0, 0.0, 1.0, 1.0, 2.0, 3.0, 5.0, 0.1, math.inf])
 
@@ -20,8 +20,8 @@ def problems(draw: st.DrawFn, most_classes: int = 7) -> ExtractionProblem:
     """Cyclic as often as not; sometimes without any finite term."""
     size = draw(st.integers(1, most_classes))
     children = st.lists(st.integers(0, size - 1), max_size=3)
-    node = st.builds(lambda cost, below: Node(cost, tuple(below)), COSTS, children)
-    leaf = st.builds(lambda cost: Node(cost, ()), COSTS)
+    node = st.builds(lambda cost, below: ExtractionNode(cost, tuple(below)), COSTS, children)
+    leaf = st.builds(lambda cost: ExtractionNode(cost, ()), COSTS)
     classes = draw(st.lists(st.lists(node | leaf, max_size=4), min_size=size, max_size=size))
     roots = draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=2))
     return ExtractionProblem(tuple(tuple(nodes) for nodes in classes), tuple(roots))
@@ -42,7 +42,7 @@ def brute_force(problem: ExtractionProblem) -> float:
 
 
 def order_programme(problem: ExtractionProblem) -> float:
-    """The optimum by Tensat's programme: order variables keep cycles out, each node bounds each of its children by itself."""
+    """The optimum by Tensat's program: order variables keep cycles out, each node bounds each of its children by itself."""
     nodes = [(number, node) for number, each in enumerate(problem.classes) for node in each if math.isfinite(node.cost)]
     count, size = len(nodes), len(problem.classes)
     rows: list[dict[int, float]] = []

@@ -15,9 +15,9 @@ from bricolage.rewrite.egraph.extraction.greedy import greedy_dag, greedy_tree, 
 from bricolage.rewrite.egraph.extraction.landmarks import Landmarks
 from bricolage.rewrite.egraph.extraction.neighbourhood import refine
 from bricolage.rewrite.egraph.extraction.presolve import presolve
-from bricolage.rewrite.egraph.extraction.problem import ExtractionProblem, Node, price, restrict
-from bricolage.rewrite.egraph.extraction.search import PartSearch
+from bricolage.rewrite.egraph.extraction.problem import ExtractionNode, ExtractionProblem, price, restrict
 from bricolage.rewrite.egraph.extraction.serialized import read_egraph
+from bricolage.rewrite.egraph.extraction.subproblem_search import SubProblemSearch
 from tests.rewrite.egraph.extraction.problems import brute_force, order_programme, problems
 
 DATA = Path(__file__).parents[3] / "data" / "egraphs"
@@ -78,15 +78,15 @@ def test_presolve_keeps_the_optimum(problem: ExtractionProblem) -> None:
 @given(problems())
 @settings(max_examples=200, deadline=None)
 def test_exact_without_presolve_and_relaxation_equals_brute_force(problem: ExtractionProblem) -> None:
-    """The programme alone must cope with cycles, which presolve usually removes from graphs this small."""
+    """The program alone must cope with cycles, which presolve usually removes from graphs this small."""
     best = brute_force(problem)
     if math.isinf(best):
         return
     whole = presolve(problem, deadline=-math.inf)
     found = whole.constant
     for part in whole.parts:
-        search = PartSearch(part)
-        while search.step_programme(time.monotonic() + 60.0):
+        search = SubProblemSearch(part)
+        while search.step_program(time.monotonic() + 60.0):
             pass
         assert search.proven
         found += search.cost
@@ -182,28 +182,35 @@ def test_sharing_is_paid_once_and_cycles_are_refused() -> None:
     # Two users of class 3: alone each would take its own cheap leaf, together the shared one is cheaper.
     shared = ExtractionProblem(
         (
-            (Node(0.0, (1, 2)),),
-            (Node(3.0, ()), Node(0.0, (3,))),
-            (Node(3.0, ()), Node(0.0, (3,))),
-            (Node(4.0, ()),),
+            (ExtractionNode(0.0, (1, 2)),),
+            (ExtractionNode(3.0, ()), ExtractionNode(0.0, (3,))),
+            (ExtractionNode(3.0, ()), ExtractionNode(0.0, (3,))),
+            (ExtractionNode(4.0, ()),),
         ),
         (0,),
     )
     assert extract(shared, "tree").cost == 6.0
     assert extract(shared, "exact").cost == 4.0
     # 0 and 1 are free as long as they lean on each other.
-    leaning = ExtractionProblem(((Node(0.0, (1,)), Node(5.0, ())), (Node(0.0, (0,)), Node(7.0, ()))), (0, 1))
+    leaning = ExtractionProblem(
+        ((ExtractionNode(0.0, (1,)), ExtractionNode(5.0, ())), (ExtractionNode(0.0, (0,)), ExtractionNode(7.0, ()))),
+        (0, 1),
+    )
     assert extract(leaning, "exact").cost == 5.0
     with pytest.raises(NoExtraction, match="class 0"):
-        extract(ExtractionProblem(((Node(0.0, (1,)),), (Node(0.0, (0,)),)), (0,)))
+        extract(ExtractionProblem(((ExtractionNode(0.0, (1,)),), (ExtractionNode(0.0, (0,)),)), (0,)))
 
 
 def test_trees_too_large_for_a_float() -> None:
     """Each class needs the one before it twice over, through two others: the tree doubles at every step."""
-    classes: list[tuple[Node, ...]] = [(Node(1.0, ()),)]
+    classes: list[tuple[ExtractionNode, ...]] = [(ExtractionNode(1.0, ()),)]
     for _ in range(1_100):
         low = len(classes) - 1
-        classes += [(Node(1.0, (low,)),), (Node(2.0, (low,)),), (Node(1.0, (low + 1, low + 2)),)]
+        classes += [
+            (ExtractionNode(1.0, (low,)),),
+            (ExtractionNode(2.0, (low,)),),
+            (ExtractionNode(1.0, (low + 1, low + 2)),),
+        ]
     problem = ExtractionProblem(tuple(classes), (len(classes) - 1,))
     for method in METHODS:
         assert extract(problem, method).cost == 1.0 + 4.0 * 1_100
@@ -211,13 +218,13 @@ def test_trees_too_large_for_a_float() -> None:
 
 def test_bad_problems_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadExtractionProblem, match="costs -1"):
-        ExtractionProblem(((Node(-1.0, ()),),), (0,))
+        ExtractionProblem(((ExtractionNode(-1.0, ()),),), (0,))
     with pytest.raises(BadExtractionProblem, match="costs nan"):
-        ExtractionProblem(((Node(math.nan, ()),),), (0,))
+        ExtractionProblem(((ExtractionNode(math.nan, ()),),), (0,))
     with pytest.raises(BadExtractionProblem, match="needs class 1"):
-        ExtractionProblem(((Node(1.0, (1,)),),), (0,))
+        ExtractionProblem(((ExtractionNode(1.0, (1,)),),), (0,))
     with pytest.raises(BadExtractionProblem, match="names class 3"):
-        ExtractionProblem(((Node(1.0, ()),),), (3,))
+        ExtractionProblem(((ExtractionNode(1.0, ()),),), (3,))
     with pytest.raises(MissingFile):
         read_egraph(tmp_path / "absent.json")
     for number, text in enumerate(["", "[]", '{"nodes": {"a": {}}}', '{"nodes": {}}']):

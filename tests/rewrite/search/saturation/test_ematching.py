@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from bricolage.rewrite.apply import rewrite
 from bricolage.rewrite.catalogue import chosen, written
 from bricolage.rewrite.index import RuleIndex
-from bricolage.rewrite.matching import Matcher
+from bricolage.rewrite.matching import PatternMatcher
 from bricolage.rewrite.pattern import Any, op
 from bricolage.rewrite.rule import Example
-from bricolage.rewrite.search.saturation.ematching import MOST_LOOKS, Classes
+from bricolage.rewrite.search.saturation.ematching import MOST_LOOKS, ClassIndex
 from bricolage.rewrite.search.saturation.terms import Encoder
 from tests.rewrite.search.models import square_models
 
@@ -23,14 +23,14 @@ def both(model: ir.Model) -> tuple[set[object], set[object]]:
     classes: dict[ir.Value, int] = {}
     encoder.nodes(list(model.graph), classes)
     found, expected = set[object](), set[object]()
-    matcher = Matcher(opset)
+    matcher = PatternMatcher(opset)
     index = RuleIndex(written(), opset)
     for node in model.graph:
         for indexed in index.rooted(node.op_type):
             for match in matcher.matches(indexed.roots, node):
                 bound = tuple((n, None if v is None else classes[v]) for n, v in sorted(match.values.items()))
                 expected.add((indexed, tuple(classes[root] for root in match.roots), bound))
-    known = Classes(encoder)
+    known = ClassIndex(encoder)
     for indexed in index.patterns:
         found |= {(indexed, match.classes, match.bound) for match in known.matches(indexed.roots)}
     return found, expected
@@ -79,7 +79,7 @@ def test_classes_that_contain_themselves_end() -> None:
         if node.op_type == "Mul":
             encoder.egraph.merge(classes[node.outputs[0]], classes[model.graph.inputs[0]])
     encoder.egraph.rebuild()
-    known, deep = Classes(encoder), op.Tanh(Any("z"))
+    known, deep = ClassIndex(encoder), op.Tanh(Any("z"))
     for level in range(4):
         deep = op.Mul(deep, Any(f"v{level}"))
     assert list(known.matches([deep])) == [] and known.looks > MOST_LOOKS

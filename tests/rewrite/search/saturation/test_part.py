@@ -13,11 +13,11 @@ from bricolage.rewrite.egraph.saturate import SaturationLimits
 from bricolage.rewrite.index import RuleIndex
 from bricolage.rewrite.rule import Example, Rule
 from bricolage.rewrite.search.cost import OperatorCost, Pricing
-from bricolage.rewrite.search.saturation.part import Saturated, saturate_part
+from bricolage.rewrite.search.saturation.part import SaturatedPart, saturate_part
 from tests.rewrite.search.models import BRANCHES, FANNED, KERNELS, PRODUCTS, Odd, Started, reachable, square_models
 
 
-def saturated(model: ir.Model, used: list[Rule], cost: OperatorCost, **limits: int) -> Saturated:
+def saturated(model: ir.Model, used: list[Rule], cost: OperatorCost, **limits: int) -> SaturatedPart:
     opsets = model.graph.opset_imports
     bounded = SaturationLimits(**{"rounds": 6, "nodes": 1_000, "multi_rounds": 2} | limits, seconds=20.0)  # type: ignore[arg-type]
     index = RuleIndex(used, opsets[""])

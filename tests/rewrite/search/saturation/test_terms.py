@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bricolage.graph.graph import TensorInfo
 from bricolage.rewrite.rule import Example
-from bricolage.rewrite.search.saturation.terms import Encoder, Shapes, fits
+from bricolage.rewrite.search.saturation.terms import Encoder, ShapeAnalysis, fits
 
 dimensions = st.lists(st.sampled_from([1, 2, 3, "N", "M", "?"]), min_size=2, max_size=2).map(tuple)
 infos = st.builds(TensorInfo, st.just(""), st.sampled_from([None, ir.DataType.FLOAT]), st.none() | dimensions)
@@ -24,7 +24,7 @@ def encoded(example: Example) -> tuple[Encoder, dict[str, int]]:
 
 @given(infos, infos, infos)
 def test_a_lattice(a: TensorInfo, b: TensorInfo, c: TensorInfo) -> None:
-    join = Shapes().join
+    join = ShapeAnalysis().join
     assert join(a, a) == a
     assert join(a, b) == join(b, a)
     assert join(join(a, b), c) == join(a, join(b, c))

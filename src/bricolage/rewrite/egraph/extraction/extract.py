@@ -14,10 +14,10 @@ from bricolage.rewrite.egraph.extraction.landmarks import Landmarks
 from bricolage.rewrite.egraph.extraction.neighbourhood import refine
 from bricolage.rewrite.egraph.extraction.presolve import presolve
 from bricolage.rewrite.egraph.extraction.problem import Extraction, ExtractionProblem, price
-from bricolage.rewrite.egraph.extraction.search import PRECISE, PartSearch
+from bricolage.rewrite.egraph.extraction.subproblem_search import PRECISE, SubProblemSearch
 
 Method: TypeAlias = Literal["tree", "dag", "exact", "anytime"]
-"""Two greedy ones; the binary programme until proven or out of time; the same, then neighbourhoods where it is not proven."""
+"""Two greedy ones; the binary program until proven or out of time; the same, then neighbourhoods where it is not proven."""
 
 _PRESOLVE_SHARE = 0.3  # of the time, at most
 _BOUND_SHARE = 0.1  # of the time, for the bound of a greedy choice
@@ -28,7 +28,7 @@ _PROOF_SHARE = 0.5  # of the time after that, for `anytime`
 class ExtractionLimits:
     """`seconds` is the time for the whole call; `seed` steers `anytime`.
 
-    A call may take longer by what one step takes: a pass over the e-graph (some seconds beyond 50,000 nodes), a linear programme.
+    A call may take longer by what one step takes: a pass over the e-graph (some seconds beyond 50,000 nodes), a linear program.
     """
 
     seconds: float = 10.0
@@ -53,7 +53,7 @@ def extract(
         until = time.monotonic() + _BOUND_SHARE * limits.seconds
         bounds = [Landmarks(part.problem).ascend(part.problem.roots, until).bound for part in parts]
     else:
-        searches = [PartSearch(part, deadline) for part in parts]
+        searches = [SubProblemSearch(part, deadline) for part in parts]
         now = time.monotonic()
         share = 1.0 if method == "exact" else _PROOF_SHARE
         for search, end in _shares(searches, now + share * (deadline - now)):
@@ -70,7 +70,7 @@ def extract(
     return Extraction(choice, cost, cost if proven else min(bound, cost), proven, time.monotonic() - started)
 
 
-def _shares(searches: Sequence[PartSearch], deadline: float) -> Iterator[tuple[PartSearch, float]]:
+def _shares(searches: Sequence[SubProblemSearch], deadline: float) -> Iterator[tuple[SubProblemSearch, float]]:
     """Each search with the time until which it may work: an equal share of what is left when its turn comes."""
     for done, search in enumerate(searches):
         now = time.monotonic()

@@ -50,7 +50,7 @@ class Landmarks:
 
     def derived(self, allowed: Iterable[int]) -> list[bool]:
         """Which classes can be derived from the nodes of `allowed`."""
-        state = _State(self, -1)
+        state = _Derivation(self, -1)
         for node in allowed:
             state.allow(node)
         return state.done
@@ -60,7 +60,7 @@ class Landmarks:
 
         `order` holds every node; those that come first are least likely to be in the landmark.
         """
-        state = _State(self, target)
+        state = _Derivation(self, target)
         landmark: list[int] = []
         for place, node in enumerate(order):
             if not state.allow(node):
@@ -77,7 +77,7 @@ class Landmarks:
         """
         left = list(self.cost)
         height = self._heights()
-        state = _State(self, -1)
+        state = _Derivation(self, -1)
         for node, cost in enumerate(left):
             if cost <= 0.0:
                 state.allow(node)
@@ -130,7 +130,7 @@ class Landmarks:
         return height
 
 
-class _State:
+class _Derivation:
     """What is derived while nodes are allowed one after the other, such that `target` never is."""
 
     def __init__(self, graph: Landmarks, target: int) -> None:

@@ -12,8 +12,8 @@ import random
 import time
 
 from bricolage.rewrite.egraph.extraction.presolve import presolve
-from bricolage.rewrite.egraph.extraction.problem import ExtractionProblem, Node, price, restrict
-from bricolage.rewrite.egraph.extraction.search import PartSearch
+from bricolage.rewrite.egraph.extraction.problem import ExtractionNode, ExtractionProblem, price, restrict
+from bricolage.rewrite.egraph.extraction.subproblem_search import SubProblemSearch
 from bricolage.work.bits import members
 
 _START_SIZE = 60  # classes freed at first
@@ -83,18 +83,18 @@ def _solve_around(
             bits |= 1 << inner[child] if child in inner else needs[child]
         needs[number] = bits
         roots.update(inner[child] for child in problem.classes[number][position].children if child in inner)
-    classes: list[tuple[Node, ...]] = []
+    classes: list[tuple[ExtractionNode, ...]] = []
     for number in free:
-        nodes: list[Node] = []
+        nodes: list[ExtractionNode] = []
         for position, node in enumerate(problem.classes[number]):
             if all(child in inner or child in needs for child in node.children):
                 bits = 0
                 for child in node.children:
                     bits |= 1 << inner[child] if child in inner else needs[child]
-                nodes.append(Node(node.cost, tuple(members(bits)), position))
+                nodes.append(ExtractionNode(node.cost, tuple(members(bits)), position))
         classes.append(tuple(nodes))
     reduced = presolve(ExtractionProblem(tuple(classes), tuple(sorted(roots))), deadline=deadline)
-    searches = [PartSearch(part, deadline) for part in reduced.parts]
+    searches = [SubProblemSearch(part, deadline) for part in reduced.parts]
     for search in searches:
         search.prove(deadline)
     found = dict(best)

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from bricolage.errors import NoExtraction
 from bricolage.rewrite.egraph.extraction.problem import (
     Choice,
+    ExtractionNode,
     ExtractionProblem,
-    Node,
     restrict,
     strong_components,
 )
@@ -39,7 +39,7 @@ _WIDEST = 40_000  # classes; beyond, the bit-sets of necessary classes would tak
 
 
 @dataclass(frozen=True)
-class Part:
+class SubProblem:
     """A smaller problem; `picks[c][p]` are the (class, position) choices of the original that node (c, p) stands for."""
 
     problem: ExtractionProblem
@@ -57,7 +57,7 @@ class Presolved:
     original: ExtractionProblem
     fixed: Mapping[int, int]
     constant: float
-    parts: tuple[Part, ...]
+    parts: tuple[SubProblem, ...]
 
     def restore(self, chosen: Iterable[Mapping[int, int]]) -> dict[int, int]:
         """The choice in the original problem, from what was chosen in each part (see `Part.chosen`)."""
@@ -70,7 +70,7 @@ class Presolved:
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _NodeEntry:
     cost: float
     children: frozenset[int]
     picks: _Picks
@@ -81,7 +81,7 @@ def presolve(problem: ExtractionProblem, *, deadline: float = math.inf) -> Preso
 
     Raises NoExtraction when a root cannot be derived.
     """
-    work = _Work(problem)
+    work = _ShrinkingProblem(problem)
     size = math.inf
     work.keep_useful()
     while work.size() < _WORTHWHILE * size and time.monotonic() < deadline:
@@ -93,13 +93,13 @@ def presolve(problem: ExtractionProblem, *, deadline: float = math.inf) -> Preso
     return Presolved(problem, work.fixed, math.fsum(work.paid), work.parts())
 
 
-class _Work:
+class _ShrinkingProblem:
     """The problem while it shrinks. Classes are renumbered now and then, so that bit-sets stay short."""
 
     def __init__(self, problem: ExtractionProblem) -> None:
         self.classes = [
             [
-                _Entry(node.cost, frozenset(node.children), ((number, position),))
+                _NodeEntry(node.cost, frozenset(node.children), ((number, position),))
                 for position, node in enumerate(nodes)
                 if math.isfinite(node.cost) and number not in node.children
             ]
@@ -135,7 +135,7 @@ class _Work:
         self.roots = {new[root] for root in self.roots}
         self.classes = [
             [
-                _Entry(entry.cost, frozenset([new[child] for child in entry.children]), entry.picks)
+                _NodeEntry(entry.cost, frozenset([new[child] for child in entry.children]), entry.picks)
                 for entry in self.classes[old]
             ]
             for old in kept
@@ -177,7 +177,7 @@ class _Work:
         self.roots.update(members(bits))
         forced = self.roots
         for number, entries in enumerate(self.classes):
-            kept: list[tuple[_Entry, int]] = []
+            kept: list[tuple[_NodeEntry, int]] = []
             for entry in sorted(entries, key=lambda entry: (entry.cost, len(entry.children), entry.picks)):
                 closure = mask = 0
                 for child in entry.children:
@@ -189,7 +189,7 @@ class _Work:
                 kept.append((entry, mask))
             here = component[number]
             self.classes[number] = [
-                _Entry(
+                _NodeEntry(
                     entry.cost,
                     frozenset([m for m in entry.children if m not in forced or component[m] == here]),
                     entry.picks,
@@ -262,7 +262,7 @@ class _Work:
                 self.roots.discard(number)
                 # Forced too, as long as the class is; after it is gone nothing else would say so.
                 self.roots.update(entries[0].children)
-                inlined = [_Entry(0.0, entries[0].children, ())]
+                inlined = [_NodeEntry(0.0, entries[0].children, ())]
             elif total and (
                 (len(uses) == 1 and (total == 1 or (single and slim))) or (single and slim and entries[0].cost == 0.0)
             ):
@@ -275,8 +275,8 @@ class _Work:
                 _count(users, number, entry, -1)
             self.classes[number] = []
 
-    def _inline(self, users: list[dict[int, int]], user: int, number: int, inlined: list[_Entry]) -> None:
-        result: list[_Entry] = []
+    def _inline(self, users: list[dict[int, int]], user: int, number: int, inlined: list[_NodeEntry]) -> None:
+        result: list[_NodeEntry] = []
         for entry in self.classes[user]:
             if number not in entry.children:
                 result.append(entry)
@@ -286,12 +286,12 @@ class _Work:
                 children = (entry.children - {number}) | below.children
                 # A node that needs its own class is cyclic.
                 if user not in children:
-                    new = _Entry(entry.cost + below.cost, children, entry.picks + below.picks)
+                    new = _NodeEntry(entry.cost + below.cost, children, entry.picks + below.picks)
                     _count(users, user, new, 1)
                     result.append(new)
         self.classes[user] = result
 
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[SubProblem, ...]:
         leader = list(range(len(self.classes)))
 
         def find(number: int) -> int:
@@ -309,18 +309,20 @@ class _Work:
             groups.setdefault(find(number), []).append(number)
         return tuple(self._part(group) for group in groups.values())
 
-    def _part(self, group: list[int]) -> Part:
+    def _part(self, group: list[int]) -> SubProblem:
         new = {old: position for position, old in enumerate(group)}
         classes = tuple(
-            tuple(Node(entry.cost, tuple(sorted(new[m] for m in entry.children))) for entry in self.classes[old])
+            tuple(
+                ExtractionNode(entry.cost, tuple(sorted(new[m] for m in entry.children))) for entry in self.classes[old]
+            )
             for old in group
         )
         roots = tuple(new[old] for old in group if old in self.roots)
         picks = tuple(tuple(entry.picks for entry in self.classes[old]) for old in group)
-        return Part(ExtractionProblem(classes, roots), picks)
+        return SubProblem(ExtractionProblem(classes, roots), picks)
 
 
-def _count(users: list[dict[int, int]], number: int, entry: _Entry, change: int) -> None:
+def _count(users: list[dict[int, int]], number: int, entry: _NodeEntry, change: int) -> None:
     for child in entry.children:
         count = users[child].get(number, 0) + change
         if count:

@@ -20,7 +20,7 @@ Choice: TypeAlias = Mapping[int, int]
 
 
 @dataclass(frozen=True)
-class Node:
+class ExtractionNode:
     """`children` are classes, each kept once; `key` is the caller's own."""
 
     cost: float
@@ -38,7 +38,7 @@ class ExtractionProblem:
     Raises BadExtractionProblem when a cost is negative or not a number, or a child or root is no class.
     """
 
-    classes: tuple[tuple[Node, ...], ...]
+    classes: tuple[tuple[ExtractionNode, ...], ...]
     roots: tuple[int, ...]
 
     def __post_init__(self) -> None:
@@ -56,6 +56,7 @@ class ExtractionProblem:
 
     @property
     def node_count(self) -> int:
+        """How many nodes all classes have together."""
         return sum(len(nodes) for nodes in self.classes)
 
     @cached_property

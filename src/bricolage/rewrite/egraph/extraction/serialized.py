@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from bricolage.errors import BadExtractionProblem, MissingFile
-from bricolage.rewrite.egraph.extraction.problem import ExtractionProblem, Node
+from bricolage.rewrite.egraph.extraction.problem import ExtractionNode, ExtractionProblem
 
 
 def read_egraph(path: Path) -> ExtractionProblem:
@@ -21,10 +21,10 @@ def read_egraph(path: Path) -> ExtractionProblem:
         content = json.loads(path.read_text(encoding="utf-8"))
         nodes = content["nodes"]
         numbers = {name: position for position, name in enumerate(dict.fromkeys(n["eclass"] for n in nodes.values()))}
-        classes: list[list[Node]] = [[] for _ in numbers]
+        classes: list[list[ExtractionNode]] = [[] for _ in numbers]
         for name, node in nodes.items():
             children = dict.fromkeys(numbers[nodes[child]["eclass"]] for child in node["children"])
-            classes[numbers[node["eclass"]]].append(Node(float(node["cost"]), tuple(children), name))
+            classes[numbers[node["eclass"]]].append(ExtractionNode(float(node["cost"]), tuple(children), name))
         roots = tuple(numbers[root] for root in content["root_eclasses"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadExtractionProblem(where=f"'{path}'", reason=f"is not a serialised e-graph: {error!r}") from error

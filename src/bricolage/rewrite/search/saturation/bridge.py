@@ -8,7 +8,7 @@ choose.
 Rules that move something towards what follows want to see it. For them the graph goes on along one reader after another, on
 several paths; in an e-graph the order of moves does not matter, so that any path will do.
 
-Rules that go over a graph themselves (`Scan`) go over the part as it was given, once: what they make of it is added like the
+Rules that go over a graph themselves (`GraphRule`) go over the part as it was given, once: what they make of it is added like the
 rest, and their partners are bounded by it. What they could make of what other rules built they never see.
 """
 
@@ -25,13 +25,13 @@ from bricolage.rewrite import edit, matching
 from bricolage.rewrite.builder import Names
 from bricolage.rewrite.egraph import saturate
 from bricolage.rewrite.egraph.egraph import ENode
-from bricolage.rewrite.egraph.pattern import Match
+from bricolage.rewrite.egraph.pattern import EGraphMatch
 from bricolage.rewrite.index import Indexed, RuleIndex
-from bricolage.rewrite.rule import Mismatch, Rule, Scan
+from bricolage.rewrite.rule import GraphRule, MatchFailure, Rule
 from bricolage.rewrite.search.fingerprint import constant_key
 from bricolage.rewrite.search.lazy import LazyBuilder, Watch
-from bricolage.rewrite.search.saturation.ematching import Chosen, Classes, Found
-from bricolage.rewrite.search.saturation.terms import Data, Encoder, Operation, Output, Terms, fits
+from bricolage.rewrite.search.saturation.ematching import ClassIndex, EMatch, MatchedNode
+from bricolage.rewrite.search.saturation.terms import Data, Encoder, Operation, OutputProjection, Terms, fits
 
 _BELOW = 2
 """Operators under an input that conditions may look at."""
@@ -41,7 +41,7 @@ _ABOVE = 4
 
 
 @dataclass(frozen=True)
-class Applied:
+class AppliedRule:
     """A rule that changed the e-graph: what it matched, what it built, the class it made equal to others, the age of each node
     that it added and of each that it matched, and whether it looked at the numbers of a weight."""
 
@@ -63,14 +63,14 @@ class Bridge:
         self._encoder, self._egraph, self._watch = encoder, encoder.egraph, watch
         self._part, self._originals = part, classes
         self._names = Names(ir.Model(ir.Graph([], [], nodes=[], opset_imports=encoder.opsets), ir_version=10))
-        self._classes: tuple[tuple[int, int], Classes] | None = None
-        self._tried: dict[Indexed, set[Found]] = {}
-        self._scanned: set[Scan] = set()
-        self.applied: list[Applied] = []
-        self.rules: list[saturate.Rule[Data]] = [
-            *(saturate.Rule(scan.name, partial(self._places, scan), self._seed) for scan in index.scans),
+        self._classes: tuple[tuple[int, int], ClassIndex] | None = None
+        self._tried: dict[Indexed, set[EMatch]] = {}
+        self._sited: set[GraphRule] = set()
+        self.applied: list[AppliedRule] = []
+        self.rules: list[saturate.EGraphRule[Data]] = [
+            *(saturate.EGraphRule(rule.name, partial(self._places, rule), self._seed) for rule in index.graph_rules),
             *(
-                saturate.Rule(
+                saturate.EGraphRule(
                     f"{indexed.rule.name} {indexed.pattern}",
                     partial(self._matches, indexed),
                     partial(self._apply, indexed),
@@ -80,43 +80,43 @@ class Bridge:
             ),
         ]
 
-    def _places(self, scan: Scan, _egraph: Terms) -> Iterator[Match]:
-        """Where a scan may apply to the part as it was given, once."""
-        if scan not in self._scanned:
-            self._scanned.add(scan)
-            for _, replacement in scan.find(self._part):
-                yield Match((), {"scan": scan, "replacement": replacement})
+    def _places(self, rule: GraphRule, _egraph: Terms) -> Iterator[EGraphMatch]:
+        """Where a whole-graph rule may apply to the part as it was given, once."""
+        if rule not in self._sited:
+            self._sited.add(rule)
+            for _, replacement in rule.find_sites(self._part):
+                yield EGraphMatch((), {"rule": rule, "replacement": replacement})
 
-    def _matches(self, indexed: Indexed, egraph: Terms) -> Iterator[Match]:
+    def _matches(self, indexed: Indexed, egraph: Terms) -> Iterator[EGraphMatch]:
         state = (egraph.merges, egraph.node_count)
         if self._classes is None or self._classes[0] != state:
-            self._classes = (state, Classes(self._encoder))
+            self._classes = (state, ClassIndex(self._encoder))
         tried = self._tried.setdefault(indexed, set())
         for found in self._classes[1].matches(indexed.roots):
             # What a reader makes possible may come later; everything else stays as it was.
             if found not in tried or indexed.rule.enabling:
                 tried.add(found)
-                yield Match(found.classes, {"found": found})
+                yield EGraphMatch(found.classes, {"found": found})
 
-    def _apply(self, indexed: Indexed, _egraph: Terms, match: Match) -> Sequence[int] | None:
+    def _apply(self, indexed: Indexed, _egraph: Terms, match: EGraphMatch) -> Sequence[int] | None:
         found = match.bindings["found"]
-        assert isinstance(found, Found) and self._classes is not None
+        assert isinstance(found, EMatch) and self._classes is not None
         for path in self._paths(found, self._classes[1]) if indexed.rule.enabling else ((),):
-            small = _Small(self._encoder, self._classes[1], found, path)
+            small = _MatchGraph(self._encoder, self._classes[1], found, path)
             builder = LazyBuilder(self._encoder.opsets, self._names)
             try:
                 return self._equal(indexed.rule, found, small, builder)
-            except Mismatch:
+            except MatchFailure:
                 continue
             finally:
                 builder.discard()
         return None
 
-    def _equal(self, rule: Rule, found: Found, small: _Small, builder: LazyBuilder) -> list[int]:
+    def _equal(self, rule: Rule, found: EMatch, small: _MatchGraph, builder: LazyBuilder) -> list[int]:
         """The classes that are equal to the roots' outputs; those of further outputs are merged.
 
         Raises:
-            Mismatch: the rule's conditions do not hold, or types would change.
+            MatchFailure: the rule's conditions do not hold, or types would change.
         """
         self._watch.looked = False
         match = small.match(found)
@@ -133,10 +133,10 @@ class Bridge:
         self._merge(rule, pairs, builder, dict(small.classes), matched, lambda: self._needed(found))
         return list(found.classes)
 
-    def _seed(self, _egraph: Terms, match: Match) -> Sequence[int] | None:
-        """Adds what a scan makes of one place of the part."""
-        scan, replacement = match.bindings["scan"], match.bindings["replacement"]
-        assert isinstance(scan, Scan) and callable(replacement)
+    def _seed(self, _egraph: Terms, match: EGraphMatch) -> Sequence[int] | None:
+        """Adds what a whole-graph rule makes of one site of the part."""
+        rule, replacement = match.bindings["rule"], match.bindings["replacement"]
+        assert isinstance(rule, GraphRule) and callable(replacement)
         builder = LazyBuilder(self._encoder.opsets, self._names)
         self._watch.looked = False
         try:
@@ -144,8 +144,8 @@ class Bridge:
             matched = tuple(dict.fromkeys(producer for old, _ in pairs if (producer := old.producer()) is not None))
             types = tuple(node.op_type for node in matched)
             # All that it matched is there from the start: it rests on no rule.
-            self._merge(scan, pairs, builder, dict(self._originals), types, frozenset)
-        except Mismatch:
+            self._merge(rule, pairs, builder, dict(self._originals), types, frozenset)
+        except MatchFailure:
             return None
         finally:
             builder.discard()
@@ -163,7 +163,7 @@ class Bridge:
         """Adds what was built and makes it equal to what it may replace; what has no class is read by nobody.
 
         Raises:
-            Mismatch: types or shapes would change.
+            MatchFailure: types or shapes would change.
         """
         edit.check_types(pairs)
         egraph = self._egraph
@@ -176,26 +176,26 @@ class Bridge:
         ]
         for here, there in found:
             if not fits(egraph.data(here), egraph.data(there)):
-                raise Mismatch("types or shapes of the two sides differ")
+                raise MatchFailure("types or shapes of the two sides differ")
         for here, there in found:
             egraph.merge(here, there)
         if egraph.merges != merges:
             built = tuple(node.op_type for node in builder.nodes)
             ages = frozenset(range(before, egraph.age_next))
-            self.applied.append(Applied(rule, matched, built, found[0][1], ages, needed(), self._watch.looked))
+            self.applied.append(AppliedRule(rule, matched, built, found[0][1], ages, needed(), self._watch.looked))
 
-    def _needed(self, found: Found) -> frozenset[int]:
+    def _needed(self, found: EMatch) -> frozenset[int]:
         """The ages of the nodes of a match."""
         return frozenset(
             age for root, home in zip(found.roots, found.classes, strict=True) for age in self._ages(root, home)
         )
 
-    def _ages(self, chosen: Chosen, number: int) -> Iterator[int]:
+    def _ages(self, chosen: MatchedNode, number: int) -> Iterator[int]:
         """Of the nodes of a match; nothing was rebuilt since it was found, so that they are still written the same."""
         egraph = self._egraph
         for node in egraph.nodes(number):
             if node == chosen.node or (
-                isinstance(node.operator, Output) and chosen.node in egraph.nodes(node.children[0])
+                isinstance(node.operator, OutputProjection) and chosen.node in egraph.nodes(node.children[0])
             ):
                 yield egraph.age(number, node)
                 if node != chosen.node:
@@ -203,10 +203,10 @@ class Bridge:
         for given, child in zip(
             (each for each in chosen.inputs if each is not None), chosen.node.children, strict=True
         ):
-            if isinstance(given, Chosen):
+            if isinstance(given, MatchedNode):
                 yield from self._ages(given, child)
 
-    def _paths(self, found: Found, classes: Classes) -> list[tuple[tuple[ENode, int], ...]]:
+    def _paths(self, found: EMatch, classes: ClassIndex) -> list[tuple[tuple[ENode, int], ...]]:
         """Chains of readers of the first root, each a node with the class that it computes."""
         paths: list[tuple[tuple[ENode, int], ...]] = []
         waiting: list[tuple[tuple[ENode, int], ...]] = [
@@ -220,16 +220,16 @@ class Bridge:
         return paths
 
 
-class _Small:
+class _MatchGraph:
     """A few operators of an e-graph as a graph of `onnx_ir`."""
 
-    def __init__(self, encoder: Encoder, classes: Classes, found: Found, path: Sequence[tuple[ENode, int]]) -> None:
+    def __init__(self, encoder: Encoder, classes: ClassIndex, found: EMatch, path: Sequence[tuple[ENode, int]]) -> None:
         self._encoder, self._known = encoder, classes
         self.classes: dict[ir.Value, int] = {}
         self._values: dict[int, ir.Value] = {}
         self._graph = ir.Graph([], [], nodes=[], opset_imports=encoder.opsets, name="match")
         self._named: dict[str, ir.Node] = {}
-        self._built: dict[tuple[ENode, tuple[Chosen | int | None, ...]], Sequence[ir.Value]] = {}
+        self._built: dict[tuple[ENode, tuple[MatchedNode | int | None, ...]], Sequence[ir.Value]] = {}
         for _, number in found.bound:
             if number is not None:
                 self._class(number, _BELOW)
@@ -243,7 +243,7 @@ class _Small:
             last = self._node(node, inputs)[0]
             self._typed(last, number)
 
-    def match(self, found: Found) -> matching.Match:
+    def match(self, found: EMatch) -> matching.Match:
         """The match as rules know it."""
         opset = self._encoder.opsets.get("", 0)
         values = {name: None if number is None else self._values[number] for name, number in found.bound}
@@ -264,7 +264,7 @@ class _Small:
 
     def _computed(self, number: int, depth: int) -> ir.Value | None:
         node, index = next(iter(self._known.nodes(number)), None), 0
-        if node is not None and isinstance(node.operator, Output):
+        if node is not None and isinstance(node.operator, OutputProjection):
             index = node.operator.index
             node = next(iter(self._known.nodes(node.children[0])), None)
         if not depth or node is None or not isinstance(node.operator, Operation):
@@ -274,7 +274,7 @@ class _Small:
         inputs = [self._class(child, depth - 1) for child in node.children]
         return self._typed(self._node(node, inputs)[index], number)
 
-    def _chosen(self, chosen: Chosen, number: int) -> ir.Value:
+    def _chosen(self, chosen: MatchedNode, number: int) -> ir.Value:
         """The output of a matched operator."""
         inputs: list[ir.Value] = []
         children = iter(chosen.node.children)
@@ -282,7 +282,7 @@ class _Small:
             if given is None:
                 continue
             child = next(children)
-            inputs.append(self._chosen(given, child) if isinstance(given, Chosen) else self._class(child, _BELOW))
+            inputs.append(self._chosen(given, child) if isinstance(given, MatchedNode) else self._class(child, _BELOW))
         # Two outputs of one operator are outputs of one operator here too.
         key = (chosen.node, chosen.inputs)
         outputs = self._built.get(key) or self._built.setdefault(key, self._node(chosen.node, inputs))
@@ -290,7 +290,7 @@ class _Small:
         if len(outputs) > 1:
             whole = self._whole(chosen, number)
             for reader, home in self._known.readers.get(whole, ()):
-                if isinstance(reader.operator, Output):
+                if isinstance(reader.operator, OutputProjection):
                     self._typed(outputs[reader.operator.index], home)
         if chosen.name:
             node = value.producer()
@@ -298,9 +298,9 @@ class _Small:
             self._named[chosen.name] = node
         return value
 
-    def _whole(self, chosen: Chosen, number: int) -> int:
+    def _whole(self, chosen: MatchedNode, number: int) -> int:
         """The class of a matched operator of several outputs."""
-        projections = [n for n in self._known.nodes(number) if n.operator == Output(chosen.output)]
+        projections = [n for n in self._known.nodes(number) if n.operator == OutputProjection(chosen.output)]
         return next(n.children[0] for n in projections if chosen.node in self._known.nodes(n.children[0]))
 
     def _node(self, node: ENode, inputs: Sequence[ir.Value]) -> Sequence[ir.Value]:

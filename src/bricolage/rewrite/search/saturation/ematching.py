@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import TypeAlias
 
+from bricolage.graph.properties import COMMUTATIVE
 from bricolage.rewrite.egraph.egraph import ENode
 from bricolage.rewrite.matching import is_number, way_up
-from bricolage.rewrite.pattern import COMMUTATIVE, Any, Either, Number, Op, Pattern, Weight
-from bricolage.rewrite.search.saturation.terms import Constant, Encoder, Operation, Output
+from bricolage.rewrite.pattern import Any, Either, Number, Op, ValuePattern, Weight
+from bricolage.rewrite.search.saturation.terms import ConstantLeaf, Encoder, Operation, OutputProjection
 
 _CHOICES = 16
 """Ways tried to take a node from each class that a pattern with open inputs reads."""
@@ -21,16 +22,17 @@ themselves (x = x · 1), the ways through a pattern grow exponentially with its 
 
 
 @dataclass(frozen=True)
-class Chosen:
+class MatchedNode:
     """An operator of a match: a node, what it reads, which of its outputs is meant. An input is a class, or another operator."""
 
     node: ENode
-    inputs: tuple[Chosen | int | None, ...]
+    inputs: tuple[MatchedNode | int | None, ...]
     output: int
     name: str
 
     @property
     def operation(self) -> Operation:
+        """What the operator is. The node is none of a leaf or a projection."""
         assert isinstance(self.node.operator, Operation)
         return self.node.operator
 
@@ -40,26 +42,26 @@ Bound: TypeAlias = Mapping[str, int | None]
 
 
 @dataclass(frozen=True)
-class Found:
+class EMatch:
     """The operators that match the roots of a pattern, and the classes of its variables."""
 
-    roots: tuple[Chosen, ...]
+    roots: tuple[MatchedNode, ...]
     classes: tuple[int, ...]
     """What the roots compute."""
     bound: tuple[tuple[str, int | None], ...]
 
 
 @dataclass(frozen=True)
-class _State:
+class _PartialMatch:
     bound: Bound = field(default_factory=dict)
     named: Mapping[str, ENode] = field(default_factory=dict)
 
 
-class _EnoughError(Exception):
+class _MatchLimitError(Exception):
     """More would take too long."""
 
 
-class Classes:
+class ClassIndex:
     """An e-graph as it was when this was made, indexed: which classes hold which operator types, and who reads what."""
 
     def __init__(self, encoder: Encoder) -> None:
@@ -80,22 +82,22 @@ class Classes:
         """The nodes of a class; none of one that is younger."""
         return self._nodes.get(number, ())
 
-    def matches(self, roots: Sequence[Op]) -> Iterator[Found]:
+    def matches(self, roots: Sequence[Op]) -> Iterator[EMatch]:
         """Every way in which the patterns match together, as far as `MOST_LOOKS` reach; roots are different classes."""
         self.looks = 0
         try:
             yield from self._matches(roots)
-        except _EnoughError:
+        except _MatchLimitError:
             return
 
-    def _matches(self, roots: Sequence[Op]) -> Iterator[Found]:
+    def _matches(self, roots: Sequence[Op]) -> Iterator[EMatch]:
         first = roots[0]
         for op_type in sorted(first.types):
             for whole in self._holding.get(op_type, ()):
                 for number in self._outputs(whole, op_type, first.output):
-                    for state, chosen in self._operator(first, number, _State()):
+                    for state, chosen in self._operator(first, number, _PartialMatch()):
                         if chosen.operation.op_type == op_type:
-                            yield from self._more(roots[1:], Found((chosen,), (number,), ()), state)
+                            yield from self._more(roots[1:], EMatch((chosen,), (number,), ()), state)
 
     def _outputs(self, whole: int, op_type: str, index: int) -> list[int]:
         """The classes of an output of the operators in a class."""
@@ -107,10 +109,12 @@ class Classes:
                 if index == 0:
                     found[whole] = None
             else:
-                found.update((n, None) for reader, n in self.readers.get(whole, ()) if reader.operator == Output(index))
+                found.update(
+                    (n, None) for reader, n in self.readers.get(whole, ()) if reader.operator == OutputProjection(index)
+                )
         return list(found)
 
-    def _more(self, roots: Sequence[Op], found: Found, state: _State) -> Iterator[Found]:
+    def _more(self, roots: Sequence[Op], found: EMatch, state: _PartialMatch) -> Iterator[EMatch]:
         if not roots:
             yield replace(found, bound=tuple(sorted(state.bound.items())))
             return
@@ -118,10 +122,10 @@ class Classes:
             if number in found.classes:
                 continue
             for further, chosen in self._operator(roots[0], number, state):
-                more = Found((*found.roots, chosen), (*found.classes, number), ())
+                more = EMatch((*found.roots, chosen), (*found.classes, number), ())
                 yield from self._more(roots[1:], more, further)
 
-    def _candidates(self, root: Op, state: _State) -> list[int]:
+    def _candidates(self, root: Op, state: _PartialMatch) -> list[int]:
         way = way_up(root, {name for name, number in state.bound.items() if number is not None})
         if way is None:
             raise ValueError(f"the root {root} shares no variable with the roots before it")
@@ -138,11 +142,11 @@ class Classes:
             reached = above
         return list(reached)
 
-    def _operator(self, pattern: Op, number: int, state: _State) -> Iterator[tuple[_State, Chosen]]:
+    def _operator(self, pattern: Op, number: int, state: _PartialMatch) -> Iterator[tuple[_PartialMatch, MatchedNode]]:
         for node in self._computing(number, pattern.output):
             self.looks += 1
             if self.looks > MOST_LOOKS:
-                raise _EnoughError
+                raise _MatchLimitError
             operation = node.operator
             if not isinstance(operation, Operation) or operation.op_type not in pattern.types:
                 continue
@@ -153,7 +157,7 @@ class Classes:
             given: list[int | None] = [next(children) if present else None for present in operation.inputs]
             if pattern.inputs is None:
                 for inputs in self._open(given):
-                    yield own, Chosen(node, inputs, pattern.output, pattern.name)
+                    yield own, MatchedNode(node, inputs, pattern.output, pattern.name)
                 continue
             given += [None] * (len(pattern.inputs) - len(given))
             if any(each is not None for each in given[len(pattern.inputs) :]):
@@ -164,7 +168,7 @@ class Classes:
             for turned, order in enumerate(orders):
                 for further, inputs in self._inputs(pattern.inputs, order, own):
                     inputs = inputs[::-1] if turned else inputs
-                    yield further, Chosen(node, inputs[: len(operation.inputs)], pattern.output, pattern.name)
+                    yield further, MatchedNode(node, inputs[: len(operation.inputs)], pattern.output, pattern.name)
 
     def _computing(self, number: int, index: int) -> Iterator[ENode]:
         """The operators whose output of that index a class is."""
@@ -172,34 +176,34 @@ class Classes:
             if isinstance(node.operator, Operation):
                 if len(node.operator.outputs) == 1 and index == 0:
                     yield node
-            elif node.operator == Output(index):
+            elif node.operator == OutputProjection(index):
                 yield from self.nodes(node.children[0])
 
-    def _open(self, given: Sequence[int | None]) -> Iterator[tuple[Chosen | int | None, ...]]:
+    def _open(self, given: Sequence[int | None]) -> Iterator[tuple[MatchedNode | int | None, ...]]:
         """Inputs that the pattern leaves open, with an operator for each: the rule looks at what computes them."""
-        options: list[list[Chosen | int | None]] = []
+        options: list[list[MatchedNode | int | None]] = []
         for number in given:
-            own: list[Chosen | int | None] = []
+            own: list[MatchedNode | int | None] = []
             if number is not None:
                 for node in self.nodes(number):
                     own += self._below(node)
             options.append(own or [number])
         yield from islice(product(*options), _CHOICES)
 
-    def _below(self, node: ENode) -> list[Chosen | int | None]:
+    def _below(self, node: ENode) -> list[MatchedNode | int | None]:
         index = 0
-        if isinstance(node.operator, Output):
+        if isinstance(node.operator, OutputProjection):
             index = node.operator.index
             node = next(iter(self.nodes(node.children[0])))
         if not isinstance(node.operator, Operation):
             return []
         children = iter(node.children)
         inputs = tuple(next(children) if present else None for present in node.operator.inputs)
-        return [Chosen(node, inputs, index, "")]
+        return [MatchedNode(node, inputs, index, "")]
 
     def _inputs(
-        self, patterns: Sequence[Pattern], given: Sequence[int | None], state: _State
-    ) -> Iterator[tuple[_State, tuple[Chosen | int | None, ...]]]:
+        self, patterns: Sequence[ValuePattern], given: Sequence[int | None], state: _PartialMatch
+    ) -> Iterator[tuple[_PartialMatch, tuple[MatchedNode | int | None, ...]]]:
         if not patterns:
             yield state, ()
             return
@@ -208,8 +212,8 @@ class Classes:
                 yield further, (first, *rest)
 
     def _value(
-        self, pattern: Pattern, number: int | None, state: _State
-    ) -> Iterator[tuple[_State, Chosen | int | None]]:
+        self, pattern: ValuePattern, number: int | None, state: _PartialMatch
+    ) -> Iterator[tuple[_PartialMatch, MatchedNode | int | None]]:
         if isinstance(pattern, Op):
             if number is not None:
                 yield from self._operator(pattern, number, state)
@@ -230,6 +234,6 @@ class Classes:
             elif state.bound[pattern.name] == number:
                 yield state, number
 
-    def constant(self, number: int) -> Constant | None:
+    def constant(self, number: int) -> ConstantLeaf | None:
         """The constant that a class holds."""
-        return next((node.operator for node in self.nodes(number) if isinstance(node.operator, Constant)), None)
+        return next((node.operator for node in self.nodes(number) if isinstance(node.operator, ConstantLeaf)), None)

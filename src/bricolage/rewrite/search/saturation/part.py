@@ -15,12 +15,12 @@ from bricolage.rewrite.index import RuleIndex
 from bricolage.rewrite.search.cost import Pricing
 from bricolage.rewrite.search.fingerprint import constant_key
 from bricolage.rewrite.search.lazy import Watch
-from bricolage.rewrite.search.saturation.bridge import Applied, Bridge, give_type, instance
-from bricolage.rewrite.search.saturation.terms import Constant, Encoder, Operation
+from bricolage.rewrite.search.saturation.bridge import AppliedRule, Bridge, give_type, instance
+from bricolage.rewrite.search.saturation.terms import ConstantLeaf, Encoder, Operation
 
 
 @dataclass(frozen=True)
-class Saturated:
+class SaturatedPart:
     """The cheapest graph of a part.
 
     `chosen` are the classes that it needs with the node of each, what is read before what reads it; `outputs` the classes of the
@@ -34,13 +34,13 @@ class Saturated:
     """Which operators of the part a node is, by their place in it."""
     operators: tuple[tuple[str, ...], ...]
     """The names of what the part's operators compute."""
-    weights: Mapping[Constant, str]
+    weights: Mapping[ConstantLeaf, str]
     """The constants that the part itself reads."""
     outputs: tuple[int, ...]
     before: float
     extraction: Extraction
     saturation: Saturation
-    applied: tuple[Applied, ...]
+    applied: tuple[AppliedRule, ...]
     """The rules that made a chosen node, or made an operator of the part superfluous."""
     by_values: bool
 
@@ -51,13 +51,13 @@ def saturate_part(
     pricing: Pricing,
     limits: SaturationLimits,
     extraction: ExtractionLimits,
-) -> Saturated:
+) -> SaturatedPart:
     """Saturates and extracts. The part (which is changed) has no operators with bodies, and its outputs are computed in it."""
     watch = Watch()
-    weights: dict[Constant, str] = {}
+    weights: dict[ConstantLeaf, str] = {}
     for value in model.graph.initializers.values():
         watch.over(value)
-        weights.setdefault(Constant(constant_key(value)), value.name or "")
+        weights.setdefault(ConstantLeaf(constant_key(value)), value.name or "")
     before = pricing.total(model.graph)
     encoder = Encoder(model.graph.opset_imports)
     classes: dict[ir.Value, int] = {}
@@ -78,7 +78,7 @@ def saturate_part(
         assert isinstance(node, ENode)
         chosen[numbers[place]] = node
     originals = _originals(encoder, nodes, classes)
-    return Saturated(
+    return SaturatedPart(
         encoder,
         chosen,
         originals,
@@ -119,7 +119,7 @@ class _Prices:
         value = ir.Value(name=f"class{number}")
         give_type(value, self._encoder.egraph.data(number))
         for node in self._encoder.egraph.nodes(number):
-            if isinstance(node.operator, Constant):
+            if isinstance(node.operator, ConstantLeaf):
                 value.const_value = self._encoder.constants[node.operator].const_value
         return value
 
@@ -136,16 +136,16 @@ def _originals(
 
 
 def _relevant(
-    applied: Sequence[Applied],
+    applied: Sequence[AppliedRule],
     encoder: Encoder,
     chosen: Mapping[int, ENode],
     originals: Mapping[ENode, tuple[int, ...]],
-) -> list[Applied]:
+) -> list[AppliedRule]:
     """The rules that made a chosen node or one that such a rule matched, and those that made an operator superfluous."""
     egraph = encoder.egraph
     wanted = {egraph.age(number, node) for number, node in chosen.items()}
     changed = {number for number, node in chosen.items() if node not in originals}
-    found: list[Applied] = []
+    found: list[AppliedRule] = []
     for one in reversed(applied):
         if one.ages & wanted or (not one.ages and egraph.find(one.number) in changed):
             found.append(one)

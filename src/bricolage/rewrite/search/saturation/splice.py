@@ -8,30 +8,30 @@ import onnx_ir as ir
 
 from bricolage.graph.folding import constant_value
 from bricolage.rewrite.apply import Application
-from bricolage.rewrite.builder import Builder
-from bricolage.rewrite.rule import Mismatch
+from bricolage.rewrite.builder import GraphBuilder
+from bricolage.rewrite.rule import MatchFailure
 from bricolage.rewrite.search.fingerprint import constant_key
 from bricolage.rewrite.search.lazy import expression
 from bricolage.rewrite.search.saturation.bridge import give_type, instance
-from bricolage.rewrite.search.saturation.part import Saturated
-from bricolage.rewrite.search.saturation.terms import Constant, Input, Operation, Output
+from bricolage.rewrite.search.saturation.part import SaturatedPart
+from bricolage.rewrite.search.saturation.terms import ConstantLeaf, InputLeaf, Operation, OutputProjection
 from bricolage.rewrite.search.workspace import Workspace
 
 
-def splice(whole: Workspace, saturated: Saturated, names: Mapping[str, str], outputs: Sequence[str]) -> bool:
+def splice(whole: Workspace, saturated: SaturatedPart, names: Mapping[str, str], outputs: Sequence[str]) -> bool:
     """Puts the extracted graph in the place of one copy of a part; whether that changed anything. `names` says what the
     part's values are called in the whole, `outputs` are those of the part.
 
     Operators of the copy stay where the extracted graph has them, so that what was not rewritten keeps its names.
 
     Raises:
-        Mismatch: a constant overflows or cannot be computed; the model is as it was.
+        MatchFailure: a constant overflows or cannot be computed; the model is as it was.
     """
     builder = whole.builder()
     decoder = _Decoder(whole, saturated, names, builder)
     try:
         values = decoder.values()
-    except Mismatch:
+    except MatchFailure:
         builder.discard()
         raise
     pairs = []
@@ -48,15 +48,17 @@ def splice(whole: Workspace, saturated: Saturated, names: Mapping[str, str], out
 
 
 class _Decoder:
-    def __init__(self, whole: Workspace, saturated: Saturated, names: Mapping[str, str], builder: Builder) -> None:
+    def __init__(
+        self, whole: Workspace, saturated: SaturatedPart, names: Mapping[str, str], builder: GraphBuilder
+    ) -> None:
         self._whole, self._saturated, self._names, self._builder = whole, saturated, names, builder
-        self._constants: dict[Constant, ir.Value] = {}
+        self._constants: dict[ConstantLeaf, ir.Value] = {}
 
     def there(self, name: str) -> ir.Value:
         """The value of the whole that a value of the part stands for."""
         found = self._whole.value(self._names[name])
         if found is None:
-            raise Mismatch(f"'{self._names[name]}' is gone")
+            raise MatchFailure(f"'{self._names[name]}' is gone")
         return found
 
     def values(self) -> dict[int, list[ir.Value]]:
@@ -64,11 +66,11 @@ class _Decoder:
         values: dict[int, list[ir.Value]] = {}
         for number, node in self._saturated.chosen.items():
             operator = node.operator
-            if isinstance(operator, Input):
+            if isinstance(operator, InputLeaf):
                 values[number] = [self.there(operator.name)]
-            elif isinstance(operator, Constant):
+            elif isinstance(operator, ConstantLeaf):
                 values[number] = [self._constant(self._saturated.encoder.constants[operator])]
-            elif isinstance(operator, Output):
+            elif isinstance(operator, OutputProjection):
                 values[number] = [values[node.children[0]][operator.index]]
             else:
                 assert isinstance(operator, Operation)
@@ -101,7 +103,7 @@ class _Decoder:
         return list(node.outputs)
 
     def _constant(self, value: ir.Value) -> ir.Value:
-        key = Constant(constant_key(value))
+        key = ConstantLeaf(constant_key(value))
         if key in self._constants:
             return self._constants[key]
         if key in self._saturated.weights:

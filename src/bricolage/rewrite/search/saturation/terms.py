@@ -1,8 +1,8 @@
 """ONNX operators as e-nodes.
 
 An operator with its attributes, and which of its inputs and outputs are present, is a key; its children are the classes of the
-inputs that are present. An operator of several outputs makes a class that holds no tensor, from which `Output` nodes project
-one each. Inputs of the part and constants are leaves. A class knows type and shape of its tensor.
+inputs that are present. An operator of several outputs makes a class that holds no tensor, from which `OutputProjection` nodes
+project one each. Inputs of the part and constants are leaves. A class knows type and shape of its tensor.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ class Operation:
 
 
 @dataclass(frozen=True)
-class Input:
+class InputLeaf:
     """A value that the part is given."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Constant:
+class ConstantLeaf:
     """A weight or another value that is known."""
 
     key: int
 
 
 @dataclass(frozen=True)
-class Output:
+class OutputProjection:
     """One output of an operator of several."""
 
     index: int
@@ -65,17 +65,19 @@ Terms: TypeAlias = EGraph[Data]
 UNKNOWN = TensorInfo("", None, None)
 
 
-class Shapes:
+class ShapeAnalysis:
     """The lattice of what is known of a tensor. Data are given before a node is added, since inference is not the e-graph's."""
 
     def __init__(self) -> None:
         self.given: Data = UNKNOWN
 
     def make(self, _egraph: Terms, _node: ENode, /) -> Data:
+        """The type and shape that were given for the node that is being added; see `Analysis`."""
         found, self.given = self.given, UNKNOWN
         return found
 
     def join(self, left: Data, right: Data, /) -> Data:
+        """What both classes say, the more precise of each dimension; see `Analysis`."""
         if left is None or right is None:
             return None
         return TensorInfo("", left.dtype if left.dtype is not None else right.dtype, _shape(left.shape, right.shape))
@@ -97,15 +99,15 @@ class Encoder:
 
     def __init__(self, opsets: Mapping[str, int]) -> None:
         self.opsets = dict(opsets)
-        self._shapes = Shapes()
+        self._shapes = ShapeAnalysis()
         self.egraph: Terms = EGraph(self._shapes)
-        self.constants: dict[Constant, ir.Value] = {}
+        self.constants: dict[ConstantLeaf, ir.Value] = {}
 
     def leaf(self, value: ir.Value) -> int:
         """The class of an input or a constant."""
         if not is_known(value):
-            return self._add(Input(value.name or ""), (), _info(value))
-        key = Constant(constant_key(value))
+            return self._add(InputLeaf(value.name or ""), (), _info(value))
+        key = ConstantLeaf(constant_key(value))
         self.constants.setdefault(key, value)
         return self._add(key, (), _info(value))
 
@@ -127,7 +129,7 @@ class Encoder:
         whole = self._add(operation, children, None)
         for index, value in enumerate(node.outputs):
             if value.name:
-                classes[value] = self._add(Output(index), (whole,), _info(value))
+                classes[value] = self._add(OutputProjection(index), (whole,), _info(value))
 
     def operation(self, node: ir.Node) -> Operation:
         """The key of an operator."""
@@ -137,7 +139,9 @@ class Encoder:
         present = tuple(value is not None for value in node.inputs)
         return Operation(text, present, tuple(bool(value.name) for value in node.outputs), node)
 
-    def _add(self, operator: Operation | Input | Constant | Output, children: tuple[int, ...], data: Data) -> int:
+    def _add(
+        self, operator: Operation | InputLeaf | ConstantLeaf | OutputProjection, children: tuple[int, ...], data: Data
+    ) -> int:
         self._shapes.given = data
         found = self.egraph.add(operator, children)
         self._shapes.given = UNKNOWN

@@ -124,4 +124,4 @@ def test_what_it_refuses(tmp_path: Path) -> None:
         k=np.int64([2]),
     )
     with pytest.raises(Refused, match=f"TopK needs an order of more than {LONGEST_COUNTED} elements"):
-        Native().compile(model, "f32", Resources(threads=1))
+        Native().compile(model, regions.F32, Resources(threads=1))

@@ -219,4 +219,4 @@ def test_steps_share_their_functions_and_their_weights(kind: str, behind: int, k
 def test_what_it_refuses(tmp_path: Path) -> None:
     model, _ = Cell("RNN", steps=LONGEST_SCAN + 1, hidden=2, inputs=2).write(tmp_path)
     with pytest.raises(Refused, match=f"RNN needs recurrences over more than {LONGEST_SCAN} steps"):
-        Native().compile(model, "f32", Resources(threads=1))
+        Native().compile(model, regions.F32, Resources(threads=1))

@@ -70,6 +70,6 @@ def test_what_it_refuses(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="tf_crop_and_resize"):
         Native().compile(
             resized(tmp_path, 'mode = "linear", coordinate_transformation_mode = "tf_crop_and_resize"', (10, 14)),
-            "f32",
+            regions.F32,
             Resources(threads=1),
         )

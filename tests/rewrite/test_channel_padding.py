@@ -15,7 +15,7 @@ from bricolage.rewrite.catalogue import named
 from bricolage.rewrite.rule import Example
 from tests.rewrite.checking import check_equal
 
-WIDEN, FILL = named("widen-channels"), named("fill-groups")
+WIDEN, FILL = named("pad-channels"), named("fill-groups")
 COUNTS = (12, 13, 16, 30)
 """Three that may become whole vectors, and one that is."""
 KEEPING = ("Relu({})", "Sigmoid({})", "Clip({})", "AveragePool<kernel_shape=[3], pads=[1,1]>({})", "Mul({}, s)")

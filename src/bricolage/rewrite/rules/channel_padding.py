@@ -16,11 +16,11 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.graph.folding import is_known, known
-from bricolage.rewrite.facts import axes, integer, integers, normalised, rank, require, shape, sizes
 from bricolage.rewrite.matching import Match
-from bricolage.rewrite.parts import written
 from bricolage.rewrite.pattern import Any, Op, Weight, op
-from bricolage.rewrite.rule import Example, Mismatch, Operators, Replacement, Result, Rule, Scan
+from bricolage.rewrite.predicates import axes, integer, integers, normalised, rank, require, shape, sizes
+from bricolage.rewrite.rule import Example, GraphRule, MatchFailure, Operators, Replacement, Result, Rule
+from bricolage.rewrite.subgraph import write_subgraph
 
 VECTOR = 16
 """Elements of a whole vector: float32 in 512 bits, twice what 256 bits hold."""
@@ -59,8 +59,8 @@ class FillGroups(Rule):
     for a constant weight, the least k with which the channels of a group, in and out, are whole vectors of 16, and k at most 4.
     """
 
-    family = "widening"
-    exploring = True
+    family = "channel_padding"
+    cost_based = True
     examples = (
         Example("float[1,64,4,3] x", "y = Conv<group=8, pads=[1,1,1,1]>(x, w, b)", {"w": (64, 8, 3, 3), "b": (64,)}),
         Example("float[N,32,5] x", "y = Conv<group=4, strides=[2]>(x, w)", {"w": (64, 8, 2)}),
@@ -102,10 +102,10 @@ class FillGroups(Rule):
         for count in range(2, _MOST_WORK + 1):
             if groups % count == 0 and inputs * count % VECTOR == 0 and own * count % VECTOR == 0:
                 return count
-        raise Mismatch("few groups do not make whole vectors")
+        raise MatchFailure("few groups do not make whole vectors")
 
 
-class WidenChannels(Scan):
+class PadChannels(GraphRule):
     """P(x₁, …, xₙ) = P'(x₁, …, xₙ), where the values inside of P have more channels, up to whole vectors of 16
 
     for a part P of a graph, of any size, of operators that treat each channel alone, with a depthwise convolution or before a
@@ -114,8 +114,8 @@ class WidenChannels(Scan):
     number of channels grows by a third at most.
     """
 
-    family = "widening"
-    exploring = True
+    family = "channel_padding"
+    cost_based = True
     examples = (
         Example(
             "float[1,3,4,5] x",
@@ -145,11 +145,11 @@ class WidenChannels(Scan):
         Example("float[1,12,5] x, float[12,1,3] v", "y = Conv<group=12>(x, v)"),
     )
 
-    def find(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
+    def find_sites(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
         seen: set[ir.Value] = set()
         for node in graph:
             if node.outputs[0] not in seen and _narrow(node):
-                part = _Part.around(node)
+                part = _ChannelSubgraph.around(node)
                 seen |= part.values
                 if any(map(_wants_vectors, part.readers())):
                     yield node, partial(_widened, node)
@@ -171,11 +171,11 @@ def _wants_vectors(node: ir.Node) -> bool:
 def _widened(node: ir.Node, op: Operators) -> Mapping[ir.Value, ir.Value]:
     require(node.graph is not None, "the part has changed")
     assert isinstance(node.graph, ir.Graph)
-    return written(list(node.graph), op, _Writer(op, _Part.around(node), node.graph))
+    return write_subgraph(list(node.graph), op, _PaddedWriter(op, _ChannelSubgraph.around(node), node.graph))
 
 
 @dataclass
-class _Part:
+class _ChannelSubgraph:
     """Values with the channels of a convolution's result, that operators hand on which treat each channel alone."""
 
     count: int
@@ -186,9 +186,9 @@ class _Part:
         return [usage.node for value in self.values for usage in value.uses()]
 
     @staticmethod
-    def around(node: ir.Node) -> _Part:
+    def around(node: ir.Node) -> _ChannelSubgraph:
         """The largest part with this convolution."""
-        part = _Part(_channels(node.outputs[0]))
+        part = _ChannelSubgraph(_channels(node.outputs[0]))
         found = [node.outputs[0]]
         while found:
             value = found.pop()
@@ -210,7 +210,7 @@ def _channels(value: ir.Value) -> int:
     """Number of channels; 0 where it is not known or there are none."""
     try:
         own = shape(value)
-    except Mismatch:
+    except MatchFailure:
         return 0
     return own[1] if len(own) > 2 and isinstance(own[1], int) else 0
 
@@ -240,7 +240,7 @@ def _keeps_channels(node: ir.Node, count: int) -> bool:
         return _is_depthwise(node)
     try:
         return _passes(node) or (node.op_type in _BINARY and _meets(node, count))
-    except Mismatch:
+    except MatchFailure:
         return False
 
 
@@ -290,10 +290,10 @@ _Layout = tuple[tuple[int, int], ...]
 """Runs of channels, in their order: how many there were, and how many follow them now."""
 
 
-class _Writer:
+class _PaddedWriter:
     """Writes what a part computes, and what reads from it, with more channels."""
 
-    def __init__(self, op: Operators, part: _Part, graph: ir.Graph) -> None:
+    def __init__(self, op: Operators, part: _ChannelSubgraph, graph: ir.Graph) -> None:
         self._op, self._part, self._graph = op, part, graph
         self._own: _Layout = ((part.count, -part.count % VECTOR),)
         self._wide: dict[ir.Value, tuple[ir.Value, _Layout]] = {}

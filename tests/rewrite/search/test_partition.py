@@ -10,7 +10,7 @@ from bricolage.graph.graph import Graph
 from bricolage.rewrite.catalogue import chosen
 from bricolage.rewrite.rule import Example
 from bricolage.rewrite.search.backtrack import backtrack
-from bricolage.rewrite.search.parts import Whole, parts
+from bricolage.rewrite.search.partition import WholeModel, partition
 from tests.rewrite.checking import check_equal
 from tests.rewrite.random_models import random_model
 from tests.rewrite.search.models import Started, layers
@@ -21,7 +21,7 @@ from tests.rewrite.search.models import Started, layers
 def test_parts_are_convex_and_do_not_overlap(seed: int, largest: int, shifted: bool) -> None:
     graph = Graph(random_model(seed))
     seen = 0
-    for part in parts(graph, largest=largest, shifted=shifted):
+    for part in partition(graph, largest=largest, shifted=shifted):
         for region, names in zip(part.regions, part.names, strict=True):
             assert region.convex and 2 <= len(region) <= largest
             assert not region.bits & seen and len(names) == len(part.names[0])
@@ -29,7 +29,7 @@ def test_parts_are_convex_and_do_not_overlap(seed: int, largest: int, shifted: b
 
 
 def test_equal_layers_are_one_part() -> None:
-    (part, *rest) = parts(Graph(layers(8)), largest=12, shifted=False)
+    (part, *rest) = partition(Graph(layers(8)), largest=12, shifted=False)
     assert len(part.regions) > 1 and len(rest) <= 1
     names = part.correspondence(1)
     assert names["v0"].startswith("v") and names["v0"] != "v0" and names["w0"][1:] == names["v0"][1:]
@@ -38,7 +38,7 @@ def test_equal_layers_are_one_part() -> None:
 def test_layers_that_share_a_weight_are_no_equals_of_those_that_do_not() -> None:
     def copies(body: str) -> list[int]:
         model = Example("float[3,3] x", body, dict.fromkeys("tuvw", (3, 3))).model()
-        return [len(part.regions) for part in parts(Graph(model), largest=4, shifted=False)]
+        return [len(part.regions) for part in partition(Graph(model), largest=4, shifted=False)]
 
     tail = " e = Relu(d) f = Tanh(e) g = Neg(f) y = Abs(g)"
     assert copies("a = MatMul(x, t) b = MatMul(a, u) c = MatMul(b, v) d = MatMul(c, w)" + tail) == [2, 1]
@@ -49,12 +49,12 @@ def test_layers_that_share_a_weight_are_no_equals_of_those_that_do_not() -> None
 def test_steps_are_carried_to_the_copies_that_allow_them(plain: int) -> None:
     """An addition of zero goes in the first copy; the others have another bias and keep it."""
     model = layers(5, plain=plain)
-    part = max(parts(Graph(model), largest=6, shifted=False), key=lambda one: len(one.regions))
+    part = max(partition(Graph(model), largest=6, shifted=False), key=lambda one: len(one.regions))
     assert len(part.regions) == 4
     rules = chosen(["identity"])
     found = backtrack(part.model(), rules, Started())
     assert len(found.best[0].steps) == (plain == 1)
-    whole = Whole(model, rules)
+    whole = WholeModel(model, rules)
     assert whole.carry(part, found.best[0].steps) == (1 if plain == 1 else 4)
     left = [node.op_type for node in whole.workspace.model.graph].count("Add")
     assert left == (9 if plain == 1 else 10)
@@ -63,10 +63,10 @@ def test_steps_are_carried_to_the_copies_that_allow_them(plain: int) -> None:
 
 def test_steps_are_carried_to_all_copies() -> None:
     model = layers(5)
-    part = max(parts(Graph(model), largest=6, shifted=False), key=lambda one: len(one.regions))
+    part = max(partition(Graph(model), largest=6, shifted=False), key=lambda one: len(one.regions))
     rules = chosen(["merging", "product"])
     found = backtrack(part.model(), rules, Started(), alpha=1.5)
-    whole = Whole(model, rules)
+    whole = WholeModel(model, rules)
     assert whole.carry(part, found.best[0].steps) == 4
     assert [node.op_type for node in whole.workspace.model.graph].count("MatMul") == 6
     check_equal(layers(5), whole.workspace.model)

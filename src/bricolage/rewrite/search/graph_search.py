@@ -12,45 +12,45 @@ import onnx_ir as ir
 
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import simplify
+from bricolage.plan.plan import RewriteStep
 from bricolage.rewrite.apply import Application
 from bricolage.rewrite.index import RuleIndex
-from bricolage.rewrite.proposal import Step
-from bricolage.rewrite.rule import Mismatch, Rule
-from bricolage.rewrite.search.backtrack import Counts, Found, backtrack
+from bricolage.rewrite.rule import MatchFailure, Rule
+from bricolage.rewrite.search.backtrack import FoundGraph, SearchCounts, backtrack
 from bricolage.rewrite.search.combine import combinations
 from bricolage.rewrite.search.cost import OperatorCost, Pricing
 from bricolage.rewrite.search.fingerprint import Fingerprint
 from bricolage.rewrite.search.options import SearchOptions
-from bricolage.rewrite.search.parts import Part, Whole, parts
-from bricolage.rewrite.search.saturation.part import Saturated, saturate_part
+from bricolage.rewrite.search.partition import IsomorphicRegions, WholeModel, partition
+from bricolage.rewrite.search.saturation.part import SaturatedPart, saturate_part
 from bricolage.rewrite.search.saturation.splice import splice
 from bricolage.rewrite.search.workspace import Workspace
 
 _ROUNDING = 1e-9
-"""Of a sum of costs; less is no gain."""
+"""Of a sum of costs; less is no improvement."""
 _LEAST_SECONDS = 0.1
 """For an extraction, when time is up: what was saturated is not thrown away."""
 
 
 @dataclass(frozen=True)
-class Candidate:
+class GraphCandidate:
     """A graph equal to the one that was searched from, its predicted cost in ms, and how it came about."""
 
     model: ir.Model = field(repr=False)
     cost: float
     applications: tuple[Application, ...]
-    steps: tuple[Step, ...] = field(default=(), repr=False)
+    steps: tuple[RewriteStep, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)
-class Statistics:
+class GraphSearchStatistics:
     """What a search did.
 
     `counts` are over all parts that were searched; `parts` were cut, `distinct` of them searched, in all passes together;
     `stopped` says how many of these ended for which reason.
     """
 
-    counts: Counts
+    counts: SearchCounts
     parts: int
     distinct: int
     stopped: dict[str, int]
@@ -63,35 +63,36 @@ class Statistics:
 class SearchResult:
     """`candidates` are distinct and cheapest first; the graph as it was given, which costs `before`, may be one."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[GraphCandidate, ...]
     before: float
-    statistics: Statistics
+    statistics: GraphSearchStatistics
 
     @property
-    def best(self) -> Candidate:
+    def best(self) -> GraphCandidate:
+        """The cheapest graph."""
         return self.candidates[0]
 
 
-def search(
+def search_graphs(
     model: ir.Model, rules: Sequence[Rule], cost: OperatorCost, options: SearchOptions | None = None
 ) -> SearchResult:
     """The cheapest graphs that rules lead to from `model`, which is simplified (see `bricolage.graph.prepare`) and not changed.
 
     Raises:
-        EndlessRewriting: rules that are gains undo each other.
+        EndlessRewriting: canonicalising rules undo each other.
     """
-    return _Searching(model, rules, cost, options or SearchOptions()).run()
+    return _GraphSearch(model, rules, cost, options or SearchOptions()).run()
 
 
-class _Searching:
+class _GraphSearch:
     def __init__(self, model: ir.Model, rules: Sequence[Rule], cost: OperatorCost, options: SearchOptions) -> None:
         self._model, self._rules, self._cost, self._options = model, rules, cost, options
         self._started = time.monotonic()
         self._pricing = Pricing(cost, model.graph.opset_imports)
-        self._counts = Counts()
+        self._counts = SearchCounts()
         self._parts = self._distinct = 0
         self._stopped: dict[str, int] = {}
-        self._candidates: dict[int, Candidate] = {}
+        self._candidates: dict[int, GraphCandidate] = {}
         self._index = RuleIndex(rules, model.graph.opset_imports.get("", 0))
         self._bound: float | None = None
 
@@ -99,7 +100,7 @@ class _Searching:
         start = Workspace(self._model.clone(), self._rules, lazy=False)
         before = self._offer(start)
         settled = start.copy()
-        settled.settle()
+        settled.canonicalise()
         lowest = self._offer(settled)
         current = start
         for number in range(self._options.passes):
@@ -115,7 +116,7 @@ class _Searching:
         return SearchResult(
             tuple(self._finished(candidate) for candidate in best[: self._options.keep]),
             before,
-            Statistics(
+            GraphSearchStatistics(
                 self._counts, self._parts, self._distinct, self._stopped, time.monotonic() - self._started, self._bound
             ),
         )
@@ -126,27 +127,27 @@ class _Searching:
 
     def _pass(self, current: Workspace, *, shifted: bool, keep: int) -> tuple[Workspace, float]:
         """Searches each part of the current graph; the cheapest graph that comes of it, and its cost."""
-        cut = parts(Graph(current.model.clone()), largest=self._options.part, shifted=shifted)
+        cut = partition(Graph(current.model.clone()), largest=self._options.part, shifted=shifted)
         self._parts += sum(len(part.regions) for part in cut)
         self._distinct += len(cut)
         if self._options.method == "saturate":
             return self._saturate(current, cut)
-        found: list[list[Found]] = []
+        found: list[list[FoundGraph]] = []
         for number, part in enumerate(cut):
             found.append(self._searched(part, self._left / (len(cut) - number)))
         costs = [[len(part.regions) * one.cost for one in own] for part, own in zip(cut, found, strict=True)]
         best, lowest = current, math.inf
         for choice in combinations(costs, keep):
-            whole = Whole(self._model, self._rules, current.steps)
+            whole = WholeModel(self._model, self._rules, current.steps)
             for part, own, chosen in zip(cut, found, choice, strict=True):
                 whole.carry(part, own[chosen].steps)
-            whole.workspace.settle()
+            whole.workspace.canonicalise()
             cost = self._offer(whole.workspace)
             if cost < lowest:
                 best, lowest = whole.workspace, cost
         return best, lowest
 
-    def _saturate(self, current: Workspace, cut: Sequence[Part]) -> tuple[Workspace, float]:
+    def _saturate(self, current: Workspace, cut: Sequence[IsomorphicRegions]) -> tuple[Workspace, float]:
         """Saturates each part; the graph with what was extracted, and its cost."""
         whole, bound = current.copy(), self._pricing.total(current.model.graph)
         waiting = list(cut)
@@ -154,7 +155,7 @@ class _Searching:
             part = waiting.pop(0)
             done = self._saturated(part, self._left / (1 + len(waiting)))
             if done.by_values:  # the others have other weights
-                alone = [Part((r,), (n,)) for r, n in zip(part.regions[1:], part.names[1:], strict=True)]
+                alone = [IsomorphicRegions((r,), (n,)) for r, n in zip(part.regions[1:], part.names[1:], strict=True)]
                 waiting = [*alone, *waiting]
                 self._distinct += len(alone)
             copies = 1 if done.by_values else len(part.regions)
@@ -163,13 +164,13 @@ class _Searching:
                 continue
             outputs = [value.name or "" for value in part.regions[0].outputs]
             for number in range(copies):
-                with suppress(Mismatch):  # a copy whose constants overflow stays as it is
+                with suppress(MatchFailure):  # a copy whose constants overflow stays as it is
                     splice(whole, done, part.correspondence(number), outputs)
         self._bound = bound
-        whole.settle()
+        whole.canonicalise()
         return whole, self._offer(whole)
 
-    def _saturated(self, part: Part, seconds: float) -> Saturated:
+    def _saturated(self, part: IsomorphicRegions, seconds: float) -> SaturatedPart:
         options = self._options
         limits = replace(options.saturation, seconds=max(min(options.saturation.seconds, seconds), 0.0))
         extraction = replace(options.extraction, seconds=max(min(options.extraction.seconds, seconds), _LEAST_SECONDS))
@@ -179,7 +180,7 @@ class _Searching:
         self._stopped[done.saturation.stop] = self._stopped.get(done.saturation.stop, 0) + 1
         return done
 
-    def _searched(self, part: Part, seconds: float) -> list[Found]:
+    def _searched(self, part: IsomorphicRegions, seconds: float) -> list[FoundGraph]:
         options = self._options
         found = backtrack(
             part.model(),
@@ -199,17 +200,17 @@ class _Searching:
         cost = self._pricing.total(workspace.model.graph)
         number = Fingerprint(workspace.model.graph).number
         if number not in self._candidates:
-            self._candidates[number] = Candidate(
+            self._candidates[number] = GraphCandidate(
                 workspace.model.clone(), cost, tuple(workspace.applications), tuple(workspace.steps)
             )
         return cost
 
-    def _finished(self, candidate: Candidate) -> Candidate:
+    def _finished(self, candidate: GraphCandidate) -> GraphCandidate:
         simplify(candidate.model)
         return candidate
 
 
-def repeat(model: ir.Model, rules: Sequence[Rule], steps: Sequence[Step]) -> ir.Model:
+def replay(model: ir.Model, rules: Sequence[Rule], steps: Sequence[RewriteStep]) -> ir.Model:
     """The graph after the first steps of a candidate: `model` is the one that was searched from, and is not changed."""
     workspace = Workspace(model.clone(), rules, lazy=False)
     workspace.repeat(steps)

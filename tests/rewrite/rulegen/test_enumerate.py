@@ -11,17 +11,17 @@ import pytest
 from bricolage.rewrite.rulegen.arithmetic import Residues
 from bricolage.rewrite.rulegen.enumerate import Enumeration
 from bricolage.rewrite.rulegen.evaluate import concrete, evaluate, holds
-from bricolage.rewrite.rulegen.generate import Generated, generate
+from bricolage.rewrite.rulegen.generate import GenerationResult, generate
+from bricolage.rewrite.rulegen.grammars import Grammar
 from bricolage.rewrite.rulegen.shapes import Shape, substitute
 from bricolage.rewrite.rulegen.term import Equation, Term, nodes, read
 from bricolage.rewrite.rulegen.vocabulary import BY_NAME
-from bricolage.rewrite.rulegen.worlds import World
 
 SQUARE: Shape = ("n", "n")
-WORLDS = {
-    "products": World("w", {"a": SQUARE, "b": SQUARE}, ("matmul", "add", "transpose"), {"n": 3}, 2),
-    "functions": World("w", {"a": ("n",), "b": ("n",), "s": ()}, ("relu", "sigmoid", "scale", "mul"), {"n": 16}, 2),
-    "parts": World(
+GRAMMARS = {
+    "products": Grammar("w", {"a": SQUARE, "b": SQUARE}, ("matmul", "add", "transpose"), {"n": 3}, 2),
+    "functions": Grammar("w", {"a": ("n",), "b": ("n",), "s": ()}, ("relu", "sigmoid", "scale", "mul"), {"n": 16}, 2),
+    "parts": Grammar(
         "w",
         {"a": SQUARE, "x": ("n", ("+", "n", "n"))},
         ("relu", "concat_columns", "split_columns_0", "split_columns_1"),
@@ -31,34 +31,36 @@ WORLDS = {
 }
 
 
-def every_term(world: World) -> dict[Term, Shape]:
-    """All terms of a world, one by one."""
-    found: dict[Term, Shape] = dict(world.variables)
-    for _ in range(world.max_operators):
-        for name in world.operators:
+def every_term(grammar: Grammar) -> dict[Term, Shape]:
+    """All terms of a grammar, one by one."""
+    found: dict[Term, Shape] = dict(grammar.variables)
+    for _ in range(grammar.max_operators):
+        for name in grammar.operators:
             operator = BY_NAME[name]
             for children in product(list(found), repeat=len(operator.inputs)):
                 term = (name, *children)
                 shape = operator.shape(*(found[child] for child in children))
                 deep = shape is not None and any(isinstance(p, tuple) for s in shape if isinstance(s, tuple) for p in s)
                 scalar = found[children[0]] == () and name != "mul"
-                if term in found or shape is None or deep or scalar or len(nodes(term)) > world.max_operators:
+                if term in found or shape is None or deep or scalar or len(nodes(term)) > grammar.max_operators:
                     continue
                 found[term] = shape
     return found
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", GRAMMARS)
 def test_classes_are_those_of_brute_force(name: str) -> None:
-    world = WORLDS[name]
+    grammar = GRAMMARS[name]
     generator, xp = np.random.default_rng(7), Residues()
-    shapes = {v: substitute(shape, world.sizes) for v, shape in world.variables.items()}
+    shapes = {v: substitute(shape, grammar.sizes) for v, shape in grammar.variables.items()}
     arrays = {v: xp.draw(generator, 8, concrete(shape)) for v, shape in shapes.items()}
     classes: dict[object, list[Term]] = defaultdict(list)
-    for term, shape in every_term(world).items():
+    for term, shape in every_term(grammar).items():
         classes[shape, evaluate(term, arrays, shapes, xp).tobytes()].append(term)
-    found = Enumeration(World(world.name, world.variables, world.operators, world.sizes, world.max_operators + 1)).run()
-    small = [term for term in found.terms if len(nodes(term)) <= world.max_operators]
+    found = Enumeration(
+        Grammar(grammar.name, grammar.variables, grammar.operators, grammar.sizes, grammar.max_operators + 1)
+    ).run()
+    small = [term for term in found.terms if len(nodes(term)) <= grammar.max_operators]
     assert len(small) == len(classes)  # one representative for each class
     by_term = {term: key for key, terms in classes.items() for term in terms}
     assert {by_term[term] for term in small} == set(classes)
@@ -71,14 +73,14 @@ def test_classes_are_those_of_brute_force(name: str) -> None:
 
 
 def test_the_same_every_time() -> None:
-    world = WORLDS["products"]
-    one, other = (generate([world], max_operators=2, seed=5) for _ in range(2))
+    grammar = GRAMMARS["products"]
+    one, other = (generate([grammar], max_operators=2, seed=5) for _ in range(2))
     assert one == other
-    assert {str(e) for e in generate([world], max_operators=2, seed=6).rules} == {str(e) for e in one.rules}
+    assert {str(e) for e in generate([grammar], max_operators=2, seed=6).rules} == {str(e) for e in one.rules}
 
 
 def test_what_is_found_is_true_and_small() -> None:
-    found = generate([WORLDS["products"]], max_operators=2)
+    found = generate([GRAMMARS["products"]], max_operators=2)
     assert all(holds(equation, seed=9) for equation in (*found.rules, *found.derived))
     stated = {str(equation) for equation in found.rules}
     assert {"transpose(transpose(x1)) = x1", "matmul(matmul(x1, x2), x3) = matmul(x1, matmul(x2, x3))"} & stated
@@ -86,7 +88,7 @@ def test_what_is_found_is_true_and_small() -> None:
 
 
 def test_what_is_not_proved_is_left_out() -> None:
-    found: Generated = generate([WORLDS["products"]], max_operators=2, proved=lambda _: False)
+    found: GenerationResult = generate([GRAMMARS["products"]], max_operators=2, proved=lambda _: False)
     assert not found.rules and not found.derived and found.unproved
 
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bricolage.rewrite.equations import EquationRule
+from bricolage.rewrite.onnx_ops import ONNX_OPERATORS
+from bricolage.rewrite.rule_from_equation import EquationRule
 from bricolage.rewrite.rulegen.arithmetic import P, Reals, Residues
 from bricolage.rewrite.rulegen.evaluate import concrete, evaluate, instances
 from bricolage.rewrite.rulegen.term import Equation, Term
-from bricolage.rewrite.rulegen.vocabulary import OPERATORS, Operator
-from bricolage.rewrite.translation import FORMS
+from bricolage.rewrite.rulegen.vocabulary import OPERATORS, TermOperator
 from bricolage.verify.reference import evaluate as evaluate_onnx
 
 
-def alone(operator: Operator) -> Term:
+def alone(operator: TermOperator) -> Term:
     return (operator.name, *(f"x{i}" for i in range(len(operator.inputs))))
 
 
 def test_every_operator_has_a_form() -> None:
-    assert set(FORMS) == {operator.name for operator in OPERATORS}
+    assert set(ONNX_OPERATORS) == {operator.name for operator in OPERATORS}
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
-def test_meaning_in_onnx(operator: Operator) -> None:
+def test_meaning_in_onnx(operator: TermOperator) -> None:
     term = alone(operator)
     rule = EquationRule("one", Equation((term,), (term,)))
     generator = np.random.default_rng(0)
@@ -41,7 +41,7 @@ LINEAR = [o for o in OPERATORS if not o.name.startswith(("relu", "tanh", "sigmoi
 
 
 @pytest.mark.parametrize("operator", LINEAR, ids=lambda operator: operator.name)
-def test_residues_agree_with_whole_numbers(operator: Operator) -> None:
+def test_residues_agree_with_whole_numbers(operator: TermOperator) -> None:
     """On small whole numbers nothing wraps around, so the field and the reals give the same."""
     term = alone(operator)
     generator = np.random.default_rng(1)

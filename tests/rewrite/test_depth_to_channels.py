@@ -1,4 +1,4 @@
-"""The first of three directions as channels: on single convolutions of any geometry, and on parts of networks."""
+"""The first of three spatial axes as channels: on single convolutions of any geometry, and on parts of networks."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from bricolage.rewrite.apply import apply_everywhere, apply_once, rewrite
 from bricolage.rewrite.catalogue import named, rules
-from bricolage.rewrite.facts import rank
+from bricolage.rewrite.predicates import rank
 from bricolage.rewrite.rule import Example
 from tests.rewrite.checking import check_equal
-from tests.rewrite.test_windows import Array, Geometry, check, geometries
+from tests.rewrite.test_kernel_trimming import Array, Geometry, check, geometries
 
-RULE = named("direction-into-channels")
+RULE = named("depth-into-channels")
 
 
 def most_blocks(carried: Array) -> int:
@@ -30,8 +30,8 @@ def most_blocks(carried: Array) -> int:
 
 @st.composite
 def told_apart(draw: st.DrawFn) -> Geometry:
-    """Geometries in which places, or blocks of them, of the first direction do not meet."""
-    geometry = draw(geometries(directions=(3, 3, 4)))
+    """Geometries in which positions, or blocks of them, of the first spatial axis do not meet."""
+    geometry = draw(geometries(spatial_ranks=(3, 3, 4)))
     kernel, stride = draw(st.sampled_from([(1, 1), (1, 1), (1, 2), (2, 2)]))
     return replace(
         geometry,
@@ -44,7 +44,7 @@ def told_apart(draw: st.DrawFn) -> Geometry:
 
 
 @settings(deadline=None, max_examples=80)
-@given(geometries(directions=(2, 3, 3, 3, 4)) | told_apart())
+@given(geometries(spatial_ranks=(2, 3, 3, 3, 4)) | told_apart())
 def test_a_direction_becomes_channels_unless_half_are_zeros(geometry: Geometry) -> None:
     carried = geometry.met(0) >= 0
     blocks = most_blocks(carried)
@@ -58,7 +58,7 @@ def test_a_direction_becomes_channels_unless_half_are_zeros(geometry: Geometry) 
 
 
 def bottleneck(depth: int, stride: int) -> Example:
-    """Two blocks as of a residual network over three directions, the second with a shortcut and, maybe, a stride; pools around."""
+    """Two blocks of a residual network over three spatial axes, the second with a shortcut and, maybe, a stride; pools around."""
     return Example(
         f"float[N,4,{depth},9,6] x",
         "i = MaxPool<kernel_shape=[3,3,3], pads=[1,1,1,1,1,1], strides=[1,2,2]>(x)"
@@ -101,7 +101,7 @@ def test_convolutions_without_groups_need_no_transposes() -> None:
 
 
 def test_what_stands_beside_a_convolution_of_many_places_stays() -> None:
-    """Of sixteen places, six of seven weights would be zeros; of two none."""
+    """Of sixteen positions, six of seven weights would be zeros; of two none."""
     example = Example(
         "float[1,2,16,3,2] x, float[1,2,2,3,2] z",
         "a = Conv(x, u) c = Relu(a) d = Conv<pads=[1,0,0,1,0,0]>(c, v) e = Conv(z, u) y = Relu(e)",
@@ -117,15 +117,15 @@ def test_what_stands_beside_a_convolution_of_many_places_stays() -> None:
 
 @st.composite
 def networks(draw: st.DrawFn) -> Example:
-    """Operators over three directions in any order; Softmax belongs to no part."""
-    places = {"x": draw(st.integers(1, 4))}
+    """Operators over three spatial axes in any order; Softmax belongs to no part."""
+    positions = {"x": draw(st.integers(1, 4))}
     body: list[str] = []
     read: set[str] = set()
     weights: dict[str, object] = {"s": (2,)}
     kinds = ("Conv", "Conv", "Conv", "Relu", "Add", "Add", "Mul", "PRelu", "MaxPool", "BatchNormalization", "Softmax")
     for number in range(draw(st.integers(1, 7))):
-        data, kind = draw(st.sampled_from([*places][-3:])), draw(st.sampled_from(kinds))
-        made, given, attributes = places[data], data, ""
+        data, kind = draw(st.sampled_from([*positions][-3:])), draw(st.sampled_from(kinds))
+        made, given, attributes = positions[data], data, ""
         if kind == "Conv":
             kernel, stride = draw(st.integers(1, min(3, made))), draw(st.sampled_from([1, 1, 2]))
             pad, group = draw(st.integers(0, kernel - 1)), draw(st.sampled_from([1, 1, 1, 2]))
@@ -133,7 +133,7 @@ def networks(draw: st.DrawFn) -> Example:
             weights |= {f"w{number}": (2, 2 // group, kernel, 1, 2), f"b{number}": (2,)}
             given, made = f"{data}, w{number}, b{number}", (made + pad - kernel) // stride + 1
         elif kind == "Add":
-            other = draw(st.sampled_from([value for value in places if places[value] == made]))
+            other = draw(st.sampled_from([value for value in positions if positions[value] == made]))
             read.add(other)
             given = f"{data}, {other}"
         elif kind in ("Mul", "PRelu"):
@@ -145,11 +145,11 @@ def networks(draw: st.DrawFn) -> Example:
             given += ", s, s, s, s"
         elif kind == "Softmax":
             attributes = "<axis=2>"
-        places[f"v{number}"] = made
+        positions[f"v{number}"] = made
         read.add(data)
         body.append(f"v{number} = {kind}{attributes}({given})")
-    outputs = {*places} - read | {draw(st.sampled_from([*places][1:]))}
-    return Example(f"float[N,2,{places['x']},3,4] x", " ".join(body), weights, outputs=", ".join(sorted(outputs)))
+    outputs = {*positions} - read | {draw(st.sampled_from([*positions][1:]))}
+    return Example(f"float[N,2,{positions['x']},3,4] x", " ".join(body), weights, outputs=", ".join(sorted(outputs)))
 
 
 @settings(deadline=None, max_examples=80)

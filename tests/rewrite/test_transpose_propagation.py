@@ -9,15 +9,15 @@ import onnx_ir as ir
 import pytest
 
 from bricolage.rewrite.apply import apply_once
-from bricolage.rewrite.facts import rank
-from bricolage.rewrite.motion import Permutation, compose, form, inverse, unchanged
-from bricolage.rewrite.rule import Example, Mismatch, Operators, Replacement, Scan
+from bricolage.rewrite.predicates import rank
+from bricolage.rewrite.rule import Example, GraphRule, MatchFailure, Operators, Replacement
+from bricolage.rewrite.transpose_propagation import Permutation, compose, inverse, transposed, unchanged
 from tests.rewrite.checking import check_equal
 
 _X, _ABC = "float[2,3,4] x", {"a": [1], "b": [3], "c": [-1]}
 
 
-class Stored(Scan):
+class Stored(GraphRule):
     """f(x) = Transpose(f'(Transpose⁻¹(x)))"""
 
     family = "test"
@@ -25,11 +25,11 @@ class Stored(Scan):
     def __init__(self, perm: Permutation) -> None:
         self._perm = perm
 
-    def find(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
+    def find_sites(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
         yield graph[0], lambda op: self._write(op, graph[0])
 
     def _write(self, op: Operators, node: ir.Node) -> Mapping[ir.Value, ir.Value]:
-        found = form(node, self._perm)
+        found = transposed(node, self._perm)
         given = []
         for value, perm in zip(node.inputs, found.inputs, strict=True):
             if value is not None and perm is not None:
@@ -150,8 +150,8 @@ def test_operators_that_do_not_say_why(name: str) -> None:
     example, why = NEVER[name]
     node = example.model().graph[0]
     for perm in list(itertools.permutations(range(3)))[1:]:
-        with pytest.raises(Mismatch, match=why):
-            form(node, perm)
+        with pytest.raises(MatchFailure, match=why):
+            transposed(node, perm)
 
 
 def test_composition_and_inverse() -> None:

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from bricolage.graph.graph import Dimension
-from bricolage.rewrite.rule import Mismatch
+from bricolage.rewrite.onnx_ops import Dimensions
+from bricolage.rewrite.rule import MatchFailure
 from bricolage.rewrite.rulegen.shapes import Shape, Size, combine, is_row, names
 from bricolage.rewrite.rulegen.shapes import text as shown
-from bricolage.rewrite.translation import Dimensions
 
 Known = dict[str, Any]
 """Size → dimension, row → dimensions."""
@@ -19,7 +19,7 @@ def solve(pairs: Iterable[tuple[Shape, Dimensions]]) -> Known:
     """What names stand for, where general shapes are these shapes.
 
     Raises:
-        Mismatch: they cannot be.
+        MatchFailure: they cannot be.
     """
     found: Known = {}
     waiting: list[tuple[tuple[Any, ...], Dimension]] = []
@@ -29,22 +29,22 @@ def solve(pairs: Iterable[tuple[Shape, Dimensions]]) -> Known:
         row = general[:1] if general and is_row(general[0]) else ()
         extra = len(given) - len(general) + len(row)
         if extra < 0 or (extra and not row):
-            raise Mismatch(f"a shape {_words(given)} is not of the form {shown(general)}")
+            raise MatchFailure(f"a shape {_words(given)} is not of the form {shown(general)}")
         if row and found.setdefault(str(row[0]), given[:extra]) != given[:extra]:
-            raise Mismatch(f"the leading axes {_words(given[:extra])} and {_words(found[str(row[0])])} differ")
+            raise MatchFailure(f"the leading axes {_words(given[:extra])} and {_words(found[str(row[0])])} differ")
         for size, given_size in zip(general[len(row) :], given[extra:], strict=True):
             if given_size == "?":
-                raise Mismatch("a size is not known")
+                raise MatchFailure("a size is not known")
             if isinstance(size, tuple):
                 waiting.append((size, given_size))
             else:
                 _agree(size, given_size, found)
         if "?" in given[:extra]:
-            raise Mismatch("a size is not known")
+            raise MatchFailure("a size is not known")
     while waiting:
         rest = [(size, whole) for size, whole in waiting if not _settled(size, whole, found)]
         if len(rest) == len(waiting):
-            raise Mismatch(f"where {rest[0][1]} is to be divided is not known")
+            raise MatchFailure(f"where {rest[0][1]} is to be divided is not known")
         waiting = rest
     return found
 
@@ -52,7 +52,7 @@ def solve(pairs: Iterable[tuple[Shape, Dimensions]]) -> Known:
 def _agree(size: Size, given: Dimension, found: Known) -> None:
     wanted = size if isinstance(size, int) else found.setdefault(str(size), given)
     if wanted != given:
-        raise Mismatch(f"a size is {given}, not {wanted}")
+        raise MatchFailure(f"a size is {given}, not {wanted}")
 
 
 def _settled(size: tuple[Any, ...], whole: Dimension, found: Known) -> bool:
@@ -60,11 +60,11 @@ def _settled(size: tuple[Any, ...], whole: Dimension, found: Known) -> bool:
     kind, *parts = size
     open_parts = {part for part in parts if any(name not in found for name in names((part,)))}
     if not isinstance(whole, int):
-        raise Mismatch(f"the size {whole} is not a number")
+        raise MatchFailure(f"the size {whole} is not a number")
     if not open_parts:
         wanted = dimension(size, found)
         if wanted != whole:
-            raise Mismatch(f"a size is {whole}, not {wanted}")
+            raise MatchFailure(f"a size is {whole}, not {wanted}")
         return True
     part = open_parts.pop()
     if open_parts or not isinstance(part, str) or kind == "half":
@@ -77,23 +77,23 @@ def _settled(size: tuple[Any, ...], whole: Dimension, found: Known) -> bool:
         else:
             (other,) = (dimension(p, found) for p in parts if p != part)
             if not isinstance(other, int):
-                raise Mismatch(f"the size {other} is not a number")
+                raise MatchFailure(f"the size {other} is not a number")
             rest, left = (whole - other, 0) if kind == "+" else divmod(whole, max(other, 1))
         if left:
-            raise Mismatch(f"the size {whole} cannot be divided")
+            raise MatchFailure(f"the size {whole} cannot be divided")
     if rest < 1:
-        raise Mismatch(f"the size {whole} is too small")
+        raise MatchFailure(f"the size {whole} is too small")
     found[part] = rest
     return True
 
 
 def dimension(size: Size, known: Known) -> Dimension:
-    """Raises Mismatch where a compound has a part that is not a number."""
+    """Raises MatchFailure where a compound has a part that is not a number."""
     if isinstance(size, tuple):
         parts = [dimension(part, known) for part in size[1:]]
         numbers = [part for part in parts if isinstance(part, int)]
         if len(numbers) < len(parts):
-            raise Mismatch(f"a part of {shown((size,))} is not a number")
+            raise MatchFailure(f"a part of {shown((size,))} is not a number")
         return combine(size[0], numbers)
     found: Dimension = size if isinstance(size, int) else known[size]
     return found

@@ -87,34 +87,34 @@ class Geometry:
         y = y.reshape(len(x), self.group * self.outputs, *extent)
         return y[(..., *(slice(a, n - b) for n, (a, b) in zip(extent, self.pads, strict=True)))]
 
-    def _seen(self, tap: Sequence[int], places: Sequence[int]) -> list[slice]:
-        """What a tap meets from so many places."""
+    def _seen(self, tap: Sequence[int], positions: Sequence[int]) -> list[slice]:
+        """What a tap meets from so many positions."""
         starts = [k * d for k, d in zip(tap, self.dilations, strict=True)]
-        return [slice(a, a + (n - 1) * t + 1, t) for a, n, t in zip(starts, places, self.strides, strict=True)]
+        return [slice(a, a + (n - 1) * t + 1, t) for a, n, t in zip(starts, positions, self.strides, strict=True)]
 
     def met(self, i: int) -> Array:
-        """For one direction of a Conv, the tap that carries each place before (second axis) to each place after (first); -1 where
-        there is none."""
+        """For one spatial axis of a Conv, the tap that carries each position before (second axis) to each after (first); -1
+        where there is none."""
         (before, after), size, stride, dilation = self.pads[i], self.sizes[i], self.strides[i], self.dilations[i]
         made = (size + before + after - self.spans[i]) // stride + 1
         found = np.full((made, size), -1)
-        for place, tap in itertools.product(range(made), range(self.kernel[i])):
-            at = place * stride + tap * dilation - before
+        for position, tap in itertools.product(range(made), range(self.kernel[i])):
+            at = position * stride + tap * dilation - before
             if 0 <= at < size:
-                found[place, at] = tap
+                found[position, at] = tap
         return found
 
 
 @st.composite
 def geometries(
-    draw: st.DrawFn, *, directions: Sequence[int] = (1, 2, 3), transposed: bool = False, plain: bool = False
+    draw: st.DrawFn, *, spatial_ranks: Sequence[int] = (1, 2, 3), transposed: bool = False, plain: bool = False
 ) -> Geometry:
     """`plain` geometries have, mostly, neither groups nor dilations, and one stride."""
 
     def numbers(*likely: int) -> list[int]:
         return draw(st.lists(st.sampled_from(likely), min_size=count, max_size=count))
 
-    count = draw(st.sampled_from(directions))
+    count = draw(st.sampled_from(spatial_ranks))
     usual = plain and draw(st.integers(0, 5)) > 0
     sizes = [1] * count if draw(st.integers(0, 3)) == 0 else numbers(1, 2, 3, 4)
     strides = [draw(st.integers(1, 3))] * count if usual else numbers(1, 1, 2, 3)
@@ -186,7 +186,7 @@ def test_exactly_the_taps_that_meet_padding_alone_are_trimmed(geometry: Geometry
 
 
 @settings(deadline=None, max_examples=60)
-@given(geometries(directions=(2, 3, 3, 3, 4)))
+@given(geometries(spatial_ranks=(2, 3, 3, 3, 4)))
 def test_neighbouring_directions_are_joined(geometry: Geometry) -> None:
     idle = [
         k == 1 and pads == (0, 0) and (size == 1 or stride == 1)
@@ -195,14 +195,14 @@ def test_neighbouring_directions_are_joined(geometry: Geometry) -> None:
     absent = [done and size == 1 for done, size in zip(idle, geometry.sizes, strict=True)]
     pairs = [(i, i + 1) for i in range(len(idle) - 1)]
     applies = len(idle) > 2 and any(absent[i] or absent[j] or (idle[i] and idle[j]) for i, j in pairs)
-    model = check("join-directions", geometry, applies=applies)
+    model = check("join-spatial-dimensions", geometry, applies=applies)
     if applies:
         (conv,) = (node for node in model.graph if node.op_type == "Conv")
         assert len(conv.attributes.get_ints("kernel_shape") or ()) == len(idle) - 1
 
 
 @settings(deadline=None, max_examples=80)
-@given(geometries(directions=(1, 2, 2, 2, 2, 3), transposed=True, plain=True))
+@given(geometries(spatial_ranks=(1, 2, 2, 2, 2, 3), transposed=True, plain=True))
 def test_transposed_convolutions_by_phases(geometry: Geometry) -> None:
     stride, *others = geometry.strides
     plain = geometry.group == 1 and set(geometry.dilations) == {1}
@@ -214,4 +214,4 @@ def test_transposed_convolutions_by_phases(geometry: Geometry) -> None:
 def test_transposed_convolutions_of_one_place(geometry: Geometry) -> None:
     plain = geometry.group == 1 and set(geometry.dilations) == {1}
     reached = all(after >= more for (_, after), more in zip(geometry.pads, geometry.extra, strict=True))
-    check("transposed-place-as-product", geometry, applies=plain and set(geometry.sizes) == {1} and reached)
+    check("transposed-pixel-as-product", geometry, applies=plain and set(geometry.sizes) == {1} and reached)

@@ -17,9 +17,9 @@ from bricolage.rewrite.catalogue import chosen, written
 from bricolage.rewrite.rule import Example, Rule
 from bricolage.rewrite.search.cost import OperatorCost, Pricing, Roofline
 from bricolage.rewrite.search.fingerprint import constant_key
+from bricolage.rewrite.search.graph_search import SearchResult, replay, search_graphs
 from bricolage.rewrite.search.lazy import LazyBuilder
 from bricolage.rewrite.search.options import METHODS, Method, SearchOptions
-from bricolage.rewrite.search.search import SearchResult, repeat, search
 from tests.rewrite.checking import check_equal
 from tests.rewrite.random_models import random_model
 from tests.rewrite.search.models import BRANCHES, FANNED, KERNELS, PRODUCTS, Odd, Started, layers, parsed
@@ -31,7 +31,7 @@ def kinds(model: ir.Model) -> list[str]:
     return sorted(node.op_type for node in model.graph)
 
 
-def settled_cost(model: ir.Model, cost: OperatorCost, used: Sequence[Rule]) -> float:
+def canonical_cost(model: ir.Model, cost: OperatorCost, used: Sequence[Rule]) -> float:
     copy = model.clone()
     rewrite(copy, used)
     return Pricing(cost, copy.graph.opset_imports).total(copy.graph)
@@ -48,9 +48,9 @@ def settled_cost(model: ir.Model, cost: OperatorCost, used: Sequence[Rule]) -> f
 )
 def test_what_the_fixpoint_misses(example: Example, cost: OperatorCost, expected: list[str], method: Method) -> None:
     model, used = example.model(), chosen(skip=["layout", "generated"])  # layouts are decided by a search of their own
-    found = search(model, used, cost, SearchOptions(method=method, alpha=1.5))
+    found = search_graphs(model, used, cost, SearchOptions(method=method, alpha=1.5))
     assert kinds(found.best.model) == expected
-    assert found.best.cost < 0.8 * settled_cost(model, cost, used)
+    assert found.best.cost < 0.8 * canonical_cost(model, cost, used)
     assert found.best.applications and [a.number for a in found.best.applications] == list(
         range(1, len(found.best.applications) + 1)
     )
@@ -69,8 +69,8 @@ def test_random_models_stay_equal(method: Method) -> None:
         if seed % 2:
             simplify(model)
         options = SearchOptions(method=method, graphs=4, part=8 if seed % 3 else 40, alpha=1.2)
-        found = search(model, written(), Odd(seed), options)
-        assert found.best.cost <= settled_cost(model, Odd(seed), written()) * (1 + 1e-9)
+        found = search_graphs(model, written(), Odd(seed), options)
+        assert found.best.cost <= canonical_cost(model, Odd(seed), written()) * (1 + 1e-9)
         better += found.best.cost < found.before
         check_equal(random_model(seed), found.best.model, seed=seed, attempts=1, own_error=True)
     assert better >= 3
@@ -82,7 +82,7 @@ def test_random_models_stay_equal(method: Method) -> None:
 def test_many_random_models_stay_equal(method: Method, start: int) -> None:
     for seed in range(start, start + 25):
         options = SearchOptions(method=method, graphs=15, part=10 if seed % 3 else 40, alpha=1.2)
-        found = search(random_model(seed), written(), Odd(seed), options)
+        found = search_graphs(random_model(seed), written(), Odd(seed), options)
         for candidate in found.candidates:
             check_equal(random_model(seed), candidate.model, seed=seed, attempts=1, own_error=True)
 
@@ -90,7 +90,7 @@ def test_many_random_models_stay_equal(method: Method, start: int) -> None:
 @methods
 def test_the_same_every_time(method: Method) -> None:
     def once() -> SearchResult:
-        return search(random_model(3), written(), Odd(3), SearchOptions(method=method, graphs=10, part=8))
+        return search_graphs(random_model(3), written(), Odd(3), SearchOptions(method=method, graphs=10, part=8))
 
     first, second = once(), once()
     assert [one.cost for one in first.candidates] == [one.cost for one in second.candidates]
@@ -103,7 +103,9 @@ def test_the_same_every_time(method: Method) -> None:
 @methods
 def test_equal_blocks_are_searched_once(method: Method) -> None:
     model = layers(6)
-    found = search(model, chosen(["merging", "product"]), Started(), SearchOptions(method=method, part=12, alpha=1.5))
+    found = search_graphs(
+        model, chosen(["merging", "product"]), Started(), SearchOptions(method=method, part=12, alpha=1.5)
+    )
     assert kinds(found.best.model).count("MatMul") + kinds(found.best.model).count("Gemm") == 6
     assert found.statistics.distinct < found.statistics.parts
     check_equal(layers(6), found.best.model)
@@ -113,33 +115,35 @@ def test_equal_blocks_are_searched_once(method: Method) -> None:
 def test_a_block_with_other_weights_is_not_taken_for_equal(method: Method) -> None:
     """One bias is zero, so that its addition can go; the others have equal shapes and must stay."""
     for plain in (0, 2):
-        found = search(layers(4, plain=plain), chosen(["identity"]), Started(), SearchOptions(method=method, part=12))
+        found = search_graphs(
+            layers(4, plain=plain), chosen(["identity"]), Started(), SearchOptions(method=method, part=12)
+        )
         assert kinds(found.best.model).count("Add") == 7
         check_equal(layers(4, plain=plain), found.best.model)
 
 
 def test_a_candidate_is_made_again_step_by_step() -> None:
     model = layers(3)
-    found = search(model, written(), Started(), SearchOptions(part=12, alpha=1.5))
+    found = search_graphs(model, written(), Started(), SearchOptions(part=12, alpha=1.5))
     steps = found.best.steps
     assert len(steps) == len(found.best.applications) > 2
     for count in (0, 1, len(steps) // 2, len(steps)):
-        check_equal(layers(3), repeat(model, written(), steps[:count]))
-    assert kinds(repeat(model, written(), steps)) == kinds(found.best.model)
+        check_equal(layers(3), replay(model, written(), steps[:count]))
+    assert kinds(replay(model, written(), steps)) == kinds(found.best.model)
 
 
 @methods
 def test_the_model_is_not_changed(method: Method) -> None:
     model = layers(2)
     before = ir.to_proto(model).SerializeToString()
-    search(model, written(), Odd(0), SearchOptions(method=method, alpha=1.5))
+    search_graphs(model, written(), Odd(0), SearchOptions(method=method, alpha=1.5))
     assert ir.to_proto(model).SerializeToString() == before
 
 
 @methods
 def test_symbolic_dimensions_stay(method: Method) -> None:
     example = Example("float[N,3] x", "a = MatMul(x, v) b = MatMul(x, w)", {"v": (3, 4), "w": (3, 4)}, outputs="b, a")
-    found = search(example.model(), written(), Started(), SearchOptions(method=method, alpha=1.5))
+    found = search_graphs(example.model(), written(), Started(), SearchOptions(method=method, alpha=1.5))
     assert kinds(found.best.model) == ["MatMul", "Split"]
     check_equal(example.model(), found.best.model)
     assert str(found.best.model.graph.inputs[0].shape) == "[N,3]"
@@ -161,7 +165,7 @@ def test_bodies_random_numbers_and_other_domains_are_left_alone(method: Method) 
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
     before: ir.Model = ir.from_proto(proto)
     infer(before)
-    found = search(before, written(), Started(), SearchOptions(method=method))
+    found = search_graphs(before, written(), Started(), SearchOptions(method=method))
     assert kinds(found.best.model) == ["If", "Relu", "Transpose"]
     check_equal(before, found.best.model)
 
@@ -172,7 +176,7 @@ def test_bodies_random_numbers_and_other_domains_are_left_alone(method: Method) 
     )
     for number, node in enumerate(model.graph):
         node.name = f"node{number}"
-    found = search(model, written(), Odd(1), SearchOptions(method=method, alpha=2.0))
+    found = search_graphs(model, written(), Odd(1), SearchOptions(method=method, alpha=2.0))
     left = kinds(found.best.model)
     assert left.count("RandomNormalLike") == 2 and left.count("Odd") == 1
 
@@ -185,23 +189,25 @@ def test_outputs_that_are_inputs_constants_or_one_another(method: Method) -> Non
         Example("float[2,3] x", "y = Relu(x) z = Relu(x)", outputs="y, z"),
         Example("float[2,4] x", "a, b = Split<axis=1, num_outputs=2>(x) c = Concat<axis=1>(a, b)", outputs="b, c"),
     ):
-        found = search(example.model(), written(), Started(), SearchOptions(method=method))
+        found = search_graphs(example.model(), written(), Started(), SearchOptions(method=method))
         check_equal(example.model(), found.best.model)
 
 
 @methods
 def test_nothing_to_do(method: Method) -> None:
-    found = search(Example("float[2] x", "y = Relu(x)").model(), written(), Started(), SearchOptions(method=method))
+    found = search_graphs(
+        Example("float[2] x", "y = Relu(x)").model(), written(), Started(), SearchOptions(method=method)
+    )
     assert kinds(found.best.model) == ["Relu"] and found.best.cost == found.before and not found.best.applications
     empty = ir.from_proto(
         onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 18]> g (float[2] x) => (float[2] x) {}')
     )
-    assert search(empty, written(), Started(), SearchOptions(method=method)).best.cost == 0.0
+    assert search_graphs(empty, written(), Started(), SearchOptions(method=method)).best.cost == 0.0
 
 
 @methods
 def test_time_that_is_up(method: Method) -> None:
-    found = search(layers(4), written(), Started(), SearchOptions(method=method, seconds=1e-9))
+    found = search_graphs(layers(4), written(), Started(), SearchOptions(method=method, seconds=1e-9))
     check_equal(layers(4), found.best.model)
     assert set(found.statistics.stopped) == {"seconds"}
 

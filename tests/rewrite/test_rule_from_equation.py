@@ -7,14 +7,14 @@ from collections.abc import Callable
 import onnx_ir as ir
 import pytest
 
-from bricolage.rewrite.apply import apply_once, refusals
+from bricolage.rewrite.apply import apply_once, failed_matches
 from bricolage.rewrite.catalogue import chosen, rules, written
-from bricolage.rewrite.equations import EquationRule
-from bricolage.rewrite.rule import Example, Mismatch
+from bricolage.rewrite.rule import Example, MatchFailure
+from bricolage.rewrite.rule_from_equation import EquationRule
 from bricolage.rewrite.rulegen.evaluate import holds
 from bricolage.rewrite.rulegen.term import read_equation
 from bricolage.rewrite.rules import generated
-from bricolage.rewrite.sizes import solve
+from bricolage.rewrite.unification import solve
 from bricolage.rewrite.verification import verify
 from tests.rewrite import contexts
 from tests.rewrite.checking import check_equal
@@ -31,7 +31,7 @@ def rule(equation: str) -> EquationRule:
 def test_generated_rules_hold_on_their_examples(one: EquationRule) -> None:
     for example in one.examples:
         before, after = example.model(), example.model()
-        assert apply_once(after, one) is not None, [str(refusal) for refusal in refusals(before, one)]
+        assert apply_once(after, one) is not None, [str(failed) for failed in failed_matches(before, one)]
         check_equal(before, after, attempts=1)
     assert verify(one).status != "not proved"
 
@@ -49,7 +49,7 @@ def test_all_generated_rules_hold(one: EquationRule) -> None:
 def test_generated_rules_in_contexts(one: EquationRule, context: Callable[[ir.Model], ir.Model]) -> None:
     before, after = (context(one.examples[0].model()) for _ in range(2))
     if apply_once(after, one) is None:
-        assert "another output" in str(refusals(before, one))
+        assert "another output" in str(failed_matches(before, one))
     check_equal(before, after, attempts=1)
 
 
@@ -57,7 +57,7 @@ def test_generated_rules_in_contexts(one: EquationRule, context: Callable[[ir.Mo
 def test_generated_rules_with_symbolic_dimensions(one: EquationRule) -> None:
     before, after = (contexts.symbolic(one.examples[0].model()) for _ in range(2))
     if apply_once(after, one) is None:  # its operators are written with sizes
-        assert any(why in str(refusals(before, one)) for why in ("not a number", "no fixed size", "a size is"))
+        assert any(why in str(failed_matches(before, one)) for why in ("not a number", "no fixed size", "a size is"))
     check_equal(before, after, sizes=contexts.sizes(before), attempts=1)
 
 
@@ -110,7 +110,7 @@ def test_what_does_not_fit_is_refused(name: str) -> None:
     equation, inputs, body, weights, why = REFUSED[name]
     model = Example(inputs, body, weights).model()
     one = rule(equation)
-    reasons = [refusal.reason for refusal in refusals(model, one)]
+    reasons = [failed.reason for failed in failed_matches(model, one)]
     assert apply_once(model, one) is None
     assert any(any(word in reason for word in why.split("|")) for reason in reasons), reasons
 
@@ -155,12 +155,12 @@ def test_sizes_are_solved_for() -> None:
         [(("a", "a"), (2, 3))],
         [(("a",), ("?",))],
     ):
-        with pytest.raises(Mismatch):
+        with pytest.raises(MatchFailure):
             solve(wrong)
 
 
 def test_the_catalogue_knows_them() -> None:
-    assert {one.family for one in GENERATED} == {"generated"} and all(one.exploring for one in GENERATED)
+    assert {one.family for one in GENERATED} == {"generated"} and all(one.cost_based for one in GENERATED)
     assert len({one.name for one in rules()}) == len(rules()) == len(written()) + len(GENERATED)
     assert chosen(["generated"]) == GENERATED
 

@@ -18,14 +18,14 @@ from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
 from bricolage.graph.region import Region
 from bricolage.graph.segments import segments
-from bricolage.rewrite.proposal import Step
-from bricolage.rewrite.rule import Mismatch, Rule
-from bricolage.rewrite.search.workspace import Workspace, follow, has_body
+from bricolage.plan.plan import RewriteStep
+from bricolage.rewrite.rule import MatchFailure, Rule
+from bricolage.rewrite.search.workspace import Workspace, has_body, replay_on
 from bricolage.work.bits import members
 
 
 @dataclass(frozen=True)
-class Part:
+class IsomorphicRegions:
     """A part that occurs once or more often: its regions correspond operator by operator, in canonical order."""
 
     regions: tuple[Region, ...]
@@ -41,7 +41,7 @@ class Part:
         return dict(zip(self.names[0], self.names[number], strict=True))
 
 
-def parts(graph: Graph, *, largest: int, shifted: bool) -> list[Part]:
+def partition(graph: Graph, *, largest: int, shifted: bool) -> list[IsomorphicRegions]:
     """The parts of a graph, of at most `largest` operators each, equal ones together, in the graph's order. `shifted` ones are cut
     elsewhere, so that what crosses a border here lies within a part there."""
     identities = Identities(graph)
@@ -53,7 +53,7 @@ def parts(graph: Graph, *, largest: int, shifted: bool) -> list[Part]:
         first: dict[str, int] = {}
         sharing = tuple(first.setdefault(name, place) for place, name in enumerate(names))
         found.setdefault((identities.key(region), sharing), []).append((region, names))
-    return [Part(*zip(*copies, strict=True)) for copies in found.values()]
+    return [IsomorphicRegions(*zip(*copies, strict=True)) for copies in found.values()]
 
 
 def _intervals(graph: Graph, largest: int, shifted: bool) -> list[int]:
@@ -95,29 +95,29 @@ def _names(region: Region, order: Sequence[int]) -> tuple[str, ...]:
     )
 
 
-class Whole:
+class WholeModel:
     """A model that takes over, part by part, what was found for its parts."""
 
-    def __init__(self, model: ir.Model, rules: Sequence[Rule], steps: Sequence[Step] = ()) -> None:
+    def __init__(self, model: ir.Model, rules: Sequence[Rule], steps: Sequence[RewriteStep] = ()) -> None:
         self._model, self._rules = model, rules
         self.workspace = Workspace(model.clone(), rules, lazy=False)
         self.workspace.repeat(steps)
 
-    def carry(self, part: Part, steps: Sequence[Step]) -> int:
+    def carry(self, part: IsomorphicRegions, steps: Sequence[RewriteStep]) -> int:
         """Makes the steps found for a part on all of its copies; for how many that was possible. A copy whose weights stand in the
         way is left as it was."""
         done = 0
         for number in range(len(part.regions)):
             before = len(self.workspace.steps)
             try:
-                follow(
+                replay_on(
                     Workspace(part.model(), self._rules, lazy=True),
                     self.workspace,
                     steps,
                     part.correspondence(number),
                 )
                 done += 1
-            except Mismatch:
+            except MatchFailure:
                 kept = self.workspace.steps[:before]
                 self.workspace = Workspace(self._model.clone(), self._rules, lazy=False)
                 self.workspace.repeat(kept)

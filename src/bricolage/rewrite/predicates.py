@@ -1,4 +1,4 @@
-"""What conditions ask of a graph, in the words of rules. Each question raises `Mismatch` where the answer is not known or
+"""What conditions ask of a graph, in the words of rules. Each question raises `MatchFailure` where the answer is not known or
 is no, so that a condition reads as a statement."""
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import onnx_ir as ir
 
 from bricolage.graph.folding import is_known, known
 from bricolage.graph.graph import Dimension, describe
-from bricolage.rewrite.rule import Mismatch
+from bricolage.rewrite.rule import MatchFailure
 
 
 def require(holds: bool, reason: str) -> None:
-    """Raises `Mismatch` with `reason` unless the condition holds."""
+    """Raises `MatchFailure` with `reason` unless the condition holds."""
     if not holds:
-        raise Mismatch(reason)
+        raise MatchFailure(reason)
 
 
 # --- shapes -----------------------------------------------------------------------------------------------------
@@ -26,7 +26,7 @@ def shape(value: ir.Value) -> tuple[Dimension, ...]:
     """Shape of known rank; dimensions may be symbolic."""
     found = describe(value).shape
     if found is None:
-        raise Mismatch(f"the rank of '{value.name}' is not known")
+        raise MatchFailure(f"the rank of '{value.name}' is not known")
     return found
 
 
@@ -34,11 +34,12 @@ def sizes(value: ir.Value) -> tuple[int, ...]:
     """Shape of known sizes."""
     found = shape(value)
     if not all(isinstance(dimension, int) for dimension in found):
-        raise Mismatch(f"a dimension of '{value.name}' is not known")
+        raise MatchFailure(f"a dimension of '{value.name}' is not known")
     return tuple(int(dimension) for dimension in found)
 
 
 def rank(value: ir.Value) -> int:
+    """Number of dimensions. Raises MatchFailure where it is not known."""
     return len(shape(value))
 
 
@@ -80,11 +81,12 @@ def integers(value: ir.Value | None, what: str = "the operand") -> tuple[int, ..
     """Elements of a constant of integers (shape, axes, pads), flat."""
     array = known(value) if value is not None else None
     if array is None or array.dtype.kind not in "iu":
-        raise Mismatch(f"{what} is not a constant of integers")
+        raise MatchFailure(f"{what} is not a constant of integers")
     return tuple(int(element) for element in array.reshape(-1))
 
 
 def require_constant(value: ir.Value) -> None:
+    """Raises MatchFailure unless the value is known before running."""
     require(is_known(value), f"'{value.name}' is not a constant")
 
 
@@ -92,7 +94,7 @@ def require_filled(value: ir.Value | None, number: float) -> None:
     """Every element of a constant equals `number` exactly."""
     array = known(value) if value is not None else None
     if array is None or array.dtype.kind not in "fiuV" or not array.size:
-        raise Mismatch("the operand is not a constant of numbers")
+        raise MatchFailure("the operand is not a constant of numbers")
     require(bool((array.astype(np.float64) == number).all()), f"the constant is not {number:g} everywhere")
 
 

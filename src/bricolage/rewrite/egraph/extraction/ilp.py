@@ -1,4 +1,4 @@
-"""The binary linear programme of extraction, solved by HiGHS, with cuts that are added as they are needed.
+"""The binary linear program of extraction, solved by HiGHS, with cuts that are added as they are needed.
 
 One binary variable x for each node, one continuous y for each class: y is the sum of the class's x; the nodes of a class
 that need a child class are together no more than the child's y; a root's y is 1. (Tensat, arXiv 2101.01332, section 5,
@@ -27,7 +27,7 @@ _Vector = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Relaxed:
+class Relaxation:
     """The linear relaxation: its value, x by node, y by class, and each node's reduced cost."""
 
     value: float
@@ -37,15 +37,15 @@ class Relaxed:
 
 
 @dataclass(frozen=True)
-class Solved:
-    """`nodes` are chosen, perhaps with a cycle, or None; no solution of the programme is below `bound`."""
+class IntegerSolution:
+    """`nodes` are chosen, perhaps with a cycle, or None; no solution of the program is below `bound`."""
 
     nodes: list[int] | None
     bound: float
     optimal: bool
 
 
-class Programme:
+class IntegerProgram:
     """`unit` is a typical cost of a whole solution, above 0."""
 
     def __init__(self, graph: Landmarks, roots: Sequence[int], unit: float) -> None:
@@ -81,7 +81,7 @@ class Programme:
         """If class `target` is needed, some node of `landmark` is chosen."""
         self._add([self._nodes + target], landmark)
 
-    def relax(self, allowed: npt.NDArray[np.bool_], seconds: float) -> Relaxed | None:
+    def relax(self, allowed: npt.NDArray[np.bool_], seconds: float) -> Relaxation | None:
         """The linear relaxation over `allowed` nodes; None when it is infeasible or out of time."""
         from scipy.optimize import linprog
 
@@ -100,15 +100,15 @@ class Programme:
             return None
         reduced = found.lower.marginals[: self._nodes] / self._factor
         x, y = found.x[: self._nodes], found.x[self._nodes :]
-        return Relaxed(float(found.fun) / self._factor, x, y, reduced)
+        return Relaxation(float(found.fun) / self._factor, x, y, reduced)
 
-    def solve(self, allowed: npt.NDArray[np.bool_], seconds: float) -> Solved:
+    def solve(self, allowed: npt.NDArray[np.bool_], seconds: float) -> IntegerSolution:
         """The best choice over `allowed` nodes as far as the rows so far say."""
         # Imported here: it takes longer than all the rest of the package.
         from scipy.optimize import Bounds, LinearConstraint, milp
 
         if seconds <= 0.0:
-            return Solved(None, 0.0, False)
+            return IntegerSolution(None, 0.0, False)
         matrix, equal = self._matrix()
         integrality = np.zeros(self._columns)
         integrality[: self._nodes] = 1
@@ -120,13 +120,13 @@ class Programme:
             options={"time_limit": seconds, "mip_rel_gap": 0.0},
         )
         if found.status == _INFEASIBLE:
-            return Solved(None, math.inf, True)
+            return IntegerSolution(None, math.inf, True)
         dual = found.mip_dual_bound
         bound = float(dual) / self._factor if dual is not None and math.isfinite(dual) else 0.0
         if found.x is None:
-            return Solved(None, bound, False)
+            return IntegerSolution(None, bound, False)
         nodes = np.flatnonzero(found.x[: self._nodes] > 0.5).tolist()
-        return Solved(nodes, bound, bool(found.success) and found.status != _OUT_OF_TIME)
+        return IntegerSolution(nodes, bound, bool(found.success) and found.status != _OUT_OF_TIME)
 
     def _high(self, allowed: npt.NDArray[np.bool_]) -> _Vector:
         return np.concatenate([allowed.astype(np.float64), np.ones(self._columns - self._nodes)])

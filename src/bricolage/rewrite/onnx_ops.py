@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from bricolage.graph.folding import known
 from bricolage.graph.graph import Dimension
-from bricolage.rewrite.facts import (
+from bricolage.rewrite.predicates import (
     axes,
     integer,
     integers,
@@ -22,7 +22,7 @@ from bricolage.rewrite.facts import (
     shape,
     text,
 )
-from bricolage.rewrite.rule import Mismatch, Operators
+from bricolage.rewrite.rule import MatchFailure, Operators
 from bricolage.rewrite.slices import kept_ranges
 
 Dimensions = tuple[Dimension, ...]
@@ -31,10 +31,10 @@ Parts = tuple[Dimension, Dimension] | None
 
 
 @dataclass(frozen=True)
-class Form:
+class OnnxOperator:
     """An operator of the vocabulary as an ONNX operator.
 
-    `operands` is how many constants (shapes, axes, pads) follow the inputs; `accepts` raises Mismatch for a node of the
+    `operands` is how many constants (shapes, axes, pads) follow the inputs; `accepts` raises MatchFailure for a node of the
     type that means something else; `write` makes the outputs from the inputs, the shape of the result and the parts of a split.
     """
 
@@ -46,21 +46,21 @@ class Form:
 
 
 def fixed(dimensions: Sequence[Dimension]) -> list[int]:
-    """Sizes that are numbers. Raises Mismatch."""
+    """Sizes that are numbers. Raises MatchFailure."""
     if not all(isinstance(d, int) for d in dimensions):
-        raise Mismatch(f"{'×'.join(map(str, dimensions))} are not all known sizes")
+        raise MatchFailure(f"{'×'.join(map(str, dimensions))} are not all known sizes")
     return [int(d) for d in dimensions]
 
 
-def _plain(op_type: str) -> Form:
+def _plain(op_type: str) -> OnnxOperator:
     def write(op: Operators, xs: Sequence[ir.Value], *_: object) -> tuple[ir.Value, ...]:
         return op.many(op_type, 1, *xs)
 
-    return Form(op_type, lambda _: None, write)
+    return OnnxOperator(op_type, lambda _: None, write)
 
 
-def _attributes(op_type: str, expected: Mapping[str, Any], written: Mapping[str, Any]) -> Form:
-    """A form that attributes tell from others; `expected` has the defaults of those that are not written."""
+def _attributes(op_type: str, expected: Mapping[str, Any], written: Mapping[str, Any]) -> OnnxOperator:
+    """An operator that attributes tell from others of its type; `expected` has the defaults of those that are not written."""
 
     def accepts(node: ir.Node) -> None:
         for name, (value, default) in expected.items():
@@ -76,10 +76,10 @@ def _attributes(op_type: str, expected: Mapping[str, Any], written: Mapping[str,
     def write(op: Operators, xs: Sequence[ir.Value], *_: object) -> tuple[ir.Value, ...]:
         return op.many(op_type, 1, *xs, **written)
 
-    return Form(op_type, accepts, write)
+    return OnnxOperator(op_type, accepts, write)
 
 
-def _convolution(kernel: int, stride: int = 1, group: int = 1, padded: bool = True) -> Form:
+def _convolution(kernel: int, stride: int = 1, group: int = 1, padded: bool = True) -> OnnxOperator:
     pad = kernel // 2 if padded else 0
     strides, pads = (stride,) * 2, (pad,) * 4
     return _attributes(
@@ -95,7 +95,7 @@ def _convolution(kernel: int, stride: int = 1, group: int = 1, padded: bool = Tr
     )
 
 
-def _pool(op_type: str, stride: int) -> Form:
+def _pool(op_type: str, stride: int) -> OnnxOperator:
     strides, pads = (stride,) * 2, (1,) * 4
     counted = {"count_include_pad": 1} if op_type == "AveragePool" else {}
     return _attributes(
@@ -113,7 +113,7 @@ def _pool(op_type: str, stride: int) -> Form:
     )
 
 
-def _permuted(wanted: Callable[[int], tuple[int, ...]]) -> Form:
+def _permuted(wanted: Callable[[int], tuple[int, ...]]) -> OnnxOperator:
     def accepts(node: ir.Node) -> None:
         value = _input(node)
         require(permutation(node, value) == wanted(rank(value)), f"'{node.name}' permutes otherwise")
@@ -121,21 +121,21 @@ def _permuted(wanted: Callable[[int], tuple[int, ...]]) -> Form:
     def write(op: Operators, xs: Sequence[ir.Value], made: Dimensions, _: Parts) -> tuple[ir.Value, ...]:
         return op.many("Transpose", 1, *xs, perm=list(wanted(len(made))))
 
-    return Form("Transpose", accepts, write)
+    return OnnxOperator("Transpose", accepts, write)
 
 
 def _swapped(of_rank: int) -> tuple[int, ...]:
     return (*range(of_rank - 2), of_rank - 1, of_rank - 2)
 
 
-def _concat(axis: int) -> Form:
+def _concat(axis: int) -> OnnxOperator:
     def accepts(node: ir.Node) -> None:
         _same_axis(node, axis)
 
     def write(op: Operators, xs: Sequence[ir.Value], made: Dimensions, _: Parts) -> tuple[ir.Value, ...]:
         return op.many("Concat", 1, *xs, axis=len(made) + axis)
 
-    return Form("Concat", accepts, write)
+    return OnnxOperator("Concat", accepts, write)
 
 
 def _same_axis(node: ir.Node, axis: int) -> None:
@@ -144,7 +144,7 @@ def _same_axis(node: ir.Node, axis: int) -> None:
     require(found == rank(value) + axis, f"'{node.name}' goes along another axis")
 
 
-def _split(axis: int, output: int) -> Form:
+def _split(axis: int, output: int) -> OnnxOperator:
     def accepts(node: ir.Node) -> None:
         _same_axis(node, axis)
         require(len(node.outputs) == 2, f"'{node.name}' has not two outputs")
@@ -153,10 +153,10 @@ def _split(axis: int, output: int) -> Form:
         assert parts is not None
         return op.many("Split", 2, *xs, op.integers(fixed(parts)), axis=len(made) + axis)
 
-    return Form("Split", accepts, write, operands=1, output=output)
+    return OnnxOperator("Split", accepts, write, operands=1, output=output)
 
 
-def _slice(axis: int, output: int) -> Form:
+def _slice(axis: int, output: int) -> OnnxOperator:
     def accepts(node: ir.Node) -> None:
         own = shape(_input(node))
         place = len(own) + axis
@@ -175,10 +175,10 @@ def _slice(axis: int, output: int) -> Form:
         where = [op.integers([number]) for number in (start, end, len(made) + axis)]
         return op.many("Slice", 1, *xs, *where)
 
-    return Form("Slice", accepts, write, operands=4)
+    return OnnxOperator("Slice", accepts, write, operands=4)
 
 
-def _reduction(op_type: str, axis: int) -> Form:
+def _reduction(op_type: str, axis: int) -> OnnxOperator:
     def accepts(node: ir.Node) -> None:
         of_rank = rank(_input(node))
         require(integer(node, "keepdims", 1) == 1, f"'{node.name}' drops the axis")
@@ -187,13 +187,13 @@ def _reduction(op_type: str, axis: int) -> Form:
     def write(op: Operators, xs: Sequence[ir.Value], made: Dimensions, _: Parts) -> tuple[ir.Value, ...]:
         return op.many(op_type, 1, *xs, op.integers([len(made) + axis]), keepdims=1)
 
-    return Form(op_type, accepts, write, operands=1)
+    return OnnxOperator(op_type, accepts, write, operands=1)
 
 
 _AROUND = (0, 0, 1, 1, 0, 0, 1, 1)
 
 
-def _pad() -> Form:
+def _pad() -> OnnxOperator:
     def accepts(node: ir.Node) -> None:
         given = [*node.inputs, None, None, None]
         require(text(node, "mode", "constant") == "constant", f"'{node.name}' does not pad with a constant")
@@ -204,10 +204,10 @@ def _pad() -> Form:
     def write(op: Operators, xs: Sequence[ir.Value], *_: object) -> tuple[ir.Value, ...]:
         return op.many("Pad", 1, *xs, op.integers(_AROUND))
 
-    return Form("Pad", accepts, write, operands=3)
+    return OnnxOperator("Pad", accepts, write, operands=3)
 
 
-def _reshape() -> Form:
+def _reshape() -> OnnxOperator:
     """The shapes say all."""
 
     def write(op: Operators, xs: Sequence[ir.Value], made: Dimensions, _: Parts) -> tuple[ir.Value, ...]:
@@ -215,7 +215,7 @@ def _reshape() -> Form:
         require(sizes.count(-1) <= 1, "more than one dimension of the result is not known")
         return op.many("Reshape", 1, *xs, op.integers(sizes))
 
-    return Form("Reshape", lambda _: None, write, operands=1)
+    return OnnxOperator("Reshape", lambda _: None, write, operands=1)
 
 
 def _input(node: ir.Node) -> ir.Value:
@@ -224,7 +224,7 @@ def _input(node: ir.Node) -> ir.Value:
     return value
 
 
-def _along(name: str, axis: int) -> dict[str, Form]:
+def _along(name: str, axis: int) -> dict[str, OnnxOperator]:
     found = {f"concat_{name}": _concat(axis)}
     for output in (0, 1):
         found[f"split_{name}_{output}"] = _split(axis, output)
@@ -232,7 +232,7 @@ def _along(name: str, axis: int) -> dict[str, Form]:
     return found
 
 
-FORMS: Mapping[str, Form] = {
+ONNX_OPERATORS: Mapping[str, OnnxOperator] = {
     "relu": _plain("Relu"),
     "tanh": _plain("Tanh"),
     "sigmoid": _plain("Sigmoid"),

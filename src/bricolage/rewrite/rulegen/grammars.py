@@ -1,8 +1,8 @@
-"""What is enumerated: for each world some variables with their shapes, and the operators among them.
+"""What is enumerated: for each grammar some variables with their shapes, and the operators among them.
 
-One world with everything would be too large. Operators that no law joins need not meet, so each world has those of one
-neighbourhood; what two worlds have in common is found twice and kept once. Sizes are as equal as they can be, since then every
-equation has an instance in the world; shapes are made general again afterwards.
+One grammar with everything would be too large. Operators that no law joins need not meet, so each grammar has those of one
+neighbourhood; what two grammars have in common is found twice and kept once. Sizes are as equal as they can be, since then every
+equation has an instance in the grammar; shapes are made general again afterwards.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from bricolage.rewrite.rulegen.shapes import Shape
 
 
 @dataclass(frozen=True)
-class World:
-    """Variables of one shape are interchangeable. `sizes` are the numbers for which names stand in this world."""
+class Grammar:
+    """Variables of one shape are interchangeable. `sizes` are the numbers for which names stand in this grammar."""
 
     name: str
     variables: Mapping[str, Shape]
@@ -42,54 +42,54 @@ _BATCH = _parts("batch", "split")
 _POOLS = ("average_pool3", "max_pool3")
 _POOLS_2 = ("average_pool3_stride2", "max_pool3_stride2")
 
-WORLDS: tuple[World, ...] = (
-    World("sums", {"a": (_N,), "b": (_N,), "c": (_N,), "d": (_N,)}, ("add", "mul"), {"n": 12}),
-    World(
+GRAMMARS: tuple[Grammar, ...] = (
+    Grammar("sums", {"a": (_N,), "b": (_N,), "c": (_N,), "d": (_N,)}, ("add", "mul"), {"n": 12}),
+    Grammar(
         "functions",
         {"a": (_N,), "b": (_N,), "s": (), "t": ()},
         ("add", "mul", "scale", "relu", "tanh", "sigmoid"),
         {"n": 18},
     ),
-    World(
+    Grammar(
         "exchanges",
         dict.fromkeys("abcd", _IMAGE),
         ("add", "mul", "concat_columns", "concat_channels", "concat_batch"),
         _IMAGES,
         3,
     ),
-    World("products", dict.fromkeys("abcd", _SQUARE), ("matmul", "add", "transpose"), _MATRICES),
-    World(
+    Grammar("products", dict.fromkeys("abcd", _SQUARE), ("matmul", "add", "transpose"), _MATRICES),
+    Grammar(
         "scaled products",
         {**dict.fromkeys("abc", _SQUARE), "s": ()},
         ("matmul", "add", "mul", "scale", "transpose"),
         _MATRICES,
         3,
     ),
-    World(
+    Grammar(
         "joined products", dict.fromkeys("abcd", _SQUARE), ("matmul", "concat_columns", "concat_rows", "add"), _MATRICES
     ),
-    World(
+    Grammar(
         "parts of matrices",
         {**dict.fromkeys("abc", _SQUARE), "x": (_N, _NN), "y": (_N, _NN), "z": (_NN, _N), "t": (_NN, _N)},
         ("matmul", "transpose", "add", *_COLUMNS, *_ROWS),
         _MATRICES,
         3,
     ),
-    World(
+    Grammar(
         "slices of matrices",
         {"a": _SQUARE, "b": _SQUARE, "x": (_N, _NN), "y": (_N, _NN), "z": (_NN, _N), "t": (_NN, _N), "s": ()},
         ("relu", "add", "mul", "scale", *_parts("columns", "split", "slice"), *_parts("rows", "split", "slice")),
         _MATRICES,
         3,
     ),
-    World(
+    Grammar(
         "functions of parts",
         {"a": _SQUARE, "b": _SQUARE, "x": (_N, _NN), "y": (_N, _NN), "s": ()},
         ("relu", "tanh", "sigmoid", "add", "mul", "scale", "transpose", *_COLUMNS),
         _MATRICES,
         3,
     ),
-    World(
+    Grammar(
         "reductions",
         {"a": _SQUARE, "b": _SQUARE, "s": ()},
         (
@@ -99,7 +99,7 @@ WORLDS: tuple[World, ...] = (
         _MATRICES,
         3,
     ),
-    World(
+    Grammar(
         "merged axes",
         {
             "x": ("b", _N, _N),
@@ -114,7 +114,7 @@ WORLDS: tuple[World, ...] = (
         {"b": 2, "n": 3},
         3,
     ),
-    World(
+    Grammar(
         "layouts",
         {"x": _IMAGE, "y": _IMAGE, "z": ("b", "h", "w", _C), "t": ("b", "h", "w", _C), "s": ()},
         (
@@ -124,27 +124,27 @@ WORLDS: tuple[World, ...] = (
         _IMAGES,
         3,
     ),
-    World(
+    Grammar(
         "convolutions",
         {"x": _IMAGE, "y": _IMAGE, "v": _KERNEL, "w": _KERNEL, "p": _POINT, "q": _POINT},
         ("conv1", "conv3", "enlarge", "add", "concat_channels", "concat_batch"),
         _IMAGES,
     ),
-    World(
+    Grammar(
         "strided convolutions",
         {"x": _IMAGE, "y": _IMAGE, "v": _KERNEL, "w": _KERNEL, "p": _POINT, "q": _POINT, "s": ()},
         ("conv1_stride2", "conv3_stride2", "enlarge", "add", "scale", "concat_channels", "concat_batch"),
         _IMAGES,
         3,
     ),
-    World(
+    Grammar(
         "padded convolutions",
         {"x": _IMAGE, "y": _IMAGE, "w": _KERNEL, "v": _KERNEL, "p": _POINT, "s": ()},
         ("conv1", "conv3", "conv3_valid", "pad", "enlarge", "relu", "tanh", "add", "mul", "scale", "concat_channels"),
         _IMAGES,
         3,
     ),
-    World(
+    Grammar(
         "parts of convolutions",
         {
             "x": _IMAGE,
@@ -158,7 +158,7 @@ WORLDS: tuple[World, ...] = (
         _IMAGES,
         3,
     ),
-    World(
+    Grammar(
         "grouped convolutions",
         {
             **dict.fromkeys("xy", _IMAGE),
@@ -172,31 +172,31 @@ WORLDS: tuple[World, ...] = (
         _IMAGES,
         3,
     ),
-    World(
+    Grammar(
         "joined groups",
         {"x": _IMAGE, "y": _IMAGE, "v": _KERNEL, "w": _KERNEL, "p": _POINT, "q": _POINT},
         ("conv1", "conv3", "conv1_group2", "conv3_group2", "enlarge", "concat_channels", "concat_batch"),
         _IMAGES,
     ),
-    World(
+    Grammar(
         "merged convolutions",
         {"x": _IMAGE, "v": _KERNEL, "w": _KERNEL, "p": _POINT, "q": _POINT},
         ("conv1", "conv3", "enlarge", "concat_batch", "split_channels_0", "split_channels_1"),
         _IMAGES,
     ),
-    World(
+    Grammar(
         "merged strided convolutions",
         {"x": _IMAGE, "v": _KERNEL, "w": _KERNEL, "p": _POINT, "q": _POINT},
         ("conv1_stride2", "conv3_stride2", "enlarge", "concat_batch", "split_channels_0", "split_channels_1"),
         _IMAGES,
     ),
-    World(
+    Grammar(
         "merged projections",
         {"x": ("b", _N, _N), "u": _SQUARE, "v": _SQUARE, "w": _SQUARE},
         ("project", "relu", "concat_columns", "split_columns_0", "split_columns_1"),
         {"b": 2, "n": 3},
     ),
-    World(
+    Grammar(
         "pools",
         {"x": _IMAGE, "y": _IMAGE, "z": ("b", _CC, "h", "w"), "t": ("b", _CC, "h", "w"), "s": ()},
         (
@@ -215,7 +215,7 @@ WORLDS: tuple[World, ...] = (
         _IMAGES,
         3,
     ),
-    World(
+    Grammar(
         "pools and convolutions",
         {"x": _IMAGE, "y": _IMAGE, "p": _POINT, "q": _POINT, "w": _KERNEL, "s": ()},
         (*_POOLS, "conv1", "conv3", "mean_spatial", "add", "scale", "concat_channels", "concat_batch"),

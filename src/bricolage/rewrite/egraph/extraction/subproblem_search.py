@@ -1,7 +1,7 @@
 """The search of one part of a presolved problem: an incumbent that only improves and a bound that only rises.
 
 `prove` is exact. It raises the bound by landmarks, then by the linear relaxation with landmarks as cuts, throws out nodes
-whose reduced cost says that they are in no better solution, and lastly solves the binary programme; while its answer has
+whose reduced cost says that they are in no better solution, and lastly solves the binary program; while its answer has
 a cycle, landmarks that the answer misses are added and it is solved again.
 """
 
@@ -17,23 +17,23 @@ import numpy as np
 import numpy.typing as npt
 
 from bricolage.rewrite.egraph.extraction.greedy import greedy_dag, greedy_tree, improve
+from bricolage.rewrite.egraph.extraction.ilp import IntegerProgram, IntegerSolution
 from bricolage.rewrite.egraph.extraction.landmarks import Landmarks
-from bricolage.rewrite.egraph.extraction.presolve import Part
+from bricolage.rewrite.egraph.extraction.presolve import SubProblem
 from bricolage.rewrite.egraph.extraction.problem import price, restrict, strong_components
-from bricolage.rewrite.egraph.extraction.programme import Programme, Solved
 
 PRECISE = 1e-9
 """Relative difference between cost and bound that counts as none; HiGHS computes in float64 with tolerances."""
 _WIDEST_DAG = 20_000  # classes; greedy on the DAG takes quadratic time and memory
 _ASCENT_SHARE = 0.3  # of the time
 _TARGETS = 24  # landmarks sought after each solution of the relaxation
-_LEAST_RISE = 1e-4  # of the bound in one round of the relaxation; below, the binary programme takes over
+_LEAST_RISE = 1e-4  # of the bound in one round of the relaxation; below, the binary program takes over
 
 
-class PartSearch:
+class SubProblemSearch:
     """Holds `best` (an acyclic choice), its `cost`, and `bound`. Deadlines are those of `time.monotonic()`."""
 
-    def __init__(self, part: Part, deadline: float = math.inf) -> None:
+    def __init__(self, part: SubProblem, deadline: float = math.inf) -> None:
         self._part = part
         self._deadline = deadline
         self.problem = problem = part.problem
@@ -50,6 +50,7 @@ class PartSearch:
 
     @property
     def proven(self) -> bool:
+        """Whether the bound shows that the incumbent is optimal, up to rounding."""
         return self.cost - self.bound <= PRECISE * self.cost
 
     def chosen(self) -> dict[int, int]:
@@ -61,12 +62,12 @@ class PartSearch:
         self.ascend(time.monotonic() + _ASCENT_SHARE * (deadline - time.monotonic()))
         if not self.proven:
             self._relax(deadline)
-        while not self.proven and self.step_programme(deadline):
+        while not self.proven and self.step_program(deadline):
             pass
 
-    def step_programme(self, deadline: float) -> bool:
-        """Solves the binary programme once and cuts off the cycles of its answer; whether there is reason to go on."""
-        solved = self._programme.solve(self._allowed, deadline - time.monotonic())
+    def step_program(self, deadline: float) -> bool:
+        """Solves the binary program once and cuts off the cycles of its answer; whether there is reason to go on."""
+        solved = self._program.solve(self._allowed, deadline - time.monotonic())
         # The nodes left out are in no solution below the incumbent, so the bound holds up to its cost.
         self._raise_bound(min(solved.bound, self.cost))
         return self._take(solved)
@@ -79,11 +80,11 @@ class PartSearch:
         self._landmarks = ascent.landmarks
 
     @cached_property
-    def _programme(self) -> Programme:
-        programme = Programme(self._graph, self.problem.roots, self.cost or 1.0)
+    def _program(self) -> IntegerProgram:
+        program = IntegerProgram(self._graph, self.problem.roots, self.cost or 1.0)
         for root, landmark in self._landmarks:
-            programme.cut(root, landmark)
-        return programme
+            program.cut(root, landmark)
+        return program
 
     def _raise_bound(self, bound: float) -> None:
         self.bound = max(self.bound, bound)
@@ -98,7 +99,7 @@ class PartSearch:
         last = -math.inf
         chance = random.Random(0)
         while not self.proven and time.monotonic() < deadline:
-            relaxed = self._programme.relax(self._allowed, deadline - time.monotonic())
+            relaxed = self._program.relax(self._allowed, deadline - time.monotonic())
             if relaxed is None:
                 return
             self._raise_bound(min(relaxed.value, self.cost))
@@ -126,7 +127,7 @@ class PartSearch:
                     return added
                 landmark = self._graph.separate(target, order, 0)
                 if landmark is not None and x[landmark].sum() < y[target] - 0.01:
-                    self._programme.cut(target, landmark)
+                    self._program.cut(target, landmark)
                     added = True
         return added
 
@@ -139,7 +140,7 @@ class PartSearch:
         costs = [[discounted[node] for node in nodes] for nodes in self._graph.nodes_of]
         self.offer(improve(self.problem, greedy_tree(self.problem, costs), self._deadline))
 
-    def _take(self, solved: Solved) -> bool:
+    def _take(self, solved: IntegerSolution) -> bool:
         """Offers an acyclic solution, or repairs a cyclic one and cuts it off; whether there is reason to go on."""
         if solved.nodes is None:
             return False
@@ -156,7 +157,7 @@ class PartSearch:
         for target in self._cyclic(choice):
             landmark = graph.separate(target, order, len(solved.nodes))
             if landmark is not None:
-                self._programme.cut(target, landmark)
+                self._program.cut(target, landmark)
         return solved.optimal
 
     def _cyclic(self, choice: dict[int, int]) -> Sequence[int]:

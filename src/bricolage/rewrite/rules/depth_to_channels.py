@@ -1,5 +1,5 @@
-"""Parts of networks over three directions, as video and volumes have them, computed over two: runtimes have their fast kernels and
-layouts for those (in the manner of PET, Wang et al., OSDI 2021).
+"""Parts of networks over three spatial axes, as video and volumes have them, computed over two: runtimes have their fast kernels
+and layouts for those (in the manner of PET, Wang et al., OSDI 2021).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import onnx_ir as ir
 
 from bricolage.graph.folding import is_known
 from bricolage.rewrite.elementwise import BINARY, UNARY
-from bricolage.rewrite.facts import integer, listed, rank, require, shape, sizes
 from bricolage.rewrite.linear import window
-from bricolage.rewrite.parts import Part, parts, written
-from bricolage.rewrite.rule import Example, Mismatch, Operators, Replacement, Scan
+from bricolage.rewrite.predicates import integer, listed, rank, require, shape, sizes
+from bricolage.rewrite.rule import Example, GraphRule, MatchFailure, Operators, Replacement
+from bricolage.rewrite.subgraph import Subgraph, connected_subgraphs, write_subgraph
 
 _USEFUL = 1 / 2
 """Part of the products that must be with weights other than zeros that the rule adds, at least."""
@@ -27,21 +27,21 @@ _GLOBAL_POOLS = ("GlobalAveragePool", "GlobalMaxPool")
 _ZEROS = "there would be too many zeros"
 
 
-class DirectionIntoChannels(Scan):
-    """D(x₁, …, xₙ) = View⁻¹(D'(View(x₁), …, View(xₙ))), the places of the first of at least three directions as channels
+class DepthIntoChannels(GraphRule):
+    """D(x₁, …, xₙ) = View⁻¹(D'(View(x₁), …, View(xₙ))), the positions along the first of three or more spatial axes as channels
 
     for a part D of a graph, of any size, with a convolution: convolutions with explicit pads, element-wise operators (with
-    constants, and tensors of as many channels and places), BatchNormalization, and pooling that leaves the first direction
-    alone; all sizes but the batch are known. Convolutions get the weights w'((e, o), (d, c)) = w(o, c, the tap that carries
-    place d to place e), or 0, in as many groups as blocks of places can be told apart: one for each place where the kernel has
-    one tap there and stride 1, so that no product is wasted; only such a convolution may have groups of its own. At most half
-    of a convolution's products are with zeros, or, if it leads from the part back into it, of those of the whole part; where a
-    convolution has more, all that has as many places stays as it is. View is a Reshape, behind a Transpose of channels and
-    places where there are groups.
+    constants, and tensors of as many channels and positions), BatchNormalization, and pooling that leaves the first spatial
+    axis alone; all sizes but the batch are known. Convolutions get the weights w'((e, o), (d, c)) = w(o, c, the tap that
+    carries position d to position e), or 0, in as many groups as blocks of positions can be told apart: one for each position
+    where the kernel has one tap there and stride 1, so that no product is wasted; only such a convolution may have groups of
+    its own. At most half of a convolution's products are with zeros, or, if it leads from the part back into it, of those of
+    the whole part; where a convolution has more, all that has as many positions stays as it is. View is a Reshape, behind a
+    Transpose of channels and positions where there are groups.
     """
 
-    family = "directions"
-    exploring = True
+    family = "depth_to_channels"
+    cost_based = True
     examples = (
         Example(
             "float[1,2,2,3,2] x",
@@ -88,13 +88,13 @@ class DirectionIntoChannels(Scan):
             "float[1,2,9,2,2] x",
             "t = Conv(x, w) y = Conv(t, v)",
             {"w": (2, 2, 1, 1, 1), "v": (2, 2, 2, 1, 1)},
-            why="as many places",
+            why="as many positions",
         ),
         Example("float[1,3,N,5,2] x", "y = Conv(x, w)", {"w": (4, 3, 3, 3, 2)}, why="not known"),
         Example("float[1,3,3,5,2] x", 'y = Conv<auto_pad="SAME_UPPER">(x, w)', {"w": (4, 3, 3, 3, 2)}, why="explicit"),
     )
 
-    def find(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
+    def find_sites(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
         if not any(map(_is_deep, graph)):
             return
         found, refused = _parts(graph)
@@ -105,25 +105,25 @@ class DirectionIntoChannels(Scan):
 
 
 def _refuse(reason: str, _: Operators) -> Mapping[ir.Value, ir.Value]:
-    raise Mismatch(reason)
+    raise MatchFailure(reason)
 
 
 # --- which parts ----------------------------------------------------------------------------------------------------
 
 
-def _parts(graph: ir.Graph) -> tuple[list[Part], dict[ir.Node, str]]:
-    """The parts with a convolution, and why other convolutions over three directions belong to none."""
+def _parts(graph: ir.Graph) -> tuple[list[Subgraph], dict[ir.Node, str]]:
+    """The parts with a convolution, and why other convolutions over three spatial axes belong to none."""
     touched: dict[ir.Node, Sequence[ir.Value]] = {}
     refused: dict[ir.Node, str] = {}
     for node in graph:
         try:
             touched[node] = _touched(node)
-        except Mismatch as reason:
+        except MatchFailure as reason:
             if _is_deep(node):
                 refused[node] = str(reason)
     sparse = [node for node in touched if node.op_type == "Conv" and not _is_useful([node])]
     dense = touched.keys() - set(sparse)
-    for part in parts(graph, lambda node: touched[node] if node in dense else ()):
+    for part in connected_subgraphs(graph, lambda node: touched[node] if node in dense else ()):
         values = set(part.values)
         between = [node for node in sparse if values.issuperset(touched[node])]
         if _is_useful([*_convolutions(part), *between]):
@@ -132,45 +132,45 @@ def _parts(graph: ir.Graph) -> tuple[list[Part], dict[ir.Node, str]]:
     many = {_extent(touched[node][0])[1] for node in sparse}
     beside = {node for node, values in touched.items() if any(_extent(value)[1] in many for value in values)}
     left = {
-        node: "a convolution of as many places has too many zeros"
+        node: "a convolution of as many positions has too many zeros"
         for node in touched
         if node in beside and _is_deep(node)
     }
     refused = left | refused | dict.fromkeys(sparse, _ZEROS)
-    found = parts(graph, lambda node: () if node in beside or node in refused else touched.get(node, ()))
+    found = connected_subgraphs(graph, lambda node: () if node in beside or node in refused else touched.get(node, ()))
     return [part for part in found if _convolutions(part)], refused
 
 
-def _convolutions(part: Part) -> list[ir.Node]:
+def _convolutions(part: Subgraph) -> list[ir.Node]:
     return [node for node in part.nodes if node.op_type == "Conv"]
 
 
 def _is_deep(node: ir.Node) -> bool:
-    """Whether it is a convolution over at least three directions."""
+    """Whether it is a convolution over at least three spatial axes."""
     try:
         return node.op_type == "Conv" and not node.domain and rank(node.outputs[0]) > 4
-    except Mismatch:
+    except MatchFailure:
         return False
 
 
 def _extent(value: ir.Value) -> tuple[int, ...]:
-    """Channels, places of the first direction, and sizes of the other two or more.
+    """Channels, positions of the first spatial axis, and sizes of the other two or more.
 
     Raises:
-        Mismatch: they are fewer, or not known.
+        MatchFailure: they are fewer, or not known.
     """
     own = shape(value)[1:]
-    require(len(own) > 3, "it has not three directions")
+    require(len(own) > 3, "it has not three spatial axes")
     found = tuple(size for size in own if isinstance(size, int) and size > 0)
     require(len(found) == len(own), "a size is not known")
     return found
 
 
 def _touched(node: ir.Node) -> list[ir.Value]:
-    """The inputs whose places become channels, and the result, of an operator that may belong to a part.
+    """The inputs whose positions become channels, and the result, of an operator that may belong to a part.
 
     Raises:
-        Mismatch: it may not.
+        MatchFailure: it may not.
     """
     require(not node.domain and bool(node.inputs), "another domain")
     data, result = node.inputs[0], node.outputs[0]
@@ -192,38 +192,38 @@ def _touched(node: ir.Node) -> list[ir.Value]:
         count = len(extent) - 1
         pads, strides = listed(node, "pads", [0] * (2 * count)), listed(node, "strides", [1] * count)
         kernel = listed(node, "kernel_shape", ())
-        require(kernel[0] == strides[0] == 1 and pads[0] == pads[count] == 0, "it pools the first direction")
+        require(kernel[0] == strides[0] == 1 and pads[0] == pads[count] == 0, "it pools the first spatial axis")
     elif node.op_type in _GLOBAL_POOLS:
-        require(_extent(data)[1] == 1, "it pools the first direction")
+        require(_extent(data)[1] == 1, "it pools the first spatial axis")
     else:
-        require(node.op_type in _ELEMENTWISE, "it is no operator that works on each place alone")
+        require(node.op_type in _ELEMENTWISE, "it is no operator that works on each position alone")
     _extent(data)
     return [data, result]
 
 
 def _is_repeated(value: ir.Value) -> bool:
-    """Whether an operand of an element-wise operator can be given for each place."""
+    """Whether an operand of an element-wise operator can be given for each position."""
     return is_known(value) or set(shape(value)) <= {1}
 
 
 @dataclass(frozen=True)
 class _Carrying:
-    """What a convolution does to the places of its first direction."""
+    """What a convolution does to the positions of its first spatial axis."""
 
     before: int
     after: int
-    """Numbers of places."""
+    """Numbers of positions."""
     taps: Mapping[tuple[int, int], int]
-    """Which tap carries to a place after (first) from one before."""
+    """Which tap carries to a position after (first) from one before."""
     blocks: int
-    """The most blocks of equally many places that can be told apart: none of them carries to another."""
+    """The most blocks of equally many positions that can be told apart: none of them carries to another."""
 
     @classmethod
     def of(cls, node: ir.Node) -> _Carrying:
         """That of a Conv.
 
         Raises:
-            Mismatch: it belongs to no part.
+            MatchFailure: it belongs to no part.
         """
         data, weight = node.inputs[:2]
         assert data is not None and weight is not None
@@ -243,7 +243,7 @@ class _Carrying:
 
     @property
     def table(self) -> tuple[tuple[int, int, int], list[int | None]]:
-        """For each block, place after and place before in it: the tap; and their numbers."""
+        """For each block, position after and position before in it: the tap; and their numbers."""
         after, before = self.after // self.blocks, self.before // self.blocks
         taps = [
             self.taps.get((i * after + e, i * before + d))
@@ -270,17 +270,17 @@ def _is_useful(convolutions: Collection[ir.Node]) -> bool:
 # --- how they are written -------------------------------------------------------------------------------------------
 
 
-def _flatten(part: Part, op: Operators) -> Mapping[ir.Value, ir.Value]:
+def _flatten(part: Subgraph, op: Operators) -> Mapping[ir.Value, ir.Value]:
     require(_is_useful(_convolutions(part)), _ZEROS)
-    return written(part.nodes, op, _Writer(op, part))
+    return write_subgraph(part.nodes, op, _DepthToChannelsWriter(op, part))
 
 
-class _Writer:
+class _DepthToChannelsWriter:
     """Writes a part anew."""
 
-    def __init__(self, op: Operators, part: Part) -> None:
+    def __init__(self, op: Operators, part: Subgraph) -> None:
         self._op, self._inside = op, set(part.nodes)
-        # Groups want the channels of one place side by side; without them the order that is there will do.
+        # Groups want the channels of one position side by side; without them the order that is there will do.
         self._grouped = any(_Carrying.of(node).blocks > 1 for node in _convolutions(part))
         self._flat: dict[ir.Value, ir.Value] = {}
         self.pairs: dict[ir.Value, ir.Value] = {}
@@ -333,22 +333,22 @@ class _Writer:
             auto_pad=None,
         )
 
-    def _vector(self, value: ir.Value, places: int) -> ir.Value:
-        """A number for each channel, at each place."""
+    def _vector(self, value: ir.Value, positions: int) -> ir.Value:
+        """A number for each channel, at each position."""
         (count,) = sizes(value)
         spread = self._op.Reshape(value, self._op.integers([1, count, 1]))
-        spread = self._op.Expand(spread, self._op.integers([1, count, places]))
+        spread = self._op.Expand(spread, self._op.integers([1, count, positions]))
         return self._op.Reshape(self._enter(spread), self._op.integers([-1]))
 
     def _repeated(self, value: ir.Value, result: ir.Value) -> ir.Value:
-        """An operand that is given for each channel and place of a result, or for all alike."""
-        own, (count, places, *_) = sizes(value), _extent(result)
+        """An operand that is given for each channel and position of a result, or for all alike."""
+        own, (count, positions, *_) = sizes(value), _extent(result)
         batch, *inner = *[1] * (rank(result) - len(own)), *own
         if len(own) < rank(result) - 2:
             return value
         if inner[0] == inner[1] == 1:
             return self._op.Reshape(value, self._op.integers([batch, 1, *inner[2:]]))
-        return self._enter(self._op.Expand(value, self._op.integers([batch, count, places, *inner[2:]])))
+        return self._enter(self._op.Expand(value, self._op.integers([batch, count, positions, *inner[2:]])))
 
     def _get(self, value: ir.Value) -> ir.Value:
         if value not in self._flat:
@@ -356,29 +356,29 @@ class _Writer:
         return self._flat[value]
 
     def _enter(self, value: ir.Value) -> ir.Value:
-        """Channels and places as one axis."""
-        count, places, *rest = (int(size) for size in shape(value)[1:])
-        if self._exchanges(count, places):
+        """Channels and positions as one axis."""
+        count, positions, *rest = (int(size) for size in shape(value)[1:])
+        if self._exchanges(count, positions):
             value = self._exchanged(value)
-        return self._op.Reshape(value, self._op.integers([0, count * places, *rest]))
+        return self._op.Reshape(value, self._op.integers([0, count * positions, *rest]))
 
     def _leave(self, flat: ir.Value, value: ir.Value) -> ir.Value:
         """The old shape of a value of the part."""
-        count, places, *rest = _extent(value)
-        if self._exchanges(count, places):
-            return self._exchanged(self._op.Reshape(flat, self._op.integers([0, places, count, *rest])))
-        return self._op.Reshape(flat, self._op.integers([0, count, places, *rest]))
+        count, positions, *rest = _extent(value)
+        if self._exchanges(count, positions):
+            return self._exchanged(self._op.Reshape(flat, self._op.integers([0, positions, count, *rest])))
+        return self._op.Reshape(flat, self._op.integers([0, count, positions, *rest]))
 
-    def _exchanges(self, count: int, places: int) -> bool:
-        """Whether channels and places stand the other way round inside."""
-        return self._grouped and count > 1 and places > 1
+    def _exchanges(self, count: int, positions: int) -> bool:
+        """Whether channels and positions stand the other way round inside."""
+        return self._grouped and count > 1 and positions > 1
 
     def _exchanged(self, value: ir.Value) -> ir.Value:
         return self._op.Transpose(value, perm=[0, 2, 1, *range(3, rank(value))])
 
 
 def _less(node: ir.Node) -> dict[str, list[int]]:
-    """The attributes of pooling, without the first direction."""
+    """The attributes of pooling, without the first spatial axis."""
     count, names = rank(node.outputs[0]) - 2, ("kernel_shape", "strides", "dilations", "pads")
     found = {name: node.attributes[name].as_ints() for name in names if name in node.attributes}
     return {name: [n for i, n in enumerate(numbers) if i % count] for name, numbers in found.items()}

@@ -13,7 +13,7 @@ import numpy as np
 from bricolage.rewrite.proof.constants import read
 from bricolage.rewrite.proof.degree import Degree
 from bricolage.rewrite.proof.field import Exponential, Field, P, Q, Residues
-from bricolage.rewrite.proof.order import Order
+from bricolage.rewrite.proof.order import RandomOrder
 
 _DRAWS = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)  # the finaliser of MurmurHash3
 _SHIFT = np.uint64(33)
@@ -24,14 +24,14 @@ class NotModelled(Exception):
     """The graph does something that exact arithmetic has no model for; `prove` turns it into `Unprovable`."""
 
 
-class Sample:
+class RandomPoint:
     """`trials` independent draws. The same seed draws the same; what a name draws depends on seed and name alone.
 
-    While graphs are evaluated on it, the sample counts what the error bound needs. With an `order`, maxima choose and truth
+    While graphs are evaluated on it, the point counts what the error bound needs. With an `order`, maxima choose and truth
     values are 0 or 1; see `order`.
     """
 
-    def __init__(self, seed: int, trials: int, order: Order | None = None) -> None:
+    def __init__(self, seed: int, trials: int, order: RandomOrder | None = None) -> None:
         self.field = Field(trials)
         self.order = order
         self._seed = seed

@@ -1,6 +1,6 @@
-"""When a rewrite is a gain: the one place that says so.
+"""When a rewrite is profitable by counting: the one place that says so.
 
-A simplifying rule is applied where what it removes costs more than what it adds, and nothing about it costs more:
+A canonicalising rule is applied where what it removes costs more than what it adds, and nothing about it costs more:
 contractions (their number and their FLOPs), bytes moved and operators each do not grow, and one of them shrinks. All are
 natural numbers, so rewriting comes to an end. Operators that only reckon with sizes count where all others are equally many.
 What a rule computes from constants counts nothing, since it is folded. Other FLOPs are left out: element-wise work is bound by
@@ -18,12 +18,12 @@ import onnx_ir as ir
 from bricolage.graph.graph import Operator, describe
 from bricolage.graph.work import ANCHORS, VIEWS, flops
 
-SYMBOLIC = 16
-"""Size that an unknown dimension counts with."""
+SYMBOLIC_SIZE = 16
+"""Elements that a dimension counts with whose size is not known."""
 
 
 @dataclass(frozen=True)
-class Cost:
+class StaticCost:
     """What operators cost before running, by numbers of which none may grow; the last may, if the one before it shrinks."""
 
     contractions: int
@@ -33,8 +33,8 @@ class Cost:
     sizes: int = 0
     """Operators that reckon with sizes alone."""
 
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(
+    def __add__(self, other: StaticCost) -> StaticCost:
+        return StaticCost(
             self.contractions + other.contractions,
             self.contraction_flops + other.contraction_flops,
             self.bytes + other.bytes,
@@ -42,7 +42,7 @@ class Cost:
             self.sizes + other.sizes,
         )
 
-    def __le__(self, other: Cost) -> bool:
+    def __le__(self, other: StaticCost) -> bool:
         return (
             self.contractions <= other.contractions
             and self.contraction_flops <= other.contraction_flops
@@ -50,11 +50,11 @@ class Cost:
             and (self.operators, self.sizes) <= (other.operators, other.sizes)
         )
 
-    def __lt__(self, other: Cost) -> bool:
+    def __lt__(self, other: StaticCost) -> bool:
         return self <= other and self != other
 
 
-def compare(gone: Sequence[ir.Node], new: Sequence[ir.Node], opset: int) -> tuple[Cost, Cost]:
+def compare(gone: Sequence[ir.Node], new: Sequence[ir.Node], opset: int) -> tuple[StaticCost, StaticCost]:
     """The costs of what a rewrite removes and of what it adds.
 
     Symbolic dimensions count with a size of their own; where the new side has others than the old (a flattened dimension
@@ -64,14 +64,14 @@ def compare(gone: Sequence[ir.Node], new: Sequence[ir.Node], opset: int) -> tupl
     return _cost(gone, opset, comparable), _cost(new, opset, comparable)
 
 
-def _cost(nodes: Sequence[ir.Node], opset: int, with_bytes: bool) -> Cost:
-    total = Cost(0, 0, 0, 0)
+def _cost(nodes: Sequence[ir.Node], opset: int, with_bytes: bool) -> StaticCost:
+    total = StaticCost(0, 0, 0, 0)
     for node in nodes:
         contraction = node.op_type in ANCHORS or (node.op_type == "Einsum" and len(node.inputs) > 1)
         work = flops(Operator(0, node, opset)) if contraction else 0
         moved = sum(map(bytes_of, _values(node))) if with_bytes and node.op_type not in VIEWS else 0
         sizes = _reckons_with_sizes(node)
-        total += Cost(int(contraction), work, moved, int(not sizes), int(sizes))
+        total += StaticCost(int(contraction), work, moved, int(not sizes), int(sizes))
     return total
 
 
@@ -100,5 +100,5 @@ def bytes_of(value: ir.Value) -> int:
     info = describe(value)
     if info.dtype is None or info.shape is None or info.dtype == ir.DataType.STRING:
         return 0
-    elements = math.prod(d if isinstance(d, int) else SYMBOLIC for d in info.shape)
+    elements = math.prod(d if isinstance(d, int) else SYMBOLIC_SIZE for d in info.shape)
     return math.ceil(elements * info.dtype.bitwidth / 8)

@@ -1,8 +1,8 @@
-"""Convolutions with less window: without taps that meet padding alone, over fewer directions, and transposed ones as convolutions
+"""Convolutions with less window: without taps that meet padding alone, over fewer spatial axes, and transposed ones as convolutions
 and products.
 
-Runtimes have fast kernels for convolutions over two directions, and not always for three or for transposed ones. Zeros that a
-weight gains on the way are computed with, so most of these rules explore (in the manner of PET, Wang et al., OSDI 2021).
+Runtimes have fast kernels for convolutions over two spatial axes, and not always for three or for transposed ones. Zeros that a
+weight gains on the way are computed with, so most of these rules are cost-based (in the manner of PET, Wang et al., OSDI 2021).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import math
 
 import onnx_ir as ir
 
-from bricolage.rewrite.facts import integer, listed, require, shape, sizes, text
 from bricolage.rewrite.linear import Window, window
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, op
+from bricolage.rewrite.predicates import integer, listed, require, shape, sizes, text
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
 
 x, w, b = Any("x"), Any("w"), Any("b", optional=True)
@@ -23,7 +23,7 @@ x, w, b = Any("x"), Any("w"), Any("b", optional=True)
 class _Window(Rule):
     """Base of rules about one convolution."""
 
-    family = "windows"
+    family = "kernel_trimming"
 
     def patterns(self) -> list[Op]:
         return [op.Conv(x, w, b, name="conv")]
@@ -36,7 +36,7 @@ class _Window(Rule):
 class TrimWindow(_Window):
     """Conv(x, w, b, pads) = Conv(x, Slice(w), b, less pads), without taps that meet padding wherever the window stands
 
-    for explicit pads, and known sizes in the directions that are trimmed.
+    for explicit pads, and known sizes in the spatial axes that are trimmed.
     """
 
     examples = (
@@ -55,7 +55,7 @@ class TrimWindow(_Window):
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         window, cuts = self.window(match), self._cuts(match)
-        count = window.directions
+        count = window.spatial_rank
         first = [before for before, _ in cuts]
         last = [size - after for size, (_, after) in zip(window.kernel, cuts, strict=True)]
         weight = op.Slice(match["w"], op.integers(first), op.integers(last), op.integers(range(2, 2 + count)))
@@ -67,20 +67,20 @@ class TrimWindow(_Window):
         )
 
     def _cuts(self, match: Match) -> list[tuple[int, int]]:
-        """For each direction, how many taps at its beginning and at its end meet padding alone."""
+        """For each spatial axis, how many taps at its beginning and at its end meet padding alone."""
         window, extent, made = self.window(match), shape(match["x"])[2:], shape(match.root)[2:]
         return [
-            self._cut(window, i, size, places) if isinstance(size, int) and isinstance(places, int) else (0, 0)
-            for i, (size, places) in enumerate(zip(extent, made, strict=True))
+            self._cut(window, i, size, positions) if isinstance(size, int) and isinstance(positions, int) else (0, 0)
+            for i, (size, positions) in enumerate(zip(extent, made, strict=True))
         ]
 
     @staticmethod
-    def _cut(window: Window, i: int, size: int, places: int) -> tuple[int, int]:
+    def _cut(window: Window, i: int, size: int, positions: int) -> tuple[int, int]:
         kernel, dilation = window.kernel[i], window.dilations[i]
         used = [
             k
             for k in range(kernel)
-            if any(0 <= p * window.strides[i] + k * dilation - window.before[i] < size for p in range(places))
+            if any(0 <= p * window.strides[i] + k * dilation - window.before[i] < size for p in range(positions))
         ]
         if not used:
             return 0, 0
@@ -91,14 +91,14 @@ class TrimWindow(_Window):
         )
 
 
-class JoinDirections(_Window):
-    """Conv(x, w, b) = Reshape(Conv(Reshape(x), Reshape(w), b)), two directions as one
+class JoinSpatialDimensions(_Window):
+    """Conv(x, w, b) = Reshape(Conv(Reshape(x), Reshape(w), b)), two spatial axes as one
 
-    for at least three directions, and two neighbours of kernel 1 and stride 1 without pads, or one of them of size 1 and kernel 1
+    for at least three spatial axes, and two neighbours of kernel 1 and stride 1 without pads, or one of them of size 1 and kernel 1
     without pads; explicit pads, and x of known sizes but for the batch.
     """
 
-    exploring = True
+    cost_based = True
     examples = (
         Example("float[2,3,2,3,4] x", "y = Conv<pads=[0,0,1,0,0,1]>(x, w)", {"w": (4, 3, 1, 1, 3)}),
         Example(
@@ -110,22 +110,25 @@ class JoinDirections(_Window):
         Example("float[1,2,4,1,3] x", "y = Conv<strides=[1,2,2]>(x, w)", {"w": (3, 2, 1, 1, 2)}),
     )
     counterexamples = (
-        Example("float[1,3,1,5] x", "y = Conv(x, w)", {"w": (4, 3, 1, 1)}, why="three directions"),
-        Example("float[1,3,2,5,5] x", "y = Conv(x, w)", {"w": (4, 3, 1, 2, 2)}, why="no two directions"),
+        Example("float[1,3,1,5] x", "y = Conv(x, w)", {"w": (4, 3, 1, 1)}, why="three spatial axes"),
+        Example("float[1,3,2,5,5] x", "y = Conv(x, w)", {"w": (4, 3, 1, 2, 2)}, why="no two spatial axes"),
         Example(
-            "float[1,3,2,2,2] x", "y = Conv<strides=[2,2,2]>(x, w)", {"w": (4, 3, 1, 1, 1)}, why="no two directions"
+            "float[1,3,2,2,2] x", "y = Conv<strides=[2,2,2]>(x, w)", {"w": (4, 3, 1, 1, 1)}, why="no two spatial axes"
         ),
         Example(
-            "float[1,3,1,5,5] x", "y = Conv<pads=[1,1,1,1,1,1]>(x, w)", {"w": (4, 3, 3, 3, 3)}, why="no two directions"
+            "float[1,3,1,5,5] x",
+            "y = Conv<pads=[1,1,1,1,1,1]>(x, w)",
+            {"w": (4, 3, 3, 3, 3)},
+            why="no two spatial axes",
         ),
         Example("float[1,3,2,N,5] x", "y = Conv(x, w)", {"w": (4, 3, 1, 1, 1)}, why="not known"),
         Example("float[1,3,1,5,5] x", 'y = Conv<auto_pad="SAME_UPPER">(x, w)', {"w": (4, 3, 1, 3, 3)}, why="explicit"),
     )
 
     def check(self, match: Match) -> None:
-        require(self.window(match).directions > 2, "it has not three directions")
+        require(self.window(match).spatial_rank > 2, "it has not three spatial axes")
         require(all(isinstance(size, int) for size in shape(match["x"])[1:]), "a size is not known")
-        require(self._joined(match) is not None, "no two directions can be joined")
+        require(self._joined(match) is not None, "no two spatial axes can be joined")
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         window, joined = self.window(match), self._joined(match)
@@ -153,9 +156,9 @@ class JoinDirections(_Window):
         return op.Reshape(made, op.integers([0, *(int(size) for size in shape(match.root)[1:])]))
 
     def _joined(self, match: Match) -> tuple[int, int] | None:
-        """The first of two neighbouring directions that can be joined, and the one of them whose window stays."""
+        """The first of two neighbouring spatial axes that can be joined, and the one of them whose window stays."""
         window, extent = self.window(match), shape(match["x"])[2:]
-        for at in range(window.directions - 1):
+        for at in range(window.spatial_rank - 1):
             for kept, other in ((at + 1, at), (at, at + 1)):
                 single = extent[other] == 1
                 if _trivial(window, other, single) and (single or _trivial(window, kept, single=False)):
@@ -164,7 +167,7 @@ class JoinDirections(_Window):
 
 
 def _trivial(window: Window, i: int, single: bool) -> bool:
-    """Whether a convolution leaves a direction as it is."""
+    """Whether a convolution leaves a spatial axis as it is."""
     unpadded = window.kernel[i] == 1 and window.before[i] == window.after[i] == 0
     return unpadded and (single or window.strides[i] == 1)
 
@@ -172,34 +175,34 @@ def _trivial(window: Window, i: int, single: bool) -> bool:
 class _Transposed(Rule):
     """Base of rules about one transposed convolution of one group without dilation."""
 
-    family = "windows"
-    exploring = True
+    family = "kernel_trimming"
+    cost_based = True
 
     def patterns(self) -> list[Op]:
         return [op.ConvTranspose(x, w, b, name="conv")]
 
     def check(self, match: Match) -> None:
         node = match.node("conv")
-        self.places(match["x"]), sizes(match["w"]), self.places(match.root)
+        self.spatial_sizes(match["x"]), sizes(match["w"]), self.spatial_sizes(match.root)
         require(text(node, "auto_pad", "NOTSET") in ("NOTSET", "VALID"), "the pads are not explicit")
         require("output_shape" not in node.attributes, "the pads are not explicit")
         require(integer(node, "group", 1) == 1, "there is more than one group")
         require(set(listed(node, "dilations", [1])) == {1}, "it is dilated")
 
     @staticmethod
-    def places(value: ir.Value) -> tuple[int, ...]:
-        """The size of each direction.
+    def spatial_sizes(value: ir.Value) -> tuple[int, ...]:
+        """The size of each spatial axis.
 
         Raises:
-            Mismatch: one is not known.
+            MatchFailure: one is not known.
         """
         found = shape(value)[2:]
-        require(all(isinstance(size, int) for size in found), f"a direction of '{value.name}' is not known")
+        require(all(isinstance(size, int) for size in found), f"a spatial axis of '{value.name}' is not known")
         return tuple(map(int, found))
 
     @staticmethod
     def before(match: Match) -> list[int]:
-        """What is cut from the beginning of each direction."""
+        """What is cut from the beginning of each spatial axis."""
         count = len(sizes(match["w"])) - 2
         return list(listed(match.node("conv"), "pads", [0] * (2 * count))[:count])
 
@@ -207,7 +210,7 @@ class _Transposed(Rule):
 class TransposedByPhases(_Transposed):
     """ConvTranspose(x, w, b, strides s) = Slice(DepthToSpace(Conv(x, w', b'))), the phases of w turned round as channels of w'
 
-    (Shi et al., CVPR 2016) for two directions of known sizes and one stride above 1, one group, no dilation, and explicit pads.
+    (Shi et al., CVPR 2016) for two spatial axes of known sizes and one stride above 1, one group, no dilation, and explicit pads.
     """
 
     examples = (
@@ -220,7 +223,7 @@ class TransposedByPhases(_Transposed):
         Example("float[N,2,3,3] x", "y = ConvTranspose<strides=[2,2]>(x, w)", {"w": (2, 1, 1, 2)}),
     )
     counterexamples = (
-        Example("float[1,3,4] x", "y = ConvTranspose<strides=[2]>(x, w)", {"w": (3, 2, 4)}, why="two directions"),
+        Example("float[1,3,4] x", "y = ConvTranspose<strides=[2]>(x, w)", {"w": (3, 2, 4)}, why="two spatial axes"),
         Example("float[1,3,4,4] x", "y = ConvTranspose<strides=[2,1]>(x, w)", {"w": (3, 2, 4, 4)}, why="one stride"),
         Example("float[1,3,4,4] x", "y = ConvTranspose(x, w)", {"w": (3, 2, 4, 4)}, why="no stride"),
         Example(
@@ -244,14 +247,14 @@ class TransposedByPhases(_Transposed):
     def check(self, match: Match) -> None:
         super().check(match)
         strides = listed(match.node("conv"), "strides", [1, 1])
-        require(len(sizes(match["w"])) == 4, "it has not two directions")
+        require(len(sizes(match["w"])) == 4, "it has not two spatial axes")
         require(len(set(strides)) == 1, "it has not one stride")
         require(strides[0] > 1, "there is no stride")
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         stride = listed(match.node("conv"), "strides", [1, 1])[0]
         inputs, outputs, *kernel = sizes(match["w"])
-        extent, made = self.places(match["x"]), self.places(match.root)
+        extent, made = self.spatial_sizes(match["x"]), self.spatial_sizes(match.root)
         taps = [-(-size // stride) for size in kernel]
         missing = [stride * count - size for count, size in zip(taps, kernel, strict=True)]
         weight = match["w"]
@@ -266,7 +269,7 @@ class TransposedByPhases(_Transposed):
         if bias is not None:
             spread = op.Expand(op.Reshape(bias, op.integers([outputs, 1])), op.integers([outputs, stride * stride]))
             bias = op.Reshape(spread, op.integers([-1]))
-        # Phase places from the first that is kept to the last that is: q = (place + before) // stride.
+        # Phase positions from the first that is kept to the last that is: q = (position + before) // stride.
         before = self.before(match)
         first = [n // stride for n in before]
         last = [(size - 1 + n) // stride for size, n in zip(made, before, strict=True)]
@@ -287,10 +290,10 @@ class TransposedByPhases(_Transposed):
         return op.Slice(whole, op.integers(start), op.integers(end), op.integers([2, 3]))
 
 
-class TransposedPlaceAsProduct(_Transposed):
+class TransposedPixelAsProduct(_Transposed):
     """ConvTranspose(x, w, b) = Reshape(MatMul(Reshape(x), Reshape(w))) + b
 
-    for x of one place, one group, explicit pads, and a result that w reaches everywhere.
+    for x of one position, one group, explicit pads, and a result that w reaches everywhere.
     """
 
     examples = (
@@ -298,7 +301,7 @@ class TransposedPlaceAsProduct(_Transposed):
         Example("float[1,3,1] x", "y = ConvTranspose<pads=[1,0], strides=[2]>(x, w, b)", {"w": (3, 2, 4), "b": (2,)}),
     )
     counterexamples = (
-        Example("float[1,3,2,1] x", "y = ConvTranspose(x, w)", {"w": (3, 2, 4, 4)}, why="one place"),
+        Example("float[1,3,2,1] x", "y = ConvTranspose(x, w)", {"w": (3, 2, 4, 4)}, why="one position"),
         Example("float[1,4,1] x", "y = ConvTranspose<group=2>(x, w)", {"w": (4, 2, 4)}, why="group"),
         Example(
             "float[1,3,1] x", "y = ConvTranspose<strides=[2], output_padding=[1]>(x, w)", {"w": (3, 2, 4)}, why="reach"
@@ -309,14 +312,14 @@ class TransposedPlaceAsProduct(_Transposed):
 
     def check(self, match: Match) -> None:
         super().check(match)
-        kernel, made = sizes(match["w"])[2:], self.places(match.root)
-        require(set(self.places(match["x"])) == {1}, "x has more than one place")
+        kernel, made = sizes(match["w"])[2:], self.spatial_sizes(match.root)
+        require(set(self.spatial_sizes(match["x"])) == {1}, "x has more than one position")
         reached = all(n + m <= k for n, m, k in zip(self.before(match), made, kernel, strict=True))
         require(reached, "w does not reach everywhere")
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         inputs, outputs, *kernel = sizes(match["w"])
-        made, before = self.places(match.root), self.before(match)
+        made, before = self.spatial_sizes(match.root), self.before(match)
         weight = match["w"]
         if list(made) != kernel:
             end = [n + m for n, m in zip(before, made, strict=True)]

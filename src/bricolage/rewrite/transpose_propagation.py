@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from bricolage.rewrite.elementwise import BINARY, UNARY
-from bricolage.rewrite.facts import axes, integer, integers, listed, normalised, rank, require, shape, sizes, text
-from bricolage.rewrite.rule import Mismatch, Operators
+from bricolage.rewrite.predicates import axes, integer, integers, listed, normalised, rank, require, shape, sizes, text
+from bricolage.rewrite.rule import MatchFailure, Operators
 
 Permutation = tuple[int, ...]
 Values = Sequence[ir.Value | None]
@@ -25,15 +25,17 @@ def compose(inner: Permutation, outer: Permutation) -> Permutation:
 
 
 def inverse(perm: Permutation) -> Permutation:
+    """The permutation that undoes another."""
     return tuple(sorted(range(len(perm)), key=perm.__getitem__))
 
 
 def unchanged(perm: Permutation) -> bool:
+    """Whether a permutation leaves all axes where they are."""
     return perm == tuple(range(len(perm)))
 
 
 @dataclass(frozen=True)
-class Form:
+class TransposedOperator:
     """An operator on stored values.
 
     `inputs` has a permutation for each input, None for one that stays as it is (a weight, axes, a scalar). A permutation of
@@ -46,66 +48,68 @@ class Form:
     build: Callable[[Operators, Values], tuple[ir.Value, ...]]
 
 
-def form(node: ir.Node, perm: Permutation) -> Form:
+def transposed(node: ir.Node, perm: Permutation) -> TransposedOperator:
     """The operator where its data (for element-wise operators: their result; for Unsqueeze either) is stored with `perm`.
 
     Raises:
-        Mismatch: it does not commute with that permutation.
+        MatchFailure: it does not commute with that permutation.
     """
-    make = _FORMS.get(node.op_type)
+    make = _TRANSPOSED.get(node.op_type)
     if make is None or node.domain:
-        raise Mismatch(f"{node.op_type} does not commute with transposes")
+        raise MatchFailure(f"{node.op_type} does not commute with transposes")
     return make(node, perm)
 
 
 def _data(node: ir.Node) -> ir.Value:
     value = node.inputs[0] if node.inputs else None
     if value is None:
-        raise Mismatch(f"'{node.name}' has no data")
+        raise MatchFailure(f"'{node.name}' has no data")
     return value
 
 
-def _alone(node: ir.Node, outputs: Sequence[Permutation], perm: Permutation, **attributes: object) -> Form:
+def _alone(
+    node: ir.Node, outputs: Sequence[Permutation], perm: Permutation, **attributes: object
+) -> TransposedOperator:
     """The first input is permuted, the others and the operator (but for attributes) stay."""
     inputs = (perm, *[None] * (len(node.inputs) - 1))
-    return Form(inputs, tuple(outputs), lambda op, values: (op.copy(node, *values, **attributes),))
+    return TransposedOperator(inputs, tuple(outputs), lambda op, values: (op.copy(node, *values, **attributes),))
 
 
 def _require_rank(node: ir.Node, perm: Permutation) -> None:
     require(rank(_data(node)) == len(perm), "the permutation is that of another rank")
 
 
-def _elementwise(node: ir.Node, perm: Permutation) -> Form:
+def _elementwise(node: ir.Node, perm: Permutation) -> TransposedOperator:
     require(len(node.outputs) == 1 and rank(node.outputs[0]) == len(perm), "the permutation is that of another rank")
     inputs = tuple(None if value is None or set(shape(value)) <= {1} else perm for value in node.inputs)
-    return Form(inputs, (perm,), lambda op, values: (op.copy(node, *values),))
+    return TransposedOperator(inputs, (perm,), lambda op, values: (op.copy(node, *values),))
 
 
-def _first_elementwise(node: ir.Node, perm: Permutation) -> Form:
+def _first_elementwise(node: ir.Node, perm: Permutation) -> TransposedOperator:
     """Element-wise in its first input, with parameters of one element."""
     _require_rank(node, perm)
     require(all(v is None or set(shape(v)) <= {1} for v in node.inputs[1:]), "a parameter has more than one element")
     return _alone(node, [perm], perm)
 
 
-def _cast_like(node: ir.Node, perm: Permutation) -> Form:
+def _cast_like(node: ir.Node, perm: Permutation) -> TransposedOperator:
     _require_rank(node, perm)
     return _alone(node, [perm], perm)
 
 
-def _along(node: ir.Node, perm: Permutation) -> Form:
+def _along(node: ir.Node, perm: Permutation) -> TransposedOperator:
     _require_rank(node, perm)
     return _alone(node, [perm], perm, axis=perm[integer(node, "axis", -1)])
 
 
-def _batch_normalization(node: ir.Node, perm: Permutation) -> Form:
+def _batch_normalization(node: ir.Node, perm: Permutation) -> TransposedOperator:
     _require_rank(node, perm)
     require(len(perm) > 1 and perm[1] == 1, "the axis of channels moves")
     require(len(node.outputs) == 1, "another output is computed")
     return _alone(node, [perm], perm)
 
 
-def _trailing_normalization(node: ir.Node, perm: Permutation) -> Form:
+def _trailing_normalization(node: ir.Node, perm: Permutation) -> TransposedOperator:
     _require_rank(node, perm)
     (first,) = normalised([integer(node, "axis", -1)], len(perm))
     require(all(perm[axis] == axis for axis in range(first, len(perm))), "a normalised axis moves")
@@ -114,13 +118,15 @@ def _trailing_normalization(node: ir.Node, perm: Permutation) -> Form:
     return _alone(node, [perm], perm)
 
 
-def _concat(node: ir.Node, perm: Permutation) -> Form:
+def _concat(node: ir.Node, perm: Permutation) -> TransposedOperator:
     _require_rank(node, perm)
     axis = perm[integer(node, "axis", 0)]
-    return Form((perm,) * len(node.inputs), (perm,), lambda op, values: (op.copy(node, *values, axis=axis),))
+    return TransposedOperator(
+        (perm,) * len(node.inputs), (perm,), lambda op, values: (op.copy(node, *values, axis=axis),)
+    )
 
 
-def _split(node: ir.Node, perm: Permutation) -> Form:
+def _split(node: ir.Node, perm: Permutation) -> TransposedOperator:
     _require_rank(node, perm)
     count, axis = len(node.outputs), perm[integer(node, "axis", 0)]
     parts = node.attributes.get_int("num_outputs")
@@ -128,10 +134,10 @@ def _split(node: ir.Node, perm: Permutation) -> Form:
     def build(op: Operators, values: Values) -> tuple[ir.Value, ...]:
         return op.many("Split", count, *values, axis=axis, num_outputs=parts)
 
-    return Form((perm, *[None] * (len(node.inputs) - 1)), (perm,) * count, build)
+    return TransposedOperator((perm, *[None] * (len(node.inputs) - 1)), (perm,) * count, build)
 
 
-def _slice(node: ir.Node, perm: Permutation) -> Form:
+def _slice(node: ir.Node, perm: Permutation) -> TransposedOperator:
     _require_rank(node, perm)
     starts, ends, *more = [*node.inputs[1:], None, None]
     assert starts is not None
@@ -141,10 +147,10 @@ def _slice(node: ir.Node, perm: Permutation) -> Form:
     def build(op: Operators, values: Values) -> tuple[ir.Value, ...]:
         return (op.Slice(values[0], starts, ends, op.integers(moved), more[1]),)
 
-    return Form((perm, *[None] * (len(node.inputs) - 1)), (perm,), build)
+    return TransposedOperator((perm, *[None] * (len(node.inputs) - 1)), (perm,), build)
 
 
-def _pad(node: ir.Node, perm: Permutation) -> Form:
+def _pad(node: ir.Node, perm: Permutation) -> TransposedOperator:
     _require_rank(node, perm)
     pads, value, over = [*node.inputs[1:], None, None][:3]
     if over is None:
@@ -160,7 +166,7 @@ def _pad(node: ir.Node, perm: Permutation) -> Form:
         def build(op: Operators, values: Values) -> tuple[ir.Value, ...]:
             return (op.copy(node, values[0], pads, value, op.integers(moved)),)
 
-    return Form((perm, *[None] * (len(node.inputs) - 1)), (perm,), build)
+    return TransposedOperator((perm, *[None] * (len(node.inputs) - 1)), (perm,), build)
 
 
 def _without(perm: Permutation, dropped: Sequence[int]) -> Permutation:
@@ -169,7 +175,7 @@ def _without(perm: Permutation, dropped: Sequence[int]) -> Permutation:
     return tuple(sorted(kept).index(axis) for axis in kept)
 
 
-def _reduce(node: ir.Node, perm: Permutation) -> Form:
+def _reduce(node: ir.Node, perm: Permutation) -> TransposedOperator:
     _require_rank(node, perm)
     named = normalised(axes(node), len(perm))
     require(bool(named) or not integer(node, "noop_with_empty_axes", 0), "it reduces nothing")
@@ -185,17 +191,17 @@ def _reduce(node: ir.Node, perm: Permutation) -> Form:
             return (op.copy(node, values[0], axes=moved),)
         return (op.copy(node, values[0], op.integers(moved)),)
 
-    return Form((perm, *[None] * (len(node.inputs) - 1)), (left,), build)
+    return TransposedOperator((perm, *[None] * (len(node.inputs) - 1)), (left,), build)
 
 
-def _position(node: ir.Node, perm: Permutation) -> Form:
+def _position(node: ir.Node, perm: Permutation) -> TransposedOperator:
     _require_rank(node, perm)
     (axis,) = normalised([integer(node, "axis", 0)], len(perm))
     left = perm if integer(node, "keepdims", 1) else _without(perm, [axis])
     return _alone(node, [left], perm, axis=perm[axis])
 
 
-def _resize(node: ir.Node, perm: Permutation) -> Form:
+def _resize(node: ir.Node, perm: Permutation) -> TransposedOperator:
     """Of the modes that runtimes have for every layout."""
     _require_rank(node, perm)
     require(text(node, "mode", "nearest") in ("nearest", "linear"), "the mode is not one for all layouts")
@@ -211,27 +217,27 @@ def _resize(node: ir.Node, perm: Permutation) -> Form:
         turned = [None if v is None or shape(v) == (0,) else op.Gather(v, op.integers(order)) for v in (scales, wanted)]
         return (op.copy(node, values[0], None, *turned),)
 
-    return Form((perm, *[None] * (len(node.inputs) - 1)), (perm,), build)
+    return TransposedOperator((perm, *[None] * (len(node.inputs) - 1)), (perm,), build)
 
 
-def _squeeze(node: ir.Node, perm: Permutation) -> Form:
+def _squeeze(node: ir.Node, perm: Permutation) -> TransposedOperator:
     _require_rank(node, perm)
     dropped = normalised(axes(node), len(perm))
     require(bool(dropped), "the axes are not named")
     moved = sorted(perm[axis] for axis in dropped)
-    return Form(
+    return TransposedOperator(
         (perm, None), (_without(perm, dropped),), lambda op, values: (op.Squeeze(values[0], op.integers(moved)),)
     )
 
 
-def _unsqueeze(node: ir.Node, perm: Permutation) -> Form:
+def _unsqueeze(node: ir.Node, perm: Permutation) -> TransposedOperator:
     """Given the permutation of the result, or that of the data: new axes then stand at the same places in the stored value."""
     own, given = rank(_data(node)), axes(node)
     total = own + len(given)
     new = normalised(given, total)
     if len(perm) == total:
         moved = [perm[axis] for axis in new]
-        return Form(
+        return TransposedOperator(
             (_without(perm, new), None), (perm,), lambda op, values: (op.Unsqueeze(values[0], op.integers(moved)),)
         )
     _require_rank(node, perm)
@@ -242,7 +248,7 @@ def _unsqueeze(node: ir.Node, perm: Permutation) -> Form:
     return _unsqueeze(node, tuple(found))
 
 
-def _matmul(node: ir.Node, perm: Permutation) -> Form:
+def _matmul(node: ir.Node, perm: Permutation) -> TransposedOperator:
     """Axes that are no part of the matrices move."""
     _require_rank(node, perm)
     second = node.inputs[1]
@@ -252,10 +258,10 @@ def _matmul(node: ir.Node, perm: Permutation) -> Form:
     if rank(second) == 2:
         return _alone(node, [perm], perm)
     require(rank(second) == count and perm[-2] == count - 2, "axes of the matrices move")
-    return Form((perm, perm), (perm,), lambda op, values: (op.MatMul(*values),))
+    return TransposedOperator((perm, perm), (perm,), lambda op, values: (op.MatMul(*values),))
 
 
-def _gather(node: ir.Node, perm: Permutation) -> Form:
+def _gather(node: ir.Node, perm: Permutation) -> TransposedOperator:
     _require_rank(node, perm)
     (axis,) = normalised([integer(node, "axis", 0)], len(perm))
     indices = node.inputs[1]
@@ -265,7 +271,7 @@ def _gather(node: ir.Node, perm: Permutation) -> Form:
     return _alone(node, [left], perm, axis=perm[axis])
 
 
-def _by_axis(node: ir.Node, perm: Permutation) -> Form:
+def _by_axis(node: ir.Node, perm: Permutation) -> TransposedOperator:
     """An operand with one number for each axis of the data."""
     _require_rank(node, perm)
     operand = node.inputs[1]
@@ -276,14 +282,14 @@ def _by_axis(node: ir.Node, perm: Permutation) -> Form:
     def build(op: Operators, values: Values) -> tuple[ir.Value, ...]:
         return (op.copy(node, values[0], op.Gather(operand, op.integers(order))),)
 
-    return Form((perm, None), (perm,), build)
+    return TransposedOperator((perm, None), (perm,), build)
 
 
 REDUCTIONS = (
     "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare",
     "ReduceLogSum", "ReduceLogSumExp",
 )  # fmt: skip
-_FORMS: dict[str, Callable[[ir.Node, Permutation], Form]] = {
+_TRANSPOSED: dict[str, Callable[[ir.Node, Permutation], TransposedOperator]] = {
     **dict.fromkeys((*UNARY, *BINARY, "Where", "Sum", "Mean", "PRelu", "Identity"), _elementwise),
     **dict.fromkeys(("Clip", "QuantizeLinear", "DequantizeLinear"), _first_elementwise),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax", "LpNormalization"), _along),

@@ -13,17 +13,17 @@ from typing import Any, cast
 import onnx_ir as ir
 
 from bricolage.rewrite import pattern
-from bricolage.rewrite.facts import floating, shape
 from bricolage.rewrite.matching import Match
+from bricolage.rewrite.onnx_ops import ONNX_OPERATORS, Parts
 from bricolage.rewrite.pattern import Any as AnyValue
 from bricolage.rewrite.pattern import Op, Roots
-from bricolage.rewrite.rule import Example, Mismatch, Operators, Result, Rule
+from bricolage.rewrite.predicates import floating, shape
+from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 from bricolage.rewrite.rulegen.evaluate import concrete, instances
 from bricolage.rewrite.rulegen.shapes import Shape, names
 from bricolage.rewrite.rulegen.term import Equation, Term, Typing, subterms, variables
 from bricolage.rewrite.rulegen.vocabulary import BY_NAME
-from bricolage.rewrite.sizes import Known, dimension, dimensions, solve
-from bricolage.rewrite.translation import FORMS, Parts
+from bricolage.rewrite.unification import Known, dimension, dimensions, solve
 
 
 class EquationRule(Rule):
@@ -32,27 +32,31 @@ class EquationRule(Rule):
     family = "generated"
     since = 18
 
-    def __init__(self, name: str, stated: Equation, *, unstable: bool = False, exploring: bool = True) -> None:
+    def __init__(self, name: str, stated: Equation, *, unstable: bool = False, cost_based: bool = True) -> None:
         """The sides must have shapes in common; see `Equation.typing`."""
         self._name = name
         self.stated = stated
         self.unstable = unstable
-        self.exploring = exploring
+        self.cost_based = cost_based
 
     @property
     def name(self) -> str:
+        """As it was given: of a rule file the stem and the line."""
         return self._name
 
     @property
     def typing(self) -> Typing:
+        """The most general shapes of the equation."""
         return self.stated.typing
 
     @property
     def equation(self) -> str:
+        """Both sides as terms."""
         return str(self.stated)
 
     @property
     def conditions(self) -> str:
+        """The shapes of the variables, which hold floating-point numbers."""
         found = ", ".join(f"{name}: {text}" for name, text in self.typing.text().items())
         return f"for floating-point {found}."
 
@@ -69,31 +73,34 @@ class EquationRule(Rule):
         return len({_key(term) for term in self.stated.left}) == 1 < len(self.stated.left)
 
     def patterns(self) -> Sequence[Roots]:
+        """The left side, its variables of any value."""
         return [self._roots]
 
     def check(self, match: Match) -> None:
+        """Floating-point numbers of shapes that the most general ones can be. Raises MatchFailure."""
         floating(match.root)
         for term in dict.fromkeys(part for side in self.stated.left for part in subterms(side)):
             if not isinstance(term, str):
-                FORMS[term[0]].accepts(match.node(_key(term)))
+                ONNX_OPERATORS[term[0]].accepts(match.node(_key(term)))
         self._solve(match)
 
     def _solve(self, match: Match) -> Known:
-        """What the sizes of the most general shapes are in this match. Raises Mismatch."""
+        """What the sizes of the most general shapes are in this match. Raises MatchFailure."""
         seen = dict.fromkeys(part for side in self.stated.left for part in subterms(side))
         found = solve((self.typing.shapes[part], shape(_value(match, part))) for part in seen)
         missing = {name for own in self.typing.shapes.values() for name in names(own)} - set(found)
         if missing:
-            raise Mismatch(f"the left side does not say how large {min(missing)} is")
+            raise MatchFailure(f"the left side does not say how large {min(missing)} is")
         return found
 
     # --- writing
 
     def rewrite(self, op: Operators, match: Match) -> Result:
-        writer = _Writer(op, self.typing.shapes, self._solve(match), match)
+        """The right side, each operator once. Raises MatchFailure where a shape cannot be written."""
+        writer = _RightSideWriter(op, self.typing.shapes, self._solve(match), match)
         pairs = list(zip(self.stated.left, self.stated.right, strict=True))
         if self._whole_split:
-            pairs.sort(key=lambda pair: FORMS[pair[0][0]].output)
+            pairs.sort(key=lambda pair: ONNX_OPERATORS[pair[0][0]].output)
         made = tuple(writer.value(term) for _, term in pairs)
         return made if len(made) > 1 else made[0]
 
@@ -101,6 +108,7 @@ class EquationRule(Rule):
 
     @property
     def examples(self) -> tuple[Example, ...]:  # type: ignore[override]
+        """The left side at two instances of its shapes."""
         return tuple(_example(self.stated, shapes) for shapes in instances(self.stated))[:2]
 
 
@@ -111,22 +119,22 @@ def _key(term: Term) -> str:
 
 
 def _pattern(term: Term) -> Op:
-    form = FORMS[term[0]]
-    inputs: list[pattern.Pattern] = [
+    operator = ONNX_OPERATORS[term[0]]
+    inputs: list[pattern.ValuePattern] = [
         AnyValue(child) if isinstance(child, str) else _pattern(child) for child in term[1:]
     ]
-    inputs += [AnyValue(f"{_key(term)} operand {i}", optional=True) for i in range(form.operands)]
-    return Op(frozenset([form.op_type]), tuple(inputs), _key(term), form.output)
+    inputs += [AnyValue(f"{_key(term)} operand {i}", optional=True) for i in range(operator.operands)]
+    return Op(frozenset([operator.op_type]), tuple(inputs), _key(term), operator.output)
 
 
 def _value(match: Match, term: Term) -> ir.Value:
     if isinstance(term, str):
         return match[term]
     node = match.node(_key(term))
-    return node.outputs[FORMS[term[0]].output]
+    return node.outputs[ONNX_OPERATORS[term[0]].output]
 
 
-class _Writer:
+class _RightSideWriter:
     """The right side, each operator once."""
 
     def __init__(self, op: Operators, shapes: Mapping[Term, Shape], sizes: Known, match: Match) -> None:
@@ -136,12 +144,12 @@ class _Writer:
     def value(self, term: Term) -> ir.Value:
         if isinstance(term, str):
             return self._match[term]
-        key, form = _key(term), FORMS[term[0]]
+        key, operator = _key(term), ONNX_OPERATORS[term[0]]
         if key not in self._made:
             operands = [self.value(child) for child in term[1:]]
             made = dimensions(self._shapes[term], self._sizes)
-            self._made[key] = form.write(self._op, operands, made, parts_of(term, self._shapes, self._sizes))
-        return self._made[key][form.output]
+            self._made[key] = operator.write(self._op, operands, made, parts_of(term, self._shapes, self._sizes))
+        return self._made[key][operator.output]
 
 
 def parts_of(term: Term, shapes: Mapping[Term, Shape], sizes: Known) -> Parts:
@@ -155,7 +163,7 @@ def parts_of(term: Term, shapes: Mapping[Term, Shape], sizes: Known) -> Parts:
 # --- examples ---------------------------------------------------------------------------------------------------
 
 
-class _Text:
+class _ExampleText:
     """Writes operators as the text of an example."""
 
     def __init__(self) -> None:
@@ -182,21 +190,21 @@ class _Text:
 
 def _example(equation: Equation, shapes: Mapping[str, Shape]) -> Example:
     """The left side at these shapes."""
-    writer, own = _Text(), dict[Term, Shape](shapes.items())
+    writer, own = _ExampleText(), dict[Term, Shape](shapes.items())
     made: dict[str, tuple[Any, ...]] = {}
 
     def visit(term: Term) -> str:
         if isinstance(term, str):
             return term
         children: list[Any] = [visit(child) for child in term[1:]]
-        key, form = _key(term), FORMS[term[0]]
+        key, operator = _key(term), ONNX_OPERATORS[term[0]]
         found = BY_NAME[term[0]].shape(*(own[child] for child in term[1:]))
         assert found is not None
         own[term] = found
         if key not in made:
             sizes = concrete(found)
-            made[key] = form.write(cast(Operators, writer), children, sizes, parts_of(term, own, {}))
-        return str(made[key][form.output])
+            made[key] = operator.write(cast(Operators, writer), children, sizes, parts_of(term, own, {}))
+        return str(made[key][operator.output])
 
     outputs = [visit(term) for term in equation.left]
     inputs = ", ".join(

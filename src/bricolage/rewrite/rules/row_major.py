@@ -13,17 +13,17 @@ import onnx_ir as ir
 from bricolage.graph.folding import is_known
 from bricolage.graph.graph import Dimension, describe
 from bricolage.rewrite.elementwise import BINARY, UNARY
-from bricolage.rewrite.facts import integer, require, shape
 from bricolage.rewrite.linear import biased, is_one_row, terms
-from bricolage.rewrite.parts import Part, parts, written
-from bricolage.rewrite.rule import Example, Mismatch, Operators, Replacement, Scan
+from bricolage.rewrite.predicates import integer, require, shape
+from bricolage.rewrite.rule import Example, GraphRule, MatchFailure, Operators, Replacement
+from bricolage.rewrite.subgraph import Subgraph, connected_subgraphs, write_subgraph
 
 _Leading = tuple[Dimension, ...]
 _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 _NORMALISING = ("LayerNormalization", "RMSNormalization", "Softmax", "LogSoftmax")
 
 
-class FlattenRows(Scan):
+class FlattenRows(GraphRule):
     """R(x₁, …, xₙ) = Reshape(R(Reshape(x₁), …, Reshape(xₙ))), the rows of all leading axes as those of one matrix
 
     for a part R of a graph, of any size and with any number of results, in which every operator does the same to each row:
@@ -33,8 +33,8 @@ class FlattenRows(Scan):
     what the product reads is smaller. (Where several leading axes are of unknown size, they are asked for when the model runs.)
     """
 
-    family = "rows"
-    late = True  # attention, normalisations and the like are recognised in their usual shapes
+    family = "row_major"
+    runs_last = True  # attention, normalisations and the like are recognised in their usual shapes
     examples = (
         Example(
             "float[2,3,4] x",
@@ -76,17 +76,19 @@ class FlattenRows(Scan):
         Example("float[2,3,4] x, float[2,4,5] w", "t = MatMul(x, w) y = Relu(t)"),
         Example("float[2,3,4] x", "t = MatMul(x, w) y = Softmax<axis=1>(t)", {"w": (4, 5)}, why="alone"),
         Example("float[2,3,4] x", "t = MatMul(x, w) y = Add(t, b)", {"w": (4, 5), "b": (3, 1)}, why="alone"),
-        Example("float[2,3,4] x", "t = MatMul(x, w) y = Relu(t)", {"w": (4, 5)}, why="no gain"),
+        Example("float[2,3,4] x", "t = MatMul(x, w) y = Relu(t)", {"w": (4, 5)}, why="not profitable"),
     )
 
-    def find(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
+    def find_sites(self, graph: ir.Graph) -> Iterator[tuple[ir.Node, Replacement]]:
         for part in _parts(graph):
             yield part.nodes[0], partial(_flatten, part)
 
 
-def _parts(graph: ir.Graph) -> list[Part]:
+def _parts(graph: ir.Graph) -> list[Subgraph]:
     """The parts with a product. All values of one have the same leading axes."""
-    return [part for part in parts(graph, _touched) if any(node.op_type == "MatMul" for node in part.nodes)]
+    return [
+        part for part in connected_subgraphs(graph, _touched) if any(node.op_type == "MatMul" for node in part.nodes)
+    ]
 
 
 def _touched(node: ir.Node) -> list[ir.Value]:
@@ -106,7 +108,7 @@ def _leading(node: ir.Node) -> _Leading | None:
         if len(leading) < 2 or "?" in leading:
             return None
         return tuple(leading) if _is_row_wise(node, tuple(leading)) else None
-    except (Mismatch, ValueError):
+    except (MatchFailure, ValueError):
         return None
 
 
@@ -150,15 +152,15 @@ def _wider(value: ir.Value, other: ir.Value) -> bool:
     return isinstance(after, int) and isinstance(before, int) and after > before
 
 
-def _flatten(part: Part, op: Operators) -> Mapping[ir.Value, ir.Value]:
-    require(len(part.nodes) > 1, "a product alone gains nothing")
-    return written(part.nodes, op, _Writer(op, part))
+def _flatten(part: Subgraph, op: Operators) -> Mapping[ir.Value, ir.Value]:
+    require(len(part.nodes) > 1, "a product alone saves nothing")
+    return write_subgraph(part.nodes, op, _RowMajorWriter(op, part))
 
 
-class _Writer:
+class _RowMajorWriter:
     """Writes a part anew."""
 
-    def __init__(self, op: Operators, part: Part) -> None:
+    def __init__(self, op: Operators, part: Subgraph) -> None:
         self._op, self._inside = op, set(part.nodes)
         self._leading = shape(part.nodes[0].outputs[0])[:-1]
         self._flat: dict[ir.Value, ir.Value] = {}

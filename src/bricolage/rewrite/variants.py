@@ -1,0 +1,134 @@
+"""Variants of a graph: equal graphs among which placement and the race choose."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import onnx_ir as ir
+
+from bricolage.errors import EndlessRewriting, OpsetOutOfReach, UnsupportedOpset
+from bricolage.graph.graph import Graph
+from bricolage.graph.identity import Identities
+from bricolage.graph.prepare import simplify
+from bricolage.plan.plan import ORIGINAL, RewriteConfig, RewriteStep
+from bricolage.rewrite.apply import Application, counts, rewrite
+from bricolage.rewrite.catalogue import chosen, rules
+from bricolage.rewrite.pipeline import PipelineRunner
+from bricolage.rewrite.rule import MatchFailure
+from bricolage.rewrite.search.cost import OperatorCost
+from bricolage.rewrite.search.graph_search import replay, search_graphs
+from bricolage.rewrite.search.options import SearchOptions
+
+_LOG = logging.getLogger(__name__)
+
+REWRITTEN = "rewritten"
+SEARCHED = "searched"
+TAILORED = "tailored"
+
+
+@dataclass(frozen=True)
+class GraphVariant:
+    """One of the equal graphs of a model: the original, or what rewriting made of it."""
+
+    name: str
+    graph: Graph
+    rules: dict[str, int] = field(default_factory=dict)
+    """How often each rule was applied, by name."""
+    steps: tuple[RewriteStep, ...] = ()
+    """How to make a variant that was searched again."""
+    rewrite_config: RewriteConfig | None = None
+    """How to make a variant that was tailored again."""
+    predicted_ms: float | None = None
+
+    @property
+    def key(self) -> str:
+        """Identity of the graph: equal for variants that differ in names and large weights only."""
+        return Identities(self.graph).key(self.graph.everything)
+
+
+def rewritten_variants(graph: Graph) -> tuple[GraphVariant, ...]:
+    """The graph after the canonicalising rules; empty where none applies. The same every time."""
+    model = graph.model.clone()
+    try:
+        applications = tuple(rewrite(model, rules()))
+    except EndlessRewriting as error:
+        _LOG.warning("the graph is used as it is: %s", error)
+        return ()
+    return (_variant(REWRITTEN, model, graph, applications),) if applications else ()
+
+
+def searched_variants(
+    graph: Graph, cost: OperatorCost, options: SearchOptions, known: Sequence[GraphVariant], *, generated: bool = False
+) -> tuple[GraphVariant, ...]:
+    """The cheapest graphs that a search over all rules finds that lose no accuracy, cheapest first: those that are cheaper than all
+    that are `known`. With `generated`, the rules that were found by enumeration take part."""
+    lowest = min(sum(map(cost, variant.graph.operators)) for variant in known)
+    try:
+        result = search_graphs(graph.model, chosen(stable=True, generated=generated), cost, options)
+    except EndlessRewriting as error:
+        _LOG.warning("no search for better graphs: %s", error)
+        return ()
+    keys = {variant.key for variant in known}
+    found: list[GraphVariant] = []
+    for candidate in result.candidates:
+        if candidate.cost >= lowest or len(candidate.steps) < len(candidate.applications):
+            continue
+        variant = _variant(
+            f"{SEARCHED}-{len(found) + 1}",
+            candidate.model,
+            graph,
+            candidate.applications,
+            candidate.steps,
+            candidate.cost,
+        )
+        if variant.key not in keys:
+            keys.add(variant.key)
+            found.append(variant)
+    return tuple(found)
+
+
+def tailored_variant(graph: Graph, config: RewriteConfig) -> GraphVariant:
+    """The variant that a configuration makes of a graph.
+
+    Raises:
+        EndlessRewriting: rules undo each other.
+        KeyError: the configuration enables a rule that there is not.
+        UnsupportedOpset, OpsetOutOfReach: the graph cannot be raised to the configuration's opset.
+    """
+    result = PipelineRunner(graph.model, rules()).run(config)
+    variant = _variant(TAILORED, result.model, graph, result.applications)
+    return replace(variant, rewrite_config=config)
+
+
+def recreated_variant(
+    graph: Graph, name: str, steps: Sequence[RewriteStep], config: RewriteConfig | None = None
+) -> GraphVariant | None:
+    """The variant of a graph that was called `name`, made again; None where the rules do not lead to it any more."""
+    if name == ORIGINAL:
+        return GraphVariant(ORIGINAL, graph)
+    if config is not None:
+        try:
+            return tailored_variant(graph, config)
+        except (KeyError, EndlessRewriting, OpsetOutOfReach, UnsupportedOpset):
+            return None
+    if not steps:
+        return next(iter(rewritten_variants(graph)), None)
+    try:
+        model = replay(graph.model, rules(), steps)
+    except (MatchFailure, KeyError):  # a rule is gone or does something else now
+        return None
+    return _variant(name, model, graph, (), tuple(steps))
+
+
+def _variant(
+    name: str,
+    model: ir.Model,
+    original: Graph,
+    applications: Sequence[Application],
+    steps: tuple[RewriteStep, ...] = (),
+    predicted_ms: float | None = None,
+) -> GraphVariant:
+    model.graph.name = f"{original.model.graph.name} {name}"  # its regions' files must not be taken for the original's
+    return GraphVariant(name, simplify(model), counts(applications), steps, predicted_ms=predicted_ms)
