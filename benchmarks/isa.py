@@ -24,7 +24,7 @@ from pathlib import Path
 from benchmarks.workloads import export, workloads
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
-from bricolage.backends.native.engine import ISA_VARIABLE as NATIVE_VARIABLE
+from bricolage.backends.native.engine import FORCED_ISA_VARIABLE as NATIVE_VARIABLE
 from bricolage.device.buffers import aligned
 from bricolage.device.host import host, unlimited
 from bricolage.frontends import to_model

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
+from bricolage.work.bits import members
+from bricolage.work.bits import of as bitset
 from bricolage.work.graph import WorkGraph, WorkOperator, WorkTensor
 from bricolage.work.implementation import Endpoint, Implementation, KernelConfig
 from bricolage.work.placement import Candidate
@@ -148,3 +150,15 @@ def crossing() -> tuple[WorkGraph, list[Candidate]]:
     graph = graph_of([[2, 3], [2, 3], [], []])
     singles = [offer(1 << i, "a", 2.0) for i in range(4)]
     return graph, [*singles, offer(0b1001, "a", 1.0), offer(0b0110, "b", 1.0)]
+
+
+def readers(graph: WorkGraph, region: int) -> int:
+    """The operators outside a region that read from it."""
+    inside = set(members(region))
+    return bitset({s for number in inside for s in graph.successors[number]} - inside)
+
+
+def sources(graph: WorkGraph, region: int) -> int:
+    """The operators outside a region that it reads from."""
+    inside = set(members(region))
+    return bitset({p for number in inside for p in graph.predecessors[number]} - inside)

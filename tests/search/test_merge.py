@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bricolage.search.merge import merge_regions
 from bricolage.work.graph import WorkGraph
 from bricolage.work.placement import Candidate
-from tests.search.problems import crossing, executable, graph_of, offer, problems
+from tests.search.problems import crossing, executable, graph_of, offer, problems, readers
 
 CHAIN = graph_of([[1], [2], [3], []])
 
@@ -78,7 +78,7 @@ def test_result_is_an_acyclic_maximal_cover(problem, data) -> None:
     for first in found:
         assert graph.is_convex(first.region)
         for second in found:
-            if first.implementation == second.implementation and graph.successors_of(first.region) & second.region:
+            if first.implementation == second.implementation and readers(graph, first.region) & second.region:
                 union = Candidate(first.region | second.region, first.implementation, 0.0)
                 rest = [c for c in found if c not in (first, second)]
                 assert not executable(graph, [union, *rest])

@@ -5,7 +5,18 @@ from hypothesis import given, settings
 
 from bricolage.work.placement import execution_order, find_cycles, price
 from bricolage.work.transfer import NoTransferCosts
-from tests.search.problems import PairCosts, covers, crossing, executable, graph_of, offer, problems, total_cost
+from tests.search.problems import (
+    PairCosts,
+    covers,
+    crossing,
+    executable,
+    graph_of,
+    offer,
+    problems,
+    readers,
+    sources,
+    total_cost,
+)
 
 DIAMOND = graph_of([[1, 2], [3], [3], []])
 
@@ -32,11 +43,11 @@ def test_order_cycles_and_price_of_every_cover(problem) -> None:
         assert (order is not None) == executable(graph, chosen) == (not cycles)
         for cycle in cycles:
             for index, following in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
-                assert graph.successors_of(chosen[index].region) & chosen[following].region
+                assert readers(graph, chosen[index].region) & chosen[following].region
         if order is not None:
             done = 0
             for choice in order:
-                assert graph.predecessors_of(choice.region) & ~done == 0
+                assert sources(graph, choice.region) & ~done == 0
                 done |= choice.region
             assert price(graph, chosen, transfers).total_ms == pytest.approx(total_cost(graph, chosen, transfers))
 

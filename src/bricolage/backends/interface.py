@@ -4,9 +4,9 @@ A backend claims regions by a *pattern* over operators, a *constraint* on shapes
 grows what the pattern matched (Collage, section 3: backend pattern, constraint, pattern rule). One class in one file:
 
     class MyBackend(Backend):
-        name, kind, package = "mine", "kernels", "my-library"
+        name, kind = "mine", "kernels"
         def claims(self): return [Claim("conv-relu", op("Relu", op("Conv")), constraint=small)]
-        def compile(self, region, variant, resources): return MyKernel(...)
+        def compile(self, region, config, resources): return MyKernel(...)
 """
 
 from __future__ import annotations

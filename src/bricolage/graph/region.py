@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from bricolage.work import bits as bitset
+from bricolage.work.regions import components, is_convex
 
 if TYPE_CHECKING:
     from bricolage.graph.graph import Graph, Operator
@@ -71,29 +72,12 @@ class Region:
     @cached_property
     def convex(self) -> bool:
         """Whether no path leaves the region and comes back. Linear in the operators between its lowest and highest."""
-        graph, inside = self.graph, self.bits
-        tainted: set[int] = set()  # operators outside that the region reaches
-        for number in range(bitset.lowest(inside), bitset.highest(inside) + 1):
-            if inside >> number & 1:
-                if any(before in tainted for before in graph.predecessors[number]):
-                    return False
-            elif any(before in tainted or inside >> before & 1 for before in graph.predecessors[number]):
-                tainted.add(number)
-        return True
+        return is_convex(self.graph.predecessors, self.bits)
 
     @cached_property
     def connected(self) -> bool:
-        """Whether the operators hang together, seen without direction."""
-        if not self.bits:
-            return False
-        reached = todo = self.bits & -self.bits
-        while todo:
-            number = bitset.lowest(todo)
-            todo &= todo - 1
-            near = bitset.of((*self.graph.predecessors[number], *self.graph.successors[number])) & self.bits & ~reached
-            reached |= near
-            todo |= near
-        return reached == self.bits
+        """Whether the operators hang together, seen without direction; an empty region does not."""
+        return len(components(self.graph.predecessors, self.graph.successors, self.bits)) == 1
 
     def __or__(self, other: Region) -> Region:
         return Region(self.graph, self.bits | other.bits)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from bricolage.work.bits import members
-from bricolage.work.bits import of as bitset
+from bricolage.work.regions import components, is_convex
 
 GRAPH_INPUT = -1
 """Producer of a tensor that comes from outside the graph."""
@@ -99,43 +99,14 @@ class WorkGraph:
                 found[producer].append(number)
         return tuple(tuple(numbers) for numbers in found)
 
-    def predecessors_of(self, region: int) -> int:
-        """The operators outside `region` that it reads from."""
-        return bitset({p for number in members(region) for p in self.predecessors[number]}) & ~region
-
-    def successors_of(self, region: int) -> int:
-        """The operators outside `region` that read from it."""
-        return bitset({s for number in members(region) for s in self.successors[number]}) & ~region
-
     def inputs_of(self, region: int) -> tuple[int, ...]:
         """Indices of the tensors that `region` reads and does not produce, graph inputs included, ascending."""
         inside = set(members(region))
         return tuple(sorted({t for number in inside for t in self.reads[number] if self._producer(t) not in inside}))
 
-    def outputs_of(self, region: int) -> tuple[int, ...]:
-        """Indices of the tensors that `region` produces and that are read outside it or are graph outputs."""
-        inside = set(members(region))
-        return tuple(
-            t
-            for number in sorted(inside)
-            for t in self.writes[number]
-            if self.tensors[t].is_output or any(consumer not in inside for consumer in self.tensors[t].consumers)
-        )
-
     def is_convex(self, region: int) -> bool:
-        """Whether no path leaves `region` and comes back. Linear in the span of the region's numbers."""
-        inside = set(members(region))
-        if len(inside) < 2:
-            return True
-        after: set[int] = set()  # outside the region, yet reading (directly or not) from it
-        for number in range(min(inside), max(inside) + 1):
-            sources = self.predecessors[number]
-            if number in inside:
-                if any(source in after for source in sources):
-                    return False
-            elif any(source in inside or source in after for source in sources):
-                after.add(number)
-        return True
+        """Whether no path leaves `region` and comes back."""
+        return is_convex(self.predecessors, region)
 
     def is_connected(self, region: int) -> bool:
         """Whether `region` hangs together through tensors that it produces itself, directions ignored."""
@@ -143,23 +114,7 @@ class WorkGraph:
 
     def components(self, region: int) -> tuple[int, ...]:
         """`region` split into its connected parts, by their lowest operators."""
-        ordered = members(region)
-        left = set(ordered)
-        parts = []
-        for first in ordered:
-            if first not in left:
-                continue
-            left.discard(first)
-            part, stack = [first], [first]
-            while stack:
-                number = stack.pop()
-                for other in (*self.predecessors[number], *self.successors[number]):
-                    if other in left:
-                        left.discard(other)
-                        part.append(other)
-                        stack.append(other)
-            parts.append(bitset(part))
-        return tuple(parts)
+        return components(self.predecessors, self.successors, region)
 
     def _producer(self, tensor: int) -> int:
         return self.tensors[tensor].producer

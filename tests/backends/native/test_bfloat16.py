@@ -10,7 +10,7 @@ import pytest
 
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.cpu.isa import available
-from bricolage.backends.native.engine import ISA_VARIABLE, Native
+from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.fuse.plan import StorageDtypePolicy
 from bricolage.backends.native.ir.from_onnx import lower
@@ -130,7 +130,7 @@ def test_only_what_products_alone_read_is_stored_in_bfloat16(tmp_path: Path) -> 
     assert stored("nothing") == ["float32"] * 3
     x = regions.noise(8, 16, seed=3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(ISA_VARIABLE, "emulated-amx")
+        patch.setenv(FORCED_ISA_VARIABLE, "emulated-amx")
         for config in named("bf16", "bf16-stored"):
             found = regions.answer(Native(), model, x, config=config, resources=Resources(threads=2))
             assert 1e-5 < regions.error(found, regions.reference(model, x)) < 1e-2
@@ -142,7 +142,7 @@ def test_only_what_products_alone_read_is_stored_in_bfloat16(tmp_path: Path) -> 
 def test_grouped_convolutions_read_what_is_stored_in_bfloat16(
     groups: int, channels: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(ISA_VARIABLE, "emulated-amx")
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, "emulated-amx")
     model = regions.region(
         tmp_path,
         f"""
@@ -189,7 +189,7 @@ def test_it_is_refused_where_it_gains_nothing_or_does_not_run(tmp_path: Path, mo
     model = regions.region(tmp_path, "y = Relu (x)", "float[4] x", "float[4] y")
     with pytest.raises(Refused, match="no products"):
         Native().compile(model, BF16, Resources(threads=1))
-    monkeypatch.setenv(ISA_VARIABLE, "avx2")
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, "avx2")
     with pytest.raises(Refused, match="no products of bfloat16"):
         Native().compile(regions.conv_net(tmp_path), BF16, Resources(threads=1))
 

@@ -9,7 +9,7 @@ import pytest
 
 from bricolage.backends.interface import Resources
 from bricolage.backends.native.cpu.isa import Isa, available
-from bricolage.backends.native.engine import ISA_VARIABLE, Native
+from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.errors import Refused
 from tests.backends import regions
 
@@ -32,7 +32,7 @@ def test_empty_tensors_are_refused_by_name(body: str, inputs: str, outputs: str,
 
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 def test_rank_0_all_the_way(isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ISA_VARIABLE, isa.name)
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
     model = regions.region(
         tmp_path,
         """

@@ -14,13 +14,16 @@ import numpy as np
 import pytest
 
 from bricolage.backends.interface import Missing, Resources
+from bricolage.backends.native.cpu import isa as isas
 from bricolage.backends.native.cpu import module as library
 from bricolage.backends.native.cpu import toolchain
-from bricolage.backends.native.cpu.isa import available
-from bricolage.backends.native.engine import ISA_VARIABLE, Native, instruction_set
+from bricolage.backends.native.cpu.isa import ISAS, available
+from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native, instruction_set
 from bricolage.device.caches import Cache, Caches
+from bricolage.device.device import Device
 from bricolage.device.host import host
 from bricolage.errors import Refused
+from bricolage.work.implementation import KernelConfig, named
 from tests.backends import regions
 
 
@@ -41,11 +44,70 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> object:
 
 def test_the_best_instruction_set_is_taken_unless_another_is_forced(monkeypatch: pytest.MonkeyPatch) -> None:
     assert instruction_set(host()) == available()[0]
-    monkeypatch.setenv(ISA_VARIABLE, "generic")
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, "generic")
     assert instruction_set(host()).name == "generic"
-    monkeypatch.setenv(ISA_VARIABLE, "sparc")
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, "sparc")
     with pytest.raises(Refused, match="sparc does not run here"):
         instruction_set(host())
+
+
+@pytest.fixture
+def described() -> Device:
+    """A processor with every instruction that there is a set for."""
+    return replace(host(), instructions=host().instructions.union(*(isa.needs for isa in ISAS)), isa="")
+
+
+def test_a_device_kept_to_an_instruction_set_needs_no_variable(
+    described: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(FORCED_ISA_VARIABLE, raising=False)
+    monkeypatch.setattr(isas, "tiles_permitted", lambda: True)
+    assert instruction_set(described).name == "amx"
+    assert instruction_set(described.kept_to("avx512")).name == "avx512"
+    assert instruction_set(described.kept_to("avx2")).name == "avx2"
+    assert instruction_set(replace(described, instructions=frozenset())).name == "generic"
+
+
+def test_an_instruction_set_beyond_the_device_s_cannot_be_forced(
+    described: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, "avx512")
+    assert instruction_set(described).name == "avx512"
+    with pytest.raises(Refused, match="avx512 does not run here"):
+        instruction_set(described.kept_to("avx2"))
+
+
+def test_configurations_are_those_of_the_device(described: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isas, "tiles_permitted", lambda: True)
+    plain = named("f32", "f32-winograd2", "f32-winograd4")
+    assert KernelConfig("bf16x6") in Native().configs("highest", described)
+    assert KernelConfig("bf16") in Native().configs("medium", described.kept_to("avx512"))
+    for precision in ("highest", "high", "medium"):
+        assert Native().configs(precision, described.kept_to("avx2")) == plain
+
+
+@pytest.mark.skipif(isas.named("avx2") is None, reason="it does not run here")
+def test_code_is_that_of_the_device(described: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without any environment variable, and each in a library of its own."""
+    monkeypatch.delenv(FORCED_ISA_VARIABLE, raising=False)
+    model, x, cache = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32), tmp_path / "cache"
+    for device, lanes in ((described.kept_to("avx2"), 8), (replace(described, instructions=frozenset()), 4)):
+        before = set(cache.glob("native-*"))
+        resources = Resources(device=device, cache=cache)
+        found = regions.answer(Native(), model, x, resources=resources)
+        assert regions.error(found, regions.reference(model, x)) < 2e-6
+        (made,) = set(cache.glob("native-*")) - before
+        assert f"#define LANES {lanes}\n" in (made / "region.c").read_text()
+        with pytest.raises(Refused, match="no products of bfloat16"):
+            Native().compile(model, KernelConfig("bf16"), resources)
+
+
+@pytest.mark.parametrize("name", ["f16", "f32-tuned"])
+def test_unknown_configurations_are_refused(name: str, tmp_path: Path) -> None:
+    model = regions.conv_net(tmp_path)
+    for attempt in (Native().compile, Native().anatomy, Native().tune):
+        with pytest.raises(Refused, match=f"no configuration '{name}'"):
+            attempt(model, KernelConfig(name), regions.ONE_THREAD)
 
 
 def test_without_a_compiler_it_is_missing_and_says_what_to_do(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bricolage.backends.native.cpu.isa import available
-from bricolage.backends.native.engine import ISA_VARIABLE
+from bricolage.backends.native.engine import FORCED_ISA_VARIABLE
 from bricolage.backends.native.ir.lowerings import LOWERINGS
 from bricolage.device.host import host
 from bricolage.errors import Refused
@@ -50,7 +50,7 @@ def test_every_rule_every_mapping_and_every_rank_occurs() -> None:
 
 @pytest.mark.parametrize(("isa", "config"), WAYS, ids=[f"{isa}-{config}" for isa, config in WAYS])
 def test_random_operators(isa: str, config: KernelConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ISA_VARIABLE, isa)
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa)
     check(SideBySide(range(6)), 0, tmp_path / "six", config=config)
 
 
@@ -61,7 +61,7 @@ def test_many_random_operators(
     isa: str, config: KernelConfig, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In fours: 6,000 regions, each on one of the instruction sets or in bfloat16."""
-    monkeypatch.setenv(ISA_VARIABLE, isa)
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa)
     turn = WAYS.index((isa, config))
     for group in range(25 * block, 25 * block + 25):
         if group % len(WAYS) == turn:

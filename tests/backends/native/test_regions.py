@@ -9,7 +9,7 @@ import pytest
 
 from bricolage.backends.interface import Resources
 from bricolage.backends.native.cpu.isa import Isa, available, named
-from bricolage.backends.native.engine import ISA_VARIABLE, Native
+from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.errors import Refused
 from bricolage.verify.reference import evaluate
 from bricolage.work.implementation import KernelConfig
@@ -21,14 +21,14 @@ from tests.backends.native.random_regions import grow
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 @pytest.mark.parametrize("block", range(4))
 def test_random_regions(isa: object, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
     for seed in range(10 * block, 10 * block + 10):
         check(grow(seed), seed, tmp_path / str(seed), threads=1 + seed % 3)
 
 
 @pytest.mark.skipif(named("emulated-amx") is None, reason="it does not run here")
 def test_random_regions_in_six_products_are_as_accurate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ISA_VARIABLE, "emulated-amx")
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, "emulated-amx")
     checked = 0
     for seed in range(40, 80):
         try:
@@ -64,7 +64,7 @@ def test_padding_in_front_of_narrow_products(
     isa: Isa, width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """GCC 12.2 made wrong code of a test with two comparisons in a loop over two neighbours."""
-    monkeypatch.setenv(ISA_VARIABLE, isa.name)
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
     model = regions.region(
         tmp_path,
         "p = Pad (x, pads) \n y = MatMul (p, w)",
@@ -106,7 +106,7 @@ def test_padding_where_the_compiler_might_vectorise_around_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """GCC 12 reads zeros in place of some elements there, if it may."""
-    monkeypatch.setenv(ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
     model = regions.region(
         tmp_path,
         "y = Pad (x, pads, half)",
@@ -123,7 +123,7 @@ def test_padding_where_the_compiler_might_vectorise_around_it(
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 def test_padded_convolutions_of_narrow_images(isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their taps are runs of one or two elements, for which GCC 12 vectorised the loops around them, wrongly."""
-    monkeypatch.setenv(ISA_VARIABLE, isa.name)
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
     model = regions.region(
         tmp_path,
         """
@@ -147,7 +147,7 @@ def test_padded_convolutions_of_narrow_images(isa: Isa, tmp_path: Path, monkeypa
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 def test_threads_store_their_own_share_only(isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """GCC 12 stored back what it had read beyond a thread's share, when it vectorised the loop over places."""
-    monkeypatch.setenv(ISA_VARIABLE, isa.name)
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
     model = regions.region(
         tmp_path,
         "y = Conv <pads = [1, 1, 0, 0]> (x, w) \n z = Conv <group = 4, pads = [1, 1, 0, 1], strides = [2, 1]> (f, v)",
@@ -170,6 +170,6 @@ def test_threads_store_their_own_share_only(isa: Isa, tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 @pytest.mark.parametrize("block", range(50))
 def test_many_random_regions(isa: Isa, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ISA_VARIABLE, isa.name)
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
     for seed in range(1000 + 100 * block, 1100 + 100 * block):
         check(grow(seed), seed, tmp_path / str(seed))

@@ -10,7 +10,7 @@ import pytest
 
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.cpu.isa import Isa, available
-from bricolage.backends.native.engine import ISA_VARIABLE, Native
+from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.device.host import host
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
@@ -31,7 +31,7 @@ needs_bfloat16 = pytest.mark.skipif(
 
 @pytest.fixture
 def isa(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Isa]:
-    monkeypatch.setenv(ISA_VARIABLE, request.param.name)
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, request.param.name)
     yield request.param
 
 

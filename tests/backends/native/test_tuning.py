@@ -1,22 +1,32 @@
-"""The measured search for how products are cut up: what it concludes from times, and that its libraries are right."""
+"""The measured search for how products are cut up: what it concludes from times, and that its parameters are data which
+compile to right libraries."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bricolage.backends.interface import Resources
+from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native import tuning
 from bricolage.backends.native.cpu import isa as isas
 from bricolage.backends.native.cpu.arithmetic import Arithmetic
 from bricolage.backends.native.cpu.isa import named
 from bricolage.backends.native.cpu.kernel_choice import GemmConfig, KernelChoice
-from bricolage.backends.native.engine import ISA_VARIABLE, Native
+from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
+from bricolage.backends.native.fuse.plan import FusionPlan
+from bricolage.codec import decode, encode
+from bricolage.errors import Refused
+from bricolage.work.implementation import KernelConfig, Scalar
+from bricolage.work.implementation import named as configs
 from tests.backends import regions
 
 SMALL, LARGE = KernelChoice(gemm=GemmConfig(1 << 10)), KernelChoice(gemm=GemmConfig(1 << 20))
+TWO_THREADS = Resources(threads=2)
 
 
 def turns(usual: list[float], other: list[float], noise: float = 0.01) -> tuple[np.ndarray, np.ndarray]:
@@ -44,29 +54,122 @@ def test_the_alternatives_fit_the_arithmetic() -> None:
     assert any(choice.gemm.kc_bytes for choice in tuning.alternatives(Arithmetic(parts=3), isas.EMULATED_AMX))
 
 
-@pytest.mark.parametrize("variant", ["f32", "f32-winograd4"])
-def test_tuned_libraries_are_right(variant: str, tmp_path: Path) -> None:
-    tuned = Native().tuned(variant)
-    assert tuned is not None and Native().tuned(tuned) is None
-    model = regions.region(
-        tmp_path,
+def convolutions(folder: Path) -> RegionModel:
+    """1×32×28×28 → 1×64×28×28, large enough for Winograd's transformation."""
+    return regions.region(
+        folder,
         "a = Conv <pads = [1, 1, 1, 1]> (x, v) \n b = Relu (a) \n y = Conv <pads = [1, 1, 1, 1]> (b, w)",
         "float[1, 32, 28, 28] x",
         "float[1, 64, 28, 28] y",
         v=regions.noise(64, 32, 3, 3),
         w=regions.noise(64, 64, 3, 3, seed=1),
     )
-    x = regions.noise(1, 32, 28, 28)
-    found = regions.answer(Native(), model, x, variant=tuned, resources=Resources(threads=2))
+
+
+def code(model: RegionModel, config: KernelConfig, folder: Path) -> tuple[str, bytes]:
+    """The C that it is compiled to from nothing, and the constants beside it."""
+    Native().compile(model, config, replace(TWO_THREADS, cache=folder))
+    (made,) = folder.glob("native-*")
+    return (made / "region.c").read_text(), (made / "weights.bin").read_bytes()
+
+
+def choose_everywhere(choice: KernelChoice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search finds this best for every kernel, and measures nothing."""
+
+    def search(_region: RegionModel, planned: FusionPlan, *_: object) -> Mapping[int, KernelChoice]:
+        return dict.fromkeys(range(len(planned.kernels)), choice)
+
+    monkeypatch.setattr(tuning, "search", search)
+
+
+def choose_in_turn(tried: Sequence[KernelChoice], times: Sequence[tuple[np.ndarray, np.ndarray]]) -> object:
+    """Another alternative for each kernel, whatever was measured."""
+    return {number: tried[number % len(tried)] for number in range(times[0][0].shape[1])}
+
+
+@pytest.mark.parametrize("config", configs("f32", "f32-winograd4"), ids=str)
+def test_what_a_search_finds_is_right(config: KernelConfig, tmp_path: Path) -> None:
+    model, x = convolutions(tmp_path), regions.noise(1, 32, 28, 28)
+    tuned = Native().tune(model, config, TWO_THREADS)
+    assert tuned.base == config
+    found = regions.answer(Native(), model, x, config=tuned, resources=TWO_THREADS)
     assert regions.error(found, regions.reference(model, x)) < 2e-6
+
+
+@pytest.mark.parametrize("config", configs("f32", "f32-winograd4"), ids=str)
+def test_what_it_finds_is_data_that_compiles_to_the_same_code(
+    config: KernelConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "_ROUNDS", 2)
+    monkeypatch.setattr(tuning, "choose", choose_in_turn)
+    model, x = convolutions(tmp_path), regions.noise(1, 32, 28, 28)
+    tuned = Native().tune(model, config, TWO_THREADS)
+    assert tuned.base == config and tuned.parameters
+    read = decode(KernelConfig, json.loads(json.dumps(encode(tuned))))
+    assert read == tuned and hash(read) == hash(tuned)
+    assert [type(value) for _, value in read.parameters] == [type(value) for _, value in tuned.parameters]
+    first = code(model, tuned, tmp_path / "first")
+    assert first == code(model, tuned, tmp_path / "second") == code(model, read, tmp_path / "third")
+    assert first != code(model, config, tmp_path / "base")
+    found = regions.answer(Native(), model, x, config=read, resources=TWO_THREADS)
+    assert regions.error(found, regions.reference(model, x)) < 2e-6
+
+
+def test_the_search_starts_from_rules_of_thumb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parameters that a configuration has already do not bias it, and none are left where the rules are best."""
+    before = regions.F32.tuned({"0.mc_bytes": 1 << 16})
+    model = regions.conv_net(tmp_path)
+    monkeypatch.setattr(tuning, "search", lambda *_: {})
+    assert Native().tune(model, before, TWO_THREADS) == regions.F32
+    monkeypatch.setattr(tuning, "search", lambda *_: {1: SMALL})
+    assert Native().tune(model, before, TWO_THREADS) == regions.F32.tuned({"1.mc_bytes": 1 << 10})
+
+
+def test_a_library_is_named_by_its_parameters(tmp_path: Path) -> None:
+    model, cache = regions.conv_net(tmp_path), tmp_path / "cache"
+    for parameters in ({}, {"0.prefetch": True}, {"0.prefetch": False}, {"0.prefetch": True}):
+        Native().compile(model, regions.F32.tuned(parameters), Resources(cache=cache))
+    assert len(list(cache.glob("native-*"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("parameters", "reason"),
+    [
+        ({"99.mc_bytes": 1 << 16}, "those of more than"),
+        ({"0.nc_bytes": 1 << 16}, "unknown parameter"),
+        ({"mc_bytes": 1 << 16}, "unknown parameter"),
+        ({"-1.mc_bytes": 1 << 16}, "unknown parameter"),
+        ({"0.mc_bytes": 0}, "cannot be 0"),
+        ({"0.mc_bytes": "large"}, "cannot be 'large'"),
+        ({"0.tile": 3}, "cannot be 3"),
+        ({"0.prefetch": True, "0.parallel": "k"}, "cannot be 'k'"),
+    ],
+    ids=str,
+)
+def test_wrong_parameters_are_refused(parameters: dict[str, Scalar], reason: str, tmp_path: Path) -> None:
+    model, config = regions.conv_net(tmp_path), regions.F32.tuned(parameters)
+    cache = tmp_path / "cache"
+    with pytest.raises(Refused, match=reason):
+        Native().compile(model, config, Resources(cache=cache))
+    assert not list(cache.iterdir())
+    with pytest.raises(Refused, match=reason):
+        Native().anatomy(model, config, Resources())
+
+
+def test_the_first_kernel_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    model = regions.conv_net(tmp_path)
+    count = len(Native().anatomy(model, regions.F32, Resources()).kernels)
+    Native().compile(model, regions.F32.tuned({f"{count - 1}.prefetch": False}), Resources())
+    with pytest.raises(Refused, match=f"more than {count} kernels"):
+        Native().compile(model, regions.F32.tuned({f"{count}.prefetch": False}), Resources())
 
 
 @pytest.mark.parametrize("choice", tuning.alternatives(Arithmetic(tile=4), isas.ISAS[-1]), ids=str)
 def test_every_alternative_is_right(choice: KernelChoice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "choose", lambda *_: dict.fromkeys(range(10), choice))
-    monkeypatch.setattr(tuning, "alternatives", lambda *_: ())
+    choose_everywhere(choice, monkeypatch)
     model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
-    found = regions.answer(Native(), model, x, variant="f32-winograd4-tuned", resources=Resources(threads=2))
+    tuned = Native().tune(model, KernelConfig("f32-winograd4"), TWO_THREADS)
+    found = regions.answer(Native(), model, x, config=tuned, resources=TWO_THREADS)
     assert regions.error(found, regions.reference(model, x)) < 1e-5
 
 
@@ -75,11 +178,11 @@ def test_every_alternative_is_right(choice: KernelChoice, tmp_path: Path, monkey
 def test_every_alternative_for_a_matrix_unit_is_right(
     choice: KernelChoice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(ISA_VARIABLE, "emulated-amx")
-    monkeypatch.setattr(tuning, "choose", lambda *_: {0: choice})
-    monkeypatch.setattr(tuning, "alternatives", lambda *_: ())
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, "emulated-amx")
+    choose_everywhere(choice, monkeypatch)
     w = regions.noise(900, 70)
     model = regions.region(tmp_path, "y = MatMul (x, w)", "float[90, 900] x", "float[90, 70] y", w=w)
     x = regions.noise(90, 900, seed=1)
-    found = regions.answer(Native(), model, x, variant="bf16x3-tuned", resources=Resources(threads=2))
+    tuned = Native().tune(model, KernelConfig("bf16x3"), TWO_THREADS)
+    found = regions.answer(Native(), model, x, config=tuned, resources=TWO_THREADS)
     assert regions.error(found, regions.reference(model, x)) < 2e-5

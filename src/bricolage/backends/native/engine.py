@@ -50,8 +50,9 @@ from bricolage.graph.graph import Graph, Operator
 from bricolage.options import Precision
 from bricolage.work.implementation import KernelConfig
 
-ISA_VARIABLE = "BRICOLAGE_NATIVE_ISA"
-"""Environment variable that forces an instruction set, for tests and comparisons."""
+FORCED_ISA_VARIABLE = "BRICOLAGE_NATIVE_ISA"
+"""Environment variable that forces an instruction set of this engine's own (plain C, an emulated matrix unit), for tests of its
+code. What a user may choose is the device's."""
 _ARITHMETICS = {
     "f32": FLOAT32,
     "f32-winograd2": Arithmetic(tile=2),
@@ -73,13 +74,15 @@ def instruction_set(device: Device) -> Isa:
     Raises:
         Refused: the forced one is unknown or does not run here.
     """
-    wanted = os.environ.get(ISA_VARIABLE)
+    wanted = os.environ.get(FORCED_ISA_VARIABLE)
     if not wanted:
         return available(device)[0]
     found = named(wanted, device)
     if found is None:
         known = ", ".join(isa.name for isa in ISAS)
-        raise Refused(backend=Native.title, reason=f"{ISA_VARIABLE}={wanted} does not run here (there are: {known})")
+        raise Refused(
+            backend=Native.title, reason=f"{FORCED_ISA_VARIABLE}={wanted} does not run here (there are: {known})"
+        )
     return found
 
 
@@ -96,9 +99,9 @@ class Native(Backend):
             return Missing("it needs a C compiler and finds none", "pip install 'bricolage[cc]'")
         if toolchain.version() is None:
             return Missing(f"the C compiler '{' '.join(toolchain.compiler() or ())}' does not run", "reinstall it")
-        forced = os.environ.get(ISA_VARIABLE)
+        forced = os.environ.get(FORCED_ISA_VARIABLE)
         if forced and named(forced) is None:
-            return Missing(f"{ISA_VARIABLE}={forced} does not run here", f"unset {ISA_VARIABLE}")
+            return Missing(f"{FORCED_ISA_VARIABLE}={forced} does not run here", f"unset {FORCED_ISA_VARIABLE}")
         version = f"{__version__}+{_generation()[:8]}"
         return Available(f"{version}+{forced}" if forced else version)  # its costs are no other instruction set's
 

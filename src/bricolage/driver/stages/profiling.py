@@ -67,8 +67,10 @@ class Baselines:
         try:
             state.original.measure_baselines(deadline)
             state.original.measure_dropped(deadline)
-        finally:
+        except KeyboardInterrupt:
             check_baselines(state.original)
+            raise
+        check_baselines(state.original)
 
 
 def check_baselines(profile: Profile) -> None:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bricolage.backends.interface import RegionModel, Resources
-from bricolage.backends.native.engine import ISA_VARIABLE, Native
+from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.graph.prepare import infer
@@ -55,7 +55,7 @@ def kinds(model: RegionModel) -> list[str]:
 def test_it_is_one_kernel_and_right(
     isa: object, data: st.DataObject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
     batch, preamble = data.draw(st.integers(1, 2)), data.draw(st.integers(1, 3))
     rows, columns, depth = (data.draw(st.integers(1, 70)) for _ in range(3))
     model = attention(tmp_path, batch, preamble, rows, columns, depth)

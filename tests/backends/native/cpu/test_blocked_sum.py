@@ -9,7 +9,7 @@ import pytest
 
 from bricolage.backends.interface import Resources
 from bricolage.backends.native.cpu.isa import Isa, available
-from bricolage.backends.native.engine import ISA_VARIABLE, Native
+from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.verify.reference import evaluate
 from tests.backends import regions
 
@@ -24,7 +24,7 @@ def large(*shape: int) -> np.ndarray:
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 def test_reductions(isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One long dimension, long rows, short rows, and dimensions in between."""
-    monkeypatch.setenv(ISA_VARIABLE, isa.name)
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
     shapes = [(2, 1_000_003), (2, 1_000, 700), (2, 200_001, 3), (2, 31, 9, 1_100, 2), (2, 3, 5_000, 1, 17)]
     calls, outputs = list[str](), list[str]()
     for i, shape in enumerate(shapes):
@@ -62,7 +62,7 @@ def test_images_and_their_normalisation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Channels lie last where a convolution makes them; this one is exact."""
-    monkeypatch.setenv(ISA_VARIABLE, isa.name)
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
     shape, ones = [1, channels, *sizes], (1,) * len(sizes)
     groups = 1 if channels == 3 else 4
     model = regions.region(
@@ -98,7 +98,7 @@ def test_images_and_their_normalisation(
 @pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
 def test_windows_with_padding(last: bool, isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their terms are read under conditions."""
-    monkeypatch.setenv(ISA_VARIABLE, isa.name)
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
     model = regions.region(
         tmp_path,
         f"""

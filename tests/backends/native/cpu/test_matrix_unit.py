@@ -18,7 +18,7 @@ from bricolage.backends.native.cpu import toolchain
 from bricolage.backends.native.cpu.arithmetic import Arithmetic
 from bricolage.backends.native.cpu.isa import EMULATED_AMX, ISAS, available, named
 from bricolage.backends.native.cpu.module import generate
-from bricolage.backends.native.engine import ISA_VARIABLE, Native
+from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.device.host import host
@@ -73,7 +73,7 @@ def test_products(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(ISA_VARIABLE, unit)
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, unit)
     model, inputs = product(tmp_path, *shape, constant=constant)
     check(model, inputs, config, threads=1 + shape[0] % 3)
 
@@ -82,7 +82,7 @@ def test_products(
 @given(data=st.data())
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_products_of_any_size(unit: str, data: st.DataObject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ISA_VARIABLE, unit)
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, unit)
     m, n = (data.draw(st.integers(1, 80)) for _ in range(2))
     k = data.draw(st.integers(1, 700))
     model, inputs = product(tmp_path, m, k, n, constant=data.draw(st.booleans()))
@@ -104,14 +104,14 @@ def test_networks(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(ISA_VARIABLE, unit)
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, unit)
     assert callable(make)
     check(make(tmp_path), [regions.noise(*shape)], config)
 
 
 @units
 def test_winograd_in_bfloat16(unit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ISA_VARIABLE, unit)
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, unit)
     monkeypatch.setattr(
         "bricolage.backends.native.cpu.winograd_transform._TRANSFORM_COST", 0.0
     )  # or the unit is too fast for it
@@ -176,10 +176,10 @@ def test_a_processor_without_the_unit_offers_no_split_products(monkeypatch: pyte
     for precision in ("highest", "high", "medium"):
         assert not {"bf16x3", "bf16x6"} & offered(precision)
     if named("emulated-amx") is not None:
-        monkeypatch.setenv(ISA_VARIABLE, "emulated-amx")
+        monkeypatch.setenv(FORCED_ISA_VARIABLE, "emulated-amx")
         assert "bf16x6" in offered("highest")
         assert "bf16x3" in offered("high")
         assert "bf16" in offered("medium")
-    monkeypatch.setenv(ISA_VARIABLE, "amx")
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, "amx")
     with pytest.raises(Refused, match="does not run here"):
         Native().configs("highest", host())

@@ -9,7 +9,7 @@ import pytest
 
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.cpu.isa import Isa, available
-from bricolage.backends.native.engine import ISA_VARIABLE, Native
+from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.errors import Refused
@@ -79,7 +79,7 @@ def test_groups_of_channels(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(ISA_VARIABLE, isa.name)
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
     model = images(tmp_path, norm, channels, sizes, last=last)
     given = regions.noise(2, channels, *sizes, seed=3), regions.noise(2, channels, *sizes, seed=4)
     check(model, *given, threads=3)
@@ -99,7 +99,7 @@ def test_scale_and_bias_of_groups_before_operator_set_21(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 def test_root_mean_squares(isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ISA_VARIABLE, isa.name)
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
     model = regions.region(
         tmp_path,
         "s = Add (x, z) \n t = RMSNormalization <axis = -2> (s, g) \n y = Mul (t, z)",
@@ -114,7 +114,7 @@ def test_root_mean_squares(isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 def test_rows_longer_than_a_thread_keeps(isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ISA_VARIABLE, isa.name)
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
     model = regions.region(
         tmp_path,
         "y = LayerNormalization (x, g, b) \n z = RMSNormalization (x, g)",

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bricolage.backends.interface import RegionModel, Resources
-from bricolage.backends.native.engine import ISA_VARIABLE, Native
+from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.backends.native.fuse.fusion import Blocks, plan
 from bricolage.backends.native.fuse.plan import FusionPlan
 from bricolage.backends.native.fuse.target import Target
@@ -97,7 +97,7 @@ def models(draw: st.DrawFn, folder: Path) -> RegionModel:
 def test_it_is_one_kernel_and_right(
     isa: object, data: st.DataObject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
     config = data.draw(st.sampled_from(configs()))
     model = data.draw(models(tmp_path))
     rows = int(np.prod(model.outputs[0].sizes)) // model.outputs[0].sizes[1]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.cpu.isa import Isa, available
 from bricolage.backends.native.cpu.winograd_transform import F2, F4, Transform
-from bricolage.backends.native.engine import ISA_VARIABLE, Native
+from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.work.implementation import KernelConfig, named
@@ -81,7 +81,7 @@ def test_convolutions(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(ISA_VARIABLE, isa.name)
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
     model, x = network(tmp_path, shape, channels, pads, out), regions.noise(*shape, seed=3)
     assert error(model, x, config, regions.F32) < 5e-6
 

@@ -9,7 +9,7 @@ import pytest
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources
 from bricolage.backends.native.cpu.isa import available
-from bricolage.backends.native.engine import ISA_VARIABLE, Native
+from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.work.implementation import KernelConfig, named
@@ -54,6 +54,6 @@ def test_others_show_nothing_and_what_cannot_be_compiled_is_refused(
 ) -> None:
     model = regions.conv_net(tmp_path)
     assert registry.get("onnxruntime").anatomy(model, regions.F32, Resources()) is None
-    monkeypatch.setenv(ISA_VARIABLE, "generic")
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, "generic")
     with pytest.raises(Refused, match="no products of bfloat16"):
         Native().anatomy(model, KernelConfig("bf16"), Resources())

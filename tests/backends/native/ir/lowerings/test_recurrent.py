@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.cpu.isa import available
 from bricolage.backends.native.cpu.module import generate
-from bricolage.backends.native.engine import ISA_VARIABLE, Native
+from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.backends.native.ir.lowerings.arrays import LONGEST_SCAN
@@ -182,7 +182,7 @@ def test_many_cells(cell: Cell) -> None:
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 @pytest.mark.parametrize("kind", GATES)
 def test_everything_at_once(kind: str, isa: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
     check(
         Cell(
             kind,
