@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 from benchmarks.workloads.registry import workloads
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import simplify
+from bricolage.perf.roofline import OperatorRoofline
 from bricolage.rewrite.apply import rewrite
 from bricolage.rewrite.catalogue import rules
-from bricolage.rewrite.search.cost import Pricing, Roofline
+from bricolage.rewrite.search.cost import Pricing
 from bricolage.rewrite.search.graph_search import SearchResult, search_graphs
 from bricolage.rewrite.search.options import SearchOptions
 
@@ -56,7 +57,7 @@ class Row:
 
 def measure(name: str, model: ir.Model) -> Row:
     """Searches from a simplified model both ways."""
-    cost = Roofline()
+    cost = OperatorRoofline()
     pricing = Pricing(cost, model.graph.opset_imports)
     settled = model.clone()
     started = time.monotonic()

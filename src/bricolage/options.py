@@ -63,7 +63,7 @@ class EffortProfile:
     race_rounds: int
     """Interleaved rounds of the final race."""
     race_seconds: float
-    """Upper bound on the final race."""
+    """Upper bound on the final race, getting ready included."""
     generations: int
     """Generations of the evolutionary refinement."""
     population: int
@@ -87,7 +87,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         compile_limit_s=60.0,
         rounds=7,
         race_rounds=60,
-        race_seconds=25.0,
+        race_seconds=35.0,
         generations=2,
         population=6,
         slow_compilers_per_region=False,
@@ -102,7 +102,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         compile_limit_s=300.0,
         rounds=15,
         race_rounds=150,
-        race_seconds=120.0,
+        race_seconds=150.0,
         generations=8,
         population=12,
         slow_compilers_per_region=True,

@@ -14,6 +14,7 @@ import numpy as np
 from bricolage.backends import registry
 from bricolage.backends.interface import Available, Backend, Claim, Kind, RegionModel, Resources, Status
 from bricolage.backends.kernel import Call, Kernel
+from bricolage.cache import cache_directory
 from bricolage.errors import Refused
 from bricolage.work.implementation import KernelConfig
 
@@ -180,8 +181,62 @@ class Exits(Honest):
         os._exit(7)
 
 
+class Tunes(Honest):
+    """Finds one parameter, how many searches there have been, and compiles with no other; `noted` tells what it did.
+    The name of the configuration says how a search goes: "f32" well, "same" finds nothing better, "crash", "hang",
+    "refuse"."""
+
+    name: ClassVar[str] = "tunes"
+    tunable: ClassVar[bool] = True
+
+    def tune(self, region: RegionModel, config: KernelConfig, resources: Resources) -> KernelConfig:
+        del region
+        _note("tuned", f"{config.text} {resources.threads} {resources.device.isa}")
+        if config.name == "crash":
+            ctypes.memset(1, 0, 1)
+        if config.name == "hang":
+            ctypes.PyDLL(None).pause()
+        if config.name == "refuse":
+            raise Refused(backend="Tunes", reason="not on Sundays")
+        return config if config.name == "same" else config.tuned({"n": len(noted("tuned"))})
+
+    def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
+        unknown = {name for name, _ in config.parameters} - {"n"}
+        if unknown:
+            raise Refused(backend="Tunes", reason=f"unknown parameters: {', '.join(sorted(unknown))}")
+        _note("compiled", config.text)
+        return super().compile(region, config.base, resources)
+
+
+def _note(what: str, line: str) -> None:
+    with (cache_directory() / f"rogue-{what}").open("a") as file:
+        file.write(f"{line}\n")
+
+
+def noted(what: str) -> list[str]:
+    """A line for each time that `Tunes` "tuned" (configuration, threads, instruction set) or "compiled" (configuration),
+    in whichever process."""
+    path = cache_directory() / f"rogue-{what}"
+    return path.read_text().splitlines() if path.exists() else []
+
+
 ALL: tuple[type[Honest], ...] = (
-    *(Honest, Twin, Slow, Segfaults, SegfaultsLater, Hangs, Leaks, Raises, Refuses, Wrong, Silent, Chatters, Exits),
+    *(
+        Honest,
+        Twin,
+        Slow,
+        Segfaults,
+        SegfaultsLater,
+        Hangs,
+        Leaks,
+        Raises,
+        Refuses,
+        Wrong,
+        Silent,
+        Chatters,
+        Exits,
+        Tunes,
+    ),
 )
 
 

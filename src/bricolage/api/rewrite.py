@@ -15,11 +15,11 @@ from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare, simplify, symbolic_dimensions
 from bricolage.graph.work import flops, moved
 from bricolage.options import BOUNDS
+from bricolage.perf.roofline import OperatorCost, OperatorRoofline
 from bricolage.rewrite import apply
 from bricolage.rewrite.apply import Application, FailedMatch
 from bricolage.rewrite.catalogue import chosen, named
 from bricolage.rewrite.rule import Rule
-from bricolage.rewrite.search.cost import OperatorCost, Roofline
 from bricolage.rewrite.search.graph_search import SearchResult, replay, search_graphs
 from bricolage.rewrite.search.options import SearchOptions
 from bricolage.verify.compare import acceptance_bound, relative_error
@@ -110,7 +110,7 @@ def rewrite(
     """
     rules = taking_part(only, skip, own)
     original = to_model(source, example_inputs=example_inputs)
-    how = _ModelRewriter(at_opset(original, opset), rules, search, cost or Roofline(sizes=dict(shapes or {})))
+    how = _ModelRewriter(at_opset(original, opset), rules, search, cost or OperatorRoofline(sizes=dict(shapes or {})))
     return checked(original, how.simplified, how.make(limit), _sizes(original, shapes or {}), shapes or {}, seed)
 
 
@@ -159,7 +159,7 @@ def checked(
     if not error <= check.bound:
         raise _culprit(made, check, error)
     end = prepare(made.model, sizes)
-    estimate = Roofline(sizes=dict(sizes))
+    estimate = OperatorRoofline(sizes=dict(sizes))
     return Rewritten(
         made.model,
         made.applications,

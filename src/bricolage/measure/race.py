@@ -89,7 +89,9 @@ def race(
     should_stop: Stop = never,
     processes: int = 1,
 ) -> Race:
-    """Races contestants (name → program) for `rounds` rounds or `seconds` seconds, whichever ends first.
+    """Races contestants (name → program) for `rounds` rounds or `seconds` seconds, whichever ends first; the seconds
+    hold the time in which contestants get ready, but everyone has the few rounds in any case after which the hopeless
+    retire.
 
     All are compiled and checked against `expected` first; who is wrong does not race. When memory is short they race in
     heats, the incumbent (by default the first contestant) in each of them. Who is clearly beaten retires early, the
@@ -158,6 +160,7 @@ def _once(
         for name in ordered
     ]
     waiting = list(runners)
+    end = time.monotonic() + seconds
     heat: list[_Runner] = []
     count = 0
     try:
@@ -166,7 +169,7 @@ def _once(
             fresh = _fill(measurer, heat, waiting, should_stop)
             heat += [runner for runner in fresh if runner.job.ready]
             if len(heat) > 1 or any(not runner.rounds for runner in heat):
-                share = seconds * len(heat) / max(1, len(runners))
+                share = max(0.0, end - time.monotonic()) * len(heat) / max(1, len(heat) + len(waiting))
                 policy = TimingPolicy(rounds, rounds, warm_s, seconds=share, run_s=measurer.limits.run_s)
                 count = _run_heat(measurer, heat, policy, leader, count, progress, should_stop)
             for runner in heat:

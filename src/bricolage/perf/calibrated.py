@@ -1,10 +1,11 @@
-"""A cost model of operators, calibrated on what was measured of one graph on this machine: what a search over rewrites minimises.
+"""A cost model of operators, calibrated on what was measured of one graph on this machine: what a search over
+rewrites minimises.
 
-The time of a region is modelled as Σ over its operators of (start + FLOPs · a + bytes · b), with a and b of the operator's kind and
-the start the same for all but views. The coefficients are never negative and minimise the relative errors on all measured regions,
-each with the time of its fastest backend. Large regions are fused by their backends, single operators are not; the fit sees both,
-and weighs a region by its number of operators, so that it describes operators inside graphs rather than alone.
-"""
+The time of a region is modelled as Σ over its operators of (start + FLOPs · a + bytes · b), with a and b of the
+operator's kind and the start the same for all but views. The coefficients are never negative and minimise the
+relative errors on all measured regions, each with the time of its fastest backend. Large regions are fused by their
+backends, single operators are not; the fit sees both, and weighs a region by its number of operators, so that it
+describes operators inside graphs rather than alone. """
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import nnls
 
+from bricolage.device.device import Peaks
 from bricolage.graph.graph import Operator, describe
 from bricolage.graph.region import Region
 from bricolage.graph.work import VIEWS, flops, moved
@@ -36,8 +38,9 @@ _FEATURES = ("start", *(f"{kind} {what}" for kind in ("convolution", "depthwise"
                         for what in ("flops", "bytes")))  # fmt: skip
 _UNIT = {"start": 1e-3, "flops": 1e-9, "bytes": 1e-7}
 """Scales that bring a start of 1 µs, 1 GFLOP and 10 MB to the same size."""
-_PRIOR = {"start": 1e-3, "flops": 1e-8, "bytes": 1e-7}
-"""Expected ms for one operator, one FLOP and one byte: what kinds get that were never measured."""
+_START_MS = 1e-3
+"""Expected for one operator of a kind that was never measured; its operations and bytes are expected at the device's peaks."""
+_UNKNOWN = Peaks(gflops=100.0, gbytes=10.0)
 _PRIOR_WEIGHT = 0.05
 _FOLDS = 5
 
@@ -60,6 +63,8 @@ class Calibrated:
 
     coefficients: npt.NDArray[np.float64]
     samples: tuple[Sample, ...]
+    peaks: Peaks = _UNKNOWN
+    """Of the device: what is expected where nothing was measured."""
 
     def __call__(self, operator: Operator) -> float:
         return float(_features(operator) @ self.coefficients)
@@ -74,18 +79,19 @@ class Calibrated:
         errors: list[float] = []
         for fold in range(min(_FOLDS, len(self.samples))):
             seen = [sample for index, sample in enumerate(self.samples) if index % _FOLDS != fold]
-            model = Calibrated(_fit(seen), ())
+            model = Calibrated(_fit(seen, self.peaks), ())
             errors += [abs(model.predict(s.operators) / s.ms - 1.0) for s in self.samples[fold::_FOLDS]]
         return statistics.median(errors) if errors else float("inf")
 
 
-def calibrate(samples: Sequence[Sample]) -> Calibrated:
-    """Fits the model. Without samples it knows no more than its assumptions: 1 µs an operator, 100 GFLOP/s, 10 GB/s."""
+def calibrate(samples: Sequence[Sample], peaks: Peaks = _UNKNOWN) -> Calibrated:
+    """Fits the model. Without samples it knows no more than its assumptions: 1 µs an operator, and the peaks of the device."""
     usable = tuple(sample for sample in samples if sample.ms > 0.0 and sample.operators)
-    return Calibrated(_fit(usable), usable)
+    return Calibrated(_fit(usable, peaks), usable, peaks)
 
 
-def _fit(samples: Sequence[Sample]) -> npt.NDArray[np.float64]:
+def _fit(samples: Sequence[Sample], peaks: Peaks) -> npt.NDArray[np.float64]:
+    prior = {"start": _START_MS, "flops": 1e-6 / peaks.gflops, "bytes": 1e-6 / peaks.gbytes}
     scale = np.array([_UNIT[_what(feature)] for feature in _FEATURES])
     rows: list[npt.NDArray[np.float64]] = []
     targets: list[float] = []
@@ -97,7 +103,7 @@ def _fit(samples: Sequence[Sample]) -> npt.NDArray[np.float64]:
         row = np.zeros(len(_FEATURES))
         row[index] = _PRIOR_WEIGHT
         rows.append(row)
-        targets.append(_PRIOR_WEIGHT * _PRIOR[_what(feature)] / scale[index])
+        targets.append(_PRIOR_WEIGHT * prior[_what(feature)] / scale[index])
     found, _ = nnls(np.array(rows), np.array(targets))
     return np.asarray(found * scale, dtype=np.float64)
 

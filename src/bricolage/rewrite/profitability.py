@@ -16,10 +16,8 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from bricolage.graph.graph import Operator, describe
+from bricolage.graph.properties import SYMBOLIC_SIZE
 from bricolage.graph.work import ANCHORS, VIEWS, flops
-
-SYMBOLIC_SIZE = 16
-"""Elements that a dimension counts with whose size is not known."""
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from bricolage.errors import EndlessRewriting, OpsetOutOfReach, UnsupportedOpset
 from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import simplify
+from bricolage.perf.roofline import OperatorCost
 from bricolage.plan.plan import ORIGINAL, RewriteConfig, RewriteStep
 from bricolage.rewrite.apply import Application, counts, rewrite
 from bricolage.rewrite.catalogue import chosen, rules
 from bricolage.rewrite.pipeline import PipelineRunner
 from bricolage.rewrite.rule import MatchFailure
-from bricolage.rewrite.search.cost import OperatorCost
 from bricolage.rewrite.search.graph_search import replay, search_graphs
 from bricolage.rewrite.search.options import SearchOptions
 

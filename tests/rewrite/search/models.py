@@ -13,8 +13,9 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from bricolage.graph.graph import Operator, describe
 from bricolage.graph.prepare import infer
+from bricolage.perf.roofline import OperatorCost
 from bricolage.rewrite.rule import Example, Rule
-from bricolage.rewrite.search.cost import OperatorCost, Pricing
+from bricolage.rewrite.search.cost import Pricing
 from bricolage.rewrite.search.fingerprint import Fingerprint
 from bricolage.rewrite.search.workspace import Workspace
 

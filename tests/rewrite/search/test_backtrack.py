@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bricolage.perf.roofline import OperatorRoofline
 from bricolage.rewrite.catalogue import chosen, written
 from bricolage.rewrite.rule import Example
 from bricolage.rewrite.search.backtrack import backtrack
-from bricolage.rewrite.search.cost import Roofline
 from tests.rewrite.search.models import FANNED, KERNELS, Odd, Started, reachable, square_models
 
 
@@ -60,5 +60,5 @@ def test_the_best_are_distinct_and_in_order() -> None:
 def test_the_model_is_not_changed() -> None:
     model = KERNELS.model()
     before = ir.to_proto(model).SerializeToString()
-    backtrack(model, written(), Roofline(), alpha=2.0)
+    backtrack(model, written(), OperatorRoofline(), alpha=2.0)
     assert ir.to_proto(model).SerializeToString() == before

@@ -11,11 +11,12 @@ from onnx import TensorProto, helper
 
 from bricolage.errors import BadOption
 from bricolage.graph.prepare import infer, simplify
+from bricolage.perf.roofline import OperatorCost, OperatorRoofline
 from bricolage.rewrite.apply import rewrite
 from bricolage.rewrite.builder import Names
 from bricolage.rewrite.catalogue import chosen, written
 from bricolage.rewrite.rule import Example, Rule
-from bricolage.rewrite.search.cost import OperatorCost, Pricing, Roofline
+from bricolage.rewrite.search.cost import Pricing
 from bricolage.rewrite.search.fingerprint import constant_key
 from bricolage.rewrite.search.graph_search import SearchResult, replay, search_graphs
 from bricolage.rewrite.search.lazy import LazyBuilder
@@ -41,9 +42,9 @@ def canonical_cost(model: ir.Model, cost: OperatorCost, used: Sequence[Rule]) ->
     ("example", "cost", "expected", "method"),
     [
         *((PRODUCTS, Started(), ["Add", "Add", "Concat", "MatMul", "Split"], method) for method in METHODS),
-        *((KERNELS, Roofline(), ["Conv"], method) for method in METHODS),
+        *((KERNELS, OperatorRoofline(), ["Conv"], method) for method in METHODS),
         *((BRANCHES, Started(), ["Concat", "Conv"], method) for method in METHODS),
-        *((FANNED, Roofline(), ["Add", "Relu", "Tanh"], method) for method in METHODS),
+        *((FANNED, OperatorRoofline(), ["Add", "Relu", "Tanh"], method) for method in METHODS),
     ],
 )
 def test_what_the_fixpoint_misses(example: Example, cost: OperatorCost, expected: list[str], method: Method) -> None:

@@ -122,7 +122,10 @@ class RewriteSearch:
         """Learns costs, searches, and adds what it finds."""
         if not self._applies(state) or deadline():
             return
-        state.calibrated = calibrate([sample for profile in state.profiles.values() for sample in samples(profile)])
+        state.calibrated = calibrate(
+            [sample for profile in state.profiles.values() for sample in samples(profile)],
+            state.session.device.peaks,
+        )
         cost = MeasuredOpCost.of(measured_operators(state), state.oracle.graph.operators, state.calibrated)
         session = state.session
         seconds = session.options.profile.shares.rewrite_search * state.budget_s

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from bricolage.graph.folding import is_known
+from bricolage.graph.properties import SYMBOLIC_SIZE
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Either, Op, Weight, op
 from bricolage.rewrite.predicates import broadcast, floating, integer, rank, require, require_shape, shape, sizes
-from bricolage.rewrite.profitability import SYMBOLIC_SIZE
 from bricolage.rewrite.rule import Example, MatchFailure, Operators, Result, Rule
 
 a, b, c, x = Any("a"), Any("b"), Any("c"), Any("x")

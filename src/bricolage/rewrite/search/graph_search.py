@@ -12,13 +12,14 @@ import onnx_ir as ir
 
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import simplify
+from bricolage.perf.roofline import OperatorCost
 from bricolage.plan.plan import RewriteStep
 from bricolage.rewrite.apply import Application
 from bricolage.rewrite.index import RuleIndex
 from bricolage.rewrite.rule import MatchFailure, Rule
 from bricolage.rewrite.search.backtrack import FoundGraph, SearchCounts, backtrack
 from bricolage.rewrite.search.combine import combinations
-from bricolage.rewrite.search.cost import OperatorCost, Pricing
+from bricolage.rewrite.search.cost import Pricing
 from bricolage.rewrite.search.fingerprint import Fingerprint
 from bricolage.rewrite.search.options import SearchOptions
 from bricolage.rewrite.search.partition import IsomorphicRegions, WholeModel, partition

@@ -7,12 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bricolage.graph.graph import Operator
+from bricolage.perf.roofline import OperatorCost
 from bricolage.rewrite.catalogue import chosen, written
 from bricolage.rewrite.egraph.extraction.extract import ExtractionLimits
 from bricolage.rewrite.egraph.saturate import SaturationLimits
 from bricolage.rewrite.index import RuleIndex
 from bricolage.rewrite.rule import Example, Rule
-from bricolage.rewrite.search.cost import OperatorCost, Pricing
+from bricolage.rewrite.search.cost import Pricing
 from bricolage.rewrite.search.saturation.part import SaturatedPart, saturate_part
 from tests.rewrite.search.models import BRANCHES, FANNED, KERNELS, PRODUCTS, Odd, Started, reachable, square_models
 
