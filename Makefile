@@ -7,15 +7,15 @@ TESTS ?= tests
 # `make check`: the tests that need no framework, without the longest of them.
 CHECK_VENV := .venv-check
 CHECK_STAMP := $(CHECK_VENV)/.installed
-CHECK := $(addprefix tests/,work search graph device plan perf report runtime conformance cli rewrite/egraph rewrite/generator \
-	frontends test_errors.py test_cache.py)
+CHECK := $(addprefix tests/,work search graph device plan perf report runtime conformance cli rewrite/egraph rewrite/rulegen driver/test_stage.py driver/test_final_race.py \
+	frontends test_errors.py test_cache.py test_docs.py test_deadline.py)
 CHECK_WITHOUT := $(addprefix --deselect=tests/,cli/test_optimize.py cli/test_rewrite.py \
 	plan/test_plan.py::test_plans_round_trip_through_json frontends/test_bad_input.py::test_any_flipped_bytes_load_or_are_refused)
 # Two workers, each with a stretch of the tests of its own; who is done early takes over from the other.
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test test-slow replay lint bench capabilities clean
+.PHONY: help install demo check test test-slow replay lint docs bench capabilities clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -52,6 +52,10 @@ lint: $(STAMP) ## ruff, mypy, the layers
 	$(BIN)/ruff format --check src benchmarks examples tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(STAMP) ## write what is generated of the pages: the table of options, the rules
+	$(BIN)/python -m tests.test_docs
+	$(BIN)/bricolage rules list --markdown > docs/rules.md
 
 bench: $(STAMP) ## the eleven workloads at every precision, interleaved against every backend
 	$(BIN)/python -m benchmarks.latency --workload all --precision all --output out/latency.json

@@ -221,22 +221,8 @@ def noted(what: str) -> list[str]:
 
 
 ALL: tuple[type[Honest], ...] = (
-    *(
-        Honest,
-        Twin,
-        Slow,
-        Segfaults,
-        SegfaultsLater,
-        Hangs,
-        Leaks,
-        Raises,
-        Refuses,
-        Wrong,
-        Silent,
-        Chatters,
-        Exits,
-        Tunes,
-    ),
+    *(Honest, Twin, Slow, Segfaults, SegfaultsLater, Hangs, Leaks, Raises, Refuses, Wrong, Silent, Chatters, Exits),
+    Tunes,
 )
 
 

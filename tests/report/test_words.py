@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 import report_samples as samples
 
+from bricolage.plan.plan import Proof
 from bricolage.report import words
 
 
@@ -59,3 +60,31 @@ def test_match() -> None:
     plan, _ = samples.small()
     marks = {c.name: words.match(c) for c in plan.buckets[0].contestants}
     assert (marks["plan exact"], marks["inductor bf16"], marks["iree f32"]) == ("yes", "no", "-")
+
+
+def test_a_proof_says_how_far_the_optimum_may_be() -> None:
+    plan, _ = samples.small()
+    bucket = plan.buckets[0]
+    assert words.proof(bucket) == ""
+    proof = Proof("variable elimination", True, 2.0, 2.0, 300, 1, 0.5)
+    said = words.proof(dataclasses.replace(bucket, proof=proof))
+    assert "2.00 ms, optimal" in said and "300 costs measured, 1 predicted" in said
+    said = words.proof(dataclasses.replace(bucket, proof=dataclasses.replace(proof, optimal=False, lower_bound_ms=1.6)))
+    assert "at most 25.0 % above the optimum (bound 1.60 ms)" in said
+
+
+def test_what_a_wider_tolerance_takes_is_said_where_it_is_faster() -> None:
+    plan, _ = samples.small()
+    bucket = plan.buckets[0]
+    fast = dataclasses.replace(
+        bucket.contestants[-2], dropped_ms=0.013, error=6.8e-6, accepted=False, name="onnxruntime f32"
+    )
+    shown = dataclasses.replace(bucket, contestants=(*bucket.contestants[:2], fast))
+    assert words.dropped_for_accuracy(shown) == ["onnxruntime f32: 13.0 µs at 6.8e-06; --tolerance 1e-05 takes it"]
+    slow = dataclasses.replace(fast, dropped_ms=1e6)
+    assert words.dropped_for_accuracy(dataclasses.replace(shown, contestants=(*bucket.contestants[:2], slow))) == []
+
+
+def test_without_a_race_the_verdict_says_so() -> None:
+    plan, _ = samples.small(gain=False)
+    assert "no race was held" in words.verdict(dataclasses.replace(plan.buckets[0], decided_by="prior evidence"))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bricolage._version import __version__
+from bricolage.cache import VARIABLE
 from bricolage.cli import costs
 from bricolage.cli.backends import backends
 from bricolage.cli.explain import explain, report
@@ -43,10 +46,15 @@ def prepare(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say more on stderr.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say more, and where the time went.")] = False,
+    cache: Annotated[
+        Path | None, typer.Option("--cache", metavar="DIR", help=f"Keep what is learnt there; default ${VARIABLE}.")
+    ] = None,
 ) -> None:
     """Options before the command."""
     del version
+    if cache is not None:
+        os.environ[VARIABLE] = str(cache)  # so that worker processes have it, too
     logger = logging.getLogger("bricolage")
     logger.setLevel(logging.INFO if verbose else logging.WARNING)
     if not logger.handlers:

@@ -5,7 +5,7 @@ The time of a region is modelled as Σ over its operators of (start + FLOPs · a
 operator's kind and the start the same for all but views. The coefficients are never negative and minimise the
 relative errors on all measured regions, each with the time of its fastest backend. Large regions are fused by their
 backends, single operators are not; the fit sees both, and weighs a region by its number of operators, so that it
-describes operators inside graphs rather than alone. """
+describes operators inside graphs rather than alone."""
 
 from __future__ import annotations
 

@@ -67,8 +67,7 @@ def overview(bucket: Bucket, graph: Graph | None, everything: bool = False) -> R
             ]
         )
     parts: list[RenderableType] = [verdict(bucket), Text(quality(bucket))]
-    if bucket.rules:
-        parts.append(Text(words.rewriting(bucket)))
+    parts += [Text(told) for told in (words.proof(bucket), words.rewriting(bucket)) if told]
     parts += [Text(""), plain_table(heads, rows)]
     hidden = len(facts) - len(rows)
     if hidden:

@@ -119,6 +119,17 @@ def tolerance(wrong: float) -> float:
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power > wrong)
 
 
+def proof(bucket: Bucket) -> str:
+    """How good the op-level placement was with which the search for plans began; empty where nothing was searched."""
+    found = bucket.proof
+    if found is None:
+        return ""
+    bound = milliseconds(found.lower_bound_ms)
+    sure = "optimal" if found.optimal else f"at most {percent(found.gap)} above the optimum (bound {bound})"
+    costs = f"{count(found.measured, 'cost')} measured, {found.predicted} predicted"
+    return f"op-level placement {milliseconds(found.total_ms)}, {sure} in the additive model by {found.method}; {costs}"
+
+
 def rewriting(bucket: Bucket) -> str:
     """Which rules made the variant of the graph that ships; empty where it is the original."""
     if not bucket.rules:
