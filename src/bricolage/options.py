@@ -202,10 +202,14 @@ class Options:
             raise BadOption(option="effort", value=self.effort, advice="Use quick or full")
         if self.tolerance is not None and not 0.0 < self.tolerance < 1.0:
             raise BadOption(option="tolerance", value=self.tolerance, advice="Give a number between 0 and 1")
-        if self.budget_s is not None and self.budget_s <= 0:
+        if self.budget_s is not None and not 0 < self.budget_s < float("inf"):
             raise BadOption(option="budget", value=self.budget_s, advice="Give a positive time, for example 60s")
         if self.cores is not None and (not self.cores or any(core < 0 for core in self.cores)):
             raise BadOption(option="cores", value=self.cores, advice="Give numbers of processors, for example 0-3")
+        if self.backends == ():
+            raise BadOption(option="backend", value="nothing", advice="Name one, or leave it out for all")
+        if self.cores is not None:
+            object.__setattr__(self, "cores", tuple(sorted(set(self.cores))))
         if self.cores is not None and self.threads > len(self.cores):
             object.__setattr__(self, "threads", len(self.cores))
         if self.threads < 1:
@@ -238,7 +242,7 @@ class Options:
                 found += [flag, ",".join(map(str, value))]
             else:
                 for word in value if isinstance(value, tuple) else (value,):
-                    found += [flag, f"{word:g}s" if one.name == "budget_s" else str(word)]
+                    found += [flag, f"{str(word).removesuffix('.0')}s" if one.name == "budget_s" else str(word)]
         return found
 
     @property
@@ -292,8 +296,8 @@ def parse_cores(text: str) -> tuple[int, ...]:
     found: set[int] = set()
     try:
         for part in text.split(","):
-            first, _, last = part.partition("-")
-            found.update(range(int(first), int(last or first) + 1))
+            first, dash, last = part.partition("-")
+            found.update(range(int(first), int(last if dash else first) + 1))
     except ValueError:
         raise BadOption(option="--cores", value=text, advice="Write for example 0-3 or 0,2") from None
     return tuple(sorted(found))

@@ -13,6 +13,8 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 from bricolage.deadline import Deadline
 
 _LOG = logging.getLogger(__name__)
+_MOST_KEPT = 0.85
+"""Part of the whole time that shares may add up to; where they are more, all are cut alike, so that the first stages have some."""
 
 S_contra = TypeVar("S_contra", contravariant=True)
 S = TypeVar("S")
@@ -58,9 +60,11 @@ class Runner(Generic[S]):
         """Runs every stage, each with a deadline that leaves later ones their shares. A Ctrl-C ends the stage that it
         meets and lets the others see that the time is over; the second one is raised."""
         times: list[StageTime] = []
+        total, left = sum(stage.share(state) for stage in self._stages), deadline.left
+        scale = min(1.0, _MOST_KEPT * left / total) if total else 1.0
         for number, stage in enumerate(self._stages):
-            kept = sum(later.share(state) for later in self._stages[number + 1 :])
-            share, began = stage.share(state), deadline.clock()
+            kept = scale * sum(later.share(state) for later in self._stages[number + 1 :])
+            share, began = scale * stage.share(state), deadline.clock()
             own = deadline.reserve(kept).at_most(stage.limit(state))
             if stage.essential:
                 stage.run(state, own)

@@ -11,6 +11,7 @@ from bricolage.backends.interface import Available
 from bricolage.device.host import host, selected
 from bricolage.errors import BadOption, ForeignArtifact, NoBackend
 from bricolage.graph.extract import graph_of
+from bricolage.options import available_cores
 from bricolage.plan import artifact
 from bricolage.plan.plan import Bucket, Plan, PlannedRegion, ranges
 from bricolage.runtime.executable import Executable, ranked_baselines
@@ -36,6 +37,7 @@ def load(path: str | Path, *, any_machine: bool = False) -> Executable:
         if not any_machine:
             raise ForeignArtifact(path=path, difference=difference)
         _LOG.warning("%s was planned elsewhere (%s): right, but not tuned for this machine", path, difference)
+        plan = _without_cores(plan)
         plan = dataclasses.replace(plan, buckets=tuple(_runnable(bucket, directory) for bucket in plan.buckets))
     executable = Executable(plan, directory)
     executable.prepare()
@@ -49,7 +51,7 @@ def foreign(plan: Plan) -> str:
     try:
         here = selected(options.isa, options.cores)
     except BadOption as error:
-        return error.sentence
+        return f"this machine has not the device that it was planned for ({error.sentence})"
     if here.fingerprint() != plan.provenance.fingerprint:
         differences.append(f"hardware is {here}, planned on {plan.provenance.hardware}")
     for name in dict.fromkeys(backend for bucket in plan.buckets for backend in bucket.backends):
@@ -59,6 +61,13 @@ def foreign(plan: Plan) -> str:
         elif status.version != plan.provenance.versions.get(name):
             differences.append(f"{name} is {status.version}, planned with {plan.provenance.versions.get(name)}")
     return "; ".join(differences)
+
+
+def _without_cores(plan: Plan) -> Plan:
+    """The plan for the whole of this machine's processor, with no more threads than it has."""
+    options = plan.provenance.options
+    here = dataclasses.replace(options, cores=None, threads=min(options.threads, available_cores()))
+    return dataclasses.replace(plan, provenance=dataclasses.replace(plan.provenance, options=here))
 
 
 def _runnable(bucket: Bucket, directory: Path) -> Bucket:

@@ -1,0 +1,205 @@
+"""Decisions without a processor: backends that only claim, a measurer that knows every answer, and a state around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from bricolage.backends.interface import Backend, RegionModel
+from bricolage.codec import encode
+from bricolage.device.host import host
+from bricolage.driver.profile import Session
+from bricolage.driver.stages.profiling import Reference
+from bricolage.driver.state import State
+from bricolage.graph.graph import Graph
+from bricolage.graph.store import Store
+from bricolage.measure.entries import Cost, Outcome
+from bricolage.measure.loading import CandidateSpec, Stop, never
+from bricolage.measure.measurer import Event, Measurer, RegionTask, judged
+from bricolage.measure.pool import Answer, Regime
+from bricolage.measure.statistics import Latency
+from bricolage.options import Options
+from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.step import Step
+from bricolage.progress import Silent
+from bricolage.rewrite.variants import GraphVariant
+from bricolage.work.implementation import Implementation, KernelConfig
+from tests.driver.test_candidates import Elementwise, Everything
+
+
+class First(Everything):
+    name = "first"
+
+
+class Second(Everything):
+    name = "second"
+
+
+class Third(Everything):
+    name = "third"
+
+
+class Partial(Elementwise):
+    """Accepts no matrix products."""
+
+    name = "partial"
+
+
+class Sluggish(Everything):
+    name = "sluggish"
+    compiles_slowly = True
+
+
+class Tuned(Everything):
+    name = "tuned"
+    tunable = True
+
+
+class Untuned(Everything):
+    name = "untuned"
+    tunable = True
+
+
+REFERENCES = {
+    one.name: f"{__name__}:{one.__name__}" for one in (First, Second, Third, Partial, Sluggish, Tuned, Untuned)
+}
+"""For the registry."""
+
+
+def latency(ms: float, low: float | None = None, high: float | None = None) -> Latency:
+    return Latency(ms, ms * 0.99 if low is None else low, ms * 1.01 if high is None else high, 9)
+
+
+@dataclass
+class Answers:
+    """What a made-up measurer says. Who runs something is named as in a plan ("first f32") or by its backend."""
+
+    factors: Mapping[str, float] = field(default_factory=dict)
+    """On the time of every operator."""
+    operators: Mapping[str, float] = field(default_factory=dict)
+    """Milliseconds by type; 1 for the others."""
+    errors: Mapping[str, float] = field(default_factory=dict)
+    """Relative ones; 0 for the others."""
+    failures: Mapping[str, tuple[Outcome, str]] = field(default_factory=dict)
+
+    def cost(self, spec: CandidateSpec) -> Cost:
+        total, error = 0.0, 0.0
+        for step in spec.steps:
+            named = self._of(self.failures, step)
+            if named is not None:
+                return Cost(named[0], reason=named[1])
+            error = max(error, self._of(self.errors, step) or 0.0)
+            nodes = RegionModel(step.path).model.graph
+            ms = sum(self.operators.get(node.op_type, 1.0) for node in nodes)
+            total += ms * (self._of(self.factors, step) or 1.0)
+        return Cost("ok", latency(total), error)
+
+    @staticmethod
+    def _of(table: Mapping[str, Any], step: Step) -> Any:
+        one = step.implementation
+        return table.get(str(one), table.get(one.backend))
+
+
+class MadeUpPool:
+    """Workers that tune as told: `found` by backend, None where the search crashes."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, KernelConfig | None] = {}
+        self.tuned: list[Implementation] = []
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        yield
+
+    def worker(self, regime: Regime) -> Regime:
+        return regime
+
+    def end(self, regime: Regime) -> None:
+        del regime
+
+    def ask(self, worker: Regime, limit_s: float, command: str, **facts: Any) -> Answer:
+        assert command == "tune" and limit_s > 0
+        (backend,) = worker.backends
+        config = facts["step"]["implementation"]["config"]
+        self.tuned.append(Implementation(backend, KernelConfig(config["name"])))
+        found = self.found.get(backend)
+        return Answer("crashed", "a made-up crash") if found is None else Answer("ok", facts={"config": encode(found)})
+
+
+class MadeUpDatabase:
+    """Every transfer takes a microsecond; configurations are kept."""
+
+    def __init__(self) -> None:
+        self.configs: dict[str, object] = {}
+
+    def get_transfer(self, key: str) -> dict[str, object]:
+        del key
+        return {"ms": 0.001}
+
+    def get_config(self, key: str) -> object:
+        return self.configs.get(key)
+
+    def put_config(self, key: str, value: object) -> None:
+        self.configs[key] = value
+
+
+class MadeUpMeasurer:
+    """Answers at once, and remembers what it was asked."""
+
+    def __init__(self, scratch: Path, answers: Answers) -> None:
+        self.scratch, self.answers = scratch, answers
+        self.database, self.pool = MadeUpDatabase(), MadeUpPool()
+        self.earlier: dict[CandidateSpec, Cost] = {}
+        self.on_record: dict[CandidateSpec, Cost] = {}
+        self.asked: list[CandidateSpec] = []
+        self.before: Callable[[CandidateSpec], None] = lambda _: None
+        """Called before each answer."""
+
+    def known(self, spec: CandidateSpec, bound: float, data: str) -> Cost | None:
+        del bound, data
+        return self.on_record.get(spec)
+
+    def measure(
+        self, tasks: Sequence[RegionTask], progress: Callable[[Event], None] = lambda _: None, should_stop: Stop = never
+    ) -> dict[CandidateSpec, Cost]:
+        found: dict[CandidateSpec, Cost] = {}
+        for task in tasks:
+            for spec in task.candidates:
+                if should_stop():
+                    return found
+                self.before(spec)
+                self.asked.append(spec)
+                cost = found[spec] = judged(self.answers.cost(spec), task.bound)
+                progress(Event("measured" if cost.outcome == "ok" else "failed", spec, cost, len(found), len(found)))
+        return found
+
+
+def whole(backend: str) -> Implementation:
+    return Implementation(backend)
+
+
+def made_up_state(
+    folder: Path,
+    graph: Graph,
+    backends: Sequence[Backend],
+    answers: Answers | None = None,
+    *,
+    options: Options | None = None,
+    budget_s: float = 100.0,
+    variants: Sequence[GraphVariant] = (),
+) -> tuple[State, MadeUpMeasurer]:
+    """A state whose reference is computed and of which nothing is measured. The folder exists."""
+    measurer = MadeUpMeasurer(folder, answers or Answers())
+    session = Session(
+        options or Options(threads=1), tuple(backends), host(), cast(Measurer, measurer), Store(folder), Silent()
+    )
+    generator = np.random.default_rng(0)
+    inputs = {info.name: generator.standard_normal(info.sizes).astype(info.numpy) for info in graph.inputs}
+    state = State(session, [GraphVariant(ORIGINAL, graph), *variants], inputs, "model", budget_s)
+    Reference().run(state, cast(Any, None))
+    return state, measurer

@@ -1,0 +1,353 @@
+"""Who races, who ships after a race, and who ships without one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bricolage.deadline import Deadline
+from bricolage.driver import final_race
+from bricolage.driver.candidates import Group
+from bricolage.driver.final_race import FinalRace, Prior, prior_choice, sum_of_regions, within_reach
+from bricolage.driver.state import Challenger, State
+from bricolage.graph.work import Work
+from bricolage.measure.entries import Cost
+from bricolage.measure.loading import CandidateSpec
+from bricolage.measure.race import Race
+from bricolage.measure.statistics import Latency
+from bricolage.plan.plan import ORIGINAL, Contestant
+from bricolage.work.implementation import Assignment, Placement
+from tests.driver.made_up import First, MadeUpMeasurer, Second, Third, latency, made_up_state, whole
+from tests.graph.models import graph
+
+
+def timed(ms: float, low: float | None = None, high: float | None = None) -> Cost:
+    return Cost("ok", latency(ms, low, high), 0.0)
+
+
+def failed() -> Cost:
+    return Cost("crashed", reason="the process ended with SIGSEGV")
+
+
+@st.composite
+def measured_costs(draw: st.DrawFn) -> dict[str, Cost]:
+    """Costs of up to nine baselines, some of which failed, with intervals around their medians."""
+    found: dict[str, Cost] = {}
+    for number in range(draw(st.integers(0, 9))):
+        ms = draw(st.floats(0.01, 1000))
+        low, high = draw(st.floats(0.3, 1.0)), draw(st.floats(1.0, 4.0))
+        found[f"b{number}"] = failed() if draw(st.booleans()) else timed(ms, ms * low, ms * high)
+    return found
+
+
+# --- who races ------------------------------------------------------------------------------------------------------
+
+
+def test_at_least_three_race() -> None:
+    assert within_reach({"a": timed(1.0), "b": timed(50.0), "c": timed(900.0), "d": timed(901.0)}) == ["a", "b", "c"]
+    assert within_reach({"a": timed(1.0), "b": failed()}) == ["a"]
+    assert within_reach({"b": failed()}) == within_reach({}) == []
+
+
+def test_who_is_slower_beyond_the_noise_of_both_does_not_race() -> None:
+    near = {"a": timed(10.0, 9.9, 10.1), "b": timed(11.0), "c": timed(12.0)}
+    assert "d" in within_reach({**near, "d": timed(15.2, 15.1, 15.3)}), "within 1.5 of the fastest at its worst"
+    assert "d" not in within_reach({**near, "d": timed(15.4, 15.3, 15.5)})
+    assert "d" in within_reach({**near, "d": timed(30.0, 15.1, 90.0)}), "its own noise speaks for it"
+    noisy = {**near, "a": timed(10.0, 8.0, 20.0), "d": timed(29.0, 28.9, 29.1)}
+    assert "d" in within_reach(noisy), "so does the noise of the fastest"
+
+
+def test_a_noisy_first_measurement_puts_nobody_out_of_reach() -> None:
+    """ONNX Runtime, at 146 ms in truth, was measured while something else ran."""
+    costs = {
+        "torch f32": timed(190.0, 180.0, 200.0),
+        "onnxruntime f32": timed(250.0, 140.0, 400.0),
+        "openvino f32": timed(195.0, 190.0, 205.0),
+        "native f32": timed(200.0, 195.0, 210.0),
+        "xla f32": timed(240.0, 235.0, 250.0),
+        "tvm f32": timed(900.0, 890.0, 910.0),
+    }
+    racing = within_reach(costs)
+    assert racing == ["torch f32", "openvino f32", "native f32", "xla f32", "onnxruntime f32"]
+
+
+@given(measured_costs())
+def test_who_may_be_fastest_races(costs: dict[str, Cost]) -> None:
+    racing = within_reach(costs)
+    known = {name: cost.latency for name, cost in costs.items() if cost.latency is not None}
+    assert len(set(racing)) == len(racing) >= min(3, len(known)) and set(racing) <= set(known)
+    assert [known[name].median_ms for name in racing] == sorted(known[name].median_ms for name in racing)
+    assert within_reach(dict(reversed(costs.items()))) == racing, "whatever the order in which they were measured"
+    if known:
+        lowest = min(known.values(), key=lambda one: one.median_ms)
+        assert {name for name, one in known.items() if one.low_ms <= lowest.high_ms} <= set(racing)
+        assert all(known[name].low_ms > 1.5 * lowest.high_ms for name in set(known) - set(racing))
+
+
+# --- without a race -------------------------------------------------------------------------------------------------
+
+
+def test_the_fastest_is_chosen_if_that_is_sure() -> None:
+    priors = [Prior("a", 10.0, 11.0, 12.0), Prior("b", 12.1, 13.0, 14.0, (1.0,)), None]
+    assert prior_choice(priors) == "a", "other sources only decide between those that may be the fastest"
+
+
+def test_among_ties_the_least_time_of_any_source_decides() -> None:
+    fast, slow = Prior("a", 9.0, 10.0, 15.0), Prior("b", 12.0, 14.0, 30.0)
+    assert prior_choice([fast, slow]) == "a"
+    assert prior_choice([fast, replace(slow, others_ms=(8.0,))]) == "b", "neighbours only add time"
+    assert prior_choice([fast, replace(slow, others_ms=(50.0,))]) == "a"
+    assert prior_choice([replace(fast, others_ms=(7.0,)), replace(slow, others_ms=(40.0, 8.0))]) == "a"
+
+
+def test_nothing_known_chooses_nothing() -> None:
+    assert prior_choice([]) is None and prior_choice([None, None]) is None
+
+
+@st.composite
+def some_priors(draw: st.DrawFn) -> list[Prior | None]:
+    found: list[Prior | None] = []
+    for number in range(draw(st.integers(0, 7))):
+        ms = draw(st.floats(1, 100))
+        low, high = draw(st.floats(0.2, 1.0)), draw(st.floats(1.0, 5.0))
+        others = tuple(draw(st.lists(st.floats(0.1, 200), max_size=2)))
+        found.append(draw(st.sampled_from([None, Prior(f"p{number}", ms * low, ms, ms * high, others)])))
+    return found
+
+
+@given(some_priors(), st.randoms())
+def test_the_choice_is_never_clearly_slower_and_does_not_depend_on_order(
+    priors: list[Prior | None], rng: random.Random
+) -> None:
+    chosen = prior_choice(priors)
+    known = {prior.name: prior for prior in priors if prior is not None}
+    assert (chosen is None) == (not known)
+    shuffled = [*priors, None]
+    rng.shuffle(shuffled)
+    assert prior_choice(shuffled) == chosen
+    if chosen is not None:
+        fastest = min(known.values(), key=lambda prior: (prior.median_ms, prior.name))
+        assert known[chosen].low_ms <= fastest.high_ms
+
+
+# --- the decision ---------------------------------------------------------------------------------------------------
+
+FIRST, SECOND, THIRD = whole("first"), whole("second"), whole("third")
+Begin = Callable[..., tuple[State, MadeUpMeasurer]]
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Begin:
+    """A state of two operators; its baselines cost what is given."""
+
+    def made(costs: Mapping[str, Cost]) -> tuple[State, MadeUpMeasurer]:
+        state, measurer = made_up_state(tmp_path, graph("a=Relu(x) y=Tanh(a)"), [First(), Second(), Third()])
+        state.original.whole.update({whole(name): cost for name, cost in costs.items()})
+        return state, measurer
+
+    return made
+
+
+MIXED: Placement = (Assignment(1, FIRST), Assignment(2, SECOND))
+MIRRORED: Placement = (Assignment(1, SECOND), Assignment(2, FIRST))
+
+
+def made_up_race(medians: Mapping[str, float | Sequence[float]], absent: Mapping[str, Cost] | None = None) -> Race:
+    """Twelve rounds in which each had the times given; None of `absent` took part."""
+    samples = {
+        name: [float(ms)] * 12 if isinstance(ms, int | float) else [float(one) for one in ms]
+        for name, ms in medians.items()
+    }
+    rounds = tuple({name: (own[number],) for name, own in samples.items()} for number in range(12))
+    costs = {name: Cost("ok", Latency.of(own), 1e-8, 0.5) for name, own in samples.items()}
+    return Race(rounds, {**costs, **(absent or {})}, dict.fromkeys(samples, 30.0))
+
+
+def decided(monkeypatch: pytest.MonkeyPatch, state: State, ran: Race | None) -> tuple[FinalRace, list[str]]:
+    """A final race that goes as told; who was at its start, the incumbent first."""
+    started: list[str] = []
+
+    def race(
+        _measurer: object, specs: Mapping[str, CandidateSpec], *_: object, incumbent: str, **_more: object
+    ) -> Race:
+        started.extend([incumbent, *(name for name in specs if name != incumbent)])
+        assert ran is not None
+        return ran
+
+    monkeypatch.setattr(final_race, "race", race)
+    final = FinalRace()
+    deadline = Deadline(0.0)
+    deadline.interrupted = ran is None
+    final.run(state, deadline)
+    return final, started
+
+
+def by_name(contestants: Sequence[Contestant]) -> dict[str, Contestant]:
+    return {one.name: one for one in contestants}
+
+
+def test_a_challenger_that_clearly_wins_ships(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, _ = begin({"first": timed(10.0), "second": timed(11.0)})
+    state.challenge(Challenger("mixed", MIXED, 8.5), Challenger("mirrored", MIRRORED, 7.0))
+    ran = made_up_race({"first f32": 10.0, "second f32": 11.0, "mixed": 9.0, "mirrored": 8.0})
+    final, started = decided(monkeypatch, state, ran)
+    assert started == ["first f32", "second f32", "mixed", "mirrored"], "the race is held however little time is left"
+    result = final.result(state)
+    assert result is not None and result.decided_by == "race"
+    assert (result.chosen, result.variant, result.placement) == ("mirrored", ORIGINAL, MIRRORED)
+    assert result.best_baseline == "first f32" and result.significant
+    assert result.speedup.value == pytest.approx(1.25) and result.speedup.rounds == 12
+    table = by_name(result.contestants)
+    assert list(table) == ["mirrored", "mixed", "first f32", "second f32", "third f32"]
+    assert table["third f32"].reason == "not measured: the time was up" and not table["third f32"].accepted
+    assert (
+        table["mixed"].kind == "plan" and table["mixed"].regions == 2 and "behind the winner" in table["mixed"].reason
+    )
+    assert table["second f32"].kind == "baseline" and table["second f32"].implementation == SECOND
+    assert table["second f32"].speedup == pytest.approx(10 / 11) and table["first f32"].first_run_ms == 30.0
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        pytest.param([9.9] * 12, id="by less than two per cent"),
+        pytest.param([7.0, 12.9] * 6, id="by less than the noise"),
+        pytest.param([10.5] * 12, id="not at all"),
+    ],
+)
+def test_a_challenger_that_does_not_clearly_win_does_not_ship(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, times: list[float]
+) -> None:
+    state, _ = begin({"first": timed(10.0), "second": timed(11.0)})
+    state.challenge(Challenger("mixed", MIXED, 8.5))
+    final, _ = decided(monkeypatch, state, made_up_race({"first f32": 10.0, "second f32": 11.0, "mixed": times}))
+    result = final.result(state)
+    assert result is not None and not result.significant
+    assert result.chosen == result.best_baseline == "first f32"
+    assert result.placement == (Assignment(0b11, FIRST),) and result.speedup.value == 1.0
+    assert "not a significant gain" in by_name(result.contestants)["mixed"].reason
+
+
+def test_where_the_fastest_is_not_sure_the_next_one_that_is_ships(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, _ = begin({"first": timed(10.0), "second": timed(11.0)})
+    state.challenge(Challenger("mixed", MIXED, None), Challenger("mirrored", MIRRORED, None))
+    wild = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 30.0, 30.0, 30.0, 30.0, 30.0]
+    final, _ = decided(
+        monkeypatch, state, made_up_race({"first f32": 10.0, "second f32": 11.0, "mixed": wild, "mirrored": 8.0})
+    )
+    result = final.result(state)
+    assert result is not None and result.chosen == "mirrored"
+
+
+def test_the_incumbent_of_the_race_is_not_always_the_best_baseline(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A challenger has to beat the baseline that was fastest in the race."""
+    state, _ = begin({"first": timed(10.0), "second": timed(11.0)})
+    state.challenge(Challenger("mixed", MIXED, None))
+    final, started = decided(monkeypatch, state, made_up_race({"first f32": 10.0, "second f32": 8.0, "mixed": 7.95}))
+    result = final.result(state)
+    assert started[0] == "first f32"
+    assert result is not None and result.chosen == result.best_baseline == "second f32"
+
+
+def test_a_challenger_that_did_not_race_never_ships(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, _ = begin({"first": timed(10.0), "second": timed(11.0)})
+    state.challenge(Challenger("mixed", MIXED, 0.001), Challenger("mirrored", MIRRORED, 0.001))
+    final, _ = decided(
+        monkeypatch, state, made_up_race({"first f32": 10.0, "second f32": 11.0}, {"mirrored": failed()})
+    )
+    result = final.result(state)
+    assert result is not None and result.chosen == "first f32" and result.decided_by == "race"
+    table = by_name(result.contestants)
+    assert "mixed" not in table and table["mirrored"].reason.startswith("crashed") and not table["mirrored"].accepted
+
+
+def test_a_challenger_that_never_met_a_baseline_is_compared_by_way_of_the_incumbent(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, _ = begin({"first": timed(10.0), "second": timed(11.0)})
+    state.challenge(Challenger("mixed", MIXED, None))
+    both = made_up_race({"first f32": 10.0, "second f32": 9.5, "mixed": 5.0})
+    heats = tuple(
+        {name: own for name, own in one.items() if name != ("mixed" if number < 6 else "second f32")}
+        for number, one in enumerate(both.rounds)
+    )
+    final, _ = decided(monkeypatch, state, replace(both, rounds=heats))
+    result = final.result(state)
+    assert result is not None and (result.chosen, result.best_baseline) == ("mixed", "second f32")
+    assert result.speedup.value == pytest.approx(9.5 / 5.0)
+
+
+def test_with_no_race_prior_evidence_decides(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, measurer = begin({"first": timed(10.0, 9.0, 15.0), "second": timed(12.0, 9.5, 30.0), "third": failed()})
+    state.challenge(Challenger("mixed", MIXED, 0.001))
+    final, started = decided(monkeypatch, state, None)
+    result = final.result(state)
+    assert not started and result is not None and result.decided_by == "prior evidence"
+    assert result.chosen == result.best_baseline == "first f32" and not result.significant
+    measurer.earlier[state.original.whole_spec(SECOND)] = timed(7.0)
+    again = final.result(state)
+    assert again is not None and again.chosen == again.best_baseline == "second f32", "an earlier run counts"
+    assert again.placement == (Assignment(0b11, SECOND),)
+    assert "mixed" not in by_name(again.contestants)
+
+
+def test_sums_of_regions_are_evidence(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, _ = begin({"first": timed(10.0, 9.0, 15.0), "second": timed(12.0, 9.5, 30.0)})
+    profile = state.original
+    groups = tuple(Group(key, (1 << n,), (FIRST, SECOND), Work(1, 1), "segment") for n, key in enumerate("ab"))
+    profile.candidates = replace(profile.candidates, groups=groups, segments=(1, 2))
+    profile.regions["a", SECOND] = timed(3.0)
+    assert sum_of_regions(profile, SECOND) is None, "one segment was not measured"
+    profile.regions["b", SECOND] = timed(4.0)
+    assert sum_of_regions(profile, SECOND) == 7.0
+    profile.regions["a", FIRST] = profile.regions["b", FIRST] = timed(6.0)
+    prior = Prior.of("second f32", profile.whole[SECOND], profile, SECOND)
+    assert prior == Prior("second f32", 9.5, 12.0, 30.0, (7.0,))
+    final, _ = decided(monkeypatch, state, None)
+    result = final.result(state)
+    assert result is not None and result.best_baseline == "second f32"
+
+
+def test_one_baseline_alone_races_nobody(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, _ = begin({"second": timed(11.0), "third": failed()})
+    final, started = decided(monkeypatch, state, made_up_race({}))
+    result = final.result(state)
+    assert not started and result is not None
+    assert (result.chosen, result.decided_by) == ("second f32", "prior evidence")
+
+
+def test_nobody_alive_means_no_decision(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, _ = begin({"first": failed(), "second": Cost("wrong", None, 0.1)})
+    final, _ = decided(monkeypatch, state, made_up_race({}))
+    assert final.result(state) is None
+
+
+def test_baselines_dropped_for_their_accuracy_show_their_time(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = Cost("wrong", None, 1e-3, reason="the relative error is 1.00e-03, the bound 1.00e-06")
+    state, _ = begin({"first": timed(10.0), "second": timed(11.0), "third": wrong})
+    state.original.dropped[THIRD] = timed(4.0)
+    final, started = decided(monkeypatch, state, made_up_race({"first f32": 10.0, "second f32": 11.0}))
+    result = final.result(state)
+    assert "third f32" not in started and result is not None
+    third = by_name(result.contestants)["third f32"]
+    assert third.dropped_ms == 4.0 and third.median_ms is None and not third.accepted and third.error == 1e-3
+    assert third.reason.startswith("wrong: ")
+    assert by_name(result.contestants)["first f32"].dropped_ms is None
+
+
+def test_the_race_keeps_its_share_of_the_budget(begin: Begin) -> None:
+    state, _ = begin({})
+    final, options = FinalRace(), state.session.options
+    assert final.share(state) == options.race_seconds(2) and np.isinf(final.limit(state))

@@ -1,0 +1,406 @@
+"""The stages of a decision on small graphs: real stages, a made-up measurer."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bricolage.backends import registry
+from bricolage.deadline import Deadline
+from bricolage.driver.profile import Profile
+from bricolage.driver.stage import Runner, Stage
+from bricolage.driver.stages import rewriting
+from bricolage.driver.stages.placing import Placing
+from bricolage.driver.stages.profiling import Baselines, FoundRegions, Regions
+from bricolage.driver.stages.rewriting import RewriteSearch, Rewritten, measured_operators
+from bricolage.driver.stages.tuning import KernelTuning
+from bricolage.driver.state import Challenger, State
+from bricolage.driver.variants import promising
+from bricolage.errors import NoBackend, NoPlacement, NotAccurate, NotWritable
+from bricolage.graph.graph import Graph
+from bricolage.graph.identity import operator_key
+from bricolage.graph.region import Region
+from bricolage.measure.entries import Cost
+from bricolage.measure.loading import CandidateSpec
+from bricolage.options import Options
+from bricolage.perf.measured import MeasuredOpCost
+from bricolage.perf.roofline import OperatorCost
+from bricolage.plan.plan import ORIGINAL
+from bricolage.rewrite.variants import GraphVariant
+from bricolage.work.implementation import Assignment, Implementation, KernelConfig
+from tests.driver.made_up import (
+    REFERENCES,
+    Answers,
+    First,
+    Partial,
+    Second,
+    Sluggish,
+    Third,
+    Tuned,
+    Untuned,
+    latency,
+    made_up_state,
+    whole,
+)
+from tests.graph.models import graph
+
+FULL = Options(threads=1, effort="full")
+W = np.ones((4, 4), np.float32)
+FIRST, SECOND, PARTIAL, SLUGGISH = whole("first"), whole("second"), whole("partial"), whole("sluggish")
+
+
+@pytest.fixture(autouse=True)
+def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
+    for name, reference in REFERENCES.items():
+        registry.register(name, reference)
+    yield
+    registry._sources.cache_clear()
+    registry.get.cache_clear()
+
+
+@pytest.fixture
+def model() -> Graph:
+    """A product between two element-wise stretches."""
+    return graph("a=Relu(x) b=Tanh(a) c=MatMul(b,w) d=Exp(c) y=Relu(d)", "float[4,4] x", "float[4,4] y", w=W)
+
+
+def run(state: State, *stages: Stage[State], seconds: float = 100.0) -> Deadline:
+    deadline = Deadline(seconds)
+    Runner(stages).run(state, deadline)
+    return deadline
+
+
+def whole_times(profile: Profile) -> dict[str, float]:
+    return {str(one): round(ms, 9) for one, ms in profile.times.items()}
+
+
+# --- baselines ------------------------------------------------------------------------------------------------------
+
+
+def test_baselines_are_measured_quick_compilers_first(tmp_path: Path, model: Graph) -> None:
+    backends = [Sluggish(), First(), Partial(), Second()]
+    state, measurer = made_up_state(tmp_path, model, backends, Answers({"second": 2.0}))
+    run(state, Baselines(), seconds=0.0)
+    assert whole_times(state.original) == {"first f32": 5.0, "second f32": 10.0}, "whatever the clock says"
+    assert {spec.alone for spec in measurer.asked} == {True}
+    run(state, Baselines())
+    assert whole_times(state.original) == {"first f32": 5.0, "second f32": 10.0, "sluggish f32": 5.0}
+
+
+def test_slow_compilers_are_measured_late_where_there_are_no_others(tmp_path: Path, model: Graph) -> None:
+    state, _ = made_up_state(tmp_path, model, [Sluggish()])
+    run(state, Baselines(), seconds=0.0)
+    assert whole_times(state.original) == {"sluggish f32": 5.0}
+
+
+def test_an_operator_that_nothing_runs_is_named(tmp_path: Path, model: Graph) -> None:
+    state, measurer = made_up_state(tmp_path, model, [Partial()])
+    with pytest.raises(NoPlacement, match="MatMul"):
+        run(state, Baselines())
+    assert not measurer.asked
+
+
+def test_nothing_takes_the_whole_graph(tmp_path: Path, model: Graph) -> None:
+    class Products(First):
+        name = "products"
+
+        def declines(self, operator: Any) -> str | None:
+            return None if operator.op_type == "MatMul" else "no matrix product"
+
+    state, _ = made_up_state(tmp_path, model, [Partial(), Products()])
+    with pytest.raises(NoBackend, match="for the whole model"):
+        run(state, Baselines())
+
+
+def test_everything_fails(tmp_path: Path, model: Graph) -> None:
+    failures = {"first": ("crashed", "SIGSEGV"), "second": ("refused", "not on Sundays")}
+    state, _ = made_up_state(tmp_path, model, [First(), Second()], Answers(failures=failures))  # type: ignore[arg-type]
+    with pytest.raises(NoBackend, match=r"first: SIGSEGV; second: not on Sundays"):
+        run(state, Baselines())
+
+
+def test_everything_is_wrong(tmp_path: Path, model: Graph) -> None:
+    answers = Answers(errors={"first": 0.3, "second": 1e-4}, failures={"third": ("failed", "no")})
+    state, _ = made_up_state(tmp_path, model, [First(), Second(), Third()], answers)
+    with pytest.raises(NotAccurate) as found:
+        run(state, Baselines())
+    assert found.value.facts["error"] == 1e-4 and found.value.facts["bound"] == state.oracle.bound, "the least wrong"
+
+
+def test_one_that_is_right_is_enough_and_the_others_are_timed_all_the_same(tmp_path: Path, model: Graph) -> None:
+    answers = Answers(errors={"first": 0.3, "second": 1e-4, "sluggish": 1e-4})
+    state, _ = made_up_state(tmp_path, model, [First(), Second(), Third(), Sluggish()], answers)
+    run(state, Baselines())
+    assert whole_times(state.original) == {"third f32": 5.0}
+    assert {one.backend: cost.ms for one, cost in state.original.dropped.items()} == {"second": 5.0}, (
+        "those that a wider tolerance would take and that compile quickly"
+    )
+
+
+def test_an_interruption_before_anything_is_measured_leaves_nothing_to_ship(tmp_path: Path, model: Graph) -> None:
+    def interrupt(_spec: CandidateSpec) -> None:
+        raise KeyboardInterrupt
+
+    state, measurer = made_up_state(tmp_path, model, [First()])
+    measurer.before = interrupt
+    with pytest.raises(NoBackend, match="in the time given"):
+        run(state, Baselines())
+
+
+def test_an_interruption_later_keeps_what_is_measured(tmp_path: Path, model: Graph) -> None:
+    def interrupt(spec: CandidateSpec) -> None:
+        if spec.steps[0].implementation == SLUGGISH:
+            raise KeyboardInterrupt
+
+    state, measurer = made_up_state(tmp_path, model, [First(), Second(), Sluggish()])
+    measurer.before = interrupt
+    deadline = run(state, Baselines(), Regions())
+    assert deadline.interrupted and whole_times(state.original) == {"first f32": 5.0, "second f32": 5.0}
+    assert not state.original.regions
+
+
+def test_a_full_disk_is_no_missing_backend(tmp_path: Path, model: Graph) -> None:
+    def full(_spec: CandidateSpec) -> None:
+        raise NotWritable(path=tmp_path, reason=os.strerror(errno.ENOSPC))
+
+    state, measurer = made_up_state(tmp_path, model, [First()])
+    measurer.before = full
+    with pytest.raises(NotWritable):
+        run(state, Baselines())
+
+
+# --- regions --------------------------------------------------------------------------------------------------------
+
+
+def test_regions_are_measured_on_all_that_run_them(tmp_path: Path, model: Graph) -> None:
+    state, measurer = made_up_state(tmp_path, model, [First(), Partial()])
+    run(state, Baselines(), Regions())
+    profile = state.original
+    assert {one for _, one in profile.regions} == {FIRST, PARTIAL}
+    product = profile.region_key(Region(model, 1 << next(o.number for o in model.operators if o.op_type == "MatMul")))
+    assert (product, FIRST) in profile.regions and (product, PARTIAL) not in profile.regions
+    regions = [spec for spec in measurer.asked if not spec.alone]
+    assert len(regions) == len(set(regions)) == len(profile.regions)
+
+
+@pytest.mark.parametrize("stage", [Regions(), FoundRegions()])
+def test_with_one_backend_no_region_is_measured(tmp_path: Path, model: Graph, stage: Regions) -> None:
+    state, measurer = made_up_state(tmp_path, model, [First()])
+    run(state, Baselines(), stage, Placing())
+    assert stage.share(state) == stage.limit(state) == Placing().share(state) == 0.0
+    assert [spec.alone for spec in measurer.asked] == [True] and not state.original.regions and not state.searches
+
+
+def test_a_graph_of_one_operator_is_not_divided(tmp_path: Path) -> None:
+    state, measurer = made_up_state(tmp_path, graph("y=Tanh(x)"), [First(), Second()])
+    assert not state.mixing
+    run(state, Baselines(), Regions(), Placing())
+    assert len(measurer.asked) == 2
+
+
+def test_regions_that_were_measured_are_not_measured_again(tmp_path: Path, model: Graph) -> None:
+    state, measurer = made_up_state(tmp_path, model, [First(), Second()])
+    run(state, Baselines(), Regions())
+    measurer.on_record = {spec: measurer.answers.cost(spec) for spec in measurer.asked}
+    count = len(measurer.asked)
+    run(state, FoundRegions())
+    assert len(measurer.asked) == count
+
+
+# --- rewrites -------------------------------------------------------------------------------------------------------
+
+
+def variant(name: str, body: str) -> GraphVariant:
+    return GraphVariant(name, graph(body, "float[4,4] x", "float[4,4] y", w=W))
+
+
+SHORTER = "a=Tanh(x) c=MatMul(a,w) d=Exp(c) y=Relu(d)"
+"""No equal graph, but the made-up measurer does not look."""
+
+
+def test_rewritten_variants_are_timed_where_the_original_did_well(tmp_path: Path, model: Graph) -> None:
+    answers = Answers({"second": 1.9, "third": 2.5})
+    state, _ = made_up_state(
+        tmp_path, model, [First(), Second(), Third()], answers, variants=[variant("rewritten", SHORTER)]
+    )
+    run(state, Baselines(), Rewritten())
+    assert whole_times(state.profiles["rewritten"]) == {"first f32": 4.0, "second f32": 7.6}
+    assert [(c.name, c.variant) for c in state.challengers] == [("first f32 rewritten", "rewritten")]
+
+
+def test_measured_operators_are_of_the_fastest_over_all_variants(tmp_path: Path, model: Graph) -> None:
+    answers = Answers({"second": 0.5, "partial": 0.25}, {"MatMul": 8.0, "Relu": 0.4})
+    state, _ = made_up_state(
+        tmp_path,
+        model,
+        [First(), Second(), Partial()],
+        answers,
+        options=FULL,
+        variants=[variant("rewritten", "a=Abs(x) b=Relu(a) c=MatMul(b,w) y=Exp(c)")],
+    )
+    run(state, Baselines(), Rewritten(), Regions())
+    measured = measured_operators(state)
+    assert {operator_key(o) for o in model.operators} <= measured.keys()
+    by_type = {o.op_type: measured[operator_key(o)] for p in state.profiles.values() for o in p.graph.operators}
+    assert by_type == {"Relu": 0.1, "Tanh": 0.25, "MatMul": 4.0, "Exp": 0.25, "Abs": 0.25}
+
+
+def test_operators_that_no_backend_runs_alone_are_not_among_the_measured(tmp_path: Path, model: Graph) -> None:
+    state, _ = made_up_state(tmp_path, model, [First(), Partial()])
+    run(state, Baselines())
+    assert measured_operators(state) == {}
+    group = next(group for group in state.original.candidates.groups if group.regions[0].bit_count() > 1)
+    state.original.regions[group.key, FIRST] = Cost("ok", latency(3.0), 0.0)
+    assert measured_operators(state) == {}, "regions of several operators say nothing of one"
+    single = next(group for group in state.original.candidates.groups if group.regions[0].bit_count() == 1)
+    state.original.regions[single.key, FIRST] = Cost("crashed")
+    assert measured_operators(state) == {}
+
+
+@pytest.fixture
+def search(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """Lets the search find the variants given; what it was asked."""
+
+    def finds(*found: GraphVariant) -> dict[str, Any]:
+        asked: dict[str, Any] = {}
+
+        def searched(original: Graph, cost: OperatorCost, limits: Any, known: Any, *, generated: bool) -> Any:
+            asked.update(graph=original, cost=cost, limits=limits, known=[v.name for v in known], generated=generated)
+            return found
+
+        monkeypatch.setattr(rewriting, "searched_variants", searched)
+        return asked
+
+    return finds
+
+
+def test_the_search_minimises_measured_times_first(
+    tmp_path: Path, model: Graph, search: Callable[..., dict[str, Any]]
+) -> None:
+    asked = search()
+    answers = Answers({"second": 0.5}, {"Tanh": 0.2, "MatMul": 6.0})
+    state, _ = made_up_state(tmp_path, model, [First(), Second()], answers, variants=[variant("rewritten", SHORTER)])
+    run(state, Baselines(), Rewritten(), Regions(), RewriteSearch())
+    cost = asked["cost"]
+    assert isinstance(cost, MeasuredOpCost) and asked["graph"] is model and asked["known"] == [ORIGINAL, "rewritten"]
+    assert state.calibrated is cost.model and len(state.calibrated.samples) > 2
+    own = {o.op_type: cost(o) for o in model.operators}
+    assert own["MatMul"] / own["Tanh"] == pytest.approx(30.0), "the measured proportions"
+    assert sum(map(cost, model.operators)) == pytest.approx(cost.model.predict(model.operators)), "the graph's scale"
+    other = graph("y=Softmax(x)").operators[0]
+    assert cost(other) == cost.model(other), "the model, where nothing was measured"
+    assert asked["limits"].seconds <= state.session.options.profile.shares.rewrite_search * state.budget_s
+
+
+def test_without_rewriting_or_mixing_nothing_is_searched(
+    tmp_path: Path, model: Graph, search: Callable[..., dict[str, Any]]
+) -> None:
+    asked = search()
+    alone, _ = made_up_state(tmp_path, model, [First()])
+    kept, _ = made_up_state(tmp_path, model, [First(), Second()], options=Options(threads=1, rewrite=False))
+    for state in (alone, kept):
+        run(state, Baselines(), Regions(), RewriteSearch())
+        assert RewriteSearch().share(state) == RewriteSearch().limit(state) == 0.0
+    assert not asked and alone.calibrated is kept.calibrated is None
+
+
+def test_a_variant_found_by_search_reaches_placement(
+    tmp_path: Path, model: Graph, search: Callable[..., dict[str, Any]]
+) -> None:
+    search(variant("searched-1", SHORTER))
+    # Each is best at something, so that a mixture wins.
+    answers = Answers({"first f32": 1.0, "second": 1.02, "partial": 0.5}, {"MatMul": 3.0})
+    state, _ = made_up_state(tmp_path, model, [First(), Second(), Partial()], answers)
+    run(state, Baselines(), Regions(), RewriteSearch())
+    assert list(state.profiles) == [ORIGINAL, "searched-1"] and [v.name for v in state.variants] == list(state.profiles)
+    found = state.profiles["searched-1"]
+    assert whole_times(found) == {"first f32": 6.0, "second f32": 6.12} and not found.regions
+    assert [p.variant.name for p in promising(state.profiles)] == ["searched-1"]
+    assert [(c.name, c.variant) for c in state.challengers] == [("first f32 searched-1", "searched-1")]
+    run(state, FoundRegions(), Placing())
+    assert {one for _, one in found.regions} == {FIRST, SECOND, PARTIAL}
+    assert list(state.searches) == ["searched-1"]
+    mixed = [c for c in state.challengers if c.variant == "searched-1" and len(c.placement) > 1]
+    assert mixed and {a.implementation for a in mixed[0].placement} >= {PARTIAL}
+    assert sum(assignment.region for assignment in mixed[0].placement) == found.graph.everything.bits
+    assert state.searches["searched-1"].measured_ms and min(state.searches["searched-1"].measured_ms) < 6.0
+    assert (tmp_path / state.session.store.graph(found.graph)).exists(), "a plan can name its file"
+
+
+def test_at_full_effort_the_original_is_placed_too(
+    tmp_path: Path, model: Graph, search: Callable[..., dict[str, Any]]
+) -> None:
+    search(variant("searched-1", SHORTER))
+    answers = Answers({"partial": 0.05}, {"MatMul": 40.0})
+    state, _ = made_up_state(tmp_path, model, [First(), Second(), Partial()], answers, options=FULL)
+    run(state, Baselines(), Regions(), RewriteSearch(), FoundRegions(), Placing())
+    assert list(state.searches) == ["searched-1", ORIGINAL]
+    assert {c.variant for c in state.challengers if len(c.placement) > 1} == {"searched-1", ORIGINAL}
+
+
+def test_a_variant_that_is_slower_is_not_placed(
+    tmp_path: Path, model: Graph, search: Callable[..., dict[str, Any]]
+) -> None:
+    search(variant("searched-1", "a=Abs(x) b=Abs(a) e=MatMul(b,w) f=MatMul(e,w) y=Relu(f)"))
+    answers = Answers({"partial": 0.05}, {"MatMul": 10.0})
+    state, _ = made_up_state(tmp_path, model, [First(), Partial()], answers, options=FULL)
+    run(state, Baselines(), Regions(), RewriteSearch(), FoundRegions(), Placing())
+    assert list(state.searches) == [ORIGINAL] and not state.profiles["searched-1"].regions
+    assert "searched-1" in {c.variant for c in state.challengers}, "but it races, since a profile is coarse"
+
+
+# --- kernels --------------------------------------------------------------------------------------------------------
+
+TUNED, UNTUNED = whole("tuned"), whole("untuned")
+BETTER = KernelConfig("f32", (("tile", 8),))
+FASTER, SLOWER = Implementation("tuned", BETTER), Implementation("untuned", BETTER)
+
+
+def test_baselines_near_the_best_are_tuned(tmp_path: Path, model: Graph) -> None:
+    answers = Answers({"first": 0.92, "tuned": 1.0, "untuned": 1.03, str(FASTER): 0.5})  # 1.09 and 1.12 of the best
+    state, measurer = made_up_state(tmp_path, model, [First(), Tuned(), Untuned()], answers, options=FULL)
+    measurer.pool.found = {"tuned": BETTER, "untuned": BETTER}
+    run(state, Baselines(), KernelTuning())
+    assert measurer.pool.tuned == [TUNED], "within 1.1 of the best, and of a backend that can"
+    assert state.original.fastest == (FASTER, 2.5), "it is a baseline like the others"
+
+
+def test_a_search_that_fails_leaves_the_baselines_as_they_are(tmp_path: Path, model: Graph) -> None:
+    state, measurer = made_up_state(tmp_path, model, [First(), Tuned(), Untuned()], options=FULL)
+    measurer.pool.found = {"tuned": None, "untuned": KernelConfig("f32")}
+    run(state, Baselines(), KernelTuning())
+    assert set(measurer.pool.tuned) == {TUNED, UNTUNED} and len(measurer.asked) == 3
+    assert set(state.original.whole) == {FIRST, TUNED, UNTUNED}
+
+
+def test_plans_that_will_race_are_tuned_and_kept_where_they_gain(tmp_path: Path, model: Graph) -> None:
+    answers = Answers({"tuned": 2.0, "untuned": 2.0, str(FASTER): 1.5, str(SLOWER): 3.0})
+    state, measurer = made_up_state(tmp_path, model, [First(), Tuned(), Untuned()], answers, options=FULL)
+    measurer.pool.found = {"tuned": BETTER, "untuned": BETTER}
+    run(state, Baselines())
+    gains = (Assignment(0b00011, FIRST), Assignment(0b11100, TUNED))
+    loses = (Assignment(0b00011, FIRST), Assignment(0b11100, UNTUNED))
+    state.challenge(Challenger("gains", gains, 9.0), Challenger("loses", loses, 9.0))
+    run(state, KernelTuning())
+    assert [c.name for c in state.challengers[:2]] == ["gains", "loses"], "those that were entered race in any case"
+    (better,) = state.challengers[2:]
+    assert better.placement == (gains[0], Assignment(0b11100, FASTER))
+    assert measurer.pool.tuned == [TUNED, UNTUNED]
+
+
+def test_nothing_is_tuned_at_quick_effort_or_without_time(tmp_path: Path, model: Graph) -> None:
+    quick, measurer = made_up_state(tmp_path, model, [First(), Tuned()])
+    measurer.pool.found = {"tuned": BETTER}
+    run(quick, Baselines(), KernelTuning())
+    assert KernelTuning().share(quick) == KernelTuning().limit(quick) == 0.0 and not measurer.pool.tuned
+    late, measurer = made_up_state(tmp_path, model, [First(), Tuned()], options=FULL)
+    measurer.pool.found = {"tuned": BETTER}
+    run(late, Baselines(), KernelTuning(), seconds=0.0)
+    assert not measurer.pool.tuned

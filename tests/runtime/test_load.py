@@ -1,0 +1,148 @@
+"""Artifacts made by hand, loaded here, elsewhere, and by a process that only runs them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bricolage.backends import registry
+from bricolage.backends.interface import Available
+from bricolage.device.host import host
+from bricolage.errors import ForeignArtifact, NoBackend
+from bricolage.options import Options
+from bricolage.plan import artifact
+from bricolage.plan.plan import Plan
+from bricolage.runtime import load as loading
+from bricolage.runtime.load import foreign, load
+from bricolage.work.implementation import Assignment, Implementation
+from tests.runtime import made_plans
+from tests.runtime.made_plans import Quick, baseline, expected, graph_of_size, made_bucket, made_plan, whole
+
+QUICK, NIMBLE, SLOW, ABSENT = map(Implementation, ("quick", "nimble", "slow-compiler", "absent"))
+X = np.linspace(-2, 2, 8, dtype=np.float32).reshape(2, 4)
+
+
+@pytest.fixture(autouse=True)
+def backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "run").mkdir()
+    made_plans.register_all()
+    yield
+    made_plans.forget_all()
+
+
+def plan_of(tmp_path: Path, *implementations: Implementation, options: Options | None = None) -> Plan:
+    """The first runs the first two operators, the second the others; alone it runs all."""
+    graph = graph_of_size(2)
+    divided = tuple(Assignment(bits, one) for bits, one in zip((0b0011, 0b1100), implementations, strict=False))
+    placement = divided if len(implementations) > 1 else whole(graph, implementations[0])
+    ranked = (baseline(ABSENT, 0.5), baseline(SLOW, 1.0), baseline(QUICK, 2.0))
+    return made_plan(
+        tmp_path / "run", made_bucket(tmp_path / "run", graph, placement, {"n": 2}, ranked), options=options
+    )
+
+
+def saved(tmp_path: Path, plan: Plan) -> Path:
+    path = tmp_path / "made.bricolage"
+    artifact.save(plan, tmp_path / "run", path)
+    return path
+
+
+def test_it_runs_where_it_was_planned(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, NIMBLE, SLOW)
+    assert foreign(plan) == ""
+    fast = load(saved(tmp_path, plan))
+    assert [name for name, *_ in Quick.compiled] == ["nimble", "slow-compiler"], "it is compiled when it is loaded"
+    np.testing.assert_allclose(fast(X), expected(X), rtol=1e-5)
+    assert fast.plan == plan
+
+
+@pytest.mark.parametrize("options", [Options(threads=1, isa="avx2"), Options(threads=1, cores=host().cores[:1])])
+def test_the_hardware_is_the_device_that_the_options_name(tmp_path: Path, options: Options) -> None:
+    plan = plan_of(tmp_path, QUICK, options=options)
+    assert foreign(plan) == ""
+    other = replace(plan.provenance, fingerprint="0123456789ab")
+    assert foreign(replace(plan, provenance=other)).startswith("hardware is ")
+
+
+def test_every_difference_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of(tmp_path, QUICK, ABSENT)
+    monkeypatch.setattr(Quick, "status", lambda _: Available("2.0"))
+    plan = replace(plan, provenance=replace(plan.provenance, fingerprint="0123456789ab"))
+    told = foreign(plan)
+    assert "planned on" in told and "quick is 2.0, planned with 1.0" in told and "absent is not installed" in told
+    with pytest.raises(ForeignArtifact, match=r"quick is 2\.0"):
+        load(saved(tmp_path, plan))
+    registry._sources().pop("quick")
+    registry.get.cache_clear()
+    assert "quick is not installed" in foreign(plan), "nor even known"
+
+
+def test_elsewhere_it_runs_as_planned_where_its_backends_are(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, NIMBLE, SLOW)
+    path = saved(tmp_path, replace(plan, provenance=replace(plan.provenance, fingerprint="0123456789ab")))
+    with pytest.raises(ForeignArtifact):
+        load(path)
+    fast = load(path, any_machine=True)
+    assert [name for name, *_ in Quick.compiled] == ["nimble", "slow-compiler"]
+    np.testing.assert_allclose(fast(X), expected(X), rtol=1e-5)
+
+
+def test_elsewhere_the_best_baseline_that_is_installed_runs_it(tmp_path: Path) -> None:
+    path = saved(tmp_path, plan_of(tmp_path, ABSENT, QUICK))
+    fast = load(path, any_machine=True)
+    np.testing.assert_allclose(fast(X), expected(X), rtol=1e-5)
+    (bucket,) = fast.plan.buckets
+    assert [(r.implementation, r.operators, r.count) for r in bucket.regions] == [(SLOW, "0-3", 4)]
+    assert bucket.chosen == "slow-compiler f32" and bucket.winner.implementation == SLOW
+
+
+def test_elsewhere_without_a_baseline_only_who_takes_any_model_may_run_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = saved(tmp_path, plan_of(tmp_path, ABSENT))
+    nimble = registry.get("nimble")
+    monkeypatch.setattr(loading.registry, "available", lambda: (nimble,))
+    with pytest.raises(NoBackend, match="for this artifact"):
+        load(path, any_machine=True)
+    monkeypatch.setattr(type(nimble), "dynamic", True)
+    np.testing.assert_allclose(load(path, any_machine=True)(X), expected(X), rtol=1e-5)
+
+
+RUN = """
+import json, sys
+import numpy as np
+import bricolage
+fast = bricolage.load(sys.argv[1])
+found = [fast(np.ones((n, 4), np.float32)).tolist() for n in (2, 3)]
+print(json.dumps([found, sorted(name for name in sys.modules if name.startswith("bricolage."))]))
+"""
+DECIDING = ("driver", "rewrite", "measure", "tune")
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "native"])
+def test_loading_and_running_import_nothing_that_decides(tmp_path: Path, backend: str) -> None:
+    if not isinstance(registry.get(backend).status(), Available):
+        pytest.skip(f"{backend} is not installed")
+    graph, one = graph_of_size(2), Implementation(backend)
+    bucket = made_bucket(tmp_path / "run", graph, whole(graph, one), {"n": 2}, (baseline(one, 1.0),))
+    path = saved(tmp_path, made_plan(tmp_path / "run", bucket))
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, str(path)], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    found, modules = json.loads(done.stdout.splitlines()[-1])
+    for values in found:
+        x = np.ones((len(values), 4), np.float32)
+        np.testing.assert_allclose(values, expected(x), rtol=1e-5)
+    assert f"bricolage.backends.{backend}" in modules or f"bricolage.backends.{backend}.engine" in modules
+    deciding = [name for name in modules if name.split(".")[1] in DECIDING]
+    assert not deciding, "an artifact brings its decision with it"
