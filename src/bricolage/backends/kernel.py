@@ -27,7 +27,8 @@ class Kernel(ABC):
         """A call without arguments that reads `inputs` and writes `outputs` in place each time it is made.
 
         The arrays are C-contiguous, aligned to 64 bytes, of the exact types and shapes of the region, and stay alive and
-        in place as long as the call does. Everything that can be decided is decided here; calling it only runs.
+        in place as long as the call does. Everything that can be decided is decided here; calling it only runs. A call
+        returns when it is done: its outputs are written and its threads are at rest, also where the backend enqueues work.
         """
 
     @abstractmethod

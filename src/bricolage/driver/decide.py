@@ -83,6 +83,7 @@ def _bucket(session: Session, state: State, result: RaceResult, times: Sequence[
     model = assess(medians[shown.name], predicted_ms=predicted) if shown is not None and predicted else None
     baselines = [c.median_ms for c in result.contestants if c.kind == "baseline" and c.median_ms is not None]
     losses = assess(medians[result.chosen], baselines_ms=baselines, everything_ms=[*medians.values(), *tried])
+    timeline = search.predictor.timeline(result.placement) if search is not None and len(result.placement) > 1 else None
     seconds: dict[str, float] = {}
     for one in times:
         seconds[one.name] = round(seconds.get(one.name, 0.0) + one.seconds, 3)
@@ -104,6 +105,7 @@ def _bucket(session: Session, state: State, result: RaceResult, times: Sequence[
         transfers=search.transfers if search is not None else (),
         proof=search.proof if search is not None else None,
         decided_by=result.decided_by,
+        peak_bytes=dict(timeline.peak_bytes) if timeline is not None else {},
         seconds=seconds,
         shares={one.name: round(one.share, 3) for one in times},
         variant=result.variant,

@@ -15,8 +15,9 @@ from bricolage.work.implementation import Placement
 def planned_regions(profile: Profile, placement: Placement, predictor: Predictor | None) -> tuple[PlannedRegion, ...]:
     """The regions of a placement for the plan, in executable order."""
     graph, owner = profile.graph, owners(placement)
+    timeline = predictor.timeline(placement) if predictor is not None else None
     planned: list[PlannedRegion] = []
-    for one in placement:
+    for index, one in enumerate(placement):
         region = Region(graph, one.region)
         key = profile.region_key(region)
         alternatives = _alternatives(profile, region, key, predictor)
@@ -33,6 +34,7 @@ def planned_regions(profile: Profile, placement: Placement, predictor: Predictor
                 bytes=amount.bytes,
                 cost_ms=own.median_ms if own is not None else None,
                 measured=own is not None and own.outcome == "ok",
+                start_ms=timeline.slots[index].start_ms if timeline is not None else None,
                 transfer_ms=(
                     predictor.transfer(one.region, one.implementation.endpoint, owner)
                     if predictor and len(placement) > 1

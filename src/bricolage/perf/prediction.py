@@ -10,6 +10,7 @@ from bricolage.work import bits as bitset
 from bricolage.work.graph import WorkGraph
 from bricolage.work.implementation import Endpoint, Implementation, Placement
 from bricolage.work.placement import Candidate
+from bricolage.work.schedule import Timeline, simulate
 from bricolage.work.transfer import TransferCosts
 
 
@@ -71,15 +72,17 @@ class Predictor:
         return total
 
     def placement(self, placement: Placement) -> float:
-        """Predicted time in ms of a whole placement; infinite when a part is unknown."""
-        owner = owners(placement)
-        total = 0.0
-        for one in placement:
-            ms = self.region(one.region, one.implementation)
-            if ms is None:
-                return float("inf")
-            total += ms + self.transfer(one.region, one.implementation.endpoint, owner)
-        return total
+        """Predicted time in ms of a whole placement, from start to end; infinite when a part is unknown."""
+        timeline = self.timeline(placement)
+        return float("inf") if timeline is None else timeline.makespan_ms
+
+    def timeline(self, placement: Placement) -> Timeline | None:
+        """When each region of a placement is predicted to run; None when a part is unknown."""
+        costs = {one: self.region(one.region, one.implementation) for one in placement}
+        known = {one: ms for one, ms in costs.items() if ms is not None}
+        if len(known) < len(costs):
+            return None
+        return simulate(self._graph, placement, known.__getitem__, self._transfers)
 
 
 def owners(placement: Placement) -> dict[int, Endpoint]:

@@ -52,6 +52,8 @@ class PlannedRegion:
     cost_ms: float | None
     """Measured, or predicted from the parts when `measured` is false."""
     measured: bool
+    start_ms: float | None = None
+    """Predicted start in a run; None where a part of the plan has no cost."""
     transfer_ms: float = 0.0
     """Predicted cost of taking over the tensors that other regions computed."""
     alternatives: tuple[Alternative, ...] = ()
@@ -201,6 +203,9 @@ class Bucket:
     """How good the op-level placement is that the search for plans began with; None where nothing was searched."""
     decided_by: Literal["race", "prior evidence"] = "race"
     """Whether a race was held; otherwise what was known of the contestants before decided."""
+    peak_bytes: Mapping[str, int] = field(default_factory=dict)
+    """By device: the most that tensors between regions and outputs take at a time, by the predicted timeline; empty
+    for one region."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Wall clock per stage."""
     shares: Mapping[str, float] = field(default_factory=dict)

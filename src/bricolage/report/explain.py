@@ -67,7 +67,7 @@ def overview(bucket: Bucket, graph: Graph | None, everything: bool = False) -> R
             ]
         )
     parts: list[RenderableType] = [verdict(bucket), Text(quality(bucket))]
-    parts += [Text(told) for told in (words.proof(bucket), words.rewriting(bucket)) if told]
+    parts += [Text(told) for told in (words.proof(bucket), words.memory(bucket), words.rewriting(bucket)) if told]
     parts += [Text(""), plain_table(heads, rows)]
     hidden = len(facts) - len(rows)
     if hidden:

@@ -130,6 +130,13 @@ def proof(bucket: Bucket) -> str:
     return f"op-level placement {milliseconds(found.total_ms)}, {sure} in the additive model by {found.method}; {costs}"
 
 
+def memory(bucket: Bucket) -> str:
+    """What lies between the regions; empty for one region."""
+    return ", ".join(
+        f"tensors between regions take {size(most)} of {name} at most" for name, most in bucket.peak_bytes.items()
+    )
+
+
 def rewriting(bucket: Bucket) -> str:
     """Which rules made the variant of the graph that ships; empty where it is the original."""
     if not bucket.rules:

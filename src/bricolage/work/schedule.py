@@ -1,0 +1,104 @@
+"""Simulating a placement: when each region runs on its device, and what lies in each device's memory meanwhile."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from bricolage.device.device import Machine
+from bricolage.work.bits import members
+from bricolage.work.graph import WorkGraph
+from bricolage.work.implementation import Assignment, Placement
+from bricolage.work.transfer import TransferCosts
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One region on its device, in ms from the start of the run."""
+
+    assignment: Assignment
+    start_ms: float
+    end_ms: float
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What a simulation found."""
+
+    slots: tuple[Slot, ...]
+    """In the order of the placement."""
+    peak_bytes: Mapping[str, int]
+    """By device: the most that tensors between operators and outputs of the graph take at a time, weights and inputs
+    left out."""
+
+    @property
+    def makespan_ms(self) -> float:
+        """From the start to the end of the last region."""
+        return max((slot.end_ms for slot in self.slots), default=0.0)
+
+
+def simulate(
+    graph: WorkGraph,
+    placement: Placement,
+    cost: Callable[[Assignment], float],
+    transfers: TransferCosts,
+    machine: Machine | None = None,
+) -> Timeline:
+    """Runs a placement on paper. Every device takes its regions in their order, one at a time; a region starts when
+    its device is free and all that it reads has arrived. Taking over a tensor costs its reader what `transfers` say,
+    once for each region; between memories that a link of `machine` joins, it travels meanwhile, at the link's speed.
+
+    `cost` is the time of a region in ms; `placement` covers the graph in an executable order.
+    """
+    owner = {number: index for index, one in enumerate(placement) for number in members(one.region)}
+    free: dict[str, float] = defaultdict(float)
+    slots: list[Slot] = []
+    for one in placement:
+        mine, ready, taking = one.implementation, 0.0, 0.0
+        for tensor in (graph.tensors[t] for t in graph.inputs_of(one.region)):
+            if tensor.producer < 0:
+                continue
+            source = slots[owner[tensor.producer]]
+            theirs = source.assignment.implementation
+            moved = machine.move_ms(theirs.device, mine.device, tensor.bytes) if machine is not None else 0.0
+            ready = max(ready, source.end_ms + moved)
+            taking += transfers(theirs.endpoint, mine.endpoint, tensor.bytes)
+        start = max(free[mine.device], ready)
+        free[mine.device] = start + taking + cost(one)
+        slots.append(Slot(one, start, free[mine.device]))
+    return Timeline(tuple(slots), _peaks(graph, slots, owner))
+
+
+def _peaks(graph: WorkGraph, slots: list[Slot], owner: Mapping[int, int]) -> dict[str, int]:
+    """A tensor that leaves its region lies on the device of its producer from the start of that region to the end of
+    its last reader, and on each other reader's device while that region runs; outputs of the graph stay to the
+    end."""
+    end = max((slot.end_ms for slot in slots), default=0.0)
+    events: dict[str, list[tuple[float, int, int]]] = defaultdict(list)
+
+    def held(device: str, start: float, stop: float, size: int) -> None:
+        events[device] += [(start, 1, size), (stop, 0, -size)]  # what goes makes room for what comes
+
+    for tensor in graph.tensors:
+        if tensor.producer < 0:
+            continue
+        home = slots[owner[tensor.producer]]
+        readers = {owner[consumer] for consumer in tensor.consumers} - {owner[tensor.producer]}
+        if not readers and not tensor.is_output:
+            continue
+        last = end if tensor.is_output else max(slots[reader].end_ms for reader in readers)
+        device = home.assignment.implementation.device
+        held(device, home.start_ms, last, tensor.bytes)
+        for reader in readers:
+            other = slots[reader]
+            if other.assignment.implementation.device != device:
+                held(other.assignment.implementation.device, other.start_ms, other.end_ms, tensor.bytes)
+    peaks: dict[str, int] = {}
+    for device, changes in events.items():
+        now = most = 0
+        for _, _, change in sorted(changes):
+            now += change
+            most = max(most, now)
+        peaks[device] = most
+    return peaks
