@@ -57,7 +57,7 @@ def test_page_is_complete_and_self_contained() -> None:
         assert (attributes.get("href") or "#").startswith("#") and tag not in ("link", "img", "iframe", "object")
     assert "url(" not in page and "@import" not in page and "http://" not in page and "https://" not in page
     assert "default-src 'none'" in page and "prefers-color-scheme:dark" in page
-    for heading in ("Contestants", "Where the time goes", "Region graph", "Regions", "Boundary costs", "Accuracy"):
+    for heading in ("Contestants", "Where the time goes", "Region graph", "Regions", "Transfer costs", "Accuracy"):
         assert f"<h2>{heading}</h2>" in page
     for fact in (
         "Sample CPU",
@@ -121,7 +121,7 @@ def test_page_without_graph_and_without_costs() -> None:
     bucket = dataclasses.replace(bucket, regions=bare, transfers=(), seconds={}, contestants=bucket.contestants[:1])
     page = render(dataclasses.replace(plan, buckets=(bucket,)), [None])
     read(page)
-    assert "drawn without their connections" in page and "Boundary costs" not in page
+    assert "drawn without their connections" in page and "Transfer costs" not in page
 
 
 def test_winner_without_race_is_shown() -> None:

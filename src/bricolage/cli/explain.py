@@ -136,7 +136,7 @@ def report(
     ] = False,
     as_json: a.Json = False,
 ) -> None:
-    """Write a self-contained HTML page: contestants, region graph, times, boundary costs, errors."""
+    """Write a self-contained HTML page: contestants, region graph, times, transfer costs, errors."""
     from bricolage.cli import output
 
     target = out if out is not None else Path(artifact.with_suffix(".html").name)
