@@ -25,6 +25,7 @@ class Deadline:
         return 0.0 if self.interrupted else max(0.0, self._end - self.clock())
 
     def __call__(self) -> bool:
+        """Whether the time is over."""
         return self.left <= 0.0
 
     def reserve(self, seconds: float) -> Deadline:

@@ -247,6 +247,7 @@ class Options:
 
     @property
     def profile(self) -> EffortProfile:
+        """What the effort word means."""
         return PROFILES[self.effort]
 
     def budget(self, operators: int) -> float:

@@ -33,6 +33,7 @@ class Lifetime:
     last: int
 
     def overlaps(self, other: Lifetime) -> bool:
+        """Whether both are needed at some step."""
         return self.first <= other.last and other.first <= self.last
 
 

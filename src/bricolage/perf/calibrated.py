@@ -54,6 +54,7 @@ class Sample:
 
     @staticmethod
     def of(region: Region, ms: float) -> Sample:
+        """Of a region."""
         return Sample(tuple(region.operators), ms)
 
 
@@ -67,6 +68,7 @@ class Calibrated:
     """Of the device: what is expected where nothing was measured."""
 
     def __call__(self, operator: Operator) -> float:
+        """Of one operator, ms."""
         return float(_features(operator) @ self.coefficients)
 
     def predict(self, operators: Iterable[Operator]) -> float:

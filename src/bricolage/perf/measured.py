@@ -29,5 +29,6 @@ class MeasuredOpCost:
         return MeasuredOpCost({key: ms * scale for key, ms in alone.items()}, model)
 
     def __call__(self, operator: Operator) -> float:
+        """Of one operator, ms."""
         ms = self.measured.get(operator_key(operator))
         return self.model(operator) if ms is None else ms

@@ -34,7 +34,9 @@ class OperatorCost(Protocol):
     """Milliseconds of one operator. Its inputs and outputs have types and shapes, its attributes are those of ONNX; it may
     lie outside of any graph. At least 0; the same whenever operator and types are the same."""
 
-    def __call__(self, operator: Operator, /) -> float: ...
+    def __call__(self, operator: Operator, /) -> float:
+        """Of one operator, ms."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class OperatorRoofline:
     """Of symbolic dimensions."""
 
     def __call__(self, operator: Operator) -> float:
+        """Of one operator, ms."""
         bound = Operator(operator.number, _bound(operator.node, self.sizes), operator.version)
         return self.start_us / 1e3 + self.peaks.floor_ms(flops(bound), moved(bound))
 

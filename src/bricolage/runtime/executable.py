@@ -99,6 +99,7 @@ class Executable:
             self._bucket(bucket)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
+        """Outputs for inputs, by position or by name; see the class."""
         arrays = signature.collect(self.plan.inputs, args, named)
         results = list(self._run(arrays).values())
         if any(signature.is_torch(value) for value in (*args, *named.values())):

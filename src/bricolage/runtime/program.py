@@ -37,6 +37,7 @@ class BoundProgram:
         self._arena = arena  # the kernels hold addresses into it
 
     def __call__(self) -> None:
+        """One run."""
         for call in self.calls:
             call()
 

@@ -11,7 +11,9 @@ from bricolage.work.implementation import Endpoint
 class TransferCosts(Protocol):
     """A pure function: the time in ms to hand `size` bytes from `producer` to `consumer`."""
 
-    def __call__(self, producer: Endpoint, consumer: Endpoint, size: int, /) -> float: ...
+    def __call__(self, producer: Endpoint, consumer: Endpoint, size: int, /) -> float:
+        """The time in ms."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -19,4 +21,5 @@ class NoTransferCosts:
     """Handing over is free; the model is then purely additive."""
 
     def __call__(self, producer: Endpoint, consumer: Endpoint, size: int, /) -> float:  # noqa: ARG002 - the protocol's shape
+        """Nothing."""
         return 0.0
