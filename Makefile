@@ -38,7 +38,7 @@ $(CHECK_STAMP): pyproject.toml constraints.txt
 check: $(CHECK_STAMP) ## the tests that need no framework, in an environment without any (2 minutes on 2 cores)
 	$(CHECK_VENV)/bin/python -m pytest $(CHECK) $(CHECK_WITHOUT) -m "not slow" -n $(WORKERS) --dist worksteal
 
-test: $(STAMP) ## all tests but the slow ones (under 15 minutes on 2 cores)
+test: $(STAMP) ## all tests but the slow ones (10 to 17 minutes on 2 cores)
 	$(BIN)/python -m pytest $(TESTS) -m "not slow" -n $(WORKERS) --dist worksteal
 
 test-slow: $(STAMP) ## whole conformance suites, big models, every benchmark workload

@@ -31,9 +31,8 @@ from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.measure.pool import Regime, environment
-from bricolage.options import ISA_VARIABLE, available_cores
+from bricolage.options import ISA_VARIABLE, ISAS, available_cores
 
-ISAS = ("avx512", "avx2")
 _AVX2_LIBRARIES = {
     "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW,-AVX512DQ,-AVX512CD",
     "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX AVX512_ICL AVX512_SPR X86_V4",

@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.isa import ISAS, keeps, restart_under
+from benchmarks.isa import keeps, restart_under
 from benchmarks.machine import measure
 from benchmarks.workloads import export, workloads
 from bricolage.api.bench import CHALLENGER, bench
@@ -37,7 +37,7 @@ from bricolage.device.device import Peaks
 from bricolage.device.host import host
 from bricolage.errors import BricolageError
 from bricolage.graph.work import work
-from bricolage.options import PRECISIONS, Options, Precision
+from bricolage.options import ISAS, PRECISIONS, Options, Precision
 from bricolage.plan.plan import Bucket, Contestant
 
 _REACH = 1.5

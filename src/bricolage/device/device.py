@@ -110,7 +110,7 @@ class Device:
         chosen = tuple(sorted(set(cores)))
         if not chosen or not set(chosen) <= set(self.cores):
             known = ",".join(map(str, self.cores))
-            raise BadOption(option="--device", value=",".join(map(str, cores)), advice=f"Use cores among {known}")
+            raise BadOption(option="--cores", value=",".join(map(str, cores)), advice=f"Use cores among {known}")
         return self if chosen == self.cores else replace(self, name=f"{self.kind}:{_ranges(chosen)}", cores=chosen)
 
     def __str__(self) -> str:
@@ -145,18 +145,6 @@ class Machine:
 
     devices: tuple[Device, ...]
     links: tuple[Link, ...] = ()
-
-    def device(self, name: str) -> Device:
-        """The device of that name.
-
-        Raises:
-            BadOption: there is none.
-        """
-        found = next((device for device in self.devices if device.name == name), None)
-        if found is None:
-            known = ", ".join(device.name for device in self.devices)
-            raise BadOption(option="--device", value=name, advice=f"There are: {known}")
-        return found
 
     def move_ms(self, source: str, target: str, size: int) -> float:
         """Time to bring so many bytes from one device's memory to another's, milliseconds."""
