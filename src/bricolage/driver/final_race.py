@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 
 from bricolage.deadline import Deadline
 from bricolage.driver.profile import Profile
+from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, State
 from bricolage.measure.entries import Cost
 from bricolage.measure.loading import CandidateSpec
@@ -42,14 +43,13 @@ class RaceResult:
     decided_by: Literal["race", "prior evidence"]
 
 
-class FinalRace:
+class FinalRace(Stage[State]):
     """Races the challengers against all baselines within reach.
 
     Rule: the fastest baseline is the incumbent. The fastest challenger replaces it only if it wins by more than the
     interval and by more than 2 %. A challenger that did not race never ships."""
 
     name: ClassVar[str] = "race"
-    essential: ClassVar[bool] = False
 
     def __init__(self) -> None:
         """It holds the race until `result` is asked for."""
@@ -59,11 +59,6 @@ class FinalRace:
     def share(self, state: State) -> float:
         """The race's seconds: never given to anybody else."""
         return state.session.options.race_seconds(len(state.variants[0].graph))
-
-    def limit(self, state: State) -> float:
-        """None: the race has an end of its own."""
-        del state
-        return float("inf")
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Holds it, however little time is left; only after an interruption there is none."""

@@ -6,9 +6,10 @@ A stage says how large a share of the budget is kept free for it, whatever comes
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from bricolage.deadline import Deadline
 
@@ -16,29 +17,29 @@ _LOG = logging.getLogger(__name__)
 _MOST_KEPT = 0.85
 """Part of the whole time that shares may add up to; where they are more, all are cut alike, so that the first stages have some."""
 
-S_contra = TypeVar("S_contra", contravariant=True)
 S = TypeVar("S")
 
 
-class Stage(Protocol[S_contra]):
-    """One step of a decision. It reads and adds to the state; when its deadline says so it ends, and what it has
-    found counts."""
+class Stage(ABC, Generic[S]):
+    """One step of a decision. It reads and adds to the state; when its deadline says so it ends, and what it has found counts."""
 
     name: ClassVar[str]
-    essential: ClassVar[bool]
+    essential: ClassVar[bool] = False
     """Without it there is nothing to decide: an interruption during it ends everything."""
 
-    def share(self, state: S_contra, /) -> float:
-        """Seconds kept free for it, whatever comes before; 0 where it does not apply."""
-        ...
+    def share(self, state: S) -> float:
+        """Seconds kept free for it, whatever comes before; 0 where it does not apply, or comes first."""
+        del state
+        return 0.0
 
-    def limit(self, state: S_contra, /) -> float:
-        """Seconds that it may take at most."""
-        ...
+    def limit(self, state: S) -> float:
+        """Seconds that it may take at most; by default whatever is not kept for others."""
+        del state
+        return float("inf")
 
-    def run(self, state: S_contra, deadline: Deadline, /) -> None:
+    @abstractmethod
+    def run(self, state: S, deadline: Deadline) -> None:
         """Does it."""
-        ...
 
 
 @dataclass(frozen=True)

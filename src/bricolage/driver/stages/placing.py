@@ -9,6 +9,7 @@ from typing import ClassVar
 from bricolage.deadline import Deadline
 from bricolage.driver.mixed_precision import proposals
 from bricolage.driver.profile import NEAR, Profile
+from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, PlacementSearch, State
 from bricolage.driver.variants import placement_name, promising
 from bricolage.graph.region import Region
@@ -36,11 +37,10 @@ Timed = tuple[Placement, float]
 """A placement and its time end to end in ms."""
 
 
-class Placing:
+class Placing(Stage[State]):
     """Placements of the variants that could win."""
 
     name: ClassVar[str] = "placement"
-    essential: ClassVar[bool] = False
 
     def share(self, state: State) -> float:
         """Its part of the budget where there is something to place."""

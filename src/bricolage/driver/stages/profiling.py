@@ -6,27 +6,18 @@ from typing import ClassVar
 
 from bricolage.deadline import Deadline
 from bricolage.driver.profile import Profile
+from bricolage.driver.stage import Stage
 from bricolage.driver.state import State
 from bricolage.driver.variants import promising
 from bricolage.errors import NoBackend, NoPlacement, NotAccurate
 from bricolage.verify.oracle import Oracle
 
 
-class Reference:
+class Reference(Stage[State]):
     """The float64 reference of the original, and the candidates of every variant."""
 
     name: ClassVar[str] = "reference"
     essential: ClassVar[bool] = True
-
-    def share(self, state: State) -> float:
-        """Nothing: whatever it takes."""
-        del state
-        return 0.0
-
-    def limit(self, state: State) -> float:
-        """None."""
-        del state
-        return float("inf")
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Computes it, whatever the clock says."""
@@ -41,7 +32,7 @@ class Reference:
         state.profiles.update({one.name: original.profile_variant(one) for one in state.variants[1:]})
 
 
-class Baselines:
+class Baselines(Stage[State]):
     """The whole original on every implementation.
 
     Raises (when run):
@@ -50,17 +41,6 @@ class Baselines:
     """
 
     name: ClassVar[str] = "baselines"
-    essential: ClassVar[bool] = False
-
-    def share(self, state: State) -> float:
-        """Nothing: it comes first."""
-        del state
-        return 0.0
-
-    def limit(self, state: State) -> float:
-        """None but what is kept for others."""
-        del state
-        return float("inf")
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Measures them, those that compile quickly whatever the clock says."""
@@ -93,11 +73,10 @@ def check_baselines(profile: Profile) -> None:
         raise NoBackend(why=f" for this model ({reasons})" if reasons else " in the time given")
 
 
-class Regions:
+class Regions(Stage[State]):
     """Regions of the variants that could win, the most promising first."""
 
     name: ClassVar[str] = "regions"
-    essential: ClassVar[bool] = False
 
     def share(self, state: State) -> float:
         """Its part of the budget where there is something to place; half of it each time."""

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from bricolage.deadline import Deadline
 from bricolage.driver.profile import Profile
+from bricolage.driver.stage import Stage
 from bricolage.driver.state import State
 from bricolage.driver.variants import samples, whole_challengers, write
 from bricolage.errors import EndlessRewriting
@@ -32,20 +33,14 @@ def _add(state: State, variant: GraphVariant, deadline: Deadline) -> Profile:
     return profile
 
 
-class Rewritten:
+class Rewritten(Stage[State]):
     """The graph with all canonicalising rules applied, timed where the original did well."""
 
     name: ClassVar[str] = "rewritten variants"
-    essential: ClassVar[bool] = False
 
     def share(self, state: State) -> float:
         """Its part of the budget where rewriting is allowed."""
         return state.session.options.rewrite * state.session.options.profile.shares.rewritten * state.budget_s
-
-    def limit(self, state: State) -> float:
-        """None but what is kept for others."""
-        del state
-        return float("inf")
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Measures them."""
@@ -55,12 +50,11 @@ class Rewritten:
         state.challenge(*whole_challengers(state.profiles.values()))
 
 
-class RewriteTuning:
+class RewriteTuning(Stage[State]):
     """The variant that the fastest backend so far runs fastest, by racing variants; none where none is better than
     the known ones."""
 
     name: ClassVar[str] = "rewrite tuning"
-    essential: ClassVar[bool] = False
 
     def share(self, state: State) -> float:
         """Its part of the budget where rewriting is allowed."""
@@ -103,12 +97,11 @@ class RewriteTuning:
             state.challenge(*whole_challengers([_add(state, tailored_variant(oracle.graph, recipe), deadline)]))
 
 
-class RewriteSearch:
+class RewriteSearch(Stage[State]):
     """Graphs that are cheaper by what was measured of the operators, timed as wholes; the promising ones are placed
     like the others."""
 
     name: ClassVar[str] = "rewrite search"
-    essential: ClassVar[bool] = False
 
     def share(self, state: State) -> float:
         """Its part of the budget where rewriting is allowed and regions were measured."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 from bricolage.backends import registry
 from bricolage.deadline import Deadline
 from bricolage.driver.profile import Profile
+from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, State
 from bricolage.driver.variants import placement_name
 from bricolage.graph.region import Region
@@ -19,11 +20,10 @@ _WORTH_TUNING = 1.1
 """Implementations within this factor of the best on the whole graph are worth a search for better kernels."""
 
 
-class KernelTuning:
+class KernelTuning(Stage[State]):
     """Searches for better kernels where backends can, and keeps what is faster end to end."""
 
     name: ClassVar[str] = "kernel tuning"
-    essential: ClassVar[bool] = False
 
     def share(self, state: State) -> float:
         """Its part of the budget, at efforts that tune."""
