@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -46,6 +47,7 @@ class _Evaluated(StaticKernel):
 
     def bind(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Call:
         def call() -> None:
+            Quick.cores.append(("called", allowed()))
             given = {info.name: array for info, array in zip(self.inputs, inputs, strict=True)}
             found = evaluate(self._model, given, dtype=np.float32)
             for info, target in zip(self.outputs, outputs, strict=True):
@@ -58,12 +60,19 @@ Compiled = tuple[str, tuple[str, ...], KernelConfig, Resources]
 """Backend, operator types, configuration, resources."""
 
 
+def allowed() -> frozenset[int]:
+    """The cores on which this thread may run; none where the system does not say."""
+    return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
+
+
 class Quick(Backend):
     """Runs a region by the reference evaluator. What this process compiled is in `compiled`."""
 
     name: ClassVar[str] = "quick"
     dynamic: ClassVar[bool] = False
     compiled: ClassVar[list[Compiled]] = []
+    cores: ClassVar[list[tuple[str, frozenset[int]]]] = []
+    """On which cores the thread may run that compiled, or called."""
 
     def status(self) -> Status:
         return Available("1.0")
@@ -74,6 +83,7 @@ class Quick(Backend):
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         types = tuple(node.op_type for node in region.model.graph)
         Quick.compiled.append((self.name, types, config, resources))
+        Quick.cores.append(("compiled", allowed()))
         return _Evaluated(self.name, region)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from bricolage.backends import registry
+from bricolage.device.buffers import aligned
 from bricolage.device.host import host, selected
 from bricolage.errors import NoBackend
 from bricolage.options import Options
@@ -51,6 +53,27 @@ def check(fast: Executable, n: int) -> list[tuple[str, tuple[str, ...]]]:
     for _ in range(2):
         np.testing.assert_allclose(fast(sample(n)), expected(sample(n)), rtol=1e-5, atol=1e-6)
     return [(name, types) for name, types, _, _ in Quick.compiled]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity") or len(host().cores) < 2, reason="there is no choice of cores")
+def test_a_plan_for_some_cores_runs_on_these_and_leaves_the_caller_where_it_was(tmp_path: Path) -> None:
+    everywhere, one = made_plans.allowed(), host().cores[-1:]
+    for cores, expected_cores in ((one, frozenset(one)), (None, everywhere)):
+        options = Options(threads=1, cores=cores)
+        fast = Executable(made_plan(tmp_path, bucket_of(tmp_path, DIVIDED), options=options), tmp_path)
+        Quick.cores.clear()
+        check(fast, 2)  # a bucket
+        check(fast, 3)  # another shape
+        fast.bind({"x": aligned_copy(sample(2))})()
+        assert {what for what, _ in Quick.cores} == {"compiled", "called"}
+        assert {cores for _, cores in Quick.cores} == {expected_cores}
+        assert made_plans.allowed() == everywhere
+
+
+def aligned_copy(array: np.ndarray) -> np.ndarray:
+    copy = aligned(array.shape, array.dtype)
+    copy[...] = array
+    return copy
 
 
 # --- what a plan was made for ---------------------------------------------------------------------------------------

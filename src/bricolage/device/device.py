@@ -64,6 +64,11 @@ class Device:
         return len(self.cores)
 
     @property
+    def is_group(self) -> bool:
+        """Whether it is only some of the processor's cores, so that threads have to be kept to them."""
+        return self.name != self.kind
+
+    @property
     def bfloat16(self) -> bool:
         """Whether it multiplies bfloat16 natively; emulated, that is slower than float32."""
         return bool(self.instructions & _BFLOAT16)

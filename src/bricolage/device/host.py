@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -49,6 +50,21 @@ def selected(isa: str, cores: Sequence[int] | None = None) -> Device:
 def unlimited() -> Device:
     """The same with every instruction that the processor has, whatever the environment says."""
     return _whole(available_cores())
+
+
+@contextmanager
+def bound_to(device: Device) -> Iterator[None]:
+    """Where the device is a group of cores: within it the calling thread, and every thread that it starts, runs on them;
+    afterwards where it ran before. Does nothing for a whole processor, and where the system binds no threads (macOS)."""
+    if not device.is_group or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, device.cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 @cache

@@ -9,6 +9,7 @@ from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.kernel import Kernel
 from bricolage.cache import compiled_directory
+from bricolage.device.host import bound_to
 from bricolage.errors import BackendFailed, BricolageError
 from bricolage.graph.graph import TensorInfo
 from bricolage.plan.step import Step
@@ -61,8 +62,9 @@ def compile_program(
     stages: list[Stage] = []
     known: dict[str, TensorInfo] = {}
     for step in steps:
-        kernel, region = compile_step(step, resources, caching=caching, ephemeral=ephemeral)
+        with bound_to(resources.device):  # threads that a backend starts stay on the cores on which they are started
+            kernel, region = compile_step(step, resources, caching=caching, ephemeral=ephemeral)
         stages.append(Stage(kernel, region.inputs, region.outputs))
         for info in region.inputs:
             known.setdefault(info.name, info)
-    return Program(stages, [known[name] for name in inputs if name in known], outputs)
+    return Program(stages, [known[name] for name in inputs if name in known], outputs, resources.device)

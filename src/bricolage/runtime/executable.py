@@ -17,9 +17,9 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.backends import registry
-from bricolage.backends.interface import Resources
+from bricolage.backends.interface import Backend, Resources
 from bricolage.device.buffers import bindable
-from bricolage.device.host import host, selected
+from bricolage.device.host import selected
 from bricolage.errors import BricolageError, NoBackend
 from bricolage.graph.extract import graph_of
 from bricolage.graph.graph import Graph
@@ -65,6 +65,8 @@ class Executable:
         self._directory, self._store = directory, Store(directory)
         if temporary:
             weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
+        options = plan.provenance.options
+        self._device = selected(options.isa, options.cores)
         self._lock = threading.RLock()
         self._ready: dict[int, _Ready] = {}
         self._others: OrderedDict[tuple[tuple[str, int], ...], _Ready] = OrderedDict()
@@ -166,7 +168,7 @@ class Executable:
         """
         bucket = min(self.plan.buckets, key=lambda b: _distance(b.sizes, sizes))
         graph = prepare(ir.load(self._directory / artifact.MODEL), sizes)
-        quick = _quick_implementation(bucket)
+        quick = self._quick_implementation(bucket)
         _LOG.info("new shape %s: planned as %s", dict(sizes), dict(bucket.sizes))
         if bucket.variant != ORIGINAL or len(graph) != bucket.operators:
             return self._compile(graph, (Assignment(graph.everything.bits, quick),))
@@ -180,12 +182,24 @@ class Executable:
             _LOG.warning("the nearest plan does not fit the shape %s (%s); using %s", dict(sizes), error, quick)
             return self._compile(graph, (Assignment(graph.everything.bits, quick),))
 
+    def _quick_implementation(self, bucket: Bucket) -> Implementation:
+        """The fastest accepted baseline of a backend that compiles quickly and is installed here.
+
+        Raises:
+            NoBackend: there is none.
+        """
+        quick = {backend.name: backend for backend in registry.available() if not backend.compiles_slowly}
+        for one in ranked_baselines(bucket):
+            if one.backend in quick:
+                return one
+        for backend in quick.values():
+            return first_implementation(backend, self.plan)
+        raise NoBackend(why=" that compiles quickly enough for a new shape")
+
     def _compile(self, graph: Graph, placement: Placement) -> _Ready:
-        identities, origin = Identities(graph), self.plan.provenance
+        identities = Identities(graph)
         alone = len({one.implementation.backend for one in placement}) == 1
-        resources = Resources(
-            threads=origin.options.threads, device=selected(origin.options.isa, origin.options.cores), alone=alone
-        )
+        resources = Resources(threads=self.plan.provenance.options.threads, device=self._device, alone=alone)
         steps = []
         for one in placement:
             region = Region(graph, one.region)
@@ -206,20 +220,11 @@ def _distance(one: Mapping[str, int], other: Mapping[str, int]) -> float:
     return sum(abs(math.log(size / max(other.get(name, 1), 1))) for name, size in one.items())
 
 
-def _quick_implementation(bucket: Bucket) -> Implementation:
-    """The fastest accepted baseline of a backend that compiles quickly and is installed here.
-
-    Raises:
-        NoBackend: there is none.
-    """
-    usable = {backend.name: backend for backend in registry.available()}
-    for one in ranked_baselines(bucket):
-        if one.backend in usable and not usable[one.backend].compiles_slowly:
-            return one
-    for backend in usable.values():
-        if not backend.compiles_slowly:
-            return Implementation(backend.name, backend.configs("highest", host())[0])
-    raise NoBackend(why=" that compiles quickly enough for a new shape")
+def first_implementation(backend: Backend, plan: Plan) -> Implementation:
+    """A backend that the plan does not speak of, in its first configuration for the plan's precision and device."""
+    options = plan.provenance.options
+    device = selected(options.isa, options.cores)
+    return Implementation(backend.name, backend.configs(options.precision, device)[0], device.name)
 
 
 def ranked_baselines(bucket: Bucket) -> list[Implementation]:

@@ -8,14 +8,13 @@ from pathlib import Path
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
-from bricolage.device.host import host, selected
+from bricolage.device.host import selected
 from bricolage.errors import BadOption, ForeignArtifact, NoBackend
 from bricolage.graph.extract import graph_of
 from bricolage.options import available_cores
 from bricolage.plan import artifact
 from bricolage.plan.plan import Bucket, Plan, PlannedRegion, ranges
-from bricolage.runtime.executable import Executable, ranked_baselines
-from bricolage.work.implementation import Implementation
+from bricolage.runtime.executable import Executable, first_implementation, ranked_baselines
 
 _LOG = logging.getLogger(__name__)
 
@@ -38,7 +37,7 @@ def load(path: str | Path, *, any_machine: bool = False) -> Executable:
             raise ForeignArtifact(path=path, difference=difference)
         _LOG.warning("%s was planned elsewhere (%s): right, but not tuned for this machine", path, difference)
         plan = _without_cores(plan)
-        plan = dataclasses.replace(plan, buckets=tuple(_runnable(bucket, directory) for bucket in plan.buckets))
+        plan = dataclasses.replace(plan, buckets=tuple(_runnable(bucket, plan, directory) for bucket in plan.buckets))
     executable = Executable(plan, directory)
     executable.prepare()
     return executable
@@ -70,15 +69,14 @@ def _without_cores(plan: Plan) -> Plan:
     return dataclasses.replace(plan, provenance=dataclasses.replace(plan.provenance, options=here))
 
 
-def _runnable(bucket: Bucket, directory: Path) -> Bucket:
+def _runnable(bucket: Bucket, plan: Plan, directory: Path) -> Bucket:
     """The bucket as planned if its backends are installed, else with one region on the best backend that is."""
     usable = {backend.name: backend for backend in registry.available()}
     if all(name in usable for name in bucket.backends):
         return bucket
     chosen = next((one for one in ranked_baselines(bucket) if one.backend in usable), None)
     if chosen is None:
-        dynamic = (backend for backend in usable.values() if backend.dynamic)
-        chosen = next((Implementation(b.name, b.configs("highest", host())[0]) for b in dynamic), None)
+        chosen = next((first_implementation(b, plan) for b in usable.values() if b.dynamic), None)
     if chosen is None:
         raise NoBackend(why=" for this artifact")
     graph = graph_of(directory / bucket.graph)

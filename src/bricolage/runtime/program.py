@@ -12,6 +12,8 @@ import numpy as np
 
 from bricolage.backends.kernel import Call, Kernel
 from bricolage.device.buffers import Lifetime, aligned, assign_offsets
+from bricolage.device.device import Device
+from bricolage.device.host import bound_to
 from bricolage.errors import InvalidGraph
 from bricolage.graph.graph import TensorInfo
 
@@ -29,28 +31,45 @@ class BoundProgram:
     """A program bound to buffers. Calling it reads `inputs` and overwrites `outputs`; nothing is allocated by us."""
 
     def __init__(
-        self, calls: Sequence[Call], inputs: dict[str, np.ndarray], outputs: dict[str, np.ndarray], arena: np.ndarray
+        self,
+        calls: Sequence[Call],
+        inputs: dict[str, np.ndarray],
+        outputs: dict[str, np.ndarray],
+        arena: np.ndarray,
+        device: Device,
     ) -> None:
         self.calls = tuple(calls)
         self.inputs = inputs
         self.outputs = outputs
+        self.device = device
         self._arena = arena  # the kernels hold addresses into it
+        self._run = self._on_group if device.is_group else self._on_all
 
     def __call__(self) -> None:
         """One run."""
+        self._run()
+
+    def _on_all(self) -> None:
         for call in self.calls:
             call()
 
+    def _on_group(self) -> None:
+        with bound_to(self.device):  # the caller's thread takes part in the work
+            self._on_all()
+
 
 class Program:
-    """Stages in executable order; `inputs` and `outputs` name the tensors that enter and leave.
+    """Stages in executable order on one device; `inputs` and `outputs` name the tensors that enter and leave.
 
     Raises:
         InvalidGraph: a stage reads a tensor that nothing before it provides, or an output is never computed.
     """
 
-    def __init__(self, stages: Sequence[Stage], inputs: Sequence[TensorInfo], outputs: Sequence[str]) -> None:
+    def __init__(
+        self, stages: Sequence[Stage], inputs: Sequence[TensorInfo], outputs: Sequence[str], device: Device
+    ) -> None:
         self.stages = tuple(stages)
+        self.device = device
         self.inputs = tuple(inputs)
         computed: dict[str, TensorInfo] = {}
         known = {info.name for info in inputs}
@@ -104,6 +123,7 @@ class Program:
             {info.name: buffers[info.name] for info in self.inputs},
             {info.name: buffers[info.name] for info in self.outputs},
             arena,
+            self.device,
         )
 
     def _lifetimes(self, ends: set[str]) -> dict[str, Lifetime]:
@@ -123,7 +143,8 @@ class Program:
     def run(self, inputs: Mapping[str, object]) -> dict[str, object]:
         """One run with fresh outputs, for shapes and types that are known only now."""
         tensors: dict[str, object] = dict(inputs)
-        for stage in self.stages:
-            results = stage.kernel.run([tensors[info.name] for info in stage.inputs])
-            tensors.update(zip((info.name for info in stage.outputs), results, strict=True))
+        with bound_to(self.device):
+            for stage in self.stages:
+                results = stage.kernel.run([tensors[info.name] for info in stage.inputs])
+                tensors.update(zip((info.name for info in stage.outputs), results, strict=True))
         return {info.name: tensors[info.name] for info in self.outputs}

@@ -32,16 +32,17 @@ class _Team:
         self._library.region_free(self.handle)
 
 
-_TEAMS: weakref.WeakValueDictionary[tuple[int, int], _Team] = weakref.WeakValueDictionary()
+_TEAMS: weakref.WeakValueDictionary[tuple[int, int, tuple[int, ...]], _Team] = weakref.WeakValueDictionary()
 _TEAMS_LOCK = threading.Lock()
 
 
-def _team(library: ctypes.CDLL, threads: int, spins: int) -> _Team:
-    """The process's team of that kind. Any library can make it, and all can use it: they have the same code for it."""
+def _team(library: ctypes.CDLL, threads: int, spins: int, cores: tuple[int, ...]) -> _Team:
+    """The process's team of that kind on those cores. Any library can make it, and all can use it: they have the same code for
+    it."""
     with _TEAMS_LOCK:
-        found = _TEAMS.get((threads, spins))
+        found = _TEAMS.get((threads, spins, cores))
         if found is None:
-            found = _TEAMS[threads, spins] = _Team(library, threads, spins)
+            found = _TEAMS[threads, spins, cores] = _Team(library, threads, spins)
         return found
 
 
@@ -66,7 +67,8 @@ class NativeKernel(StaticKernel):
         self._scratch = aligned(
             (self._thread_scratch * resources.threads + int(sizes["shared_scratch"]) + 64,), np.dtype(np.uint8)
         )
-        self._team = _team(self._library, resources.threads, _SPINS_ALONE if resources.alone else _SPINS_SHARED)
+        spins = _SPINS_ALONE if resources.alone else _SPINS_SHARED
+        self._team = _team(self._library, resources.threads, spins, resources.device.cores)
 
     def spent(self, count: int) -> np.ndarray:
         """Where a timed library of `count` kernels adds up their milliseconds."""
