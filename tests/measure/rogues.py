@@ -16,7 +16,7 @@ from bricolage.backends.interface import Available, Backend, Claim, Kind, Region
 from bricolage.backends.kernel import Call, Kernel
 from bricolage.cache import cache_directory
 from bricolage.errors import Refused
-from bricolage.work.implementation import KernelConfig
+from bricolage.work.implementation import ConfigSpace, KernelConfig
 
 _hoard: list[np.ndarray] = []
 
@@ -184,10 +184,14 @@ class Exits(Honest):
 class Tunes(Honest):
     """Finds one parameter, how many searches there have been, and compiles with no other; `noted` tells what it did.
     The name of the configuration says how a search goes: "f32" well, "same" finds nothing better, "crash", "hang",
-    "refuse"."""
+    "refuse", "stray" finds what is not in the space."""
 
     name: ClassVar[str] = "tunes"
     tunable: ClassVar[bool] = True
+
+    def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
+        del region, resources
+        return ConfigSpace(config.base, {} if config.name == "stray" else {"n": tuple(range(1, 100))})
 
     def tune(self, region: RegionModel, config: KernelConfig, resources: Resources) -> KernelConfig:
         del region

@@ -145,7 +145,7 @@ def relu_task(folder: Path, config: KernelConfig, elements: int = 1024, backend:
     )
 
 
-@pytest.mark.parametrize("way", ["crash", "hang", "refuse"])
+@pytest.mark.parametrize("way", ["crash", "hang", "refuse", "stray"])
 def test_a_search_that_fails_changes_nothing_and_harms_nobody(
     measurer: Measurer, step: Step, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:

@@ -28,7 +28,7 @@ from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.graph.graph import Graph, Operator, TensorInfo, describe
 from bricolage.options import Precision
-from bricolage.work.implementation import KernelConfig, named
+from bricolage.work.implementation import ConfigSpace, KernelConfig, named
 
 __all__ = [
     "ANY",
@@ -297,9 +297,19 @@ class Backend(ABC):
         del precision, device
         return named("f32")
 
+    def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
+        """What may be chosen of a configuration's kernels for this region. What a plan or the cost database names and is not in
+        it was found by another version, and is searched again.
+
+        Raises:
+            Refused: the backend declines, with the reason.
+        """
+        del region, resources
+        return ConfigSpace(config.base)
+
     def tune(self, region: RegionModel, config: KernelConfig, resources: Resources) -> KernelConfig:
-        """`config` with the parameters that a measured search on this machine found best for this region; `config`
-        itself where the rules of thumb are best. Asked only of backends that are `tunable`, in a worker process of
+        """`config` with the parameters, of those in its `space`, that a measured search on this machine found best for this region;
+        `config` itself where the rules of thumb are best. Asked only of backends that are `tunable`, in a worker process of
         its own, with no limit but the caller's.
 
         Raises:

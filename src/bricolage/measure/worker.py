@@ -32,7 +32,7 @@ from bricolage.backends.interface import RegionModel, Resources
 from bricolage.codec import decode, encode
 from bricolage.device.buffers import aligned, bindable
 from bricolage.device.host import host
-from bricolage.errors import MissingBackend, Refused, UnsupportedOperator
+from bricolage.errors import BackendFailed, MissingBackend, Refused, UnsupportedOperator
 from bricolage.plan.step import Step
 from bricolage.runtime.compile import compile_program
 from bricolage.verify.tensors import load_values, save_tensors
@@ -128,10 +128,14 @@ class Worker:
         return {"rounds": rounds}
 
     def tune(self, step: object, threads: int) -> dict[str, object]:
-        """Lets the step's backend search for better parameters of its configuration."""
+        """Lets the step's backend search for better parameters of its configuration, among those that it offers."""
         made = decode(Step, step, "step")
-        backend = registry.get(made.implementation.backend)
-        found = backend.tune(RegionModel(made.path), made.implementation.config, Resources(threads, host(), alone=True))
+        backend, config = registry.get(made.implementation.backend), made.implementation.config
+        region, resources = RegionModel(made.path), Resources(threads, host(), alone=True)
+        found = backend.tune(region, config, resources)
+        if found not in backend.space(region, config, resources):
+            reason = f"it found '{found.text}', which is not in the space that it states"
+            raise BackendFailed(backend=backend.name, stage="to tune", reason=reason)
         return {"config": encode(found)}
 
     def attempt(self, backend: str, path: str) -> dict[str, object]:

@@ -4,6 +4,7 @@ compile to right libraries."""
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +16,14 @@ from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native import tuning
 from bricolage.backends.native.cpu import isa as isas
 from bricolage.backends.native.cpu.arithmetic import Arithmetic
+from bricolage.backends.native.cpu.build import planned
 from bricolage.backends.native.cpu.isa import named
 from bricolage.backends.native.cpu.kernel_choice import GemmConfig, KernelChoice
+from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.backends.native.fuse.plan import FusionPlan
 from bricolage.codec import decode, encode
+from bricolage.device.caches import Cache, Caches
 from bricolage.errors import Refused
 from bricolage.work.implementation import KernelConfig, Scalar
 from bricolage.work.implementation import named as configs
@@ -46,12 +50,40 @@ def test_what_is_not_clearly_faster_is_not_chosen() -> None:
     assert tuning.choose([SMALL], [(usual, other)]) == {}
 
 
+def offered(arithmetic: Arithmetic, isa: isas.Isa, l2_bytes: int = 1 << 20) -> list[KernelChoice]:
+    """What is tried of a single convolution."""
+    target = CpuTarget(isa, 2, Caches((Cache(2, l2_bytes),)))
+    with tempfile.TemporaryDirectory() as folder:
+        kernels = planned(regions.conv_net(Path(folder)), target, arithmetic, None)
+    return list(tuning.alternatives(tuning.parameters(kernels, target, arithmetic)))
+
+
 def test_the_alternatives_fit_the_arithmetic() -> None:
-    plain = tuning.alternatives(Arithmetic(), isas.ISAS[-1])
+    plain = offered(Arithmetic(), isas.ISAS[-1])
     assert len(set(plain)) == len(plain)
     assert all(choice.tile is None and choice.gemm.kc_bytes is None for choice in plain)
-    assert {choice.tile for choice in tuning.alternatives(Arithmetic(tile=4), isas.ISAS[-1])} == {None, 0, 2}
-    assert any(choice.gemm.kc_bytes for choice in tuning.alternatives(Arithmetic(parts=3), isas.EMULATED_AMX))
+    assert {choice.tile for choice in offered(Arithmetic(tile=4), isas.ISAS[-1])} == {None, 0, 2}
+    assert any(choice.gemm.kc_bytes for choice in offered(Arithmetic(parts=3), isas.EMULATED_AMX))
+
+
+def test_blocks_are_parts_of_the_second_level_cache() -> None:
+    sizes = {
+        l2: {c.gemm.mc_bytes for c in offered(Arithmetic(), isas.ISAS[-1], l2)} - {None} for l2 in (1 << 19, 1 << 20)
+    }
+    assert sizes[1 << 20] == {2 * size for size in sizes[1 << 19] if size is not None}
+
+
+def test_only_products_have_parameters(tmp_path: Path) -> None:
+    model = regions.region(tmp_path, "a = Exp (x) \n y = MatMul (a, w) \n z = ReduceMax <keepdims = 1> (a)",
+        "float[64, 64] x", "float[64, 32] y, float[1, 1] z", w=regions.noise(64, 32))  # fmt: skip
+    space = Native().space(model, regions.F32, TWO_THREADS)
+    kernels = Native().anatomy(model, regions.F32, TWO_THREADS).kernels
+    (product,) = {key.partition(".")[0] for key in space.parameters}
+    assert len(kernels) > 1 and kernels[int(product)].kind == "matmul"
+    assert regions.F32 in space and space.size == 3 * 3 * 4
+    assert regions.F32.tuned({f"{product}.parallel": "n"}) in space
+    assert regions.F32.tuned({f"{product}.parallel": "k"}) not in space
+    assert KernelConfig("f32-winograd4") not in space
 
 
 def convolutions(folder: Path) -> RegionModel:
@@ -91,7 +123,7 @@ def choose_in_turn(tried: Sequence[KernelChoice], times: Sequence[tuple[np.ndarr
 def test_what_a_search_finds_is_right(config: KernelConfig, tmp_path: Path) -> None:
     model, x = convolutions(tmp_path), regions.noise(1, 32, 28, 28)
     tuned = Native().tune(model, config, TWO_THREADS)
-    assert tuned.base == config
+    assert tuned.base == config and tuned in Native().space(model, config, TWO_THREADS)
     found = regions.answer(Native(), model, x, config=tuned, resources=TWO_THREADS)
     assert regions.error(found, regions.reference(model, x)) < 2e-6
 
@@ -164,7 +196,7 @@ def test_the_first_kernel_that_is_not_there_is_refused(tmp_path: Path) -> None:
         Native().compile(model, regions.F32.tuned({f"{count}.prefetch": False}), Resources())
 
 
-@pytest.mark.parametrize("choice", tuning.alternatives(Arithmetic(tile=4), isas.ISAS[-1]), ids=str)
+@pytest.mark.parametrize("choice", offered(Arithmetic(tile=4), isas.ISAS[-1]), ids=str)
 def test_every_alternative_is_right(choice: KernelChoice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     choose_everywhere(choice, monkeypatch)
     model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
@@ -174,7 +206,7 @@ def test_every_alternative_is_right(choice: KernelChoice, tmp_path: Path, monkey
 
 
 @pytest.mark.skipif(named("emulated-amx") is None, reason="it does not run here")
-@pytest.mark.parametrize("choice", tuning.alternatives(Arithmetic(parts=2), isas.EMULATED_AMX), ids=str)
+@pytest.mark.parametrize("choice", offered(Arithmetic(parts=2), isas.EMULATED_AMX), ids=str)
 def test_every_alternative_for_a_matrix_unit_is_right(
     choice: KernelChoice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

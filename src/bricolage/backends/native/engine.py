@@ -48,7 +48,7 @@ from bricolage.backends.native.ir.tensors import Node
 from bricolage.device.device import Device
 from bricolage.graph.graph import Graph, Operator
 from bricolage.options import Precision
-from bricolage.work.implementation import KernelConfig
+from bricolage.work.implementation import ConfigSpace, KernelConfig
 
 FORCED_ISA_VARIABLE = "BRICOLAGE_NATIVE_ISA"
 """Environment variable that forces an instruction set of this engine's own (plain C, an emulated matrix unit), for tests of its
@@ -121,6 +121,12 @@ class Native(Backend):
             if not arithmetic.parts
             or (_REACHES[arithmetic.parts] == precision and _lacks(arithmetic, isa, device) is None)
         )
+
+    def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
+        require_static(region, self.title)
+        target, arithmetic = _target(resources), _arithmetic(config, resources.device)
+        kernels = planned(region, target, arithmetic, None)
+        return ConfigSpace(config.base, tuning.parameters(kernels, target, arithmetic))
 
     def tune(self, region: RegionModel, config: KernelConfig, resources: Resources) -> KernelConfig:
         require_static(region, self.title)

@@ -1,6 +1,6 @@
 """A short measured search for how each product is computed best: which cuts, and whether by Winograd's transformation.
 
-Rules of thumb decide first; every alternative changes one thing for all kernels. A library of each is built that
+Rules of thumb decide first; every alternative changes one thing for all kernels that have it. A library of each is built that
 takes the time of its kernels, and takes turns with the usual one; each kernel keeps the alternative that is clearly
 faster than the rule of thumb. So as many libraries are built as there are alternatives, however many kernels there
 are."""
@@ -10,18 +10,21 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.cpu.arithmetic import Arithmetic
 from bricolage.backends.native.cpu.build import write
-from bricolage.backends.native.cpu.isa import Isa
+from bricolage.backends.native.cpu.gemm import block_sizes
 from bricolage.backends.native.cpu.kernel import NativeKernel, Stopwatch
-from bricolage.backends.native.cpu.kernel_choice import DEFAULT, GemmConfig, KernelChoice
+from bricolage.backends.native.cpu.kernel_choice import DEFAULT, TILES, GemmConfig, KernelChoice
 from bricolage.backends.native.cpu.module import generate
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.fuse.plan import FusionPlan
+from bricolage.backends.native.ir.tensors import Conv, MatMul
+from bricolage.work.implementation import Scalar
 
 _ROUNDS = 15
 """Runs of each library."""
@@ -31,22 +34,44 @@ _OFTEN = 0.75
 """... and part of the rounds in which it must be faster."""
 
 
-def alternatives(arithmetic: Arithmetic, isa: Isa) -> tuple[KernelChoice, ...]:
-    """What is tried instead of the usual choice."""
-    kib = 1024
-    tried = [
-        KernelChoice(gemm=GemmConfig(parallel="n")),
-        KernelChoice(gemm=GemmConfig(parallel="m")),
-        KernelChoice(gemm=GemmConfig(prefetch=True)),
-        KernelChoice(gemm=GemmConfig(prefetch=False)),
-    ]
-    if arithmetic.parts and isa.matrix_unit:
-        sizes = [(384, 16), (1536, 16), (384, 64), (1536, 64), (768, 1 << 20)]
-        tried += [KernelChoice(gemm=GemmConfig(mc * kib, kc * kib)) for mc, kc in sizes]
-    else:
-        tried += [KernelChoice(gemm=GemmConfig(size * kib)) for size in (96, 384, 768)]
-    tried += [KernelChoice(tile) for tile in (0, 2) if tile < arithmetic.tile]
-    return tuple(tried)
+def parameters(planned: FusionPlan, target: CpuTarget, arithmetic: Arithmetic) -> dict[str, tuple[Scalar, ...]]:
+    """What may be chosen of each kernel that is a product, by key (see `kernel_choice.to_parameters`)."""
+    unit = bool(arithmetic.parts and target.isa.matrix_unit)
+    mc_bytes, kc_bytes = block_sizes(target.l2_bytes, matrix_unit=unit)
+    values: dict[str, tuple[Scalar, ...]] = {"parallel": ("n", "m"), "prefetch": (True, False), "mc_bytes": mc_bytes}
+    if kc_bytes:
+        values["kc_bytes"] = kc_bytes
+    tiles = tuple(tile for tile in TILES if tile < arithmetic.tile)
+    found: dict[str, tuple[Scalar, ...]] = {}
+    for number, kernel in enumerate(planned.kernels):
+        if isinstance(kernel.root, (Conv, MatMul)):
+            found.update({f"{number}.{name}": allowed for name, allowed in values.items()})
+            if tiles and isinstance(kernel.root, Conv):
+                found[f"{number}.tile"] = tiles
+    return found
+
+
+def alternatives(space: Mapping[str, tuple[Scalar, ...]]) -> dict[KernelChoice, list[int]]:
+    """What is tried instead of the usual choice, and for which kernels: one parameter at a time, but rows and depth of a block
+    together, since they share a cache."""
+    kernels: dict[KernelChoice, list[int]] = {}
+    for number, values in _by_kernel(space).items():
+        tried = [KernelChoice(tile=tile) for tile in values.get("tile", ())]
+        tried += [KernelChoice(gemm=GemmConfig(parallel=axis)) for axis in values.get("parallel", ())]
+        tried += [KernelChoice(gemm=GemmConfig(prefetch=fetched)) for fetched in values.get("prefetch", ())]
+        depths = values.get("kc_bytes", (None,))
+        tried += [KernelChoice(gemm=GemmConfig(mc, kc)) for mc in values.get("mc_bytes", ()) for kc in depths]
+        for choice in tried:
+            kernels.setdefault(choice, []).append(number)
+    return kernels
+
+
+def _by_kernel(space: Mapping[str, tuple[Scalar, ...]]) -> dict[int, dict[str, tuple[Any, ...]]]:
+    found: dict[int, dict[str, tuple[Any, ...]]] = {}
+    for key, values in space.items():
+        number, _, name = key.partition(".")
+        found.setdefault(int(number), {})[name] = values
+    return found
 
 
 def choose(tried: Sequence[KernelChoice], times: Sequence[tuple[np.ndarray, np.ndarray]]) -> Mapping[int, KernelChoice]:
@@ -74,26 +99,25 @@ def search(
     Raises:
         Refused: the C does not compile.
     """
-    numbers = range(len(planned.kernels))
 
-    def built(choice: KernelChoice, folder: Path) -> Stopwatch | None:
+    def built(choice: KernelChoice, kernels: Sequence[int], folder: Path) -> Stopwatch | None:
         """None for what has been built before."""
-        source = generate(planned, target, arithmetic, dict.fromkeys(numbers, choice), timed=True)
+        source = generate(planned, target, arithmetic, dict.fromkeys(kernels, choice), timed=True)
         if source.text in texts:
             return None
         texts.add(source.text)
         write(source, target.isa, arithmetic, folder)
-        return Stopwatch(NativeKernel(region, folder, resources), len(numbers))
+        return Stopwatch(NativeKernel(region, folder, resources), len(planned.kernels))
 
     texts: set[str] = set()
     tried: list[KernelChoice] = []
     times: list[tuple[np.ndarray, np.ndarray]] = []
     with tempfile.TemporaryDirectory(prefix="bricolage-native-") as first:
-        usual = built(DEFAULT, Path(first))
+        usual = built(DEFAULT, (), Path(first))
         assert usual is not None
-        for choice in alternatives(arithmetic, target.isa):
+        for choice, kernels in alternatives(parameters(planned, target, arithmetic)).items():
             with tempfile.TemporaryDirectory(prefix="bricolage-native-") as second:
-                other = built(choice, Path(second))
+                other = built(choice, kernels, Path(second))
             if other is None:
                 continue
             turns = [(usual.run(), other.run()) for _ in range(_ROUNDS)]

@@ -18,7 +18,7 @@ import numpy as np
 
 from bricolage.backends.native.cpu.emit import epilogue, indented, parallel_range
 from bricolage.backends.native.cpu.implicit_gemm import Product, product
-from bricolage.backends.native.cpu.kernel_choice import GemmConfig
+from bricolage.backends.native.cpu.kernel_choice import MOST_BYTES, GemmConfig
 from bricolage.backends.native.cpu.matrix_unit import Tiles
 from bricolage.backends.native.cpu.packing import Packing
 from bricolage.backends.native.cpu.panels import Operand
@@ -67,6 +67,15 @@ class _Blocks:
     def sums(self) -> int:
         """Sums of a block of rows in memory, where k is cut into pieces."""
         return self.l2_bytes // 8
+
+
+def block_sizes(l2_bytes: int, *, matrix_unit: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Bytes that a block of rows (MC) and of depth (KC) may take instead of the rules of thumb: half, twice and four times
+    as many rows; with a matrix unit half and twice the rows, half and twice the depth, and all of it."""
+    blocks = _Blocks(l2_bytes)
+    if matrix_unit:
+        return (blocks.unit_rows // 2, blocks.unit_rows * 2), (_PANEL_BYTES // 2, _PANEL_BYTES * 2, MOST_BYTES)
+    return (blocks.rows // 2, blocks.rows * 2, blocks.rows * 4), ()
 
 
 @dataclass(frozen=True)

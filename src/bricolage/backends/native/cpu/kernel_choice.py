@@ -15,7 +15,8 @@ from bricolage.work.implementation import Scalar
 
 MOST_BYTES = 1 << 40
 """Of a block: more than any."""
-_TILES = (0, 2, 4)
+TILES = (0, 2, 4)
+"""Of Winograd's transformation; 0 for none."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def _is_size(value: Scalar) -> bool:
 
 
 _VALID: Mapping[str, Callable[[Scalar], bool]] = {
-    "tile": lambda value: type(value) is int and value in _TILES,
+    "tile": lambda value: type(value) is int and value in TILES,
     "mc_bytes": _is_size,
     "kc_bytes": _is_size,
     "parallel": lambda value: value in ("m", "n"),
