@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from bricolage.backends.interface import Backend, RegionModel
+from bricolage.backends.interface import ANY, Backend, Claim, RegionModel, op
 from bricolage.codec import encode
 from bricolage.device.host import host
 from bricolage.driver.profile import Session
@@ -65,8 +65,17 @@ class Untuned(Everything):
     tunable = True
 
 
+class Dense(Everything):
+    """A kernel library that knows one pattern: a product, and what is added to it."""
+
+    name = "dense"
+
+    def claims(self) -> Iterable[Claim]:
+        return [Claim("dense", op("Add", op("MatMul"), ANY))]
+
+
 REFERENCES = {
-    one.name: f"{__name__}:{one.__name__}" for one in (First, Second, Third, Partial, Sluggish, Tuned, Untuned)
+    one.name: f"{__name__}:{one.__name__}" for one in (First, Second, Third, Partial, Sluggish, Tuned, Untuned, Dense)
 }
 """For the registry."""
 

@@ -15,13 +15,13 @@ def timed(ms: float, error: float) -> Cost:
 
 def propose(gains: list[float], errors: list[float], whole_error: float, bound: float) -> list[tuple[int, ...]]:
     """Segments in low precision of each proposal; segment i is operator i, and costs 100 ms in full precision."""
-    singles = {FULL: timed(100.0 * len(gains), 1e-7), LOW: Cost("wrong", None, whole_error)}
+    baselines = {FULL: timed(100.0 * len(gains), 1e-7), LOW: Cost("wrong", None, whole_error)}
     costs = {}
     for i, (gain, error) in enumerate(zip(gains, errors, strict=True)):
         costs[str(i), FULL] = timed(100.0, 1e-7)
         costs[str(i), LOW] = timed(100.0 - gain, error)
     segments = [1 << i for i in range(len(gains))]
-    proposed = proposals(segments, [str(i) for i in range(len(gains))], singles, costs, bound)
+    proposed = proposals(segments, [str(i) for i in range(len(gains))], baselines, costs, bound)
     found = [proposal.placement for proposal in proposed]
     promises = [proposal.predicted_ms for proposal in proposed]
     assert promises == sorted(promises), "the most promising first"
@@ -48,22 +48,22 @@ def test_nothing_to_gain_proposes_nothing() -> None:
 
 
 def test_an_accurate_backend_needs_no_mixing() -> None:
-    singles = {FULL: timed(1.0, 1e-7), LOW: timed(0.5, 1e-3)}
-    assert proposals([1], ["0"], singles, {("0", FULL): timed(1, 0), ("0", LOW): timed(0.5, 1e-3)}, 0.02) == []
+    baselines = {FULL: timed(1.0, 1e-7), LOW: timed(0.5, 1e-3)}
+    assert proposals([1], ["0"], baselines, {("0", FULL): timed(1, 0), ("0", LOW): timed(0.5, 1e-3)}, 0.02) == []
 
 
 def test_unmeasured_segments_stay_in_full_precision() -> None:
-    singles = {FULL: timed(1.0, 1e-7), LOW: Cost("wrong", None, 0.03)}
+    baselines = {FULL: timed(1.0, 1e-7), LOW: Cost("wrong", None, 0.03)}
     costs = {("0", FULL): timed(1, 0), ("0", LOW): timed(0.5, 1e-3)}
-    (found,) = proposals([1, 2], ["0", "1"], singles, costs, 0.02)
+    (found,) = proposals([1, 2], ["0", "1"], baselines, costs, 0.02)
     assert found.placement == (Assignment(1, LOW), Assignment(2, FULL)) and found.predicted_ms == 0.5
 
 
 def test_full_precision_may_come_from_the_best_backend() -> None:
     other = Implementation("other")
-    singles = {FULL: timed(3.0, 1e-7), other: timed(2.0, 1e-7), LOW: Cost("wrong", None, 0.03)}
+    baselines = {FULL: timed(3.0, 1e-7), other: timed(2.0, 1e-7), LOW: Cost("wrong", None, 0.03)}
     costs = {("0", FULL): timed(1, 0), ("0", other): timed(0.9, 0), ("0", LOW): timed(0.5, 1e-3)}
-    found = proposals([1, 2], ["0", "1"], singles, costs, 0.02)
+    found = proposals([1, 2], ["0", "1"], baselines, costs, 0.02)
     assert [proposal.placement for proposal in found] == [
         (Assignment(1, LOW), Assignment(2, other)),
         (Assignment(1, LOW), Assignment(2, FULL)),

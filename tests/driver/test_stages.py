@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from bricolage.driver.stages.profiling import Baselines, FoundRegions, Regions
 from bricolage.driver.stages.rewriting import RewriteSearch, Rewritten, measured_operators
 from bricolage.driver.stages.tuning import KernelTuning
 from bricolage.driver.state import Challenger, State
-from bricolage.driver.variants import promising
+from bricolage.driver.variants import placed, promising
 from bricolage.errors import NoBackend, NoPlacement, NotAccurate, NotWritable
 from bricolage.graph.graph import Graph
 from bricolage.graph.identity import operator_key
@@ -37,6 +38,7 @@ from bricolage.work.implementation import Assignment, Implementation, KernelConf
 from tests.driver.made_up import (
     REFERENCES,
     Answers,
+    Dense,
     First,
     Partial,
     Second,
@@ -309,6 +311,23 @@ def test_without_rewriting_or_mixing_nothing_is_searched(
         run(state, Baselines(), Regions(), RewriteSearch())
         assert RewriteSearch().share(state) == RewriteSearch().limit(state) == 0.0
     assert not asked and alone.calibrated is kept.calibrated is None
+
+
+def test_the_original_is_placed_too_where_a_backend_knows_only_its_patterns(tmp_path: Path) -> None:
+    model = graph("a=MatMul(x,w) b=Add(a,w) y=Relu(b)", "float[4,4] x", "float[4,4] y", w=W)
+    rewritten = variant("rewritten", "a=Gemm(x,w,w) y=Relu(a)")
+    answers = Answers({"dense": 0.5}, {"MatMul": 1.0, "Add": 0.06, "Relu": 0.06, "Gemm": 1.02})
+    for backends, expected in (([First(), Second()], ["rewritten"]), ([First(), Dense()], ["rewritten", ORIGINAL])):
+        state, _ = made_up_state(tmp_path, model, backends, answers, variants=[rewritten])
+        run(state, Baselines(), Rewritten())
+        assert [profile.variant.name for profile in placed(state)] == expected
+    run(state, Regions(), Placing())
+    assert list(state.searches) == ["rewritten", ORIGINAL]
+    assert any(one.implementation.backend == "dense" for c in state.challengers for one in c.placement)
+    slow = replace(answers, operators={**answers.operators, "Gemm": 0.5})
+    state, _ = made_up_state(tmp_path, model, [First(), Dense()], slow, variants=[rewritten])
+    run(state, Baselines(), Rewritten())
+    assert [profile.variant.name for profile in placed(state)] == ["rewritten"], "what could not win is left out"
 
 
 def test_a_variant_found_by_search_reaches_placement(

@@ -57,6 +57,11 @@ class Candidates:
     claimed: dict[str, int] = field(default_factory=dict)
     """Per backend the operators that it accepts, as a bit-set."""
 
+    @property
+    def backends(self) -> set[str]:
+        """Those that offer to run a part of the graph."""
+        return {one.backend for group in self.groups for one in group.implementations}
+
 
 def find(
     graph: Graph, backends: Sequence[Backend], precision: Precision, device: Device, *, slow_per_region: bool

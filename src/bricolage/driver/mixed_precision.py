@@ -39,18 +39,18 @@ class Proposal:
 def proposals(
     segments: Sequence[int],
     keys: Sequence[str],
-    singles: Mapping[Implementation, Cost],
+    baselines: Mapping[Implementation, Cost],
     costs: Mapping[tuple[str, Implementation], Cost],
     bound: float,
 ) -> list[Proposal]:
     """Placements to try, the most promising first. `segments` cover the graph in executable order and `keys`
-    are their identities; `singles` and `costs` are the profile's."""
+    are their identities; `baselines` and `costs` are the profile's."""
     found: dict[Placement, float] = {}
-    best = min((cost.ms for cost in singles.values() if cost.ms is not None), default=None)
-    for low, whole in singles.items():
+    best = min((cost.ms for cost in baselines.values() if cost.ms is not None), default=None)
+    for low, whole in baselines.items():
         if whole.outcome != "wrong" or whole.error is None:
             continue
-        for full, alone in singles.items():
+        for full, alone in baselines.items():
             if alone.ms is None or (full.backend != low.backend and alone.ms != best):
                 continue
             useful = _useful(segments, keys, low, full, costs)

@@ -26,13 +26,13 @@ def assess(
     infinite ones (failures) are passed over.
     Raises ValueError unless every time is positive.
     """
-    singles = [_positive(value) for value in baselines_ms if value != math.inf]
+    baselines = [_positive(value) for value in baselines_ms if value != math.inf]
     everything = [_positive(value) for value in everything_ms if value != math.inf]
     measured = _positive(measured_ms)
     return Quality(
         additive_error=None if predicted_ms is None else _positive(predicted_ms) / measured - 1.0,
-        apparent_loss=measured / min(singles) - 1.0 if singles else None,
-        optimality_loss=measured / min((measured, *singles, *everything)) - 1.0,
+        apparent_loss=measured / min(baselines) - 1.0 if baselines else None,
+        optimality_loss=measured / min((measured, *baselines, *everything)) - 1.0,
     )
 
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 
 from bricolage.driver.profile import Profile
-from bricolage.driver.state import Challenger
+from bricolage.driver.state import Challenger, State
 from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
 from bricolage.graph.region import Region
@@ -62,6 +62,18 @@ def promising(profiles: Mapping[str, Profile]) -> list[Profile]:
     limit = _PROMISING * min(times.values(), default=0.0)
     shown = {name: ms / _CLEARLY if name == ORIGINAL else ms for name, ms in times.items()}
     return [profiles[name] for name in sorted(times, key=lambda name: shown[name]) if times[name] <= limit]
+
+
+def placed(state: State) -> list[Profile]:
+    """The variants that are divided into regions: the most promising, as many as the effort says. Beside them the original
+    where a backend offers to run a part of it and of none of those: rules may have replaced the very patterns that it knows."""
+    ranked = promising(state.profiles)
+    chosen = ranked[: state.session.options.profile.variants]
+    if state.original in ranked and state.original not in chosen:
+        offering = {name for profile in chosen for name in profile.candidates.backends}
+        if not state.original.candidates.backends <= offering:
+            chosen.append(state.original)
+    return chosen
 
 
 def whole_challengers(profiles: Iterable[Profile]) -> list[Challenger]:

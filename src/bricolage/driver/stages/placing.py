@@ -11,7 +11,7 @@ from bricolage.driver.mixed_precision import proposals
 from bricolage.driver.profile import NEAR, Profile
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, PlacementSearch, State
-from bricolage.driver.variants import placement_name, promising
+from bricolage.driver.variants import placed, placement_name
 from bricolage.graph.region import Region
 from bricolage.graph.to_work import to_work
 from bricolage.measure.entry_costs import fixed_costs
@@ -54,7 +54,7 @@ class Placing(Stage[State]):
         """Searches one variant after the other; of each, mixed precisions first, since they are few and promising."""
         if not state.mixing:
             return
-        for profile in promising(state.profiles)[: state.session.options.profile.variants]:
+        for profile in placed(state):
             if not profile.graph.static or len(profile.graph) < 2:
                 continue
             variant = profile.variant.name

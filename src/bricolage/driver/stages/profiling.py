@@ -8,7 +8,7 @@ from bricolage.deadline import Deadline
 from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import State
-from bricolage.driver.variants import promising
+from bricolage.driver.variants import placed
 from bricolage.errors import NoBackend, NoPlacement, NotAccurate
 from bricolage.verify.oracle import Oracle
 
@@ -88,7 +88,7 @@ class Regions(Stage[State]):
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Measures as many as the time allows; what is known already costs nothing."""
-        for profile in promising(state.profiles)[: state.session.options.profile.variants]:
+        for profile in placed(state):
             if profile.graph.static and len(profile.graph) > 1 and not deadline():
                 profile.measure_regions(deadline)
 

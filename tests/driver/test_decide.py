@@ -1,0 +1,88 @@
+"""A whole decision with a made-up measurer: what the plan says of it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bricolage.backends import registry
+from bricolage.driver.decide import compete, decide
+from bricolage.errors import NotAccurate
+from bricolage.graph.graph import Graph
+from bricolage.measure.loading import CandidateSpec
+from bricolage.options import Options
+from bricolage.plan.plan import ORIGINAL, Bucket, numbers
+from tests.driver.made_up import REFERENCES, Answers, First, MadeUpMeasurer, Second, made_up_state, whole
+from tests.graph.models import graph
+
+FIRST = whole("first")
+OPTIONS = Options(threads=1, budget_s=20.0, rewrite=False)
+
+
+@pytest.fixture(autouse=True)
+def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
+    for name, reference in REFERENCES.items():
+        registry.register(name, reference)
+    yield
+    registry._sources.cache_clear()
+    registry.get.cache_clear()
+
+
+@pytest.fixture
+def model() -> Graph:
+    w = np.ones((4, 4), np.float32)
+    return graph("a=Relu(x) b=MatMul(a,w) y=Exp(b)", "float[4,4] x", "float[4,4] y", w=w)
+
+
+def decided(folder: Path, model: Graph, answers: Answers | None = None) -> tuple[Bucket, MadeUpMeasurer]:
+    state, measurer = made_up_state(folder, model, [First()], answers, options=OPTIONS)
+    inputs = {"x": np.ones((4, 4), np.float32)}
+    return decide(state.session, state.variants, inputs, "model"), measurer
+
+
+def test_one_contestant_ships_and_the_plan_says_how_it_was_decided(tmp_path: Path, model: Graph) -> None:
+    bucket, measurer = decided(tmp_path, model)
+    assert measurer.asked and bucket.chosen == bucket.best_baseline == "first f32"
+    (region,) = bucket.regions
+    assert region.implementation == FIRST and numbers(region.operators) == (0, 1, 2)
+    assert region.cost_ms == 3.0 and region.measured
+    assert not bucket.significant and not bucket.interrupted and bucket.variant == ORIGINAL
+    assert bucket.decided_by == "prior evidence" and bucket.speedup_vs_baseline == 1.0
+    assert bucket.operators == 3 and bucket.bound >= bucket.original_error >= 0.0
+
+
+def test_every_stage_is_accounted_for(tmp_path: Path, model: Graph) -> None:
+    bucket, _ = decided(tmp_path, model)
+    assert list(bucket.seconds) == list(bucket.shares)
+    assert {"reference", "baselines", "placement", "race"} <= set(bucket.seconds)
+    assert all(seconds >= 0 for seconds in bucket.seconds.values())
+    assert sum(bucket.shares.values()) <= OPTIONS.budget(3)
+
+
+def test_ctrl_c_keeps_what_is_known_and_the_plan_says_so(tmp_path: Path, model: Graph) -> None:
+    state, measurer = made_up_state(tmp_path, model, [First(), Second()], Answers({"second": 0.5}), options=OPTIONS)
+
+    def interrupt(_: CandidateSpec) -> None:
+        if len(measurer.asked) == 3:  # while regions are measured
+            signal.raise_signal(signal.SIGINT)
+
+    measurer.before = interrupt
+    bucket = decide(state.session, state.variants, {"x": np.ones((4, 4), np.float32)}, "model")
+    assert bucket.interrupted and bucket.chosen == "second f32", "the better by what was known then"
+
+
+def test_nothing_ships_that_is_wrong(tmp_path: Path, model: Graph) -> None:
+    with pytest.raises(NotAccurate):
+        decided(tmp_path, model, Answers(errors={"first": 0.5}))
+
+
+def test_a_competition_is_baselines_and_a_race(tmp_path: Path, model: Graph) -> None:
+    state, measurer = made_up_state(tmp_path, model, [First()], options=OPTIONS)
+    bucket = compete(state.session, state.variants, {"x": np.ones((4, 4), np.float32)}, "model", [])
+    assert list(bucket.seconds) == ["reference", "baselines", "race"] and bucket.chosen == "first f32"
+    assert len(measurer.asked) == 1, "no regions"
