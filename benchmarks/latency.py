@@ -66,7 +66,7 @@ class Result:
     floor_ms: float
     """Operations over float32 peak or bytes over bandwidth, whichever is larger."""
     optimize_s: float
-    singles: tuple[Contestant, ...]
+    baselines: tuple[Contestant, ...]
     isa: str = ""
     """What all were kept to; empty for everything that the processor has."""
     unkept: Mapping[str, str] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Result:
     def best_other(self) -> Contestant | None:
         """The fastest single backend that is not our own engine and keeps to the instruction set: of those in the race, if
         there is one, since times from elsewhere may be from another hour. None where no such backend has a time."""
-        return self._best([c for c in self.singles if c.name.split()[0] not in (_OWN, *self.unkept)])
+        return self._best([c for c in self.baselines if c.name.split()[0] not in (_OWN, *self.unkept)])
 
     def _best(self, among: Sequence[Contestant]) -> Contestant | None:
         timed = [c for c in among if c.median_ms is not None]
@@ -91,7 +91,7 @@ class Result:
     @property
     def alone(self) -> float | None:
         """Our own engine alone over the best other tool; None where one of them has no time."""
-        ours, other = self._best([c for c in self.singles if c.name.split()[0] == _OWN]), self.best_other
+        ours, other = self._best([c for c in self.baselines if c.name.split()[0] == _OWN]), self.best_other
         if ours is None or other is None:
             return None
         if ours.speedup is not None and other.speedup is not None:
@@ -140,9 +140,9 @@ def run(name: str, precision: Precision, options: Options, machine: Peaks, isa: 
     with tempfile.TemporaryDirectory() as folder:
         raced = bench(fast.save(Path(folder) / f"{name}.bricolage"), again, inputs=inputs).buckets[0]
     ours = next(c for c in raced.contestants if c.name == CHALLENGER)
-    singles = [c for c in raced.contestants if c.kind == "baseline"]
-    singles += elsewhere(bucket.contestants, near)
-    best = next(c for c in singles if c.name == raced.best_baseline)
+    baselines = [c for c in raced.contestants if c.kind == "baseline"]
+    baselines += elsewhere(bucket.contestants, near)
+    best = next(c for c in baselines if c.name == raced.best_baseline)
     if ours.median_ms is None or best.median_ms is None or ours.speedup is None or ours.speedup_ci is None:
         raise BricolageError(message=f"the plan did not finish the race: {ours.reason}")
     return Result(
@@ -161,7 +161,7 @@ def run(name: str, precision: Precision, options: Options, machine: Peaks, isa: 
         bound=raced.bound,
         floor_ms=machine.floor_ms(amount.flops, amount.bytes),
         optimize_s=seconds,
-        singles=tuple(singles),
+        baselines=tuple(baselines),
         isa=isa,
         unkept=unkept,
     )
@@ -231,13 +231,13 @@ def table(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def singles_table(results: Sequence[Result]) -> str:
-    """All single backends of all rows as a Markdown table of milliseconds. Who did not keep to the instruction set has a
+def baselines_table(results: Sequence[Result]) -> str:
+    """All baselines of all rows as a Markdown table of milliseconds. Who did not keep to the instruction set has a
     dagger, and the reason stands below."""
-    names = list(dict.fromkeys(c.name for r in results for c in sorted(r.singles, key=lambda c: c.name)))
+    names = list(dict.fromkeys(c.name for r in results for c in sorted(r.baselines, key=lambda c: c.name)))
     lines = ["| workload | precision | " + " | ".join(names) + " |", "|---|---|" + "---:|" * len(names)]
     for r in results:
-        by_name = {c.name: c for c in r.singles}
+        by_name = {c.name: c for c in r.baselines}
         cells = [
             "" if n not in by_name else f"{ms:.3g}{'†' * (n.split()[0] in r.unkept)}"
             if (ms := by_name[n].median_ms) is not None else
@@ -301,7 +301,7 @@ def main() -> int:
         shown = stored(given.show)
         print(
             averages(shown),
-            *("\n" + text(rows) for rows in _by_regime(shown) for text in (table, singles_table)),
+            *("\n" + text(rows) for rows in _by_regime(shown) for text in (table, baselines_table)),
             sep="\n",
         )
         return 0
@@ -334,7 +334,7 @@ def main() -> int:
         print(json.dumps(document, indent=1))
     else:
         print(f"{host()}; float32 peak {machine.gflops:.0f} GFLOP/s, memory {machine.gbytes:.0f} GB/s\n")
-        print(table(results), "", singles_table(results), *failures, sep="\n")
+        print(table(results), "", baselines_table(results), *failures, sep="\n")
     return 1 if failures else 0
 
 

@@ -43,7 +43,7 @@ from bricolage.verify.oracle import Oracle
 from bricolage.verify.tensors import save_tensors
 from bricolage.work.implementation import Implementation
 
-FORMS = ("rewrite", "rewrite --for")
+COMMANDS = ("rewrite", "rewrite --for")
 _PROCESSES = 5
 """In which each file races: one process runs the same file up to a few percent faster than another."""
 
@@ -84,14 +84,14 @@ def run(name: str, exported: Export, backend: str, options: Options, rounds: int
     assert made.tailored is not None
     with tempfile.TemporaryDirectory() as folder:
         files = {ORIGINAL: source}
-        for form, result in zip(FORMS, (plain, made), strict=True):
+        for command, result in zip(COMMANDS, (plain, made), strict=True):
             if result.applications or result.after.operators != result.before.operators:
-                files[form] = Path(folder) / f"{len(files)}.onnx"
-                write_whole(result.model, files[form])
+                files[command] = Path(folder) / f"{len(files)}.onnx"
+                write_whole(result.model, files[command])
         found = _race(files, made.tailored.implementation, inputs, options, rounds, Path(folder))
     rewritten, tailored = (
-        Time(result.after.operators, *found.get(form, found[ORIGINAL]))
-        for form, result in zip(FORMS, (plain, made), strict=True)
+        Time(result.after.operators, *found.get(command, found[ORIGINAL]))
+        for command, result in zip(COMMANDS, (plain, made), strict=True)
     )
     title = f"{backend} {registry.version(backend)} {made.tailored.implementation.config}"
     rewrite_config = "as it was" if made.tailored.rewrite_config is None else str(made.tailored.rewrite_config)
@@ -165,7 +165,7 @@ def main() -> int:
     )
     add_arguments(parser, "unoptimised")
     parser.add_argument("--backend", default="onnxruntime")
-    parser.add_argument("--budget", type=float, help="seconds for looking for the best form of a model")
+    parser.add_argument("--budget", type=float, help="seconds for looking for the best variant of a model")
     parser.add_argument("--rounds", type=int, default=60, help="of the race")
     given = parser.parse_args()
     options = Options(budget_s=given.budget)

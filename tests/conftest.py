@@ -6,8 +6,13 @@ import importlib.util
 from collections.abc import Generator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from bricolage.errors import MissingBackend, NoBackend
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 FRAMEWORKS = ("torch", "onnxruntime", "openvino", "jax", "tvm", "iree", "onnxscript", "matplotlib")
 _MISSING = frozenset(name for name in FRAMEWORKS if importlib.util.find_spec(name) is None)

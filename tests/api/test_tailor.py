@@ -1,4 +1,4 @@
-"""`tailor`: the form of a model that one backend runs fastest, on a real backend."""
+"""`tailor`: the variant of a model that one backend runs fastest, on a real backend."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ def ran(**times: float) -> Race:
 
 
 def test_the_original_stays_where_no_form_is_faster() -> None:
-    name, forms = verdict(ran(original=1.0, rewritten=1.1, tailored=1.05))
-    assert name == ORIGINAL and [form.name for form in forms] == ["original", "tailored", "rewritten"]
-    assert forms[1].speedup is not None and forms[1].speedup.value == pytest.approx(1 / 1.05)
+    name, found = verdict(ran(original=1.0, rewritten=1.1, tailored=1.05))
+    assert name == ORIGINAL and [one.name for one in found] == ["original", "tailored", "rewritten"]
+    assert found[1].speedup is not None and found[1].speedup.value == pytest.approx(1 / 1.05)
 
 
 def test_the_fastest_form_is_chosen() -> None:

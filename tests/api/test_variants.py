@@ -1,4 +1,4 @@
-"""Rewritten forms of a graph, from the race to artifacts and shapes that were never planned."""
+"""Variants of a graph, from the race to artifacts and shapes that were never planned."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ import bricolage
 from bricolage.api.bench import bench
 from bricolage.api.sources import open_source, working_folder
 from bricolage.codec import decode, encode
-from bricolage.driver import variants as forms
+from bricolage.driver import variants
 from bricolage.errors import ForeignPlan
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
 from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL, Bucket, EnabledRule, PlannedRegion, RewriteConfig, RewriteStep
-from bricolage.rewrite.variants import REWRITTEN, TAILORED, tailored_variant
-from bricolage.rewrite.variants import rewritten_variants as rewritten_forms
+from bricolage.rewrite.variants import REWRITTEN, TAILORED, rewritten_variants, tailored_variant
 from bricolage.runtime.executable import Executable
 from bricolage.work.implementation import Implementation
 from tests.graph.models import parse
@@ -65,31 +64,31 @@ def raced(cache: None) -> Executable:
 
 @pytest.fixture(scope="module")
 def rewritten(raced: Executable) -> Executable:
-    """The same with a plan that ships the rewritten form, whoever won."""
+    """The same with a plan that ships the rewritten variant, whoever won."""
     directory = working_folder()
     opened = open_source(parse(NET, **weights()), OPTIONS, directory, example_inputs=None, dynamic=None, given=None)
     buckets = []
     for prepared, bucket in zip(opened.buckets, raced.plan.buckets, strict=True):
-        (form,) = rewritten_forms(prepared.graph)
-        file = forms.write(form, opened.store)
-        numbers = f"0-{len(form.graph) - 1}"
+        (variant,) = rewritten_variants(prepared.graph)
+        file = variants.write(variant, opened.store)
+        numbers = f"0-{len(variant.graph) - 1}"
         region = PlannedRegion(
-            Implementation("onnxruntime"), numbers, len(form.graph), "all", "", 0, 0, None, measured=False
+            Implementation("onnxruntime"), numbers, len(variant.graph), "all", "", 0, 0, None, measured=False
         )
         buckets.append(
             dataclasses.replace(
                 bucket,
                 graph=file,
                 variant=REWRITTEN,
-                rules=form.rules,
-                operators=len(form.graph),
+                rules=variant.rules,
+                operators=len(variant.graph),
                 regions=(region,),
             )
         )
     return Executable(dataclasses.replace(raced.plan, buckets=tuple(buckets)), directory, temporary=True)
 
 
-def test_rewritten_forms_race_and_are_checked(raced: Executable) -> None:
+def test_rewritten_variants_race_and_are_checked(raced: Executable) -> None:
     for bucket in raced.plan.buckets:
         found = {contestant.name: contestant for contestant in bucket.contestants}
         assert {"onnxruntime f32", "onnxruntime f32 rewritten"} <= set(found)
@@ -150,13 +149,13 @@ def test_plans_of_one_model_race_each_other(raced: Executable, rewritten: Execut
 def test_a_stored_decision_counts_only_for_the_graph_that_it_divides(raced: Executable) -> None:
     graph = prepare(to_model(parse(NET, **weights())), {"batch": 1})
     bucket = raced.plan.buckets[0]
-    made = forms.made_again(bucket, graph)
+    made = variants.made_again(bucket, graph)
     assert made is not None and made.name == bucket.variant
-    assert forms.made_again(dataclasses.replace(bucket, operators=bucket.operators + 1), graph) is None
+    assert variants.made_again(dataclasses.replace(bucket, operators=bucket.operators + 1), graph) is None
     other = tuple(dataclasses.replace(region, key="0" * 32) for region in bucket.regions)
-    assert forms.made_again(dataclasses.replace(bucket, regions=other), graph) is None
+    assert variants.made_again(dataclasses.replace(bucket, regions=other), graph) is None
     lost = (RewriteStep("no-such-rule", 0, ("y",), ()),)
-    assert forms.made_again(dataclasses.replace(bucket, variant="searched-1", steps=lost), graph) is None
+    assert variants.made_again(dataclasses.replace(bucket, variant="searched-1", steps=lost), graph) is None
 
 
 def test_a_tailored_decision_is_made_again_from_its_recipe(raced: Executable) -> None:
@@ -164,17 +163,17 @@ def test_a_tailored_decision_is_made_again_from_its_recipe(raced: Executable) ->
     recipe = RewriteConfig(
         frozenset({"bias-into-linear"}), (EnabledRule("strided-pointwise-by-slice", frozenset({"Conv"})),)
     )
-    form = tailored_variant(graph, recipe)
-    everything = f"0-{len(form.graph) - 1}"
+    variant = tailored_variant(graph, recipe)
+    everything = f"0-{len(variant.graph) - 1}"
     region = PlannedRegion(
-        Implementation("onnxruntime"), everything, len(form.graph), "all", form.key, 0, 0, None, measured=False
+        Implementation("onnxruntime"), everything, len(variant.graph), "all", variant.key, 0, 0, None, measured=False
     )
     bucket = dataclasses.replace(
         raced.plan.buckets[0],
-        operators=len(form.graph),
+        operators=len(variant.graph),
         regions=(region,),
         variant=TAILORED,
-        rewrite_config=form.rewrite_config,
+        rewrite_config=variant.rewrite_config,
     )
-    again = forms.made_again(decode(Bucket, encode(bucket)), graph)
-    assert again is not None and again.rewrite_config == recipe and again.key == form.key
+    again = variants.made_again(decode(Bucket, encode(bucket)), graph)
+    assert again is not None and again.rewrite_config == recipe and again.key == variant.key

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.latency import Result, averages, elsewhere, fastest_other, singles_table, stored, table
+from benchmarks.latency import Result, averages, baselines_table, elsewhere, fastest_other, stored, table
 from bricolage.plan.plan import Contestant
 from bricolage.work.implementation import Implementation, KernelConfig
 
 
-def single(name: str, ms: float | None, speedup: float | None = None) -> Contestant:
+def baseline(name: str, ms: float | None, speedup: float | None = None) -> Contestant:
     interval = None if speedup is None else (speedup * 0.9, speedup * 1.1)
     return Contestant(
         name,
@@ -44,12 +44,12 @@ RESULT = Result(
     bound=1e-6,
     floor_ms=0.5,
     optimize_s=3.0,
-    singles=(
-        single("onnxruntime f32", 1.0, 1.0),
-        single("native f32", 2.0, 0.5),
-        single("native f32-winograd2", 2.5, 0.4),
-        single("openvino f32", 4.0, 0.25),
-        single("tvm f32", 3.0),
+    baselines=(
+        baseline("onnxruntime f32", 1.0, 1.0),
+        baseline("native f32", 2.0, 0.5),
+        baseline("native f32-winograd2", 2.5, 0.4),
+        baseline("openvino f32", 4.0, 0.25),
+        baseline("tvm f32", 3.0),
     ),
     isa="avx2",
     unkept={"onnxruntime": "AVX-512 in 90% of looks"},
@@ -66,17 +66,17 @@ def test_who_does_not_keep_to_the_instruction_set_does_not_count() -> None:
 
 
 def test_times_from_elsewhere_count_where_nobody_else_raced() -> None:
-    few = dataclasses.replace(RESULT, singles=tuple(c for c in RESULT.singles if c.name != "openvino f32"))
+    few = dataclasses.replace(RESULT, baselines=tuple(c for c in RESULT.baselines if c.name != "openvino f32"))
     assert few.best_other is not None and few.best_other.name == "tvm f32"
     assert few.alone == pytest.approx(1.5) and few.gain is not None and few.gain[0] == pytest.approx(1.5)
 
 
 def test_ratios_to_somebody_else_do_not_count() -> None:
     decided = [
-        single("native f32", 2.0, 1.0),
-        single("torch f32", 3.2, 0.63),
-        single("xla f32", 9.0),
-        single("tvm f32", None),
+        baseline("native f32", 2.0, 1.0),
+        baseline("torch f32", 3.2, 0.63),
+        baseline("xla f32", 9.0),
+        baseline("tvm f32", None),
     ]
     assert fastest_other(decided) == ["torch"] and fastest_other(decided[:1]) == []
     seen = elsewhere(decided, ["native"])
@@ -84,12 +84,12 @@ def test_ratios_to_somebody_else_do_not_count() -> None:
         ("torch f32", 3.2, None, None),
         ("xla f32", 9.0, None, None),
     ]
-    row = dataclasses.replace(RESULT, singles=(*RESULT.singles[:3], *seen))
+    row = dataclasses.replace(RESULT, baselines=(*RESULT.baselines[:3], *seen))
     assert row.gain is not None and row.gain[0] == pytest.approx(1.6) and row.alone == pytest.approx(1.6)
 
 
 def test_a_race_without_other_tools_has_no_gain() -> None:
-    lonely = dataclasses.replace(RESULT, singles=(RESULT.singles[1], single("tvm f32", None)))
+    lonely = dataclasses.replace(RESULT, baselines=(RESULT.baselines[1], baseline("tvm f32", None)))
     assert lonely.best_other is None and lonely.gain is None and lonely.alone is None
     assert table([lonely]).count("\n") == 2
     assert averages([lonely]).splitlines()[-1] == "| highest, avx2 |  |  |  |  |"
@@ -99,7 +99,7 @@ def test_tables_say_who_kept_to_it() -> None:
     head, rule, row = table([RESULT]).splitlines()
     assert head.count("|") == rule.count("|") == row.count("|")
     assert "highest, avx2" in row and "| **2.000** [" in row and "| 2.000 |" in row
-    shown = singles_table([RESULT])
+    shown = baselines_table([RESULT])
     assert "1†" in shown and "4†" not in shown
     assert shown.splitlines()[-1] == "† resnet-50: onnxruntime did not keep to avx2 (AVX-512 in 90% of looks)"
     assert "| highest, avx2 | 2.00 (1) | 2.00 (1) | 2.00 (1) | 2.00 (1) |" in averages([RESULT])

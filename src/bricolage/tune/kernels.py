@@ -59,5 +59,5 @@ def _decoded(data: object) -> KernelConfig | None:
     try:
         return None if data is None else decode(KernelConfig, data, "config")
     except DecodeError as error:
-        _LOG.info("a stored configuration has another form (%s)", error)
+        _LOG.info("a stored configuration is of another version (%s)", error)
         return None

@@ -1,7 +1,7 @@
 """Rewrite autotuning: the variant of a model that one backend runs fastest, found by timing variants on this machine.
 
 Runtimes fuse patterns that they know, and have fast kernels for some shapes only. No count of operators says which
-form they like. So configs are varied one rule at a time, each variation races against the best so far as a whole
+variant they like. So configs are varied one rule at a time, each variation races against the best so far as a whole
 model, and what wins is combined: steepest ascent by measurement, first over opsets, then over rules, then over the
 operator signatures where cost-based rules are applied. On a noisy machine the luckiest of many variations is ahead in any
 race: those that were ahead race again, few with more rounds, and only that second race counts (as in successive
@@ -83,7 +83,7 @@ class RewriteTuningResult:
     """Fastest first."""
 
     def raced(self, name: str) -> RacedVariant | None:
-        """The result of one form."""
+        """The result of one variant."""
         return next((raced for raced in self.graph_variants if raced.name == name), None)
 
 
@@ -345,7 +345,7 @@ class RewriteTuner:
                 self._trials[rewrite_config] = self._trial(needed)
                 return self._trials[rewrite_config]
             graph = prepare(result.model, self._sizes)
-            self._share(graph.model, "form")
+            self._share(graph.model, "variant")
             used = tuple(counts(result.applications))
             assert self._config is not None
             spec = self._spec(graph, self._config)
