@@ -120,7 +120,7 @@ def compare(name: str, sides: Sequence[Side], budget_s: float, folder: Path) -> 
     """Decides about one workload with both commits and races the two artifacts; the other commit comes first."""
     workload = workloads()[name]
     model, inputs = export(workload), folder / f"{name}.npz"
-    np.savez(inputs, **workload.example_inputs(0))
+    np.savez(inputs, **workload.example_inputs(0))  # type: ignore[arg-type]  # its stub takes a name for a flag
     artifacts = [folder / f"{name}-{i}.bricolage" for i in range(len(sides))]
     answers = [folder / f"{name}-{i}.answer.npz" for i in range(len(sides))]
     decided = [
