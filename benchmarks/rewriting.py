@@ -34,8 +34,9 @@ from benchmarks.workloads import export, workloads
 from bricolage.api.rewrite import rewrite
 from bricolage.graph.extract import write_whole
 from bricolage.options import BOUNDS
-from bricolage.verify.compare import acceptance_bound, relative_error
-from bricolage.verify.reference import Evaluator, original_error
+from bricolage.verify.bound import FACTOR, draws_for, rounding_errors
+from bricolage.verify.compare import relative_error
+from bricolage.verify.reference import Evaluator
 
 OPSETS = (18, 23)
 """The oldest that all models are brought to, and the first with attention and RMS normalisation."""
@@ -69,10 +70,11 @@ class _Check:
     """Runs models with ONNX Runtime and compares with the original in float64."""
 
     def __init__(self, path: Path, inputs: Arrays) -> None:
-        original = at_sizes(path, inputs).model
+        original = at_sizes(path, inputs)
         self._inputs = inputs
-        self._reference = Evaluator(original)(inputs)
-        self.bound = acceptance_bound(BOUNDS["highest"], original_error(original, inputs, self._reference))
+        self._reference = Evaluator(original.model)(inputs)
+        rounding = rounding_errors(original.model, inputs, self._reference, draws_for(original))
+        self.bound = max(BOUNDS["highest"], FACTOR * max(rounding.values(), default=0.0))
 
     def error(self, path: Path) -> float:
         """Of the outputs of a model in float32; infinite where ONNX Runtime cannot run it."""

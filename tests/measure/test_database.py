@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from bricolage.measure.database import FILE, Database
 from bricolage.measure.entries import EXPIRY_S, OUTCOMES, Cost, CostKey
 from bricolage.measure.statistics import Latency
+from bricolage.verify.compare import Deviation
 
 KEY = CostKey("region", "backend", "1.0", "f32", "machine", 2, False)
 OK = Cost("ok", Latency(1.0, 0.9, 1.2, 9), None, 0.5)
@@ -63,11 +64,12 @@ def test_failures_keep_their_reason_and_bad_luck_expires(outcome: str) -> None:
 
 def test_accuracy_is_kept_for_one_set_of_weights_and_inputs() -> None:
     with Database() as database:
-        assert database.accuracy(KEY, "these") is None
-        database.put_accuracy(KEY, "these", math.inf)
-        database.put_accuracy(KEY, "others", 1e-7)
-        assert database.accuracy(KEY, "these") == math.inf and database.accuracy(KEY, "others") == 1e-7
-        assert database.accuracy(replace(KEY, config="bf16"), "these") is None
+        assert database.deviation(KEY, "these") is None
+        database.put_deviation(KEY, "these", Deviation(math.inf, math.inf))
+        database.put_deviation(KEY, "others", Deviation(1e-7, 0.0))
+        assert database.deviation(KEY, "these") == Deviation(math.inf, math.inf)
+        assert database.deviation(KEY, "others") == Deviation(1e-7, 0.0)
+        assert database.deviation(replace(KEY, config="bf16"), "these") is None
         assert database.get(KEY) is None, "an error says nothing of time"
         database.put(KEY, replace(OK, error=0.5))
         assert database.get(KEY) == OK, "nor a time of errors"

@@ -25,6 +25,7 @@ from bricolage.measure.probes import relu_region, vector
 from bricolage.measure.rounds import TimingPolicy
 from bricolage.measure.statistics import Latency
 from bricolage.plan.step import Step
+from bricolage.verify.compare import Deviation
 from bricolage.verify.tensors import load_values, save_tensors
 from bricolage.work.implementation import Implementation, KernelConfig
 
@@ -108,9 +109,9 @@ def test_every_rogue_gets_its_outcome_and_harms_nobody(
         assert (cost.latency is None) == (cost.outcome != "ok")
         assert bool(cost.reason) == (cost.outcome != "ok")
         stored = measurer.database.get(measurer.key(task(tmp_path, (name, "")).candidates[0]))
-        assert stored == (None if cost.outcome == "wrong" else replace(cost, error=None))
-        error = measurer.database.accuracy(measurer.key(task(tmp_path, (name, "")).candidates[0]), "these")
-        assert error == cost.error
+        assert stored == (None if cost.outcome == "wrong" else replace(cost, error=None, excess=None))
+        found = measurer.database.deviation(measurer.key(task(tmp_path, (name, "")).candidates[0]), "these")
+        assert found == cost.deviation
     assert costs["wrong"].error == pytest.approx(0.01, rel=1e-3)
     assert "SIGSEGV" in costs["segfaults-later"].reason
 
@@ -161,7 +162,7 @@ def test_a_time_of_a_busy_machine_is_measured_again(measurer: Measurer, tmp_path
     for alone in (True, False):
         whole = replace(spec, alone=alone)
         measurer.database.put(measurer.key(whole), Cost("ok", calm))
-        measurer.database.put_accuracy(measurer.key(whole), "these", 0.0)
+        measurer.database.put_deviation(measurer.key(whole), "these", Deviation(0.0, 0.0))
         assert measurer.known(whole, 1e-6, "these") is not None
         measurer.database.put(measurer.key(whole), Cost("ok", busy))
         assert (measurer.known(whole, 1e-6, "these") is None) == alone, (

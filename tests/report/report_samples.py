@@ -165,7 +165,7 @@ def bucket_of(
         significant=gain,
         predicted_ms=predicted,
         original_error=3.0e-7,
-        bound=1e-6,
+        bound=1.2e-6,
         quality=Quality(
             additive_error=predicted / measured - 1, apparent_loss=-0.123 if gain else 0.0, optimality_loss=0.0
         ),

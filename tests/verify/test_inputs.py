@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from bricolage import errors
 from bricolage.verify import inputs as inputs_
 from bricolage.verify.inputs import check, choose, generate, judge, load
-from bricolage.verify.roles import role
+from bricolage.verify.roles import role, saturating
 from tests.verify.models import BOOL, I64, F, bert_like, convolutional, looping, make
 
 
@@ -233,3 +233,52 @@ def test_boolean_inputs_are_drawn_true_and_false() -> None:
     model = make([helper.make_node("Not", ["flags"], ["y"])], {"flags": (BOOL, [40])}, {"y": (BOOL, [40])})
     assert set(generate(model)["flags"].tolist()) == {True, False}
     assert inputs_.choose(model).quality.good
+
+
+def detector() -> ir.Model:
+    """Finds thin dark strokes on light ground: their contrast with the neighbourhood, far above what noise has."""
+    mean = np.full((1, 1, 5, 5), 1 / 25, np.float32)
+    nodes = [
+        helper.make_node("Abs", ["x"], ["even"]),
+        helper.make_node("ReduceMean", ["even"], ["level"], axes=[1, 2, 3], keepdims=1),
+        helper.make_node("Sub", ["level", "even"], ["less"]),
+        helper.make_node("Conv", ["x", "w"], ["around"], pads=[2, 2, 2, 2]),
+        helper.make_node("Sub", ["around", "x"], ["contrast"]),
+        helper.make_node("Abs", ["less"], ["uneven"]),
+        helper.make_node("ReduceMean", ["uneven"], ["noise"], axes=[1, 2, 3], keepdims=1),
+        helper.make_node("Mul", ["noise", "strict"], ["doubt"]),
+        helper.make_node("Sub", ["contrast", "doubt"], ["logits"]),
+        helper.make_node("Sigmoid", ["logits"], ["p"]),
+        helper.make_node("Reshape", ["p", "flat"], ["y"]),
+    ]
+    constants = {"w": mean, "strict": np.float32(40), "flat": np.int64([-1])}
+    return make(nodes, {"x": (F, [1, 1, 64, 64])}, {"y": (F, [4096])}, constants, opset=13)
+
+
+def test_inputs_that_saturate_a_map_are_replaced_with_a_word() -> None:
+    sample = choose(detector())
+    first = judge([choose(detector(), candidates=1).reference["y"]], saturating(detector()))
+    assert first.open == 0.0 and first.varied == 1.0, "nothing else is wrong with normal noise"
+    assert sample.quality.good and np.ptp(sample.reference["y"]) > 0.1
+    assert sample.note == "draw 2, as outputs of the first are saturated"
+
+
+def test_outputs_that_are_always_saturated_are_told() -> None:
+    nodes = [helper.make_node("Add", ["x", "low"], ["s"]), helper.make_node("Sigmoid", ["s"], ["y"])]
+    model = make(nodes, {"x": (F, [64])}, {"y": (F, [64])}, {"low": np.float32(-1e4)})
+    sample = choose(model)
+    assert not sample.quality.good and "--input" in sample.note
+    assert str(sample.quality) in ("constant and zero and saturated", "saturated")
+    assert not choose(convolutional()).note
+
+
+def test_small_probabilities_of_many_classes_are_not_called_saturated() -> None:
+    nodes = [helper.make_node("Softmax", ["x"], ["y"], axis=-1)]
+    assert choose(make(nodes, {"x": (F, [2, 5000])}, {"y": (F, [2, 5000])})).quality.good
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (400,), (1, 16000), (2, 3, 20, 400), (1, 64, 64, 3), (2, 8, 8)])
+def test_strokes_fit_every_shape(shape: tuple[int, ...]) -> None:
+    model = make([helper.make_node("Relu", ["x"], ["y"])], {"x": (F, shape)}, {"y": (F, shape)})
+    drawn = generate(model, 0, 1)["x"]
+    assert drawn.shape == shape and np.isfinite(drawn).all() and np.abs(drawn).max() < 10

@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from bricolage.errors import NoReference
 from bricolage.verify.compare import relative_error
 from bricolage.verify.inputs import generate
-from bricolage.verify.reference import Evaluator, Library, evaluate, original_error
+from bricolage.verify.reference import Evaluator, Library, evaluate
 from tests.verify.models import BOOL, I64, F, bert_like, convolutional, looping, make
 
 ort = pytest.importorskip("onnxruntime")
@@ -68,26 +68,6 @@ def test_intermediates_are_kept(library: Library) -> None:
     assert (found["r"] >= 0).all() and found["r"].shape == (2, 4, 8, 8)
     with pytest.raises(NoReference, match="nothing_of_that_name"):
         evaluate(model, inputs, keep=["nothing_of_that_name"])
-
-
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_original_error_is_that_of_float32(library: Library) -> None:
-    model = convolutional()
-    inputs = generate(model)
-    error = original_error(model, inputs, evaluate(model, inputs), library=library)
-    assert 1e-9 < error < 1e-5
-
-
-def test_original_error_of_a_float16_model_is_that_of_float16() -> None:
-    half = TensorProto.FLOAT16
-    w = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float16)
-    model = make(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": (half, [4, 64])}, {"y": (half, [4, 64])}, {"w": w}
-    )
-    inputs = generate(model)
-    reference = evaluate(model, inputs)
-    np.testing.assert_allclose(reference["y"], inputs["x"].astype(np.float64) @ w.astype(np.float64), rtol=1e-12)
-    assert 1e-5 < original_error(model, inputs, reference) < 1e-2
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

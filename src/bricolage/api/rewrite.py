@@ -22,9 +22,10 @@ from bricolage.rewrite.catalogue import chosen, named
 from bricolage.rewrite.rule import Rule
 from bricolage.rewrite.search.graph_search import SearchResult, replay, search_graphs
 from bricolage.rewrite.search.options import SearchOptions
-from bricolage.verify.compare import acceptance_bound, relative_error
+from bricolage.verify.bound import draws_for, limits, rounding_errors
+from bricolage.verify.compare import Deviation, deviation
 from bricolage.verify.inputs import Sample, choose
-from bricolage.verify.reference import Evaluator, original_error
+from bricolage.verify.reference import Evaluator
 
 if TYPE_CHECKING:
     from bricolage.tune.rewrites import RewriteTuningResult
@@ -155,9 +156,9 @@ def checked(
     """
     start = _bound(original, sizes, given)
     check = _Check(start.model, sizes, seed)
-    error = check.error(made.model)
-    if not error <= check.bound:
-        raise _culprit(made, check, error)
+    found = check.deviation(made.model)
+    if not found.excess <= BOUNDS["highest"]:
+        raise _culprit(made, check, found.error)
     end = prepare(made.model, sizes)
     estimate = OperatorRoofline(sizes=dict(sizes))
     return Rewritten(
@@ -167,7 +168,7 @@ def checked(
         Amount(_operators(simplified), *_work(start)),
         Amount(_operators(made.model), *_work(end)),
         dict(sizes),
-        error,
+        found.error,
         check.bound,
         (sum(map(estimate, start.operators)), sum(map(estimate, end.operators))),
         made.searched,
@@ -291,17 +292,26 @@ class _Check:
     def __init__(self, original: ir.Model, sizes: Mapping[str, int], seed: int) -> None:
         self._sizes = sizes
         self._sample: Sample = choose(original, seed, evaluator=Evaluator(original))
-        own = original_error(original, self._sample.inputs, self._sample.reference)
-        self.bound = acceptance_bound(BOUNDS["highest"], own)
+        self._original = original
+        self._limits = dict.fromkeys(self._sample.reference, 0.0)
+        self.bound = BOUNDS["highest"]
 
-    def error(self, model: ir.Model) -> float:
-        """Error of a rewritten model; infinite where it cannot be evaluated."""
+    def deviation(self, model: ir.Model) -> Deviation:
+        """How far a rewritten model is off; infinitely where it cannot be evaluated. What rounding does to the original
+        is measured when it is first needed."""
         reference = self._sample.reference
         try:
             found = Evaluator(prepare(model, self._sizes).model)(self._sample.inputs)
         except (NoReference, InvalidGraph):
-            return np.inf
-        return relative_error([found.get(name) for name in reference], list(reference.values()))
+            return Deviation(np.inf, np.inf)
+        given, wanted = [found.get(name) for name in reference], list(reference.values())
+        judged = deviation(given, wanted, list(self._limits.values()))
+        if judged.excess <= BOUNDS["highest"] or any(self._limits.values()):
+            return judged
+        draws = draws_for(Graph(self._original))
+        self._limits = limits(rounding_errors(self._original, self._sample.inputs, reference, draws), reference)
+        self.bound = max(self.bound, *self._limits.values())
+        return deviation(given, wanted, list(self._limits.values()))
 
 
 def _culprit(made: RewriteTrace, check: _Check, error: float) -> WrongRewrite:
@@ -313,11 +323,11 @@ def _culprit(made: RewriteTrace, check: _Check, error: float) -> WrongRewrite:
         return WrongRewrite(number=wrong, rule=names, error=error, bound=check.bound, removed="in no order")
     while wrong - right > 1:
         middle = (right + wrong) // 2
-        found = check.error(made.again(middle))
-        if found <= check.bound:
+        found = check.deviation(made.again(middle))
+        if found.excess <= BOUNDS["highest"]:
             right = middle
         else:
-            wrong, error = middle, found
+            wrong, error = middle, found.error
     at = applications[wrong - 1] if applications else None
     return WrongRewrite(
         number=wrong,

@@ -146,7 +146,9 @@ def measuring_inputs(opened: Source, graph: Graph, options: Options) -> tuple[di
     given, wanted = opened.inputs, opened.inputs_from == "given" and len(opened.buckets) == 1
     if given is not None and (wanted or _of_this_shape(graph, given)):
         return dict(inputs.check(graph.model, given)), opened.inputs_from
-    return dict(inputs.choose(graph.model, options.seed).inputs), f"generated with seed {options.seed}"
+    sample = inputs.choose(graph.model, options.seed)
+    note = f"; {sample.note}" if sample.note else ""
+    return dict(sample.inputs), f"generated with seed {options.seed}{note}"
 
 
 def _of_this_shape(graph: Graph, given: Mapping[str, np.ndarray]) -> bool:

@@ -72,7 +72,8 @@ def tailor(
         opened = open_source(original, options, directory, example_inputs=None, dynamic=None, given=inputs)
         (bucket,) = opened.buckets
         arrays, _ = measuring_inputs(opened, bucket.graph, options)
-        oracle = Oracle(bucket.graph, arrays, opened.store, options.bound, opened.digest)
+        literal = options.tolerance is not None
+        oracle = Oracle(bucket.graph, arrays, opened.store, options.bound, opened.digest, literal=literal)
         operators = len(bucket.graph)
         progress.start("float64 reference")
         oracle.compute()

@@ -160,7 +160,8 @@ class Profile:
             one
             for one, cost in self.whole.items()
             if cost.outcome == "wrong"
-            and (cost.error or loosest) < loosest
+            and cost.deviation is not None
+            and 0.0 < cost.deviation.excess < loosest
             and not self.session.backend(one.backend).compiles_slowly
         ]
         specs = {self.whole_spec(one): one for one in wrong}

@@ -32,6 +32,7 @@ from bricolage.measure.entries import (
     parse_line,
     row_values,
 )
+from bricolage.verify.compare import Deviation
 
 __all__ = ["FILE", "Cost", "CostKey", "Database", "Entry", "Imported"]
 
@@ -64,8 +65,10 @@ CREATE TABLE IF NOT EXISTS latencies (
     compile_s REAL NOT NULL, reason TEXT NOT NULL, noisy INTEGER NOT NULL, date REAL NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS latencies_by_backend ON latencies (backend, version);
-CREATE TABLE IF NOT EXISTS accuracies (
-    digest TEXT NOT NULL, data TEXT NOT NULL, error REAL NOT NULL, date REAL NOT NULL, PRIMARY KEY (digest, data)
+DROP TABLE IF EXISTS accuracies;
+CREATE TABLE IF NOT EXISTS deviations (
+    digest TEXT NOT NULL, data TEXT NOT NULL, error REAL NOT NULL, excess REAL NOT NULL, date REAL NOT NULL,
+    PRIMARY KEY (digest, data)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS races (key TEXT PRIMARY KEY, value TEXT NOT NULL, date REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS configs (key TEXT PRIMARY KEY, value TEXT NOT NULL, date REAL NOT NULL) WITHOUT ROWID;
@@ -116,16 +119,17 @@ class Database:
         marks = ", ".join("?" * len(values))
         self._execute(f"INSERT OR REPLACE INTO latencies (digest, {COLUMNS}) VALUES ({marks})", values)
 
-    def accuracy(self, key: CostKey, data: str) -> float | None:
-        """Relative error of the answer that was compared with float64 on these very weights and inputs, `data` being
+    def deviation(self, key: CostKey, data: str) -> Deviation | None:
+        """How far the answer was off that was compared with float64 on these very weights and inputs, `data` being
         their digest (see `bricolage.verify.oracle`); None where none was."""
-        rows = self._execute("SELECT error FROM accuracies WHERE digest = ? AND data = ?", (key.digest(), data))
-        return float(str(rows[0][0])) if rows else None
+        query = "SELECT error, excess FROM deviations WHERE digest = ? AND data = ?"
+        rows = self._execute(query, (key.digest(), data))
+        return Deviation(float(str(rows[0][0])), float(str(rows[0][1]))) if rows else None
 
-    def put_accuracy(self, key: CostKey, data: str, error: float) -> None:
-        """Stores the error of an answer at once; infinite where it was not finite."""
-        values = (key.digest(), data, error, time.time())
-        self._execute("INSERT OR REPLACE INTO accuracies (digest, data, error, date) VALUES (?, ?, ?, ?)", values)
+    def put_deviation(self, key: CostKey, data: str, found: Deviation) -> None:
+        """Stores how far an answer was off at once; infinitely where it was not finite."""
+        values = (key.digest(), data, found.error, found.excess, time.time())
+        self._execute("INSERT OR REPLACE INTO deviations VALUES (?, ?, ?, ?, ?)", values)
 
     def entries(self, backend: str | None = None, region: str | None = None, failures: bool = False) -> Iterator[Entry]:
         """All entries, newest first, of one backend or region where given, or only the failures."""
@@ -170,7 +174,7 @@ class Database:
             conditions.append("outcome != 'ok'")
         removed = self._execute(f"DELETE FROM latencies WHERE {' OR '.join(conditions)} RETURNING digest", values)
         self._execute(
-            "DELETE FROM accuracies WHERE date < ? OR digest NOT IN (SELECT digest FROM latencies)", (oldest,)
+            "DELETE FROM deviations WHERE date < ? OR digest NOT IN (SELECT digest FROM latencies)", (oldest,)
         )
         return len(removed)
 

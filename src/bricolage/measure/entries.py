@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Literal, get_args
 
 from bricolage.measure.statistics import Latency
+from bricolage.verify.compare import Deviation
 
 SCHEMA = 4
 """Raised whenever what is measured, or how, changes: older costs are then not found any more."""
@@ -66,6 +67,14 @@ class Cost:
     """The interval did not close within the rounds allowed: the cost may not decide a near-tie."""
     date: float = field(default_factory=time.time)
     """Seconds since 1970."""
+    excess: float | None = None
+    """The largest error that rounding does not explain, which is what decides (`bricolage.verify.compare`); None: the
+    whole error."""
+
+    @property
+    def deviation(self) -> Deviation | None:
+        """The error with what of it is beyond rounding; None where there is none."""
+        return None if self.error is None else Deviation(self.error, self.error if self.excess is None else self.excess)
 
     @property
     def ms(self) -> float | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +14,8 @@ from bricolage.device.device import Device
 from bricolage.measure.entries import Cost, Outcome
 from bricolage.measure.pool import Answer, Pool, Regime, WorkerProcess
 from bricolage.plan.step import Step
-from bricolage.verify.compare import relative_error
-from bricolage.verify.tensors import load_values
+from bricolage.verify.compare import Deviation, deviation, too_far
+from bricolage.verify.tensors import load_limits, load_values
 
 _LOG = logging.getLogger(__name__)
 _ATTEMPTS = 3
@@ -85,7 +84,7 @@ class Job:
     outcome: Outcome | None = None
     """None as long as nothing speaks against it."""
     reason: str = ""
-    error: float | None = None
+    deviation: Deviation | None = None
     compile_s: float = 0.0
     first_ms: float | None = None
     rounds: list[list[float]] = field(default_factory=list)
@@ -118,7 +117,7 @@ class Loader:
         self._caching = caching
         self.cores = max(1, cores)
         self._ids = itertools.count()
-        self._expected: dict[tuple[Path, tuple[str, ...]], dict[str, object]] = {}
+        self._expected: dict[tuple[Path, tuple[str, ...]], tuple[list[object], list[float]]] = {}
 
     def load(
         self, jobs: Sequence[Job], should_stop: Stop = never, finished: Callable[[Job], None] | None = None
@@ -218,17 +217,18 @@ class Loader:
             if job.expected is not None:
                 names = job.spec.outputs
                 if (job.expected, names) not in self._expected:
-                    self._expected[job.expected, names] = load_values(job.expected, names)
-                reference = self._expected[job.expected, names]
+                    values = load_values(job.expected, names)
+                    wanted = [values[name] for name in names]
+                    self._expected[job.expected, names] = wanted, load_limits(job.expected, names)
+                reference, limits = self._expected[job.expected, names]
                 actual = load_values(path, names)
-                error = relative_error([actual[name] for name in names], [reference[name] for name in names])
-                job.error = float(error) if math.isfinite(error) else math.inf
+                job.deviation = deviation([actual[name] for name in names], reference, limits)
         except (ValueError, KeyError, TypeError, OSError) as error:
             job.fail("failed", f"the outputs cannot be compared: {type(error).__name__}: {error}")
         finally:
             path.unlink(missing_ok=True)
-        if job.error is not None and job.error > job.bound:
-            job.fail("wrong", f"the relative error is {job.error:.2e}, the bound {job.bound:.2e}")
+        if job.deviation is not None and job.deviation.excess > job.bound:
+            job.fail("wrong", too_far(job.deviation, job.bound))
         if job.outcome is not None and job.worker is not None:
             _LOG.info("%s: %s (%s)", job.spec.title, job.outcome, job.reason)
 

@@ -20,6 +20,7 @@ from bricolage.measure.loading import CandidateSpec, Job, Limits, Loader, Stop, 
 from bricolage.measure.pool import Pool
 from bricolage.measure.rounds import TimingPolicy, compare, latency
 from bricolage.options import available_cores
+from bricolage.verify.compare import Deviation, too_far
 
 _LOG = logging.getLogger(__name__)
 _CHUNK = 48
@@ -109,13 +110,13 @@ class Measurer:
         """What the database knows of a candidate on these weights and inputs, judged by this bound. None when it has
         to be measured, or (where the cost that `latency` gives is "ok") at least compared."""
         key = self.key(spec)
-        error = self.database.accuracy(key, data)
-        if error is not None and error > bound:
-            return judged(Cost("ok", None, error), bound)
+        found = self.database.deviation(key, data)
+        if found is not None and found.excess > bound:
+            return judged(_with(Cost("ok"), found), bound)
         cost = self._latency(spec, key)
-        if cost is None or (cost.outcome == "ok" and error is None):
+        if cost is None or (cost.outcome == "ok" and found is None):
             return None
-        return replace(cost, error=error)
+        return _with(cost, found)
 
     def _latency(self, spec: CandidateSpec, key: CostKey) -> Cost | None:
         """The latency or failure on record; None where it is too old or too unsure to be used."""
@@ -155,8 +156,8 @@ class Measurer:
             if kind != "known":
                 key = self.key(spec)
                 self.database.put(key, cost)
-                if cost.error is not None:
-                    self.database.put_accuracy(key, data[spec], cost.error)
+                if cost.deviation is not None:
+                    self.database.put_deviation(key, data[spec], cost.deviation)
             progress(Event(kind, spec, cost, len(results), total))
 
         todo: list[tuple[RegionTask, list[Job]]] = []
@@ -210,7 +211,7 @@ class Measurer:
                     if (
                         job.ready and job.known is not None
                     ):  # its time was known, its answer is right on these weights, too
-                        finish("measured", job.spec, replace(job.known, error=job.error))
+                        finish("measured", job.spec, _with(job.known, job.deviation))
                         job.known, job.done = None, True
                 ready = [job for job in jobs if job.ready and not job.rounds and not job.done]
                 if should_stop() or not ready:
@@ -235,16 +236,22 @@ class Measurer:
 def cost_of(job: Job, noisy: bool = False) -> Cost:
     """What a finished job says."""
     if job.outcome is not None:
-        return Cost(job.outcome, None, job.error, job.compile_s, job.reason)
-    return Cost("ok", latency(job), job.error, job.compile_s, noisy=noisy)
+        cost = Cost(job.outcome, compile_s=job.compile_s, reason=job.reason)
+    else:
+        cost = Cost("ok", latency(job), compile_s=job.compile_s, noisy=noisy)
+    return _with(cost, job.deviation)
+
+
+def _with(cost: Cost, found: Deviation | None) -> Cost:
+    return replace(cost, error=found.error if found else None, excess=found.excess if found else None)
 
 
 def judged(cost: Cost, bound: float) -> Cost:
     """The cost, "wrong" where its error exceeds the bound."""
-    if cost.error is None or cost.error <= bound or cost.outcome not in ("ok", "wrong"):
+    found = cost.deviation
+    if found is None or found.excess <= bound or cost.outcome not in ("ok", "wrong"):
         return cost
-    reason = f"the relative error is {cost.error:.2e}, the bound {bound:.2e}"
-    return replace(cost, outcome="wrong", latency=None, reason=reason)
+    return replace(cost, outcome="wrong", latency=None, reason=too_far(found, bound))
 
 
 def registry_versions(names: Iterable[str] | None = None) -> Mapping[str, str]:

@@ -133,8 +133,8 @@ def _joined(parts: Sequence[Race]) -> Race:
         own = [part.costs[name] for part in parts if name in part.costs]
         failed = next((cost for cost in own if cost.outcome != "ok"), None)
         samples = [round_[name] for round_ in rounds if name in round_]
-        errors = [cost.error for cost in own if cost.error is not None]
-        costs[name] = failed or replace(own[0], latency=Latency.of_rounds(samples), error=max(errors, default=None))
+        worst = max(own, key=lambda cost: cost.error if cost.error is not None else -1.0)
+        costs[name] = failed or replace(worst, latency=Latency.of_rounds(samples))
     first = {name: ms for part in reversed(parts) for name, ms in part.first_ms.items()}
     return Race(rounds, costs, first, tuple(i for i, part in enumerate(parts) for _ in part.rounds))
 

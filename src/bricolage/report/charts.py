@@ -82,7 +82,7 @@ def _hover(contestant: Contestant) -> str:
 
 
 def errors(bucket: Bucket, limit: float, slots: Mapping[str, int]) -> str:
-    """Relative errors on a logarithmic axis, with the limit and the original model's own error as lines."""
+    """Relative errors on a logarithmic axis, with the limit and what rounding does to the model as lines."""
     known = [c for c in words.ranked(bucket) if c.error is not None and math.isfinite(c.error)]
     values = (
         [c.error for c in known if c.error] + [limit] + ([bucket.original_error] if bucket.original_error > 0 else [])
@@ -104,7 +104,7 @@ def errors(bucket: Bucket, limit: float, slots: Mapping[str, int]) -> str:
     parts.append(f'<rect class="beyond" x="{place(limit):.1f}" y="18" width="{beyond:.1f}" height="{height - 42}"/>')
     parts.append(_marker(place(limit), height, "limit", "limit", 4, "start"))
     if bucket.original_error > 0:
-        parts.append(_marker(place(bucket.original_error), height, "original float32", "original", -4, "end"))
+        parts.append(_marker(place(bucket.original_error), height, "float32 rounding", "original", -4, "end"))
     for row, contestant in enumerate(known):
         y, x = 18 + row * 24 + 12, place(contestant.error or 0.0)
         parts.append(

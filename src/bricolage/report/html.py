@@ -21,9 +21,6 @@ from bricolage.report.facts import RegionFacts, regions
 from bricolage.report.palette import COLOURS, slots
 from bricolage.report.roofline import roofline, roofs, timed
 
-_ACCEPTED_FACTOR = 4.0
-"""An error up to this many times the original model's own is accepted (see `bricolage.verify`)."""
-
 
 def render(
     plan: Plan, graphs: Sequence[Graph | None], command: str = "", insides: Sequence[Mapping[int, Anatomy]] = ()
@@ -83,7 +80,7 @@ def _bucket(
     facts = regions(bucket, graph)
     planned = {f.number: f.planned for f in facts}
     kernels = timed(planned, inside)
-    limit = max(bucket.bound, _ACCEPTED_FACTOR * bucket.original_error)
+    limit = bucket.bound
     used = dict.fromkeys(bucket.backends, 0.0)
     for region in bucket.regions:
         used[region.implementation.backend] += region.cost_ms or 0.0

@@ -100,6 +100,11 @@ def verdict(bucket: Bucket) -> str:
     return f"no significant gain: shipping {bucket.chosen} ({milliseconds(bucket.winner.median_ms)})"
 
 
+def inputs(bucket: Bucket) -> list[str]:
+    """Where the inputs came from, if there is more to say than that."""
+    return [f"inputs {bucket.inputs_from}"] if ";" in bucket.inputs_from else []
+
+
 def dropped_for_accuracy(bucket: Bucket) -> list[str]:
     """What a wider tolerance would take: baselines that are faster than what ships, and were dropped for their accuracy."""
     if not any(c.name == bucket.chosen for c in bucket.contestants):

@@ -1,7 +1,8 @@
-"""How far outputs are from the float64 reference.
+"""How far outputs are from the float64 reference, and what of that is too far.
 
-One number decides, the relative 2-norm ‖y - y64‖ / ‖y64‖, judged against the original model's own error; the other
-metrics explain it. Values may be arrays, lists of values where an output is a sequence, or None for an empty optional.
+The error of an output is the relative 2-norm ‖y - y64‖ / ‖y64‖, and a hundredth of the largest error of an element where that
+is more: in an output of a million elements the norm alone would not see one that is wrong. Values may be arrays, lists of
+values where an output is a sequence, or None for an empty optional.
 """
 
 from __future__ import annotations
@@ -15,87 +16,53 @@ import numpy as np
 Array = np.ndarray
 Value = object
 
-OWN_ERROR_FACTOR = 4.0
-"""An answer may be this many times as far from float64 as the original model is."""
+ELEMENT = 100.0
+"""An element may be off by so many times what the whole output may, relative to its size plus the root mean square."""
 
 _INF = math.inf
 
 
 @dataclass(frozen=True)
-class OutputMetrics:
-    """One output against its reference."""
+class Deviation:
+    """How far an answer is from the reference."""
 
-    name: str
-    l0: float
-    """Fraction of elements that differ beyond the tolerance, |y - r| > tolerance · (|r| + rms(r))."""
-    l1: float
-    """Σ|y - r| / Σ|r|."""
-    l2: float
-    """‖y - r‖ / ‖r‖; the number that decides."""
-    linf: float
-    """max|y - r| / max|r|."""
-    cosine: float
-    """Cosine of the angle between y and r; 1 when both are zero."""
-    minimum_tolerance: float
-    """The smallest tolerance for which no element differs (l0 = 0)."""
+    error: float
+    """The largest error of an output."""
+    excess: float
+    """The largest error among the outputs that are farther off than rounding in float32 explains; 0 where none is. This
+    decides: an answer is right where it is at most the bound."""
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """All outputs against their references."""
-
-    outputs: tuple[OutputMetrics, ...]
-    bound: float
-    """Accepted error, see `acceptance_bound`."""
-
-    @property
-    def error(self) -> float:
-        """Largest relative 2-norm error of an output."""
-        return max((output.l2 for output in self.outputs), default=0.0)
-
-    @property
-    def accepted(self) -> bool:
-        """Whether the error is within the bound."""
-        return self.error <= self.bound
-
-    @property
-    def worst(self) -> OutputMetrics | None:
-        """The output with the largest error; None without outputs."""
-        return max(self.outputs, key=lambda output: output.l2, default=None)
+def deviation(actual: Sequence[Value], reference: Sequence[Value], limits: Sequence[float]) -> Deviation:
+    """Judges an answer. `limits`: for each output the error that is still float32's own (`bricolage.verify.bound`)."""
+    if len(actual) != len(reference):
+        return Deviation(_INF, _INF)
+    found = errors(actual, reference)
+    beyond = (error for error, limit in zip(found, limits, strict=True) if error > limit)
+    return Deviation(max(found, default=0.0), max(beyond, default=0.0))
 
 
-def acceptance_bound(bound: float, original_error: float) -> float:
-    """max(bound, 4 × the error of the original model against the same reference)."""
-    return max(bound, OWN_ERROR_FACTOR * original_error)
+def too_far(found: Deviation, bound: float) -> str:
+    """Why an answer is not accepted, in words."""
+    return f"the relative error is {found.excess:.2e}, the bound {bound:.2e}"
 
 
 def relative_error(actual: Sequence[Value], reference: Sequence[Value]) -> float:
-    """Largest error over outputs: ‖y - r‖ / ‖r‖ in the 2-norm over the finite elements of r.
+    """The largest error over outputs, see `errors`."""
+    return max(errors(actual, reference), default=0.0)
 
-    Infinities that agree, and NaN where the reference has NaN, are no error; any other non-finite difference, a wrong
-    shape or a wrong number of outputs is an infinite one. Where the reference is zero everywhere, the error is the root
-    mean square of y. Integers, booleans and strings have the fraction of elements that differ: an index that changes
-    because two scores tie in float32 (ArgMax, TopK) counts as a difference, since nothing tells it from a mistake.
-    Empty outputs agree.
+
+def errors(actual: Sequence[Value], reference: Sequence[Value]) -> list[float]:
+    """Error of each output over the finite elements of the reference; one infinite error where their number is wrong.
+
+    Infinities that agree, and NaN where the reference has NaN, are no error; any other non-finite difference and a wrong shape
+    are an infinite one. Where the reference is zero everywhere, the error is the root mean square of y. Integers, booleans
+    and strings have the fraction of elements that differ: an index that changes because two scores tie in float32 (ArgMax,
+    TopK) counts as a difference; that rounding may change it, `bricolage.verify.bound` measures. Empty outputs agree.
     """
     if len(actual) != len(reference):
-        return _INF
-    return max((_error(y, r) for y, r in zip(actual, reference, strict=True)), default=0.0)
-
-
-def compare(
-    actual: Sequence[Value], reference: Sequence[Value], *, bound: float, names: Sequence[str] | None = None
-) -> Comparison:
-    """Every metric of every output. Elements are counted as differing (l0) beyond `bound`. Members of a sequence are
-    listed as `name[0]`, `name[1]` and so on; a wrong number of members is one infinite entry."""
-    names = names if names is not None else [str(i) for i in range(len(reference))]
-    if len(actual) != len(reference):
-        return Comparison((_mismatch("number of outputs"),), bound)
-    outputs = [m for name, y, r in zip(names, actual, reference, strict=True) for m in _metrics(name, y, r, bound)]
-    return Comparison(tuple(outputs), bound)
-
-
-# --- one value --------------------------------------------------------------------------------------------------
+        return [_INF]
+    return [_error(y, r) for y, r in zip(actual, reference, strict=True)]
 
 
 def _error(y: Value, r: Value) -> float:
@@ -108,14 +75,14 @@ def _error(y: Value, r: Value) -> float:
         return _INF
     if isinstance(pair, float):
         return pair
-    return _ratio(_norm(pair[0]), _norm(pair[1]), math.sqrt(max(pair[0].size, 1)), pair[2])
-
-
-def _ratio(difference: float, reference: float, unit: float, scale: float) -> float:
-    """A norm of the difference over that of the reference; per element in absolute terms where the latter is zero."""
-    if reference == 0.0:
-        return float(difference) / unit * scale if difference else 0.0
-    return float(difference / reference)
+    difference, reference, scale = np.abs(pair[0]), np.abs(pair[1]), pair[2]
+    length = _norm(reference)
+    rms = length / math.sqrt(reference.size) or 1.0 / scale
+    with np.errstate(over="ignore", invalid="ignore"):
+        element = float((difference / (reference + rms)).max())
+    whole = _norm(difference) / (rms * math.sqrt(reference.size))
+    error = max(float(whole), element / ELEMENT)
+    return error if math.isfinite(error) else _INF
 
 
 def _norm(x: Array) -> float:
@@ -152,46 +119,3 @@ def _pair(y: Array, r: Array) -> tuple[Array, Array, float] | float | None:
 
 def _widen(x: Array) -> Array:
     return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
-
-
-def _metrics(name: str, y: Value, r: Value, tolerance: float) -> list[OutputMetrics]:
-    if isinstance(r, list | tuple):
-        if not isinstance(y, list | tuple) or len(y) != len(r):
-            return [_mismatch(name)]
-        members = enumerate(zip(y, r, strict=True))
-        return [m for i, (a, b) in members for m in _metrics(f"{name}[{i}]", a, b, tolerance)]
-    if r is None or y is None:
-        return [OutputMetrics(name, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0) if r is y else _mismatch(name)]
-    y, r = np.asarray(y), np.asarray(r)
-    pair = _pair(y, r)
-    if pair is None:
-        return [_mismatch(name)]
-    if isinstance(pair, float):
-        return [OutputMetrics(name, pair, pair, pair, float(pair > 0), 1.0 - pair, float(pair > 0))]
-    difference, reference, scale = pair
-    d, absolute = np.abs(difference), np.abs(reference)
-    rms = math.sqrt(float(np.mean(absolute**2))) or 1.0 / scale
-    with np.errstate(over="ignore", invalid="ignore"):
-        needed = d / (absolute + rms)
-    return [
-        OutputMetrics(
-            name,
-            l0=float(np.mean(needed > tolerance)),
-            l1=_ratio(d.sum(), absolute.sum(), d.size, scale),
-            l2=_ratio(_norm(d), _norm(absolute), math.sqrt(d.size), scale),
-            linf=_ratio(d.max(), absolute.max(), 1.0, scale),
-            cosine=_cosine(difference + reference, reference),
-            minimum_tolerance=float(needed.max()),
-        )
-    ]
-
-
-def _cosine(a: Array, b: Array) -> float:
-    lengths = np.linalg.norm(a) * np.linalg.norm(b)
-    if lengths == 0.0:
-        return float(not a.any() and not b.any())
-    return float(np.clip(np.vdot(b, a).real / lengths, -1.0, 1.0))
-
-
-def _mismatch(name: str) -> OutputMetrics:
-    return OutputMetrics(name, 1.0, _INF, _INF, _INF, 0.0, _INF)

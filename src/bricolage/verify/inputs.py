@@ -1,16 +1,17 @@
 """Inputs that make a comparison meaningful, without gradients, and the user's own.
 
 Random values are drawn by role, several times if need be; the float64 reference judges them. Inputs under which the
-model answers NaN, or the same number everywhere, would let a wrong kernel pass.
+model answers NaN, the same number everywhere or nothing but zeros and ones of a sigmoid would let a wrong kernel pass.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,15 @@ from bricolage.errors import (
 )
 from bricolage.graph.graph import TensorInfo, describe
 from bricolage.verify.reference import Evaluator
-from bricolage.verify.roles import Role, role
+from bricolage.verify.roles import Role, role, saturating
 
 _LOG = logging.getLogger(__name__)
 _WORDS = ("the", "model", "answers", "a", "question", "of", "seven", "words", "")
 _CANDIDATES = 6
+_LONG = 16
+"""From this size on an axis counts as one of an image or a signal."""
+_SPREAD = 1e-2
+"""Probabilities that differ by less over a whole output are saturated."""
 
 Inputs = dict[str, Any]
 
@@ -49,6 +54,8 @@ class Sample:
     inputs: Inputs
     reference: dict[str, Any]
     quality: Quality
+    note: str = ""
+    """What the user should know: that earlier draws told too little, or that all do."""
 
 
 @dataclass(frozen=True, order=True)
@@ -61,11 +68,23 @@ class Quality:
     """Fraction of outputs (of more than one element) whose elements are not all equal."""
     filled: float
     """Fraction of outputs that are not zero everywhere."""
+    open: float = 1.0
+    """Fraction of outputs that are not saturated."""
 
     @property
     def good(self) -> bool:
-        """Whether all outputs are finite, varied and not zero everywhere."""
-        return self.finite == self.varied == self.filled == 1.0
+        """Whether all outputs are finite, varied, not zero everywhere and not saturated."""
+        return self.finite == self.varied == self.filled == self.open == 1.0
+
+    def __str__(self) -> str:
+        """What is wrong with them, in words."""
+        found = {
+            "NaN or infinite": self.finite,
+            "constant": self.varied,
+            "zero": self.filled,
+            "saturated": self.open,
+        }
+        return " and ".join(word for word, fraction in found.items() if fraction < 1.0) or "telling"
 
 
 # --- drawing ----------------------------------------------------------------------------------------------------
@@ -74,8 +93,9 @@ class Quality:
 def generate(model: ir.Model, seed: int = 0, attempt: int = 0) -> Inputs:
     """One draw of inputs for a model of fixed input shapes. The same arguments give the same values.
 
-    Floats are normal; later attempts try other scales, positive and small numbers, for models that take logarithms or
-    saturate. Indices lie within the table that they index; masks are ones with zeros at the end of rows.
+    Floats are normal; later attempts try rows of strokes, on which detectors find something, other scales, positive and
+    small numbers, for models that take logarithms or saturate. Indices lie within the table that they index; masks are ones
+    with zeros at the end of rows.
 
     Raises:
         UnboundDimension: an input has a symbolic dimension.
@@ -89,7 +109,7 @@ def generate(model: ir.Model, seed: int = 0, attempt: int = 0) -> Inputs:
 
 
 def choose(model: ir.Model, seed: int = 0, candidates: int = _CANDIDATES, evaluator: Evaluator | None = None) -> Sample:
-    """The first draw whose float64 outputs are finite, not constant and not zero; else the best of all.
+    """The first draw whose float64 outputs are finite, not constant, not zero and not saturated; else the best of all.
 
     `evaluator` is used for the reference where one exists already; it must be a float64 one of the same model.
 
@@ -100,6 +120,8 @@ def choose(model: ir.Model, seed: int = 0, candidates: int = _CANDIDATES, evalua
     evaluator = evaluator or Evaluator(model)
     best: Sample | None = None
     failure: BricolageError | None = None
+    bounded = saturating(model)
+    first = ""
     for attempt in range(candidates):
         inputs = generate(model, seed, attempt)
         try:
@@ -108,27 +130,44 @@ def choose(model: ir.Model, seed: int = 0, candidates: int = _CANDIDATES, evalua
             _LOG.debug("draw %d cannot be evaluated: %s", attempt, error)
             failure = error
             continue
-        sample = Sample(inputs, reference, judge([reference[value.name or ""] for value in model.graph.outputs]))
-        if best is None or sample.quality > best.quality:
-            best = sample
+        quality = judge([reference[value.name or ""] for value in model.graph.outputs], bounded)
+        first = first or str(quality)
+        if best is None or quality > best.quality:
+            note = f"draw {attempt + 1}, as outputs of the first are {first}" if attempt else ""
+            best = Sample(inputs, reference, quality, note)
         if best.quality.good:
             break
     if best is None:
         raise failure or NoReference(reason="no candidates were asked for")
     if best.quality.finite == 0.0:
         raise NoReference(reason=f"every output holds NaN or infinity under {candidates} different random inputs")
+    if not best.quality.good:
+        told = f"outputs are {best.quality} under all {candidates} draws; real inputs (--input) would tell more"
+        best = replace(best, note=told)
     return best
 
 
-def judge(outputs: Sequence[Any]) -> Quality:
-    """Quality of a set of outputs. Empty ones and strings count as good."""
+def judge(outputs: Sequence[Any], bounded: Sequence[bool] = ()) -> Quality:
+    """Quality of a set of outputs. Empty ones and strings count as good. `bounded`: which are those of functions that
+    saturate."""
     arrays = [array for output in outputs for array in _arrays(output) if array.size and array.dtype.kind in "biufcV"]
     if not arrays:
         return Quality(1.0, 1.0, 1.0)
     finite = [bool(np.isfinite(array).all()) for array in arrays]
     varied = [array.size == 1 or bool((array != array.reshape(-1)[0]).any()) for array in arrays]
     filled = [array.size == 1 or bool(array.any()) for array in arrays]
-    return Quality(float(np.mean(finite)), float(np.mean(varied)), float(np.mean(filled)))
+    tight = [_saturated(np.asarray(output)) for output, might in zip(outputs, bounded, strict=False) if might]
+    still_open = 1.0 - float(np.mean(tight)) if tight else 1.0
+    return Quality(float(np.mean(finite)), float(np.mean(varied)), float(np.mean(filled)), still_open)
+
+
+def _saturated(array: np.ndarray) -> bool:
+    """Whether a function with values between 0 and 1 (or -1 and 1) says hardly anything but one of its ends."""
+    if array.size < 2 or array.dtype.kind != "f" or not np.isfinite(array).all():
+        return bool(
+            array.size == 1 and array.dtype.kind == "f" and min(abs(array.item()), 1 - abs(array.item())) < 1e-6
+        )
+    return bool(array.max() - array.min() < _SPREAD)
 
 
 def _arrays(output: Any) -> Iterator[np.ndarray]:
@@ -174,7 +213,7 @@ def _floats(rng: np.random.Generator, shape: Shape, _: Role, attempt: int) -> np
     normal = rng.standard_normal(shape)
     match attempt % 6:
         case 1:
-            return rng.uniform(0.0, 1.0, shape)
+            return _strokes(rng, shape) + 0.02 * normal
         case 2:
             return 0.1 * normal
         case 3:
@@ -185,6 +224,32 @@ def _floats(rng: np.random.Generator, shape: Shape, _: Role, attempt: int) -> np
             return rng.uniform(0.0, 255.0, shape)
         case _:
             return normal
+
+
+def _strokes(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+    """-1 in short strokes, in rows over the two last long axes, and 1 elsewhere: what writing looks like in an image. Along
+    a single long axis, waves; without any, numbers between 0 and 1."""
+    axes = [axis for axis, size in enumerate(shape) if size >= _LONG][-2:]
+    if not axes:
+        return rng.uniform(0.0, 1.0, shape)
+    if len(axes) == 1:
+        at = np.arange(shape[axes[0]]) / shape[axes[0]]
+        tones = rng.integers(2, _LONG * 2, 6)
+        wave = sum(np.sin(2 * np.pi * (tone * at + rng.random())) / math.sqrt(tone) for tone in tones)
+        return np.broadcast_to(np.reshape(wave, [-1 if axis == axes[0] else 1 for axis in range(len(shape))]), shape)
+    height, width = (shape[axis] for axis in axes)
+    cell = max(min(height, width) // 12, 6)
+    thick, ink = max(cell // 8, 1), np.ones((height, width))
+    for top in range(cell // 2, max(height - cell, cell // 2 + 1), 2 * cell):
+        for left in range(cell // 2, width - cell // 2, cell):
+            for _ in range(3):
+                down, right = rng.integers(0, cell - thick, 2)
+                length = int(rng.integers(cell // 2, cell))
+                if rng.random() < 0.5:
+                    ink[top + down : top + down + thick, left : left + length] = -1.0
+                else:
+                    ink[top : top + length, left + right : left + right + thick] = -1.0
+    return np.broadcast_to(ink.reshape([size if axis in axes else 1 for axis, size in enumerate(shape)]), shape)
 
 
 def _indices(rng: np.random.Generator, shape: Shape, purpose: Role, _: int) -> np.ndarray:

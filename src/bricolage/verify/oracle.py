@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from bricolage.graph.extract import extract
 from bricolage.graph.graph import Graph, TensorInfo, describe
 from bricolage.graph.region import Region
 from bricolage.graph.store import Store
-from bricolage.verify.compare import acceptance_bound, relative_error
+from bricolage.verify.bound import REGION_DRAWS, draws_for, limits, rounding_errors
 from bricolage.verify.reference import evaluate
-from bricolage.verify.tensors import save_tensors
+from bricolage.verify.tensors import save_expected, save_tensors
+
+_JUDGEMENT = 1
+"""Raised whenever limits are found in another way: judgements on record are then not found any more."""
+
+
+@dataclass(frozen=True)
+class _Expected:
+    """Float64 outputs of the whole graph, and how far rounding moves them."""
+
+    outputs: Mapping[str, Any]
+    rounding: Mapping[str, float]
 
 
 class Oracle:
@@ -23,7 +37,8 @@ class Oracle:
 
     Regions get the values that flow into them in the float64 run, rounded to the graph's own types, and must reproduce
     what float64 makes of exactly these. So a region is judged on realistic numbers, and by its own error alone. A rewritten
-    graph as a whole is judged by what float64 makes of the `original`.
+    graph as a whole is judged by what float64 makes of the `original`. What rounding in float32 may do to an output is
+    measured for the whole graph and for each region (`bricolage.verify.bound`).
     """
 
     def __init__(
@@ -35,22 +50,24 @@ class Oracle:
         model: str,
         name: str = "original",
         original: Oracle | None = None,
+        *,
+        literal: bool = False,
     ) -> None:
-        """`bound`: relative error that is accepted whatever the original's own. `model`: digest of the model with its weights.
-        `name`: of the graph, in names of files."""
+        """`bound`: relative error that is accepted whatever rounding does; `literal`: and nothing more. `model`: digest of the
+        model with its weights. `name`: of the graph, in names of files."""
         self.graph = graph
         self.store = store
         self._name, self._model = name, model
         self._original = original
         self._inputs = dict(inputs)
-        self._bound = bound
+        self._bound, self._literal = bound, literal
         self._values: dict[str, np.ndarray] = {}
-        self._whole: tuple[float, dict[str, np.ndarray]] | None = None
+        self._whole: _Expected | None = None
         self._files: dict[int, tuple[Path, Path, float]] = {}
 
     def of(self, name: str, graph: Graph) -> Oracle:
         """The oracle of an equal graph, which is judged by this one's reference."""
-        return Oracle(graph, self._inputs, self.store, self._bound, self._model, name, self)
+        return Oracle(graph, self._inputs, self.store, self._bound, self._model, name, self, literal=self._literal)
 
     def compute(self) -> None:
         """Computes the whole model's reference now."""
@@ -58,17 +75,19 @@ class Oracle:
 
     @property
     def original_error(self) -> float:
-        """Relative error of the original model, evaluated as it stands, against float64."""
-        return self._reference()[0]
+        """How far rounding in float32 moves the answer: the largest error of an output in the draws."""
+        return max(self._reference().rounding.values(), default=0.0)
 
     @property
     def bound(self) -> float:
-        """Relative error accepted for the whole model."""
-        return acceptance_bound(self._bound, self.original_error)
+        """The largest relative error that any output of the whole model may have."""
+        found = self._reference()
+        own = 0.0 if self._literal else max(limits(found.rounding, found.outputs).values(), default=0.0)
+        return max(self._bound, own)
 
     @cached_property
     def _data(self) -> str:
-        digest = hashlib.sha256(self._model.encode())
+        digest = hashlib.sha256(f"{self._model} {_JUDGEMENT} {self._literal}".encode())
         for name, array in sorted(self._inputs.items()):
             digest.update(f"{name} {array.dtype} {array.shape}".encode())
             digest.update(
@@ -94,44 +113,41 @@ class Oracle:
             self._values.update({name: found[name].astype(types[name], copy=False) for name in missing})
 
     def files(self, region: Region) -> tuple[Path, Path, float]:
-        """Paths of the region's inputs and expected outputs (.npz), and the relative error accepted."""
+        """Paths of the region's inputs and of its expected outputs with their limits (.npz), and the relative error accepted
+        beyond these."""
         if region.bits not in self._files:
             if region.bits == self.graph.everything.bits and self._original is not None:
                 self._files[region.bits] = self._original.files(self._original.graph.everything)
             elif region.bits == self.graph.everything.bits:
-                _, expected = self._reference()
-                self._files[region.bits] = (*self._write("whole", self._inputs, expected), self.bound)
+                self._files[region.bits] = self._write("whole", self._inputs, self._reference())
             else:
                 self.remember([region])
                 names = [value.name or "" for value in region.inputs]
                 inputs = {name: self._inputs[name] if name in self._inputs else self._values[name] for name in names}
-                model = extract(region)
-                expected = evaluate(model, inputs, dtype=np.float64)
-                own = evaluate(model, inputs, dtype=np.float32)
-                outputs = [value.name or "" for value in region.outputs]
-                error = relative_error([own[name] for name in outputs], [expected[name] for name in outputs])
-                name = f"oracle-{self._name}-{len(self._files)}"
-                self._files[region.bits] = (*self._write(name, inputs, expected), acceptance_bound(self._bound, error))
+                found = self._evaluated(extract(region), inputs, REGION_DRAWS)
+                self._files[region.bits] = self._write(f"oracle-{self._name}-{len(self._files)}", inputs, found)
         return self._files[region.bits]
 
-    def _reference(self) -> tuple[float, dict[str, np.ndarray]]:
+    def _reference(self) -> _Expected:
         if self._original is not None:
             return self._original._reference()
         if self._whole is None:
-            names = [info.name for info in self.graph.outputs]
-            expected = evaluate(self.graph.model, self._inputs, dtype=np.float64)
-            own = evaluate(self.graph.model, self._inputs, dtype=np.float32)
-            error = relative_error([own[name] for name in names], [expected[name] for name in names])
-            self._whole = (error, {name: expected[name] for name in names})
+            self._whole = self._evaluated(self.graph.model, self._inputs, draws_for(self.graph))
         return self._whole
 
-    def _write(
-        self, name: str, inputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
-    ) -> tuple[Path, Path]:
-        paths = self.store.directory / f"{name}-inputs.npz", self.store.directory / f"{name}-expected.npz"
-        for path, tensors in zip(paths, (inputs, expected), strict=True):
-            save_tensors(path, tensors)
-        return paths
+    def _evaluated(self, model: ir.Model, inputs: Mapping[str, Any], draws: int) -> _Expected:
+        names = [value.name or "" for value in model.graph.outputs]
+        found = evaluate(model, inputs, dtype=np.float64)
+        outputs = {name: found[name] for name in names}
+        return _Expected(outputs, rounding_errors(model, inputs, outputs, draws))
+
+    def _write(self, name: str, inputs: Mapping[str, Any], expected: _Expected) -> tuple[Path, Path, float]:
+        given = self.store.directory / f"{name}-inputs.npz"
+        wanted = self.store.directory / f"{name}-expected.npz"
+        save_tensors(given, inputs)
+        own = limits(expected.rounding, expected.outputs)
+        save_expected(wanted, expected.outputs, dict.fromkeys(own, 0.0) if self._literal else own)
+        return given, wanted, self._bound
 
     def _infos(self, names: set[str]) -> Iterable[TensorInfo]:
         for operator in self.graph.operators:

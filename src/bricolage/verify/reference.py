@@ -18,7 +18,6 @@ import onnx_ir as ir
 
 from bricolage.errors import NoReference
 from bricolage.graph.graph import captured
-from bricolage.verify.compare import relative_error
 from bricolage.verify.operators import run_operator, widen
 
 _LOG = logging.getLogger(__name__)
@@ -41,18 +40,6 @@ def evaluate(
         NoReference: an operator can be evaluated by no library, an input is missing, or `keep` names no value.
     """
     return Evaluator(model, dtype=dtype, keep=keep, library=library)(inputs)
-
-
-def original_error(
-    model: ir.Model, inputs: Mapping[str, Any], reference: Mapping[str, Any], *, library: Library | None = None
-) -> float:
-    """Error of the original model, computed in its own types by the same evaluator, against its float64 `reference`.
-
-    Raises:
-        NoReference: as `evaluate`.
-    """
-    found = evaluate(model, inputs, dtype=np.float32, library=library)
-    return relative_error(list(found.values()), [reference[name] for name in found])
 
 
 class Evaluator:

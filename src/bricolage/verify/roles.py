@@ -35,6 +35,7 @@ _PASSING = frozenset(
 """Operators whose first input's values come out unchanged, at other places."""
 _MASKING = frozenset({"Where", "Not", "And", "Or", "Xor", "Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"})
 _ARITHMETIC = frozenset({"Sub", "Mul"})
+_SATURATING = frozenset({"Sigmoid", "HardSigmoid", "Tanh"})
 _SIZES = {
     "Reshape": (1,),
     "Expand": (1,),
@@ -91,6 +92,24 @@ def role(value: ir.Value) -> Role:
     if any(_masks(node, at) for node, at in uses):
         return Role("mask")
     return Role("pixel" if dtype == ir.DataType.UINT8 else "integer")
+
+
+def saturating(model: ir.Model) -> list[bool]:
+    """For each output, whether it holds values of a function that saturates, moved at most."""
+    return [_comes_from_saturation(value) for value in model.graph.outputs]
+
+
+def _comes_from_saturation(value: ir.Value) -> bool:
+    for _ in range(_DEPTH):
+        node = value.producer()
+        if node is None or node.domain:
+            return False
+        if node.op_type in _SATURATING:
+            return True
+        if node.op_type not in _PASSING or not node.inputs or node.inputs[0] is None:
+            return False
+        value = node.inputs[0]
+    return False
 
 
 def _uses(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:

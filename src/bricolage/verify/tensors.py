@@ -12,6 +12,8 @@ import ml_dtypes
 import numpy as np
 
 _INDEX = "__tensors__"
+_LIMIT = "\0limit of "
+"""Before the name of an output: no tensor's name has a zero byte."""
 
 
 def save_tensors(path: Path, values: Mapping[str, object]) -> None:
@@ -21,6 +23,18 @@ def save_tensors(path: Path, values: Mapping[str, object]) -> None:
     index = {name: _packed(value, members) for name, value in values.items()}
     members[_INDEX] = np.array(json.dumps(index))
     np.savez(path, **members)  # type: ignore[arg-type]
+
+
+def save_expected(path: Path, values: Mapping[str, object], limits: Mapping[str, float]) -> None:
+    """Writes expected outputs, and for each the error that is still float32's own."""
+    save_tensors(path, {**values, **{_LIMIT + name: np.asarray(limit) for name, limit in limits.items()}})
+
+
+def load_limits(path: Path, names: Iterable[str]) -> list[float]:
+    """Limits of the outputs, from a file of `save_expected`; 0 where it has none."""
+    with np.load(path, allow_pickle=False) as file:
+        index: dict[str, Any] = json.loads(str(file[_INDEX])) if _INDEX in file.files else {}
+        return [float(file[index[_LIMIT + name]["member"]]) if _LIMIT + name in index else 0.0 for name in names]
 
 
 def load_values(path: Path, names: Iterable[str] | None = None) -> dict[str, object]:

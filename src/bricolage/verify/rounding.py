@@ -1,0 +1,384 @@
+"""What rounding in float32 makes of a model: copies of it that are evaluated in float64, with rounding put in as noise.
+
+Every value that a runtime rounds is changed by about what rounding changes it, with signs drawn at random, and float64
+carries that on to the outputs: Monte Carlo arithmetic (Parker, "Monte Carlo Arithmetic", 1997), tensor by tensor. So how
+far rounding moves an answer is measured on the model at hand, and depends neither on a runtime nor on its order of summation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from bricolage.graph.graph import captured
+
+_ROUNDOFF = {ir.DataType.FLOAT: 2.0**-24, ir.DataType.FLOAT16: 2.0**-11, ir.DataType.BFLOAT16: 2.0**-8}
+_SINGLE = _ROUNDOFF[ir.DataType.FLOAT]
+_RMS = 0.5
+"""Root mean square of an error of rounding, in units of the roundoff."""
+_FUNCTION = 4.0
+"""Roundoffs by which runtimes' exponentials, roots and the like are off, roughly."""
+_RANGE = 2.0
+"""Roundoffs of one by which functions with values around one are off, however small their value is."""
+_PARTIAL_SUMS = 16
+"""Runtimes add up in at least so many partial sums, those of a vector register or two. What remains of their orders of
+summation, the worst of which is one sum alone, is within the factor of the bound (`bricolage.verify.bound`)."""
+_UNKNOWN_TERMS = 256
+_LARGEST = 1e30
+
+_EXACT = frozenset(
+    [
+        "Abs",
+        "ArgMax",
+        "ArgMin",
+        "BitCast",
+        "Ceil",
+        "CenterCropPad",
+        "Col2Im",
+        "Compress",
+        "Concat",
+        "ConcatFromSequence",
+        "Constant",
+        "ConstantOfShape",
+        "DepthToSpace",
+        "Dropout",
+        "Expand",
+        "EyeLike",
+        "Flatten",
+        "Floor",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "GlobalMaxPool",
+        "Identity",
+        "If",
+        "Loop",
+        "Max",
+        "MaxPool",
+        "MaxRoiPool",
+        "MaxUnpool",
+        "Min",
+        "Neg",
+        "NonMaxSuppression",
+        "NonZero",
+        "OneHot",
+        "Optional",
+        "OptionalGetElement",
+        "Pad",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "ReduceMax",
+        "ReduceMin",
+        "Relu",
+        "Reshape",
+        "ReverseSequence",
+        "Round",
+        "Scan",
+        "Scatter",
+        "ScatterElements",
+        "ScatterND",
+        "SequenceAt",
+        "SequenceConstruct",
+        "SequenceEmpty",
+        "SequenceErase",
+        "SequenceInsert",
+        "Shape",
+        "Sign",
+        "Size",
+        "Slice",
+        "SpaceToDepth",
+        "Split",
+        "SplitToSequence",
+        "Squeeze",
+        "TensorScatter",
+        "Tile",
+        "TopK",
+        "Transpose",
+        "Trilu",
+        "Unique",
+        "Unsqueeze",
+        "Where",
+    ]
+)
+"""Operators that move, choose or compare: their floats were there before."""
+_BOUNDED = frozenset(["Celu", "Cos", "Elu", "HardSigmoid", "LogSoftmax", "Selu", "Sigmoid", "Sin", "Softplus"])
+"""Functions that runtimes compute by way of values around one, so that a small result has an error of those. Of softmax, tanh
+and erf even small results are accurate."""
+_GATED = frozenset(["Gelu", "HardSwish", "Mish", "QuickGelu", "Swish"])
+"""x · f(x) for such functions."""
+_ARITHMETIC = frozenset(
+    ["Add", "Cast", "CastLike", "Clip", "Div", "LeakyRelu", "Mul", "PRelu", "Sub", "Sum", "ThresholdedRelu"]
+)
+_WEIGHTED = frozenset(
+    [
+        "Add",
+        "Attention",
+        "BatchNormalization",
+        "Conv",
+        "ConvTranspose",
+        "Div",
+        "Einsum",
+        "GRU",
+        "Gemm",
+        "GroupNormalization",
+        "InstanceNormalization",
+        "LSTM",
+        "LayerNormalization",
+        "MatMul",
+        "Mul",
+        "PRelu",
+        "RMSNormalization",
+        "RNN",
+        "Sub",
+    ]
+)
+"""Operators whose float constants runtimes fold, scale and reorder."""
+
+
+def rounded(model: ir.Model, draw: int, *, shaped: bool = True, guarded: bool = False) -> ir.Model:
+    """A copy of a model, to be evaluated in float64, with one draw of the noise that rounding is: on results of
+    arithmetic, on what is summed up (the more the longer the sum is), and on constants. Inputs are the caller's
+    (`rounded_inputs`). Values that rest on integers and single constants alone stay exact.
+
+    Args:
+        model: with unique names; the copy shares its weights.
+        draw: number of the draw; the same one gives the same noise.
+        shaped: signs differ from element to element. Otherwise one sign serves a whole tensor, for models whose declared shapes
+            are not those of the values.
+        guarded: infinite values stay infinite (they become NaN otherwise); this takes a third more time.
+    """
+    copy = model.clone()
+    _Noise(copy, np.random.default_rng([draw, len(copy.graph)]), shaped, guarded).add()
+    return copy
+
+
+def rounded_inputs(inputs: Mapping[str, Any], draw: int) -> dict[str, Any]:
+    """Inputs by name with floats that are no whole numbers changed by half a unit in the last place, in float64."""
+    rng = np.random.default_rng([draw, 1 << 20])
+    return {name: _rounded_value(value, rng) for name, value in inputs.items()}
+
+
+def _rounded_value(value: Any, rng: np.random.Generator) -> Any:
+    if isinstance(value, list | tuple):
+        return [_rounded_value(member, rng) for member in value]
+    array = np.asarray(value)
+    roundoff = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}.get(array.dtype.name)
+    if roundoff is None:
+        return value
+    exact = array.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        noise = np.where(exact == np.rint(exact), 0.0, _RMS * roundoff * _signs(exact.shape, rng))
+    return exact * (1.0 + noise)
+
+
+def _signs(shape: Sequence[int], rng: np.random.Generator) -> np.ndarray:
+    return 1.0 - 2.0 * rng.integers(0, 2, tuple(shape))
+
+
+class _Noise:
+    """Adds noise to one model, in place."""
+
+    def __init__(self, model: ir.Model, rng: np.random.Generator, shaped: bool, guarded: bool) -> None:
+        self._graph, self._rng, self._shaped, self._guarded = model.graph, rng, shaped, guarded
+        self._count = 0
+        self._real: set[ir.Value] = {value for value in model.graph.inputs if value.dtype in _ROUNDOFF}
+
+    def add(self) -> None:
+        """On constants, then on results, in the order of the nodes."""
+        constants = [value for value in self._graph.initializers.values() if _is_weight(value)]
+        self._real.update(constants)
+        first, nodes = next(iter(self._graph), None), tuple(self._graph)
+        self._nodes(self._graph, nodes)
+        for value in constants:
+            users = [(node, at) for node, at in value.uses() if node.op_type in _WEIGHTED and not node.domain]
+            if users and first is not None:
+                noise = self._relative(value, _RMS * _ROUNDOFF[_dtype(value)])
+                self._graph.insert_before(next(iter(self._graph)), noise)
+                for node, at in users:
+                    node.replace_input_with(at, noise[-1].outputs[0])
+
+    def _nodes(self, graph: ir.Graph, nodes: Sequence[ir.Node]) -> None:
+        for node in nodes:
+            read = [value for value in (*node.inputs, *captured(node)) if value is not None]
+            if not any(value in self._real for value in read):
+                continue
+            self._real.update(node.outputs)
+            for body in _bodies(node):
+                self._real.update(value for value in body.inputs if value.dtype in _ROUNDOFF)
+                self._nodes(body, tuple(body))
+            if node.op_type in _EXACT and not node.domain:
+                continue
+            terms = _terms(node)
+            if terms > 1:
+                self._operand(graph, node, terms)
+            for value in node.outputs:
+                if value.dtype in _ROUNDOFF and value.name:
+                    self._result(graph, node, value, terms)
+
+    def _operand(self, graph: ir.Graph, node: ir.Node, terms: float) -> None:
+        """Noise on one factor of each product is that of a sum of products whose signs differ."""
+        at = next((i for i, v in enumerate(node.inputs) if v is not None and v.const_value is None), None)
+        value = node.inputs[at] if at is not None else None
+        if at is None or value is None or value.dtype != ir.DataType.FLOAT:
+            return  # sums of half precision are taken in single precision: nothing beside their own rounding
+        noise = self._relative(value, _RMS * _SINGLE * _growth(terms))
+        graph.insert_before(node, noise)
+        node.replace_input_with(at, noise[-1].outputs[0])
+
+    def _result(self, graph: ir.Graph, node: ir.Node, value: ir.Value, terms: float) -> None:
+        if node.op_type in ("Cast", "CastLike") and node.inputs[0] is not None:
+            before = _ROUNDOFF.get(node.inputs[0].dtype or ir.DataType.UNDEFINED)
+            if before is not None and before >= _ROUNDOFF[_dtype(value)]:
+                return
+        simple = node.domain or node.op_type in _ARITHMETIC or terms > 1
+        size = max(_ROUNDOFF[_dtype(value)], _SINGLE * max(_growth(terms), 1.0 if simple else _FUNCTION))
+        users, name = value.uses(), value.name
+        at_end = [i for i, output in enumerate(graph.outputs) if output is value]
+        noise = self._relative(value, _RMS * size)
+        if node.op_type in _BOUNDED and not node.domain:
+            noise += self._absolute(noise[-1].outputs[0], _RMS * _RANGE * _ROUNDOFF[_dtype(value)])
+        elif node.op_type in _GATED and node.inputs[0] is not None:
+            size = _RMS * _RANGE * _ROUNDOFF[_dtype(value)]
+            noise += self._relative(noise[-1].outputs[0], size, of=node.inputs[0])
+        graph.insert_after(node, noise)
+        last = noise[-1].outputs[0]
+        for user, at in users:
+            user.replace_input_with(at, last)
+        for i in at_end:
+            graph.outputs[i] = last
+        if at_end:
+            value.name, last.name = last.name, name
+        self._real.update(one.outputs[0] for one in noise)
+
+    def _relative(self, value: ir.Value, size: float, of: ir.Value | None = None) -> list[ir.Node]:
+        """value + size · signs · (`of`, or value)."""
+        left, right = self._field(value)
+        nodes = [self._node("Mul", value if of is None else of, self._constant(left, value), value)]
+        nodes.append(self._node("Mul", nodes[-1].outputs[0], self._constant(right * size, value), value))
+        if self._guarded:
+            low, high = (self._constant(np.asarray(sign * _LARGEST), value) for sign in (-1.0, 1.0))
+            nodes.append(self._node("Max", nodes[-1].outputs[0], low, value))
+            nodes.append(self._node("Min", nodes[-1].outputs[0], high, value))
+        return [*nodes, self._node("Add", value, nodes[-1].outputs[0], value)]
+
+    def _absolute(self, value: ir.Value, size: float) -> list[ir.Node]:
+        """value + size · signs, as (value · signs + size · other signs) · signs: nothing that could be folded to a constant
+        as large as the value."""
+        left, right = self._field(value)
+        signs = self._constant(left, value)
+        nodes = [self._node("Mul", value, signs, value)]
+        nodes.append(self._node("Add", nodes[-1].outputs[0], self._constant(right * size, value), value))
+        return [*nodes, self._node("Mul", nodes[-1].outputs[0], signs, value)]
+
+    def _field(self, value: ir.Value) -> tuple[np.ndarray, np.ndarray]:
+        """Two arrays of random signs whose product has the shape of the value: its elements are pairwise independent, and
+        both together are as small as a product of two can be. A dimension of unknown size has one sign."""
+        sizes = (
+            [d if isinstance(d, int) else 1 for d in value.shape] if self._shaped and value.shape is not None else []
+        )
+        rank = len(sizes)
+        cut = min(range(rank + 1), key=lambda k: math.prod(sizes[:k]) + math.prod(sizes[k:]))
+        left, right = [*sizes[:cut], *[1] * (rank - cut)], [*[1] * cut, *sizes[cut:]]
+        return _signs(left, self._rng), _signs(right, self._rng)
+
+    def _constant(self, array: np.ndarray, like: ir.Value) -> ir.Value:
+        with np.errstate(over="ignore"):
+            tensor = ir.tensor(array.astype(_dtype(like).numpy()), dtype=like.dtype)
+        value = ir.Value(
+            name=self._name(), shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
+        )
+        self._graph.register_initializer(value)
+        return value
+
+    def _node(self, kind: str, left: ir.Value, right: ir.Value, like: ir.Value) -> ir.Node:
+        result = ir.Value(name=self._name(), shape=like.shape, type=like.type)
+        return ir.Node("", kind, [left, right], outputs=[result], name=result.name)
+
+    def _name(self) -> str:
+        self._count += 1
+        return f"rounding~{self._count}"
+
+
+def _dtype(value: ir.Value) -> ir.DataType:
+    assert value.dtype is not None
+    return value.dtype
+
+
+def _is_weight(value: ir.Value) -> bool:
+    """Whether a constant holds real numbers: floats, several of them, not all whole."""
+    tensor = value.const_value
+    if tensor is None or value.dtype not in _ROUNDOFF or tensor.size < 2:
+        return False
+    some = tensor.numpy().reshape(-1)[:4096].astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        return bool((some != np.rint(some)).any())
+
+
+def _bodies(node: ir.Node) -> Iterator[ir.Graph]:
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.value
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.value
+
+
+# --- how many terms a sum has -----------------------------------------------------------------------------------------
+
+
+def _growth(terms: float) -> float:
+    """Roundoffs by which a sum is off: its error walks at random."""
+    return max(1.0, math.sqrt(terms / _PARTIAL_SUMS)) if terms > 1 else 1.0
+
+
+def _terms(node: ir.Node) -> float:
+    """Terms that one element of a result sums up; 1 where nothing is summed."""
+    kind = node.op_type
+    sizes = [_sizes(value) for value in node.inputs]
+    try:
+        if kind in ("MatMul", "MatMulInteger"):
+            return float(sizes[0][-1])
+        if kind == "Gemm":
+            return float(sizes[0][0 if node.attributes.get_int("transA", 0) else 1])
+        if kind == "Conv":
+            return float(math.prod(sizes[1][1:]))
+        if kind == "ConvTranspose":
+            return float(sizes[1][0] * math.prod(sizes[1][2:]))
+        if kind in ("LSTM", "GRU", "RNN"):
+            return float(sizes[1][2] + sizes[2][2])
+        if kind in ("AveragePool", "LpPool"):
+            return float(math.prod(node.attributes.get_ints("kernel_shape", ())))
+        if kind in ("Softmax", "LogSoftmax", "CumSum"):
+            return float(sizes[0][node.attributes.get_int("axis", -1)])
+        if kind in ("LayerNormalization", "RMSNormalization", "LpNormalization"):
+            return float(math.prod(sizes[0][node.attributes.get_int("axis", -1) :]))
+        if kind in ("InstanceNormalization", "GlobalAveragePool", "GlobalLpPool"):
+            return float(math.prod(sizes[0][2:]))
+        if kind in ("GroupNormalization", "MeanVarianceNormalization"):
+            return float(math.prod(sizes[0][1:]))
+        if kind == "Attention":
+            return float(sizes[0][-1] + sizes[1][-2])
+        if kind == "Einsum":
+            return float(max(size for shape in sizes for size in shape))
+    except (IndexError, ValueError):
+        return _UNKNOWN_TERMS
+    if kind.startswith("Reduce"):
+        before, after = math.prod(sizes[0]), math.prod(_sizes(node.outputs[0]))
+        return before / max(after, 1) if sizes[0] else _UNKNOWN_TERMS
+    return _UNKNOWN_TERMS if node.domain not in ("", "ai.onnx") else 1.0
+
+
+def _sizes(value: ir.Value | None) -> tuple[int, ...]:
+    """Sizes of a value; empty where they are not all known."""
+    if value is None:
+        return ()
+    shape = tuple(
+        value.const_value.shape if value.shape is None and value.const_value is not None else value.shape or ()
+    )
+    sizes = tuple(d for d in shape if isinstance(d, int))
+    return sizes if len(sizes) == len(shape) else ()
