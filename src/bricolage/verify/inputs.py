@@ -40,6 +40,8 @@ _WORDS = ("the", "model", "answers", "a", "question", "of", "seven", "words", ""
 _CANDIDATES = 6
 
 Inputs = dict[str, Any]
+Evaluation = Callable[[Inputs], dict[str, Any]]
+"""Gives the float64 outputs of one model by name."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,9 @@ def generate(model: ir.Model, seed: int = 0, attempt: int = 0) -> Inputs:
     }
 
 
-def choose(model: ir.Model, seed: int = 0, candidates: int = _CANDIDATES, evaluator: Evaluator | None = None) -> Sample:
+def choose(
+    model: ir.Model, seed: int = 0, candidates: int = _CANDIDATES, evaluator: Evaluation | None = None
+) -> Sample:
     """The first draw whose float64 outputs are finite, not constant and not zero; else the best of all.
 
     `evaluator` is used for the reference where one exists already; it must be a float64 one of the same model.

@@ -14,7 +14,7 @@ from bricolage.graph.graph import Graph, TensorInfo, describe
 from bricolage.graph.region import Region
 from bricolage.graph.store import Store
 from bricolage.verify.compare import acceptance_bound, relative_error
-from bricolage.verify.reference import evaluate
+from bricolage.verify.reference import Evaluate, evaluate
 from bricolage.verify.tensors import save_tensors
 
 
@@ -35,13 +35,15 @@ class Oracle:
         model: str,
         name: str = "original",
         original: Oracle | None = None,
+        evaluate: Evaluate = evaluate,
     ) -> None:
         """`bound`: relative error that is accepted whatever the original's own. `model`: digest of the model with its weights.
-        `name`: of the graph, in names of files."""
+        `name`: of the graph, in names of files. `evaluate`: computes the reference, here or in another process."""
         self.graph = graph
         self.store = store
         self._name, self._model = name, model
         self._original = original
+        self._evaluate = evaluate
         self._inputs = dict(inputs)
         self._bound = bound
         self._values: dict[str, np.ndarray] = {}
@@ -50,7 +52,7 @@ class Oracle:
 
     def of(self, name: str, graph: Graph) -> Oracle:
         """The oracle of an equal graph, which is judged by this one's reference."""
-        return Oracle(graph, self._inputs, self.store, self._bound, self._model, name, self)
+        return Oracle(graph, self._inputs, self.store, self._bound, self._model, name, self, self._evaluate)
 
     def compute(self) -> None:
         """Computes the whole model's reference now."""
@@ -89,7 +91,7 @@ class Oracle:
         needed = {value.name or "" for region in regions for value in region.inputs}
         missing = needed - set(self._values) - set(self._inputs)
         if missing:
-            found = evaluate(self.graph.model, self._inputs, dtype=np.float64, keep=missing)
+            found = self._evaluate(self.graph.model, self._inputs, dtype=np.float64, keep=missing)
             types = {info.name: info.numpy for info in self._infos(missing)}
             self._values.update({name: found[name].astype(types[name], copy=False) for name in missing})
 
@@ -106,8 +108,8 @@ class Oracle:
                 names = [value.name or "" for value in region.inputs]
                 inputs = {name: self._inputs[name] if name in self._inputs else self._values[name] for name in names}
                 model = extract(region)
-                expected = evaluate(model, inputs, dtype=np.float64)
-                own = evaluate(model, inputs, dtype=np.float32)
+                expected = self._evaluate(model, inputs, dtype=np.float64)
+                own = self._evaluate(model, inputs, dtype=np.float32)
                 outputs = [value.name or "" for value in region.outputs]
                 error = relative_error([own[name] for name in outputs], [expected[name] for name in outputs])
                 name = f"oracle-{self._name}-{len(self._files)}"
@@ -119,8 +121,8 @@ class Oracle:
             return self._original._reference()
         if self._whole is None:
             names = [info.name for info in self.graph.outputs]
-            expected = evaluate(self.graph.model, self._inputs, dtype=np.float64)
-            own = evaluate(self.graph.model, self._inputs, dtype=np.float32)
+            expected = self._evaluate(self.graph.model, self._inputs, dtype=np.float64)
+            own = self._evaluate(self.graph.model, self._inputs, dtype=np.float32)
             error = relative_error([own[name] for name in names], [expected[name] for name in names])
             self._whole = (error, {name: expected[name] for name in names})
         return self._whole

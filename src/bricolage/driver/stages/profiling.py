@@ -23,7 +23,9 @@ class Reference(Stage[State]):
         """Computes it, whatever the clock says."""
         del deadline
         session, first = state.session, state.variants[0]
-        oracle = Oracle(first.graph, state.inputs, session.store, session.options.bound, state.digest)
+        oracle = Oracle(
+            first.graph, state.inputs, session.store, session.options.bound, state.digest, evaluate=session.evaluate
+        )
         session.progress.start("float64 reference")
         oracle.compute()
         session.progress.finish()
