@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
-import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import (
     DeduplicateInitializersPass,
@@ -19,7 +18,8 @@ from onnx_ir.passes.common import (
     ShapeInferencePass,
 )
 
-from bricolage.errors import BadOption, InvalidGraph, TooLarge, UnboundDimension, UnknownDimension
+from bricolage.errors import BadOption, TooLarge, UnboundDimension, UnknownDimension
+from bricolage.graph.contradictions import check_operators
 from bricolage.graph.folding import fold
 from bricolage.graph.folding_cost import FoldingBudget
 from bricolage.graph.graph import Graph, describe
@@ -27,7 +27,6 @@ from bricolage.graph.inference import forget_wrong, inferable
 from bricolage.graph.lengths import settle
 
 _ROUNDS = 8
-_INLINE_BYTES = 1024
 _REPAIRS = 64
 """Times that shapes are inferred again behind one that was wrong; each time at least one more is right."""
 
@@ -73,13 +72,13 @@ def prepare(model: ir.Model, sizes: Mapping[str, int]) -> Graph:
 
     Raises:
         UnboundDimension, UnknownDimension: as `bind`.
-        InvalidGraph: type inference finds a contradiction.
+        InvalidGraph: an operator cannot be computed as it stands.
         TooLarge: a tensor does not fit into this machine's memory.
     """
     bound = bind(model, sizes)
     _check_memory(bound.graph.inputs)
-    check_shapes(bound)
     graph = simplify(bound)
+    check_operators(bound)
     _check_memory(value for operator in graph.operators for value in operator.outputs)
     return graph
 
@@ -187,28 +186,6 @@ def infer(model: ir.Model) -> None:
             ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
         if not forget_wrong(model):
             break
-
-
-def check_shapes(model: ir.Model) -> None:
-    """Looks for contradictions between shapes, which lenient inference passes over. `model` is not changed.
-
-    Raises:
-        InvalidGraph: two shapes that must fit do not.
-    """
-    lean = model.clone()  # large constants matter by shape alone, and would not fit into one message beyond 2 GB
-    for name, value in list(lean.graph.initializers.items()):
-        if value.const_value is not None and value.const_value.nbytes > _INLINE_BYTES:
-            lean.graph.initializers.pop(name)
-            value.const_value = None
-            lean.graph.inputs.append(value)
-    try:
-        with inferable(lean):
-            onnx.shape_inference.infer_shapes(ir.to_proto(lean), strict_mode=True)
-    except onnx.shape_inference.InferenceError as error:
-        # Strict inference also stumbles over operators that it merely does not know; only contradictions count.
-        contradictions = [line for line in str(error).splitlines() if "ncompatible" in line or "mismatch" in line]
-        if contradictions:
-            raise InvalidGraph(reason=contradictions[0].strip()) from error
 
 
 def _forget_shapes(model: ir.Model) -> None:
