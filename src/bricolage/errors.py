@@ -76,6 +76,16 @@ class InvalidGraph(UsageError):
     hint = "Run `python -m onnx.checker` on the file and export the model again"
 
 
+class TooLarge(UsageError):
+    what = "{what} is too large to work with: {reason}"
+    hint = "{advice}"
+
+
+class BadExternalData(UsageError):
+    what = "the external data of tensor '{tensor}' are described wrongly: {reason}"
+    hint = "Export the model again; offset and length are numbers of bytes, not negative"
+
+
 class MissingExternalData(UsageError):
     what = "tensor '{tensor}' lies in the external data file '{path}', which is missing or too short"
     hint = "Put the data file beside the model"

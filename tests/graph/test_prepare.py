@@ -2,7 +2,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from bricolage.errors import InvalidGraph, UnboundDimension, UnknownDimension
+from bricolage.errors import BadOption, InvalidGraph, UnboundDimension, UnknownDimension
 from bricolage.graph.prepare import buckets, prepare, simplify, symbolic_dimensions
 from tests.graph.models import graph, parse
 
@@ -88,7 +88,7 @@ def test_an_input_that_is_an_output_gets_an_operator() -> None:
 def test_buckets_pair_sizes_by_position() -> None:
     assert buckets({"b": (1, 8), "n": (128,)}) == [{"b": 1, "n": 128}, {"b": 8, "n": 128}]
     assert buckets({}) == [{}]
-    with pytest.raises(InvalidGraph):
+    with pytest.raises(BadOption, match="--shape.*one size, or 3"):
         buckets({"b": (1, 8), "n": (1, 2, 3)})
 
 

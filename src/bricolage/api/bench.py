@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bricolage.api.optimize import make_plan, open_pool, open_session
+from bricolage.api.optimize import make_plan, open_pool, open_reference, open_session
 from bricolage.api.sources import Prepared, Source, measuring_inputs, open_source, tensor_specs, working_folder
 from bricolage.backends import registry
 from bricolage.device.host import selected
@@ -64,9 +64,11 @@ def bench(
         with Database(directory / "costs.sqlite") as database, open_pool(options) as pool:
             for bucket in opened.buckets:
                 variants, challengers = _racing(racing, opened, bucket)
-                arrays, origin = measuring_inputs(opened, bucket.graph, options)
+                reference = open_reference(opened, bucket.graph, options, device, pool)
+                arrays, origin = measuring_inputs(opened, bucket.graph, options, reference)
                 checked = self_checked(backends, [bucket.graph], progress)
-                session = open_session(options, checked, device, database, pool, opened, len(bucket.graph), progress)
+                operators = len(bucket.graph)
+                session = open_session(options, checked, device, database, pool, opened, operators, progress, reference)
                 found = compete(session, variants, arrays, opened.digest, challengers)
                 decided.append(replace(found, sizes=dict(bucket.sizes), inputs_from=origin))
         return make_plan(opened, decided, options, backends, device)

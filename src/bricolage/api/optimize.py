@@ -31,11 +31,13 @@ from bricolage.device.host import selected
 from bricolage.driver.decide import decide
 from bricolage.driver.profile import Session
 from bricolage.driver.variants import made_again, write
+from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
 from bricolage.measure.database import Database
 from bricolage.measure.loading import Limits
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool
+from bricolage.measure.reference import WorkerReference, reference_limit
 from bricolage.measure.rounds import TimingPolicy
 from bricolage.measure.selfcheck import self_checked
 from bricolage.options import Options
@@ -43,6 +45,7 @@ from bricolage.plan.plan import ORIGINAL, Bucket, Plan, Provenance
 from bricolage.progress import Progress, Silent
 from bricolage.rewrite.variants import GraphVariant, rewritten_variants
 from bricolage.runtime.executable import Executable
+from bricolage.verify.reference import Evaluate
 
 _LOG = logging.getLogger(__name__)
 
@@ -121,6 +124,12 @@ def open_pool(options: Options) -> Pool:
     return Pool(options.memory_limit_mb << 20 if options.memory_limit_mb else None)
 
 
+def open_reference(opened: Source, graph: Graph, options: Options, device: Device, pool: Pool) -> WorkerReference:
+    """What computes the references of a graph and its regions: a worker with limits of time and memory."""
+    limit_s = reference_limit(graph, options.budget(len(graph)))
+    return WorkerReference(pool, device, opened.store.directory, limit_s)
+
+
 def open_session(
     options: Options,
     backends: Sequence[Backend],
@@ -130,8 +139,10 @@ def open_session(
     opened: Source,
     operators: int,
     progress: Progress,
+    evaluate: Evaluate,
 ) -> Session:
-    """What a decision for a graph of so many operators is made with: the limits and rounds of the effort."""
+    """What a decision for a graph of so many operators is made with: the limits and rounds of the effort, and what computes
+    references."""
     measurer = Measurer(
         database,
         pool,
@@ -140,7 +151,7 @@ def open_session(
         policy=TimingPolicy(rounds=options.profile.rounds),
         cores=device.threads,
     )
-    return Session(options, tuple(backends), device, measurer, opened.store, progress)
+    return Session(options, tuple(backends), device, measurer, opened.store, progress, evaluate)
 
 
 def _decide(
@@ -162,10 +173,11 @@ def _decide(
     variants = [GraphVariant(ORIGINAL, bucket.graph), *(rewritten_variants(bucket.graph) if options.rewrite else ())]
     for variant in variants[1:]:
         write(variant, opened.store)
-    arrays, origin = measuring_inputs(opened, bucket.graph, options)
-    checked = self_checked(backends, [bucket.graph], progress)
     with open_pool(options) as pool:
-        session = open_session(options, checked, device, database, pool, opened, len(bucket.graph), progress)
+        reference = open_reference(opened, bucket.graph, options, device, pool)
+        arrays, origin = measuring_inputs(opened, bucket.graph, options, reference)
+        checked = self_checked(backends, [bucket.graph], progress)
+        session = open_session(options, checked, device, database, pool, opened, len(bucket.graph), progress, reference)
         found = decide(session, variants, arrays, opened.digest)
     decision = replace(found, sizes=dict(bucket.sizes), inputs_from=origin)
     if not decision.interrupted:

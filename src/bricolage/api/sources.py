@@ -6,6 +6,7 @@ import hashlib
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from bricolage.options import Options
 from bricolage.plan import artifact
 from bricolage.plan.plan import TensorSpec
 from bricolage.verify import inputs
+from bricolage.verify.reference import Evaluate
 
 
 @dataclass(frozen=True)
@@ -136,17 +138,21 @@ def example_arrays(model: ir.Model, examples: Any) -> dict[str, np.ndarray] | No
     return arrays if all(isinstance(array, np.ndarray) for array in arrays.values()) else None
 
 
-def measuring_inputs(opened: Source, graph: Graph, options: Options) -> tuple[dict[str, np.ndarray], str]:
+def measuring_inputs(
+    opened: Source, graph: Graph, options: Options, evaluate: Evaluate
+) -> tuple[dict[str, np.ndarray], str]:
     """Inputs for measuring and verifying one bucket's graph, and where they come from: the user's for the bucket of
     their shape, generated ones for the rest. Where there is no other bucket, inputs given for measuring must fit.
+    Generated ones are chosen by what `evaluate` makes of them.
 
     Raises:
         MissingInput, UnknownInput, WrongType, WrongShape, NotFinite: the given ones do not fit.
+        NoReference, InvalidGraph: generated ones cannot be evaluated.
     """
     given, wanted = opened.inputs, opened.inputs_from == "given" and len(opened.buckets) == 1
     if given is not None and (wanted or _of_this_shape(graph, given)):
         return dict(inputs.check(graph.model, given)), opened.inputs_from
-    sample = inputs.choose(graph.model, options.seed)
+    sample = inputs.choose(graph.model, options.seed, evaluator=partial(evaluate, graph.model))
     note = f"; {sample.note}" if sample.note else ""
     return dict(sample.inputs), f"generated with seed {options.seed}{note}"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bricolage.api.optimize import open_pool, open_session
+from bricolage.api.optimize import open_pool, open_reference, open_session
 from bricolage.api.rewrite import RewriteTrace, Rewritten, at_opset, checked, taking_part
 from bricolage.api.sources import measuring_inputs, open_source, working_folder
 from bricolage.backends import registry
@@ -71,15 +71,18 @@ def tailor(
     try:
         opened = open_source(original, options, directory, example_inputs=None, dynamic=None, given=inputs)
         (bucket,) = opened.buckets
-        arrays, _ = measuring_inputs(opened, bucket.graph, options)
-        literal = options.tolerance is not None
-        oracle = Oracle(bucket.graph, arrays, opened.store, options.bound, opened.digest, literal=literal)
         operators = len(bucket.graph)
-        progress.start("float64 reference")
-        oracle.compute()
-        progress.finish()
         with Database(directory / "costs.sqlite") as database, open_pool(options) as pool:
-            session = open_session(options, engines, device, database, pool, opened, operators, progress)
+            reference = open_reference(opened, bucket.graph, options, device, pool)
+            arrays, _ = measuring_inputs(opened, bucket.graph, options, reference)
+            literal = options.tolerance is not None
+            oracle = Oracle(
+                bucket.graph, arrays, opened.store, options.bound, opened.digest, literal=literal, evaluate=reference
+            )
+            progress.start("float64 reference")
+            oracle.compute()
+            progress.finish()
+            session = open_session(options, engines, device, database, pool, opened, operators, progress, reference)
             tuner = RewriteTuner(
                 start,
                 bucket.sizes,

@@ -23,6 +23,7 @@ from bricolage.plan.step import Step
 from bricolage.progress import Progress
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle
+from bricolage.verify.reference import Evaluate, evaluate
 from bricolage.work import bits as bitset
 from bricolage.work.implementation import Assignment, Implementation, Placement
 from bricolage.work.placement import Candidate
@@ -46,6 +47,8 @@ class Session:
     measurer: Measurer
     store: Store
     progress: Progress
+    evaluate: Evaluate = evaluate
+    """Computes references."""
 
     def backend(self, name: str) -> Backend:
         """The backend of that name among those that take part."""

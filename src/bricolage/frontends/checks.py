@@ -8,6 +8,7 @@ import onnx
 import onnx_ir as ir
 
 from bricolage.errors import InvalidGraph, TrainingOperator, UnknownOperator, UnsupportedOpset, UnsupportedType
+from bricolage.frontends import contributed
 
 OLDEST_OPSET = 7
 """The first opset with today's broadcasting; older models mean something else by the same operators."""
@@ -70,7 +71,7 @@ def check_operators(model: ir.Model) -> None:
             continue
         if node.domain in TRAINING:
             raise TrainingOperator(name=node.name or node.op_type, domain=node.domain, op_type=node.op_type)
-        if node.domain in CONTRIBUTED:
+        if node.domain in CONTRIBUTED and node.op_type in contributed.OPERATORS:
             continue
         opset = imports.get(node.domain)
         if node.domain not in STANDARD or opset is None or not _defined(node, opset):

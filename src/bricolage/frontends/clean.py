@@ -13,10 +13,13 @@ from onnx_ir.passes.common import (
 )
 
 from bricolage.errors import InvalidGraph, OpsetOutOfReach, UnsupportedOpset
-from bricolage.frontends import checks
+from bricolage.frontends import checks, limits
 from bricolage.frontends.upgrade import TARGET, NotUpgradable, upgrade, upgrade_nodes
+from bricolage.graph.inference import forget_wrong, inferable
 
 _LOG = logging.getLogger(__name__)
+_PLACEHOLDERS = frozenset(["", "?", "*", "-1", "none"])
+_REPAIRS = 64  # times that shapes are inferred again behind one that was wrong
 _OLDEST_IR = 8  # initializers need not be inputs, and functions are known
 _BIG = 256  # elements of a Constant node's tensor from which on it is an initializer, like every weight
 
@@ -30,11 +33,14 @@ def clean(model: ir.Model) -> ir.Model:
         UnsupportedOpset, UnknownOperator, TrainingOperator, UnsupportedType, InvalidGraph
     """
     checks.check_strings(model)
+    _forget_placeholders(model)
+    limits.check_shapes(model)
     _normalise_domains(model)
     checks.check_opsets(model)
     checks.check_operators(model)
     _sort(model)
     checks.check_structure(model)
+    limits.check_inlined(model)
     _inline(model)
     _drop_initializer_inputs(model)
     unique_names(model)
@@ -80,7 +86,15 @@ def infer(model: ir.Model) -> None:
     Raises:
         InvalidGraph: inference finds a contradiction.
     """
-    proto = checks.to_proto(checks.without_weights(model))
+    for _ in range(_REPAIRS):
+        _infer_once(model)
+        if not forget_wrong(model):
+            break
+
+
+def _infer_once(model: ir.Model) -> None:
+    with inferable(model):
+        proto = checks.to_proto(checks.without_weights(model))
     try:
         inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=False, data_prop=True)
     except onnx.shape_inference.InferenceError as error:
@@ -197,6 +211,20 @@ def _drop_initializer_inputs(model: ir.Model) -> None:
         if len(kept) != len(graph.inputs):
             graph.inputs.clear()
             graph.inputs.extend(kept)
+
+
+def _forget_placeholders(model: ir.Model) -> None:
+    """Dimensions that an exporter calls `?` or -1 are unknown, each for itself; a name would make them equal."""
+    for graph in model.graphs():
+        for value in (*graph.inputs, *graph.outputs, *(value for node in graph for value in node.outputs)):
+            if value.shape is not None and any(_is_placeholder(dimension) for dimension in value.shape):
+                value.shape = ir.Shape([None if _is_placeholder(dimension) else dimension for dimension in value.shape])
+
+
+def _is_placeholder(dimension: int | ir.SymbolicDim) -> bool:
+    if isinstance(dimension, int):
+        return dimension == -1
+    return dimension.value is not None and dimension.value.strip().lower() in _PLACEHOLDERS
 
 
 def _prune_imports(model: ir.Model) -> None:

@@ -6,11 +6,37 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import onnx
 import onnx_ir as ir
 
-from bricolage.errors import ExternalDataOutside, MissingExternalData
+from bricolage.errors import BadExternalData, ExternalDataOutside, MissingExternalData
+from bricolage.frontends.limits import graphs_of
 
 _INLINE_BYTES = 1024  # smaller tensors (shapes, axes, scalars) are read at once, so that passes can see them
+
+
+def check(proto: onnx.ModelProto) -> None:
+    """What a model says of external data: where they lie, in whole bytes.
+
+    Raises:
+        BadExternalData: an offset or a length is no number, or negative; or there is no location.
+    """
+    for graph in graphs_of(proto):
+        tensors = [*graph.initializer] if isinstance(graph, onnx.GraphProto) else []
+        tensors += [attribute.t for node in graph.node for attribute in node.attribute if attribute.HasField("t")]
+        for tensor in tensors:
+            if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                _check_entries(tensor)
+
+
+def _check_entries(tensor: onnx.TensorProto) -> None:
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    if not entries.get("location"):
+        raise BadExternalData(tensor=tensor.name, reason="there is no location")
+    for key in ("offset", "length"):
+        text = entries.get(key, "0")
+        if not (text.isascii() and text.isdecimal()) or int(text) >= 1 << 63:
+            raise BadExternalData(tensor=tensor.name, reason=f"the {key} is '{text[:40]}'")
 
 
 def adopt(model: ir.Model, folders: tuple[Path, ...]) -> None:

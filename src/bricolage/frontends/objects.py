@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from bricolage.errors import InvalidGraph, NotAModel
-from bricolage.frontends import external
+from bricolage.frontends import external, limits
 from bricolage.frontends.checks import first_line, innermost
 from bricolage.frontends.clean import clean
 
@@ -48,6 +48,8 @@ def deserialise(proto: onnx.ModelProto, source: str) -> ir.Model:
     """
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
         raise NotAModel(path=source, reason="it holds no graph; it may be cut short, or another kind of file")
+    limits.check_operators(proto)
+    external.check(proto)
     proto = _without_sparse(proto)
     try:
         with _quiet():

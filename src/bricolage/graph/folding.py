@@ -10,10 +10,10 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
+from bricolage.graph.folding_cost import FoldingBudget, folding_steps
 from bricolage.graph.graph import describe
 
 _LOG = logging.getLogger(__name__)
-_FOLD_LIMIT = 64 << 20  # bytes of a folded constant; beyond it computing is cheaper than shipping
 RANDOM = frozenset(
     [
         "RandomNormal",
@@ -28,9 +28,10 @@ RANDOM = frozenset(
 """Operators that may answer differently each time."""
 
 
-def fold(model: ir.Model) -> bool:
+def fold(model: ir.Model, budget: FoldingBudget | None = None) -> bool:
     """Replaces operators whose inputs are constants, and shapes of static tensors, by initializers, in place: equal operators on
-    the same constants by the same ones. True if any."""
+    the same constants by the same ones. True if any. What takes more than is left of `budget` stays."""
+    budget = budget if budget is not None else FoldingBudget()
     graph = model.graph
     changed = False
     outputs = set(graph.outputs)
@@ -41,7 +42,7 @@ def fold(model: ir.Model) -> bool:
         what = _identity(node)
         constants = done.get(what)
         if constants is None:
-            results = _shape_value(node) or evaluate(node, graph.opset_imports)
+            results = _shape_value(node) or evaluate(node, graph.opset_imports, budget)
             if results is None:
                 continue
             constants = []
@@ -113,10 +114,13 @@ def _shape_value(node: ir.Node) -> list[np.ndarray] | None:
     return [sizes[start:end]]
 
 
-def evaluate(node: ir.Node, opsets: Mapping[str, int]) -> list[np.ndarray] | None:
+def evaluate(node: ir.Node, opsets: Mapping[str, int], budget: FoldingBudget | None = None) -> list[np.ndarray] | None:
     """Result of an operator whose inputs are all constants, by the ONNX reference implementation. None where it cannot
-    be folded: an input is not known, the answer is random or too large, or the reference lacks the operator."""
+    be folded: an input is not known, the answer is random, too large or takes too long, the reference lacks the operator or gives
+    another shape than the model states. The steps that it takes are taken from `budget`."""
     from onnx.reference import ReferenceEvaluator
+
+    from bricolage.graph.reference_operators import CORRECTED
 
     if node.domain or node.op_type in RANDOM or not node.inputs:
         return None
@@ -130,10 +134,12 @@ def evaluate(node: ir.Node, opsets: Mapping[str, int]) -> list[np.ndarray] | Non
         if array is None:
             return None
         constants[value.name or ""] = array
-    for value in node.outputs:
-        info = describe(value)
-        if info.static and info.bytes > _FOLD_LIMIT:
-            return None
+    steps = folding_steps(node, [None if value is None else constants[value.name or ""] for value in node.inputs])
+    if steps is None or (budget is not None and steps > budget.steps):
+        _LOG.debug("not folded: %s takes too much", node.name)
+        return None
+    if budget is not None:
+        budget.steps -= steps
     # Every constant is handed over as an input: the proto of a large weight would only be serialised and parsed again.
     function = onnx.helper.make_model(
         onnx.helper.make_graph(
@@ -146,11 +152,17 @@ def evaluate(node: ir.Node, opsets: Mapping[str, int]) -> list[np.ndarray] | Non
     )
     try:
         with np.errstate(all="ignore"):
-            results = ReferenceEvaluator(function).run(None, constants)
+            results = ReferenceEvaluator(function, new_ops=list(CORRECTED)).run(None, constants)
     except Exception as error:  # the reference has gaps; an operator that it cannot run simply stays
         _LOG.debug("not folded: %s (%s)", node.name, error)
         return None
     if not all(isinstance(result, np.ndarray | np.generic) for result in results):
         return None
     named = iter(results)
-    return [np.asarray(next(named)) if value.name else np.empty(0) for value in node.outputs]
+    found = [np.asarray(next(named)) if value.name else np.empty(0) for value in node.outputs]
+    for value, array in zip(node.outputs, found, strict=True):
+        info = describe(value)
+        if value.name and info.static and info.shape != array.shape:
+            _LOG.info("not folded: '%s' should be %s and came out as %s", value.name, info.shape, array.shape)
+            return None
+    return found

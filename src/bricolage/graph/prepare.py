@@ -6,28 +6,29 @@ folding and inference alternate until nothing changes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 
-import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import (
     DeduplicateInitializersPass,
-    IdentityEliminationPass,
     LiftConstantsToInitializersPass,
     OutputFixPass,
     RemoveUnusedNodesPass,
     ShapeInferencePass,
 )
 
-from bricolage.errors import InvalidGraph, UnboundDimension, UnknownDimension
+from bricolage.errors import BadOption, TooLarge, UnboundDimension, UnknownDimension
+from bricolage.graph.contradictions import check_operators
 from bricolage.graph.folding import fold
-from bricolage.graph.graph import Graph
+from bricolage.graph.folding_cost import FoldingBudget
+from bricolage.graph.graph import Graph, describe
+from bricolage.graph.inference import forget_wrong, inferable
 from bricolage.graph.lengths import settle
 
 _ROUNDS = 8
-_INLINE_BYTES = 1024
-_GROUPED, _ALIKE = "GroupNormalization", "InstanceNormalization"
-"""onnx 1.23 infers no shape of the first where another operator reads it; of the second it does, and that is its input's, too."""
+_REPAIRS = 64
+"""Times that shapes are inferred again behind one that was wrong; each time at least one more is right."""
 
 
 def symbolic_dimensions(model: ir.Model) -> dict[str, list[str]]:
@@ -53,12 +54,16 @@ def buckets(shapes: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:
     """Bindings of all dimensions: sizes are paired by position, and a dimension with a single size keeps it.
 
     Raises:
-        InvalidGraph: two dimensions have different numbers of sizes (other than one).
+        BadOption: two dimensions have different numbers of sizes (other than one).
     """
     count = max((len(sizes) for sizes in shapes.values()), default=1)
     for name, sizes in shapes.items():
         if len(sizes) not in (1, count):
-            raise InvalidGraph(reason=f"--shape {name} has {len(sizes)} sizes where another dimension has {count}")
+            raise BadOption(
+                option="--shape",
+                value=f"{name}={','.join(map(str, sizes))}",
+                advice=f"Give each dimension one size, or {count} as another one has: the n-th of each are taken together",
+            )
     return [{name: sizes[i if len(sizes) > 1 else 0] for name, sizes in shapes.items()} for i in range(count)]
 
 
@@ -67,11 +72,27 @@ def prepare(model: ir.Model, sizes: Mapping[str, int]) -> Graph:
 
     Raises:
         UnboundDimension, UnknownDimension: as `bind`.
-        InvalidGraph: type inference finds a contradiction.
+        InvalidGraph: an operator cannot be computed as it stands.
+        TooLarge: a tensor does not fit into this machine's memory.
     """
     bound = bind(model, sizes)
-    check_shapes(bound)
-    return simplify(bound)
+    _check_memory(bound.graph.inputs)
+    graph = simplify(bound)
+    check_operators(bound)
+    _check_memory(value for operator in graph.operators for value in operator.outputs)
+    return graph
+
+
+def _check_memory(values: Iterable[ir.Value]) -> None:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for value in values:
+        info = describe(value)
+        if info.bytes > memory:
+            raise TooLarge(
+                what=f"tensor '{info.name}'",
+                reason=f"its shape {list(info.sizes)} takes {info.bytes / 1e9:.3g} GB, and this machine has {memory / 1e9:.3g}",
+                advice="Choose smaller sizes, or a machine with more memory",
+            )
 
 
 def bind(model: ir.Model, sizes: Mapping[str, int]) -> ir.Model:
@@ -111,12 +132,13 @@ def simplify(model: ir.Model) -> Graph:
     """
     LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     infer(model)
+    budget = FoldingBudget()
     for _ in range(_ROUNDS):
-        if not fold(model):
+        if not fold(model, budget):
             break
         infer(model)
     names = [value.name for value in model.graph.outputs]
-    IdentityEliminationPass()(model)
+    _eliminate_identities(model)
     OutputFixPass()(model)
     _keep_names(model, names)
     RemoveUnusedNodesPass()(model)
@@ -125,6 +147,27 @@ def simplify(model: ir.Model) -> Graph:
     if settle(model):
         infer(model)
     return Graph(model)
+
+
+def _eliminate_identities(model: ir.Model) -> None:
+    """Removes Identity operators, in place, but those by which a graph hands out what it does not compute itself: an input, a
+    constant, or in a body of control flow a value from around it."""
+    for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
+        if node.op_type != "Identity" or node.domain or len(node.inputs) != 1 or node.inputs[0] is None:
+            continue
+        (source,), (result,) = node.inputs, node.outputs
+        producer = source.producer()
+        leaves = result.is_graph_output()
+        if leaves and (producer is None or producer.graph is not node.graph):
+            continue
+        if source.shape is None or (result.shape is not None and result.shape.is_static()):
+            source.shape = result.shape if result.shape is not None else source.shape
+        source.type = source.type or result.type
+        ir.convenience.replace_all_uses_with(result, source, replace_graph_outputs=True)
+        if leaves:
+            source.name = result.name
+        assert node.graph is not None
+        node.graph.remove(node, safe=True)
 
 
 def _keep_names(model: ir.Model, names: Sequence[str | None]) -> None:
@@ -138,35 +181,11 @@ def _keep_names(model: ir.Model, names: Sequence[str | None]) -> None:
 
 def infer(model: ir.Model) -> None:
     """Changes `model` in place: types and shapes are inferred. What cannot be inferred stays open."""
-    grouped = [node for node in model.graph.all_nodes() if node.op_type == _GROUPED and not node.domain]
-    try:
-        for node in grouped:
-            node.op_type = _ALIKE
-        ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
-    finally:
-        for node in grouped:
-            node.op_type = _GROUPED
-
-
-def check_shapes(model: ir.Model) -> None:
-    """Looks for contradictions between shapes, which lenient inference passes over. `model` is not changed.
-
-    Raises:
-        InvalidGraph: two shapes that must fit do not.
-    """
-    lean = model.clone()  # large constants matter by shape alone, and would not fit into one message beyond 2 GB
-    for name, value in list(lean.graph.initializers.items()):
-        if value.const_value is not None and value.const_value.nbytes > _INLINE_BYTES:
-            lean.graph.initializers.pop(name)
-            value.const_value = None
-            lean.graph.inputs.append(value)
-    try:
-        onnx.shape_inference.infer_shapes(ir.to_proto(lean), strict_mode=True)
-    except onnx.shape_inference.InferenceError as error:
-        # Strict inference also stumbles over operators that it merely does not know; only contradictions count.
-        contradictions = [line for line in str(error).splitlines() if "ncompatible" in line or "mismatch" in line]
-        if contradictions:
-            raise InvalidGraph(reason=contradictions[0].strip()) from error
+    for _ in range(_REPAIRS):
+        with inferable(model):
+            ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
+        if not forget_wrong(model):
+            break
 
 
 def _forget_shapes(model: ir.Model) -> None:

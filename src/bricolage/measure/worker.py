@@ -32,7 +32,7 @@ from bricolage.backends.interface import RegionModel, Resources
 from bricolage.codec import decode, encode
 from bricolage.device.buffers import aligned, bindable
 from bricolage.device.host import host
-from bricolage.errors import BackendFailed, MissingBackend, Refused, UnsupportedOperator
+from bricolage.errors import BackendFailed, InvalidGraph, MissingBackend, NoReference, Refused, UnsupportedOperator
 from bricolage.plan.step import Step
 from bricolage.runtime.compile import compile_program
 from bricolage.verify.tensors import load_values, save_tensors
@@ -65,6 +65,8 @@ class Worker:
 
     def __init__(self) -> None:
         self._loaded: dict[str, _Loaded] = {}
+        self._evaluator: tuple[object, Callable[[dict[str, object]], dict[str, object]]] | None = None
+        """Of the reference, with what it was made for."""
 
     def load(
         self,
@@ -148,6 +150,24 @@ class Worker:
         results = attempt_together(registry.get(backend), trials, Resources(threads=1))
         return {"results": [[result.outcome, result.reason] for result in results]}
 
+    def evaluate(self, model: str, inputs: str, outputs: str, dtype: str, keep: list[str]) -> dict[str, object]:
+        """The float64 reference of a model, or the same in its own types, on the inputs of an .npz file. What is prepared for a
+        model serves for its next inputs."""
+        import onnx_ir as ir
+
+        from bricolage.verify.reference import Evaluator  # not every worker needs the reference implementation
+
+        what = (model, dtype, tuple(keep))
+        try:
+            if self._evaluator is None or self._evaluator[0] != what:
+                self._evaluator = None
+                made = Evaluator(ir.load(model), dtype=np.dtype(dtype).type, keep=keep)
+                self._evaluator = (what, made)
+            save_tensors(Path(outputs), self._evaluator[1](load_values(Path(inputs))))
+        except (NoReference, InvalidGraph) as error:
+            return {"error": type(error).__name__, "because": str(error.facts["reason"])[:_REASON_LENGTH]}
+        return {}
+
     def drop(self, ids: list[str]) -> dict[str, object]:
         """Frees programs."""
         for id in ids:
@@ -159,7 +179,7 @@ class Worker:
         """Carries out one command line and returns the answer."""
         command = json.loads(line)
         method = command.pop("command")
-        if method not in ("load", "outputs", "time", "tune", "drop", "attempt"):
+        if method not in ("load", "outputs", "time", "tune", "drop", "attempt", "evaluate"):
             return {"outcome": "failed", "reason": f"unknown command '{method}'"}
         try:
             answer: dict[str, object] = getattr(self, method)(**command)

@@ -13,7 +13,7 @@ from bricolage.errors import NoReference
 from bricolage.graph.graph import Graph
 from bricolage.graph.work import flops
 from bricolage.verify.compare import errors
-from bricolage.verify.reference import evaluate
+from bricolage.verify.reference import Evaluate, evaluate
 from bricolage.verify.rounding import rounded, rounded_inputs
 
 _LOG = logging.getLogger(__name__)
@@ -35,7 +35,11 @@ def draws_for(graph: Graph) -> int:
 
 
 def rounding_errors(
-    model: ir.Model, inputs: Mapping[str, Any], reference: Mapping[str, Any], draws: int
+    model: ir.Model,
+    inputs: Mapping[str, Any],
+    reference: Mapping[str, Any],
+    draws: int,
+    evaluate: Evaluate = evaluate,
 ) -> dict[str, float]:
     """How far rounding moves each output, by name: the largest error of the draws (as `compare.errors` measures it), each a
     float64 evaluation of the model with noise in the place of rounding (`bricolage.verify.rounding`). Zero where the
@@ -46,12 +50,13 @@ def rounding_errors(
         inputs: by name, in the model's types.
         reference: float64 outputs by name.
         draws: number of evaluations.
+        evaluate: what evaluates, here or in another process.
     """
     names = [value.name or "" for value in model.graph.outputs]
     expected = [reference[name] for name in names]
     largest = dict.fromkeys(names, 0.0)
     for draw in range(draws):
-        found = _draw(model, inputs, expected, names, draw)
+        found = _draw(model, inputs, expected, names, draw, evaluate)
         for name, error in found.items():
             largest[name] = max(largest[name], error)
     return largest
@@ -67,7 +72,7 @@ def limits(rounding: Mapping[str, float], reference: Mapping[str, Any]) -> dict[
 
 
 def _draw(
-    model: ir.Model, inputs: Mapping[str, Any], expected: list[Any], names: list[str], draw: int
+    model: ir.Model, inputs: Mapping[str, Any], expected: list[Any], names: list[str], draw: int, evaluate: Evaluate
 ) -> dict[str, float]:
     """Errors of one draw; first as fast as can be, then with infinite values guarded, then with one sign a tensor."""
     for guarded, shaped in ((False, True), (True, True), (True, False)):

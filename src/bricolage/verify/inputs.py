@@ -45,6 +45,8 @@ _SPREAD = 1e-2
 """Probabilities that differ by less over a whole output are saturated."""
 
 Inputs = dict[str, Any]
+Evaluation = Callable[[Inputs], dict[str, Any]]
+"""Gives the float64 outputs of one model by name."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,9 @@ def generate(model: ir.Model, seed: int = 0, attempt: int = 0) -> Inputs:
     }
 
 
-def choose(model: ir.Model, seed: int = 0, candidates: int = _CANDIDATES, evaluator: Evaluator | None = None) -> Sample:
+def choose(
+    model: ir.Model, seed: int = 0, candidates: int = _CANDIDATES, evaluator: Evaluation | None = None
+) -> Sample:
     """The first draw whose float64 outputs are finite, not constant, not zero and not saturated; else the best of all.
 
     `evaluator` is used for the reference where one exists already; it must be a float64 one of the same model.

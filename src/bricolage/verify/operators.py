@@ -13,6 +13,7 @@ import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
 from bricolage.graph.graph import captured
+from bricolage.graph.reference_operators import CORRECTED
 
 _LOG = logging.getLogger(__name__)
 _NARROW = frozenset({onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16})
@@ -88,7 +89,7 @@ def _run(node: onnx.NodeProto, opsets: Mapping[str, int], feeds: Mapping[str, An
         opset_imports=[onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()],
     )
     with np.errstate(all="ignore"):
-        results = ReferenceEvaluator(model).run(None, dict(feeds))
+        results = ReferenceEvaluator(model, new_ops=list(CORRECTED)).run(None, dict(feeds))
     return {name: _array(value) for name, value in zip(names, results, strict=True)}
 
 

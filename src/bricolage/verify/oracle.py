@@ -17,7 +17,7 @@ from bricolage.graph.graph import Graph, TensorInfo, describe
 from bricolage.graph.region import Region
 from bricolage.graph.store import Store
 from bricolage.verify.bound import REGION_DRAWS, draws_for, limits, rounding_errors
-from bricolage.verify.reference import evaluate
+from bricolage.verify.reference import Evaluate, evaluate
 from bricolage.verify.tensors import save_expected, save_tensors
 
 _JUDGEMENT = 1
@@ -52,13 +52,16 @@ class Oracle:
         original: Oracle | None = None,
         *,
         literal: bool = False,
+        evaluate: Evaluate = evaluate,
     ) -> None:
         """`bound`: relative error that is accepted whatever rounding does; `literal`: and nothing more. `model`: digest of the
-        model with its weights. `name`: of the graph, in names of files."""
+        model with its weights. `name`: of the graph, in names of files. `evaluate`: computes the reference, here or in
+        another process."""
         self.graph = graph
         self.store = store
         self._name, self._model = name, model
         self._original = original
+        self._evaluate = evaluate
         self._inputs = dict(inputs)
         self._bound, self._literal = bound, literal
         self._values: dict[str, np.ndarray] = {}
@@ -67,7 +70,17 @@ class Oracle:
 
     def of(self, name: str, graph: Graph) -> Oracle:
         """The oracle of an equal graph, which is judged by this one's reference."""
-        return Oracle(graph, self._inputs, self.store, self._bound, self._model, name, self, literal=self._literal)
+        return Oracle(
+            graph,
+            self._inputs,
+            self.store,
+            self._bound,
+            self._model,
+            name,
+            self,
+            literal=self._literal,
+            evaluate=self._evaluate,
+        )
 
     def compute(self) -> None:
         """Computes the whole model's reference now."""
@@ -108,7 +121,7 @@ class Oracle:
         needed = {value.name or "" for region in regions for value in region.inputs}
         missing = needed - set(self._values) - set(self._inputs)
         if missing:
-            found = evaluate(self.graph.model, self._inputs, dtype=np.float64, keep=missing)
+            found = self._evaluate(self.graph.model, self._inputs, dtype=np.float64, keep=missing)
             types = {info.name: info.numpy for info in self._infos(missing)}
             self._values.update({name: found[name].astype(types[name], copy=False) for name in missing})
 
@@ -137,9 +150,9 @@ class Oracle:
 
     def _evaluated(self, model: ir.Model, inputs: Mapping[str, Any], draws: int) -> _Expected:
         names = [value.name or "" for value in model.graph.outputs]
-        found = evaluate(model, inputs, dtype=np.float64)
+        found = self._evaluate(model, inputs, dtype=np.float64)
         outputs = {name: found[name] for name in names}
-        return _Expected(outputs, rounding_errors(model, inputs, outputs, draws))
+        return _Expected(outputs, rounding_errors(model, inputs, outputs, draws, self._evaluate))
 
     def _write(self, name: str, inputs: Mapping[str, Any], expected: _Expected) -> tuple[Path, Path, float]:
         given = self.store.directory / f"{name}-inputs.npz"

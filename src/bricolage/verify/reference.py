@@ -9,21 +9,38 @@ from __future__ import annotations
 import importlib.util
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.errors import NoReference
-from bricolage.graph.graph import captured
+from bricolage.errors import InvalidGraph, NoReference
+from bricolage.graph.graph import captured, describe
 from bricolage.verify.operators import run_operator, widen
 
 _LOG = logging.getLogger(__name__)
 
+_KINDS = {"f": "float", "V": "float", "i": "integer", "u": "integer", "b": "bool"}
+"""By numpy's letter. Libraries that lack an integer type compute in a wider one."""
+
 Library = Literal["torch", "onnx"]
 Values = dict[str, Any]
+
+
+class Evaluate(Protocol):
+    """What computes a reference: `evaluate`, or the same in another process."""
+
+    def __call__(
+        self,
+        model: ir.Model,
+        inputs: Mapping[str, Any],
+        *,
+        dtype: type[np.floating[Any]] = ...,
+        keep: Collection[str] = ...,
+    ) -> Values:
+        """Outputs of the model by name, and the intermediate values named in `keep`."""
 
 
 def evaluate(
@@ -71,7 +88,8 @@ class Evaluator:
         self._threads = threads
         self._wide = np.dtype(dtype) == np.float64
         self._order = list(dict.fromkeys([*(value.name or "" for value in model.graph.outputs), *keep]))
-        unknown = sorted(set(keep) - _names(model.graph))
+        self._declared = {name: describe(value) for name, value in _values(model.graph).items()}
+        unknown = sorted(set(keep) - set(self._declared))
         if unknown:
             raise NoReference(reason=f"the model has no value '{unknown[0]}'")
         self._stretches = _stretches(model, library or ("torch" if importlib.util.find_spec("torch") else "onnx"))
@@ -81,6 +99,7 @@ class Evaluator:
 
         Raises:
             NoReference: an operator can be evaluated by no library, or an input is missing.
+            InvalidGraph: an output or a kept value has another type or shape than the model states.
         """
         values = self._entered(inputs)
         wanted = set(self._order)
@@ -104,7 +123,30 @@ class Evaluator:
                     values.pop(name, None)
             done.append(stretch)
         self._stretches = done
-        return {name: values[name] if name in values else self._constant(name) for name in self._order}
+        found = {name: values[name] if name in values else self._constant(name) for name in self._order}
+        for name, value in found.items():
+            self._check(name, value)
+        return found
+
+    def _check(self, name: str, value: Any) -> None:
+        """Whether a value is what the model says it is: buffers and other backends rest on it.
+
+        Raises:
+            InvalidGraph: it has another type or shape.
+        """
+        info = self._declared.get(name)
+        if info is None or info.dtype is None or not isinstance(value, np.ndarray):
+            return
+        kinds = [_KINDS.get(dtype.kind) for dtype in (info.numpy, value.dtype)]
+        if None not in kinds and kinds[0] != kinds[1]:
+            raise InvalidGraph(reason=f"'{name}' is stated to be {info.numpy}, and its values are {value.dtype}")
+        stated = info.shape if info.shape is not None else value.shape
+        if len(stated) != value.ndim or any(
+            isinstance(wanted, int) and wanted != size for wanted, size in zip(stated, value.shape, strict=True)
+        ):
+            raise InvalidGraph(
+                reason=f"'{name}' is stated to be {list(stated)}, and its values are {list(value.shape)}"
+            )
 
     def _entered(self, inputs: Mapping[str, Any]) -> Values:
         values: Values = {}
@@ -150,12 +192,13 @@ class Evaluator:
             if stretch.module is None:
                 stretch.module = self._lowered(stretch, names, results)
             with torch.no_grad():
-                outputs = stretch.module(*(from_numpy(values[name]) for name in names))
+                # Not called as a module, which would print a trace where an operator fails that another library evaluates.
+                outputs = stretch.module.forward(*(from_numpy(values[name]) for name in names))
         finally:
             torch.set_num_threads(threads)
         return {name: to_numpy(output) for name, output in zip(results, outputs, strict=True)}
 
-    def _lowered(self, stretch: _Stretch, names: list[str], results: list[str]) -> Callable[..., Any]:
+    def _lowered(self, stretch: _Stretch, names: list[str], results: list[str]) -> Any:
         import torch
 
         from bricolage.lowering.torch import lower
@@ -170,8 +213,7 @@ class Evaluator:
             name="stretch",
         )
         part = ir.Model(view.clone(), ir_version=self._model.ir_version)
-        module: Callable[..., Any] = lower(part, float_dtype=torch.float64 if self._wide else None)
-        return module
+        return lower(part, float_dtype=torch.float64 if self._wide else None)
 
     def _run_onnx(self, node: ir.Node, values: Values, needed: set[str]) -> Values:
         constants = self._model.graph.initializers
@@ -196,7 +238,8 @@ class _Stretch:
     together: bool
     reads: dict[str, ir.Value] = field(init=False)
     writes: dict[str, ir.Value] = field(init=False)
-    module: Callable[..., Any] | None = None
+    module: Any = None
+    """The torch module, once it is made."""
 
     def __post_init__(self) -> None:
         self.reads = _reads(self.nodes)
@@ -243,6 +286,7 @@ def _reads(nodes: Sequence[ir.Node]) -> dict[str, ir.Value]:
     return read
 
 
-def _names(graph: ir.Graph) -> set[str]:
-    computed = {value.name for node in graph for value in node.outputs if value.name}
-    return computed | {value.name or "" for value in graph.inputs} | set(graph.initializers)
+def _values(graph: ir.Graph) -> dict[str, ir.Value]:
+    """By name, what the graph computes, is given or holds."""
+    computed = {value.name: value for node in graph for value in node.outputs if value.name}
+    return {**graph.initializers, **{value.name or "": value for value in graph.inputs}, **computed}

@@ -24,8 +24,15 @@ class Reference(Stage[State]):
         del deadline
         session, first = state.session, state.variants[0]
         options = session.options
-        literal = options.tolerance is not None
-        oracle = Oracle(first.graph, state.inputs, session.store, options.bound, state.digest, literal=literal)
+        oracle = Oracle(
+            first.graph,
+            state.inputs,
+            session.store,
+            options.bound,
+            state.digest,
+            literal=options.tolerance is not None,
+            evaluate=session.evaluate,
+        )
         session.progress.start("float64 reference")
         oracle.compute()
         session.progress.finish()

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from bricolage.graph.extents import Pairs, input_pads, pool_size
 from bricolage.lowering.common import PORTABLE, Array, Registry
 from bricolage.lowering.jax.arrays import JaxArrays
 from bricolage.lowering.operators import pooling as portable
-from bricolage.lowering.windows import Pairs, input_pads, pool_size
 
 Ints = tuple[int, ...]
 REGISTRY = Registry(PORTABLE)

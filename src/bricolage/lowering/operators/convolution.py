@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from bricolage.graph.extents import input_pads
 from bricolage.lowering.arrays import Arrays
 from bricolage.lowering.common import Array, operator
-from bricolage.lowering.windows import input_pads, transpose_crop
+from bricolage.lowering.windows import transpose_crop
 
 Ints = tuple[int, ...]
 

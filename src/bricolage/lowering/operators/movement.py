@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bricolage.graph.extents import slice_bounds
 from bricolage.lowering.arrays import Arrays
 from bricolage.lowering.common import Array, broadcast_shape, front_axis, normalise_axes, operator
 
@@ -92,19 +93,6 @@ def split(
 def split_attribute(xp: Arrays, x: Array, *, axis: int = 0, split: Ints | None = None, _outputs: int = 1) -> Any:
     axis = front_axis(x.ndim, axis)
     return _split(xp, x, split or even_split(x.shape[axis], _outputs), axis)
-
-
-def slice_bounds(start: int, stop: int, step: int, size: int) -> tuple[int, int | None]:
-    """ONNX bounds as Python slice bounds: clamped, and None for "through element 0" when the step is negative."""
-    if step > 0:
-        start = start + size if start < 0 else start
-        stop = stop + size if stop < 0 else stop
-        return min(max(start, 0), size), min(max(stop, 0), size)
-    start = start + size if start < 0 else start
-    stop = stop + size if stop < 0 else stop
-    start = min(max(start, -1), size - 1)
-    stop = min(max(stop, -1), size - 1)
-    return start, None if stop < 0 else stop
 
 
 @operator("Slice", since=10, host=("starts", "ends", "axes", "steps"))

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from bricolage.graph.extents import input_pads
 from bricolage.lowering.arrays import Arrays
 from bricolage.lowering.common import Array, operator
-from bricolage.lowering.windows import WindowTable, combine, input_pads, window_table
+from bricolage.lowering.windows import WindowTable, combine, window_table
 
 Ints = tuple[int, ...]
 

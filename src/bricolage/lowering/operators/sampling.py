@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from bricolage.graph.extents import pairs
 from bricolage.lowering.arrays import Arrays
 from bricolage.lowering.common import Array, operator
-from bricolage.lowering.windows import pairs
 
 Ints = tuple[int, ...]
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import onnx_ir as ir
 import torch
-from onnx_ir.passes.common import ShapeInferencePass
 
 from bricolage.errors import UnsupportedOperator
+from bricolage.graph.prepare import infer
 from bricolage.lowering import operators
 from bricolage.lowering.common import PORTABLE, is_static, opset_for, refusal, subgraphs_of
 from bricolage.lowering.torch import convolution, elementwise, matmul, movement, normalization
@@ -126,7 +126,9 @@ def _typed(model: ir.Model) -> ir.Model:
     """
     if all(v.dtype is not None and v.shape is not None for node in model.graph for v in node.outputs):
         return model
-    return ShapeInferencePass()(model.clone()).model
+    typed = model.clone()
+    infer(typed)
+    return typed
 
 
 def _needs_storage_type(node: ir.Node) -> str | None:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from bricolage.graph.extents import Pairs, input_pads, is_explicit
 from bricolage.lowering.torch.fused import View, emitter
-from bricolage.lowering.windows import Pairs, input_pads, is_explicit
 
 _CONV = {3: torch.conv1d, 4: torch.conv2d, 5: torch.conv3d}
 CONVOLUTIONS = frozenset(_CONV.values())

@@ -7,8 +7,8 @@ import operator as py
 from collections.abc import Callable
 from typing import Any
 
+from bricolage.graph.extents import slice_bounds
 from bricolage.lowering.common import front_axis, to_host
-from bricolage.lowering.operators.movement import slice_bounds
 from bricolage.lowering.torch.values import Const, Known, Sizes
 
 Call = Callable[..., Any]

@@ -9,7 +9,15 @@ import numpy as np
 
 from bricolage.backends.native.ir.indexing import ZERO, flatten
 from bricolage.backends.native.ir.lowerings.context import NoLowering, OpContext, lowering, pads_of
-from bricolage.backends.native.ir.lowerings.views import pad, pointwise, reshape, scalar, take, transpose
+from bricolage.backends.native.ir.lowerings.views import (
+    broadcast_shape,
+    pad,
+    pointwise,
+    reshape,
+    scalar,
+    take,
+    transpose,
+)
 from bricolage.backends.native.ir.tensors import (
     ConcatBuffer,
     Constant,
@@ -21,6 +29,7 @@ from bricolage.backends.native.ir.tensors import (
     Shape,
     View,
 )
+from bricolage.graph.extents import pool_size
 from bricolage.lowering.windows import transpose_crop
 
 
@@ -40,7 +49,9 @@ def multiplied(left: Node, right: Node) -> Node:
         left = reshape(left, (1, *left.shape))
     if len(right.shape) == 1:
         right = reshape(right, (*right.shape, 1))
-    batch = tuple(np.broadcast_shapes(left.shape[:-2], right.shape[:-2]))
+    if left.shape[-1] != right.shape[-2]:
+        raise NoLowering(f"a product of {list(left.shape)} and {list(right.shape)}")
+    batch = broadcast_shape(left.shape[:-2], right.shape[:-2])
     shape = (*batch, *rows_kept, *columns_kept)
     if len(right.shape) == 2 and isinstance(right, Constant):
         rows = math.prod(left.shape[:-1])
@@ -61,7 +72,7 @@ def gemm(op: OpContext) -> Node:
     left = transpose(left, (1, 0)) if op.get("transA", 0) else left
     right = transpose(right, (1, 0)) if op.get("transB", 0) else right
     alpha, beta = op.get("alpha", 1.0), op.get("beta", 1.0)
-    found: Node = MatMul(op.shape, "float32", left, right)
+    found = multiplied(left, right)
     if alpha != 1.0:
         found = pointwise("mul", found, scalar(alpha))
     if bias is not None and beta != 0.0:  # of no weight, it may be NaN
@@ -80,10 +91,16 @@ def conv(op: OpContext) -> Node:
     strides = tuple(op.get("strides") or [1] * spatial)
     dilations = tuple(op.get("dilations") or [1] * spatial)
     pads = pads_of(op, x.shape[2:], kernel, strides, dilations)
+    groups = op.get("group", 1)
+    out = tuple(
+        pool_size(size, kernel[i], strides[i], dilations[i], (pads[i], pads[i + spatial]), ceil=False)
+        for i, size in enumerate(x.shape[2:])
+    )
+    if groups * weight.shape[1] != x.shape[1] or weight.shape[0] % groups or min(out, default=1) < 1:
+        raise NoLowering(f"Conv of {list(x.shape)} with {list(weight.shape)} in {groups} groups")
+    shape = (x.shape[0], weight.shape[0], *out)
     found: Node = _without_padding(
-        _by_rows_of_taps(
-            Conv(op.shape, "float32", x, weight, strides, tuple(pads[:spatial]), dilations, op.get("group", 1))
-        )
+        _by_rows_of_taps(Conv(shape, "float32", x, weight, strides, tuple(pads[:spatial]), dilations, groups))
     )
     if bias is not None:
         found = pointwise("add", found, reshape(bias, (weight.shape[0], *(1,) * spatial)))
@@ -166,6 +183,7 @@ def conv_transpose(op: OpContext) -> Node:
     ones = (1,) * spatial
     strides = tuple(op.get("strides") or ones)
     dilations = tuple(op.get("dilations") or ones)
+    padding = op.get("output_padding") or (0,) * spatial
     crop = transpose_crop(
         op.get("auto_pad", "NOTSET"),
         x.shape[2:],
@@ -173,10 +191,17 @@ def conv_transpose(op: OpContext) -> Node:
         strides,
         dilations,
         op.get("pads"),
-        op.get("output_padding") or (0,) * spatial,
+        padding,
         op.get("output_shape"),
     )
     before = [low for low, _ in crop]
+    made = [
+        strides[i] * (size - 1) + (weight.shape[2 + i] - 1) * dilations[i] + 1 - sum(crop[i])
+        for i, size in enumerate(x.shape[2:])
+    ]
+    shape = (x.shape[0], weight.shape[1] * groups, *made)
+    if shape != op.shape or weight.shape[0] != x.shape[1] or x.shape[1] % groups:
+        raise NoLowering(f"ConvTranspose of {list(x.shape)} with {list(weight.shape)} to {list(op.shape)}")
     array = _spread(weight.array, dilations, strides)
     kernel, channels = array.shape[2:], op.shape[1]
     # All phases have as many outputs; what is too much is cut off.

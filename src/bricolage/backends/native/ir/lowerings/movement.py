@@ -9,6 +9,7 @@ import numpy as np
 from bricolage.backends.native.ir.lowerings.context import NoLowering, OpContext, axis_of, lowering
 from bricolage.backends.native.ir.lowerings.views import broadcast, pad, reshape, take, transpose
 from bricolage.backends.native.ir.tensors import ConcatBuffer, Constant, Gather, Node
+from bricolage.graph.extents import slice_bounds
 from bricolage.lowering.operators.movement import pad_indices
 
 
@@ -35,21 +36,22 @@ def expand(op: OpContext) -> Node:
 def sliced(op: OpContext) -> Node:
     """Slice, with constant bounds."""
     x = op.tensor(0)
-    rank = len(x.shape)
     if op.opset < 10:
-        starts, axes, steps = op.get("starts"), op.get("axes"), None
+        starts, ends, axes, steps = op.get("starts"), op.get("ends"), op.get("axes"), None
     else:
-        starts, axes, steps = op.numbers(1), op.numbers(3), op.numbers(4)
-    if starts is None:
-        raise NoLowering("Slice without starts")
+        starts, ends, axes, steps = op.numbers(1), op.numbers(2), op.numbers(3), op.numbers(4)
+    if starts is None or ends is None:
+        raise NoLowering("Slice without starts or ends")
     axes = list(axes) if axes is not None else list(range(len(starts)))
     steps = steps or [1] * len(starts)
-    begin, step = [0] * rank, [1] * rank
-    for start, axis, by in zip(starts, axes, steps, strict=True):
+    if 0 in steps or len({len(starts), len(ends), len(axes), len(steps)}) > 1:
+        raise NoLowering("Slice with bounds that do not belong together")
+    kept = [range(extent) for extent in x.shape]
+    for start, end, axis, by in zip(starts, ends, axes, steps, strict=True):
         extent = x.shape[axis]
-        begin[axis] = slice(start, None, by).indices(extent)[0]
-        step[axis] = by
-    return take(x, begin, step, op.shape)
+        low, high = slice_bounds(start, end, by, extent)
+        kept[axis] = range(extent)[low:high:by]
+    return take(x, [r.start for r in kept], [r.step for r in kept], tuple(map(len, kept)))
 
 
 @lowering("Split")
@@ -61,8 +63,10 @@ def split(op: OpContext) -> tuple[Node, ...]:
     start = 0
     for shape in op.shapes:
         begin = [start if i == axis else 0 for i in range(len(shape))]
-        parts.append(take(x, begin, [1] * len(shape), shape))
+        parts.append(take(x, begin, [1] * len(shape), (*x.shape[:axis], shape[axis], *x.shape[axis + 1 :])))
         start += shape[axis]
+    if start != x.shape[axis]:
+        raise NoLowering(f"Split of {x.shape[axis]} into {start}")
     return tuple(parts)
 
 
@@ -82,6 +86,8 @@ def joined(parts: Sequence[Node], axis: int) -> Node:
         starts.append(tuple(extent if i == axis else 0 for i in range(len(part.shape))))
         extent += part.shape[axis]
     first = parts[0]
+    if len({(*part.shape[:axis], *part.shape[axis + 1 :]) for part in parts}) > 1:
+        raise NoLowering("Concat of parts that do not fit")
     shape = (*first.shape[:axis], extent, *first.shape[axis + 1 :])
     return ConcatBuffer(shape, first.dtype, tuple(parts), tuple(starts), (1,) * len(shape))
 
@@ -109,14 +115,16 @@ def padded(op: OpContext) -> Node:
     behind = [widths.get(axis, (0, 0))[1] for axis in range(rank)]
     kept = tuple(size + min(a, 0) + min(b, 0) for size, a, b in zip(x.shape, before, behind, strict=True))
     x = take(x, [max(-a, 0) for a in before], [1] * rank, kept)
-    return pad(x, [max(a, 0) for a in before], op.shape, fill)
+    shape = tuple(size + max(a, 0) + max(b, 0) for size, a, b in zip(x.shape, before, behind, strict=True))
+    return pad(x, [max(a, 0) for a in before], shape, fill)
 
 
 @lowering("Gather")
 def gathered(op: OpContext) -> Node:
     """Gather along `axis`."""
     x, indices = op.tensor(0), op.tensor(1)
-    return Gather(op.shape, x.dtype, x, indices, axis_of(op, len(x.shape), 0))
+    axis = axis_of(op, len(x.shape), 0)
+    return Gather((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), x.dtype, x, indices, axis)
 
 
 @lowering("DepthToSpace")

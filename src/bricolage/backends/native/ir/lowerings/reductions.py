@@ -12,6 +12,7 @@ from bricolage.backends.native.ir.indexing import Index
 from bricolage.backends.native.ir.lowerings.context import NoLowering, OpContext, axis_of, lowering, pads_of
 from bricolage.backends.native.ir.lowerings.views import broadcast, pointwise, reshape, scalar, transpose
 from bricolage.backends.native.ir.tensors import LONGEST_ROW, Constant, Coords, Node, Normalise, Reduce, Softmax, View
+from bricolage.graph.extents import pool_size
 
 _REDUCE = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "product"}
 
@@ -61,7 +62,14 @@ def pool(op: OpContext) -> Node:
     strides = list(op.get("strides") or [1] * spatial)
     dilations = list(op.get("dilations") or [1] * spatial)
     pads = pads_of(op, x.shape[2:], kernel, strides, dilations)
-    out = op.shape
+    ceil = bool(op.get("ceil_mode", 0))
+    counted = [
+        pool_size(size, kernel[i], strides[i], dilations[i], (pads[i], pads[i + spatial]), ceil)
+        for i, size in enumerate(x.shape[2:])
+    ]
+    out = (*x.shape[:2], *counted)
+    if min(counted) < 1:
+        raise NoLowering(f"{op.op_type} without a window")
     largest = op.op_type == "MaxPool"
     before = pads[:spatial]
 
@@ -89,7 +97,7 @@ def pool(op: OpContext) -> Node:
             raise NoLowering(f"LpPool with p = {op.get('p')}")
         return pointwise("sqrt", reshape(reduce("sum", pointwise("square", windows), axes), out))
     if op.get("count_include_pad", 0):
-        if op.get("ceil_mode", 0):
+        if ceil:
             raise NoLowering("AveragePool that counts pads beyond the image")
         return reshape(reduce("mean", windows, axes), out)
     counts = np.ones((), np.float32)
@@ -164,7 +172,7 @@ def layer_normalization(op: OpContext) -> tuple[Node, ...]:
     variance = reduce("mean", pointwise("square", centred), axes)
     inverse = pointwise("reciprocal", pointwise("sqrt", pointwise("add", variance, scalar(epsilon))))
     folded = reshape(x, (math.prod(x.shape[:axis]), row))
-    found = pointwise("mul", Normalise(folded.shape, x.dtype, folded, epsilon, 1), _in_rows(scale, x, axis))
+    found = pointwise("mul", _normalised(folded, epsilon, 1), _in_rows(scale, x, axis))
     if bias is not None:
         found = pointwise("add", found, _in_rows(bias, x, axis))
     return reshape(found, x.shape), mean, inverse
@@ -224,7 +232,15 @@ def _floats(op: OpContext) -> Node:
 def _grouped(x: Node, groups: int, epsilon: float) -> Node:
     """[images, groups, channels of a group, …], normalised from its third dimension on."""
     split = reshape(x, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
-    return Normalise(split.shape, x.dtype, split, epsilon, 2)
+    return _normalised(split, epsilon, 2)
+
+
+def _normalised(x: Node, epsilon: float, axis: int) -> Node:
+    """Without its mean, over its deviation, from `axis` on. A single element is its own mean: what a kernel that computes it anew
+    would round otherwise, 1 / √epsilon would make large."""
+    if math.prod(x.shape[axis:]) == 1:
+        return pointwise("sub", x, x)
+    return Normalise(x.shape, x.dtype, x, epsilon, axis)
 
 
 def _per_channel(op: OpContext, x: Node) -> Node:

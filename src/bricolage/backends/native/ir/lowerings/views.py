@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from bricolage.backends.native.ir.indexing import Index, constant, flatten, unflatten
+from bricolage.backends.native.ir.lowerings.context import NoLowering
 from bricolage.backends.native.ir.tensors import ConcatBuffer, Constant, Coords, Node, Pointwise, Shape, View
+
+
+def broadcast_shape(*shapes: Shape) -> Shape:
+    """What shapes broadcast to, as numpy does it.
+
+    Raises:
+        NoLowering: they do not.
+    """
+    try:
+        return tuple(np.broadcast_shapes(*shapes))
+    except ValueError:
+        raise NoLowering(f"{' and '.join(str(list(shape)) for shape in shapes)} do not broadcast") from None
 
 
 def scalar(value: float, dtype: str = "float32") -> Constant:
@@ -18,7 +32,7 @@ def scalar(value: float, dtype: str = "float32") -> Constant:
 def pointwise(function: str, *inputs: Node, dtype: str | None = None, parameters: Sequence[float] = ()) -> Node:
     """An element-wise function on broadcast inputs. Where all that it reads but constants is one concatenation, or an operator's
     result that was split, it is done part by part, so that the kernels of the parts can absorb it."""
-    shape = tuple(np.broadcast_shapes(*(node.shape for node in inputs)))
+    shape = broadcast_shape(*(node.shape for node in inputs))
     computed = [node for node in inputs if not isinstance(node, Constant)]
     whole = next(
         (
@@ -57,6 +71,8 @@ def reshape(source: Node, shape: Shape) -> Node:
     """The same elements in row-major order."""
     if shape == source.shape:
         return source
+    if math.prod(shape) != source.elements:
+        raise NoLowering(f"{source.elements} elements in the shape {list(shape)}")
     if isinstance(source, Constant):
         return Constant(shape, source.dtype, source.array.reshape(shape))
     return View(
@@ -91,6 +107,8 @@ def broadcast(source: Node, shape: Shape) -> Node:
     if shape == source.shape:
         return source
     missing = len(shape) - len(source.shape)
+    if missing < 0 or any(own not in (1, size) for own, size in zip(source.shape, shape[missing:], strict=True)):
+        raise NoLowering(f"{list(source.shape)} does not broadcast to {list(shape)}")
 
     def mapping(coords: Coords) -> Coords:
         own = coords[missing:]
@@ -100,7 +118,14 @@ def broadcast(source: Node, shape: Shape) -> Node:
 
 
 def take(source: Node, starts: Sequence[int], steps: Sequence[int], shape: Shape) -> Node:
-    """Every `steps`-th element from `starts` on."""
+    """Every `steps`-th element from `starts` on.
+
+    Raises:
+        NoLowering: some of them lie outside, or nothing is left.
+    """
+    for start, step, size, extent in zip(starts, steps, shape, source.shape, strict=True):
+        if size < 1 or not 0 <= start < extent or not 0 <= start + (size - 1) * step < extent:
+            raise NoLowering(f"{size} elements from {start} on, {step} apart, of {extent}")
     if shape == source.shape and not any(starts):
         return source
     if isinstance(source, Constant):

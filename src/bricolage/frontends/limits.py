@@ -1,0 +1,113 @@
+"""How large a model may be: checked first, since everything after it takes time and memory in proportion."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import onnx
+import onnx_ir as ir
+
+from bricolage.errors import InvalidGraph, TooLarge
+from bricolage.frontends.checks import nodes_of
+
+MOST_OPERATORS = 200_000
+"""Operators of a model, bodies of control flow included and functions inlined. Preparing takes some milliseconds for each."""
+HIGHEST_RANK = 32
+"""Dimensions of a tensor: numpy, and with it the reference, ends at 64, and some operators need twice as many."""
+_LONGEST = (1 << 31) - 1
+"""Elements along a dimension; 32-bit indices are what backends have in places."""
+
+
+def check_operators(proto: onnx.ModelProto) -> None:
+    """Whether so many operators can be worked with, counted before anything is made of them.
+
+    Raises:
+        TooLarge
+    """
+    count = 0
+    for graph in graphs_of(proto):
+        count += len(graph.node)
+        if count > MOST_OPERATORS:
+            _refuse(f"more than {MOST_OPERATORS}")
+
+
+def check_inlined(model: ir.Model) -> None:
+    """Whether so many operators can be worked with once functions are inlined: each call is a copy.
+
+    Raises:
+        TooLarge
+        InvalidGraph: functions call each other in a circle.
+    """
+    calls: dict[ir.OperatorIdentifier, Counter[ir.OperatorIdentifier]] = {}
+    for identifier, function in model.functions.items():
+        nodes = ir.traversal.RecursiveGraphIterator(function)
+        calls[identifier] = Counter(node.op_identifier() for node in nodes)
+    sizes: dict[ir.OperatorIdentifier, int] = {}
+    waiting, visited = list(model.functions), set[ir.OperatorIdentifier]()
+    while waiting:
+        identifier = waiting[-1]
+        called = [name for name in calls[identifier] if name in calls]
+        missing = [name for name in called if name not in sizes]
+        if not missing or identifier in sizes:
+            own = calls[identifier]
+            sizes[identifier] = sum(number * sizes.get(name, 1) for name, number in own.items())
+            waiting.pop()
+        elif identifier in visited:
+            raise InvalidGraph(reason=f"its functions call each other in a circle, from '{missing[0]}' on")
+        else:
+            visited.add(identifier)
+            waiting += missing
+    count = sum(sizes.get(node.op_identifier(), 1) for node in ir.traversal.RecursiveGraphIterator(model.graph))
+    if count > MOST_OPERATORS:
+        _refuse(f"{count:.3g}" if count >= 1e9 else str(count))
+
+
+def check_shapes(model: ir.Model) -> None:
+    """Whether every stated shape can be that of a tensor.
+
+    Raises:
+        InvalidGraph: a dimension is negative.
+        TooLarge: a dimension, or the number of dimensions, is beyond what any backend takes.
+    """
+    for graph in model.graphs():
+        for value in (*graph.inputs, *graph.initializers.values(), *graph.outputs):
+            _check_shape(value)
+    for node, _ in nodes_of(model):
+        for value in node.outputs:
+            _check_shape(value)
+
+
+def _check_shape(value: ir.Value) -> None:
+    if value.shape is None:
+        return
+    if len(value.shape) > HIGHEST_RANK:
+        advice = f"Tensors of up to {HIGHEST_RANK} dimensions are taken"
+        raise TooLarge(what=f"tensor '{value.name}'", reason=f"it has {len(value.shape)} dimensions", advice=advice)
+    for dimension in value.shape:
+        if not isinstance(dimension, int):
+            continue
+        if dimension < 0:
+            raise InvalidGraph(reason=f"tensor '{value.name}' has the negative dimension {dimension}")
+        if dimension > _LONGEST:
+            advice = f"Dimensions of up to {_LONGEST} are taken"
+            raise TooLarge(what=f"tensor '{value.name}'", reason=f"it has the dimension {dimension}", advice=advice)
+
+
+def graphs_of(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
+    """The main graph, all functions, and all bodies of control flow."""
+    todo: list[onnx.GraphProto | onnx.FunctionProto] = [proto.graph, *proto.functions]
+    while todo:
+        graph = todo.pop()
+        yield graph
+        for node in graph.node:
+            for attribute in node.attribute:
+                if attribute.type == onnx.AttributeProto.GRAPH:
+                    todo.append(attribute.g)
+                elif attribute.type == onnx.AttributeProto.GRAPHS:
+                    todo += attribute.graphs
+
+
+def _refuse(count: str) -> None:
+    advice = f"Models of up to {MOST_OPERATORS} operators are taken; divide it"
+    raise TooLarge(what="the model", reason=f"it has {count} operators", advice=advice)

@@ -1,0 +1,171 @@
+"""Operators that cannot be computed as they stand, whatever the inputs are: the model's own faults, told before anything runs.
+
+Onnx's strict shape inference finds most of them; what it passes over is looked at here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+
+import onnx
+import onnx_ir as ir
+
+from bricolage.errors import InvalidGraph
+from bricolage.graph.folding import known
+from bricolage.graph.graph import describe
+from bricolage.graph.inference import inferable
+
+_WITHIN_BYTES = 1024  # of constants that inference sees
+_NOT_FAULTS = ("instead is null", "existing shape differ", "existing type differ", "must be specified for a Constant")
+"""What strict inference says where it lacks a type, where a stated shape is stale, or inside an operator's own definition."""
+
+
+def check_operators(model: ir.Model) -> None:
+    """Looks at every operator of the main graph; shapes must have been inferred. `model` is not changed.
+
+    Raises:
+        InvalidGraph: naming the operator and what is wrong with it.
+    """
+    for node in model.graph:
+        reason = _wrong(node)
+        if reason is not None:
+            raise InvalidGraph(reason=f"operator '{node.name}' ({node.op_type}): {reason}")
+    for line in _inference_errors(model):
+        if not any(words in line for words in _NOT_FAULTS) and line.count("(op_type:") == 1:
+            raise InvalidGraph(reason=_told(line))
+
+
+def _inference_errors(model: ir.Model) -> Iterator[str]:
+    lean = model.clone()  # large constants matter by shape alone, and would not fit into one message beyond 2 GB
+    for name, value in list(lean.graph.initializers.items()):
+        if value.const_value is not None and value.const_value.nbytes > _WITHIN_BYTES:
+            lean.graph.initializers.pop(name)
+            value.const_value = None
+            lean.graph.inputs.append(value)
+    try:
+        with inferable(lean):
+            onnx.shape_inference.infer_shapes(ir.to_proto(lean), strict_mode=True, data_prop=True)
+    except onnx.shape_inference.InferenceError as error:
+        yield from (line.strip() for line in str(error).splitlines() if "(op_type:" in line)
+
+
+def _told(line: str) -> str:
+    """`... (op_type:Softmax, node name: s): [ShapeInferenceError] axis ...` as a sentence."""
+    where, _, what = line.partition("(op_type:")[2].partition("):")
+    op_type, _, name = where.partition(", node name: ")
+    what = what.replace("[ShapeInferenceError]", "").replace("[TypeInferenceError]", "").strip().rstrip(".")
+    return f"operator '{name or op_type}' ({op_type}): {what}"
+
+
+def _wrong(node: ir.Node) -> str | None:
+    check = _CHECKS.get(node.op_type) if not node.domain else None
+    return check(node) if check is not None else None
+
+
+def _sizes(value: ir.Value | None) -> tuple[int, ...] | None:
+    """A shape that is known in full."""
+    if value is None:
+        return None
+    info = describe(value)
+    return info.sizes if info.static else None
+
+
+def _input(node: ir.Node, index: int) -> ir.Value | None:
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
+def _number(node: ir.Node, name: str, default: int) -> int:
+    return int(node.attributes[name].as_int()) if name in node.attributes else default
+
+
+def _reshape(node: ir.Node) -> str | None:
+    source, target = _sizes(_input(node, 0)), _input(node, 1)
+    array = known(target) if target is not None else None
+    if source is None or array is None:
+        return None
+    wanted = [int(size) for size in array.reshape(-1)]
+    if not _number(node, "allowzero", 0):
+        if any(size == 0 and i >= len(source) for i, size in enumerate(wanted)):
+            return f"the shape {wanted} keeps a dimension that {list(source)} does not have"
+        wanted = [source[i] if size == 0 else size for i, size in enumerate(wanted)]
+    count, stated = math.prod(source), math.prod(size for size in wanted if size != -1)
+    if wanted.count(-1) > 1 or any(size < -1 for size in wanted):
+        return f"{wanted} is no shape"
+    if count != stated if -1 not in wanted else (count % stated if stated else count):
+        return f"{list(source)} has {count} elements, which do not fit {wanted}"
+    return None
+
+
+def _gather(node: ir.Node) -> str | None:
+    source, indices = _sizes(_input(node, 0)), _input(node, 1)
+    array = known(indices) if indices is not None else None
+    axis = _number(node, "axis", 0)
+    if source is None or array is None or not array.size or not -len(source) <= axis < len(source):
+        return None
+    extent = source[axis]
+    low, high = int(array.min()), int(array.max())
+    if low < -extent or high >= extent:
+        return f"the index {high if high >= extent else low} lies outside a dimension of {extent}"
+    return None
+
+
+def _conv(node: ir.Node) -> str | None:
+    source, weight = _sizes(_input(node, 0)), _sizes(_input(node, 1))
+    group = _number(node, "group", 1)
+    if group < 1:
+        return f"{group} groups"
+    if source is None or weight is None or len(source) < 2 or len(weight) != len(source):
+        return None
+    transposed = node.op_type == "ConvTranspose"
+    channels = weight[0] if transposed else weight[1] * group
+    if channels != source[1] or (weight[0] % group if not transposed else channels % group):
+        return f"weights of {list(weight)} in {group} groups do not fit the channels of {list(source)}"
+    made = _sizes(node.outputs[0])
+    if made is not None and min(made) < 1 <= min(source):
+        return f"kernels of {list(weight[2:])} are larger than {list(source[2:])} with its padding"
+    return None
+
+
+def _blocks(node: ir.Node) -> str | None:
+    source = _sizes(_input(node, 0))
+    block = _number(node, "blocksize", 0)
+    if block < 1:
+        return f"blocks of {block}"
+    if source is None or len(source) != 4:
+        return None
+    to_space = node.op_type == "DepthToSpace"
+    uneven = source[1] % block**2 if to_space else source[2] % block or source[3] % block
+    return f"{list(source)} cannot be divided into blocks of {block}" if uneven else None
+
+
+def _axis(node: ir.Node) -> str | None:
+    source = _sizes(_input(node, 0))
+    axis = _number(node, "axis", 0)
+    if source is None or -len(source) <= axis < max(len(source), 1):
+        return None
+    return f"axis {axis} lies outside a tensor of rank {len(source)}"
+
+
+def _per_channel(node: ir.Node) -> str | None:
+    source = _sizes(_input(node, 0))
+    if source is None or len(source) < 2:
+        return None
+    for index in (1, 2):
+        given = _sizes(_input(node, index))
+        if given is not None and given != (source[1],):
+            return f"a scale or bias of {list(given)} for {source[1]} channels"
+    return None
+
+
+_CHECKS: Mapping[str, Callable[[ir.Node], str | None]] = {
+    "Reshape": _reshape,
+    "Gather": _gather,
+    "Conv": _conv,
+    "ConvTranspose": _conv,
+    "DepthToSpace": _blocks,
+    "SpaceToDepth": _blocks,
+    "InstanceNormalization": _per_channel,
+    **dict.fromkeys(("LayerNormalization", "RMSNormalization", "GatherElements", "LogSoftmax", "Softmax"), _axis),
+}
+"""By operator type: why it cannot be computed, or None."""

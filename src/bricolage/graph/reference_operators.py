@@ -1,0 +1,30 @@
+"""Operators that the ONNX reference implementation computes wrongly, put right. Everything that uses it is given these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx.reference.op_run import OpRun
+
+from bricolage.graph.extents import slice_bounds
+
+
+class Slice(OpRun):  # type: ignore[misc]
+    """A start before the axis is its first element when the step is negative; Python's slices leave that one out."""
+
+    def _run(
+        self, data: np.ndarray, starts: Any = None, ends: Any = None, axes: Any = None, steps: Any = None
+    ) -> tuple[np.ndarray]:
+        """`data` between `starts` and `ends` along `axes`; before opset 10 these are attributes."""
+        first, last = np.asarray(starts).reshape(-1), np.asarray(ends).reshape(-1)
+        over = range(len(first)) if axes is None else np.asarray(axes).reshape(-1)
+        by = np.ones(len(first), np.int64) if steps is None else np.asarray(steps).reshape(-1)
+        kept = [slice(None)] * data.ndim
+        for start, end, axis, step in zip(first, last, over, by, strict=True):
+            low, high = slice_bounds(int(start), int(end), int(step), data.shape[axis])
+            kept[axis] = slice(low, high, int(step)) if low >= 0 else slice(0, 0)
+        return (np.asarray(data[tuple(kept)]),)
+
+
+CORRECTED: tuple[type[OpRun], ...] = (Slice,)

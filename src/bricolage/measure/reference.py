@@ -1,0 +1,101 @@
+"""The float64 reference in a worker process: a loop without end, or an operator that takes all memory, costs an answer and
+nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from bricolage.device.device import Device
+from bricolage.errors import BricolageError, InvalidGraph, NoReference
+from bricolage.graph.extract import write_model
+from bricolage.graph.graph import Graph
+from bricolage.graph.work import work
+from bricolage.measure.pool import Pool, Regime
+from bricolage.verify.reference import Values
+from bricolage.verify.tensors import load_values, save_tensors
+
+SHORTEST_S = 60.0
+"""Seconds that an evaluation may always take."""
+_FLOPS = 2e8
+"""Float64 operations a second that the slowest machine reaches, in the slowest library: by this the time grows with the work."""
+_KNOWN: Mapping[str, type[BricolageError]] = {one.__name__: one for one in (NoReference, InvalidGraph)}
+
+
+def reference_limit(graph: Graph, budget_s: float) -> float:
+    """Seconds that one evaluation of `graph` may take: by its work, and as long as the user has time at least."""
+    return max(SHORTEST_S, budget_s) + work(graph.everything).flops / _FLOPS
+
+
+class WorkerReference:
+    """Evaluates as `verify.reference.evaluate` does, in a worker of `pool` that is ended at a limit of time or memory.
+
+    Constants of the models lie in files of `directory` (see `bricolage.graph.store`) or in the models themselves.
+    """
+
+    def __init__(self, pool: Pool, device: Device, directory: Path, limit_s: float) -> None:
+        """`limit_s`: seconds for one evaluation; the memory limit is the pool's."""
+        self._pool = pool
+        self._regime = Regime((), 1, False, device, "reference")
+        self._directory = directory
+        self._limit_s = limit_s
+        self._numbers = itertools.count()
+
+    def __call__(
+        self,
+        model: ir.Model,
+        inputs: Mapping[str, Any],
+        *,
+        dtype: type[np.floating[Any]] = np.float64,
+        keep: Collection[str] = (),
+    ) -> Values:
+        """Outputs of the model by name, and the intermediate values named in `keep`.
+
+        Raises:
+            NoReference: an operator can be evaluated by no library, an input is missing, `keep` names no value, or it takes more
+                time or memory than is allowed.
+            InvalidGraph: a value has not the shape or type that the model states.
+        """
+        number = next(self._numbers)
+        given, found = (self._directory / f"reference-{number}-{what}.npz" for what in ("inputs", "outputs"))
+        path = self._write(model)
+        try:
+            save_tensors(given, inputs)
+            answer = self._pool.ask(
+                self._pool.worker(self._regime),
+                self._limit_s,
+                "evaluate",
+                model=str(path),
+                inputs=str(given),
+                outputs=str(found),
+                dtype=np.dtype(dtype).name,
+                keep=sorted(keep),
+            )
+            if not answer.ok:
+                raise NoReference(reason=self._told(answer.outcome, answer.reason))
+            if "error" in answer.facts:
+                raise _KNOWN[str(answer.facts["error"])](reason=answer.facts["because"])
+            return load_values(found)
+        finally:
+            for one in (path, given, found):
+                with suppress(FileNotFoundError):
+                    one.unlink()
+
+    def _write(self, model: ir.Model) -> Path:
+        """A file named by what is in it, by which the worker knows a model that it has prepared already."""
+        text = ir.to_proto(model).SerializeToString(deterministic=True)
+        path = self._directory / f"reference-{hashlib.sha256(text).hexdigest()[:16]}.onnx"
+        write_model(model, path)
+        return path
+
+    def _told(self, outcome: str, reason: str) -> str:
+        if outcome == "timed-out":
+            return f"it takes more than {self._limit_s:.0f} s; a loop in the model may not end"
+        return f"its process failed ({outcome}: {reason})"

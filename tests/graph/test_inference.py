@@ -1,0 +1,95 @@
+"""Shapes that onnx infers wrongly come out right, wherever they are inferred."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bricolage.errors import InvalidGraph
+from bricolage.frontends import to_model
+from bricolage.graph.extents import pool_size
+from bricolage.graph.graph import describe
+from bricolage.graph.prepare import prepare
+from bricolage.verify.reference import evaluate
+from tests.graph.models import parse
+
+# Seven columns, windows of two, two apart, one column of padding behind: the fifth window would lie in the padding alone.
+POOL = "kernel_shape=[2,2], strides=[2,2], pads=[0,0,1,1], ceil_mode=1"
+
+
+def text(op: str, attributes: str, *, opset: int = 18, sizes: str = "1,2,8,8", out: str = "float[a,b,c,d]") -> str:
+    return (
+        f'<ir_version: 8, opset_import: ["" : {opset}]> t (float[{sizes}] x) => ({out} y) '
+        f"{{ p={op}<{attributes}>(x) r=Relu(p) s=Shape(r) f=Identity(r) y=Reshape(f,s) }}"
+    )
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize("opset", [18, 21, 22])
+def test_a_window_in_the_padding_alone_is_none(op: str, opset: int) -> None:
+    graph = prepare(to_model(ir.to_proto(parse(text(op, POOL, opset=opset)))), {})
+    x = np.random.default_rng(0).standard_normal((1, 2, 8, 8)).astype(np.float32)
+    assert [info.sizes for info in graph.outputs] == [(1, 2, 4, 4)]
+    assert evaluate(graph.model, {"x": x})["y"].shape == (1, 2, 4, 4)
+
+
+def test_symbolic_sizes_are_right_once_they_are_bound() -> None:
+    model = to_model(ir.to_proto(parse(text("MaxPool", POOL, sizes="1,2,h,8"))))
+    assert prepare(model, {"h": 8}).outputs[0].sizes == (1, 2, 4, 4)
+    assert prepare(model, {"h": 9}).outputs[0].sizes == (1, 2, 5, 4)
+
+
+def test_a_wrong_shape_in_the_file_is_corrected_with_all_that_rests_on_it() -> None:
+    proto = ir.to_proto(parse(text("MaxPool", POOL)))
+    import onnx
+
+    wrong = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    stated = {value.name: [d.dim_value for d in value.type.tensor_type.shape.dim] for value in wrong.graph.value_info}
+    assert stated["p"] == stated["r"] == [1, 2, 5, 5], "onnx infers it rightly now: the correction can go"
+    graph = prepare(to_model(wrong), {})
+    assert all(describe(value).sizes == (1, 2, 4, 4) for o in graph.operators for value in o.outputs)
+
+
+def test_attributes_are_as_they_were() -> None:
+    graph = prepare(parse(text("MaxPool", POOL + ', auto_pad="NOTSET"')), {})
+    node = next(operator.node for operator in graph.operators if operator.op_type == "MaxPool")
+    assert node.attributes.get_int("ceil_mode", 0) == 1
+    assert list(node.attributes.get_ints("pads", ())) == [0, 0, 1, 1]
+
+
+def test_a_pool_in_a_branch() -> None:
+    model = parse(
+        f"""<ir_version: 8, opset_import: ["" : 18]> t (float[1,2,8,8] x, bool c) => (float[a,b,d,e] y) {{
+        z = If<then_branch = g1 () => (float[q,r,s,u] v) {{ v = MaxPool<{POOL}>(x) }},
+               else_branch = g2 () => (float[q2,r2,s2,u2] w) {{ w = AveragePool<{POOL}>(x) }}>(c)
+        y = Relu(z) }}"""
+    )
+    assert prepare(model, {}).outputs[0].sizes == (1, 2, 4, 4)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 9), st.integers(1, 4), st.integers(1, 4), st.integers(1, 2), st.integers(0, 3), st.integers(0, 3))
+def test_any_pool_has_as_many_windows_as_its_reference(
+    size: int, k: int, stride: int, dilation: int, low: int, high: int
+) -> None:
+    low, high = min(low, k - 1), min(high, k - 1)
+    if size + low + high < (k - 1) * dilation + 1:
+        return
+    attributes = f"kernel_shape=[{k}], strides=[{stride}], dilations=[{dilation}], pads=[{low},{high}], ceil_mode=1"
+    graph = prepare(parse(text("MaxPool", attributes, sizes=f"1,1,{size}", out="float[a,b,c]")), {})
+    windows = pool_size(size, k, stride, dilation, (low, high), ceil=True)
+    if windows > 0:
+        assert graph.outputs[0].sizes == (1, 1, windows)
+        assert evaluate(graph.model, {"x": np.zeros((1, 1, size), np.float32)})["y"].shape == (1, 1, windows)
+
+
+def test_values_that_are_not_what_the_model_states_are_named() -> None:
+    stated = parse('<ir_version: 8, opset_import: ["" : 18]> t (float[2,3] x) => (int64[2,4] y) { y=NonZero(x) }')
+    with pytest.raises(InvalidGraph, match=r"'y' is stated to be \[2, 4\], and its values are \[2, 6\]"):
+        evaluate(stated, {"x": np.ones((2, 3), np.float32)})
+    stated.graph.outputs[0].shape, stated.graph.outputs[0].dtype = None, ir.DataType.FLOAT
+    with pytest.raises(InvalidGraph, match="'y' is stated to be float32, and its values are int64"):
+        evaluate(stated, {"x": np.ones((2, 3), np.float32)})
