@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources
+from bricolage.cache import hold
 from bricolage.device.buffers import bindable
 from bricolage.device.host import host, selected
 from bricolage.errors import BricolageError, NoBackend
@@ -27,6 +28,7 @@ from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import prepare
 from bricolage.graph.region import Region
 from bricolage.graph.store import Store
+from bricolage.options import available_cores
 from bricolage.plan import artifact
 from bricolage.plan.plan import ORIGINAL, Bucket, Plan, TensorSpec, numbers
 from bricolage.plan.step import Step
@@ -37,6 +39,8 @@ from bricolage.work import bits as bitset
 from bricolage.work.implementation import Assignment, Implementation, Placement
 
 _LOG = logging.getLogger(__name__)
+_MOST_THREADS = 8
+"""A core; a plan that asks for more is of another machine, or made up."""
 _OTHER_SHAPES = 16
 """Programs kept for shapes outside the buckets; the least recently used is dropped."""
 
@@ -63,6 +67,7 @@ class Executable:
         """`directory` holds the plan's graphs and weights; a `temporary` one is removed with the executable."""
         self.plan = plan
         self._directory, self._store = directory, Store(directory)
+        self._hold = hold(directory)  # another process that trims the cache leaves it alone
         if temporary:
             weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
         self._lock = threading.RLock()
@@ -184,7 +189,9 @@ class Executable:
         identities, origin = Identities(graph), self.plan.provenance
         alone = len({one.implementation.backend for one in placement}) == 1
         resources = Resources(
-            threads=origin.options.threads, device=selected(origin.options.isa, origin.options.cores), alone=alone
+            threads=min(origin.options.threads, _MOST_THREADS * available_cores()),
+            device=selected(origin.options.isa, origin.options.cores),
+            alone=alone,
         )
         steps = []
         for one in placement:
