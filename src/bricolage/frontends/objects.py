@@ -48,10 +48,9 @@ def deserialise(proto: onnx.ModelProto, source: str) -> ir.Model:
     """
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
         raise NotAModel(path=source, reason="it holds no graph; it may be cut short, or another kind of file")
-    proto = _without_sparse(proto)
     try:
         with _quiet():
-            model: ir.Model = ir.from_proto(proto)
+            model: ir.Model = ir.from_proto(_without_sparse(proto))
         _check_tensors(model)
     except InvalidGraph:
         raise

@@ -13,7 +13,7 @@ from bricolage.errors import BadOption, ForeignArtifact, NoBackend, NotWritable
 from bricolage.graph.extract import graph_of
 from bricolage.options import available_cores
 from bricolage.plan import artifact
-from bricolage.plan.plan import Bucket, Plan, PlannedRegion, ranges
+from bricolage.plan.plan import Bucket, Contestant, Plan, PlannedRegion, ranges
 from bricolage.runtime.executable import Executable, ranked_baselines
 from bricolage.work.implementation import Implementation
 
@@ -94,4 +94,8 @@ def _runnable(bucket: Bucket, directory: Path) -> Bucket:
     graph = graph_of(directory / bucket.graph)
     everything = ranges(graph.everything.numbers)
     region = PlannedRegion(chosen, everything, len(graph), "whole model", "", 0, 0, None, measured=False)
-    return dataclasses.replace(bucket, regions=(region,), chosen=str(chosen))
+    contestants, name = bucket.contestants, str(chosen)
+    if all(one.name != name for one in contestants):
+        unmeasured = "not measured: it was not there where the plan was made"
+        contestants += (Contestant(name, "baseline", None, None, None, False, unmeasured, implementation=chosen),)
+    return dataclasses.replace(bucket, regions=(region,), chosen=name, contestants=contestants)
