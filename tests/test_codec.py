@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.codec import DecodeError, decode, encode
+from bricolage.codec import DecodeError, Length, Matching, Within, decode, encode, parse
+from bricolage.options import Options
 
 Scalar = bool | int | float | str
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -153,3 +155,49 @@ def test_an_object_that_is_refused_may_fit_another_part_of_a_union() -> None:
     assert decode(Everything, plain(either={"number": 4})).either == Even(4)
     with pytest.raises(DecodeError, match=r"it\.either"):
         decode(Everything, plain(either={"number": 5}), "it")
+
+
+@dataclass(frozen=True)
+class Limited:
+    """Values within limits."""
+
+    count: Annotated[int, Within(0, 10)] = 0
+    share: Annotated[float, Within(0.0, 1.0)] = 0.0
+    name: Annotated[str, Matching("[a-z]+", "word")] = "a"
+    many: Annotated[tuple[int, ...], Length(0, 2)] = ()
+    sizes: Mapping[Annotated[str, Matching("[a-z]+", "word")], Annotated[int, Within(1, 9)]] = field(default_factory=dict)
+    maybe: Annotated[int, Within(0, 10)] | None = None
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"count": -1}, "it.count is not between 0 and 10"),
+        ({"count": 10**400}, "it.count is not between 0 and 10"),
+        ({"share": float("nan")}, "it.share is not between 0 and 1"),
+        ({"share": float("inf")}, "it.share is not between 0 and 1"),
+        ({"share": 10**400}, "it.share is no float"),
+        ({"name": "../x"}, "it.name is no word"),
+        ({"name": "a\n"}, "it.name is no word"),
+        ({"many": [1, 2, 3]}, "it.many has 3 items, not 0 to 2"),
+        ({"sizes": {"a": 0}}, "it.sizes.a is not between 1 and 9"),
+        ({"sizes": {"A": 1}}, "it.sizes has a key that is no word"),
+        ({"maybe": 11}, "it.maybe is no NoneType"),
+    ],
+)
+def test_values_out_of_range_are_named_by_their_path(data: object, message: str) -> None:
+    good = Limited(10, 1.0, "abc", (1, 2), {"a": 9}, 10)
+    assert decode(Limited, through_json(good), "it") == good
+    with pytest.raises(DecodeError, match=f"^{re.escape(message)}$"):
+        decode(Limited, data, "it")
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{", b"\xff\xfe\xfd", "1" * 5_000, ""])
+def test_what_is_no_json_is_one_kind_of_error(text: str | bytes) -> None:
+    with pytest.raises(DecodeError):
+        parse(text)
+
+
+def test_what_the_catalogue_refuses_is_named_by_its_path() -> None:
+    with pytest.raises(DecodeError, match=r"^it.threads: threads cannot be '-3'$|^it: threads cannot be '-3'$"):
+        decode(Options, {**encode(Options(threads=1)), "threads": -3}, "it")

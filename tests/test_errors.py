@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import bricolage.errors as catalogue
-from bricolage.errors import BricolageError
+from bricolage.errors import BricolageError, UnknownInput, plain
 
 SOURCE = Path(catalogue.__file__).parent
 KINDS = {
@@ -47,6 +47,15 @@ def test_there_are_raise_sites() -> None:
 )
 def test_facts_fit_the_templates(where: str, name: str, given: set[str]) -> None:
     assert fields(KINDS[name]) <= given, f"{where} raises {name} without {fields(KINDS[name]) - given}"
+
+
+def test_names_reach_the_terminal_as_text_and_not_at_any_length() -> None:
+    hostile = "\x1b[31m\x1b]0;title\x07\u202e\n"
+    error = UnknownInput(name=hostile, expected="x" * 10_000 + hostile)
+    assert str(error).isprintable() and r"\x1b[31m\x1b]0;title\x07\u202e\n" in error.sentence
+    assert len(str(error)) < 1_000 and "(10017 letters)" in str(error)
+    assert error.facts["name"] == hostile, "who handles it has it as it is"
+    assert plain("grün ✓") == "grün ✓"
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))

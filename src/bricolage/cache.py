@@ -1,13 +1,24 @@
-"""Where bricolage keeps what it has learnt and compiled between runs."""
+"""Where bricolage keeps what it has learnt and compiled between runs: a folder that is its user's alone."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
+import stat
+import sys
+import weakref
 from pathlib import Path
 
 import platformdirs
+
+from bricolage.errors import UnsafeCache
+
+if sys.platform != "win32":
+    import fcntl
+    import grp
+    import pwd
 
 VARIABLE = "BRICOLAGE_CACHE"
 """Environment variable that names another cache folder."""
@@ -15,13 +26,57 @@ VARIABLE = "BRICOLAGE_CACHE"
 
 LIMIT_VARIABLE = "BRICOLAGE_CACHE_LIMIT"
 """Environment variable with the size in GiB that compiled code and unpacked artifacts may take up together."""
+UNFINISHED = ".making-"
+"""How the names of folders begin that are being filled or removed."""
 _LIMIT_GIB = 10.0
 
 
 def cache_directory() -> Path:
-    """The user's cache folder for bricolage, `$BRICOLAGE_CACHE` where that is set. It need not exist yet."""
+    """The user's cache folder for bricolage, `$BRICOLAGE_CACHE` where that is set. It is made, for this user alone, where that is
+    possible; one that others may only read is closed to them.
+
+    Raises:
+        UnsafeCache: it belongs to another user, or others may write to it: code is loaded from there.
+    """
     chosen = os.environ.get(VARIABLE)
-    return Path(chosen).expanduser() if chosen else Path(platformdirs.user_cache_dir("bricolage", appauthor=False))
+    folder = Path(chosen).expanduser() if chosen else Path(platformdirs.user_cache_dir("bricolage", appauthor=False))
+    with contextlib.suppress(OSError):
+        if not folder.exists():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    reason = trespass(folder)
+    if reason is not None:
+        raise UnsafeCache(path=folder, reason=reason)
+    with contextlib.suppress(OSError):
+        if stat.S_IMODE(folder.stat().st_mode) & 0o077 and sys.platform != "win32":
+            folder.chmod(0o700)
+    return folder
+
+
+def trespass(folder: Path) -> str | None:
+    """Why a folder cannot be trusted to hold only what this user put there: who else may write to it. None where nobody may, where
+    it does not exist, and where the system has no such owners."""
+    if sys.platform == "win32":
+        return None
+    try:
+        facts = folder.stat()
+    except OSError:
+        return None
+    if facts.st_uid != os.geteuid():
+        return f"it belongs to the user with number {facts.st_uid}"
+    if facts.st_mode & stat.S_IWOTH:
+        return "every user may write to it"
+    if facts.st_mode & stat.S_IWGRP and not _own_group(facts.st_gid):
+        return f"the group with number {facts.st_gid} may write to it"
+    return None
+
+
+def _own_group(number: int) -> bool:
+    """Whether a group is the user's private one, as many systems give one to each user: of the user's name, nobody else in it."""
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(number)
+    except KeyError:
+        return False
+    return (group.gr_name, group.gr_gid) == (user.pw_name, user.pw_gid) and not set(group.gr_mem) - {user.pw_name}
 
 
 def compiled_directory(fingerprint: str, backend: str, version: str) -> Path:
@@ -31,10 +86,52 @@ def compiled_directory(fingerprint: str, backend: str, version: str) -> Path:
     return cache_directory() / "compiled" / fingerprint / f"{backend}-{digest}"
 
 
-def trim() -> None:
-    """Deletes compiled code and unpacked artifacts, those first that were used longest ago, until they fit the limit.
+class Hold:
+    """Keeps a folder of the cache from being trimmed by any process, as long as the object lives or until it is released. Not a
+    lock among those who hold it."""
 
-    What another process has open stays readable to it; what it looks for later, it compiles again.
+    def __init__(self, folder: Path) -> None:
+        """Raises FileNotFoundError: the folder is gone, or about to go."""
+        descriptor = os.open(folder, os.O_RDONLY)
+        self.release = weakref.finalize(self, os.close, descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), folder.stat()):
+                return
+        except BlockingIOError:
+            pass
+        except OSError:  # a file system without locks: then nothing is held, and trimming finds nothing held
+            return
+        self.release()
+        raise FileNotFoundError(f"'{folder}' is being removed")
+
+
+def hold(folder: Path) -> Hold | None:
+    """A hold on a folder; None on systems without such locks.
+
+    Raises:
+        FileNotFoundError: the folder is gone, or about to go.
+    """
+    return None if sys.platform == "win32" else Hold(folder)
+
+
+def discard(entry: Path) -> None:
+    """Removes a file or a folder of the cache; a folder under another name first, so that nobody meets half of it. What processes
+    have open of it stays readable to them."""
+    with contextlib.suppress(OSError):
+        if entry.is_dir() and not entry.name.startswith(UNFINISHED):
+            entry = entry.rename(entry.with_name(f"{UNFINISHED}{os.getpid()}-{entry.name}"))
+        elif not entry.is_dir():
+            entry.unlink(missing_ok=True)
+    shutil.rmtree(entry, ignore_errors=True)
+
+
+def trim() -> None:
+    """Deletes compiled code and unpacked artifacts, those first that were used longest ago, until they fit the limit, and what
+    processes that were killed left unfinished.
+
+    Artifacts that a process has loaded stay. What it has open of compiled code stays readable to it; what it looks for later, it
+    compiles again.
     """
     try:
         limit = float(os.environ.get(LIMIT_VARIABLE, _LIMIT_GIB)) * 2**30
@@ -44,13 +141,29 @@ def trim() -> None:
     found = [_used(entry) for entry in (*root.glob("compiled/*/*/*"), *root.glob("artifacts/*"))]
     total = sum(size for _, size, _ in found)
     for _, size, entry in sorted(found, key=lambda item: item[0]):
-        if total <= limit:
-            return
-        if entry.is_dir():
-            shutil.rmtree(entry, ignore_errors=True)
-        else:
-            entry.unlink(missing_ok=True)
-        total -= size
+        if (total > limit or entry.name.startswith(UNFINISHED)) and _removed(entry):
+            total -= size
+
+
+def _removed(entry: Path) -> bool:
+    """Removes something of the cache, unless it is held."""
+    if sys.platform == "win32" or not entry.is_dir():
+        discard(entry)
+        return True
+    try:
+        descriptor = os.open(entry, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        discard(entry)
+        return True
+    finally:
+        os.close(descriptor)
 
 
 def _used(entry: Path) -> tuple[float, int, Path]:

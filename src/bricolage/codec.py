@@ -1,19 +1,83 @@
-"""Dataclasses to JSON and back, by their type annotations. Unknown fields and wrong types are errors, not surprises."""
+"""Dataclasses to JSON and back, by their type annotations. Unknown fields, wrong types and values out of range are errors, not
+surprises: what was decoded is valid. A type says which values it has as `Annotated[int, Within(0, 100)]`; what several fields
+must fulfil together, the dataclass checks in `__post_init__`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
+import re
 import types
 import typing
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+from bricolage.errors import BricolageError
 
 T = TypeVar("T")
 
 
 class DecodeError(ValueError):
     """The JSON does not fit the dataclass; the message holds the path to the field."""
+
+
+@dataclass(frozen=True)
+class Within:
+    """Numbers from `low` to `high`. NaN is none of them."""
+
+    low: float
+    high: float
+
+    def problem(self, value: float) -> str | None:
+        """Why `value` is none of these; None where it is one."""
+        return None if self.low <= value <= self.high else f"is not between {self.low:g} and {self.high:g}"
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Texts that a regular expression matches from end to end; `meaning` says in words what they are."""
+
+    pattern: str
+    meaning: str
+
+    def problem(self, value: str) -> str | None:
+        """Why `value` is none of these; None where it is one."""
+        return None if _compiled(self.pattern).fullmatch(value) else f"is no {self.meaning}"
+
+
+@dataclass(frozen=True)
+class Length:
+    """Collections of at least `low` and at most `high` items."""
+
+    low: int
+    high: int
+
+    def problem(self, value: typing.Sized) -> str | None:
+        """Why `value` is none of these; None where it is one."""
+        return None if self.low <= len(value) <= self.high else f"has {len(value)} items, not {self.low} to {self.high}"
+
+
+@functools.cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+def parse(text: bytes | str) -> Any:
+    """The value that a JSON text stands for.
+
+    Raises:
+        DecodeError: it is not JSON, is nested too deeply, or holds a number of thousands of digits.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise DecodeError("it is nested too deeply") from None
+    except ValueError as error:
+        raise DecodeError(f"it is not JSON ({error})") from error
 
 
 def encode(value: object) -> Any:
@@ -35,13 +99,20 @@ def decode(kind: type[T], data: object, path: str = "plan") -> T:
     """Builds a `kind` from what `encode` made.
 
     Raises:
-        DecodeError: a field is missing, unknown or of the wrong type.
+        DecodeError: a field is missing, unknown, of the wrong type or out of range.
     """
     return typing.cast(T, _decode(kind, data, path))
 
 
 def _decode(kind: Any, data: object, path: str) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Annotated:
+        value = _decode(arguments[0], data, path)
+        for check in arguments[1:]:
+            problem = check.problem(value)
+            if problem is not None:
+                raise DecodeError(f"{path} {problem}")
+        return value
     if dataclasses.is_dataclass(kind):
         return _decode_dataclass(kind, data, path)
     if origin in (typing.Union, types.UnionType):
@@ -65,11 +136,17 @@ def _decode(kind: Any, data: object, path: str) -> Any:
     if origin is not None and issubclass(origin, Mapping):
         if not isinstance(data, dict):
             raise DecodeError(f"{path} is no object")
-        return {key: _decode(arguments[1], item, f"{path}.{key}") for key, item in data.items()}
+        return {
+            _decode(arguments[0], key, f"{path} has a key that"): _decode(arguments[1], item, f"{path}.{key}")
+            for key, item in data.items()
+        }
     if kind is Path and isinstance(data, str):
         return Path(data)
     if kind is float and isinstance(data, int) and not isinstance(data, bool):
-        return float(data)
+        try:
+            return float(data)
+        except OverflowError:
+            raise DecodeError(f"{path} is no float") from None
     if kind is type(None) and data is None:
         return None
     if isinstance(kind, type) and isinstance(data, kind) and (kind is bool or not isinstance(data, bool)):
@@ -89,7 +166,7 @@ def _decode_union(arguments: tuple[Any, ...], data: object, path: str) -> Any:
 def _decode_dataclass(kind: Any, data: object, path: str) -> Any:
     if not isinstance(data, dict):
         raise DecodeError(f"{path} is no object")
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     fields = {f.name: f for f in dataclasses.fields(kind)}
     unknown = set(data) - set(fields)
     if unknown:
@@ -102,5 +179,12 @@ def _decode_dataclass(kind: Any, data: object, path: str) -> Any:
             raise DecodeError(f"{path} lacks the field '{name}'")
     try:
         return kind(**values)
+    except BricolageError as error:
+        raise DecodeError(f"{path}: {error.sentence}") from error
     except ValueError as error:
         raise DecodeError(f"{path}: {error}") from error
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind, include_extras=True)

@@ -14,10 +14,27 @@ USAGE = 2
 NO_GAIN = 3
 INACCURATE = 4
 NO_BACKEND = 5
+_LONGEST_FACT = 600
+"""Letters of one fact in a sentence. What is longer (names may have thousands) is cut."""
+
+
+def plain(text: str, longest: int | None = None) -> str:
+    """Text of a model's or an artifact's as a terminal may show it: what is not printable (escape sequences, line breaks, marks
+    that turn the direction of writing) becomes its code, and what is longer than `longest` letters is cut."""
+    if longest is not None and len(text) > longest:
+        text = f"{text[: longest - 30]}... ({len(text)} letters)"
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+def _shown(fact: object) -> object:
+    """A fact as it stands in a sentence. Numbers stay what they are: templates format them."""
+    return fact if isinstance(fact, int | float) else plain(str(fact), _LONGEST_FACT)
 
 
 class BricolageError(Exception):
-    """Base of the catalogue. `facts` fill the templates and stay readable on the exception."""
+    """Base of the catalogue. `facts` fill the templates, fit for a terminal, and stay as they are on the exception."""
 
     what: ClassVar[str] = "{message}"
     hint: ClassVar[str] = ""
@@ -25,8 +42,9 @@ class BricolageError(Exception):
 
     def __init__(self, **facts: object) -> None:
         self.facts = facts
-        self.sentence = self.what.format(**facts)
-        self.next_step = self.hint.format(**facts)
+        shown = {name: _shown(fact) for name, fact in facts.items()}
+        self.sentence = self.what.format(**shown)
+        self.next_step = self.hint.format(**shown)
         super().__init__(f"{self.sentence}. {self.next_step}".strip() if self.next_step else self.sentence)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -167,6 +185,18 @@ class NotWritable(UsageError):
     hint = "Choose another path or free some space; nothing was left half-written"
 
 
+class CacheNotWritable(NotWritable):
+    what = "the cache folder '{path}' cannot be written: {reason}"
+    hint = "Name another folder with BRICOLAGE_CACHE or --cache, or free some space"
+
+
+class UnsafeCache(UsageError):
+    """Code is loaded from the cache, so whoever may write there could run code as this user."""
+
+    what = "the cache folder '{path}' is not this user's alone: {reason}"
+    hint = "Name another folder with BRICOLAGE_CACHE or --cache, or delete it or make it your own: chown and chmod 700"
+
+
 # --- artifacts --------------------------------------------------------------------------------------------------
 
 
@@ -188,6 +218,11 @@ class OlderArtifact(UsageError):
 class ForeignArtifact(UsageError):
     what = "'{path}' was planned for another machine or other versions: {difference}"
     hint = "Plan again with --replan, or run the best available backend with --any-machine"
+
+
+class NotEnoughMemory(UsageError):
+    what = "running it takes {wanted} for tensors alone; this machine has {present} of memory"
+    hint = "Use smaller shapes, or a machine with more memory"
 
 
 class ForeignPlan(UsageError):

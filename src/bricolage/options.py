@@ -9,6 +9,12 @@ from typing import Any, Literal, get_args
 
 from bricolage.errors import BadOption, UnknownPrecision
 
+MOST_THREADS = 1024
+"""That a user may ask for."""
+_LARGEST = 2**40
+"""Size of a dimension, and megabytes: beyond any machine."""
+_HIGHEST_CORE = 65_535
+
 Precision = Literal["highest", "high", "medium"]
 Effort = Literal["quick", "full"]
 
@@ -204,7 +210,7 @@ class Options:
             raise BadOption(option="tolerance", value=self.tolerance, advice="Give a number between 0 and 1")
         if self.budget_s is not None and not 0 < self.budget_s < float("inf"):
             raise BadOption(option="budget", value=self.budget_s, advice="Give a positive time, for example 60s")
-        if self.cores is not None and (not self.cores or any(core < 0 for core in self.cores)):
+        if self.cores is not None and (not self.cores or not 0 <= min(self.cores) <= max(self.cores) <= _HIGHEST_CORE):
             raise BadOption(option="cores", value=self.cores, advice="Give numbers of processors, for example 0-3")
         if self.backends == ():
             raise BadOption(option="backend", value="nothing", advice="Name one, or leave it out for all")
@@ -212,14 +218,16 @@ class Options:
             object.__setattr__(self, "cores", tuple(sorted(set(self.cores))))
         if self.cores is not None and self.threads > len(self.cores):
             object.__setattr__(self, "threads", len(self.cores))
-        if self.threads < 1:
-            raise BadOption(option="threads", value=self.threads, advice="Give at least 1")
+        if not 1 <= self.threads <= MOST_THREADS:
+            raise BadOption(option="threads", value=self.threads, advice=f"Give a number from 1 to {MOST_THREADS}")
+        if abs(self.seed) >= 2**64:
+            raise BadOption(option="seed", value=self.seed, advice="Give a number of less than 64 bits")
         if self.isa not in ("", *ISAS):
             raise BadOption(option="isa", value=self.isa, advice=f"Use {' or '.join(ISAS)}, or leave it out")
-        if self.memory_limit_mb is not None and self.memory_limit_mb < 64:
+        if self.memory_limit_mb is not None and not 64 <= self.memory_limit_mb <= _LARGEST:
             raise BadOption(option="memory limit", value=self.memory_limit_mb, advice="Give at least 64 MB")
         for name, sizes in self.shapes.items():
-            if not sizes or any(size < 1 for size in sizes):
+            if not sizes or not 1 <= min(sizes) <= max(sizes) <= _LARGEST:
                 raise BadOption(option="shape", value=f"{name}={sizes}", advice="Give positive sizes: name=1,128")
 
     def deciding(self) -> dict[str, Any]:
@@ -298,6 +306,8 @@ def parse_cores(text: str) -> tuple[int, ...]:
     try:
         for part in text.split(","):
             first, dash, last = part.partition("-")
+            if int(last if dash else first) > _HIGHEST_CORE:
+                raise ValueError
             found.update(range(int(first), int(last if dash else first) + 1))
     except ValueError:
         raise BadOption(option="--cores", value=text, advice="Write for example 0-3 or 0,2") from None

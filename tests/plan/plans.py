@@ -2,20 +2,69 @@
 
 from __future__ import annotations
 
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from typing import Annotated, Any
+
 from hypothesis import strategies as st
 
+from bricolage.codec import Length, Matching, Within
 from bricolage.options import PRECISIONS, Options
-from bricolage.plan.plan import Bucket, Plan, Provenance
+from bricolage.plan.plan import Bucket, Plan, PlannedRegion, RewriteStep, ranges
 from bricolage.work.implementation import KernelConfig
-
-finite = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
 
 def plans() -> st.SearchStrategy[Plan]:
     """Plans of any content that type annotations allow."""
-    for kind in (float,):
-        st.register_type_strategy(kind, finite)
-    options = st.builds(
+    return of_type(Plan)
+
+
+def of_type(kind: Any) -> st.SearchStrategy[Any]:
+    """Values that a type annotation allows."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if kind in _OWN:
+        return _OWN[kind]()
+    if origin is Annotated:
+        return _annotated(arguments[0], arguments[1:])
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind, include_extras=True)
+        return st.builds(kind, **{one.name: of_type(hints[one.name]) for one in dataclasses.fields(kind)})
+    if origin in (typing.Union, types.UnionType):
+        return st.one_of(*map(of_type, arguments))
+    if origin is frozenset:
+        return st.frozensets(of_type(arguments[0]), max_size=3)
+    if origin is tuple and arguments[-1] is ...:
+        return st.lists(of_type(arguments[0]), max_size=3).map(tuple)
+    if origin is tuple:
+        return st.tuples(*map(of_type, arguments))
+    if origin is typing.Literal:
+        return st.sampled_from(arguments)
+    if origin is not None and issubclass(origin, Mapping):
+        return st.dictionaries(of_type(arguments[0]), of_type(arguments[1]), max_size=3)
+    return {str: st.text(max_size=8), int: st.integers(), float: finite, bool: st.booleans(), type(None): st.none()}[
+        kind
+    ]
+
+
+finite = st.floats(allow_nan=False, allow_infinity=False, width=32)
+
+
+def _annotated(kind: Any, checks: tuple[Any, ...]) -> st.SearchStrategy[Any]:
+    (check,) = checks
+    if isinstance(check, Within) and kind is int:
+        return st.integers(int(check.low), int(check.high))
+    if isinstance(check, Within):
+        return st.floats(check.low, check.high, allow_nan=False)
+    if isinstance(check, Matching):
+        return st.from_regex(check.pattern, fullmatch=True)
+    assert isinstance(check, Length)
+    return st.lists(of_type(typing.get_args(kind)[0]), min_size=check.low, max_size=2).map(tuple)
+
+
+def _options() -> st.SearchStrategy[Options]:
+    return st.builds(
         Options,
         precision=st.sampled_from(PRECISIONS),
         tolerance=st.none() | st.floats(1e-6, 0.5),
@@ -23,8 +72,31 @@ def plans() -> st.SearchStrategy[Plan]:
         shapes=st.dictionaries(st.text(min_size=1), st.lists(st.integers(1, 512), min_size=1).map(tuple)),
         cores=st.none() | st.just((0, 1)),
     )
-    configs = st.dictionaries(st.text(min_size=1), st.integers() | finite | st.text() | st.booleans())
-    made = st.builds(lambda name, given: KernelConfig(name).tuned(given), st.text(min_size=1), configs)
-    st.register_type_strategy(KernelConfig, made)
-    buckets = st.lists(st.from_type(Bucket), min_size=1, max_size=2).map(tuple)
-    return st.builds(Plan, buckets=buckets, provenance=st.builds(Provenance, options=options))
+
+
+def _configs() -> st.SearchStrategy[KernelConfig]:
+    scalars = st.integers() | finite | st.text() | st.booleans()
+    names = st.sampled_from(("f32", "bf16", "f32-winograd2"))
+    return st.builds(lambda name, given: KernelConfig(name).tuned(given), names, st.dictionaries(st.text(), scalars))
+
+
+@st.composite
+def _buckets(draw: st.DrawFn) -> Bucket:
+    hints = typing.get_type_hints(Bucket, include_extras=True)
+    given = {name: draw(of_type(hints[name])) for name in hints if name not in ("regions", "steps")}
+    given["operators"] = operators = draw(st.integers(0, 12))
+    owners = draw(st.lists(st.integers(0, 2), min_size=operators, max_size=operators))
+    region = typing.get_type_hints(PlannedRegion, include_extras=True)
+    regions = []
+    for owner in sorted(set(owners)):
+        own = tuple(number for number, one in enumerate(owners) if one == owner)
+        rest = {name: draw(of_type(region[name])) for name in region if name not in ("operators", "count")}
+        regions.append(PlannedRegion(operators=ranges(own), count=len(own), **rest))
+    contestants = draw(st.lists(of_type(typing.get_args(hints["contestants"])[0]), min_size=1, max_size=3))
+    names = st.sampled_from([contestant.name for contestant in contestants])
+    given |= {"regions": tuple(regions), "contestants": tuple(contestants)}
+    given |= {"chosen": draw(names), "best_baseline": draw(names)}
+    return Bucket(steps=draw(st.lists(of_type(RewriteStep), max_size=2).map(tuple)), **given)
+
+
+_OWN: Mapping[Any, Any] = {Options: _options, KernelConfig: _configs, Bucket: _buckets}

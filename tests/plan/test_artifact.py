@@ -10,7 +10,7 @@ from bricolage.graph.extract import graph_of, write_model
 from bricolage.graph.store import Store
 from bricolage.options import Options
 from bricolage.plan import artifact
-from bricolage.plan.plan import Bucket, Plan, PlannedRegion, Provenance, Quality
+from bricolage.plan.plan import Bucket, Contestant, Plan, PlannedRegion, Provenance, Quality, TensorSpec
 from bricolage.work.implementation import Implementation
 from tests.graph.models import graph
 
@@ -22,12 +22,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def a_plan() -> Plan:
     region = PlannedRegion(Implementation("onnxruntime"), "0-1", 2, "MatMul+Relu", "k", 8, 8, 1.0, True)
+    winner = Contestant("onnxruntime f32", "baseline", 1.0, (1.0, 1.0), 0.0, True)
     bucket = Bucket(
-        {}, "graph-0.onnx", 2, "onnxruntime f32", (region,), (), "onnxruntime f32", 1.0, (1.0, 1.0), False, None, 0.0, 1e-6,
+        {}, "graph-0.onnx", 2, "onnxruntime f32", (region,), (winner,), "onnxruntime f32", 1.0, (1.0, 1.0), False, None, 0.0, 1e-6,
         Quality(None, 0.0, 0.0),
     )  # fmt: skip
-    provenance = Provenance("0", {}, "f", "h", Options(threads=1), "2026-01-01T00:00:00Z")
-    return Plan("m", "d", (), (), (bucket,), provenance)
+    provenance = Provenance("0", {}, "f0", "h", Options(threads=1), "2026-01-01T00:00:00Z")
+    inputs, outputs = (TensorSpec("x", "float32", (3, 64)),), (TensorSpec("y", "float32", (3, 64)),)
+    return Plan("m", "d0", inputs, outputs, (bucket,), provenance)
 
 
 @pytest.fixture

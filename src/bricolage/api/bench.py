@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bricolage.api.optimize import make_plan, open_pool, open_reference, open_session
-from bricolage.api.sources import Prepared, Source, measuring_inputs, open_source, tensor_specs, working_folder
+from bricolage.api.sources import Prepared, Source, measuring_inputs, open_source, working_folder
 from bricolage.backends import registry
 from bricolage.device.host import selected
 from bricolage.driver.decide import compete
@@ -23,6 +23,7 @@ from bricolage.measure.database import Database
 from bricolage.measure.selfcheck import self_checked
 from bricolage.options import Options
 from bricolage.plan import artifact
+from bricolage.plan.interface import tensor_specs
 from bricolage.plan.plan import ORIGINAL, Plan
 from bricolage.progress import Progress, Silent
 from bricolage.rewrite.variants import GraphVariant

@@ -19,7 +19,6 @@ from bricolage.api.sources import (
     Source,
     measuring_inputs,
     open_source,
-    tensor_specs,
     working_folder,
 )
 from bricolage.backends import registry
@@ -41,6 +40,7 @@ from bricolage.measure.reference import WorkerReference, reference_limit
 from bricolage.measure.rounds import TimingPolicy
 from bricolage.measure.selfcheck import self_checked
 from bricolage.options import Options
+from bricolage.plan.interface import tensor_specs
 from bricolage.plan.plan import ORIGINAL, Bucket, Plan, Provenance
 from bricolage.progress import Progress, Silent
 from bricolage.rewrite.variants import GraphVariant, rewritten_variants

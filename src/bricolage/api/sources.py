@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,12 +17,12 @@ from bricolage.cache import cache_directory
 from bricolage.errors import NotWritable, UnboundDimension
 from bricolage.frontends import to_model
 from bricolage.graph.extract import write_model
-from bricolage.graph.graph import Graph, describe
-from bricolage.graph.prepare import buckets, dimension_name, prepare, symbolic_dimensions
+from bricolage.graph.graph import Graph
+from bricolage.graph.prepare import buckets, prepare, symbolic_dimensions
 from bricolage.graph.store import WEIGHTS, Store
 from bricolage.options import Options
 from bricolage.plan import artifact
-from bricolage.plan.plan import TensorSpec
+from bricolage.plan.interface import tensor_specs
 from bricolage.verify import inputs
 from bricolage.verify.reference import Evaluate
 
@@ -159,23 +159,6 @@ def measuring_inputs(
 
 def _of_this_shape(graph: Graph, given: Mapping[str, np.ndarray]) -> bool:
     return all(np.shape(given[info.name]) == info.shape for info in graph.inputs if info.name in given)
-
-
-def tensor_specs(values: Sequence[ir.Value], model: ir.Model) -> tuple[TensorSpec, ...]:
-    """Names, types and sizes (None where symbolic) of graph inputs or outputs, leaving out those that are weights."""
-    specs: list[TensorSpec] = []
-    for value in values:
-        if value.name in model.graph.initializers:
-            continue
-        info = describe(value)
-        shape = None
-        if value.shape is not None:
-            shape = tuple(
-                d if isinstance(d, int) else dimension_name(value, axis) for axis, d in enumerate(value.shape)
-            )
-        dtype = "str" if info.dtype == ir.DataType.STRING else info.numpy.name if info.dtype else str(value.type)
-        specs.append(TensorSpec(info.name, dtype, shape))
-    return tuple(specs)
 
 
 def _digest(directory: Path) -> str:

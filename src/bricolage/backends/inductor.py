@@ -9,15 +9,18 @@ is loaded again does not compile again.
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
+from bricolage import sealed
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key
 from bricolage.backends.interface import (
@@ -39,6 +42,7 @@ from bricolage.errors import Refused
 from bricolage.options import Precision
 from bricolage.work.implementation import KernelConfig, named
 
+_PACKAGE = "region.pt2"
 _CONFIG: dict[str, Any] = {
     "freezing": True,
     "cpp.enable_kernel_profile": False,
@@ -80,16 +84,12 @@ class Inductor(Backend):
         torch.set_num_threads(resources.threads)
         if resources.cache is None:
             with tempfile.TemporaryDirectory(prefix="bricolage-inductor-") as temporary:
-                return _InductorKernel(region, _package(region, config, Path(temporary) / "region.pt2"))
-        folder = resources.cache / self.name
-        folder.mkdir(parents=True, exist_ok=True)
-        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder / "generated"))
-        path = folder / f"{content_key(region, str(resources.threads))}-{config.name}.pt2"
-        if not path.exists():
-            partial = path.with_name(f"{path.stem}.{os.getpid()}.partial.pt2")
-            _package(region, config, partial)
-            partial.replace(path)
-        return _InductorKernel(region, path)
+                return _InductorKernel(region, _package(region, config, Path(temporary) / _PACKAGE))
+        return sealed.kept(
+            resources.cache / f"inductor-{content_key(region, config.text, str(resources.threads))}",
+            lambda folder: _package(region, config, folder / _PACKAGE),
+            lambda folder: _InductorKernel(region, folder / _PACKAGE),
+        )
 
 
 def _check_traceable(region: RegionModel) -> None:
@@ -103,10 +103,25 @@ def _check_traceable(region: RegionModel) -> None:
             raise Refused(backend=Inductor.title, reason=f"{node.op_type}: {reason}")
 
 
+@cache
+def _workplace(process: int) -> Path:
+    """Where Inductor keeps what it generates on the way to a package, and reads it again unchecked: a folder of this process's own.
+    The default is one of a known name among everybody's temporary files."""
+    folder = Path(tempfile.mkdtemp(prefix="bricolage-inductor-"))
+
+    def remove() -> None:
+        if os.getpid() == process:  # and not a child that was forked
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder
+
+
 def _package(region: RegionModel, config: KernelConfig, path: Path) -> Path:
     import torch
     from torch._inductor import aoti_compile_and_package
 
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(_workplace(os.getpid())))
     module = lowered(region, Inductor.title, config)
     examples = tuple(tensor_of(np.zeros(info.sizes, info.numpy)) for info in region.inputs)
     with torch.no_grad():

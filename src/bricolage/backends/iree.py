@@ -6,7 +6,6 @@ inputs and outputs are the caller's own memory and a call makes no copy.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -15,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bricolage import sealed
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key
 from bricolage.backends.interface import (
@@ -35,6 +35,7 @@ from bricolage.errors import Refused
 from bricolage.options import Precision
 from bricolage.work.implementation import KernelConfig, named
 
+_PROGRAM = "region.vmfb"
 _ELEMENTS = {
     "bool": "BOOL_8",
     "int8": "SINT_8",
@@ -87,19 +88,14 @@ class Iree(Backend):
         )
         if resources.cache is None:
             with tempfile.TemporaryDirectory() as folder:
-                program = Path(folder) / "region.vmfb"
+                program = Path(folder) / _PROGRAM
                 build(region, program, options)
                 return _IreeKernel(region, program, resources)  # mapped: may be unlinked afterwards
-        program = resources.cache / f"iree-{content_key(region, *options)}.vmfb"
-        if not program.exists():
-            program.parent.mkdir(parents=True, exist_ok=True)
-            partial = program.with_suffix(f".{os.getpid()}.partial")
-            try:
-                build(region, partial, options)
-                partial.replace(program)
-            finally:
-                partial.unlink(missing_ok=True)
-        return _IreeKernel(region, program, resources)
+        return sealed.kept(
+            resources.cache / f"iree-{content_key(region, *options)}",
+            lambda folder: build(region, folder / _PROGRAM, options),
+            lambda folder: _IreeKernel(region, folder / _PROGRAM, resources),
+        )
 
 
 @cache

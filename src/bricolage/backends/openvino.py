@@ -5,15 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from functools import cache, partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
+from bricolage import sealed
 from bricolage.backends.capabilities import engine_claims
+from bricolage.backends.content import content_key
 from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed
 from bricolage.backends.kernel import Array, Call, Kernel
 from bricolage.backends.limits import library_limits
+from bricolage.cache import discard
 from bricolage.device.device import Device
 from bricolage.errors import Refused
 from bricolage.graph.graph import Graph, Operator, TensorInfo
@@ -98,14 +102,16 @@ class OpenVino(Backend):
             # Pinned threads keep their caches, but where runtimes take turns the pins would outlive the turn.
             "ENABLE_CPU_PINNING": "YES" if resources.alone else "NO",
         }
-        if resources.cache is not None:
-            settings["CACHE_DIR"] = str(resources.cache)
-        core = _core()
         try:
-            model = core.read_model(str(region.path))
+            model = _core().read_model(str(region.path))
             if config.name == "bf16":
                 _round_masks(model)
-            compiled = core.compile_model(model, "CPU", settings)
+            if resources.cache is None:
+                compiled = _core().compile_model(model, "CPU", settings)
+            else:
+                compiled = _kept(
+                    resources.cache / f"openvino-{content_key(region, *settings.values())}", model, settings
+                )
         except RuntimeError as error:
             raise Refused(backend=self.title, reason=_reason(error)) from error
         places = _places(region, model)
@@ -117,6 +123,16 @@ class OpenVino(Backend):
         if len(region.outputs) > 1:
             raise Refused(backend=self.title, reason="one of several outputs is an input unchanged")
         return _Copy(places.index(copied[0]))
+
+
+def _kept(folder: Path, model: Any, settings: dict[str, str]) -> Any:
+    """A compiled model whose compiled form OpenVINO finds in a folder of its own, or has put there."""
+    if sealed.intact(folder):
+        return _core().compile_model(model, "CPU", {**settings, "CACHE_DIR": str(folder)})
+    discard(folder)
+    with sealed.making(folder) as fresh:
+        compiled = _core().compile_model(model, "CPU", {**settings, "CACHE_DIR": str(fresh)})
+    return compiled
 
 
 _ON_THE_WAY = frozenset(

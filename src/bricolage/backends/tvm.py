@@ -7,7 +7,6 @@ measurement), and its default cost model needs xgboost, which TVM does not bring
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bricolage import sealed
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key, load_proto
 from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed, require_static
@@ -27,6 +27,7 @@ from bricolage.device.device import Device
 from bricolage.errors import Refused
 from bricolage.work.implementation import KernelConfig
 
+_LIBRARY = "region.so"
 _SIZES = (8, 16, 32, 64)
 _ELEMENTS = frozenset(
     ["bool", "float16", "bfloat16", "float32", "float64"]
@@ -64,16 +65,11 @@ class Tvm(Backend):
         _check_sizes(region)
         if resources.cache is None or which("cc") is None:  # keeping compiled code needs a linker
             return _TvmKernel(region, _build(region, resources))
-        library = resources.cache / f"tvm-{content_key(region, config.name, str(resources.threads))}.so"
-        if not library.exists():
-            library.parent.mkdir(parents=True, exist_ok=True)
-            partial_library = library.with_name(f"{library.stem}.{os.getpid()}.so")
-            try:
-                _build(region, resources).export_library(str(partial_library))
-                partial_library.replace(library)
-            finally:
-                partial_library.unlink(missing_ok=True)
-        return _TvmKernel(region, _load(library))
+        return sealed.kept(
+            resources.cache / f"tvm-{content_key(region, config.text, str(resources.threads))}",
+            lambda folder: _build(region, resources).export_library(str(folder / _LIBRARY)),
+            lambda folder: _TvmKernel(region, _load(folder / _LIBRARY)),
+        )
 
 
 def _check_sizes(region: RegionModel) -> None:

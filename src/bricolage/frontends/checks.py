@@ -91,6 +91,11 @@ def check_structure(model: ir.Model) -> None:
     """
     if not model.graph.outputs:
         raise InvalidGraph(reason="the graph has no outputs")
+    for node in ir.traversal.RecursiveGraphIterator(model.graph):
+        for attribute in node.attributes.values():
+            if attribute.is_ref():
+                where = f"attribute '{attribute.name}' of node '{node.name or node.op_type}'"
+                raise InvalidGraph(reason=f"{where} refers to a function's attribute, and is in none")
     _check_interface(model.graph)
     _check_scope(model.graph, set())
 

@@ -50,10 +50,9 @@ def deserialise(proto: onnx.ModelProto, source: str) -> ir.Model:
         raise NotAModel(path=source, reason="it holds no graph; it may be cut short, or another kind of file")
     limits.check_operators(proto)
     external.check(proto)
-    proto = _without_sparse(proto)
     try:
         with _quiet():
-            model: ir.Model = ir.from_proto(proto)
+            model: ir.Model = ir.from_proto(_without_sparse(proto))
         _check_tensors(model)
     except InvalidGraph:
         raise

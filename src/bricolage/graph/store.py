@@ -16,6 +16,8 @@ from bricolage.graph.graph import Graph
 from bricolage.graph.region import Region
 
 WEIGHTS = "weights.data"
+REGION = "region-"
+"""How the names of files begin that hold the models of regions."""
 _INLINE_BYTES = 1024  # smaller constants (shapes, axes, scalars) stay inside the model, where passes can see them
 _ALIGNMENT = 64
 
@@ -28,6 +30,7 @@ class Store:
         """`directory` exists."""
         self.directory = directory
         self._weights: dict[bytes, tuple[str, int, int]] = {}
+        self._regions: dict[str, Path] | None = None
         self._digests: weakref.WeakKeyDictionary[Graph, str] = weakref.WeakKeyDictionary()
 
     def share(self, models: Sequence[ir.Model], name: str = WEIGHTS, *, temporary: bool = False) -> None:
@@ -99,15 +102,27 @@ class Store:
 
     def region(self, region: Region, key: str) -> Path:
         """Writes the model of a region with identity `key`, unless it is there; its path. Equal regions differ in
-        weights and names of tensors, so the path says which graph it is of.
+        weights and names of tensors, so the path says which graph it is of, and what is in the file: one that was damaged
+        since is written again.
 
         Raises:
             NotWritable: the disk is full or the folder is not writable.
         """
         origin = hashlib.sha256(f"{self.digest(region.graph)} {region.bits:x}".encode()).hexdigest()[:12]
-        path = self.directory / f"region-{key[:16]}-{origin}.onnx"
-        if not path.exists():
-            write_model(extract(region), path)
+        start = f"{REGION}{key[:16]}-{origin}"
+        if self._regions is None:
+            self._regions = {path.name.rpartition("-")[0]: path for path in self.directory.glob(f"{REGION}*.onnx")}
+        known = self._regions.get(start)
+        if known is not None and known.name == f"{start}-{_digest_of(known)}.onnx":
+            return known
+        made = self.directory / f"{start}.{os.getpid()}.making"
+        try:
+            write_model(extract(region), made)
+            path = self._regions[start] = made.replace(self.directory / f"{start}-{_digest_of(made)}.onnx")
+        except OSError as error:
+            raise NotWritable(path=made, reason=error.strerror or error) from error
+        finally:
+            made.unlink(missing_ok=True)
         return path
 
     def digest(self, graph: Graph) -> str:
@@ -120,3 +135,11 @@ class Store:
 
     def _holds(self, tensor: ir.ExternalTensor, *, besides: str) -> bool:
         return Path(tensor.path).parent == self.directory and Path(tensor.path).name != besides
+
+
+def _digest_of(path: Path) -> str:
+    """Of a file's contents, as its name says it; empty where it cannot be read."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    except OSError:
+        return ""

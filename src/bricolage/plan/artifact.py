@@ -2,31 +2,68 @@
 
 Members: `manifest.json` (format, and size and SHA-256 of every other member), `plan.json`, `model.onnx` (the whole model as
 it came, symbolic dimensions kept), one `graph-DIGEST.onnx` for each shape bucket, and the data files
-that they refer to, `weights.data` first of all. An artifact is unpacked once into the cache; afterwards loading it reads only
-the manifest.
+that they refer to, `weights.data` first of all. All but the plan are stored as they are, without compression.
+
+An artifact may come from a stranger. It is unpacked once into the cache, and then looked at from top to bottom (`contents`);
+afterwards loading it reads the manifest and checks that the unpacked folder is as it was.
 """
 
 from __future__ import annotations
 
+import atexit
+import functools
 import hashlib
 import json
+import logging
 import os
 import shutil
 import tempfile
 import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from bricolage.cache import cache_directory
-from bricolage.codec import DecodeError, decode, encode
-from bricolage.errors import BadArtifact, MissingFile, NewerArtifact, NotWritable, OlderArtifact
+from bricolage import sealed
+from bricolage.cache import cache_directory, discard
+from bricolage.codec import DecodeError, Length, Matching, Within, decode, encode, parse
+from bricolage.errors import BadArtifact, CacheNotWritable, MissingFile, NewerArtifact, NotWritable, OlderArtifact
 from bricolage.graph.extract import data_files
+from bricolage.graph.store import REGION
+from bricolage.plan import contents
 from bricolage.plan.plan import FORMAT, Plan
 
+_LOG = logging.getLogger(__name__)
 SUFFIX = ".bricolage"
-MODEL = "model.onnx"
+MODEL = contents.MODEL
 _PLAN = "plan.json"
 _MANIFEST = "manifest.json"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # equal contents make equal bytes
+_LARGEST_TEXT = 64 << 20
+"""Bytes of a plan or a manifest: several times those of 10,000 regions."""
+_MOST_MEMBERS = 100_000
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class _Member:
+    size: Annotated[int, Within(0, 2**62)]
+    sha256: Annotated[str, Matching(r"[0-9a-f]{64}", "SHA-256 digest")]
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    format: Annotated[int, Within(FORMAT, FORMAT)]
+    members: Annotated[
+        Mapping[Annotated[str, Matching(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}", "file's name")], _Member],
+        Length(2, _MOST_MEMBERS),
+    ]
+
+    def __post_init__(self) -> None:
+        for name in (_PLAN, MODEL):
+            if name not in self.members:
+                raise ValueError(f"it has no {name}")
 
 
 def save(plan: Plan, directory: Path, path: Path) -> None:
@@ -38,26 +75,25 @@ def save(plan: Plan, directory: Path, path: Path) -> None:
     names = [MODEL, *dict.fromkeys(bucket.graph for bucket in plan.buckets)]
     names += sorted(set[str]().union(*(data_files(directory / name) for name in names)))
     text = json.dumps(encode(plan), indent=1).encode()
-    manifest: dict[str, object] = {"format": FORMAT, "members": {}}
-    members: dict[str, dict[str, object]] = {}
-    members[_PLAN] = {"size": len(text), "sha256": hashlib.sha256(text).hexdigest()}
+    members = {_PLAN: _Member(len(text), hashlib.sha256(text).hexdigest())}
     for name in names:
         with (directory / name).open("rb") as file:
-            members[name] = {
-                "size": (directory / name).stat().st_size,
-                "sha256": hashlib.file_digest(file, "sha256").hexdigest(),
-            }
-    manifest["members"] = members
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            members[name] = _Member(os.fstat(file.fileno()).st_size, digest)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-            archive.writestr(zipfile.ZipInfo(_MANIFEST, _EPOCH), json.dumps(manifest, indent=1))
-            archive.writestr(zipfile.ZipInfo(_PLAN, _EPOCH), text, zipfile.ZIP_DEFLATED)
-            for name in names:
-                info = zipfile.ZipInfo(name, _EPOCH)
-                info.file_size = (directory / name).stat().st_size
-                with (directory / name).open("rb") as source, archive.open(info, "w") as target:
-                    shutil.copyfileobj(source, target, 1 << 20)
+        with partial.open("wb") as file:
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+                manifest = json.dumps(encode(_Manifest(FORMAT, members)), indent=1)
+                archive.writestr(zipfile.ZipInfo(_MANIFEST, _EPOCH), manifest)
+                archive.writestr(zipfile.ZipInfo(_PLAN, _EPOCH), text, zipfile.ZIP_DEFLATED)
+                for name in names:
+                    info = zipfile.ZipInfo(name, _EPOCH)
+                    info.file_size = members[name].size
+                    with (directory / name).open("rb") as source, archive.open(info, "w") as target:
+                        shutil.copyfileobj(source, target, _BLOCK)
+            file.flush()
+            os.fsync(file.fileno())
         partial.replace(path)
     except OSError as error:
         raise NotWritable(path=path, reason=error.strerror or error) from error
@@ -65,26 +101,52 @@ def save(plan: Plan, directory: Path, path: Path) -> None:
         partial.unlink(missing_ok=True)
 
 
-def load(path: Path) -> tuple[Plan, Path]:
-    """The plan of an artifact, and the folder that holds its graphs and weights.
+def load(path: Path, *, elsewhere: bool = False) -> tuple[Plan, Path]:
+    """The plan of an artifact, and the folder that holds its graphs and weights: in the cache, or a temporary one of this process
+    where the cache cannot be written, and where it is to lie `elsewhere`.
 
     Raises:
         MissingFile, BadArtifact (truncated, edited, not an artifact), NewerArtifact, OlderArtifact.
+        CacheNotWritable: neither the cache nor the folder for temporary files can hold it.
+        UnsafeCache: the cache is not this user's alone.
     """
     if not path.is_file():
         raise MissingFile(path=path)
+    cache = cache_directory()
     try:
-        with zipfile.ZipFile(path) as archive:
-            raw = archive.read(_MANIFEST)
-            members = _check_manifest(path, raw, archive)
-            directory = cache_directory() / "artifacts" / hashlib.sha256(raw).hexdigest()[:32]
-            if not directory.is_dir():
-                _unpack(path, archive, members, directory)
-    except (zipfile.BadZipFile, KeyError, OSError, ValueError, EOFError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise NotWritable(path=cache_directory(), reason=error.strerror) from error
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            entries = _entries(archive, os.fstat(file.fileno()).st_size)
+            raw = _read(archive, entries, _MANIFEST)
+            members = _manifest(path, raw).members
+            _compare(entries, members)
+            name = hashlib.sha256(raw).hexdigest()[:32]
+            directory = cache / "artifacts" / name
+            if elsewhere or not (usable(directory) and os.access(directory, os.W_OK)):
+                directory = _unpacked(archive, entries, members, directory, elsewhere)
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        DecodeError,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+        ValueError,
+    ) as error:
+        # Of damaged archives, zipfile makes all of these and OSError: a place in the file before its beginning, for one.
         raise BadArtifact(path=path, reason=str(error) or type(error).__name__) from error
+    except contents.WrongContents as error:
+        raise BadArtifact(path=path, reason=str(error)) from error
+    except OSError as error:
+        raise BadArtifact(path=path, reason=f"it cannot be read ({error.strerror or error})") from error
+    except MemoryError as error:
+        raise BadArtifact(path=path, reason="it does not fit into memory") from error
     return read_plan(directory / _PLAN, path), directory
+
+
+def usable(directory: Path) -> bool:
+    """Whether a folder is an unpacked artifact as it was when it was unpacked. Models of its regions may lie there, too: their
+    names say what is in them."""
+    return sealed.intact(directory, beside=REGION)
 
 
 def read_plan(file: Path, shown: Path) -> Plan:
@@ -94,46 +156,138 @@ def read_plan(file: Path, shown: Path) -> Plan:
         BadArtifact: it is not a plan.
     """
     try:
-        return decode(Plan, json.loads(file.read_text()))
-    except (DecodeError, ValueError) as error:
+        return decode(Plan, parse(file.read_bytes()))
+    except DecodeError as error:
         raise BadArtifact(path=shown, reason=f"its plan is damaged ({error})") from error
 
 
-def _check_manifest(path: Path, raw: bytes, archive: zipfile.ZipFile) -> dict[str, dict[str, object]]:
-    manifest = json.loads(raw)
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
-        raise ValueError("its manifest is damaged")
-    if manifest["format"] > FORMAT:
-        raise NewerArtifact(path=path, found=manifest["format"], known=FORMAT)
-    if manifest["format"] < FORMAT:
-        raise OlderArtifact(path=path, found=manifest["format"], known=FORMAT)
-    members = manifest.get("members")
-    if not isinstance(members, dict) or not {_PLAN, MODEL} <= set(members):
-        raise ValueError("its manifest is damaged")
-    for name, entry in members.items():
-        if Path(name).name != name:
-            raise ValueError(f"member '{name}' has a path")
-        if archive.getinfo(name).file_size != entry["size"]:
-            raise ValueError(f"member '{name}' has another size than the manifest says")
-    return members
+def _entries(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
+    """The members of an archive by name.
+
+    Raises:
+        BadZipFile: there are too many, or two of one name, or one is a link, is compressed, or is not in the file as it says.
+    """
+    found: dict[str, zipfile.ZipInfo] = {}
+    if len(archive.filelist) > _MOST_MEMBERS + 1:
+        raise zipfile.BadZipFile(f"it has {len(archive.filelist)} members")
+    for info in archive.filelist:
+        if info.orig_filename in found:
+            raise zipfile.BadZipFile(f"it has two members '{info.orig_filename}'")
+        compressed = info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size
+        if compressed and not (info.orig_filename == _PLAN and info.compress_type == zipfile.ZIP_DEFLATED):
+            raise zipfile.BadZipFile(f"member '{info.orig_filename}' is compressed")
+        if info.flag_bits & 0x1:
+            raise zipfile.BadZipFile(f"member '{info.orig_filename}' is encrypted")
+        if (info.external_attr >> 16) & 0o170000 not in (0, 0o100000):
+            raise zipfile.BadZipFile(f"member '{info.orig_filename}' is no file")
+        found[info.orig_filename] = info
+    # What is not compressed cannot be larger than the file; members that share its bytes could be.
+    if sum(info.compress_size for info in found.values()) > size:
+        raise zipfile.BadZipFile("its members are larger than the file")
+    return found
 
 
-def _unpack(path: Path, archive: zipfile.ZipFile, members: dict[str, dict[str, object]], directory: Path) -> None:
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=".unpack-", dir=directory.parent))
-    try:
-        for name, entry in members.items():
-            digest = hashlib.sha256()
-            with archive.open(name) as source, (staging / name).open("wb") as target:
-                while block := source.read(1 << 20):
-                    digest.update(block)
-                    target.write(block)
-            if digest.hexdigest() != entry["sha256"]:
-                raise BadArtifact(path=path, reason=f"member '{name}' was changed after the artifact was made")
+def _read(archive: zipfile.ZipFile, entries: Mapping[str, zipfile.ZipInfo], name: str) -> bytes:
+    info = entries.get(name)
+    if info is None:
+        raise zipfile.BadZipFile(f"it has no {name}")
+    if info.file_size > _LARGEST_TEXT:
+        raise zipfile.BadZipFile(f"{name} has {info.file_size} bytes")
+    return archive.read(info)
+
+
+def _manifest(path: Path, raw: bytes) -> _Manifest:
+    found = parse(raw)
+    written = found.get("format") if isinstance(found, dict) else None
+    if type(written) is int and written > FORMAT:
+        raise NewerArtifact(path=path, found=written, known=FORMAT)
+    if type(written) is int and 0 < written < FORMAT:
+        raise OlderArtifact(path=path, found=written, known=FORMAT)
+    return decode(_Manifest, found, "its manifest")
+
+
+def _compare(entries: Mapping[str, zipfile.ZipInfo], members: Mapping[str, _Member]) -> None:
+    """Whether an archive holds what its manifest says, and nothing else."""
+    for name in entries:
+        if name != _MANIFEST and name not in members:
+            raise zipfile.BadZipFile(f"member '{name}' is not in the manifest")
+    for name, member in members.items():
+        if name not in entries:
+            raise zipfile.BadZipFile(f"member '{name}' is missing")
+        if entries[name].file_size != member.size:
+            raise zipfile.BadZipFile(f"member '{name}' has another size than the manifest says")
+    if members[_PLAN].size > _LARGEST_TEXT:
+        raise zipfile.BadZipFile(f"{_PLAN} has {members[_PLAN].size} bytes")
+
+
+def _unpacked(
+    archive: zipfile.ZipFile,
+    entries: Mapping[str, zipfile.ZipInfo],
+    members: Mapping[str, _Member],
+    directory: Path,
+    elsewhere: bool,
+) -> Path:
+    """The folder with the members, checked: `directory`, or one of the same name among temporary files."""
+    if not elsewhere:
         try:
-            staging.rename(directory)
-        except OSError:
-            if not directory.is_dir():  # another process may have been first; its copy is as good
-                raise
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+            _unpack(archive, entries, members, directory)
+            return directory
+        except _Unwritable as error:
+            _LOG.warning("%s", CacheNotWritable(path=directory.parent.parent, reason=error.reason))
+    temporary = _temporary(os.getpid()) / directory.name
+    if not usable(temporary):
+        try:
+            _unpack(archive, entries, members, temporary)
+        except _Unwritable as error:
+            raise CacheNotWritable(path=directory.parent.parent, reason=error.reason) from error
+    return temporary
+
+
+class _Unwritable(Exception):
+    """A folder cannot hold an artifact."""
+
+    def __init__(self, error: OSError) -> None:
+        self.reason = error.strerror or str(error)
+        super().__init__(self.reason)
+
+
+def _unpack(
+    archive: zipfile.ZipFile, entries: Mapping[str, zipfile.ZipInfo], members: Mapping[str, _Member], directory: Path
+) -> None:
+    discard(directory)
+    try:
+        with sealed.making(directory) as folder:
+            for name, member in members.items():
+                digest = hashlib.sha256()
+                with (folder / name).open("xb") as target:
+                    for block in _blocks(archive, entries[name]):
+                        digest.update(block)
+                        target.write(block)
+                if digest.hexdigest() != member.sha256:
+                    raise zipfile.BadZipFile(f"member '{name}' was changed after the artifact was made")
+            plan = decode(Plan, parse((folder / _PLAN).read_bytes()))
+            contents.check(plan, folder, frozenset(members) - {_PLAN})
+    except OSError as error:  # of writing: those of reading are told apart below
+        raise _Unwritable(error) from error
+
+
+def _blocks(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
+    try:
+        with archive.open(info) as source:
+            while block := source.read(_BLOCK):
+                yield block
+    except OSError as error:
+        raise zipfile.BadZipFile(f"member '{info.orig_filename}' cannot be read ({error.strerror or error})") from error
+
+
+@functools.cache
+def _temporary(process: int) -> Path:
+    """The folder of a process for what the cache cannot hold. It goes with the process."""
+    folder = Path(tempfile.mkdtemp(prefix="bricolage-artifacts-"))
+
+    def remove() -> None:
+        if os.getpid() == process:  # and not a child that was forked
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder

@@ -1,11 +1,17 @@
-"""`Plan`: what was decided, why, and on what it rests. Frozen dataclasses that round-trip through readable JSON."""
+"""`Plan`: what was decided, why, and on what it rests. Frozen dataclasses that round-trip through readable JSON.
+
+A plan may come from a stranger. What a field may hold stands in its type and is checked when it is decoded, so that a plan in
+memory is a valid one: nothing behind it need ask whether a number is negative or a name is a path.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
 
+from bricolage.codec import Length, Matching, Within
 from bricolage.options import Options
 from bricolage.work.implementation import Endpoint, Implementation
 
@@ -13,6 +19,27 @@ ORIGINAL = "original"
 """Name of the graph as it came, among its variants."""
 FORMAT = 2
 """Version of the plan and artifact format. Readers refuse a higher one."""
+MOST_OPERATORS = 10_000_000
+"""Of a graph that is planned."""
+
+Count: TypeAlias = Annotated[int, Within(0, MOST_OPERATORS)]
+"""Of operators, measurements or applications of rules."""
+Amount: TypeAlias = Annotated[int, Within(0, 10**30)]
+"""Operations or bytes."""
+Size: TypeAlias = Annotated[int, Within(0, 2**48)]
+"""Of a dimension, in elements."""
+Duration: TypeAlias = Annotated[float, Within(0.0, 1e18)]
+"""Measured or predicted, in the unit that its name says; finite."""
+Interval: TypeAlias = tuple[Duration, Duration]
+ErrorNumber: TypeAlias = Annotated[float, Within(0.0, math.inf)]
+"""A relative error; infinite where nothing right came out."""
+Ratio: TypeAlias = Annotated[float, Within(-math.inf, math.inf)]
+"""Any number but NaN."""
+GraphFile: TypeAlias = Annotated[str, Matching(r"graph-[0-9a-f]{1,64}\.onnx", "name of a graph's file")]
+Hash: TypeAlias = Annotated[str, Matching(r"[0-9a-f]{1,64}", "hash in hexadecimal")]
+OperatorRanges: TypeAlias = Annotated[
+    str, Matching(r"([0-9]{1,8}(-[0-9]{1,8})?(,[0-9]{1,8}(-[0-9]{1,8})?)*)?", 'list of ranges such as "0-12,15"')
+]
 
 
 @dataclass(frozen=True)
@@ -21,7 +48,7 @@ class TensorSpec:
 
     name: str
     dtype: str
-    shape: tuple[int | str, ...] | None
+    shape: tuple[Size | str, ...] | None
 
 
 @dataclass(frozen=True)
@@ -30,9 +57,9 @@ class Alternative:
 
     implementation: Implementation
     outcome: str
-    median_ms: float | None = None
-    ci_ms: tuple[float, float] | None = None
-    error: float | None = None
+    median_ms: Duration | None = None
+    ci_ms: Interval | None = None
+    error: ErrorNumber | None = None
     reason: str = ""
 
 
@@ -41,23 +68,32 @@ class PlannedRegion:
     """A region of the plan: operators by number (ranges such as "0-12,15"), who runs it, and the evidence."""
 
     implementation: Implementation
-    operators: str
-    count: int
+    operators: OperatorRanges
+    count: Count
     title: str
     """Operator types in short, for people."""
     key: str
     """Canonical identity: the key of its costs in the database."""
-    flops: int
-    bytes: int
-    cost_ms: float | None
+    flops: Amount
+    bytes: Amount
+    cost_ms: Duration | None
     """Measured, or predicted from the parts when `measured` is false."""
     measured: bool
-    start_ms: float | None = None
+    start_ms: Duration | None = None
     """Predicted start in a run; None where a part of the plan has no cost."""
-    transfer_ms: float = 0.0
+    transfer_ms: Duration = 0.0
     """Predicted cost of taking over the tensors that other regions computed."""
     alternatives: tuple[Alternative, ...] = ()
     """All measured ways to run the region, fastest first, the chosen one included."""
+
+    def __post_init__(self) -> None:
+        previous = -1
+        for first, last in spans(self.operators):
+            if not previous < first <= last:
+                raise ValueError(f"the operators '{self.operators[:60]}' do not ascend")
+            previous = last
+        if sum(last + 1 - first for first, last in spans(self.operators)) != self.count:
+            raise ValueError(f"the operators '{self.operators[:60]}' are not {self.count}")
 
 
 @dataclass(frozen=True)
@@ -68,22 +104,22 @@ class Contestant:
     name: str
     """For people: "openvino f32", or the plan's name."""
     kind: Literal["baseline", "plan"]
-    median_ms: float | None
-    ci_ms: tuple[float, float] | None
-    error: float | None
+    median_ms: Duration | None
+    ci_ms: Interval | None
+    error: ErrorNumber | None
     accepted: bool
     reason: str = ""
     """Why it was dropped or lost; empty for the winner."""
-    dropped_ms: float | None = None
+    dropped_ms: Duration | None = None
     """Time of a baseline that was dropped for its accuracy alone."""
-    compile_s: float | None = None
-    first_run_ms: float | None = None
-    regions: int = 1
+    compile_s: Duration | None = None
+    first_run_ms: Duration | None = None
+    regions: Count = 1
     implementation: Implementation | None = None
     """Of a baseline."""
-    speedup: float | None = None
+    speedup: Ratio | None = None
     """Over the best single backend, from paired rounds; None where the two never met."""
-    speedup_ci: tuple[float, float] | None = None
+    speedup_ci: tuple[Ratio, Ratio] | None = None
 
 
 @dataclass(frozen=True)
@@ -92,8 +128,8 @@ class Transfer:
 
     producer: Endpoint
     consumer: Endpoint
-    bytes: int
-    median_ms: float
+    bytes: Amount
+    median_ms: Duration
 
 
 @dataclass(frozen=True)
@@ -105,9 +141,9 @@ class Quality:
     gains. `optimality_loss` = chosen / best of everything measured end to end - 1: at least zero.
     """
 
-    additive_error: float | None
-    apparent_loss: float | None
-    optimality_loss: float
+    additive_error: Ratio | None
+    apparent_loss: Ratio | None
+    optimality_loss: Ratio
 
 
 @dataclass(frozen=True)
@@ -117,14 +153,14 @@ class Proof:
 
     method: str
     optimal: bool
-    total_ms: float
-    lower_bound_ms: float
+    total_ms: Duration
+    lower_bound_ms: Ratio
     """No placement of these candidates costs less."""
-    measured: int
+    measured: Count
     """Candidates of the search whose costs were measured ..."""
-    predicted: int
+    predicted: Count
     """... and those whose costs were predicted, because nothing that covers their operators was."""
-    seconds: float
+    seconds: Duration
     """That the search took."""
 
     @property
@@ -139,7 +175,7 @@ class RewriteStep:
     what its variables stand for. The same steps on the same graph give the same graph."""
 
     rule: str
-    pattern: int
+    pattern: Count
     roots: tuple[str, ...]
     bound: tuple[tuple[str, str | None], ...]
 
@@ -169,7 +205,7 @@ class RewriteConfig:
     """Names of canonicalising rules."""
     enabled: tuple[EnabledRule, ...] = ()
     """Cost-based rules, in the order in which they are applied."""
-    opset: int | None = None
+    opset: Annotated[int, Within(1, 10_000)] | None = None
     """To which the model is raised first."""
 
     def __str__(self) -> str:
@@ -182,33 +218,33 @@ class RewriteConfig:
 class Bucket:
     """The decision for one binding of the symbolic dimensions."""
 
-    sizes: Mapping[str, int]
-    graph: str
+    sizes: Mapping[str, Annotated[int, Within(1, 2**40)]]
+    graph: GraphFile
     """File name of the prepared graph in the artifact."""
-    operators: int
+    operators: Count
     chosen: str
     """Name of the contestant that ships."""
     regions: tuple[PlannedRegion, ...]
     contestants: tuple[Contestant, ...]
     best_baseline: str
-    speedup_vs_baseline: float
-    speedup_ci: tuple[float, float]
+    speedup_vs_baseline: Ratio
+    speedup_ci: tuple[Ratio, Ratio]
     significant: bool
-    predicted_ms: float | None
-    original_error: float
-    bound: float
+    predicted_ms: Duration | None
+    original_error: ErrorNumber
+    bound: ErrorNumber
     quality: Quality
     transfers: tuple[Transfer, ...] = ()
     proof: Proof | None = None
     """How good the op-level placement is that the search for plans began with; None where nothing was searched."""
     decided_by: Literal["race", "prior evidence"] = "race"
     """Whether a race was held; otherwise what was known of the contestants before decided."""
-    peak_bytes: Mapping[str, int] = field(default_factory=dict)
+    peak_bytes: Mapping[str, Amount] = field(default_factory=dict)
     """By device: the most that tensors between regions and outputs take at a time, by the predicted timeline; empty
     for one region."""
-    seconds: Mapping[str, float] = field(default_factory=dict)
+    seconds: Mapping[str, Ratio] = field(default_factory=dict)
     """Wall clock per stage."""
-    shares: Mapping[str, float] = field(default_factory=dict)
+    shares: Mapping[str, Ratio] = field(default_factory=dict)
     """Seconds of the budget that were kept free for each stage, whatever came before."""
     inputs_from: str = "generated"
     """Where the inputs of the measurements came from: "generated" with a seed, or the user's file."""
@@ -217,14 +253,25 @@ class Bucket:
     variant: str = ORIGINAL
     """The variant of the graph that ships: "original", "rewritten" by all canonicalising rules, one that was
     "searched-N", or one "tailored" to a backend by racing variants."""
-    rules: Mapping[str, int] = field(default_factory=dict)
+    rules: Mapping[str, Count] = field(default_factory=dict)
     """Rewrite rules that made this variant, with the number of their applications."""
     steps: tuple[RewriteStep, ...] = ()
     """For a variant that was searched: how to make it again."""
     rewrite_config: RewriteConfig | None = None
     """For a variant that was tuned for a backend: how to make it again."""
-    model_error: float | None = None
+    model_error: ErrorNumber | None = None
     """Median relative error of the cost model with which variants were searched, on regions that it had not seen."""
+
+    def __post_init__(self) -> None:
+        highest = max((last for region in self.regions for _, last in spans(region.operators)), default=-1)
+        if highest >= self.operators:
+            raise ValueError(f"a region has operator {highest}, and there are {self.operators} of them")
+        if sum(region.count for region in self.regions) > self.operators:
+            raise ValueError("an operator belongs to two regions")
+        names = {contestant.name for contestant in self.contestants}
+        for name in (self.chosen, self.best_baseline):
+            if name not in names:
+                raise ValueError(f"'{name[:60]}' is none of its contestants")
 
     @property
     def winner(self) -> Contestant:
@@ -244,7 +291,7 @@ class Provenance:
     bricolage: str
     versions: Mapping[str, str]
     """Version of each backend that took part."""
-    fingerprint: str
+    fingerprint: Hash
     """Short hash of the device."""
     hardware: str
     """The device in words."""
@@ -259,14 +306,14 @@ class Plan:
     """The decisions for all shape buckets of one model."""
 
     model: str
-    digest: str
+    digest: Hash
     """Hash of the model's structure and weights."""
     inputs: tuple[TensorSpec, ...]
     """What the model takes; symbolic dimensions keep their names."""
     outputs: tuple[TensorSpec, ...]
-    buckets: tuple[Bucket, ...]
+    buckets: Annotated[tuple[Bucket, ...], Length(1, 10_000)]
     provenance: Provenance
-    format: int = FORMAT
+    format: Annotated[int, Within(FORMAT, FORMAT)] = FORMAT
 
 
 def ranges(numbers: tuple[int, ...]) -> str:
@@ -283,10 +330,13 @@ def ranges(numbers: tuple[int, ...]) -> str:
     return ",".join(parts)
 
 
-def numbers(text: str) -> tuple[int, ...]:
-    """Inverse of `ranges`."""
-    found: list[int] = []
+def spans(text: str) -> Iterator[tuple[int, int]]:
+    """ "0-2,5" → (0, 2), (5, 5): the first and the last number of each range."""
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
-        found.extend(range(int(first), int(last or first) + 1))
-    return tuple(found)
+        yield int(first), int(last or first)
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Inverse of `ranges`."""
+    return tuple(number for first, last in spans(text) for number in range(first, last + 1))

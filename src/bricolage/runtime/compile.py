@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,17 +12,20 @@ from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.kernel import Kernel
 from bricolage.cache import compiled_directory
 from bricolage.device.host import bound_to
-from bricolage.errors import BackendFailed, BricolageError
+from bricolage.errors import BackendFailed, BricolageError, CacheNotWritable
 from bricolage.graph.graph import TensorInfo
 from bricolage.plan.step import Step
 from bricolage.runtime.program import Program, Stage
+
+_LOG = logging.getLogger(__name__)
+_UNWRITABLE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EIO})
 
 
 def compile_step(
     step: Step, resources: Resources, *, caching: bool = True, ephemeral: bool = False
 ) -> tuple[Kernel, RegionModel]:
-    """Compiles one region. Compiled code is kept between runs where `caching`; of an `ephemeral` region (it will
-    hardly be asked for again) only if compiling it takes long.
+    """Compiles one region. Compiled code is kept between runs where `caching`, and where the cache can be written; of an
+    `ephemeral` region (it will hardly be asked for again) only if compiling it takes long.
 
     Raises:
         Refused: the backend declines the region.
@@ -32,15 +37,28 @@ def compile_step(
     backend = registry.get(name)
     if caching and (backend.compiles_slowly or not ephemeral):
         cache = compiled_directory(resources.device.fingerprint(), name, registry.version(name))
-        cache.mkdir(parents=True, exist_ok=True)
-        resources = replace(resources, cache=cache)
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+            resources = replace(resources, cache=cache)
+        except OSError as error:
+            _not_kept(error)
     try:
-        return backend.compile(region, step.implementation.config, resources), region
+        try:
+            return backend.compile(region, step.implementation.config, resources), region
+        except OSError as error:
+            if resources.cache is None or error.errno not in _UNWRITABLE:
+                raise
+            _not_kept(error)
+            return backend.compile(region, step.implementation.config, replace(resources, cache=None)), region
     except BricolageError:
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
         raise BackendFailed(backend=name, stage="to compile", reason=reason[:300]) from error
+
+
+def _not_kept(error: OSError) -> None:
+    _LOG.warning("compiled code cannot be kept (%s): it is compiled again each time. %s", error, CacheNotWritable.hint)
 
 
 def compile_program(

@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Backend, Resources
+from bricolage.cache import hold
 from bricolage.device.buffers import bindable
 from bricolage.device.host import selected
 from bricolage.errors import BricolageError, NoBackend
@@ -27,6 +28,7 @@ from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import prepare
 from bricolage.graph.region import Region
 from bricolage.graph.store import Store
+from bricolage.options import available_cores
 from bricolage.plan import artifact
 from bricolage.plan.plan import ORIGINAL, Bucket, Plan, TensorSpec, numbers
 from bricolage.plan.step import Step
@@ -37,6 +39,8 @@ from bricolage.work import bits as bitset
 from bricolage.work.implementation import Assignment, Implementation, Placement
 
 _LOG = logging.getLogger(__name__)
+_MOST_THREADS = 8
+"""A core; a plan that asks for more is of another machine, or made up."""
 _OTHER_SHAPES = 16
 """Programs kept for shapes outside the buckets; the least recently used is dropped."""
 
@@ -63,6 +67,7 @@ class Executable:
         """`directory` holds the plan's graphs and weights; a `temporary` one is removed with the executable."""
         self.plan = plan
         self._directory, self._store = directory, Store(directory)
+        self._hold = hold(directory)  # another process that trims the cache leaves it alone
         if temporary:
             weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
         options = plan.provenance.options
@@ -199,7 +204,8 @@ class Executable:
     def _compile(self, graph: Graph, placement: Placement) -> _Ready:
         identities = Identities(graph)
         alone = len({one.implementation.backend for one in placement}) == 1
-        resources = Resources(threads=self.plan.provenance.options.threads, device=self._device, alone=alone)
+        threads = min(self.plan.provenance.options.threads, _MOST_THREADS * available_cores())
+        resources = Resources(threads=threads, device=self._device, alone=alone)
         steps = []
         for one in placement:
             region = Region(graph, one.region)

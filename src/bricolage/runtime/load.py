@@ -9,11 +9,11 @@ from pathlib import Path
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
 from bricolage.device.host import selected
-from bricolage.errors import BadOption, ForeignArtifact, NoBackend
+from bricolage.errors import BadOption, ForeignArtifact, NoBackend, NotWritable
 from bricolage.graph.extract import graph_of
 from bricolage.options import available_cores
 from bricolage.plan import artifact
-from bricolage.plan.plan import Bucket, Plan, PlannedRegion, ranges
+from bricolage.plan.plan import Bucket, Contestant, Plan, PlannedRegion, ranges
 from bricolage.runtime.executable import Executable, first_implementation, ranked_baselines
 
 _LOG = logging.getLogger(__name__)
@@ -25,12 +25,22 @@ def load(path: str | Path, *, any_machine: bool = False) -> Executable:
     With `any_machine`, an artifact from other hardware or other versions runs all the same: as planned where its backends are
     installed, else on the best single backend that is. The result is right, but its speed was never measured here.
 
+    The cache need not be writable: without it the artifact is unpacked among temporary files, and compiled each time.
+
     Raises:
-        MissingFile, BadArtifact, NewerArtifact: the file is not usable.
+        MissingFile, BadArtifact, NewerArtifact, OlderArtifact: the file is not usable.
         ForeignArtifact: it was planned for other hardware or versions, and `any_machine` is false.
         NoBackend: nothing here can run it.
+        UnsafeCache: the cache is not this user's alone.
     """
-    plan, directory = artifact.load(Path(path))
+    try:
+        return _loaded(Path(path), any_machine, elsewhere=False)
+    except (NotWritable, FileNotFoundError):  # the disk is full, or another process has just trimmed the cache
+        return _loaded(Path(path), any_machine, elsewhere=True)
+
+
+def _loaded(path: Path, any_machine: bool, elsewhere: bool) -> Executable:
+    plan, directory = artifact.load(path, elsewhere=elsewhere)
     difference = foreign(plan)
     if difference:
         if not any_machine:
@@ -82,4 +92,8 @@ def _runnable(bucket: Bucket, plan: Plan, directory: Path) -> Bucket:
     graph = graph_of(directory / bucket.graph)
     everything = ranges(graph.everything.numbers)
     region = PlannedRegion(chosen, everything, len(graph), "whole model", "", 0, 0, None, measured=False)
-    return dataclasses.replace(bucket, regions=(region,), chosen=str(chosen))
+    contestants, name = bucket.contestants, str(chosen)
+    if all(one.name != name for one in contestants):
+        unmeasured = "not measured: it was not there where the plan was made"
+        contestants += (Contestant(name, "baseline", None, None, None, False, unmeasured, implementation=chosen),)
+    return dataclasses.replace(bucket, regions=(region,), chosen=name, contestants=contestants)

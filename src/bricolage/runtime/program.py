@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import psutil
 
 from bricolage.backends.kernel import Call, Kernel
 from bricolage.device.buffers import Lifetime, aligned, assign_offsets
 from bricolage.device.device import Device
 from bricolage.device.host import bound_to
-from bricolage.errors import InvalidGraph
+from bricolage.errors import InvalidGraph, NotEnoughMemory
 from bricolage.graph.graph import TensorInfo
 
 
@@ -97,12 +98,16 @@ class Program:
         """Binds to the given arrays, and to fresh ones for the names not given.
 
         Given arrays must be C-contiguous, aligned to 64 bytes and of the exact type and shape; they stay the caller's.
+
+        Raises:
+            NotEnoughMemory: the tensors are larger than this machine's memory.
         """
         given = {**(inputs or {}), **(outputs or {})}
         ends = {info.name for info in (*self.inputs, *self.outputs)}
         tensors = {info.name: info for info in (*self.inputs, *self._computed.values())}
         lifetimes = self._lifetimes(ends)
         offsets, size = assign_offsets(lifetimes)
+        _check_memory(size + sum(info.bytes for name, info in tensors.items() if name in ends and name not in given))
         arena = aligned((size,), np.dtype(np.uint8))
         buffers: dict[str, np.ndarray] = {}
         for name, info in tensors.items():
@@ -148,3 +153,9 @@ class Program:
                 results = stage.kernel.run([tensors[info.name] for info in stage.inputs])
                 tensors.update(zip((info.name for info in stage.outputs), results, strict=True))
         return {info.name: tensors[info.name] for info in self.outputs}
+
+
+def _check_memory(wanted: int) -> None:
+    present = psutil.virtual_memory().total
+    if wanted > present:
+        raise NotEnoughMemory(wanted=f"{wanted / 1e9:.3g} GB", present=f"{present / 1e9:.3g} GB")

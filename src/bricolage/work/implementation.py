@@ -7,8 +7,15 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
+from bricolage.codec import Matching
+
+Word: TypeAlias = Annotated[
+    str, Matching(r"[A-Za-z0-9_][A-Za-z0-9 ._+-]{0,99}", "name of a backend or a configuration")
+]
+"""Compiled code is kept under such names: none of them is a path."""
+DeviceName: TypeAlias = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9 ._+:,-]{0,999}", "name of a device")]
 Scalar: TypeAlias = bool | int | float | str
 HOST = "cpu"
 """Name of the device that is the whole processor of this machine."""
@@ -20,7 +27,7 @@ class KernelConfig:
     parameters of its kernels where a tuner has chosen others than the backend's rules of thumb. Data: hashable,
     round-trips through JSON, and compiling it twice gives the same kernels."""
 
-    name: str = "f32"
+    name: Word = "f32"
     parameters: tuple[tuple[str, Scalar], ...] = ()
     """By name, ascending; the backend says which there are."""
 
@@ -77,8 +84,8 @@ def named(*names: str) -> tuple[KernelConfig, ...]:
 class Endpoint:
     """Where a tensor is handed over: what a transfer depends on."""
 
-    backend: str
-    device: str = HOST
+    backend: Word
+    device: DeviceName = HOST
 
     def __str__(self) -> str:
         return self.backend + ("" if self.device == HOST else f" on {self.device}")
@@ -88,9 +95,9 @@ class Endpoint:
 class Implementation:
     """Who can run a region, and how: a backend, its configuration, and the device."""
 
-    backend: str
+    backend: Word
     config: KernelConfig = KernelConfig()
-    device: str = HOST
+    device: DeviceName = HOST
 
     @property
     def endpoint(self) -> Endpoint:

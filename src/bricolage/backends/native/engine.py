@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from bricolage import sealed
 from bricolage._version import __version__
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key
@@ -143,19 +144,11 @@ class Native(Backend):
                 return NativeKernel(region, Path(folder), resources)
         named_by = (machine.isa.name, str(machine.l2_bytes), str(machine.threads))
         key = content_key(region, config.text, *named_by, _generation())
-        target = resources.cache / f"native-{key}"
-        if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=f"native-{key}-", dir=target.parent) as folder:
-                made = Path(folder) / "made"
-                made.mkdir()
-                _make(region, config, made, resources)
-                try:
-                    made.replace(target)
-                except OSError:  # another process was faster
-                    if not target.exists():
-                        raise
-        return NativeKernel(region, target, resources)
+        return sealed.kept(
+            resources.cache / f"native-{key}",
+            lambda folder: _make(region, config, folder, resources),
+            lambda folder: NativeKernel(region, folder, resources),
+        )
 
     def anatomy(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Anatomy:
         require_static(region, self.title)

@@ -1,0 +1,104 @@
+"""One process that tries inputs. A loader that ends it has a finding; `benchmarks.fuzz_loaders` starts the next."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import resource
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.fuzz_loaders.record import Record
+
+if TYPE_CHECKING:
+    from benchmarks.fuzz_loaders.targets import Loaders
+
+_LONGEST = 512
+"""Bytes of decisions."""
+_HANG_S = 60
+"""After that libFuzzer ends a process that does not answer: its input is a finding."""
+_MEMORY_MB = 4096
+_INSTRUMENTED = [
+    "bricolage.plan",
+    "bricolage.codec",
+    "bricolage.frontends",
+    "bricolage.sealed",
+    "bricolage.graph",
+    "bricolage.cli.values",
+    "onnx_ir.serde",
+    "onnx_ir.external_data",
+    "zipfile",
+]
+
+
+def main() -> None:
+    """Tries inputs until the figure is reached."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--engine", choices=("atheris", "random"))
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--inputs", type=int)
+    parser.add_argument("--minutes", type=float)
+    given = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_MB << 20, _MEMORY_MB << 20))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    (_guided if given.engine == "atheris" else _random)(Record(given.folder), given.folder, given.inputs, given.minutes)
+
+
+class _Goal:
+    """When to stop."""
+
+    def __init__(self, record: Record, inputs: int | None, minutes: float | None) -> None:
+        self._record, self._inputs = record, inputs
+        self._end = None if minutes is None else time.monotonic() + minutes * 60
+
+    @property
+    def reached(self) -> bool:
+        enough = self._inputs is not None and self._record.tried >= self._inputs
+        return enough or (self._end is not None and time.monotonic() >= self._end)
+
+
+def _attempt(made: Loaders, record: Record, data: bytes) -> None:
+    record.trying(data)
+    finding = made.attempt(data)
+    record.count()
+    if finding is not None:
+        record.keep(finding)
+
+
+def _random(record: Record, folder: Path, inputs: int | None, minutes: float | None) -> None:
+    del folder
+    from benchmarks.fuzz_loaders.targets import loaders
+
+    draw, goal = random.Random(record.tried), _Goal(record, inputs, minutes)
+    with loaders() as made:
+        while not goal.reached:
+            _attempt(made, record, draw.randbytes(draw.randrange(1, _LONGEST)))
+    record.note()
+
+
+def _guided(record: Record, folder: Path, inputs: int | None, minutes: float | None) -> None:
+    """By libFuzzer, which keeps what reaches new code, of the loaders' own modules. It leaves the process without coming back."""
+    import atheris
+
+    with atheris.instrument_imports(include=_INSTRUMENTED, enable_loader_override=False):
+        from benchmarks.fuzz_loaders.targets import loaders
+    goal = _Goal(record, inputs, minutes)
+    with loaders() as made:
+
+        def one(data: bytes) -> None:
+            _attempt(made, record, data)
+            if goal.reached:
+                record.note()
+                made.remove()
+                os._exit(0)
+
+        words = [f"-max_len={_LONGEST}", f"-timeout={_HANG_S}", f"-artifact_prefix={folder}/findings/ended-"]
+        words += ["-rss_limit_mb=0", "-detect_leaks=0", "-verbosity=0", str(folder / "corpus")]
+        atheris.Setup(["fuzz_loaders", *words], one)
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""What an unpacked artifact must fulfil before anything of it is compiled. Kernels are bound to memory that is allocated by what
+the plan and the graphs say of shapes, so these must say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from bricolage.errors import BricolageError
+from bricolage.frontends import written
+from bricolage.graph.graph import Graph
+from bricolage.frontends.limits import check_shapes
+from bricolage.plan.interface import tensor_specs
+from bricolage.plan.plan import Bucket, Plan, TensorSpec
+
+MODEL = "model.onnx"
+
+
+class WrongContents(Exception):
+    """A part of an artifact is damaged, or two do not fit together."""
+
+
+def check(plan: Plan, folder: Path, files: Collection[str]) -> None:
+    """Looks at the model and the graph of every bucket, in `folder` with just these `files`.
+
+    Raises:
+        WrongContents: saying what is wrong, and where.
+    """
+    name = MODEL
+    try:
+        model = written.read(folder / MODEL)
+        _compare("inputs", plan.inputs, tensor_specs(model.graph.inputs, model))
+        _compare("outputs", plan.outputs, tensor_specs(model.graph.outputs, model))
+        for bucket in plan.buckets:
+            name = bucket.graph
+            if name not in files:
+                raise WrongContents("it is missing")
+            _check_graph(plan, bucket, folder)
+    except WrongContents as error:
+        raise WrongContents(f"{name}: {error}") from error
+    except BricolageError as error:
+        raise WrongContents(f"{name}: {error.sentence}") from error
+    except Exception as error:  # what reads models assumes valid ones, and meets others with whatever comes
+        raise WrongContents(f"{name}: it is damaged ({type(error).__name__})") from error
+
+
+def _check_graph(plan: Plan, bucket: Bucket, folder: Path) -> None:
+    model = written.read(folder / bucket.graph)
+    check_shapes(model)
+    graph = Graph(model)
+    if len(graph) != bucket.operators:
+        raise WrongContents(f"it has {len(graph)} operators, not {bucket.operators}")
+    inputs, outputs = (tensor_specs(values, model) for values in (model.graph.inputs, model.graph.outputs))
+    known = {spec.name: spec for spec in plan.inputs}
+    if any(spec.name not in known for spec in inputs):
+        raise WrongContents("it has inputs that the plan does not name")
+    _compare("inputs", [_bound(known[spec.name], bucket.sizes, spec) for spec in inputs], inputs)
+    if len(outputs) != len(plan.outputs):
+        raise WrongContents(f"it has {len(outputs)} outputs, not {len(plan.outputs)}")
+    pairs = zip(plan.outputs, outputs, strict=True)
+    _compare("outputs", [_bound(spec, bucket.sizes, own) for spec, own in pairs], outputs)
+
+
+def _bound(spec: TensorSpec, sizes: Mapping[str, int], graph: TensorSpec) -> TensorSpec:
+    """What the graph of a bucket should say of a tensor. Sizes that the plan does not know are the graph's own."""
+    if spec.shape is None or graph.shape is None or len(spec.shape) != len(graph.shape):
+        return TensorSpec(spec.name, spec.dtype, graph.shape if spec.shape is None else spec.shape)
+    pairs = zip(spec.shape, graph.shape, strict=True)
+    shape = tuple(one if isinstance(one, int) else sizes.get(one, own) for one, own in pairs)
+    return TensorSpec(spec.name, spec.dtype, shape)
+
+
+def _compare(what: str, planned: Sequence[TensorSpec], found: Sequence[TensorSpec]) -> None:
+    if tuple(planned) != tuple(found):
+        raise WrongContents(f"its {what} are not those of the plan")
