@@ -6,13 +6,13 @@ import datetime
 import hashlib
 import json
 import logging
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from bricolage import scratch
 from bricolage._version import __version__
 from bricolage.api.sources import (
     Prepared,
@@ -66,7 +66,8 @@ def optimize(
         example_inputs: for a module, its arguments; they also serve for measuring unless `inputs` are given.
         dynamic: for a module, its `dynamic_shapes` (see `torch.export.export`).
         inputs: real inputs by name for measuring and verifying; by default inputs are generated.
-        replan: decide afresh even when the decision for the same model, options, versions and hardware is known.
+        replan: decide afresh even when the decision for the same model, options, versions and hardware is known. Costs that
+            were measured are used again, failures that may have been bad luck are not.
         progress: is told what happens, and hears of every shape bucket as soon as it is decided.
 
     Raises:
@@ -77,6 +78,7 @@ def optimize(
     Ctrl-C while measuring keeps what is finished and returns the best plan so far; a second one gives up.
     """
     options, progress = options or Options(), progress or Silent()
+    options.check_here()
     backends, device = registry.available(options.backends), selected(options.isa, options.cores)
     directory = working_folder()
     try:
@@ -87,7 +89,7 @@ def optimize(
                 decided.append(_decide(opened, bucket, options, backends, device, replan, progress, database))
                 progress.decided(decided[-1])
     except BaseException:
-        shutil.rmtree(directory, ignore_errors=True)
+        scratch.remove(directory)
         raise
     for path in directory.glob("*.npz"):
         path.unlink(missing_ok=True)  # only measuring needed them
@@ -130,8 +132,11 @@ def open_session(
     opened: Source,
     operators: int,
     progress: Progress,
+    *,
+    retrying: bool = False,
 ) -> Session:
-    """What a decision for a graph of so many operators is made with: the limits and rounds of the effort."""
+    """What a decision for a graph of so many operators is made with: the limits and rounds of the effort. `retrying`: as
+    for `Measurer`."""
     measurer = Measurer(
         database,
         pool,
@@ -139,6 +144,7 @@ def open_session(
         limits=Limits(compile_s=options.compile_limit(operators)),
         policy=TimingPolicy(rounds=options.profile.rounds),
         cores=device.threads,
+        retrying=retrying,
     )
     return Session(options, tuple(backends), device, measurer, opened.store, progress)
 
@@ -163,12 +169,15 @@ def _decide(
     for variant in variants[1:]:
         write(variant, opened.store)
     arrays, origin = measuring_inputs(opened, bucket.graph, options)
-    checked = self_checked(backends, [bucket.graph], progress)
+    checked = self_checked(backends, [bucket.graph], progress, retrying=replan)
     with open_pool(options) as pool:
-        session = open_session(options, checked, device, database, pool, opened, len(bucket.graph), progress)
+        size = len(bucket.graph)
+        session = open_session(options, checked, device, database, pool, opened, size, progress, retrying=replan)
         found = decide(session, variants, arrays, opened.digest)
     decision = replace(found, sizes=dict(bucket.sizes), inputs_from=origin)
-    if not decision.interrupted:
+    if pool.losses:
+        _LOG.warning("worker processes were ended from outside: the same command will decide once more")
+    elif not decision.interrupted:
         database.put_race(key, encode(decision))
     return decision
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from typing import Any, ClassVar
@@ -10,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from bricolage import telemetry
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed
 from bricolage.backends.kernel import Array, Call, Kernel
@@ -176,12 +176,8 @@ def _unwritten(compiled: Any) -> list[int]:
 
 
 def library() -> Any:
-    """The `openvino` module.
-
-    OpenVINO reports its use over the network when its telemetry package is there; without it, it does not. Nothing is sent
-    from here, so that package is out of reach when OpenVINO is loaded by us.
-    """
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+    """The `openvino` module, loaded with its telemetry off."""
+    telemetry.disable()
     import openvino
 
     return openvino

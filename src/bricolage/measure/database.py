@@ -25,6 +25,7 @@ from bricolage.measure.entries import (
     EXPIRING,
     EXPIRY_S,
     SCHEMA,
+    UNSTORED,
     Cost,
     CostKey,
     Entry,
@@ -108,9 +109,9 @@ class Database:
         return None if cost is None or cost.expired else cost
 
     def put(self, key: CostKey, cost: Cost) -> None:
-        """Stores a latency, or why there is none, at once; an earlier one under the same key is replaced. A wrong answer
-        says nothing of time, and is not stored."""
-        if cost.outcome == "wrong":
+        """Stores a latency, or why there is none, at once; an earlier one under the same key is replaced. What says
+        nothing of the candidate's time is not stored (`UNSTORED`)."""
+        if cost.outcome in UNSTORED:
             return
         values = (key.digest(), *row_values(Entry(key, cost)))
         marks = ", ".join("?" * len(values))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-import shutil
+import os
 import threading
 import weakref
 from collections import OrderedDict
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from bricolage import scratch
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources
 from bricolage.device.buffers import bindable
@@ -52,8 +53,9 @@ class _Ready:
 class Executable:
     """A model, planned for this machine and ready to run.
 
-    Call it with numpy arrays or torch tensors, by position or by input name; it returns the same kind: one tensor, or a tuple
-    where the model has several outputs. Safe to call from several threads: calls take turns, since one run uses all cores.
+    Call it with numpy arrays or torch tensors, by position, by input name, or with one mapping of names to arrays; it returns
+    the same kind: one tensor, or a tuple where the model has several outputs. Plain numbers and lists of them are taken as the
+    type of the input. Safe to call from several threads: calls take turns, since one run uses all cores.
 
     Raises (when called):
         MissingInput, UnknownInput, WrongType, WrongShape: the inputs do not fit the model.
@@ -64,10 +66,11 @@ class Executable:
         self.plan = plan
         self._directory, self._store = directory, Store(directory)
         if temporary:
-            weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
+            weakref.finalize(self, scratch.remove, directory)
         self._lock = threading.RLock()
         self._ready: dict[int, _Ready] = {}
         self._others: OrderedDict[tuple[tuple[str, int], ...], _Ready] = OrderedDict()
+        _alive.add(self)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -100,9 +103,10 @@ class Executable:
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Outputs for inputs, by position or by name; see the class."""
-        arrays = signature.collect(self.plan.inputs, args, named)
+        by_position, by_name = signature.by_position_and_name(self.plan.inputs, args, named)
+        arrays = signature.collect(self.plan.inputs, by_position, by_name)
         results = list(self._run(arrays).values())
-        if any(signature.is_torch(value) for value in (*args, *named.values())):
+        if any(signature.is_torch(value) for value in (*by_position, *by_name.values())):
             results = [signature.to_torch(value) for value in results]
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -194,6 +198,19 @@ class Executable:
             steps, [info.name for info in graph.inputs], [info.name for info in graph.outputs], resources
         )
         return _Ready(program, program.bind() if program.static else None)
+
+
+_alive: weakref.WeakSet[Executable] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """In a new process: the lock may have been held by a thread that is not there any more."""
+    for executable in list(_alive):
+        executable.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def placement_of(bucket: Bucket) -> Placement:
