@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from bricolage import telemetry
 from bricolage.backends.capabilities import engine_claims
-from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed
+from bricolage.backends.interface import AfterFork, Backend, Claim, Kind, RegionModel, Resources, Status, installed
 from bricolage.backends.kernel import Array, Call, Kernel
 from bricolage.errors import BackendFailed, Refused
 from bricolage.graph.graph import TensorInfo
@@ -33,6 +33,7 @@ class OnnxRuntime(Backend):
     title: ClassVar[str] = "ONNX Runtime"
     kind: ClassVar[Kind] = "engine"
     dynamic: ClassVar[bool] = True
+    after_fork: ClassVar[AfterFork] = "lives"  # work that no thread of the pool takes up is done by the caller
 
     def status(self) -> Status:
         return installed("onnxruntime", "onnxruntime", "onnxruntime")

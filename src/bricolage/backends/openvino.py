@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from bricolage import telemetry
 from bricolage.backends.capabilities import engine_claims
-from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed
+from bricolage.backends.interface import AfterFork, Backend, Claim, Kind, RegionModel, Resources, Status, installed
 from bricolage.backends.kernel import Array, Call, Kernel
 from bricolage.backends.limits import library_limits
 from bricolage.device.device import Device
@@ -71,6 +71,7 @@ class OpenVino(Backend):
     title: ClassVar[str] = "OpenVINO"
     kind: ClassVar[Kind] = "engine"
     dynamic: ClassVar[bool] = True
+    after_fork: ClassVar[AfterFork] = "again"  # a request that was running stays busy for ever
 
     def status(self) -> Status:
         return installed("openvino", "openvino", "openvino")

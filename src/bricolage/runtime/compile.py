@@ -12,6 +12,7 @@ from bricolage.cache import compiled_directory
 from bricolage.errors import BackendFailed, BricolageError
 from bricolage.graph.graph import TensorInfo
 from bricolage.plan.step import Step
+from bricolage.runtime import forks
 from bricolage.runtime.program import Program, Stage
 
 
@@ -24,11 +25,13 @@ def compile_step(
     Raises:
         Refused: the backend declines the region.
         MissingBackend: it is not installed.
+        ForkedProcess: it does not run in a process that was forked after it was loaded.
         BackendFailed: anything else went wrong in the backend.
     """
     region = RegionModel(step.path)
     name = step.implementation.backend
     backend = registry.get(name)
+    forks.use(name)
     if caching and (backend.compiles_slowly or not ephemeral):
         cache = compiled_directory(resources.device.fingerprint(), name, registry.version(name))
         cache.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import threading
 import weakref
 from collections import OrderedDict
@@ -31,7 +30,7 @@ from bricolage.graph.store import Store
 from bricolage.plan import artifact
 from bricolage.plan.plan import ORIGINAL, Bucket, Plan, TensorSpec, numbers
 from bricolage.plan.step import Step
-from bricolage.runtime import signature
+from bricolage.runtime import forks, signature
 from bricolage.runtime.compile import compile_program
 from bricolage.runtime.program import BoundProgram, Program
 from bricolage.work import bits as bitset
@@ -48,6 +47,8 @@ class _Ready:
 
     program: Program
     bound: BoundProgram | None
+    backends: frozenset[str]
+    """Those that it runs on."""
 
 
 class Executable:
@@ -59,6 +60,7 @@ class Executable:
 
     Raises (when called):
         MissingInput, UnknownInput, WrongType, WrongShape: the inputs do not fit the model.
+        ForkedProcess: this process was forked after the executable was made, and a backend of it does not live on.
     """
 
     def __init__(self, plan: Plan, directory: Path, *, temporary: bool = False) -> None:
@@ -70,7 +72,7 @@ class Executable:
         self._lock = threading.RLock()
         self._ready: dict[int, _Ready] = {}
         self._others: OrderedDict[tuple[tuple[str, int], ...], _Ready] = OrderedDict()
-        _alive.add(self)
+        forks.tell(self)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -141,6 +143,16 @@ class Executable:
             ready.bound()
             return {name: buffer.copy() for name, buffer in ready.bound.outputs.items()}
 
+    def after_fork(self) -> None:
+        """In a forked process: the lock may have been held by a thread that is not there any more, and what does not live on is
+        compiled again when it is asked for."""
+        self._lock = threading.RLock()
+        for ready in (*self._ready.values(), *self._others.values()):
+            if not _lives(ready):
+                forks.never_freed(ready)
+        self._ready = {index: ready for index, ready in self._ready.items() if _lives(ready)}
+        self._others = OrderedDict((key, ready) for key, ready in self._others.items() if _lives(ready))
+
     def _select(self, arrays: Mapping[str, Any]) -> _Ready:
         sizes = signature.dimensions(self.plan.inputs, arrays)
         for index, bucket in enumerate(self.plan.buckets):
@@ -197,20 +209,12 @@ class Executable:
         program = compile_program(
             steps, [info.name for info in graph.inputs], [info.name for info in graph.outputs], resources
         )
-        return _Ready(program, program.bind() if program.static else None)
+        backends = frozenset(one.implementation.backend for one in placement)
+        return _Ready(program, program.bind() if program.static else None, backends)
 
 
-_alive: weakref.WeakSet[Executable] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    """In a new process: the lock may have been held by a thread that is not there any more."""
-    for executable in list(_alive):
-        executable.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+def _lives(ready: _Ready) -> bool:
+    return all(registry.get(name).after_fork == "lives" for name in ready.backends)
 
 
 def placement_of(bucket: Bucket) -> Placement:
