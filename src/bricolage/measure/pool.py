@@ -153,6 +153,8 @@ class Pool:
     def __init__(self, memory_limit: int | None = None, variables: Mapping[str, str] | None = None) -> None:
         """`memory_limit`: resident bytes of one worker with its children (80 % of what is free now when None).
         `variables`: environment variables for all workers."""
+        self.limited = memory_limit is not None
+        """Whether the limit is the user's: what exceeds it says nothing of a run without."""
         self.memory_limit = memory_limit if memory_limit is not None else memory.default_limit()
         self._variables = dict(variables or {})
         self._workers: dict[Regime, WorkerProcess] = {}
@@ -163,7 +165,7 @@ class Pool:
         self._numbers = itertools.count()
         self._exclusive = False
         self.losses = 0
-        """Answers that say nothing of the candidate, because somebody else ended its worker."""
+        """Answers that say nothing of the candidate as such: somebody else ended its worker, or the user's memory limit did."""
         self._reserve = memory.reserve_bytes()
         self._memory_kills = memory.kills()
         self._finalizer = weakref.finalize(self, _end_all, self._workers, self._selector, self._logs, os.getpid())
@@ -368,6 +370,7 @@ class Pool:
             worker.held, worker.least_free = resident, min(worker.least_free, free)
         if resident > self.memory_limit:
             self._retire(worker)
+            self.losses += self.limited
             limit = f"the limit is {self.memory_limit >> 20} MB"
             return Answer("out-of-memory", f"it held {resident >> 20} MB; {limit}", fresh=fresh)
         if free < self._reserve and worker is max(self._busy(), key=WorkerProcess.resident):
