@@ -7,6 +7,7 @@ The lock is `flock` on the folder itself. It ends with the process however that 
 from __future__ import annotations
 
 import atexit
+import errno
 import fcntl
 import logging
 import os
@@ -14,11 +15,15 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from bricolage.errors import NotWritable
 
 _LOG = logging.getLogger(__name__)
 _DAY_S = 86400.0
+_NO_MORE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _held: dict[Path, tuple[int, int]] = {}
 """Folders of this process: the descriptor that holds the lock, and the process that made it."""
 
@@ -57,6 +62,28 @@ def remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     if _held.pop(folder, None) is not None:
         os.close(descriptor)
+
+
+@contextmanager
+def using(folder: Path, *, keep: bool = False) -> Iterator[Path]:
+    """Within it work goes on in a folder of `make`, which is removed at the end; with `keep` only where the work fails. A
+    disk that takes no more is told as such, whoever meets it.
+
+    Raises:
+        NotWritable: the disk is full, or has become read-only.
+    """
+    try:
+        yield folder
+    except OSError as error:
+        remove(folder)
+        if error.errno not in _NO_MORE:
+            raise
+        raise NotWritable(path=error.filename or folder, reason=error.strerror) from error
+    except BaseException:
+        remove(folder)
+        raise
+    if not keep:
+        remove(folder)
 
 
 def sweep(parent: Path, prefix: str = "") -> None:

@@ -88,7 +88,7 @@ def test_every_rogue_gets_its_outcome_and_harms_nobody(
 ) -> None:
     monkeypatch.setattr("bricolage.measure.pool._START_GRACE_S", 0.0)
     measurer.loader.limits = measurer.limits = Limits(compile_s=4.0, run_s=4.0)
-    measurer.pool.memory_limit = 400 << 20
+    measurer.pool.memory_limit, measurer.pool.limited = 400 << 20, False
     rogues = {
         "segfaults": "crashed",
         "segfaults-later": "crashed",
@@ -142,6 +142,14 @@ def test_who_is_killed_again_and_again_is_given_up_and_nothing_is_remembered(mea
     assert not list(measurer.database.entries())
     (found,) = measurer.measure([work]).values()
     assert found.outcome == "ok", "the next run tries again, and it is killed once more only"
+
+
+def test_what_exceeds_the_user_s_own_limit_is_not_remembered(tmp_path: Path) -> None:
+    with Database() as database, Pool(memory_limit=300 << 20) as pool:
+        measurer = Measurer(database, pool, tmp_path, policy=POLICY, limits=Limits(60, 60), cores=1)
+        (cost,) = measurer.measure([task(tmp_path, ("leaks", ""))]).values()
+        assert cost.outcome == "out-of-memory" and pool.losses == 1
+        assert not list(database.entries()), "the next run may have another limit, or none"
 
 
 def test_failures_that_may_have_been_bad_luck_are_tried_again_once_a_run(pool: Pool, tmp_path: Path) -> None:

@@ -58,8 +58,7 @@ def bench(
     if isinstance(source, str | Path) and Path(source).suffix == artifact.SUFFIX:
         racing.insert(0, (CHALLENGER, *artifact.load(Path(source))))
     backends, device = registry.available(options.backends), selected(options.isa, options.cores)
-    directory = working_folder()
-    try:
+    with scratch.using(working_folder()) as directory:
         opened = open_source(source, options, directory, example_inputs=example_inputs, dynamic=None, given=inputs)
         decided = []
         with Database(directory / "costs.sqlite") as database, open_pool(options) as pool:
@@ -71,8 +70,6 @@ def bench(
                 found = compete(session, variants, arrays, opened.digest, challengers)
                 decided.append(replace(found, sizes=dict(bucket.sizes), inputs_from=origin))
         return make_plan(opened, decided, options, backends, device)
-    finally:
-        scratch.remove(directory)
 
 
 def _racing(

@@ -74,6 +74,7 @@ def optimize(
         UsageError: bad model, input or option.
         NoBackend, NoPlacement: nothing installed can run it.
         NotAccurate: nothing reaches the accuracy asked for.
+        NotWritable: the cache's disk is full or cannot be written.
 
     Ctrl-C while measuring keeps what is finished and returns the best plan so far; a second one gives up.
     """
@@ -81,16 +82,13 @@ def optimize(
     options.check_here()
     backends, device = registry.available(options.backends), selected(options.isa, options.cores)
     directory = working_folder()
-    try:
+    with scratch.using(directory, keep=True):
         opened = open_source(source, options, directory, example_inputs=example_inputs, dynamic=dynamic, given=inputs)
         decided: list[Bucket] = []
         with Database() as database:
             for bucket in opened.buckets:
                 decided.append(_decide(opened, bucket, options, backends, device, replan, progress, database))
                 progress.decided(decided[-1])
-    except BaseException:
-        scratch.remove(directory)
-        raise
     for path in directory.glob("*.npz"):
         path.unlink(missing_ok=True)  # only measuring needed them
     trim()

@@ -68,8 +68,7 @@ def tailor(
     start = at_opset(original, opset)
     simplify(start)
     engines, device = registry.available((backend,)), selected(options.isa, options.cores)
-    directory = working_folder()
-    try:
+    with scratch.using(working_folder()) as directory:
         opened = open_source(original, options, directory, example_inputs=None, dynamic=None, given=inputs)
         (bucket,) = opened.buckets
         arrays, _ = measuring_inputs(opened, bucket.graph, options)
@@ -93,8 +92,6 @@ def tailor(
                 raising=opset is None,
             )
             found = tuner.run(Deadline(options.budget(operators)))
-    finally:
-        scratch.remove(directory)
     if found.rewrite_config is None:
         made = RewriteTrace(start, (), None, None)
     else:

@@ -41,6 +41,7 @@ _LOG = logging.getLogger(__name__)
 
 FILE = "costs.sqlite"
 _BUSY_MS = 60_000
+_NO_ACCESS = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
@@ -281,6 +282,8 @@ class Database:
         except sqlite3.DatabaseError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
                 raise NotWritable(path=self.path, reason=os.strerror(errno.ENOSPC)) from error
+            if error.sqlite_errorcode & 0xFF in _NO_ACCESS:
+                raise NotWritable(path=self.path, reason=error) from error
             if not _is_corrupt(error):
                 raise
             self._connection.close()
