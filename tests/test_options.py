@@ -60,6 +60,8 @@ options = st.builds(
         {"tolerance": math.nan},
         {"budget_s": 0.0},
         {"budget_s": -1.0},
+        {"budget_s": math.nan},
+        {"budget_s": math.inf},
         {"threads": 0},
         {"threads": -2},
         {"isa": "sse4"},
@@ -95,6 +97,18 @@ def test_an_instruction_set_of_the_environment_is_checked_too(monkeypatch: pytes
 def test_there_are_no_more_threads_than_cores() -> None:
     assert Options(threads=8, cores=(0, 1)).threads == 2
     assert Options(threads=1, cores=(0, 1)).threads == 1
+
+
+def test_threads_that_only_wait_for_each_other_are_refused_or_warned_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("bricolage.options.available_cores", lambda: 2)
+    Options(threads=2).check_here()
+    assert not caplog.records
+    Options(threads=16).check_here()
+    assert "16 threads on 2 cores" in caplog.text
+    with pytest.raises(BadOption, match="Here are 2 cores"):
+        Options(threads=17).check_here()
 
 
 @pytest.mark.parametrize("text", ["", "a", "1-", "-1", "0,,1", "0;1", "1.5"])

@@ -273,6 +273,11 @@ class BackendFailed(BricolageError):
     hint = "The candidate is dropped; `bricolage costs list --failures` shows all such reasons"
 
 
+class ForkedProcess(UsageError):
+    what = "{backend} cannot run in this process, which was forked after it was loaded: its threads stayed behind"
+    hint = "Fork first and load the artifact in each process, or start processes with multiprocessing's 'spawn'"
+
+
 # --- results ----------------------------------------------------------------------------------------------------
 
 

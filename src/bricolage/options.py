@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -9,8 +10,11 @@ from typing import Any, Literal, get_args
 
 from bricolage.errors import BadOption, UnknownPrecision
 
+_LOG = logging.getLogger(__name__)
 MOST_THREADS = 1024
 """That a user may ask for."""
+MOST_THREADS_A_CORE = 8
+"""More than that is refused: nothing is gained, and a decision would take hours."""
 _LARGEST = 2**40
 """Size of a dimension, and megabytes: beyond any machine."""
 _HIGHEST_CORE = 65_535
@@ -229,6 +233,19 @@ class Options:
         for name, sizes in self.shapes.items():
             if not sizes or not 1 <= min(sizes) <= max(sizes) <= _LARGEST:
                 raise BadOption(option="shape", value=f"{name}={sizes}", advice="Give positive sizes: name=1,128")
+
+    def check_here(self) -> None:
+        """What only the machine can say: options of a plan may be another one's.
+
+        Raises:
+            BadOption: so many threads that they would only wait for each other.
+        """
+        cores = available_cores()
+        if self.threads > MOST_THREADS_A_CORE * cores:
+            advice = f"Here are {cores} cores; threads beyond that wait for each other. Give {cores} or fewer"
+            raise BadOption(option="threads", value=self.threads, advice=advice)
+        if self.threads > cores:
+            _LOG.warning("%d threads on %d cores wait for each other: expect slow and scattered times", self.threads, cores)
 
     def deciding(self) -> dict[str, Any]:
         """The fields on which a decision rests, by name: a new field is among them unless it says otherwise."""

@@ -145,6 +145,12 @@ GELU = Example(
 )
 
 
+def test_a_model_is_never_lowered() -> None:
+    with pytest.raises(BadOption, match="The model is at opset 18"):
+        rewrite(ir.to_proto(GELU.model()), opset=9)
+    assert rewrite(ir.to_proto(GELU.model()), opset=18).model.graph.opset_imports[""] == 18
+
+
 def test_a_raised_model_has_the_operators_of_its_opset() -> None:
     kept, raised = rewrite(ir.to_proto(GELU.model())), rewrite(ir.to_proto(GELU.model()), opset=20)
     assert kept.model.graph.opset_imports[""] == 18 and kept.after.operators == 5

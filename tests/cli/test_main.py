@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from bricolage import __version__, errors
@@ -77,6 +79,8 @@ def test_version() -> None:
         (["optimize", "m.onnx", "--precision", "perfect"], "there is no precision 'perfect'"),
         (["optimize", "m.onnx", "--effort", "huge"], "effort cannot be 'huge'"),
         (["optimize", "m.onnx", "--budget", "soon"], "--budget cannot be 'soon'"),
+        (["optimize", "m.onnx", "--budget", "nan"], "budget cannot be 'nan'"),
+        (["optimize", "m.onnx", "--budget", "inf"], "budget cannot be 'inf'"),
         (["optimize", "m.onnx", "--shape", "batch"], "--shape cannot be 'batch'"),
         (["optimize", "m.onnx", "--threads", "0"], "threads cannot be '0'"),
         (["optimize", "m.onnx", "--tolerance", "2"], "tolerance cannot be '2.0'"),
@@ -97,8 +101,6 @@ def test_error_as_json() -> None:
 
 
 def leave(error: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    import typer
-
     def failing(as_json: bool = False) -> None:
         del as_json
         raise error
@@ -127,6 +129,40 @@ def test_exit_codes_come_from_the_catalogue(
 def test_interrupt_says_what_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     code, text = leave(KeyboardInterrupt(), capsys)
     assert code == INTERRUPTED and "Every finished measurement is kept" in text
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_supervisor_s_signal_ends_with_clean_up_and_says_what_is_kept(number: signal.Signals, tmp_path: Path) -> None:
+    script = (
+        "import time; from pathlib import Path; from bricolage import scratch; from bricolage.cli.guard import guarded\n"
+        f"def command(): print(scratch.make(Path({str(tmp_path)!r}), 'run-'), flush=True); time.sleep(60)\n"
+        "import typer; app = typer.Typer(); app.command()(guarded(command)); app()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    folder = Path(process.stdout.readline().strip())
+    assert folder.is_dir()
+    process.send_signal(number)
+    _, words = process.communicate(timeout=30)
+    assert process.returncode == 128 + number and not folder.exists()
+    assert f"ended by {number.name}. Every finished measurement is kept" in words and words.count("\n") == 1
+
+
+def test_a_hang_up_that_is_ignored_stays_ignored() -> None:
+    def command() -> None:
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert callable(signal.getsignal(signal.SIGTERM))
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with pytest.raises(typer.Exit) as caught:
+            guarded(command)()
+        assert caught.value.exit_code == errors.OK
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_own_fault_leaves_a_folder(

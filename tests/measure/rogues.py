@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -181,6 +182,32 @@ class Exits(Honest):
         os._exit(7)
 
 
+class Killed(Honest):
+    """Its process is killed, as by somebody else, the first N times that it compiles; the configuration's name is N."""
+
+    name: ClassVar[str] = "killed"
+
+    def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
+        _note("killed", config.name)
+        if len(noted("killed")) <= int(config.name):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().compile(region, config, resources)
+
+
+class KilledLater(Honest):
+    """Runs well three times, as a check does; then its process is killed while it is timed, once."""
+
+    name: ClassVar[str] = "killed-later"
+    runs = 0
+
+    def when_run(self, seconds: float) -> None:
+        del seconds
+        self.runs += 1
+        if self.runs > 3 and not noted("killed-later"):
+            _note("killed-later", "once")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
 class Tunes(Honest):
     """Finds one parameter, how many searches there have been, and compiles with no other; `noted` tells what it did.
     The name of the configuration says how a search goes: "f32" well, "same" finds nothing better, "crash", "hang",
@@ -226,7 +253,7 @@ def noted(what: str) -> list[str]:
 
 ALL: tuple[type[Honest], ...] = (
     *(Honest, Twin, Slow, Segfaults, SegfaultsLater, Hangs, Leaks, Raises, Refuses, Wrong, Silent, Chatters, Exits),
-    Tunes,
+    *(Killed, KilledLater, Tunes),
 )
 
 

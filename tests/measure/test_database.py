@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bricolage.measure.database import FILE, Database
-from bricolage.measure.entries import EXPIRY_S, OUTCOMES, Cost, CostKey
+from bricolage.measure.entries import EXPIRY_S, OUTCOMES, UNSTORED, Cost, CostKey
 from bricolage.measure.statistics import Latency
 from bricolage.verify.compare import Deviation
 
@@ -51,7 +51,7 @@ def test_everything_in_the_key_tells_costs_apart() -> None:
         assert [database.get(other) for other in others] == [None] * len(others)
 
 
-@pytest.mark.parametrize("outcome", [one for one in OUTCOMES if one not in ("ok", "wrong")])
+@pytest.mark.parametrize("outcome", [one for one in OUTCOMES if one not in ("ok", *UNSTORED)])
 def test_failures_keep_their_reason_and_bad_luck_expires(outcome: str) -> None:
     old = Cost(outcome, None, None, 3.0, "because", date=time.time() - EXPIRY_S - 1)  # type: ignore[arg-type]
     with Database() as database:
@@ -60,6 +60,15 @@ def test_failures_keep_their_reason_and_bad_luck_expires(outcome: str) -> None:
         assert found is not None and (found.outcome, found.reason) == (outcome, "because")
         database.put(KEY, old)
         assert (database.get(KEY) is None) == (outcome != "refused")
+        database.put(KEY, replace(old, date=time.time() + 7200))
+        assert (database.get(KEY) is None) == (outcome != "refused"), "the clock was wrong then, or is now"
+
+
+@pytest.mark.parametrize("outcome", sorted(UNSTORED))
+def test_what_says_nothing_of_the_candidate_is_not_kept(outcome: str) -> None:
+    with Database() as database:
+        database.put(KEY, Cost(outcome, None, None, 3.0, "because"))  # type: ignore[arg-type]
+        assert database.get(KEY) is None and not list(database.entries())
 
 
 def test_accuracy_is_kept_for_one_set_of_weights_and_inputs() -> None:

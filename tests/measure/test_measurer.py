@@ -89,7 +89,7 @@ def test_every_rogue_gets_its_outcome_and_harms_nobody(
 ) -> None:
     monkeypatch.setattr("bricolage.measure.pool._START_GRACE_S", 0.0)
     measurer.loader.limits = measurer.limits = Limits(compile_s=4.0, run_s=4.0)
-    measurer.pool.memory_limit = 400 << 20
+    measurer.pool.memory_limit, measurer.pool.limited = 400 << 20, False
     rogues = {
         "segfaults": "crashed",
         "segfaults-later": "crashed",
@@ -127,6 +127,47 @@ def test_the_innocent_in_a_worker_that_crashes_are_measured_all_the_same(measure
     measurer.loader.load(jobs)
     assert [job.ready for job in jobs] == [True, True, False]
     assert jobs[2].outcome == "crashed" and jobs[2].attempts == 2
+
+
+def test_a_worker_killed_from_outside_costs_the_candidate_nothing(measurer: Measurer, tmp_path: Path) -> None:
+    work = task(tmp_path, ("killed", "2"), ("killed-later", ""), ("honest", "0.1"))
+    costs = named(measurer.measure([work]))
+    assert {name: cost.outcome for name, cost in costs.items()} == {"killed 2": "ok", "killed-later": "ok", "honest 0.1": "ok"}
+    assert measurer.pool.losses == 3 and not list(measurer.database.entries(failures=True))
+
+
+def test_who_is_killed_again_and_again_is_given_up_and_nothing_is_remembered(measurer: Measurer, tmp_path: Path) -> None:
+    work = task(tmp_path, ("killed", "4"))
+    (lost,) = measurer.measure([work]).values()
+    assert lost.outcome == "lost" and lost.latency is None and "given up after 3 attempts" in lost.reason
+    assert not list(measurer.database.entries())
+    (found,) = measurer.measure([work]).values()
+    assert found.outcome == "ok", "the next run tries again, and it is killed once more only"
+
+
+def test_what_exceeds_the_user_s_own_limit_is_not_remembered(tmp_path: Path) -> None:
+    with Database() as database, Pool(memory_limit=300 << 20) as pool:
+        measurer = Measurer(database, pool, tmp_path, policy=POLICY, limits=Limits(60, 60), cores=1)
+        (cost,) = measurer.measure([task(tmp_path, ("leaks", ""))]).values()
+        assert cost.outcome == "out-of-memory" and pool.losses == 1
+        assert not list(database.entries()), "the next run may have another limit, or none"
+
+
+def test_failures_that_may_have_been_bad_luck_are_tried_again_once_a_run(pool: Pool, tmp_path: Path) -> None:
+    work = task(tmp_path, ("raises", ""), ("refuses", ""), ("honest", "0.1"))
+
+    def measured(database: Database, retrying: bool) -> list[str]:
+        """What a run measures afresh, of two tasks that are the same."""
+        found = Measurer(database, pool, tmp_path, policy=POLICY, limits=Limits(10, 10), cores=2, retrying=retrying)
+        events: list[Event] = []
+        for _ in range(2):
+            found.measure([work], events.append)
+        return [event.spec.title for event in events if event.kind != "known"]
+
+    with Database() as database:
+        assert sorted(measured(database, False)) == ["honest", "raises", "refuses"]
+        assert measured(database, False) == []
+        assert measured(database, True) == ["raises"]
 
 
 def test_a_wrong_answer_is_judged_by_the_bound_of_the_day(measurer: Measurer, tmp_path: Path) -> None:

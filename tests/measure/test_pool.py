@@ -16,6 +16,7 @@ import pytest
 
 from bricolage.codec import encode
 from bricolage.device.host import host
+from bricolage.measure import memory
 from bricolage.measure.pool import Answer, Pool, Regime, environment
 from bricolage.measure.probes import relu_region, vector
 from bricolage.plan.step import Step
@@ -98,13 +99,67 @@ def test_printing_on_standard_output_does_not_disturb_the_protocol(pool: Pool, t
     assert '"rounds": [[0.0]]' in log and "from a child" in log
 
 
-def test_a_worker_killed_from_outside_counts_as_out_of_memory(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_worker_ended_from_outside_is_lost_and_no_fault_of_the_candidate(
+    pool: Pool, tmp_path: Path, number: signal.Signals
+) -> None:
     assert load(pool, tmp_path, "honest").ok
     worker = pool.worker(Regime(("honest",), 1, False, host()))
-    os.kill(worker.process.pid, signal.SIGKILL)
+    os.kill(worker.process.pid, number)
     answer = pool.ask(worker, 5, "time", id="1", turns=1, warm_s=0.0)
-    assert answer.outcome == "out-of-memory" and not answer.fresh
+    assert answer.outcome == "lost" and "from outside" in answer.reason and pool.losses == 1
     assert pool.worker(worker.regime) is not worker
+
+
+def test_a_kill_is_for_memory_where_the_kernel_counts_one(
+    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counter = tmp_path / "memory.events"
+    counter.write_text("oom 0\noom_kill 3\n")
+    monkeypatch.setattr(memory, "_group_files", lambda: (counter,))
+    pool._memory_kills = memory.kills()
+    for expected in ("out-of-memory", "lost"):  # the second time the count stays
+        assert load(pool, tmp_path, "honest").ok
+        worker = pool.worker(Regime(("honest",), 1, False, host()))
+        if expected == "out-of-memory":
+            counter.write_text("oom 1\noom_kill 4\n")
+        os.kill(worker.process.pid, signal.SIGKILL)
+        assert pool.ask(worker, 5, "time", id="1", turns=1, warm_s=0.0).outcome == expected
+
+
+def test_a_kill_near_the_limit_is_for_memory(tmp_path: Path) -> None:
+    with Pool(memory_limit=1 << 30) as pool:
+        worker = pool.worker(Regime(("hangs",), 1, False, host()))
+        steps, inputs = [step(tmp_path, "hangs")], str(vector(tmp_path, ("x",), 1024))
+        pool.submit(worker, 60, "load", id="1", steps=steps, inputs=inputs, outputs=["y"], threads=1, alone=False, caching=False)
+        pool.wait(2.0)
+        assert worker.held > 0, "it is looked at while it works"
+        pool.memory_limit = worker.held + (1 << 20)
+        os.kill(worker.process.pid, signal.SIGKILL)
+        ((_, answer),) = pool.wait(10.0)
+        assert answer.outcome == "out-of-memory" and "when it held" in answer.reason
+
+
+def test_what_a_killed_pool_left_goes_when_the_next_one_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    script = "from bricolage.measure.pool import Pool; import os; pool = Pool(); os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", script], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
+    (left,) = tmp_path.glob("bricolage-workers-*")
+    with Pool():
+        (own,) = tmp_path.glob("bricolage-workers-*")
+        assert own != left
+    assert not list(tmp_path.glob("bricolage-workers-*"))
+
+
+def test_a_forked_process_ends_no_workers_of_its_parent(pool: Pool, tmp_path: Path) -> None:
+    assert load(pool, tmp_path, "honest").ok
+    child = os.fork()
+    if child == 0:
+        pool.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    worker = pool.worker(Regime(("honest",), 1, False, host()))
+    assert pool.ask(worker, 10, "outputs", id="1", path=str(tmp_path / "o.npz")).ok
 
 
 def test_idle_workers_stand_still_while_one_is_timed(pool: Pool, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bricolage import scratch
 from bricolage.api.optimize import make_plan, open_pool, open_reference, open_session
 from bricolage.api.sources import Prepared, Source, measuring_inputs, open_source, working_folder
 from bricolage.backends import registry
@@ -54,12 +54,12 @@ def bench(
         As `optimize`.
     """
     options, progress = options or Options(), progress or Silent()
+    options.check_here()
     racing = [(f"{Path(rival).stem} (rival {n})", *artifact.load(Path(rival))) for n, rival in enumerate(rivals, 1)]
     if isinstance(source, str | Path) and Path(source).suffix == artifact.SUFFIX:
         racing.insert(0, (CHALLENGER, *artifact.load(Path(source))))
     backends, device = registry.available(options.backends), selected(options.isa, options.cores)
-    directory = working_folder()
-    try:
+    with scratch.using(working_folder()) as directory:
         opened = open_source(source, options, directory, example_inputs=example_inputs, dynamic=None, given=inputs)
         decided = []
         with Database(directory / "costs.sqlite") as database, open_pool(options) as pool:
@@ -73,8 +73,6 @@ def bench(
                 found = compete(session, variants, arrays, opened.digest, challengers)
                 decided.append(replace(found, sizes=dict(bucket.sizes), inputs_from=origin))
         return make_plan(opened, decided, options, backends, device)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _racing(

@@ -6,13 +6,13 @@ import datetime
 import hashlib
 import json
 import logging
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from bricolage import scratch
 from bricolage._version import __version__
 from bricolage.api.sources import (
     Prepared,
@@ -69,29 +69,29 @@ def optimize(
         example_inputs: for a module, its arguments; they also serve for measuring unless `inputs` are given.
         dynamic: for a module, its `dynamic_shapes` (see `torch.export.export`).
         inputs: real inputs by name for measuring and verifying; by default inputs are generated.
-        replan: decide afresh even when the decision for the same model, options, versions and hardware is known.
+        replan: decide afresh even when the decision for the same model, options, versions and hardware is known. Costs that
+            were measured are used again, failures that may have been bad luck are not.
         progress: is told what happens, and hears of every shape bucket as soon as it is decided.
 
     Raises:
         UsageError: bad model, input or option.
         NoBackend, NoPlacement: nothing installed can run it.
         NotAccurate: nothing reaches the accuracy asked for.
+        NotWritable: the cache's disk is full or cannot be written.
 
     Ctrl-C while measuring keeps what is finished and returns the best plan so far; a second one gives up.
     """
     options, progress = options or Options(), progress or Silent()
+    options.check_here()
     backends, device = registry.available(options.backends), selected(options.isa, options.cores)
     directory = working_folder()
-    try:
+    with scratch.using(directory, keep=True):
         opened = open_source(source, options, directory, example_inputs=example_inputs, dynamic=dynamic, given=inputs)
         decided: list[Bucket] = []
         with Database() as database:
             for bucket in opened.buckets:
                 decided.append(_decide(opened, bucket, options, backends, device, replan, progress, database))
                 progress.decided(decided[-1])
-    except BaseException:
-        shutil.rmtree(directory, ignore_errors=True)
-        raise
     for path in directory.glob("*.npz"):
         path.unlink(missing_ok=True)  # only measuring needed them
     trim()
@@ -140,9 +140,11 @@ def open_session(
     operators: int,
     progress: Progress,
     evaluate: Evaluate,
+    *,
+    retrying: bool = False,
 ) -> Session:
     """What a decision for a graph of so many operators is made with: the limits and rounds of the effort, and what computes
-    references."""
+    references. `retrying`: as for `Measurer`."""
     measurer = Measurer(
         database,
         pool,
@@ -150,6 +152,7 @@ def open_session(
         limits=Limits(compile_s=options.compile_limit(operators)),
         policy=TimingPolicy(rounds=options.profile.rounds),
         cores=device.threads,
+        retrying=retrying,
     )
     return Session(options, tuple(backends), device, measurer, opened.store, progress, evaluate)
 
@@ -176,11 +179,16 @@ def _decide(
     with open_pool(options) as pool:
         reference = open_reference(opened, bucket.graph, options, device, pool)
         arrays, origin = measuring_inputs(opened, bucket.graph, options, reference)
-        checked = self_checked(backends, [bucket.graph], progress)
-        session = open_session(options, checked, device, database, pool, opened, len(bucket.graph), progress, reference)
+        checked = self_checked(backends, [bucket.graph], progress, retrying=replan)
+        size = len(bucket.graph)
+        session = open_session(
+            options, checked, device, database, pool, opened, size, progress, reference, retrying=replan
+        )
         found = decide(session, variants, arrays, opened.digest)
     decision = replace(found, sizes=dict(bucket.sizes), inputs_from=origin)
-    if not decision.interrupted:
+    if pool.losses:
+        _LOG.warning("worker processes were ended from outside or by --memory-limit: the same command decides once more")
+    elif not decision.interrupted:
         database.put_race(key, encode(decision))
     return decision
 

@@ -102,7 +102,8 @@ def rewrite(
 
     Raises:
         WrongRewrite: the answer changed; the rule that changed it was found by bisection.
-        BadOption: two rules have one name; or `limit` with equality saturation, which has no order of applications.
+        BadOption: two rules have one name; or `limit` with equality saturation, which has no order of applications; or
+            `opset` is older than the model's.
         UnknownFamily: there is no such family or rule.
         UnsupportedOpset, OpsetOutOfReach: the model cannot be raised to `opset`.
         UnboundDimension: small sizes do not fit the model; name some.
@@ -134,9 +135,14 @@ def at_opset(original: ir.Model, opset: int | None) -> ir.Model:
 
     Raises:
         UnsupportedOpset, OpsetOutOfReach: it cannot be raised.
+        BadOption: it is at a newer one. (Those older than 18 are brought to 18 when they are read.)
     """
     raised = original.clone()
     if opset is not None:
+        own = raised.graph.opset_imports.get("", opset)
+        if opset < own:
+            advice = f"The model is at opset {own}, and models are only ever raised; leave it out to keep that"
+            raise BadOption(option="--opset", value=opset, advice=advice)
         raise_opset(raised, opset)
     return raised
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from bricolage import scratch
 from bricolage.cache import cache_directory
 from bricolage.errors import NotWritable, UnboundDimension
 from bricolage.frontends import to_model
@@ -25,6 +25,9 @@ from bricolage.plan import artifact
 from bricolage.plan.interface import tensor_specs
 from bricolage.verify import inputs
 from bricolage.verify.reference import Evaluate
+
+_UNFINISHED = ("compiled/**/*.partial*", "selfchecks/tmp*")
+"""What is on its way to its final name in the cache: whoever is ended there leaves it behind."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +54,13 @@ class Source:
 
 
 def working_folder() -> Path:
-    """A fresh folder for models and measurements, on the disk of the cache (weights may be large)."""
+    """A fresh folder for models and measurements, on the disk of the cache (weights may be large); to be removed with
+    `bricolage.scratch.remove`. What runs that were killed have left in the cache goes now."""
     parent = cache_directory() / "work"
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(dir=parent))
+        scratch.sweep_old(cache_directory(), _UNFINISHED)
+        return scratch.make(parent)
     except OSError as error:
         raise NotWritable(path=parent, reason=error.strerror or error) from error
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from bricolage import scratch
 from bricolage.api.optimize import open_pool, open_reference, open_session
 from bricolage.api.rewrite import RewriteTrace, Rewritten, at_opset, checked, taking_part
 from bricolage.api.sources import measuring_inputs, open_source, working_folder
@@ -59,6 +59,7 @@ def tailor(
         and as `rewrite`.
     """
     options, progress = options or Options(), progress or Silent()
+    options.check_here()
     for name, several in options.shapes.items():
         if len(several) > 1:
             raise BadOption(option="--shape", value=f"{name}={several}", advice="Give one size to measure with")
@@ -67,8 +68,7 @@ def tailor(
     start = at_opset(original, opset)
     simplify(start)
     engines, device = registry.available((backend,)), selected(options.isa, options.cores)
-    directory = working_folder()
-    try:
+    with scratch.using(working_folder()) as directory:
         opened = open_source(original, options, directory, example_inputs=None, dynamic=None, given=inputs)
         (bucket,) = opened.buckets
         operators = len(bucket.graph)
@@ -96,8 +96,6 @@ def tailor(
                 raising=opset is None,
             )
             found = tuner.run(Deadline(options.budget(operators)))
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
     if found.rewrite_config is None:
         made = RewriteTrace(start, (), None, None)
     else:

@@ -57,6 +57,9 @@ __all__ = [
 """All that a backend needs: `Kernel`, `StaticKernel` and `Refused` too."""
 
 Kind = Literal["kernels", "engine"]
+AfterFork = Literal["lives", "again", "ends"]
+"""Kernels that were compiled before a fork run on in the new process; or must be compiled again there; or the framework
+cannot be used there at all."""
 
 
 # --- what a backend claims --------------------------------------------------------------------------------------
@@ -268,6 +271,8 @@ class Backend(ABC):
     """`tune` can find better parameters than rules of thumb."""
     dynamic: ClassVar[bool] = False
     """Runs models whose shapes are known only at run time (`Kernel.run`)."""
+    after_fork: ClassVar[AfterFork] = "ends"
+    """What becomes of kernels in a forked process, where none of the threads is that the framework had."""
     self_check: SelfCheck | None = None
     """What a self-check of the installed version found (`measure.selfcheck`); None where none was made."""
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
+from bricolage import telemetry
 from bricolage.backends.capabilities import engine_claims
-from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed
+from bricolage.backends.interface import AfterFork, Backend, Claim, Kind, RegionModel, Resources, Status, installed
 from bricolage.backends.kernel import Array, Call, Kernel
 from bricolage.errors import BackendFailed, Refused
 from bricolage.graph.graph import TensorInfo
@@ -32,6 +33,7 @@ class OnnxRuntime(Backend):
     title: ClassVar[str] = "ONNX Runtime"
     kind: ClassVar[Kind] = "engine"
     dynamic: ClassVar[bool] = True
+    after_fork: ClassVar[AfterFork] = "lives"  # work that no thread of the pool takes up is done by the caller
 
     def status(self) -> Status:
         return installed("onnxruntime", "onnxruntime", "onnxruntime")
@@ -47,8 +49,18 @@ class OnnxRuntime(Backend):
         return _Kernel(region, _session(region, resources))
 
 
-def _session(region: RegionModel, resources: Resources) -> Any:
+@cache
+def library() -> Any:
+    """The `onnxruntime` module, loaded with its telemetry off."""
+    telemetry.disable()
     import onnxruntime as ort
+
+    ort.disable_telemetry_events()  # all that is left to do where the caller had loaded it before us
+    return ort
+
+
+def _session(region: RegionModel, resources: Resources) -> Any:
+    ort = library()
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     options = ort.SessionOptions()
@@ -79,12 +91,10 @@ def _session(region: RegionModel, resources: Resources) -> Any:
 
 class _Kernel(Kernel):
     def __init__(self, region: RegionModel, session: Any) -> None:
-        import onnxruntime as ort
-
         self._session = session
         self._inputs = region.inputs
         self._outputs = region.outputs
-        self._run_options = ort.RunOptions()  # made once: making one at each call costs a third of the call
+        self._run_options = library().RunOptions()  # made once: making one at each call costs a third of the call
         self._run_options.log_severity_level = _FATAL_ONLY
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
@@ -118,8 +128,7 @@ def _foreign(dtype: ir.DataType | None) -> bool:
 
 
 def _to_value(info: TensorInfo, value: object) -> object:
-    import onnxruntime as ort
-
+    ort = library()
     if not _foreign(info.dtype):
         return ort.OrtValue.ortvalue_from_numpy(np.asarray(value))
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(np.ascontiguousarray(value), _element_type(info))

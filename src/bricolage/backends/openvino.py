@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from bricolage import sealed
+from bricolage import sealed, telemetry
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key
-from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed
+from bricolage.backends.interface import AfterFork, Backend, Claim, Kind, RegionModel, Resources, Status, installed
 from bricolage.backends.kernel import Array, Call, Kernel
 from bricolage.backends.limits import library_limits
 from bricolage.cache import discard
@@ -75,6 +74,7 @@ class OpenVino(Backend):
     title: ClassVar[str] = "OpenVINO"
     kind: ClassVar[Kind] = "engine"
     dynamic: ClassVar[bool] = True
+    after_fork: ClassVar[AfterFork] = "again"  # a request that was running stays busy for ever
 
     def status(self) -> Status:
         return installed("openvino", "openvino", "openvino")
@@ -192,12 +192,8 @@ def _unwritten(compiled: Any) -> list[int]:
 
 
 def library() -> Any:
-    """The `openvino` module.
-
-    OpenVINO reports its use over the network when its telemetry package is there; without it, it does not. Nothing is sent
-    from here, so that package is out of reach when OpenVINO is loaded by us.
-    """
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+    """The `openvino` module, loaded with its telemetry off."""
+    telemetry.disable()
     import openvino
 
     return openvino

@@ -7,6 +7,7 @@ import importlib.metadata
 from collections.abc import Iterable, Mapping
 from functools import cache
 
+from bricolage import telemetry
 from bricolage.backends.interface import Available, Backend, Missing
 from bricolage.errors import BrokenPlugin, DuplicateBackend, MissingBackend, NoBackend, UnknownBackend
 
@@ -77,6 +78,7 @@ def get(name: str) -> Backend:
     """
     if name not in _sources():
         raise UnknownBackend(name=name, known=", ".join(names()))
+    telemetry.disable()
     reference, origin = _sources()[name]
     module, _, attribute = reference.partition(":")
     try:

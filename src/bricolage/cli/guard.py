@@ -1,11 +1,15 @@
-"""What surrounds every command: errors become one sentence, a next step and an exit code."""
+"""What surrounds every command: errors and signals become one sentence, a next step and an exit code."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any, NoReturn, ParamSpec
 
 import typer
@@ -15,6 +19,17 @@ from bricolage import errors
 P = ParamSpec("P")
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
+_KEPT = "Every finished measurement is kept; the same command goes on from there"
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a command: from a supervisor (docker stop, a batch system, `timeout`), or because the terminal is gone."""
+
+
+class _Ended(BaseException):
+    """A signal asks for an end now: unlike Ctrl-C, whose first one asks for the best plan so far, since whoever sends this
+    one waits for some seconds only. No stage catches it, so every clean-up runs."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
 
 
 def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
@@ -25,12 +40,15 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         as_json = bool(kwargs.get("as_json"))
         try:
-            code = command(*args, **kwargs) or errors.OK
+            with _ending_on_signals():
+                code = command(*args, **kwargs) or errors.OK
         except errors.BricolageError as error:
             _leave(type(error).__name__, error.sentence, error.next_step, error.exit_code, as_json)
         except KeyboardInterrupt:
-            step = "Every finished measurement is kept; the same command goes on from there"
-            _leave("Interrupted", "interrupted", step, INTERRUPTED, as_json)
+            _leave("Interrupted", "interrupted", _KEPT, INTERRUPTED, as_json)
+        except _Ended as ended:
+            name = signal.Signals(ended.number).name
+            _leave("Ended", f"ended by {name}", _KEPT, 128 + ended.number, as_json)
         except BrokenPipeError:
             _close_stdout()
             code = errors.OK
@@ -50,6 +68,28 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
         raise typer.Exit(code)
 
     return run
+
+
+@contextlib.contextmanager
+def _ending_on_signals() -> Iterator[None]:
+    """Turns signals that would end the process at once into an exception. One that is ignored (`nohup`) stays so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del frame
+        raise _Ended(number)
+
+    before = {number: signal.getsignal(number) for number in _ENDING}
+    ours = [number for number, handler in before.items() if handler is signal.SIG_DFL]
+    try:
+        for number in ours:
+            signal.signal(number, end)
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, before[number])
 
 
 def _leave(kind: str, sentence: str, step: str, code: int, as_json: bool) -> NoReturn:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 import onnx_ir as ir
 
+from bricolage import telemetry
 from bricolage.errors import BadTorchModel
 from bricolage.frontends.clean import clean
 from bricolage.frontends.upgrade import TARGET
@@ -46,6 +47,7 @@ def from_torch(source: object, example_inputs: object = None, dynamic: object = 
     Raises:
         BadTorchModel: the export fails, with the first line that says why; or the exporter is not installed.
     """
+    telemetry.disable()
     try:
         import onnxscript  # noqa: F401
         import torch

@@ -1,7 +1,8 @@
 """The cost database: every finished measurement with everything that could change it, in one SQLite file that
 concurrent processes share.
 
-Each measurement is its own transaction in a write-ahead log, so killing a process loses nothing that was finished.
+Each measurement is its own transaction in a write-ahead log that is on disk when it ends, so neither killing a process nor
+cutting the power loses anything that was finished.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from bricolage.measure.entries import (
     EXPIRING,
     EXPIRY_S,
     SCHEMA,
+    UNSTORED,
     Cost,
     CostKey,
     Entry,
@@ -40,6 +42,7 @@ _LOG = logging.getLogger(__name__)
 
 FILE = "costs.sqlite"
 _BUSY_MS = 60_000
+_NO_ACCESS = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
@@ -111,9 +114,9 @@ class Database:
         return None if cost is None or cost.expired else cost
 
     def put(self, key: CostKey, cost: Cost) -> None:
-        """Stores a latency, or why there is none, at once; an earlier one under the same key is replaced. A wrong answer
-        says nothing of time, and is not stored."""
-        if cost.outcome == "wrong":
+        """Stores a latency, or why there is none, at once; an earlier one under the same key is replaced. What says
+        nothing of the candidate's time is not stored (`UNSTORED`)."""
+        if cost.outcome in UNSTORED:
             return
         values = (key.digest(), *row_values(Entry(key, cost)))
         marks = ", ".join("?" * len(values))
@@ -283,6 +286,8 @@ class Database:
         except sqlite3.DatabaseError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
                 raise NotWritable(path=self.path, reason=os.strerror(errno.ENOSPC)) from error
+            if error.sqlite_errorcode & 0xFF in _NO_ACCESS:
+                raise NotWritable(path=self.path, reason=error) from error
             if not _is_corrupt(error):
                 raise
             self._connection.close()
@@ -297,7 +302,7 @@ def _connect(path: Path | None) -> sqlite3.Connection:
         connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
         if path is not None:
             _use_write_ahead_log(connection)
-        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA synchronous = FULL")  # NORMAL may lose what was finished when the power is cut
         if path is not None and connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
             raise _corrupt("quick_check found damage")
         connection.executescript(_TABLES)

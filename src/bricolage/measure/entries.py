@@ -16,10 +16,14 @@ SCHEMA = 4
 """Raised whenever what is measured, or how, changes: older costs are then not found any more."""
 EXPIRY_S = 30 * 86400.0
 """Age after which a failure that may have been bad luck is tried again."""
+_SKEW_S = 3600.0
+"""What clocks may differ by."""
 
-Outcome = Literal["ok", "refused", "failed", "crashed", "timed-out", "out-of-memory", "wrong"]
+Outcome = Literal["ok", "refused", "failed", "crashed", "timed-out", "out-of-memory", "wrong", "lost"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-"""How a candidate can end. "wrong" is a judgement on one set of weights and inputs, and is never stored."""
+"""How a candidate can end. "lost" is one whose process was ended by somebody else again and again."""
+UNSTORED: frozenset[Outcome] = frozenset({"wrong", "lost"})
+"""Never stored: "wrong" is a judgement on one set of weights and inputs, and "lost" says nothing of the candidate."""
 EXPIRING: frozenset[Outcome] = frozenset({"failed", "crashed", "timed-out", "out-of-memory"})
 """Refusals are properties of a backend's version and stay as long as it does."""
 
@@ -83,8 +87,8 @@ class Cost:
 
     @property
     def expired(self) -> bool:
-        """Whether the failure is so old that it is worth another try."""
-        return self.outcome in EXPIRING and time.time() - self.date > EXPIRY_S
+        """Whether the failure is so old that it is worth another try; or from the future, of a clock that was wrong."""
+        return self.outcome in EXPIRING and not -_SKEW_S < time.time() - self.date <= EXPIRY_S
 
     def better_sampled_than(self, other: Cost) -> bool:
         """Whether this one is the better evidence: a time beats a failure, then samples count, then the date."""

@@ -188,24 +188,25 @@ class Loader:
 
     def _on_worker_death(self, job: Job, answer: Answer, others: Sequence[Job], queue: deque[Job]) -> None:
         """After a worker's death: its other jobs are loaded again, and the one at work too if it may be innocent,
-        because earlier ones had used the worker (memory leaks, corruption). It then goes first, alone in a fresh
-        worker."""
+        because earlier ones had used the worker (memory leaks, corruption), or is so, because somebody else ended it. It
+        then goes first, alone in a fresh worker."""
         for other in reversed(others):
             if other is not job and other.lost:
                 self._again(other, queue)
-        if answer.fresh or answer.outcome == "timed-out" or job.attempts >= 2:
+        if answer.outcome == "lost":
+            self._again(job, queue, answer.reason)
+        elif answer.fresh or answer.outcome == "timed-out" or job.attempts >= 2:
             job.fail(answer.outcome, answer.reason)
             if answer.outcome == "timed-out":
                 job.compile_s = self.limits.compile_s
         else:
             self._again(job, queue)
 
-    def _again(self, job: Job, queue: deque[Job]) -> None:
+    def _again(self, job: Job, queue: deque[Job], cause: str = "") -> None:
         job.worker = None
         if job.attempts >= _ATTEMPTS:
-            job.fail(
-                "failed", f"given up after {job.attempts} attempts: other candidates of {job.spec.title} kept crashing"
-            )
+            cause = cause or f"other candidates of {job.spec.title} kept crashing"
+            job.fail("lost", f"given up after {job.attempts} attempts: {cause}")
         else:
             queue.appendleft(job)
 

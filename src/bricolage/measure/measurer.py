@@ -15,7 +15,7 @@ from bricolage.backends import registry
 from bricolage.cache import cache_directory
 from bricolage.errors import BrokenPlugin, MissingBackend, NotWritable
 from bricolage.measure.database import Database
-from bricolage.measure.entries import Cost, CostKey
+from bricolage.measure.entries import EXPIRING, Cost, CostKey
 from bricolage.measure.loading import CandidateSpec, Job, Limits, Loader, Stop, never
 from bricolage.measure.pool import Pool
 from bricolage.measure.rounds import TimingPolicy, compare, latency
@@ -76,9 +76,11 @@ class Measurer:
         policy: TimingPolicy | None = None,
         cores: int | None = None,
         caching: bool = True,
+        retrying: bool = False,
     ) -> None:
         """`scratch`: an existing folder for this run. `cores`: workers that compile at a time. `caching`: whether
-        code that takes long to compile is kept between runs."""
+        code that takes long to compile is kept between runs. `retrying`: whether failures of earlier runs that may have
+        been bad luck are tried again, however young."""
         self.database = database
         self.pool = pool
         self.scratch = scratch
@@ -86,6 +88,9 @@ class Measurer:
         self.policy = policy or TimingPolicy()
         self.earlier: dict[CandidateSpec, Cost] = {}
         """What was known of whole graphs and is measured again because it was unsure."""
+        self.finished: set[CostKey | str] = set()
+        """Keys of what was measured in this run."""
+        self._retrying = retrying
         self._versions: dict[str, str] = {}
         self.loader = Loader(pool, scratch, cores or available_cores(), self.limits, caching=caching)
 
@@ -123,12 +128,18 @@ class Measurer:
         cost = self.database.get(key)
         if cost is None:
             return None
+        if self.outdated(cost, key):
+            return None
         if spec.alone and cost.latency is not None and cost.latency.width > _UNSURE:
             self.earlier[spec] = cost
             return None
         if cost.outcome == "timed-out" and cost.compile_s * _PATIENCE <= self.limits.compile_s:
             return None
         return cost
+
+    def outdated(self, cost: Cost, key: CostKey | str) -> bool:
+        """Whether what is on record under a key is a failure that is worth another try."""
+        return cost.expired or (self._retrying and cost.outcome in EXPIRING and key not in self.finished)
 
     def measure(
         self,
@@ -155,7 +166,9 @@ class Measurer:
                 raise NotWritable(path=cache_directory(), reason=os.strerror(errno.ENOSPC))
             if kind != "known":
                 key = self.key(spec)
-                self.database.put(key, cost)
+                self.finished.add(key)
+                if cost.outcome != "out-of-memory" or not self.pool.limited:  # the user's limit may be another next time
+                    self.database.put(key, cost)
                 if cost.deviation is not None:
                     self.database.put_deviation(key, data[spec], cost.deviation)
             progress(Event(kind, spec, cost, len(results), total))
@@ -194,7 +207,7 @@ class Measurer:
         should_stop: Stop,
     ) -> None:
         """Compiles all candidates of some regions, then times region by region. A candidate whose worker died through
-        another one while being timed is compiled again."""
+        another one, or was ended from outside, while being timed is compiled again."""
 
         def failed(job: Job) -> None:
             finish("failed", job.spec, cost_of(job))
@@ -225,6 +238,11 @@ class Measurer:
                     else:
                         job.rounds.clear()
             self.loader.drop([job for jobs in regions for job in jobs])
+        else:
+            for job in (job for jobs in regions for job in jobs):
+                if job.outcome is None and not job.rounds and not job.done and not should_stop():
+                    job.fail("lost", f"given up after {_PASSES} attempts: its process kept being ended by others")
+                    failed(job)
         self.pool.recycle()
 
     def _version(self, backend: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -39,6 +40,37 @@ def resident_bytes(pid: int, children: bool = True) -> int:
         except psutil.Error:  # ended between the listing and the look: it holds nothing any more
             continue
     return total
+
+
+def kills() -> int:
+    """How many processes the kernel has killed because memory ran out: in our control group where it says so (version 2
+    or 1), else on the whole machine. Only a change of it means anything; 0 where nothing is told."""
+    total = 0
+    for path in _group_files() or (Path("/proc/vmstat"),):
+        try:
+            facts = dict(line.split() for line in path.read_text().splitlines())
+            total += int(facts.get("oom_kill", 0))
+        except (OSError, ValueError):
+            continue
+    return total
+
+
+@cache
+def _group_files() -> tuple[Path, ...]:
+    """Where our control groups count kills: each line of /proc/self/cgroup is "number:controllers:path"."""
+    found: list[Path] = []
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return ()
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:  # version 2; in a container its root is mounted
+            found += [_CGROUP / path.lstrip("/") / "memory.events", _CGROUP / "memory.events"]
+        elif "memory" in controllers.split(","):
+            folder = _CGROUP / "memory"
+            found += [folder / path.lstrip("/") / "memory.oom_control", folder / "memory.oom_control"]
+    return tuple(dict.fromkeys(path for path in found if path.exists()))
 
 
 def default_limit() -> int:

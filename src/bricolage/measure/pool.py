@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import selectors
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+from bricolage import scratch, telemetry
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources
 from bricolage.device.device import Device
@@ -38,6 +38,10 @@ _CALM_TICK_S = 0.5  # while timing: looking at the process costs time of a core
 _START_GRACE_S = 30.0  # importing a framework is not the candidate's fault
 _LOG_LIMIT = 32 << 20
 _REASON_LENGTH = 500
+_NEAR_LIMIT = 0.8
+"""From this part of its limit on, a killed worker is taken to have been killed for its memory."""
+_SENT = {-number: number.name for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)}
+"""By exit status: signals that somebody sends, and that no fault of a program raises."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,10 @@ class WorkerProcess:
         self.buffer = b""
         self.paused = False
         self.alive = True
+        self.held = 0
+        """Bytes of memory that it held when it was last looked at."""
+        self.least_free = sys.maxsize
+        """The least free memory, in bytes, that was seen while it worked."""
 
     @property
     def commands(self) -> IO[bytes]:
@@ -145,17 +153,22 @@ class Pool:
     def __init__(self, memory_limit: int | None = None, variables: Mapping[str, str] | None = None) -> None:
         """`memory_limit`: resident bytes of one worker with its children (80 % of what is free now when None).
         `variables`: environment variables for all workers."""
+        self.limited = memory_limit is not None
+        """Whether the limit is the user's: what exceeds it says nothing of a run without."""
         self.memory_limit = memory_limit if memory_limit is not None else memory.default_limit()
         self._variables = dict(variables or {})
         self._workers: dict[Regime, WorkerProcess] = {}
         self._selector = selectors.DefaultSelector()
-        self._logs = Path(tempfile.mkdtemp(prefix="bricolage-workers-"))
+        self._logs = scratch.make(Path(tempfile.gettempdir()), "bricolage-workers-")
         self._temporary = self._logs / "tmp"  # backends leave files behind there when their worker is ended
         self._temporary.mkdir()
         self._numbers = itertools.count()
         self._exclusive = False
+        self.losses = 0
+        """Answers that say nothing of the candidate as such: somebody else ended its worker, or the user's memory limit did."""
         self._reserve = memory.reserve_bytes()
-        self._finalizer = weakref.finalize(self, _end_all, self._workers, self._selector, self._logs)
+        self._memory_kills = memory.kills()
+        self._finalizer = weakref.finalize(self, _end_all, self._workers, self._selector, self._logs, os.getpid())
 
     def __enter__(self) -> Pool:
         return self
@@ -318,11 +331,27 @@ class Pool:
         if not busy:
             return None
         if status == -signal.SIGKILL:
-            return Answer("out-of-memory", "killed by the operating system, most likely for its memory", fresh=fresh)
+            return self._killed(worker, fresh)
+        if status in _SENT:
+            self.losses += 1
+            return Answer("lost", f"its process was ended from outside ({_SENT[status]})", fresh=fresh)
         cause = signal.Signals(-status).name if status < 0 else f"exit status {status}"
         return Answer(
             "crashed", f"the process ended with {cause}{': ' if words else ''}{words}"[:_REASON_LENGTH], fresh=fresh
         )
+
+    def _killed(self, worker: WorkerProcess, fresh: bool) -> Answer:
+        """What a SIGKILL that we did not send means: the candidate's own doing only where memory ran out, by the kernel's
+        count of what it killed for that, or by what the process held when it was last looked at."""
+        counted, before = memory.kills(), self._memory_kills
+        self._memory_kills = counted
+        if counted > before:
+            return Answer("out-of-memory", "killed by the operating system when memory ran out", fresh=fresh)
+        if worker.held > _NEAR_LIMIT * self.memory_limit or worker.least_free < 2 * self._reserve:
+            reason = f"killed when it held {worker.held >> 20} MB and {worker.least_free >> 20} MB were free"
+            return Answer("out-of-memory", reason, fresh=fresh)
+        self.losses += 1
+        return Answer("lost", "its process was killed from outside, and not for its memory", fresh=fresh)
 
     def _check(self, worker: WorkerProcess) -> Answer | None:
         """Ends a worker that has exceeded its time or memory."""
@@ -336,11 +365,15 @@ class Pool:
             self._retire(worker)
             return Answer("timed-out", f"no answer after {pending.limit_s:.0f} s", fresh=fresh)
         resident = memory.resident_bytes(worker.process.pid, children=pending.looks % 5 == 0)
+        free = memory.available_bytes()
+        if resident:  # else it has just ended
+            worker.held, worker.least_free = resident, min(worker.least_free, free)
         if resident > self.memory_limit:
             self._retire(worker)
+            self.losses += self.limited
             limit = f"the limit is {self.memory_limit >> 20} MB"
             return Answer("out-of-memory", f"it held {resident >> 20} MB; {limit}", fresh=fresh)
-        if memory.available_bytes() < self._reserve and worker is max(self._busy(), key=WorkerProcess.resident):
+        if free < self._reserve and worker is max(self._busy(), key=WorkerProcess.resident):
             self._retire(worker)
             return Answer("out-of-memory", f"the machine ran out of memory; it held {resident >> 20} MB", fresh=fresh)
         if worker.log.stat().st_size > _LOG_LIMIT:
@@ -354,6 +387,7 @@ def environment(regime: Regime) -> dict[str, str]:
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
         variables[name] = str(regime.threads)
     resources = Resources(regime.threads, regime.device, regime.alone)
+    variables.update(telemetry.VARIABLES)
     for name in regime.backends:
         variables.update(registry.get(name).environment(resources))
     variables[ISA_VARIABLE] = regime.device.isa  # so that the worker sees the same device
@@ -380,10 +414,14 @@ def _log_tail(log: Path) -> str:
     return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-3:])
 
 
-def _end_all(workers: dict[Regime, WorkerProcess], selector: selectors.BaseSelector, logs: Path) -> None:
+def _end_all(
+    workers: dict[Regime, WorkerProcess], selector: selectors.BaseSelector, logs: Path, owner: int
+) -> None:
+    if os.getpid() != owner:  # in a process forked since then: the workers are its parent's
+        return
     for worker in list(workers.values()):
         if worker.alive:
             worker.end()
     workers.clear()
     selector.close()
-    shutil.rmtree(logs, ignore_errors=True)
+    scratch.remove(logs)

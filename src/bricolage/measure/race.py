@@ -96,8 +96,8 @@ def race(
     All are compiled and checked against `expected` first; who is wrong does not race. When memory is short they race in
     heats, the incumbent (by default the first contestant) in each of them. Who is clearly beaten retires early, the
     incumbent never. `progress` hears the name and the number of rounds of whoever has just run. With several `processes`,
-    everyone starts afresh that many times, each time for its part of the rounds; but who failed, or took longer to get ready
-    than such a part lasts, does not start again. Nothing is stored: see `Database.put_race`.
+    everyone starts afresh that many times, each time for its part of the rounds; but who failed (other than by being ended
+    from outside), or took longer to get ready than such a part lasts, does not start again. Nothing is stored: see `Database.put_race`.
     """
     leader = incumbent if incumbent is not None else next(iter(contestants), None)
     part_s = seconds / processes
@@ -120,7 +120,8 @@ def race(
         again = {
             name: spec
             for name, spec in again.items()
-            if (cost := part.costs.get(name)) is not None and cost.outcome == "ok" and cost.compile_s <= part_s
+            if (cost := part.costs.get(name)) is not None
+            and (cost.outcome == "lost" or (cost.outcome == "ok" and cost.compile_s <= part_s))
         }
     return parts[0] if len(parts) == 1 else _joined(parts)
 
@@ -131,6 +132,7 @@ def _joined(parts: Sequence[Race]) -> Race:
     costs: dict[str, Cost] = {}
     for name in dict.fromkeys(name for part in parts for name in part.costs):
         own = [part.costs[name] for part in parts if name in part.costs]
+        own = [cost for cost in own if cost.outcome != "lost"] or own[:1]
         failed = next((cost for cost in own if cost.outcome != "ok"), None)
         samples = [round_[name] for round_ in rounds if name in round_]
         worst = max(own, key=lambda cost: cost.error if cost.error is not None else -1.0)
@@ -247,6 +249,8 @@ def _result(runners: Sequence[_Runner], count: int) -> Race:
     for runner in runners:
         for number, samples in runner.rounds:
             rounds[number][runner.name] = samples
+        if runner.job.lost and not runner.job.rounds:
+            runner.job.fail("lost", "its process was ended from outside")
         if runner.job.outcome is not None or runner.job.rounds:
             costs[runner.name] = cost_of(runner.job)
     first = {runner.name: runner.job.first_ms for runner in runners if runner.job.first_ms is not None}

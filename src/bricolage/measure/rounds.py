@@ -69,13 +69,15 @@ def compare(pool: Pool, jobs: Sequence[Job], policy: TimingPolicy, should_stop: 
 def one_round(
     pool: Pool, jobs: Sequence[Job], number: int, policy: TimingPolicy, taken: Callable[[Job], None] | None = None
 ) -> None:
-    """One turn for each job, forwards in even rounds and backwards in odd ones."""
+    """One turn for each job, forwards in even rounds and backwards in odd ones. A job that dies gets its outcome; one whose
+    worker somebody else has ended is `lost`."""
     for job in jobs if number % 2 == 0 else reversed(jobs):
         if not job.ready or job.worker is None:
             continue
         answer = pool.ask(job.worker, policy.run_s, "time", id=job.id, turns=1, warm_s=_warm_up(job, policy))
         if not answer.ok:
-            job.fail(answer.outcome, answer.reason)
+            if answer.outcome != "lost":  # then it is no longer ready, and may be loaded again
+                job.fail(answer.outcome, answer.reason)
             continue
         rounds: list[list[float]] = answer.facts["rounds"]  # type: ignore[assignment]
         job.rounds += rounds

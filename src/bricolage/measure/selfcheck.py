@@ -28,6 +28,7 @@ from bricolage.conformance.suite import cases
 from bricolage.conformance.trials import Trial, trials
 from bricolage.device.host import host
 from bricolage.graph.graph import Graph
+from bricolage.measure.entries import EXPIRY_S
 from bricolage.measure.pool import Pool
 from bricolage.measure.trials import run_trials
 from bricolage.progress import Progress, Silent
@@ -42,15 +43,22 @@ _BUDGET_S = 60.0
 """Longest time for one backend; kinds that were not reached are not claimed this time."""
 _LATE = "its self-check did not fit into the time given"
 _HARMFUL = frozenset({"wrong", "crashes", "times-out"})
+_BAD_LUCK = ("crashes", "times-out")
+"""How the reasons begin that may have had another cause: they are checked again as failures of candidates are."""
 
 
 def self_checked(
-    backends: Sequence[Backend], graphs: Sequence[Graph], progress: Progress | None = None
+    backends: Sequence[Backend],
+    graphs: Sequence[Graph],
+    progress: Progress | None = None,
+    *,
+    retrying: bool = False,
 ) -> tuple[Backend, ...]:
     """The backends as they may be used for the graphs: those whose capability table is of another version with the result
     of their self-check (`Backend.self_check`), which is run now where it is not known; the others as they are.
 
-    Operators of a kind that is in none of the graphs are not checked and so not claimed by the former.
+    Operators of a kind that is in none of the graphs are not checked and so not claimed by the former. `retrying`: whether
+    crashes and time-outs, which may have been bad luck, are checked again.
     """
     found: list[Backend] = []
     with Pool() as pool:  # which starts a process only when it is asked for one
@@ -59,7 +67,7 @@ def self_checked(
                 found.append(backend)
                 continue
             checked = copy.copy(backend)
-            checked.self_check = _check(backend, graphs, pool, progress or Silent())
+            checked.self_check = _check(backend, graphs, pool, progress or Silent(), retrying)
             found.append(checked)
     return tuple(found)
 
@@ -73,7 +81,9 @@ def known(backend: Backend) -> dict[OperatorKind, str]:
         return {}
 
 
-def _check(backend: Backend, graphs: Iterable[Graph], pool: Pool, progress: Progress) -> SelfCheck:
+def _check(
+    backend: Backend, graphs: Iterable[Graph], pool: Pool, progress: Progress, retrying: bool
+) -> SelfCheck:
     told = table(backend.name)
     assert told is not None
     wanted: dict[OperatorKind, set[frozenset[str]]] = {}
@@ -81,6 +91,8 @@ def _check(backend: Backend, graphs: Iterable[Graph], pool: Pool, progress: Prog
         for kind, traits in needed(backend.name, graph).items():
             wanted.setdefault(kind, set()).update(traits)
     found = known(backend)
+    if retrying or _aged(_file(backend)):
+        found = {kind: reason for kind, reason in found.items() if not reason.startswith(_BAD_LUCK)}
     missing = {kind: traits for kind, traits in wanted.items() if kind not in found}
     if missing:
         _LOG.info("%s %s is checked: its table is of %s", backend.name, backend.table_version(), told.version)
@@ -157,6 +169,14 @@ def _file(backend: Backend) -> Path:
     facts = (backend.table_version(), digest(backend.name), onnx.__version__, host().fingerprint())
     key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
     return cache_directory() / "selfchecks" / f"{backend.name}-{key}.json"
+
+
+def _aged(path: Path) -> bool:
+    """Whether the file is so old that bad luck is worth another try."""
+    try:
+        return not 0 <= time.time() - path.stat().st_mtime < EXPIRY_S
+    except OSError:
+        return False
 
 
 def _keep(backend: Backend, found: SelfCheck) -> None:

@@ -10,12 +10,13 @@ import hashlib
 import json
 import logging
 import statistics
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from bricolage.backends import registry
 from bricolage.device.device import Device
-from bricolage.measure.entries import SCHEMA
+from bricolage.measure.entries import EXPIRING, SCHEMA, Cost
 from bricolage.measure.loading import CandidateSpec, Job, Stop, never
 from bricolage.measure.measurer import Measurer, registry_versions
 from bricolage.measure.probes import relu_region, vector
@@ -47,13 +48,17 @@ class TransferMeasurer:
         """Costs for ordered pairs of endpoints. Pairs that `should_stop` cut off get the default of unmeasured
         ones.
 
-        A pair that fails keeps its reason; it is tried again when either version changes.
+        A pair that is refused keeps its reason until either version changes; another failure as long as those of
+        candidates do.
         """
         table: dict[Pair, list[tuple[int, float]]] = {}
         failures: dict[Pair, str] = {}
         for pair in dict.fromkeys(pairs):
             for size in self._sizes:
-                found = self._measurer.database.get_transfer(self._key(pair, size))
+                key = self._key(pair, size)
+                found = self._measurer.database.get_transfer(key)
+                if isinstance(found, dict) and self._outdated(found, key):
+                    found = None
                 if found is None and not should_stop():
                     found = self._measure(pair, size, should_stop)
                 if not isinstance(found, dict):
@@ -64,6 +69,13 @@ class TransferMeasurer:
                     break
                 table.setdefault(pair, []).append((size, float(found["ms"])))
         return MeasuredTransferCosts(table, failures)
+
+    def _outdated(self, found: Mapping[str, object], key: str) -> bool:
+        """Whether what is on record is a failure that is worth another try."""
+        outcome = next((known for known in EXPIRING if known == found.get("outcome")), None)
+        if "reason" not in found or outcome is None:
+            return False
+        return self._measurer.outdated(Cost(outcome, date=float(str(found.get("date", 0)))), key)
 
     def _key(self, pair: Pair, size: int) -> str:
         facts = {
@@ -89,14 +101,20 @@ class TransferMeasurer:
         broken = next((job for job in jobs if job.outcome is not None), None)
         found: dict[str, object]
         if broken is not None:
-            found = {"reason": f"{broken.outcome}: {broken.reason}"}
+            found = {
+                "reason": f"{broken.outcome}: {broken.reason}",
+                "outcome": broken.outcome,
+                "date": time.time(),
+            }
             _LOG.info("transfer %s → %s: %s", *pair, found["reason"])
         elif any(len(job.rounds) < _ROUNDS for job in jobs):
             return None
         else:
             first, second, both = ([statistics.median(samples) for samples in job.rounds] for job in jobs)
             found = {"ms": max(0.0, statistics.median(c - a - b for a, b, c in zip(first, second, both, strict=True)))}
-        measurer.database.put_transfer(self._key(pair, size), found)
+        if broken is None or broken.outcome != "lost":
+            measurer.finished.add(self._key(pair, size))
+            measurer.database.put_transfer(self._key(pair, size), found)
         return found
 
     def _jobs(self, pair: Pair, size: int) -> list[Job]:

@@ -18,6 +18,10 @@ _OUTCOMES: dict[str, Outcome] = {"crashed": "crashes", "out-of-memory": "crashes
 """What an answer of the pool means for the trial that it is about. Anything else is a refusal."""
 
 
+_MOST_LOSSES = 10
+"""Batches that are run again because somebody else ended their worker."""
+
+
 def run_trials(
     pool: Pool,
     backend: str,
@@ -36,11 +40,13 @@ def run_trials(
         batch: trials that go to a worker together, which compiles them as one model where they can be. When one brings the
             worker down, all of them are run one by one.
         limit_s: longest time of one trial in seconds, beyond the time in which a framework is imported.
-        should_stop: is asked before each batch; what has not begun then is not reported.
+        should_stop: is asked before each batch; what has not begun then is not reported, nor what lost its worker to
+            somebody else again and again.
     """
     waiting = deque(list(trials[start : start + batch]) for start in range(0, len(trials), batch))
     idle = [Regime((backend,), 1, False, host(), owner=f"conformance {number}") for number in range(jobs)]
     busy: dict[Regime, list[Trial]] = {}
+    losses = 0
     with tempfile.TemporaryDirectory(prefix="bricolage-trials-") as folder:
         while waiting or busy:
             while waiting and idle and not should_stop():
@@ -54,8 +60,14 @@ def run_trials(
             for worker, answer in pool.wait(1.0):
                 part = busy.pop(worker.regime)
                 idle.append(worker.regime)
+                if answer.outcome == "lost" and losses < _MOST_LOSSES:
+                    losses += 1
+                    waiting.appendleft(part)
+                    continue
                 if not answer.ok and len(part) > 1:
                     waiting.extendleft([trial] for trial in reversed(part))
+                    continue
+                if answer.outcome == "lost":
                     continue
                 for trial, result in zip(part, _results(answer), strict=True):
                     report(trial, result)

@@ -27,6 +27,7 @@ from time import perf_counter, perf_counter_ns
 
 import numpy as np
 
+from bricolage import telemetry
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.codec import decode, encode
@@ -276,6 +277,7 @@ def _read_commands(descriptor: int, lines: queue.SimpleQueue[bytes]) -> None:
 def main(arguments: list[str]) -> None:
     """Answers commands until the input ends."""
     commands, answers = _claim_protocol()
+    telemetry.disable()
     options = dict.fromkeys(("--parent", "--cores"), "")
     for name, value in zip(arguments[::2], arguments[1::2], strict=True):
         if name == "--register":

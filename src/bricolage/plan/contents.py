@@ -8,8 +8,8 @@ from pathlib import Path
 
 from bricolage.errors import BricolageError
 from bricolage.frontends import written
-from bricolage.graph.graph import Graph
 from bricolage.frontends.limits import check_shapes
+from bricolage.graph.graph import Graph
 from bricolage.plan.interface import tensor_specs
 from bricolage.plan.plan import Bucket, Plan, TensorSpec
 

@@ -15,6 +15,7 @@ from bricolage.device.host import bound_to
 from bricolage.errors import BackendFailed, BricolageError, CacheNotWritable
 from bricolage.graph.graph import TensorInfo
 from bricolage.plan.step import Step
+from bricolage.runtime import forks
 from bricolage.runtime.program import Program, Stage
 
 _LOG = logging.getLogger(__name__)
@@ -30,11 +31,13 @@ def compile_step(
     Raises:
         Refused: the backend declines the region.
         MissingBackend: it is not installed.
+        ForkedProcess: it does not run in a process that was forked after it was loaded.
         BackendFailed: anything else went wrong in the backend.
     """
     region = RegionModel(step.path)
     name = step.implementation.backend
     backend = registry.get(name)
+    forks.use(name)
     if caching and (backend.compiles_slowly or not ephemeral):
         cache = compiled_directory(resources.device.fingerprint(), name, registry.version(name))
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import shutil
 import threading
 import weakref
 from collections import OrderedDict
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from bricolage import scratch
 from bricolage.backends import registry
 from bricolage.backends.interface import Backend, Resources
 from bricolage.cache import hold
@@ -28,19 +28,17 @@ from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import prepare
 from bricolage.graph.region import Region
 from bricolage.graph.store import Store
-from bricolage.options import available_cores
+from bricolage.options import MOST_THREADS_A_CORE, available_cores
 from bricolage.plan import artifact
 from bricolage.plan.plan import ORIGINAL, Bucket, Plan, TensorSpec, numbers
 from bricolage.plan.step import Step
-from bricolage.runtime import signature
+from bricolage.runtime import forks, signature
 from bricolage.runtime.compile import compile_program
 from bricolage.runtime.program import BoundProgram, Program
 from bricolage.work import bits as bitset
 from bricolage.work.implementation import Assignment, Implementation, Placement
 
 _LOG = logging.getLogger(__name__)
-_MOST_THREADS = 8
-"""A core; a plan that asks for more is of another machine, or made up."""
 _OTHER_SHAPES = 16
 """Programs kept for shapes outside the buckets; the least recently used is dropped."""
 
@@ -51,30 +49,36 @@ class _Ready:
 
     program: Program
     bound: BoundProgram | None
+    backends: frozenset[str]
+    """Those that it runs on."""
 
 
 class Executable:
     """A model, planned for this machine and ready to run.
 
-    Call it with numpy arrays or torch tensors, by position or by input name; it returns the same kind: one tensor, or a tuple
-    where the model has several outputs. Safe to call from several threads: calls take turns, since one run uses all cores.
+    Call it with numpy arrays or torch tensors, by position, by input name, or with one mapping of names to arrays; it returns
+    the same kind: one tensor, or a tuple where the model has several outputs. Plain numbers and lists of them are taken as the
+    type of the input. Safe to call from several threads: calls take turns, since one run uses all cores.
 
     Raises (when called):
         MissingInput, UnknownInput, WrongType, WrongShape: the inputs do not fit the model.
+        ForkedProcess: this process was forked after the executable was made, and a backend of it does not live on.
     """
 
     def __init__(self, plan: Plan, directory: Path, *, temporary: bool = False) -> None:
         """`directory` holds the plan's graphs and weights; a `temporary` one is removed with the executable."""
         self.plan = plan
         self._directory, self._store = directory, Store(directory)
-        self._hold = hold(directory)  # another process that trims the cache leaves it alone
         if temporary:
-            weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
+            weakref.finalize(self, scratch.remove, directory)
+        else:
+            self._hold = hold(directory)  # another process that trims the cache leaves it alone
         options = plan.provenance.options
         self._device = selected(options.isa, options.cores)
         self._lock = threading.RLock()
         self._ready: dict[int, _Ready] = {}
         self._others: OrderedDict[tuple[tuple[str, int], ...], _Ready] = OrderedDict()
+        forks.tell(self)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -107,9 +111,10 @@ class Executable:
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Outputs for inputs, by position or by name; see the class."""
-        arrays = signature.collect(self.plan.inputs, args, named)
+        by_position, by_name = signature.by_position_and_name(self.plan.inputs, args, named)
+        arrays = signature.collect(self.plan.inputs, by_position, by_name)
         results = list(self._run(arrays).values())
-        if any(signature.is_torch(value) for value in (*args, *named.values())):
+        if any(signature.is_torch(value) for value in (*by_position, *by_name.values())):
             results = [signature.to_torch(value) for value in results]
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -143,6 +148,16 @@ class Executable:
                 np.copyto(buffer, arrays[name])
             ready.bound()
             return {name: buffer.copy() for name, buffer in ready.bound.outputs.items()}
+
+    def after_fork(self) -> None:
+        """In a forked process: the lock may have been held by a thread that is not there any more, and what does not live on is
+        compiled again when it is asked for."""
+        self._lock = threading.RLock()
+        for ready in (*self._ready.values(), *self._others.values()):
+            if not _lives(ready):
+                forks.never_freed(ready)
+        self._ready = {index: ready for index, ready in self._ready.items() if _lives(ready)}
+        self._others = OrderedDict((key, ready) for key, ready in self._others.items() if _lives(ready))
 
     def _select(self, arrays: Mapping[str, Any]) -> _Ready:
         sizes = signature.dimensions(self.plan.inputs, arrays)
@@ -204,7 +219,7 @@ class Executable:
     def _compile(self, graph: Graph, placement: Placement) -> _Ready:
         identities = Identities(graph)
         alone = len({one.implementation.backend for one in placement}) == 1
-        threads = min(self.plan.provenance.options.threads, _MOST_THREADS * available_cores())
+        threads = min(self.plan.provenance.options.threads, MOST_THREADS_A_CORE * available_cores())
         resources = Resources(threads=threads, device=self._device, alone=alone)
         steps = []
         for one in placement:
@@ -213,7 +228,12 @@ class Executable:
         program = compile_program(
             steps, [info.name for info in graph.inputs], [info.name for info in graph.outputs], resources
         )
-        return _Ready(program, program.bind() if program.static else None)
+        backends = frozenset(one.implementation.backend for one in placement)
+        return _Ready(program, program.bind() if program.static else None, backends)
+
+
+def _lives(ready: _Ready) -> bool:
+    return all(registry.get(name).after_fork == "lives" for name in ready.backends)
 
 
 def placement_of(bucket: Bucket) -> Placement:

@@ -11,6 +11,9 @@ import numpy as np
 from bricolage.errors import MissingInput, UnknownInput, WrongShape, WrongType
 from bricolage.plan.plan import TensorSpec
 
+_WIDENS = {"b": "b", "i": "iufV", "u": "iufV", "f": "fV"}
+"""Kinds of numpy types whose values plain numbers of a kind may become ("V": bfloat16 and the 8-bit floats)."""
+
 
 def describe(inputs: Sequence[TensorSpec]) -> str:
     """The inputs in one line, for messages."""
@@ -25,8 +28,27 @@ def is_torch(value: object) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def to_numpy(value: Any) -> Any:
-    """A numpy view of a tensor (no copy where memory allows); sequences and strings stay as they are."""
+def by_position_and_name(
+    inputs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """What a call was given, where its only argument may stand for all: a mapping of names to arrays, or (of a model with
+    several inputs) a list or tuple of as many arrays."""
+    if len(args) == 1 and not named:
+        (only,) = args
+        if isinstance(only, Mapping):
+            return (), only
+        if isinstance(only, list | tuple) and len(inputs) == len(only) > 1:
+            return only, {}
+    return args, named
+
+
+def to_numpy(value: Any, spec: TensorSpec) -> Any:
+    """A numpy view of a tensor (no copy where memory allows); sequences of tensors stay as they are. Plain numbers and nested
+    lists of them have no type of their own: they become the input's type where that holds their values.
+
+    Raises:
+        WrongShape: a list whose parts differ in length.
+    """
     if is_torch(value):
         value = value.detach().cpu()
         torch = sys.modules["torch"]
@@ -35,9 +57,33 @@ def to_numpy(value: Any) -> Any:
 
             return value.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
         return value.numpy()
-    if isinstance(value, list) and value and isinstance(value[0], np.ndarray):
-        return value  # a sequence of tensors
-    return np.asarray(value)
+    if isinstance(value, np.ndarray):
+        return value
+    if "(" in spec.dtype:  # a sequence of tensors, or an optional one: "Sequence(Tensor(FLOAT))"
+        return value
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        shape = "×".join(map(str, spec.shape or ())) or "scalar"
+        raise WrongShape(name=spec.name, actual="of a list with parts of unequal length", expected=shape) from None
+    return _typed(array, spec) if isinstance(value, int | float | list | tuple) else array
+
+
+def _typed(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
+    """Plain numbers in the input's type, if it holds them; as they are otherwise, for the check to refuse."""
+    if array.dtype.name == spec.dtype or array.dtype.kind not in _WIDENS:
+        return array
+    try:
+        wanted = np.dtype(spec.dtype)
+    except TypeError:
+        import ml_dtypes
+
+        wanted = np.dtype(getattr(ml_dtypes, spec.dtype, array.dtype))
+    if wanted.kind not in _WIDENS[array.dtype.kind]:
+        return array
+    with np.errstate(over="ignore"):
+        made = array.astype(wanted)
+    return made if wanted.kind in "fV" or np.array_equal(made, array) else array
 
 
 def to_torch(value: Any) -> Any:
@@ -71,10 +117,12 @@ def collect(inputs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[st
     for spec in inputs:
         if spec.name not in values:
             raise MissingInput(name=spec.name, expected=expected)
-        array = to_numpy(values[spec.name])
-        arrays[spec.name] = array
+        array = to_numpy(values[spec.name], spec)
         if isinstance(array, np.ndarray):
+            if array.ndim == 0 and spec.shape and all(size == 1 for size in spec.shape):
+                array = array.reshape([1] * len(spec.shape))  # one number is one number
             _check(spec, array, sizes)
+        arrays[spec.name] = array
     return arrays
 
 

@@ -17,6 +17,7 @@ from bricolage._version import __version__
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key
 from bricolage.backends.interface import (
+    AfterFork,
     Anatomy,
     Available,
     Backend,
@@ -94,6 +95,7 @@ class Native(Backend):
     title: ClassVar[str] = TITLE
     kind: ClassVar[Kind] = "engine"
     tunable: ClassVar[bool] = True
+    after_fork: ClassVar[AfterFork] = "lives"  # the first call starts the threads again, see cpu/threads.py
 
     def status(self) -> Status:
         if toolchain.compiler() is None:

@@ -47,6 +47,7 @@ class Baselines(Stage[State]):
     Raises (when run):
         NoPlacement, NoBackend: nothing can run all of it.
         NotAccurate: nothing that can is accurate enough.
+        KeyboardInterrupt: the user interrupted before anything was known.
     """
 
     name: ClassVar[str] = "baselines"
@@ -57,7 +58,8 @@ class Baselines(Stage[State]):
             state.original.measure_baselines(deadline)
             state.original.measure_dropped(deadline)
         except KeyboardInterrupt:
-            check_baselines(state.original)
+            if not state.original.times:
+                deadline.interrupted = True  # there is nothing to finish with: this one ends the decision
             raise
         check_baselines(state.original)
 

@@ -1,0 +1,148 @@
+"""Folders for a while: each is locked by the process that made it, so that what a killed process left behind is told from
+what is in use, and goes when the next one starts.
+
+The lock is `flock` on the folder itself. It ends with the process however that ends, and costs no file of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import fcntl
+import logging
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bricolage.errors import NotWritable
+
+_LOG = logging.getLogger(__name__)
+_DAY_S = 86400.0
+_NO_MORE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_held: dict[Path, tuple[int, int]] = {}
+"""Folders of this process: the descriptor that holds the lock, and the process that made it."""
+
+
+def make(parent: Path, prefix: str = "") -> Path:
+    """A fresh, empty folder in `parent`, readable by its owner alone, after those of the same prefix that nobody holds any
+    more have been removed. It goes with `remove`, or after this process has ended, when somebody calls `make` again.
+
+    Raises:
+        OSError: `parent` cannot be written.
+    """
+    sweep(parent, prefix)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:  # somebody sweeps, and was here before the lock
+            os.close(descriptor)
+            continue
+        except OSError as error:
+            _LOG.debug("%s cannot be locked (%s), so nobody will sweep it either", folder, error)
+        if not _is_at(descriptor, folder):
+            os.close(descriptor)
+            continue
+        _held[folder] = (descriptor, os.getpid())
+        return folder
+
+
+def remove(folder: Path) -> None:
+    """Removes a folder that this process made, with all that is in it. In a process that was forked since then, nothing
+    happens: the folder is its parent's."""
+    descriptor, owner = _held.get(folder, (-1, os.getpid()))
+    if owner != os.getpid():
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    if _held.pop(folder, None) is not None:
+        os.close(descriptor)
+
+
+@contextmanager
+def using(folder: Path, *, keep: bool = False) -> Iterator[Path]:
+    """Within it work goes on in a folder of `make`, which is removed at the end; with `keep` only where the work fails. A
+    disk that takes no more is told as such, whoever meets it.
+
+    Raises:
+        NotWritable: the disk is full, or has become read-only.
+    """
+    try:
+        yield folder
+    except OSError as error:
+        remove(folder)
+        if error.errno not in _NO_MORE:
+            raise
+        raise NotWritable(path=error.filename or folder, reason=error.strerror) from error
+    except BaseException:
+        remove(folder)
+        raise
+    if not keep:
+        remove(folder)
+
+
+def sweep(parent: Path, prefix: str = "") -> None:
+    """Removes the folders in `parent` whose names begin with `prefix`, which belong to this user and are locked by nobody."""
+    try:
+        found = [Path(entry.path) for entry in os.scandir(parent) if entry.name.startswith(prefix)]
+    except OSError:
+        return
+    for folder in found:
+        if folder not in _held:
+            _sweep_one(folder)
+
+
+def _sweep_one(folder: Path) -> None:
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:  # gone, no folder, or somebody else's
+        return
+    try:
+        if os.fstat(descriptor).st_uid != os.getuid():
+            return
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is_at(descriptor, folder):
+            _LOG.info("removing %s, which a run that was killed has left behind", folder)
+            shutil.rmtree(folder, ignore_errors=True)
+    except OSError as error:  # in use, or on a file system without locks
+        _LOG.debug("%s stays: %s", folder, error)
+    finally:
+        os.close(descriptor)
+
+
+def sweep_old(parent: Path, patterns: Iterable[str], seconds: float = _DAY_S) -> None:
+    """Removes what matches a pattern below `parent` and was not written to for so long: for leftovers of those who hold no
+    lock, such as files on their way to their final name."""
+    now = time.time()
+    for pattern in patterns:
+        for path in parent.glob(pattern):
+            try:
+                facts = path.lstat()
+                if now - facts.st_mtime < seconds:
+                    continue
+                if stat.S_ISDIR(facts.st_mode):
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+            except OSError as error:
+                _LOG.debug("%s stays: %s", path, error)
+
+
+@atexit.register
+def _remove_all() -> None:
+    """What is still held when the interpreter ends goes now rather than at the next start."""
+    for folder in list(_held):
+        remove(folder)
+
+
+def _is_at(descriptor: int, folder: Path) -> bool:
+    """Whether the open folder is still the one that has this name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), folder.stat())
+    except OSError:
+        return False

@@ -1,0 +1,49 @@
+"""`make faults`: injects faults of every kind at random moments and checks what must hold after each.
+
+    python -m tests.faults [--count 500] [--seed 1] [--state out/faults]
+
+It can be stopped at any time and goes on where it was: what is done stands in the state folder, by seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+from tests.faults.runner import Result, inject, usual_seconds
+
+
+def main() -> int:
+    """Runs what is missing, and prints the figure in the last line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--count", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--state", type=Path, default=Path("out/faults"))
+    chosen = parser.parse_args()
+    chosen.state.mkdir(parents=True, exist_ok=True)
+    file = chosen.state / f"seed-{chosen.seed}.jsonl"
+    lines = file.read_text().splitlines() if file.exists() else []
+    results = {one.number: one for one in (Result(**json.loads(line)) for line in lines)}
+    missing = [number for number in range(chosen.count) if number not in results]
+    usual = usual_seconds(chosen.state) if missing else 0.0
+    with file.open("a") as out:
+        for number in missing:
+            result, usual = inject(chosen.seed, number, chosen.state, usual)
+            results[number] = result
+            out.write(json.dumps(vars(result)) + "\n")
+            out.flush()
+            print(f"{number} {result.kind}: {result.broken or 'fine'} ({result.seconds:.1f} s)", flush=True)
+    done = [results[number] for number in range(chosen.count)]
+    broken = [one for one in done if one.broken]
+    skipped = sum(1 for one in done if one.skipped)
+    counts = Counter(one.kind for one in done if not one.skipped)
+    print(", ".join(f"{count} × {kind}" for kind, count in counts.most_common()))
+    print(f"faults: {len(done) - skipped} injected, {len(broken)} broken, {skipped} skipped (seed {chosen.seed})")
+    return bool(broken)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""Folders for a while: in use they stay, left behind they go."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from bricolage import scratch
+
+_HOLDER = """
+import sys, time
+from pathlib import Path
+from bricolage import scratch
+folder = scratch.make(Path(sys.argv[1]), "run-")
+(folder / "weights").write_bytes(bytes(1000))
+print(folder, flush=True)
+time.sleep(60)
+"""
+
+
+def holder(parent: Path) -> tuple[subprocess.Popen[str], Path]:
+    process = subprocess.Popen([sys.executable, "-c", _HOLDER, str(parent)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    return process, Path(process.stdout.readline().strip())
+
+
+def test_what_a_killed_process_left_goes_and_what_a_living_one_holds_stays(tmp_path: Path) -> None:
+    killed, left = holder(tmp_path)
+    living, held = holder(tmp_path)
+    try:
+        killed.kill()
+        killed.wait()
+        assert left.is_dir() and held.is_dir()
+        mine = scratch.make(tmp_path, "run-")
+        assert not left.exists() and (held / "weights").exists() and mine.is_dir()
+        scratch.sweep(tmp_path, "run-")
+        assert mine.is_dir(), "nor does a process sweep its own"
+        scratch.remove(mine)
+        assert not mine.exists()
+    finally:
+        for process in (killed, living):
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+    scratch.sweep(tmp_path, "run-")
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_names_and_links_are_left_alone(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    parent = tmp_path / "parent"
+    parent.mkdir()
+    (parent / "run-link").symlink_to(elsewhere)
+    (parent / "run-file").touch()
+    (parent / "other").mkdir()
+    scratch.sweep(parent, "run-")
+    assert elsewhere.is_dir() and {path.name for path in parent.iterdir()} == {"run-link", "run-file", "other"}
+
+
+def test_a_forked_process_removes_nothing_of_its_parent(tmp_path: Path) -> None:
+    folder = scratch.make(tmp_path)
+    child = os.fork()
+    if child == 0:
+        scratch.remove(folder)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert folder.is_dir()
+    scratch.remove(folder)
+    assert not folder.exists()
+
+
+def test_an_ordinary_end_leaves_nothing(tmp_path: Path) -> None:
+    process, folder = holder(tmp_path)
+    process.send_signal(signal.SIGINT)
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+    assert not folder.exists()
+
+
+def test_unfinished_files_go_by_their_age(tmp_path: Path) -> None:
+    young, old, folder = tmp_path / "a.partial", tmp_path / "b.partial", tmp_path / "native-1-x"
+    folder.mkdir()
+    for path in (young, old, folder / "region.c"):
+        path.touch()
+    for path in (old, folder):
+        os.utime(path, (time.time() - 1000,) * 2)
+    scratch.sweep_old(tmp_path, ("*.partial", "native-*-*"), seconds=500)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.partial"]
