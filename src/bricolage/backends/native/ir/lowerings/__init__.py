@@ -9,15 +9,42 @@ from bricolage.backends.native.ir.lowerings import (
     resize,
 )
 from bricolage.backends.native.ir.lowerings.context import LOWERINGS, NoLowering, OpContext
+from bricolage.backends.native.ir.lowerings.elementwise import converted
+from bricolage.backends.native.ir.lowerings.views import pointwise
+from bricolage.backends.native.ir.tensors import Node
 
 __all__ = [
     "LOWERINGS",
     "NoLowering",
     "OpContext",
     "contractions",
+    "converted",
     "decompositions",
     "elementwise",
+    "lowered",
     "movement",
+    "pointwise",
     "reductions",
     "resize",
 ]
+
+
+def lowered(op: OpContext) -> tuple[Node, ...]:
+    """What an operator computes: by its own lowering, or by the definition that the libraries share where that does not take its
+    form (computed weights, other types, more outputs).
+
+    Raises:
+        NoLowering: neither takes it.
+    """
+    if op.op_type not in LOWERINGS:
+        raise NoLowering(f"no rule for {op.op_type}")
+    try:
+        found = LOWERINGS[op.op_type](op)
+    except NoLowering as reason:
+        if LOWERINGS[op.op_type] is decompositions.decomposed:
+            raise
+        try:
+            return decompositions.decomposed(op)
+        except NoLowering:
+            raise reason from None
+    return found if isinstance(found, tuple) else (found,)

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.backends.native.ir.indexing import ZERO
+from bricolage.backends.native.ir.indexing import ZERO, Index
 from bricolage.backends.native.ir.lowerings.context import NoLowering
 from bricolage.backends.native.ir.lowerings.contractions import multiplied
 from bricolage.backends.native.ir.lowerings.movement import joined
 from bricolage.backends.native.ir.lowerings.reductions import reduce, soft_row
 from bricolage.backends.native.ir.lowerings.traced import Traced, alike, apply, number
-from bricolage.backends.native.ir.lowerings.views import pad, reshape, transpose
-from bricolage.backends.native.ir.tensors import C_TYPES, Constant, Gather, Node, View
+from bricolage.backends.native.ir.lowerings.views import empty, pad, reshape, transpose
+from bricolage.backends.native.ir.tensors import C_TYPES, FLOATS, INTEGERS, Constant, Coords, Gather, Node, View
 
 LONGEST_SCAN = 1024
 """Steps up to which a recurrence is written out: beyond, planning and compiling take longer than some ten seconds."""
@@ -29,10 +29,21 @@ LONGEST_COUNTED = 1024
 
 _FUNCTIONS = {
     **{name: name for name in ("exp", "expm1", "log", "tanh", "sqrt", "sin", "cos", "floor", "ceil", "round")},
+    **{f"arc{name}": f"a{name}" for name in ("cos", "cosh", "sin", "sinh", "tan", "tanh")},
+    **{name: name for name in ("cosh", "sinh", "tan")},
     "negative": "neg",
     "reciprocal": "reciprocal",
 }
 """Element-wise functions of floats by their names in numpy."""
+
+
+MOST_COMPARED = 1 << 22
+"""Places times updates up to which elements are scattered by comparing all with all."""
+_SCATTERED = {"add": ("sum", "add"), "mul": ("prod", "mul"), "max": ("max", "maximum"), "min": ("min", "minimum")}
+"""How updates of one place are put together, and how with what was there."""
+_LARGEST_MATRIX = 4
+_Reads = Callable[[Sequence[Index], Sequence[Index]], tuple[list[Index], list[tuple[Index, int]]]]
+"""From places of windows and taps to spots, and to pairs of an index and an extent that it must lie within."""
 
 
 class _ElementwiseNamespace:
@@ -43,7 +54,7 @@ class _ElementwiseNamespace:
             raise NoLowering(f"the function {name}")
 
         def function(x: Traced) -> Traced:
-            if x.dtype != "float32":
+            if x.dtype not in FLOATS:
                 raise NoLowering(f"{name} of {x.dtype}")
             return apply(_FUNCTIONS[name], x)
 
@@ -59,6 +70,10 @@ class _ElementwiseNamespace:
 
     @staticmethod
     def logical_not(x: Traced) -> Traced:
+        return ~x
+
+    @staticmethod
+    def bitwise_not(x: Traced) -> Traced:
         return ~x
 
     @staticmethod
@@ -95,9 +110,19 @@ class NodeArrays:
         """The first letter of the element type, which tells floats from integers."""
         return x.dtype[0]
 
+    def int_range(self, dtype: str) -> tuple[int, int]:
+        """The least and the largest value of an integer type.
+
+        Raises:
+            NoLowering: it is none.
+        """
+        if dtype not in INTEGERS:
+            raise NoLowering(f"the range of {dtype}")
+        return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+
     def lowest(self, dtype: str) -> float:
         """What no value of a type lies below."""
-        if dtype == "float32":
+        if dtype in FLOATS:
             return -math.inf
         return False if dtype == "bool" else int(np.iinfo(dtype).min)
 
@@ -154,7 +179,18 @@ class NodeArrays:
     def fmod(self, a: Traced, b: Traced) -> Traced:
         """Remainders with the sign of `a`."""
         left, right = alike(a, b)
-        return apply("fmod" if left.dtype == "float32" else "remainder", left, right)
+        return apply("fmod" if left.dtype in FLOATS else "remainder", left, right)
+
+    def power(self, a: Traced, b: Any) -> Traced:
+        """Powers of floats."""
+        left, right = alike(a, b)
+        if left.dtype not in FLOATS:
+            raise NoLowering(f"powers of {left.dtype}")
+        return apply("pow", left, right)
+
+    def shift_right(self, a: Traced, b: Traced) -> Traced:
+        """Bits moved down, of unsigned integers."""
+        return apply("shift_right", *alike(a, b))
 
     def erf(self, x: Traced) -> Traced:
         """The error function."""
@@ -181,7 +217,7 @@ class NodeArrays:
 
     def mean(self, x: Traced, axes: tuple[int, ...], keepdims: bool = False) -> Traced:
         """Over `axes`, of floats."""
-        if x.dtype != "float32":
+        if x.dtype not in FLOATS:
             raise NoLowering("means of integers")
         return self._reduced("mean", x, axes, keepdims)
 
@@ -199,7 +235,7 @@ class NodeArrays:
 
     def _shifted(self, x: Traced, top: Traced, axes: tuple[int, ...]) -> tuple[Traced, Traced]:
         """What lies below the largest element, and the logarithm of the sum of exponentials."""
-        if x.dtype != "float32":
+        if x.dtype not in FLOATS:
             raise NoLowering("exponentials of integers")
         below = x - top
         return below, self.lib.log(self.sum(self.lib.exp(below), axes, True))
@@ -227,7 +263,7 @@ class NodeArrays:
         """The first of the largest; a NaN counts as larger than anything."""
         extent = x.shape[axis]
         largest = x == self.max(x, (axis,), True)
-        largest = largest | self.lib.isnan(x) if x.dtype == "float32" else largest
+        largest = largest | self.lib.isnan(x) if x.dtype in FLOATS else largest
         view = tuple(extent if i == axis else 1 for i in range(x.ndim))
         positions = self.arange(0, extent, 1, "int64").reshape(view)
         return self.min(self.where(largest, positions, extent), (axis,), keepdims)
@@ -243,7 +279,7 @@ class NodeArrays:
         positions = self.arange(0, extent, 1, "int64")
         earlier = positions < positions.reshape((extent, 1))
         ahead, equal = (other > own if largest else other < own), other == own
-        if x.dtype == "float32":
+        if x.dtype in FLOATS:
             odd, other_odd = self.lib.isnan(own), self.lib.isnan(other)
             ahead, equal = ahead | ((other_odd & ~odd) if largest else (odd & ~other_odd)), equal | (odd & other_odd)
         before = ahead | (equal & earlier)
@@ -331,6 +367,8 @@ class NodeArrays:
         """Slices along `axis` that `indices` names."""
         chosen = indices if isinstance(indices, Traced) else self.constant(np.asarray(indices, np.int64))
         shape = (*x.shape[:axis], *chosen.shape, *x.shape[axis + 1 :])
+        if 0 in (*shape, *x.shape):
+            return Traced(empty(shape, x.dtype))
         return Traced(Gather(shape, x.dtype, x.node, chosen.node, axis))
 
     def take_along(self, x: Traced, indices: Traced, axis: int) -> Traced:
@@ -351,12 +389,135 @@ class NodeArrays:
             flat = chosen if isinstance(flat, int) else flat * extent + chosen
         return self.take(x.reshape((math.prod(leading), *rest)), flat, 0)
 
+    def scatter(self, x: Traced, indices: tuple[Traced, ...], updates: Any, reduction: str) -> Traced:
+        """By comparing every place with every index; of several updates of one place the last one counts, if they are not put
+        together."""
+        leading, rest = x.shape[: len(indices)], x.shape[len(indices) :]
+        flat: Any = 0
+        for chosen, extent in zip(indices, leading, strict=True):
+            flat = chosen if isinstance(flat, int) else flat * extent + chosen
+        places, count = math.prod(leading), math.prod(flat.shape)
+        if count == 0:
+            return x
+        if places * count > MOST_COMPARED:
+            raise NoLowering(f"updates of {count} among {places} places")
+        rows = x.reshape((places, *rest))
+        given = updates.broadcast((*flat.shape, *rest)).reshape((count, *rest))
+        meets = flat.cast("int64").reshape((count,)) == self.arange(0, places, 1, "int64").reshape((places, 1))
+        if reduction == "none":
+            last = self.max(self.where(meets, self.arange(0, count, 1, "int64"), -1), (1,))
+            column = last.reshape((places, *(1,) * len(rest)))
+            return self.where(column >= 0, self.take(given, self.maximum(last, 0), 0), rows).reshape(x.shape)
+        if reduction not in _SCATTERED:
+            raise NoLowering(f"a scattering with {reduction}")
+        highest = math.inf if x.dtype in FLOATS else self.int_range(x.dtype)[1]
+        neutral = {"add": 0, "mul": 1, "max": self.lowest(x.dtype), "min": highest}
+        reduced, combine = _SCATTERED[reduction]
+        chosen_rows = self.where(meets.reshape((places, count, *(1,) * len(rest))), given, neutral[reduction])
+        found = getattr(self, reduced)(chosen_rows, (1,))
+        return apply(combine, rows, found).reshape(x.shape)
+
     # --- linear algebra
+
+    def convolution(
+        self,
+        x: Traced,
+        w: Traced,
+        strides: Sequence[int],
+        pads: Sequence[tuple[int, int]],
+        dilations: Sequence[int],
+        groups: int,
+    ) -> Traced:
+        """As a product of windows and weights, for those that no kernel of convolutions takes."""
+        kernel, sizes = w.shape[2:], x.shape[2:]
+        out = tuple(
+            (size + before + behind - (taps - 1) * dilation - 1) // stride + 1
+            for size, taps, stride, dilation, (before, behind) in zip(
+                sizes, kernel, strides, dilations, pads, strict=True
+            )
+        )
+
+        def spots(places: Sequence[Index], taps: Sequence[Index]) -> list[Index]:
+            return [
+                place * stride + tap * dilation - before
+                for place, tap, stride, dilation, (before, _) in zip(
+                    places, taps, strides, dilations, pads, strict=True
+                )
+            ]
+
+        def reads(places: Sequence[Index], taps: Sequence[Index]) -> tuple[list[Index], list[tuple[Index, int]]]:
+            found = spots(places, taps)
+            return found, list(zip(found, sizes, strict=True))
+
+        turned = w.reshape((groups, w.shape[0] // groups, -1))
+        return self._windowed(x, self.transpose(turned, (0, 2, 1)), kernel, out, groups, reads)
+
+    def convolution_transpose(
+        self, x: Traced, w: Traced, strides: Sequence[int], dilations: Sequence[int], groups: int
+    ) -> Traced:
+        """As `convolution`, of what has zeros between its elements."""
+        kernel, sizes = w.shape[2:], x.shape[2:]
+        out = tuple(
+            (size - 1) * stride + (taps - 1) * dilation + 1
+            for size, taps, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True)
+        )
+
+        def reads(places: Sequence[Index], taps: Sequence[Index]) -> tuple[list[Index], list[tuple[Index, int]]]:
+            found, tests = list[Index](), list[tuple[Index, int]]()
+            for place, tap, size, count, stride, dilation in zip(
+                places, taps, sizes, kernel, strides, dilations, strict=True
+            ):
+                ahead = -(-(count - 1) * dilation // stride)  # so that what is divided is never negative
+                whole, rest = (place - tap * dilation + ahead * stride).split(stride)
+                found.append(whole - ahead)
+                tests += [(whole - ahead, size), (rest, 1)]
+            return found, tests
+
+        channels = w.shape[0] // groups
+        apart = w.reshape((groups, channels, w.shape[1], math.prod(kernel)))
+        turned = self.transpose(apart, (0, 1, 3, 2)).reshape((groups, channels * math.prod(kernel), w.shape[1]))
+        return self._windowed(x, turned, kernel, out, groups, reads)
+
+    def _windowed(
+        self, x: Traced, w: Traced, kernel: Sequence[int], out: Sequence[int], groups: int, reads: _Reads
+    ) -> Traced:
+        """[groups, channels · taps, columns] times windows of x: for each place of `out` and each tap of `kernel` what `reads` says,
+        zero where its tests fail."""
+        images, channels, dims = x.shape[0], x.shape[1] // groups, len(kernel)
+
+        def parts(coords: Coords) -> tuple[list[Index], list[tuple[Index, int]]]:
+            image, group, *rest = coords
+            spots, tests = reads(rest[:dims], rest[dims + 1 :])
+            return [image, group * channels + rest[dims], *spots], tests
+
+        windows = View(
+            (images, groups, *out, channels, *kernel),
+            x.dtype,
+            x.node,
+            lambda coords: tuple(parts(coords)[0]),
+            lambda coords: parts(coords)[1],
+        )
+        rows, depth = math.prod(out), channels * math.prod(kernel)
+        found = self.matmul(Traced(reshape(windows, (images, groups, rows, depth))), w.reshape((1, *w.shape)))
+        return self.transpose(found, (0, 1, 3, 2)).reshape((images, groups * w.shape[2], *out))
+
+    def det(self, x: Traced) -> Traced:
+        """By the first row's minors, of small matrices."""
+        size = x.shape[-1]
+        if size > _LARGEST_MATRIX:
+            raise NoLowering(f"determinants of more than {_LARGEST_MATRIX} rows")
+        if size == 1:
+            return x[..., 0, 0]
+        total: Any = 0
+        for column in range(size):
+            left, right = x[..., 1:, :column], x[..., 1:, column + 1 :]
+            minor = left if column == size - 1 else right if column == 0 else self.concat([left, right], x.ndim - 1)
+            term = x[..., 0, column] * self.det(minor)
+            total = total - term if column % 2 else total + term
+        return Traced(total.node)
 
     def matmul(self, a: Traced, b: Traced) -> Traced:
         """Matrix products as numpy defines them, of floats."""
-        if a.dtype != "float32":
-            raise NoLowering(f"products of {a.dtype}")
         known = isinstance(b.node, Constant) and b.ndim == 2 and np.isfinite(b.node.array).all()
         if known and _is_zero(a.node):
             return self.full((*a.shape[:-1], b.shape[-1]), 0, a.dtype)  # the first step of a recurrence

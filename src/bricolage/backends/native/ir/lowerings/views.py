@@ -7,18 +7,34 @@ from collections.abc import Sequence
 import numpy as np
 
 from bricolage.backends.native.ir.indexing import Index, constant, flatten, unflatten
-from bricolage.backends.native.ir.tensors import ConcatBuffer, Constant, Coords, Node, Pointwise, Shape, View
+from bricolage.backends.native.ir.tensors import (
+    ConcatBuffer,
+    Constant,
+    Coords,
+    Node,
+    Pointwise,
+    Shape,
+    View,
+    numpy_type,
+)
 
 
 def scalar(value: float, dtype: str = "float32") -> Constant:
     """A constant of rank 0."""
-    return Constant((), dtype, np.asarray(value, dtype))
+    return Constant((), dtype, np.asarray(value, numpy_type(dtype)))
+
+
+def empty(shape: Shape, dtype: str) -> Constant:
+    """A tensor without elements."""
+    return Constant(shape, dtype, np.zeros(shape, numpy_type(dtype)))
 
 
 def pointwise(function: str, *inputs: Node, dtype: str | None = None, parameters: Sequence[float] = ()) -> Node:
     """An element-wise function on broadcast inputs. Where all that it reads but constants is one concatenation, or an operator's
     result that was split, it is done part by part, so that the kernels of the parts can absorb it."""
     shape = tuple(np.broadcast_shapes(*(node.shape for node in inputs)))
+    if 0 in shape:
+        return empty(shape, dtype or inputs[-1].dtype)
     computed = [node for node in inputs if not isinstance(node, Constant)]
     whole = next(
         (
@@ -59,6 +75,8 @@ def reshape(source: Node, shape: Shape) -> Node:
         return source
     if isinstance(source, Constant):
         return Constant(shape, source.dtype, source.array.reshape(shape))
+    if 0 in shape:
+        return empty(shape, source.dtype)
     return View(
         shape,
         source.dtype,
@@ -76,6 +94,8 @@ def transpose(source: Node, perm: Sequence[int]) -> Node:
         array = np.ascontiguousarray(source.array.transpose(perm))
         return Constant(array.shape, source.dtype, array)
     shape = tuple(source.shape[axis] for axis in perm)
+    if 0 in shape:
+        return empty(shape, source.dtype)
     where = [list(perm).index(axis) for axis in range(len(perm))]
     return View(
         shape,
@@ -90,6 +110,8 @@ def broadcast(source: Node, shape: Shape) -> Node:
     """Broadcast to a shape, as numpy does."""
     if shape == source.shape:
         return source
+    if 0 in shape:
+        return empty(shape, source.dtype)
     missing = len(shape) - len(source.shape)
 
     def mapping(coords: Coords) -> Coords:
@@ -103,6 +125,8 @@ def take(source: Node, starts: Sequence[int], steps: Sequence[int], shape: Shape
     """Every `steps`-th element from `starts` on."""
     if shape == source.shape and not any(starts):
         return source
+    if 0 in shape:
+        return empty(shape, source.dtype)
     if isinstance(source, Constant):
         spots = [np.arange(size) * step + start for start, step, size in zip(starts, steps, shape, strict=True)]
         return Constant(shape, source.dtype, np.ascontiguousarray(source.array.reshape(source.shape)[np.ix_(*spots)]))
@@ -117,6 +141,8 @@ def pad(source: Node, before: Sequence[int], shape: Shape, fill: float) -> Node:
     """`source` inside a larger tensor of `shape`, `before` elements from its start."""
     if shape == source.shape:
         return source
+    if not source.elements:
+        return broadcast(scalar(fill, source.dtype), shape)
 
     def mapping(coords: Coords) -> Coords:
         return tuple(i - start for i, start in zip(coords, before, strict=True))
