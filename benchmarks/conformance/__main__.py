@@ -1,7 +1,7 @@
 """`python -m benchmarks.conformance`: the ONNX backend suite through bricolage and through ONNX Runtime's own ONNX backend.
 
-Exits with 1 where an answer is wrong, where bricolage passes fewer cases than ONNX Runtime, or where the results differ from the list
-of what need not pass. The last line has the figure. Results are kept in `--output`.
+Exits with 1 where an answer is wrong, where bricolage passes fewer cases than ONNX Runtime, or where the results differ from the
+list of what need not pass. The last line has the figure. Results are kept in `--output`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _REASONS = 25
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.conformance", description=__doc__)
-    parser.add_argument("--contestant", action="append", help="who runs the cases (repeatable); by default bricolage and ONNX Runtime")
+    parser.add_argument(
+        "--contestant", action="append", help="who runs the cases (repeatable); by default bricolage and ONNX Runtime"
+    )
     parser.add_argument("--match", default="", help="only cases whose name contains this")
     parser.add_argument("--tenth", action="store_true", help="only the fixed tenth that the tests run")
     parser.add_argument("--reasons", action="store_true", help="count the reasons of what did not pass")
@@ -45,7 +47,9 @@ def main() -> int:
     found = {contestant: _run(contestant, suite) for contestant in contestants}
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(
-        json.dumps({who: {name: asdict(one) for name, one in results.items()} for who, results in found.items()}, indent=1)
+        json.dumps(
+            {who: {name: asdict(one) for name, one in results.items()} for who, results in found.items()}, indent=1
+        )
     )
     for contestant, results in found.items():
         _table(contestant, suite, results)
@@ -76,7 +80,7 @@ def _run(contestant: str, suite: list[Case]) -> dict[str, Result]:
 def _table(contestant: str, suite: list[Case], results: dict[str, Result]) -> None:
     print(f"\n{contestant:20}" + "".join(f"{outcome:>10}" for outcome in _OUTCOMES))
     for kind in dict.fromkeys(case.kind for case in suite):
-        counts = Counter(results[case.name].outcome for case in suite if case.kind == kind)
+        counts = Counter[str](results[case.name].outcome for case in suite if case.kind == kind)
         print(f"  {kind:18}" + "".join(f"{counts[outcome]:10}" for outcome in _OUTCOMES))
     for name, result in results.items():
         if result.outcome not in ("passes", "refuses"):

@@ -51,7 +51,9 @@ def complaints(results: Mapping[str, Result], listed: Iterable[Entry]) -> list[s
     for name, result in sorted(results.items()):
         own = [entry for entry in listed if entry.matches(name)]
         if result.outcome == "passes":
-            found += [f"{name} passes: its entry ({entry.outcome}: {entry.reason}) is no longer needed" for entry in own]
+            found += [
+                f"{name} passes: its entry ({entry.outcome}: {entry.reason}) is no longer needed" for entry in own
+            ]
         elif not any(entry.outcome == result.outcome for entry in own):
             found.append(f"{name} {result.outcome}: {result.reason}")
     return found

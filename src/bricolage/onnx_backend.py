@@ -3,8 +3,8 @@
     import bricolage.onnx_backend as backend
     (y,) = backend.run_model(onnx.load("model.onnx"), [x])
 
-It goes the way of every model: the frontend's checks, shapes bound to those of the inputs, claims, placement, compilation. Backends are
-preferred in the order in which they are registered, or in that of `Options.backends`; how fast they are is not asked
+It goes the way of every model: the frontend's checks, shapes bound to those of the inputs, claims, placement, compilation. Backends
+are preferred in the order in which they are registered, or in that of `Options.backends`; how fast they are is not asked
 (`bricolage.optimize` does that).
 """
 
@@ -17,7 +17,6 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -174,19 +173,24 @@ class Representation(BackendRep):  # type: ignore[misc]
 
 def _run(ready: _Placed, arrays: Mapping[str, Any]) -> dict[str, object]:
     """One run, part by part, so that a failure is known by its part."""
-    number = 0
+    parts = ready.program.stages
+    if ready.bound is None:
+        tensors: dict[str, object] = dict(arrays)
+        for number, part in enumerate(parts):
+            given = [tensors[info.name] for info in part.inputs]
+            results = _part(ready, number, lambda part=part, given=given: part.kernel.run(given))  # type: ignore[misc]
+            tensors.update(zip((info.name for info in part.outputs), results, strict=True))
+        return tensors
+    for name, buffer in ready.bound.inputs.items():
+        np.copyto(buffer, arrays[name])
+    for number, call in enumerate(ready.bound.calls):
+        _part(ready, number, call)
+    return {name: buffer.copy() for name, buffer in ready.bound.outputs.items()}
+
+
+def _part(ready: _Placed, number: int, run: Callable[[], Any]) -> Any:
     try:
-        if ready.bound is None:
-            tensors: dict[str, object] = dict(arrays)
-            for number, stage in enumerate(ready.program.stages):
-                results = stage.kernel.run([tensors[info.name] for info in stage.inputs])
-                tensors.update(zip((info.name for info in stage.outputs), results, strict=True))
-            return tensors
-        for name, buffer in ready.bound.inputs.items():
-            np.copyto(buffer, arrays[name])
-        for number, call in enumerate(ready.bound.calls):
-            call()
-        return {name: buffer.copy() for name, buffer in ready.bound.outputs.items()}
+        return run()
     except BricolageError as error:
         raise _Failed(number) from error
     except Exception as error:  # whatever a framework raises
@@ -225,9 +229,7 @@ class BricolageBackend(Backend):  # type: ignore[misc]
         chosen = options or Options()
         where = selected(chosen.isa, chosen.cores)
         backends = usable(registry.available(chosen.backends))
-        return Representation(
-            to_model(model), lambda graph, failed: preferred(graph, backends, where, failed), chosen
-        )
+        return Representation(to_model(model), lambda graph, failed: preferred(graph, backends, where, failed), chosen)
 
     @classmethod
     def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:

@@ -121,7 +121,7 @@ def _network(test: object) -> _Contents:
 
 
 def _initial(model: onnx.ModelProto, name: str) -> np.ndarray:
-    return numpy_helper.to_array(next(tensor for tensor in model.graph.initializer if tensor.name == name))
+    return np.asarray(numpy_helper.to_array(next(one for one in model.graph.initializer if one.name == name)))
 
 
 def _parse(raw: bytes, kind: onnx.TypeProto) -> object:

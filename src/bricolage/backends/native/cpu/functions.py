@@ -68,7 +68,7 @@ FUNCTIONS: Mapping[str, str] = {
     "not": "(!{0})",
     "bit_not": "(~{0})",
     "shift_left": "({1} < 8 * sizeof({type}) ? ({type}){0} << {1} : 0)",
-    "shift_right": "({1} < 8 * sizeof({type}) ? ({type}){0} >> {1} : 0)",
+    "shift_right": "({0} >> ({1} < 8 * sizeof({type}) ? {1} : 8 * sizeof({type}) - 1))",
     "cast": "({type}){0}",
     "narrow_float32": "{0}",
     "narrow_float16": "wide_from_half(wide_to_half({0}))",

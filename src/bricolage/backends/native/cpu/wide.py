@@ -1,19 +1,18 @@
 """C of elements that are neither float32 nor signed integers: functions of float64, unsigned quotients, half-precision numbers.
 
-Functions of float64 are those of the C library, which no compiler vectorises: float64 is for the little that networks compute in it, and
-for being right.
+Functions of float64 are those of the C library, which no compiler vectorises: float64 is for the little that networks compute
+in it, and for being right.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-_LIBRARY = (
-    "acos acosh asin asinh atan atanh cos cosh erf exp expm1 fmod log pow sin sinh sqrt tan tanh floor ceil".split()
-)
+_UNARY = ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "sin", "sinh", "tan", "tanh")
+_LIBRARY = (*_UNARY, "erf", "exp", "expm1", "log", "sqrt", "floor", "ceil")
 
 WIDE: Mapping[str, str] = {
-    **{name: f"__builtin_{name}({{0}})" for name in _LIBRARY if name not in ("fmod", "pow")},
+    **{name: f"__builtin_{name}({{0}})" for name in _LIBRARY},
     **{name: f"__builtin_{name}({{0}}, {{1}})" for name in ("fmod", "pow")},
     "add": "({0} + {1})",
     "sub": "({0} - {1})",
@@ -61,6 +60,7 @@ UNSIGNED: Mapping[str, str] = {
     "quotient": "({1} ? {0} / {1} : 0)",
     "remainder": "({1} ? {0} % {1} : 0)",
     "modulo": "({1} ? {0} % {1} : 0)",
+    "shift_right": "({1} < 8 * sizeof({type}) ? {0} >> {1} : 0)",
 }
 """Functions of unsigned integers that those of signed ones would not give."""
 
@@ -76,8 +76,8 @@ static inline uint64_t wide_uint64(double x) {
   return x >= 0x1p63 && x < 0x1p64 ? (uint64_t)(x - 0x1p63) + 0x8000000000000000ULL : (uint64_t)wide_int64(x);
 }
 
-/* The float next to zero of the two beside a double, with its last bit set where it is not the double: what is then rounded to fewer
-   bits is rounded as if at once (Boldo & Melquiond, "Emulation of a FMA and correctly rounded sums", 2008: rounding to odd). */
+/* The float next to zero of the two beside a double, with its last bit set where it is not the double: what is then rounded to
+   fewer bits is rounded as if at once (Boldo & Melquiond, "Emulation of a FMA and correctly rounded sums", 2008). */
 static inline float wide_to_odd(double x) {
   union { float f; uint32_t i; } u = { .f = (float)x };
   const uint32_t below = (__builtin_fabs((double)u.f) > __builtin_fabs(x) ? u.i - 1 : u.i) | 1;
@@ -85,8 +85,8 @@ static inline float wide_to_odd(double x) {
   return u.f;
 }
 
-/* float16: a sign, 5 bits of exponent, 10 of mantissa. Rounded to the nearest, to the even one between two; from 65520 on infinite. What
-   is subnormal is rounded by a sum with 1/2, whose last bit counts as much as theirs. */
+/* float16: a sign, 5 bits of exponent, 10 of mantissa. Rounded to the nearest, to the even one between two; from 65520 on infinite.
+   What is subnormal is rounded by a sum with 1/2, whose last bit counts as much as theirs. */
 static inline uint16_t wide_to_half(float x) {
   union { float f; uint32_t i; } u = { .f = x }, tiny;
   const uint32_t sign = u.i >> 16 & 0x8000, size = u.i & 0x7fffffff;

@@ -66,7 +66,7 @@ FUNCTIONS: Mapping[str, str] = {
     "not": "whether a is 0",
     "bit_not": "~a, bit by bit",
     "shift_left": "a with its bits moved up by b; 0 where none is left",
-    "shift_right": "a with its bits moved down by b, of unsigned integers; 0 where none is left",
+    "shift_right": "a with its bits moved down by b, its sign repeated; by all bits where b is negative",
     "cast": "a in the result's type: of integers and conditions, and of float16, bfloat16 and float32 in a wider type of floats",
     "narrow_float32": "a float64 rounded to float32",
     "narrow_float16": "a number rounded to float16, to the even one between two",

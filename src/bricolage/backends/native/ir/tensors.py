@@ -21,7 +21,7 @@ Coords = tuple[Index, ...]
 """One index expression for each dimension."""
 
 HALVES = frozenset(["float16", "bfloat16"])
-"""Element types that are converted to float32 where they are read, and back where they are stored: no function computes with them."""
+"""Element types that are converted to float32 where they are read, and back where they are stored; nothing is computed in them."""
 
 INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 """Element types of whole numbers. Their functions wrap around."""
@@ -54,7 +54,6 @@ STORED_BYTES = {
 def numpy_type(name: str) -> np.dtype:
     """The numpy type of an element type."""
     return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
-
 
 
 _LINE = 64

@@ -38,13 +38,17 @@ def lowered(op: OpContext) -> tuple[Node, ...]:
     """
     if op.op_type not in LOWERINGS:
         raise NoLowering(f"no rule for {op.op_type}")
+    own = LOWERINGS[op.op_type]
     try:
-        found = LOWERINGS[op.op_type](op)
+        found = own(op)
+        results = found if isinstance(found, tuple) else (found,)
+        if len(results) < len(op.shapes):
+            raise NoLowering(f"{op.op_type} with {len(op.shapes)} outputs")
+        return results
     except NoLowering as reason:
-        if LOWERINGS[op.op_type] is decompositions.decomposed:
+        if own is decompositions.decomposed:
             raise
         try:
             return decompositions.decomposed(op)
         except NoLowering:
             raise reason from None
-    return found if isinstance(found, tuple) else (found,)

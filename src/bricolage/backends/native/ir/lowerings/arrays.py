@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.backends.native.ir.indexing import ZERO, Index
+from bricolage.backends.native.ir.indexing import ZERO
 from bricolage.backends.native.ir.lowerings.context import NoLowering
 from bricolage.backends.native.ir.lowerings.contractions import multiplied
 from bricolage.backends.native.ir.lowerings.movement import joined
 from bricolage.backends.native.ir.lowerings.reductions import reduce, soft_row
+from bricolage.backends.native.ir.lowerings.scattering import scattered
 from bricolage.backends.native.ir.lowerings.traced import Traced, alike, apply, number
 from bricolage.backends.native.ir.lowerings.views import empty, pad, reshape, transpose
-from bricolage.backends.native.ir.tensors import C_TYPES, FLOATS, INTEGERS, Constant, Coords, Gather, Node, View
+from bricolage.backends.native.ir.lowerings.windows import convolved, convolved_transposed
+from bricolage.backends.native.ir.tensors import C_TYPES, FLOATS, INTEGERS, Constant, Gather, Node, View
 
 LONGEST_SCAN = 1024
 """Steps up to which a recurrence is written out: beyond, planning and compiling take longer than some ten seconds."""
@@ -37,13 +39,7 @@ _FUNCTIONS = {
 """Element-wise functions of floats by their names in numpy."""
 
 
-MOST_COMPARED = 1 << 22
-"""Places times updates up to which elements are scattered by comparing all with all."""
-_SCATTERED = {"add": ("sum", "add"), "mul": ("prod", "mul"), "max": ("max", "maximum"), "min": ("min", "minimum")}
-"""How updates of one place are put together, and how with what was there."""
 _LARGEST_MATRIX = 4
-_Reads = Callable[[Sequence[Index], Sequence[Index]], tuple[list[Index], list[tuple[Index, int]]]]
-"""From places of windows and taps to spots, and to pairs of an index and an extent that it must lie within."""
 
 
 class _ElementwiseNamespace:
@@ -189,7 +185,7 @@ class NodeArrays:
         return apply("pow", left, right)
 
     def shift_right(self, a: Traced, b: Traced) -> Traced:
-        """Bits moved down, of unsigned integers."""
+        """Bits moved down, and the sign kept."""
         return apply("shift_right", *alike(a, b))
 
     def erf(self, x: Traced) -> Traced:
@@ -390,32 +386,8 @@ class NodeArrays:
         return self.take(x.reshape((math.prod(leading), *rest)), flat, 0)
 
     def scatter(self, x: Traced, indices: tuple[Traced, ...], updates: Any, reduction: str) -> Traced:
-        """By comparing every place with every index; of several updates of one place the last one counts, if they are not put
-        together."""
-        leading, rest = x.shape[: len(indices)], x.shape[len(indices) :]
-        flat: Any = 0
-        for chosen, extent in zip(indices, leading, strict=True):
-            flat = chosen if isinstance(flat, int) else flat * extent + chosen
-        places, count = math.prod(leading), math.prod(flat.shape)
-        if count == 0:
-            return x
-        if places * count > MOST_COMPARED:
-            raise NoLowering(f"updates of {count} among {places} places")
-        rows = x.reshape((places, *rest))
-        given = updates.broadcast((*flat.shape, *rest)).reshape((count, *rest))
-        meets = flat.cast("int64").reshape((count,)) == self.arange(0, places, 1, "int64").reshape((places, 1))
-        if reduction == "none":
-            last = self.max(self.where(meets, self.arange(0, count, 1, "int64"), -1), (1,))
-            column = last.reshape((places, *(1,) * len(rest)))
-            return self.where(column >= 0, self.take(given, self.maximum(last, 0), 0), rows).reshape(x.shape)
-        if reduction not in _SCATTERED:
-            raise NoLowering(f"a scattering with {reduction}")
-        highest = math.inf if x.dtype in FLOATS else self.int_range(x.dtype)[1]
-        neutral = {"add": 0, "mul": 1, "max": self.lowest(x.dtype), "min": highest}
-        reduced, combine = _SCATTERED[reduction]
-        chosen_rows = self.where(meets.reshape((places, count, *(1,) * len(rest))), given, neutral[reduction])
-        found = getattr(self, reduced)(chosen_rows, (1,))
-        return apply(combine, rows, found).reshape(x.shape)
+        """Elements, or slices, replaced at coordinates given by one array for each of the first dimensions."""
+        return scattered(self, x, indices, updates, reduction)
 
     # --- linear algebra
 
@@ -429,77 +401,13 @@ class NodeArrays:
         groups: int,
     ) -> Traced:
         """As a product of windows and weights, for those that no kernel of convolutions takes."""
-        kernel, sizes = w.shape[2:], x.shape[2:]
-        out = tuple(
-            (size + before + behind - (taps - 1) * dilation - 1) // stride + 1
-            for size, taps, stride, dilation, (before, behind) in zip(
-                sizes, kernel, strides, dilations, pads, strict=True
-            )
-        )
-
-        def spots(places: Sequence[Index], taps: Sequence[Index]) -> list[Index]:
-            return [
-                place * stride + tap * dilation - before
-                for place, tap, stride, dilation, (before, _) in zip(
-                    places, taps, strides, dilations, pads, strict=True
-                )
-            ]
-
-        def reads(places: Sequence[Index], taps: Sequence[Index]) -> tuple[list[Index], list[tuple[Index, int]]]:
-            found = spots(places, taps)
-            return found, list(zip(found, sizes, strict=True))
-
-        turned = w.reshape((groups, w.shape[0] // groups, -1))
-        return self._windowed(x, self.transpose(turned, (0, 2, 1)), kernel, out, groups, reads)
+        return Traced(convolved(x.node, w.node, strides, pads, dilations, groups))
 
     def convolution_transpose(
         self, x: Traced, w: Traced, strides: Sequence[int], dilations: Sequence[int], groups: int
     ) -> Traced:
         """As `convolution`, of what has zeros between its elements."""
-        kernel, sizes = w.shape[2:], x.shape[2:]
-        out = tuple(
-            (size - 1) * stride + (taps - 1) * dilation + 1
-            for size, taps, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True)
-        )
-
-        def reads(places: Sequence[Index], taps: Sequence[Index]) -> tuple[list[Index], list[tuple[Index, int]]]:
-            found, tests = list[Index](), list[tuple[Index, int]]()
-            for place, tap, size, count, stride, dilation in zip(
-                places, taps, sizes, kernel, strides, dilations, strict=True
-            ):
-                ahead = -(-(count - 1) * dilation // stride)  # so that what is divided is never negative
-                whole, rest = (place - tap * dilation + ahead * stride).split(stride)
-                found.append(whole - ahead)
-                tests += [(whole - ahead, size), (rest, 1)]
-            return found, tests
-
-        channels = w.shape[0] // groups
-        apart = w.reshape((groups, channels, w.shape[1], math.prod(kernel)))
-        turned = self.transpose(apart, (0, 1, 3, 2)).reshape((groups, channels * math.prod(kernel), w.shape[1]))
-        return self._windowed(x, turned, kernel, out, groups, reads)
-
-    def _windowed(
-        self, x: Traced, w: Traced, kernel: Sequence[int], out: Sequence[int], groups: int, reads: _Reads
-    ) -> Traced:
-        """[groups, channels · taps, columns] times windows of x: for each place of `out` and each tap of `kernel` what `reads` says,
-        zero where its tests fail."""
-        images, channels, dims = x.shape[0], x.shape[1] // groups, len(kernel)
-
-        def parts(coords: Coords) -> tuple[list[Index], list[tuple[Index, int]]]:
-            image, group, *rest = coords
-            spots, tests = reads(rest[:dims], rest[dims + 1 :])
-            return [image, group * channels + rest[dims], *spots], tests
-
-        windows = View(
-            (images, groups, *out, channels, *kernel),
-            x.dtype,
-            x.node,
-            lambda coords: tuple(parts(coords)[0]),
-            lambda coords: parts(coords)[1],
-        )
-        rows, depth = math.prod(out), channels * math.prod(kernel)
-        found = self.matmul(Traced(reshape(windows, (images, groups, rows, depth))), w.reshape((1, *w.shape)))
-        return self.transpose(found, (0, 1, 3, 2)).reshape((images, groups * w.shape[2], *out))
+        return Traced(convolved_transposed(x.node, w.node, strides, dilations, groups))
 
     def det(self, x: Traced) -> Traced:
         """By the first row's minors, of small matrices."""

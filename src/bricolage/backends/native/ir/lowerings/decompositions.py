@@ -46,7 +46,21 @@ _QUANTISATION = (
 _SCATTERING = ("ScatterElements", "ScatterND", "TensorScatter", "MaxUnpool")
 _SIGNAL = ("HannWindow", "HammingWindow", "BlackmanWindow")
 _ACTIVATIONS = ("ThresholdedRelu", "Celu", "Selu", "Softsign", "Mish", "Swish", "SwiGLU", "Shrink")
-_ELEMENTWISE = ("Sin", "Cos", "Sign", "IsNaN", "IsInf", "Mod", "Mean", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "BitShift")
+_ELEMENTWISE = (
+    "Sin",
+    "Cos",
+    "Sign",
+    "IsNaN",
+    "IsInf",
+    "Mod",
+    "Mean",
+    "Xor",
+    "BitwiseAnd",
+    "BitwiseOr",
+    "BitwiseXor",
+    "BitwiseNot",
+    "BitShift",
+)
 _MOVEMENT = (
     "Tile",
     "SpaceToDepth",
@@ -122,8 +136,8 @@ def _on_host(op: OpContext, name: str, given: Node) -> Any:
     """
     if isinstance(given, Constant):
         return to_host(given.array.reshape(given.shape))
-    before = op.node.inputs[0].shape if op.node.inputs[0] is not None else None
-    sizes = tuple(int(size) for size in before) if before is not None else ()
+    first = op.optional(0)
+    sizes = first.shape if first is not None else ()
     if name in ("shape", "output_shape"):
         return op.shape if not op.get("axes") else tuple(op.shape[axis] for axis in op.get("axes"))
     if name == "repeats":

@@ -148,9 +148,7 @@ def pool(op: OpContext) -> Node:
             if spot.range[0] < 0 or spot.range[1] >= extent
         ]
 
-    windows = View(
-        (*out, *kernel), x.dtype, x, mapping, guard, _of_nothing("max", x.dtype) if largest else 0.0
-    )
+    windows = View((*out, *kernel), x.dtype, x, mapping, guard, _of_nothing("max", x.dtype) if largest else 0.0)
     axes = tuple(range(len(out), len(out) + spatial))
     if largest:
         return reshape(reduce("max", windows, axes), out)

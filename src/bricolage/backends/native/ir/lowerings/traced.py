@@ -54,7 +54,9 @@ class Traced:
         if isinstance(self.node, Constant) and np.isfinite(self.node.array).all():
             array = self.node.array.reshape(self.shape)
             if dtype in INTEGERS and array.dtype.kind not in "iub":
-                array = array.astype(np.int64)  # what numpy makes of a float that does not fit differs by type and processor
+                array = array.astype(
+                    np.int64
+                )  # what numpy makes of a float that does not fit differs by type and processor
             return Traced(Constant(self.shape, dtype, array.astype(numpy_type(dtype))))
         return Traced(converted(self.node, dtype))
 
@@ -172,7 +174,6 @@ class Traced:
 def _rank(dtype: str) -> tuple[bool, bool, int]:
     """Ascending from the narrower to the wider type."""
     return dtype in FLOATS, dtype != "bool", STORED_BYTES[dtype]
-
 
 
 def alike(left: Any, right: Any) -> tuple[Traced, Traced]:
