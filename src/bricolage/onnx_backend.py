@@ -27,6 +27,7 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 from bricolage.api.sources import tensor_specs, working_folder
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources
+from bricolage.device.buffers import aligned
 from bricolage.device.host import selected
 from bricolage.driver.preference import Failures, preferred, usable
 from bricolage.errors import BackendFailed, BadOption, BricolageError
@@ -42,7 +43,7 @@ from bricolage.plan.step import Step
 from bricolage.runtime import signature
 from bricolage.runtime.compile import compile_step
 from bricolage.runtime.program import BoundProgram, Program, Stage
-from bricolage.work.implementation import Placement
+from bricolage.work.implementation import Assignment, Placement
 
 Place = Callable[[Graph, Failures], Placement]
 """Who runs what of a graph, given with which operators backends have failed."""
@@ -150,7 +151,10 @@ class Representation(BackendRep):  # type: ignore[misc]
             except BricolageError as error:
                 raise _Failed(number) from error
         program = Program(stages, graph.inputs, [info.name for info in graph.outputs])
-        bound = program.bind() if program.static else None
+        try:
+            bound = program.bind() if program.static else None
+        except Exception as error:  # whatever a framework raises
+            raise _Failed(_unbound(stages)) from _failure(placement[_unbound(stages)], "to bind", error)
         return _Placed(placement, program, bound)
 
     def _note(self, sizes: Mapping[str, int], placement: Placement, failure: _Failed) -> None:
@@ -188,15 +192,28 @@ def _run(ready: _Placed, arrays: Mapping[str, Any]) -> dict[str, object]:
     return {name: buffer.copy() for name, buffer in ready.bound.outputs.items()}
 
 
+def _unbound(stages: Sequence[Stage]) -> int:
+    """The first stage that does not bind to buffers of its own."""
+    for number, stage in enumerate(stages):
+        try:
+            stage.kernel.bind(*([aligned(i.sizes, i.numpy) for i in infos] for infos in (stage.inputs, stage.outputs)))
+        except Exception:  # whatever a framework raises
+            return number
+    return len(stages) - 1
+
+
+def _failure(part: Assignment, stage: str, error: Exception) -> BackendFailed:
+    reason = " ".join(f"{type(error).__name__}: {error}".split())[:_REASON_LENGTH]
+    return BackendFailed(backend=part.implementation.backend, stage=stage, reason=reason)
+
+
 def _part(ready: _Placed, number: int, run: Callable[[], Any]) -> Any:
     try:
         return run()
     except BricolageError as error:
         raise _Failed(number) from error
     except Exception as error:  # whatever a framework raises
-        backend = ready.placement[number].implementation.backend
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:_REASON_LENGTH]
-        raise _Failed(number) from BackendFailed(backend=backend, stage="to run", reason=reason)
+        raise _Failed(number) from _failure(ready.placement[number], "to run", error)
 
 
 class BricolageBackend(Backend):  # type: ignore[misc]

@@ -7,7 +7,7 @@ import pkgutil
 import warnings
 import zlib
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,6 @@ def cases(operators: Collection[str] | None = None, kinds: Collection[str] = KIN
             for test in _node_tests(operators or ()) if chosen else load_model_tests(kind=kind):
                 read = _given if test.model is not None else _read if test.model_dir is not None else _network
                 model, inputs, outputs = read(test)
-                model, inputs = _detach(model, inputs)
                 found.append(Case(test.name, model, inputs, outputs, test.rtol, test.atol, kind))
     np.random.set_state(state)  # noqa: NPY002
     if operators is not None:
@@ -114,14 +113,7 @@ def _network(test: object) -> _Contents:
     count = int(np.prod(shape))
     ramp = (np.arange(count).reshape(shape) / count).astype(np.float32)
     raw = path.with_name(f"{path.stem}_output_0.pb").read_bytes()
-    inputs: tuple[object, ...] = tuple(
-        ramp if info is entering else _initial(model, info.name) for info in model.graph.input
-    )
-    return model, inputs, (_parse(raw, model.graph.output[0].type),)
-
-
-def _initial(model: onnx.ModelProto, name: str) -> np.ndarray:
-    return np.asarray(numpy_helper.to_array(next(one for one in model.graph.initializer if one.name == name)))
+    return model, (ramp,), (_parse(raw, model.graph.output[0].type),)
 
 
 def _parse(raw: bytes, kind: onnx.TypeProto) -> object:
@@ -146,15 +138,16 @@ def _value(value: object) -> object:
             return np.asarray(value)
 
 
-def _detach(model: onnx.ModelProto, inputs: tuple[object, ...]) -> tuple[onnx.ModelProto, tuple[object, ...]]:
-    """Initializers that are also inputs (models before IR 4) become initializers only."""
-    constants = {tensor.name for tensor in model.graph.initializer}
-    if not constants.intersection(info.name for info in model.graph.input):
-        return model, inputs
-    detached = onnx.ModelProto()
-    detached.CopyFrom(model)
-    pairs = list(zip(model.graph.input, inputs, strict=False))
+def detached(case: Case) -> Case:
+    """The case with initializers that are also inputs (models before IR 4) as initializers only."""
+    constants = {tensor.name for tensor in case.model.graph.initializer}
+    if not constants.intersection(info.name for info in case.model.graph.input):
+        return case
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    pairs = list(zip(model.graph.input, case.inputs, strict=False))
     kept = [info for info in model.graph.input if info.name not in constants]
-    del detached.graph.input[:]
-    detached.graph.input.extend(kept)
-    return detached, tuple(value for info, value in pairs if info.name not in constants)
+    inputs = tuple(value for info, value in pairs if info.name not in constants)
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    return replace(case, model=model, inputs=inputs)

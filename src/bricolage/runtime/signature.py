@@ -71,11 +71,17 @@ def collect(inputs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[st
     for spec in inputs:
         if spec.name not in values:
             raise MissingInput(name=spec.name, expected=expected)
-        array = to_numpy(values[spec.name])
+        value = values[spec.name]
+        array = to_numpy(value) if _is_tensor(spec) else value
         arrays[spec.name] = array
-        if isinstance(array, np.ndarray):
+        if isinstance(array, np.ndarray) and _is_tensor(spec):
             _check(spec, array, sizes)
     return arrays
+
+
+def _is_tensor(spec: TensorSpec) -> bool:
+    """Whether an input is one, and no sequence, optional or map, whose types are written with brackets."""
+    return "(" not in spec.dtype
 
 
 def _check(spec: TensorSpec, array: np.ndarray, sizes: dict[str, int]) -> None:
