@@ -293,6 +293,10 @@ class NoPlacement(BricolageError):
     exit_code = NO_BACKEND
 
 
+class Unclaimed(NoPlacement):
+    what = "no backend claims operator '{name}' ({op_type}): {reasons}"
+
+
 class NoReference(BricolageError):
     what = "no float64 reference could be computed: {reason}"
     hint = "Give inputs of your own with --input, or install the extra bricolage[torch]"

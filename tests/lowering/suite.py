@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,25 +10,16 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import onnx
-import onnx.numpy_helper
 import onnx_ir as ir
 
+from bricolage.conformance.suite import Case
+from bricolage.conformance.suite import cases as read
 from bricolage.errors import UnsupportedOperator, UnsupportedType
 from bricolage.lowering.common import PORTABLE, opset_for, subgraphs_of
 
 Arrays = Sequence[np.ndarray[Any, Any]]
 Run = Callable[[ir.Model, Arrays], Arrays]
 """Lower a model and run it once."""
-
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    proto: Any
-    data_sets: Any
-    rtol: float
-    atol: float
 
 
 @dataclass(frozen=True)
@@ -43,13 +33,8 @@ class Outcome:
 
 @functools.cache
 def cases() -> tuple[Case, ...]:
-    """Every node test that has data."""
-    from onnx.backend.test.loader import load_model_tests
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        loaded = load_model_tests(kind="node")
-    return tuple(Case(c.name, c.model, c.data_sets, c.rtol, c.atol) for c in loaded if c.data_sets)
+    """Every node test."""
+    return tuple(read(kinds=("node",)))
 
 
 def sample(one_in: int) -> list[Case]:
@@ -79,39 +64,28 @@ def bind(model: ir.Model, values: dict[str, np.ndarray[Any, Any]]) -> None:
             model.graph.register_initializer(value)
 
 
-def numpy_of(value: Any) -> np.ndarray[Any, Any] | None:
-    """The value as an array, None when it is a sequence or an absent optional."""
-    if isinstance(value, onnx.TensorProto):
-        return np.asarray(onnx.numpy_helper.to_array(value))
-    return np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else None
-
-
 def check(case: Case, run: Run, *, known_shapes: bool, loose: bool = False) -> Outcome:
     """Run one case. With `known_shapes`, inputs that decide shapes become initializers first.
 
     `loose` compares values only: the reference computes in float64 where the case says float32.
     """
-    for stored in case.data_sets:
-        inputs, expected = ([numpy_of(x) for x in part] for part in stored)
-        if any(x is None for x in (*inputs, *expected)):
-            return Outcome(case.name, "refused", "values that are no tensors")
-        model = ir.serde.deserialize_model(case.proto)
-        names = [v.name for v in model.graph.inputs]
-        given = dict(zip(names, (np.asarray(x) for x in inputs), strict=False))
-        if known_shapes:
-            imports = dict(model.graph.opset_imports)
-            bound = host_inputs(model.graph, imports)
-            bind(model, {n: given.pop(n) for n in names if n in bound})
-        try:
-            actual = run(model, list(given.values()))
-        except (UnsupportedOperator, UnsupportedType) as error:
-            return Outcome(case.name, "refused", str(error))
-        except Exception as error:
-            return Outcome(case.name, "wrong", f"{type(error).__name__}: {error}")
-        wrong = difference(actual, [np.asarray(e) for e in expected], case, loose)
-        if wrong:
-            return Outcome(case.name, "wrong", wrong)
-    return Outcome(case.name, "passed")
+    if not all(isinstance(value, np.ndarray) for value in (*case.inputs, *case.outputs)):
+        return Outcome(case.name, "refused", "values that are no tensors")
+    model = ir.serde.deserialize_model(case.model)
+    names = [v.name for v in model.graph.inputs]
+    given = dict(zip(names, (np.asarray(x) for x in case.inputs), strict=False))
+    if known_shapes:
+        imports = dict(model.graph.opset_imports)
+        bound = host_inputs(model.graph, imports)
+        bind(model, {n: given.pop(n) for n in names if n in bound})
+    try:
+        actual = run(model, list(given.values()))
+    except (UnsupportedOperator, UnsupportedType) as error:
+        return Outcome(case.name, "refused", str(error))
+    except Exception as error:
+        return Outcome(case.name, "wrong", f"{type(error).__name__}: {error}")
+    wrong = difference(actual, [np.asarray(e) for e in case.outputs], case, loose)
+    return Outcome(case.name, "wrong", wrong) if wrong else Outcome(case.name, "passed")
 
 
 def tolerances(expected: np.ndarray[Any, Any], case: Case, loose: bool) -> tuple[float, float]:

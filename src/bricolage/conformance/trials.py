@@ -22,7 +22,7 @@ from onnx.reference import ReferenceEvaluator
 from bricolage.backends.capabilities import PARAMETERS, RUNTIME, features, operator_key, type_key, version_class
 from bricolage.conformance.compare import difference
 from bricolage.conformance.retype import TYPES, retyped
-from bricolage.conformance.suite import Case
+from bricolage.conformance.suite import Case, detached
 
 OLDEST_OPSET = 18
 """Prepared models have at least this opset."""
@@ -74,6 +74,7 @@ def trials(found: Sequence[Case], *, newest_only: bool = False, types: frozenset
         newest_only: only the newest version class of each operator.
         types: main element types to try; None tries all.
     """
+    found = [detached(case) for case in found]
     singles = [case for case in found if case.single and case.model.graph.node[0].op_type not in _RANDOM]
     made: list[Trial] = []
     for case in (*singles, *_retyped(singles)):

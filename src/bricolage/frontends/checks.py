@@ -10,8 +10,8 @@ import onnx_ir as ir
 from bricolage.errors import InvalidGraph, TrainingOperator, UnknownOperator, UnsupportedOpset, UnsupportedType
 from bricolage.frontends import contributed
 
-OLDEST_OPSET = 7
-"""The first opset with today's broadcasting; older models mean something else by the same operators."""
+OLDEST_OPSET = 6
+"""The first opset without the attributes of Caffe2's memory (`consumed_inputs`); `upgrade` knows of no older definitions."""
 
 STANDARD = frozenset({"", "ai.onnx.ml", "ai.onnx.preview"})
 """Domains whose operators the onnx package defines."""

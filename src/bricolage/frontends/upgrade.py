@@ -145,6 +145,70 @@ def _used(node: ir.Node, index: int) -> bool:
     return bool(value.uses()) or value.is_graph_output()
 
 
+# --- opset 7 ----------------------------------------------------------------------------------------------------
+
+
+@_rule(7, "Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less")
+def _broadcast_7(node: ir.Node) -> None:
+    """Before opset 7 the second operand is broadcast only where `broadcast` says so, and its dimensions lie from `axis` on; without
+    `axis` they are the last ones, as they always are later."""
+    allowed, axis = _pop(node, "broadcast"), _pop(node, "axis")
+    if allowed and axis is not None:
+        _from_axis(node, int(axis))  # type: ignore[call-overload]
+
+
+@_rule(7, "PRelu")
+def _prelu_7(node: ir.Node) -> None:
+    """Before opset 7 a list of slopes is one for each channel, the second dimension."""
+    slope = node.inputs[1]
+    if slope is None or slope.shape is None or any(not isinstance(size, int) for size in slope.shape):
+        raise NotUpgradable(f"the shape of the slopes of PRelu '{node.name}' is unknown")
+    if len(slope.shape) == 1 and slope.shape[0] != 1:
+        _from_axis(node, 1)
+
+
+def _from_axis(node: ir.Node, axis: int) -> None:
+    """Dimensions of one behind those of the second input, so that they lie from `axis` of the first on."""
+    first, second = node.inputs[:2]
+    if first is None or second is None or first.shape is None or second.shape is None:
+        raise NotUpgradable(f"the ranks of what {node.op_type} '{node.name}' broadcasts are unknown")
+    rank = len(first.shape)
+    behind = rank - (axis + rank if axis < 0 else axis) - len(second.shape)
+    sizes = list(second.shape)
+    if behind < 0 or not all(isinstance(size, int) for size in sizes):
+        raise NotUpgradable(f"the shapes of what {node.op_type} '{node.name}' broadcasts do not fit or are unknown")
+    if behind:
+        shape = _constant(node, "broadcast", np.asarray([*sizes, *[1] * behind], np.int64))
+        spread = _before(node, ir.node("Reshape", [second, shape]))
+        spread.name = f"{node.outputs[0].name}.spread"
+        node.replace_input_with(1, spread)
+
+
+@_rule(7, "BatchNormalization", "Dropout")
+def _inference_7(node: ir.Node) -> None:
+    if not _pop(node, "is_test"):
+        raise NotUpgradable(f"{node.op_type} '{node.name}' is in training mode")
+
+
+@_rule(7, "Gemm")
+def _gemm_7(node: ir.Node) -> None:
+    _pop(node, "broadcast")
+
+
+@_rule(7, "LSTM", "GRU", "RNN")
+def _recurrent_7(node: ir.Node) -> None:
+    _pop(node, "output_sequence")
+
+
+@_rule(7, "Upsample")
+def _upsample_7(node: ir.Node) -> None:
+    height, width = _pop(node, "height_scale"), _pop(node, "width_scale")
+    if height is None or width is None:
+        raise NotUpgradable(f"Upsample '{node.name}' has no scales")
+    scales = [1.0, 1.0, float(height), float(width)]  # type: ignore[arg-type]
+    node.attributes["scales"] = ir.AttrFloat32s("scales", scales)
+
+
 # --- opset 9 and 10 ---------------------------------------------------------------------------------------------
 
 

@@ -35,12 +35,19 @@ def symbolic_dimensions(model: ir.Model) -> dict[str, list[str]]:
     """Names of the symbolic dimensions, each with the inputs that have it. A nameless one gets `input.axis`."""
     found: dict[str, list[str]] = {}
     for value in model.graph.inputs:
-        if value.name in model.graph.initializers or value.shape is None:
+        if not _sized(model, value):
             continue
+        assert value.shape is not None
         for axis, dimension in enumerate(value.shape):
             if not isinstance(dimension, int):
                 found.setdefault(dimension_name(value, axis), []).append(value.name or "")
     return found
+
+
+def _sized(model: ir.Model, value: ir.Value) -> bool:
+    """Whether an input is a tensor with a shape; that of a sequence is its elements', which may differ."""
+    is_tensor = value.type is None or isinstance(value.type, ir.TensorType)
+    return is_tensor and value.shape is not None and value.name not in model.graph.initializers
 
 
 def dimension_name(value: ir.Value, axis: int) -> str:
@@ -108,8 +115,9 @@ def bind(model: ir.Model, sizes: Mapping[str, int]) -> ir.Model:
             raise UnknownDimension(dimension=name, known=", ".join(known) or "none, all its shapes are fixed")
     bound = model.clone()
     for value in bound.graph.inputs:
-        if value.shape is None or value.name in bound.graph.initializers:
+        if not _sized(bound, value):
             continue
+        assert value.shape is not None
         shape: list[int] = []
         for axis, dimension in enumerate(value.shape):
             if isinstance(dimension, int):

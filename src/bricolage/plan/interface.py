@@ -19,7 +19,7 @@ def tensor_specs(values: Sequence[ir.Value], model: ir.Model) -> tuple[TensorSpe
             continue
         info = describe(value)
         shape = None
-        if value.shape is not None:
+        if value.shape is not None and info.dtype is not None:
             shape = tuple(
                 d if isinstance(d, int) else dimension_name(value, axis) for axis, d in enumerate(value.shape)
             )

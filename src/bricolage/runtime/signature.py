@@ -117,13 +117,19 @@ def collect(inputs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[st
     for spec in inputs:
         if spec.name not in values:
             raise MissingInput(name=spec.name, expected=expected)
-        array = to_numpy(values[spec.name], spec)
-        if isinstance(array, np.ndarray):
+        value = values[spec.name]
+        array = to_numpy(value, spec) if _is_tensor(spec) else value
+        if isinstance(array, np.ndarray) and _is_tensor(spec):
             if array.ndim == 0 and spec.shape and all(size == 1 for size in spec.shape):
                 array = array.reshape([1] * len(spec.shape))  # one number is one number
             _check(spec, array, sizes)
         arrays[spec.name] = array
     return arrays
+
+
+def _is_tensor(spec: TensorSpec) -> bool:
+    """Whether an input is one, and no sequence, optional or map, whose types are written with brackets."""
+    return "(" not in spec.dtype
 
 
 def _check(spec: TensorSpec, array: np.ndarray, sizes: dict[str, int]) -> None:

@@ -13,9 +13,10 @@ from bricolage.backends.interface import RegionModel
 from tests.backends.native.random_elements import Elements
 from tests.backends.native.random_kernels import Kernels
 from tests.backends.native.random_regions import STEPS, grow
+from tests.backends.native.random_types import MORE_TYPES, Types
 
 
-class WideRegion(Elements, Kernels):
+class WideRegion(Elements, Kernels, Types):
     """Grows as `Region` does, from more operators and types."""
 
 
@@ -35,7 +36,7 @@ def grow_wide(seed: int) -> WideRegion:
     if region.random.random() < 0.4:
         region.image()
     for _ in range(region.random.randint(2, 12)):
-        getattr(region, region.random.choice(STEPS + MORE_STEPS))()
+        getattr(region, region.random.choice(STEPS + MORE_STEPS + MORE_TYPES))()
     if not region.nodes:
         region.unary()
     return region

@@ -19,7 +19,7 @@ from tests.backends.native.random_operators import SideBySide, grow_wide
 WAYS = [(isa.name, regions.F32) for isa in available()] + [
     (isa.name, KernelConfig("bf16")) for isa in available()[:1] if isa.multiplies_bfloat16(host())
 ]
-ELSEWHERE = {"LinearAttention", "ReduceLogSumExp", "SwiGLU", "Upsample"}
+ELSEWHERE = {"CausalConvWithState", "CumProd", "LinearAttention", "ReduceLogSumExp", "SwiGLU", "Upsample"}
 """The ONNX backend suite or tests of their own have them."""
 MAPPINGS = {
     "One-to-One": {"Relu", "Add", "Concat", "Cast", "Where"},

@@ -6,13 +6,14 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from bricolage.backends.native.cpu.functions import FUNCTIONS
+from bricolage.backends.native.cpu.functions import function_of
 from bricolage.backends.native.cpu.phase import FunctionMemory
 from bricolage.backends.native.fuse.plan import Buffer, FusedKernel, FusionPlan
 from bricolage.backends.native.ir.indexing import ZERO, Index, Var, flatten
 from bricolage.backends.native.ir.tensors import (
     C_TYPES,
     STORED_BYTES,
+    STORED_TYPES,
     Constant,
     Coords,
     Gather,
@@ -24,13 +25,23 @@ from bricolage.backends.native.ir.tensors import (
 
 def literal(value: float, dtype: str) -> str:
     """A number as C."""
-    if dtype != "float32":
-        return f"{int(value)}LL" if dtype == "int64" else str(int(value))
+    if dtype not in _FLOAT_SUFFIX:
+        return f"{int(value)}{_INTEGER_SUFFIX.get(dtype, '')}"
+    suffix = _FLOAT_SUFFIX[dtype]
     if math.isnan(value):
-        return '__builtin_nanf("")'
+        return f'__builtin_nan{suffix}("")'
     if math.isinf(value):
-        return "-__builtin_inff()" if value < 0 else "__builtin_inff()"
-    return f"{float(value).hex()}f"
+        return f"-__builtin_inf{suffix}()" if value < 0 else f"__builtin_inf{suffix}()"
+    return f"{float(value).hex()}{suffix}"
+
+
+_FLOAT_SUFFIX = {"float32": "f", "float16": "f", "bfloat16": "f", "float64": ""}
+_INTEGER_SUFFIX = {"int64": "LL", "uint64": "ULL", "uint32": "U"}
+
+
+_LOADS = {"bfloat16": "nat_widen({})", "float16": "wide_from_half({})"}
+_STORES = {"bfloat16": "nat_narrow({})", "float16": "wide_to_half({})"}
+"""Conversions of element types that lie in memory otherwise than they are computed with."""
 
 
 class Body:
@@ -76,8 +87,10 @@ class Body:
                 return self._constant(node, coords)
             case Pointwise():
                 inputs = [self.value(source, broadcast_coords(coords, source.shape)) for source in node.inputs]
-                parameters = {f"p{i}": literal(value, "float32") for i, value in enumerate(node.parameters)}
-                text = FUNCTIONS[node.function].format(*inputs, type=C_TYPES[node.dtype], **parameters)
+                dtypes = [source.dtype for source in node.inputs]
+                kind = "float64" if "float64" in dtypes else "float32"
+                parameters = {f"p{i}": literal(value, kind) for i, value in enumerate(node.parameters)}
+                text = function_of(node.function, dtypes).format(*inputs, type=C_TYPES[node.dtype], **parameters)
                 return self.name(node.dtype, text)
             case View():
                 return self._view(node, coords)
@@ -110,19 +123,17 @@ class Body:
 
     def _load(self, buffer: Buffer, coords: Coords) -> str:
         index, start = _split_start(address(buffer, coords))
-        if buffer.dtype == "bfloat16":
-            return self._read(self._memory.pointer(buffer, start), "float32", index, "nat_widen({})")
         return self._read(self._memory.pointer(buffer, start), buffer.dtype, index)
 
     def _constant(self, node: Constant, coords: Coords) -> str:
         index, start = _split_start(flatten(coords, node.shape))
         offset = self._memory.weights.add(id(node.array), lambda: node.array) + start * STORED_BYTES[node.dtype]
-        base = f"(({'const ' + C_TYPES[node.dtype]} *){self._memory.constant(offset)})"
+        base = f"(({'const ' + STORED_TYPES[node.dtype]} *){self._memory.constant(offset)})"
         return self._read(base, node.dtype, index)
 
-    def _read(self, base: str, dtype: str, index: Index, convert: str = "{}") -> str:
+    def _read(self, base: str, dtype: str, index: Index) -> str:
         self.indices.append(index)
-        load = convert.format(f"{base}[{index.c()}]")
+        load = _LOADS.get(dtype, "{}").format(f"{base}[{index.c()}]")
         if self._guards:
             self.guarded = True
             load = f"({conjunction(self._guards)}) ? {load} : 0"
@@ -137,7 +148,7 @@ class Body:
         return [*self.lines, *found]
 
     def _store(self, buffer: Buffer, coords: Coords, value: str) -> str:
-        stored = f"nat_narrow({value})" if buffer.dtype == "bfloat16" else value
+        stored = _STORES.get(buffer.dtype, "{}").format(value)
         return f"{self._memory.pointer(buffer)}[{address(buffer, coords).c()}] = {stored};"
 
     def name(self, dtype: str, expression: str) -> str:

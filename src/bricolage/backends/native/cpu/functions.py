@@ -7,7 +7,9 @@ stated in units in the last place (ulp) of float32, found by comparing with floa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+from bricolage.backends.native.cpu.wide import UNSIGNED, WIDE
 
 FUNCTIONS: Mapping[str, str] = {
     "add": "({0} + {1})",
@@ -42,6 +44,10 @@ FUNCTIONS: Mapping[str, str] = {
     "gelu_tanh": "(0.5f * {0} * (1.0f + nat_tanh(0.797884561f * ({0} + 0.044715f * {0} * {0} * {0}))))",
     "sin": "nat_sin({0})",
     "cos": "nat_cos({0})",
+    **{
+        name: f"(float)__builtin_{name}((double){{0}})"
+        for name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sinh", "tan")
+    },
     "sign": "({0} < 0 ? -1 : {0} > 0 ? 1 : {0})",
     "floor": "__builtin_floorf({0})",
     "ceil": "__builtin_ceilf({0})",
@@ -60,13 +66,33 @@ FUNCTIONS: Mapping[str, str] = {
     "or": "({0} | {1})",
     "xor": "({0} ^ {1})",
     "not": "(!{0})",
+    "bit_not": "(~{0})",
+    "shift_left": "({1} < 8 * sizeof({type}) ? ({type}){0} << {1} : 0)",
+    "shift_right": "({0} >> ({1} < 8 * sizeof({type}) ? {1} : 8 * sizeof({type}) - 1))",
     "cast": "({type}){0}",
+    "narrow_float32": "{0}",
+    "narrow_float16": "wide_from_half(wide_to_half({0}))",
+    "narrow_bfloat16": "nat_widen(nat_narrow({0}))",
     "cast_int32": "nat_int32({0})",
     "cast_int64": "nat_int64({0})",
+    **{f"cast_{name}": "({type})nat_int64({0})" for name in ("int8", "int16", "uint8", "uint16", "uint32")},
+    "cast_uint64": "wide_uint64({0})",
     "to_bool": "({0} != 0)",
     "identity": "{0}",
 }
 """C of one element: `{0}`, `{1}` … are the inputs, `{p0}` … parameters, `{type}` is the type of the result."""
+
+
+def function_of(name: str, dtypes: Sequence[str]) -> str:
+    """C of a function of inputs of these types, in the form of `FUNCTIONS`."""
+    if "float64" in dtypes:
+        return WIDE[name]
+    if name in UNSIGNED and dtypes[0].startswith("uint"):
+        return UNSIGNED[name]
+    if name.startswith("narrow_") and dtypes[0] not in ("float32", "float16", "bfloat16"):
+        return WIDE[name]  # a float does not hold all integers
+    return FUNCTIONS[name]
+
 
 MATHS = r"""
 static inline float nat_bits(int32_t i) { union { int32_t i; float f; } u = { .i = i }; return u.f; }

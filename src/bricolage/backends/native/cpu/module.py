@@ -27,6 +27,7 @@ from bricolage.backends.native.cpu.kernel_choice import DEFAULT, KernelChoice
 from bricolage.backends.native.cpu.phase import ConstantOperand, MemoryOperand, Phase, Weights, tensor_operand
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.threads import THREADS
+from bricolage.backends.native.cpu.wide import HELPERS, PREFIX
 from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan, kernel_reads
 from bricolage.backends.native.ir.tensors import STORED_TYPES, Conv, MatMul, Normalise, Reduce, Softmax
 
@@ -79,6 +80,7 @@ def generate(
             *arithmetic.operand(target.isa).preamble(target.isa),
             HEAD.strip().replace("@LANES@", str(target.lanes)),
             MATHS.strip(),
+            *([HELPERS.strip()] if any(PREFIX in each for each in (*helpers.values(), *functions.texts)) else []),
             THREADS.strip(),
             *([_TIMED.strip().replace("@KERNELS@", str(max(1, len(plan.kernels))))] if timed else []),
             *helpers.values(),

@@ -21,7 +21,7 @@ from bricolage.backends.native.cpu.emit import (
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
 from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
 from bricolage.backends.native.ir.indexing import ZERO, Index, unflatten, variable
-from bricolage.backends.native.ir.tensors import C_TYPES, Coords, Node, Pointwise, Reduce, View
+from bricolage.backends.native.ir.tensors import C_TYPES, FLOATS, Coords, Node, Pointwise, Reduce, View
 
 _SIDE_BY_SIDE = 64
 """Accumulators of a reduction whose innermost dimension stays."""
@@ -39,7 +39,7 @@ _STEP = {
 def start_of(kind: str, dtype: str) -> float:
     """What a reduction begins with: integers know no infinity."""
     value = _START[kind]
-    if dtype == "float32" or not math.isinf(value):
+    if dtype in FLOATS or not math.isinf(value):
         return value
     return int(np.iinfo(dtype).min if value < 0 else np.iinfo(dtype).max)
 
@@ -70,7 +70,7 @@ def reduction(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
     element = body.value(source, spot)
     alone = [KEEP_SCALAR] if body.guarded or tests else []
     total = "total[i - base]" if side is not None else "total"
-    whole = f"({total} * {literal(1.0 / root.divisor, 'float32')})" if root.kind == "mean" else total
+    whole = f"({total} * {literal(1.0 / root.divisor, root.dtype)})" if root.kind == "mean" else total
     stored = epilogue(kernel, plan, memory, tuple(stays), whole)
     start = literal(start_of(root.kind, root.dtype), root.dtype)
     loops = [(f"r{n}", root.source.shape[axis]) for n, axis in enumerate(reduced)]

@@ -26,6 +26,7 @@ NANOSECONDS: Mapping[str, float] = {
     "remainder": 2.0,
     "modulo": 2.0,
     "fmod": 10.0,
+    **dict.fromkeys(("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sinh", "tan"), 10.0),
 }
 """What an element of a function takes where that is clearly longer than a sum: `exp`, `pow`, `sin`, `log`, `erf`, `tanh`, `gelu`,
 `sigmoid`, `softplus`, `sqrt` and `div` measured (see `memory_cost`), the others by their likeness. Powers and sines are computed in

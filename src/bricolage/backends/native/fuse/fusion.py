@@ -341,10 +341,12 @@ class _Planner:
                 self.result.kernels.append(FusedKernel(part, target, None))
 
     def _outputs(self) -> None:
-        """Outputs that are inputs, constants, views, or repeat."""
+        """Outputs that are inputs, constants, views, or repeat. Of those without elements nothing is stored."""
         seen: set[Node] = set()
         for position, node in enumerate(self.result.outputs):
             found = self.result.buffers.get(node)
+            if not node.elements:
+                continue
             if node in seen or found is None or found.storage != ("output", position):
                 target = Buffer(("output", position), node.shape, node.dtype, row_major(node.shape))
                 self.result.kernels.append(FusedKernel(node, target, None))

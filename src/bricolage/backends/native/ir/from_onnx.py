@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.backends.native.ir.lowerings import LOWERINGS, NoLowering, OpContext
-from bricolage.backends.native.ir.tensors import C_TYPES, Constant, Input, Node, Shape
+from bricolage.backends.native.ir.lowerings import NoLowering, OpContext, converted, lowered, pointwise
+from bricolage.backends.native.ir.tensors import C_TYPES, HALVES, Constant, Input, Node, Shape, numpy_type
 from bricolage.graph.graph import describe
 from bricolage.lowering.common import attributes_of
 
@@ -79,29 +79,51 @@ def _constant(node: ir.Node) -> Constant:
             array = np.asarray(attribute.value, _CONSTANTS[name])
         else:
             continue
-        if array.dtype.name in C_TYPES and array.size:
+        if array.dtype.name in C_TYPES:
             return Constant(array.shape, array.dtype.name, array)
-    raise NoLowering("Constant that is sparse, empty, text or of a type not computed with")
+    raise NoLowering("Constant that is sparse, text or of a type not computed with")
 
 
 def _lower(node: ir.Node, values: Mapping[ir.Value, Node], opset: int) -> tuple[Node, ...]:
     if node.op_type == "Constant" and not node.domain:
         return (_constant(node),)
-    if node.domain not in ("", "ai.onnx") or node.op_type not in LOWERINGS:
+    if node.domain not in ("", "ai.onnx"):
         raise NoLowering(f"no rule for {node.op_type}")
-    inputs = tuple(None if value is None or _left_out(node, value) else _known(value, values) for value in node.inputs)
+    given = tuple(None if value is None or _left_out(node, value) else _known(value, values) for value in node.inputs)
+    inputs = tuple(None if one is None else _widened(one) for one in given)
     shapes = tuple(_shape(value) for value in node.outputs if value.name)
-    for value in node.outputs:
-        if value.name:
-            _dtype(value)
-    found = LOWERINGS[node.op_type](OpContext(node.op_type, inputs, attributes_of(node), shapes, opset, node))
-    results = found if isinstance(found, tuple) else (found,)
-    for value, result in zip(node.outputs, results, strict=False):
-        if value.name and (result.shape != _shape(value) or result.dtype != _dtype(value)):
+    dtypes = [_dtype(value) if value.name else "" for value in node.outputs]
+    if shapes and all(0 in shape for shape in shapes):
+        return tuple(_nothing(value) for value in node.outputs)
+    results = list(lowered(OpContext(node.op_type, inputs, attributes_of(node), shapes, opset, node)))
+    for number, (value, dtype) in enumerate(zip(node.outputs, dtypes, strict=True)):
+        if not value.name:
+            continue
+        if number >= len(results):
+            raise NoLowering(f"{node.op_type} with {len(node.outputs)} outputs")
+        result = results[number]
+        if dtype in HALVES and result.dtype == "float32":
+            result = results[number] = converted(result, dtype)
+        if result.shape != _shape(value) or result.dtype != dtype:
             raise NoLowering(f"{node.op_type} came out as {result.dtype}{list(result.shape)}")
-    if sum(1 for value in node.outputs if value.name) > len(results):
-        raise NoLowering(f"{node.op_type} with {len(node.outputs)} outputs")
-    return results
+    return tuple(results)
+
+
+def _widened(node: Node) -> Node:
+    """What operators compute with: float16 and bfloat16 as float32."""
+    if node.dtype not in HALVES:
+        return node
+    if isinstance(node, Constant):
+        return Constant(node.shape, "float32", node.array.astype(np.float32))
+    return pointwise("cast", node, dtype="float32")
+
+
+def _nothing(value: ir.Value) -> Constant:
+    """An empty tensor, which nobody has to compute."""
+    if not value.name:
+        return Constant((0,), "float32", np.zeros(0, np.float32))
+    dtype = _dtype(value)
+    return Constant(_shape(value), dtype, np.zeros(_shape(value), numpy_type(dtype)))
 
 
 def _left_out(node: ir.Node, value: ir.Value) -> bool:
@@ -121,8 +143,6 @@ def _shape(value: ir.Value) -> Shape:
     info = describe(value)
     if not info.static:
         raise NoLowering(f"the shape of '{value.name}' is not known")
-    if 0 in info.sizes:
-        raise NoLowering(f"'{value.name}' is empty")
     return info.sizes
 
 

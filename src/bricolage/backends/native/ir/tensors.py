@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+import ml_dtypes
 import numpy as np
 
 from bricolage.backends.native.ir.indexing import Index, flatten, variable
@@ -19,14 +20,40 @@ Shape = tuple[int, ...]
 Coords = tuple[Index, ...]
 """One index expression for each dimension."""
 
-C_TYPES = {"float32": "float", "int64": "int64_t", "int32": "int32_t", "bool": "uint8_t"}
-"""Element types that the engine computes with."""
+HALVES = frozenset(["float16", "bfloat16"])
+"""Element types that are converted to float32 where they are read, and back where they are stored; nothing is computed in them."""
 
-STORED_TYPES = {**C_TYPES, "bfloat16": "uint16_t"}
-"""Element types of buffers: float32 is stored as bfloat16 where products read nothing else."""
+INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+"""Element types of whole numbers. Their functions wrap around."""
 
-STORED_BYTES = {"float32": 4, "int64": 8, "int32": 4, "bool": 1, "bfloat16": 2}
+FLOATS = frozenset(["float32", "float64"])
+"""Element types of the functions of floats."""
+
+C_TYPES = {
+    "float32": "float",
+    "float64": "double",
+    "bool": "uint8_t",
+    **{name: f"{name}_t" for name in sorted(INTEGERS)},
+    **dict.fromkeys(sorted(HALVES), "float"),
+}
+"""Element types, and what holds an element while it is computed."""
+
+STORED_TYPES = {**C_TYPES, **dict.fromkeys(sorted(HALVES), "uint16_t")}
+"""Element types of buffers; float32, too, is stored as bfloat16 where products read nothing else."""
+
+STORED_BYTES = {
+    "float32": 4,
+    "float64": 8,
+    "bool": 1,
+    **{name: int(name.removeprefix("u").removeprefix("int")) // 8 for name in sorted(INTEGERS)},
+    **dict.fromkeys(sorted(HALVES), 2),
+}
 """Bytes of an element in a buffer."""
+
+
+def numpy_type(name: str) -> np.dtype:
+    """The numpy type of an element type."""
+    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
 
 
 _LINE = 64

@@ -9,15 +9,46 @@ from bricolage.backends.native.ir.lowerings import (
     resize,
 )
 from bricolage.backends.native.ir.lowerings.context import LOWERINGS, NoLowering, OpContext
+from bricolage.backends.native.ir.lowerings.elementwise import converted
+from bricolage.backends.native.ir.lowerings.views import pointwise
+from bricolage.backends.native.ir.tensors import Node
 
 __all__ = [
     "LOWERINGS",
     "NoLowering",
     "OpContext",
     "contractions",
+    "converted",
     "decompositions",
     "elementwise",
+    "lowered",
     "movement",
+    "pointwise",
     "reductions",
     "resize",
 ]
+
+
+def lowered(op: OpContext) -> tuple[Node, ...]:
+    """What an operator computes: by its own lowering, or by the definition that the libraries share where that does not take its
+    form (computed weights, other types, more outputs).
+
+    Raises:
+        NoLowering: neither takes it.
+    """
+    if op.op_type not in LOWERINGS:
+        raise NoLowering(f"no rule for {op.op_type}")
+    own = LOWERINGS[op.op_type]
+    try:
+        found = own(op)
+        results = found if isinstance(found, tuple) else (found,)
+        if len(results) < len(op.shapes):
+            raise NoLowering(f"{op.op_type} with {len(op.shapes)} outputs")
+        return results
+    except NoLowering as reason:
+        if own is decompositions.decomposed:
+            raise
+        try:
+            return decompositions.decomposed(op)
+        except NoLowering:
+            raise reason from None

@@ -17,9 +17,11 @@ from bricolage.backends.native.ir.lowerings.context import NoLowering
 from bricolage.backends.native.ir.lowerings.contractions import multiplied
 from bricolage.backends.native.ir.lowerings.movement import joined
 from bricolage.backends.native.ir.lowerings.reductions import reduce, soft_row
+from bricolage.backends.native.ir.lowerings.scattering import scattered
 from bricolage.backends.native.ir.lowerings.traced import Traced, alike, apply, number
-from bricolage.backends.native.ir.lowerings.views import pad, reshape, transpose
-from bricolage.backends.native.ir.tensors import C_TYPES, Constant, Gather, Node, View
+from bricolage.backends.native.ir.lowerings.views import empty, pad, reshape, transpose
+from bricolage.backends.native.ir.lowerings.windows import convolved, convolved_transposed
+from bricolage.backends.native.ir.tensors import C_TYPES, FLOATS, INTEGERS, Constant, Gather, Node, View
 
 LONGEST_SCAN = 1024
 """Steps up to which a recurrence is written out: beyond, planning and compiling take longer than some ten seconds."""
@@ -29,10 +31,15 @@ LONGEST_COUNTED = 1024
 
 _FUNCTIONS = {
     **{name: name for name in ("exp", "expm1", "log", "tanh", "sqrt", "sin", "cos", "floor", "ceil", "round")},
+    **{f"arc{name}": f"a{name}" for name in ("cos", "cosh", "sin", "sinh", "tan", "tanh")},
+    **{name: name for name in ("cosh", "sinh", "tan")},
     "negative": "neg",
     "reciprocal": "reciprocal",
 }
 """Element-wise functions of floats by their names in numpy."""
+
+
+_LARGEST_MATRIX = 4
 
 
 class _ElementwiseNamespace:
@@ -43,7 +50,7 @@ class _ElementwiseNamespace:
             raise NoLowering(f"the function {name}")
 
         def function(x: Traced) -> Traced:
-            if x.dtype != "float32":
+            if x.dtype not in FLOATS:
                 raise NoLowering(f"{name} of {x.dtype}")
             return apply(_FUNCTIONS[name], x)
 
@@ -59,6 +66,10 @@ class _ElementwiseNamespace:
 
     @staticmethod
     def logical_not(x: Traced) -> Traced:
+        return ~x
+
+    @staticmethod
+    def bitwise_not(x: Traced) -> Traced:
         return ~x
 
     @staticmethod
@@ -95,9 +106,19 @@ class NodeArrays:
         """The first letter of the element type, which tells floats from integers."""
         return x.dtype[0]
 
+    def int_range(self, dtype: str) -> tuple[int, int]:
+        """The least and the largest value of an integer type.
+
+        Raises:
+            NoLowering: it is none.
+        """
+        if dtype not in INTEGERS:
+            raise NoLowering(f"the range of {dtype}")
+        return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+
     def lowest(self, dtype: str) -> float:
         """What no value of a type lies below."""
-        if dtype == "float32":
+        if dtype in FLOATS:
             return -math.inf
         return False if dtype == "bool" else int(np.iinfo(dtype).min)
 
@@ -154,7 +175,18 @@ class NodeArrays:
     def fmod(self, a: Traced, b: Traced) -> Traced:
         """Remainders with the sign of `a`."""
         left, right = alike(a, b)
-        return apply("fmod" if left.dtype == "float32" else "remainder", left, right)
+        return apply("fmod" if left.dtype in FLOATS else "remainder", left, right)
+
+    def power(self, a: Traced, b: Any) -> Traced:
+        """Powers of floats."""
+        left, right = alike(a, b)
+        if left.dtype not in FLOATS:
+            raise NoLowering(f"powers of {left.dtype}")
+        return apply("pow", left, right)
+
+    def shift_right(self, a: Traced, b: Traced) -> Traced:
+        """Bits moved down, and the sign kept."""
+        return apply("shift_right", *alike(a, b))
 
     def erf(self, x: Traced) -> Traced:
         """The error function."""
@@ -181,7 +213,7 @@ class NodeArrays:
 
     def mean(self, x: Traced, axes: tuple[int, ...], keepdims: bool = False) -> Traced:
         """Over `axes`, of floats."""
-        if x.dtype != "float32":
+        if x.dtype not in FLOATS:
             raise NoLowering("means of integers")
         return self._reduced("mean", x, axes, keepdims)
 
@@ -199,7 +231,7 @@ class NodeArrays:
 
     def _shifted(self, x: Traced, top: Traced, axes: tuple[int, ...]) -> tuple[Traced, Traced]:
         """What lies below the largest element, and the logarithm of the sum of exponentials."""
-        if x.dtype != "float32":
+        if x.dtype not in FLOATS:
             raise NoLowering("exponentials of integers")
         below = x - top
         return below, self.lib.log(self.sum(self.lib.exp(below), axes, True))
@@ -227,7 +259,7 @@ class NodeArrays:
         """The first of the largest; a NaN counts as larger than anything."""
         extent = x.shape[axis]
         largest = x == self.max(x, (axis,), True)
-        largest = largest | self.lib.isnan(x) if x.dtype == "float32" else largest
+        largest = largest | self.lib.isnan(x) if x.dtype in FLOATS else largest
         view = tuple(extent if i == axis else 1 for i in range(x.ndim))
         positions = self.arange(0, extent, 1, "int64").reshape(view)
         return self.min(self.where(largest, positions, extent), (axis,), keepdims)
@@ -243,7 +275,7 @@ class NodeArrays:
         positions = self.arange(0, extent, 1, "int64")
         earlier = positions < positions.reshape((extent, 1))
         ahead, equal = (other > own if largest else other < own), other == own
-        if x.dtype == "float32":
+        if x.dtype in FLOATS:
             odd, other_odd = self.lib.isnan(own), self.lib.isnan(other)
             ahead, equal = ahead | ((other_odd & ~odd) if largest else (odd & ~other_odd)), equal | (odd & other_odd)
         before = ahead | (equal & earlier)
@@ -331,6 +363,8 @@ class NodeArrays:
         """Slices along `axis` that `indices` names."""
         chosen = indices if isinstance(indices, Traced) else self.constant(np.asarray(indices, np.int64))
         shape = (*x.shape[:axis], *chosen.shape, *x.shape[axis + 1 :])
+        if 0 in (*shape, *x.shape):
+            return Traced(empty(shape, x.dtype))
         return Traced(Gather(shape, x.dtype, x.node, chosen.node, axis))
 
     def take_along(self, x: Traced, indices: Traced, axis: int) -> Traced:
@@ -351,12 +385,47 @@ class NodeArrays:
             flat = chosen if isinstance(flat, int) else flat * extent + chosen
         return self.take(x.reshape((math.prod(leading), *rest)), flat, 0)
 
+    def scatter(self, x: Traced, indices: tuple[Traced, ...], updates: Any, reduction: str) -> Traced:
+        """Elements, or slices, replaced at coordinates given by one array for each of the first dimensions."""
+        return scattered(self, x, indices, updates, reduction)
+
     # --- linear algebra
+
+    def convolution(
+        self,
+        x: Traced,
+        w: Traced,
+        strides: Sequence[int],
+        pads: Sequence[tuple[int, int]],
+        dilations: Sequence[int],
+        groups: int,
+    ) -> Traced:
+        """As a product of windows and weights, for those that no kernel of convolutions takes."""
+        return Traced(convolved(x.node, w.node, strides, pads, dilations, groups))
+
+    def convolution_transpose(
+        self, x: Traced, w: Traced, strides: Sequence[int], dilations: Sequence[int], groups: int
+    ) -> Traced:
+        """As `convolution`, of what has zeros between its elements."""
+        return Traced(convolved_transposed(x.node, w.node, strides, dilations, groups))
+
+    def det(self, x: Traced) -> Traced:
+        """By the first row's minors, of small matrices."""
+        size = x.shape[-1]
+        if size > _LARGEST_MATRIX:
+            raise NoLowering(f"determinants of more than {_LARGEST_MATRIX} rows")
+        if size == 1:
+            return x[..., 0, 0]
+        total: Any = 0
+        for column in range(size):
+            left, right = x[..., 1:, :column], x[..., 1:, column + 1 :]
+            minor = left if column == size - 1 else right if column == 0 else self.concat([left, right], x.ndim - 1)
+            term = x[..., 0, column] * self.det(minor)
+            total = total - term if column % 2 else total + term
+        return Traced(total.node)
 
     def matmul(self, a: Traced, b: Traced) -> Traced:
         """Matrix products as numpy defines them, of floats."""
-        if a.dtype != "float32":
-            raise NoLowering(f"products of {a.dtype}")
         known = isinstance(b.node, Constant) and b.ndim == 2 and np.isfinite(b.node.array).all()
         if known and _is_zero(a.node):
             return self.full((*a.shape[:-1], b.shape[-1]), 0, a.dtype)  # the first step of a recurrence

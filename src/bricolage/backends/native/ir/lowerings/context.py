@@ -79,6 +79,11 @@ class OpContext:
         """Of the first output."""
         return self.shapes[0]
 
+    @property
+    def empty(self) -> bool:
+        """Whether an input has no elements."""
+        return any(node is not None and not node.elements for node in self.inputs)
+
 
 Lowering = Callable[[OpContext], Node | tuple[Node, ...]]
 LOWERINGS: dict[str, Lowering] = {}

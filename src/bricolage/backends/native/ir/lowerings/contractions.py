@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from bricolage.backends.native.ir.indexing import ZERO, flatten
+from bricolage.backends.native.ir.indexing import ZERO, Index, flatten
 from bricolage.backends.native.ir.lowerings.context import NoLowering, OpContext, lowering, pads_of
+from bricolage.backends.native.ir.lowerings.reductions import reduce
 from bricolage.backends.native.ir.lowerings.views import (
+    broadcast,
     broadcast_shape,
     pad,
     pointwise,
@@ -35,15 +37,13 @@ from bricolage.lowering.windows import transpose_crop
 
 @lowering("MatMul")
 def matmul(op: OpContext) -> Node:
-    """MatMul: [..., m, k] times [..., k, n], of float32."""
-    left, right = op.tensor(0), op.tensor(1)
-    if left.dtype != "float32":
-        raise NoLowering(f"MatMul of {left.dtype}")
-    return multiplied(left, right)
+    """MatMul: [..., m, k] times [..., k, n]."""
+    return multiplied(op.tensor(0), op.tensor(1))
 
 
 def multiplied(left: Node, right: Node) -> Node:
-    """A matrix product as numpy defines it: of vectors, matrices, or batches that broadcast."""
+    """A matrix product as numpy defines it: of vectors, matrices, or batches that broadcast. Kernels of products are for float32;
+    of other types it is a sum of products."""
     rows_kept, columns_kept = left.shape[-2:-1], right.shape[-1:] if len(right.shape) > 1 else ()
     if len(left.shape) == 1:
         left = reshape(left, (1, *left.shape))
@@ -53,6 +53,10 @@ def multiplied(left: Node, right: Node) -> Node:
         raise NoLowering(f"a product of {list(left.shape)} and {list(right.shape)}")
     batch = broadcast_shape(left.shape[:-2], right.shape[:-2])
     shape = (*batch, *rows_kept, *columns_kept)
+    if 0 in (*shape, left.shape[-1]):
+        return broadcast(scalar(0, left.dtype), shape)
+    if left.dtype != "float32":
+        return reshape(_summed(left, right, batch), shape)
     if len(right.shape) == 2 and isinstance(right, Constant):
         rows = math.prod(left.shape[:-1])
         flat = reshape(left, (rows, left.shape[-1]))
@@ -61,6 +65,23 @@ def multiplied(left: Node, right: Node) -> Node:
     left = reshape(left, (1,) * (rank - len(left.shape)) + left.shape)
     right = reshape(right, (1,) * (rank - len(right.shape)) + right.shape)
     return reshape(MatMul((*batch, left.shape[-2], right.shape[-1]), "float32", left, right), shape)
+
+
+def _summed(left: Node, right: Node, batch: Shape) -> Node:
+    """[..., m, k] times [..., k, n] as a reduction over k."""
+    (rows, depth), columns, rank = left.shape[-2:], right.shape[-1], len(batch)
+
+    def spread(node: Node, pick: Callable[[Index, Index, Index], tuple[Index, Index]]) -> Node:
+        own = node.shape[:-2]
+
+        def mapping(coords: Coords) -> Coords:
+            outer = [ZERO if size == 1 else i for i, size in zip(coords[rank - len(own) : rank], own, strict=True)]
+            return (*outer, *pick(*coords[rank:]))
+
+        return View((*batch, rows, columns, depth), node.dtype, node, mapping)
+
+    products = pointwise("mul", spread(left, lambda m, _, k: (m, k)), spread(right, lambda _, n, k: (k, n)))
+    return reduce("sum", products, [rank + 2])
 
 
 @lowering("Gemm")

@@ -6,8 +6,11 @@ convolutions), it has a lowering of its own.
 
 from __future__ import annotations
 
+from typing import Any
+
 from bricolage.backends.native.ir.lowerings.arrays import NodeArrays
 from bricolage.backends.native.ir.lowerings.context import NoLowering, OpContext, lowering
+from bricolage.backends.native.ir.lowerings.reductions import axes_by_shape
 from bricolage.backends.native.ir.lowerings.traced import Traced
 from bricolage.backends.native.ir.tensors import Constant, Node
 from bricolage.errors import InvalidGraph
@@ -16,7 +19,7 @@ from bricolage.lowering.common import PORTABLE, refusal, to_host
 
 _ATTENTION = ("Attention", "RotaryEmbedding", "LinearAttention")
 _RECURRENT = ("RNN", "GRU", "LSTM")
-_NORMALISATIONS = ("LpNormalization",)
+_NORMALISATIONS = ("LpNormalization", "MeanVarianceNormalization")
 _REDUCTIONS = (
     "ReduceL1",
     "ReduceLogSum",
@@ -26,11 +29,38 @@ _REDUCTIONS = (
     "Hardmax",
     "LogSoftmax",
     "CumSum",
+    "CumProd",
     "NegativeLogLikelihoodLoss",
     "SoftmaxCrossEntropyLoss",
 )
+_TRIGONOMETRY = ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cosh", "Sinh", "Tan")
+_QUANTISATION = (
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "DynamicQuantizeLinear",
+    "MatMulInteger",
+    "ConvInteger",
+    "QLinearMatMul",
+    "QLinearConv",
+)
+_SCATTERING = ("ScatterElements", "ScatterND", "TensorScatter", "MaxUnpool")
+_SIGNAL = ("HannWindow", "HammingWindow", "BlackmanWindow")
 _ACTIVATIONS = ("ThresholdedRelu", "Celu", "Selu", "Softsign", "Mish", "Swish", "SwiGLU", "Shrink")
-_ELEMENTWISE = ("Sin", "Cos", "Sign", "IsNaN", "IsInf", "Mod", "Mean", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor")
+_ELEMENTWISE = (
+    "Sin",
+    "Cos",
+    "Sign",
+    "IsNaN",
+    "IsInf",
+    "Mod",
+    "Mean",
+    "Xor",
+    "BitwiseAnd",
+    "BitwiseOr",
+    "BitwiseXor",
+    "BitwiseNot",
+    "BitShift",
+)
 _MOVEMENT = (
     "Tile",
     "SpaceToDepth",
@@ -44,7 +74,8 @@ _MOVEMENT = (
     "ConstantOfShape",
 )
 _CHOICE = ("GatherElements", "GatherND", "OneHot", "TopK")
-_PRODUCTS = ("Einsum",)
+_PRODUCTS = ("Einsum", "Det", "CausalConvWithState")
+_POOLING = ("GlobalLpPool",)
 _SAMPLING = ("GridSample",)
 
 _REGISTERED = operators
@@ -62,6 +93,11 @@ _ARRAYS = NodeArrays()
     *_CHOICE,
     *_PRODUCTS,
     *_SAMPLING,
+    *_TRIGONOMETRY,
+    *_QUANTISATION,
+    *_SCATTERING,
+    *_SIGNAL,
+    *_POOLING,
 )
 def decomposed(op: OpContext) -> tuple[Node, ...]:
     """The function of `lowering.operators`, carried out on nodes.
@@ -81,10 +117,8 @@ def decomposed(op: OpContext) -> tuple[Node, ...]:
     for position, given in enumerate(op.inputs):
         if given is None or not entry.is_host(position):
             arguments.append(None if given is None else Traced(given))
-        elif isinstance(given, Constant):
-            arguments.append(to_host(given.array.reshape(given.shape)))
         else:
-            raise NoLowering(f"{op.op_type} whose input {position} is computed")
+            arguments.append(_on_host(op, entry.input_name(position), given))
     try:
         found = entry.function(_ARRAYS, *arguments, **words)
     except NoLowering as missing:
@@ -92,3 +126,26 @@ def decomposed(op: OpContext) -> tuple[Node, ...]:
     except InvalidGraph as wrong:
         raise NoLowering(str(wrong)) from wrong
     return tuple(y.node for y in (found if isinstance(found, tuple) else (found,)))
+
+
+def _on_host(op: OpContext, name: str, given: Node) -> Any:
+    """A value that the definition must know: of a constant, or what follows from the shapes if it is computed.
+
+    Raises:
+        NoLowering: it is computed, and does not follow from them.
+    """
+    if isinstance(given, Constant):
+        return to_host(given.array.reshape(given.shape))
+    first = op.optional(0)
+    sizes = first.shape if first is not None else ()
+    if name in ("shape", "output_shape"):
+        return op.shape if not op.get("axes") else tuple(op.shape[axis] for axis in op.get("axes"))
+    if name == "repeats":
+        return tuple(after // size for after, size in zip(op.shape, sizes, strict=True))
+    if name in ("k", "depth") and op.op_type in ("TopK", "OneHot"):
+        return op.shape[op.get("axis", -1)]
+    if name == "size":
+        return op.shape[0]
+    if name == "axes" and op.op_type.startswith("Reduce"):
+        return tuple(axes_by_shape(sizes, op.shape, bool(op.get("keepdims", 1))))
+    raise NoLowering(f"{op.op_type} whose input '{name}' is computed")

@@ -8,8 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.backends.native.ir.lowerings.context import NoLowering, OpContext, lowering
-from bricolage.backends.native.ir.lowerings.views import pointwise
-from bricolage.backends.native.ir.tensors import C_TYPES, Constant, Node
+from bricolage.backends.native.ir.lowerings.views import broadcast, pointwise, reshape, scalar
+from bricolage.backends.native.ir.tensors import C_TYPES, FLOATS, HALVES, Constant, Node, numpy_type
 
 _UNARY = {
     "Relu": "relu",
@@ -28,6 +28,8 @@ _UNARY = {
     "Abs": "abs",
     "HardSwish": "hardswish",
 }
+_INTEGER = {"Relu": "relu", "Neg": "neg"}
+"""Those that integers have, too."""
 _BINARY = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "PRelu": "prelu"}
 _COMPARE = {
     "Equal": "equal",
@@ -42,18 +44,21 @@ _FOLDS = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
 
 @lowering(*_UNARY)
 def unary(op: OpContext) -> Node:
-    """Functions of one float32 input."""
+    """Functions of one input of floats, and some of integers."""
     x = op.tensor(0)
-    if x.dtype != "float32":
-        raise NoLowering(f"{op.op_type} of {x.dtype}")
-    return pointwise(_UNARY[op.op_type], x)
+    if x.dtype in FLOATS or op.op_type in _INTEGER:
+        return pointwise(_UNARY[op.op_type], x)
+    if op.op_type == "Abs":
+        negative = pointwise("less", x, scalar(0, x.dtype), dtype="bool")
+        return pointwise("where", negative, pointwise("neg", x), x)
+    raise NoLowering(f"{op.op_type} of {x.dtype}")
 
 
 @lowering(*_BINARY)
 def binary(op: OpContext) -> Node:
     """Functions of two inputs that broadcast; integers divide towards zero."""
     left, right = op.tensor(0), op.tensor(1)
-    if op.op_type == "Div" and left.dtype != "float32":
+    if op.op_type == "Div" and left.dtype not in FLOATS:
         return pointwise("quotient", left, right)
     return pointwise(_BINARY[op.op_type], left, right)
 
@@ -97,6 +102,15 @@ def cast(op: OpContext) -> Node:
     return converted(op.tensor(0), ir.DataType(op.get("to")).numpy().name)
 
 
+@lowering("CastLike")
+def cast_like(op: OpContext) -> Node:
+    """Cast to the type of the second input."""
+    like = op.node.inputs[1]
+    if like is None or like.dtype is None:
+        raise NoLowering("CastLike to a type that is not known")
+    return converted(op.tensor(0), like.dtype.numpy().name)
+
+
 def converted(x: Node, wanted: str) -> Node:
     """With another element type."""
     if wanted == x.dtype:
@@ -105,16 +119,19 @@ def converted(x: Node, wanted: str) -> Node:
         raise NoLowering(f"Cast from {x.dtype} to {wanted}")
     if wanted == "bool":
         return pointwise("to_bool", x, dtype=wanted)
-    return pointwise(f"cast_{wanted}" if x.dtype == "float32" else "cast", x, dtype=wanted)
+    if wanted in HALVES or (wanted, x.dtype) == ("float32", "float64"):
+        return pointwise(f"narrow_{wanted}", x, dtype=wanted)
+    of_floats = x.dtype in FLOATS or x.dtype in HALVES
+    return pointwise(f"cast_{wanted}" if of_floats and wanted not in FLOATS else "cast", x, dtype=wanted)
 
 
 @lowering("Pow")
 def power(op: OpContext) -> Node:
-    """Pow of float32."""
+    """Pow, of integers in float64."""
     x, exponent = op.tensor(0), op.tensor(1)
-    if x.dtype != "float32":
-        raise NoLowering(f"Pow of {x.dtype}")
-    return raised(x, exponent)
+    if x.dtype in FLOATS:
+        return raised(x, exponent)
+    return converted(pointwise("pow", converted(x, "float64"), converted(exponent, "float64")), x.dtype)
 
 
 def raised(x: Node, exponent: Node) -> Node:
@@ -123,7 +140,7 @@ def raised(x: Node, exponent: Node) -> Node:
         float(exponent.array.reshape(-1)[0]) if isinstance(exponent, Constant) and exponent.elements == 1 else math.nan
     )
     if known not in _POWERS or len(exponent.shape) > len(x.shape):
-        return pointwise("pow", x, converted(exponent, "float32"))
+        return pointwise("pow", x, converted(exponent, x.dtype))
     for function in _POWERS[known]:
         x = pointwise(function, x)
     return x
@@ -151,6 +168,8 @@ def clip(op: OpContext) -> Node:
         else:
             known = (op.scalar(1, -math.inf), op.scalar(2, math.inf))
         return pointwise("clip", x, parameters=known)
+    if op.opset < 11:
+        raise NoLowering(f"Clip of {x.dtype} with attributes")
     for function, bound in zip(("maximum", "minimum"), bounds, strict=True):
         x = x if bound is None else pointwise(function, x, bound)
     return x
@@ -188,28 +207,34 @@ def identity(op: OpContext) -> Node:
 
 
 @lowering("Dropout")
-def dropout(op: OpContext) -> Node:
-    """Dropout in inference, which changes nothing."""
+def dropout(op: OpContext) -> tuple[Node, ...]:
+    """Dropout in inference, which changes nothing and keeps everything."""
     training = op.optional(2)
     if training is not None and not (isinstance(training, Constant) and not training.array.any()):
         raise NoLowering("Dropout in training mode")
-    return op.tensor(0)
+    x = op.tensor(0)
+    return x, broadcast(scalar(True, "bool"), x.shape)
 
 
 @lowering("BatchNormalization")
 def batch_normalization(op: OpContext) -> Node:
-    """BatchNormalization in inference, as one factor and one summand for each channel, made in float64."""
+    """BatchNormalization in inference, as one factor and one summand for each channel: of constants made in float64."""
     if op.get("training_mode", 0):
         raise NoLowering("BatchNormalization in training mode")
     x, (scale, bias, mean, variance) = op.tensor(0), (op.tensor(i) for i in range(1, 5))
     if not all(isinstance(node, Constant) for node in (scale, bias, mean, variance)):
-        raise NoLowering("BatchNormalization with computed statistics")
+        shifted = pointwise("add", variance, scalar(op.get("epsilon", 1e-5), variance.dtype))
+        factor_node = pointwise("div", scale, pointwise("sqrt", shifted))
+        shift_node = pointwise("sub", bias, pointwise("mul", mean, factor_node))
+        ones = (1,) * (len(x.shape) - 2)
+        columns = [reshape(node, (node.elements, *ones)) for node in (factor_node, shift_node)]
+        return pointwise("add", pointwise("mul", x, columns[0]), columns[1])
     arrays = [node.array.astype(np.float64) for node in (scale, bias, mean, variance) if isinstance(node, Constant)]
     factor = arrays[0] / np.sqrt(arrays[3] + op.get("epsilon", 1e-5))
     shift = arrays[1] - arrays[2] * factor
     column = (len(factor), *(1,) * (len(x.shape) - 2))
     return pointwise(
         "add",
-        pointwise("mul", x, Constant(column, "float32", factor.astype(np.float32).reshape(column))),
-        Constant(column, "float32", shift.astype(np.float32).reshape(column)),
+        pointwise("mul", x, Constant(column, x.dtype, factor.astype(numpy_type(x.dtype)).reshape(column))),
+        Constant(column, x.dtype, shift.astype(numpy_type(x.dtype)).reshape(column)),
     )

@@ -78,6 +78,8 @@ def concat(op: OpContext) -> Node:
 
 def joined(parts: Sequence[Node], axis: int) -> Node:
     """Parts one behind the other along `axis`."""
+    full = [part for part in parts if part.elements]
+    parts = full or parts[:1]
     if len(parts) == 1:
         return parts[0]
     starts: list[tuple[int, ...]] = []

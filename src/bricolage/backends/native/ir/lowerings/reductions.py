@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -10,8 +11,20 @@ import numpy as np
 
 from bricolage.backends.native.ir.indexing import Index
 from bricolage.backends.native.ir.lowerings.context import NoLowering, OpContext, axis_of, lowering, pads_of
+from bricolage.backends.native.ir.lowerings.elementwise import converted
 from bricolage.backends.native.ir.lowerings.views import broadcast, pointwise, reshape, scalar, transpose
-from bricolage.backends.native.ir.tensors import LONGEST_ROW, Constant, Coords, Node, Normalise, Reduce, Softmax, View
+from bricolage.backends.native.ir.tensors import (
+    FLOATS,
+    LONGEST_ROW,
+    Constant,
+    Coords,
+    Node,
+    Normalise,
+    Reduce,
+    Softmax,
+    View,
+    numpy_type,
+)
 from bricolage.graph.extents import pool_size
 
 _REDUCE = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "product"}
@@ -20,22 +33,77 @@ _REDUCE = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "Reduce
 def reduce(kind: Any, x: Node, axes: Sequence[int]) -> Node:
     """A reduction over `axes`, which stay with the extent 1."""
     shape = tuple(1 if axis in axes else extent for axis, extent in enumerate(x.shape))
+    if not x.elements:
+        return broadcast(scalar(_of_nothing(kind, x.dtype), x.dtype), shape)
+    if x.dtype == "bool":
+        if kind not in ("max", "min"):
+            raise NoLowering(f"the {kind} of conditions")
+        return converted(reduce(kind, converted(x, "int32"), axes), "bool")
     divisor = float(math.prod(x.shape[axis] for axis in axes)) if kind == "mean" else 1.0
     return Reduce(shape, x.dtype, kind, x, tuple(sorted(axes)), divisor)
 
 
+def _of_nothing(kind: str, dtype: str) -> float:
+    """What a reduction over no elements gives."""
+    if kind == "mean":
+        return math.nan
+    if kind in ("sum", "product"):
+        return float(kind == "product")
+    least = kind == "max"
+    if dtype == "bool":
+        return not least
+    if dtype in FLOATS:
+        return -math.inf if least else math.inf
+    return int(np.iinfo(dtype).min if least else np.iinfo(dtype).max)
+
+
+def axes_by_shape(before: Sequence[int], after: Sequence[int], kept: bool) -> list[int]:
+    """The dimensions that are reduced, read off the shapes before and after; over a dimension of one, nothing changes.
+
+    Raises:
+        NoLowering: the shapes leave it open.
+    """
+    if kept:
+        return [axis for axis, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+    rank = len(before)
+    if len(before) > _MOST_DIMENSIONS:
+        raise NoLowering("a reduction over axes that are computed")
+    fits = {
+        tuple(axis for axis in chosen if before[axis] != 1)
+        for chosen in itertools.combinations(range(rank), rank - len(after))
+        if [before[axis] for axis in range(rank) if axis not in chosen] == list(after)
+    }
+    if len(fits) != 1:
+        raise NoLowering("a reduction over axes that are computed and that the shapes leave open")
+    return list(fits.pop())
+
+
+_MOST_DIMENSIONS = 8
+
+
+def reduced_axes(op: OpContext, x: Node) -> list[int]:
+    """The dimensions that an operator reduces.
+
+    Raises:
+        NoLowering: they are computed, and the shapes leave them open.
+    """
+    rank = len(x.shape)
+    computed = op.opset >= (13 if op.op_type == "ReduceSum" else 18)
+    node = op.optional(1)
+    if computed and node is not None and not isinstance(node, Constant):
+        return axes_by_shape(x.shape, op.shape, bool(op.get("keepdims", 1)))
+    axes = op.numbers(1) if computed else op.get("axes")
+    if not axes:
+        return [] if op.get("noop_with_empty_axes", 0) else list(range(rank))
+    return [axis % rank for axis in axes]
+
+
 @lowering(*_REDUCE, "ReduceL2", "ReduceSumSquare")
 def reduction(op: OpContext) -> Node:
-    """ReduceSum, ReduceMean and so on, over constant axes."""
+    """ReduceSum, ReduceMean and so on."""
     x = op.tensor(0)
-    rank = len(x.shape)
-    axes = op.get("axes") if op.opset < (13 if op.op_type == "ReduceSum" else 18) else op.numbers(1)
-    if not axes:
-        if op.get("noop_with_empty_axes", 0):
-            raise NoLowering(f"{op.op_type} over nothing")
-        axes = list(range(rank))
-    axes = [axis % rank for axis in axes]
-    if x.dtype != "float32" and (x.dtype == "bool" or op.op_type in ("ReduceMean", "ReduceL2")):
+    axes = reduced_axes(op, x)
+    if x.dtype not in FLOATS and op.op_type in ("ReduceMean", "ReduceL2"):
         raise NoLowering(f"{op.op_type} of {x.dtype}")
     if op.op_type in _REDUCE:
         found = reduce(_REDUCE[op.op_type], x, axes)
@@ -88,7 +156,7 @@ def pool(op: OpContext) -> Node:
             if spot.range[0] < 0 or spot.range[1] >= extent
         ]
 
-    windows = View((*out, *kernel), x.dtype, x, mapping, guard, -math.inf if largest else 0.0)
+    windows = View((*out, *kernel), x.dtype, x, mapping, guard, _of_nothing("max", x.dtype) if largest else 0.0)
     axes = tuple(range(len(out), len(out) + spatial))
     if largest:
         return reshape(reduce("max", windows, axes), out)
@@ -106,7 +174,7 @@ def pool(op: OpContext) -> Node:
         counts = counts[..., None] * ((spots >= 0) & (spots < x.shape[2 + i])).sum(axis=1).astype(np.float32)
     if np.all(counts == math.prod(kernel)):
         return reshape(reduce("mean", windows, axes), out)
-    factor = Constant(counts.shape, "float32", (1 / counts).astype(np.float32))
+    factor = Constant(counts.shape, x.dtype, (1 / counts).astype(numpy_type(x.dtype)))
     return pointwise("mul", reshape(reduce("sum", windows, axes), out), factor)
 
 
@@ -127,11 +195,11 @@ def local_response_normalization(op: OpContext) -> Node:
 
     windows = View((*x.shape, size), x.dtype, x, mapping, guard)
     total = reshape(reduce("sum", pointwise("square", windows), [len(x.shape)]), x.shape)
-    divisor = pointwise("add", pointwise("mul", total, scalar(alpha / size)), scalar(bias))
+    divisor = pointwise("add", pointwise("mul", total, scalar(alpha / size, x.dtype)), scalar(bias, x.dtype))
     if beta == 0.75:
         root = pointwise("sqrt", divisor)
         return pointwise("div", x, pointwise("mul", root, pointwise("sqrt", root)))
-    power = pointwise("exp", pointwise("mul", pointwise("log", divisor), scalar(-beta)))
+    power = pointwise("exp", pointwise("mul", pointwise("log", divisor), scalar(-beta, x.dtype)))
     return pointwise("mul", x, power)
 
 
@@ -148,15 +216,28 @@ def softmax(op: OpContext) -> Node:
 
 def soft_row(x: Node, axis: int) -> Node:
     """The softmax along a dimension. Of longer rows than a thread may keep, it takes several kernels."""
-    if x.dtype != "float32":
+    if x.dtype not in FLOATS:
         raise NoLowering(f"Softmax of {x.dtype}")
-    if x.shape[axis] > LONGEST_ROW:
+    if x.shape[axis] > LONGEST_ROW or x.dtype != "float32":
         raised = pointwise("exp", pointwise("sub", x, reduce("max", x, [axis])))
         return pointwise("div", raised, reduce("sum", raised, [axis]))
     rank = len(x.shape)
     perm = [i for i in range(rank) if i != axis] + [axis]
     turned = transpose(x, perm)
     return transpose(Softmax(turned.shape, x.dtype, turned), [perm.index(i) for i in range(rank)])
+
+
+def normalised(x: Node, epsilon: float, axis: int, *, centred: bool = True) -> Node:
+    """(x - mean) / sqrt(mean of squares of that + epsilon) over all dimensions from `axis` on; of float64 in several kernels. A
+    single element is its own mean: what a kernel that computes it anew would round otherwise, 1 / √epsilon would make large."""
+    if centred and math.prod(x.shape[axis:]) == 1:
+        return pointwise("sub", x, x)
+    if x.dtype == "float32":
+        return Normalise(x.shape, x.dtype, x, epsilon, axis, centred)
+    axes = range(axis, len(x.shape))
+    x = pointwise("sub", x, reduce("mean", x, axes)) if centred else x
+    variance = reduce("mean", pointwise("square", x), axes)
+    return pointwise("div", x, pointwise("sqrt", pointwise("add", variance, scalar(epsilon, x.dtype))))
 
 
 @lowering("LayerNormalization")
@@ -170,9 +251,9 @@ def layer_normalization(op: OpContext) -> tuple[Node, ...]:
     mean = reduce("mean", x, axes)
     centred = pointwise("sub", x, mean)
     variance = reduce("mean", pointwise("square", centred), axes)
-    inverse = pointwise("reciprocal", pointwise("sqrt", pointwise("add", variance, scalar(epsilon))))
+    inverse = pointwise("reciprocal", pointwise("sqrt", pointwise("add", variance, scalar(epsilon, x.dtype))))
     folded = reshape(x, (math.prod(x.shape[:axis]), row))
-    found = pointwise("mul", _normalised(folded, epsilon, 1), _in_rows(scale, x, axis))
+    found = pointwise("mul", normalised(folded, epsilon, 1), _in_rows(scale, x, axis))
     if bias is not None:
         found = pointwise("add", found, _in_rows(bias, x, axis))
     return reshape(found, x.shape), mean, inverse
@@ -199,7 +280,7 @@ def rms_normalization(op: OpContext) -> Node:
     axis = axis_of(op, len(x.shape), -1)
     row = math.prod(x.shape[axis:])
     folded = reshape(x, (math.prod(x.shape[:axis]), row))
-    found = Normalise(folded.shape, x.dtype, folded, op.get("epsilon", 1e-5), 1, centred=False)
+    found = normalised(folded, op.get("epsilon", 1e-5), 1, centred=False)
     return reshape(pointwise("mul", found, _in_rows(scale, x, axis)), x.shape)
 
 
@@ -224,7 +305,7 @@ def group_normalization(op: OpContext) -> Node:
 
 def _floats(op: OpContext) -> Node:
     x = op.tensor(0)
-    if x.dtype != "float32":
+    if x.dtype not in FLOATS:
         raise NoLowering(f"{op.op_type} of {x.dtype}")
     return x
 
@@ -232,15 +313,7 @@ def _floats(op: OpContext) -> Node:
 def _grouped(x: Node, groups: int, epsilon: float) -> Node:
     """[images, groups, channels of a group, …], normalised from its third dimension on."""
     split = reshape(x, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
-    return _normalised(split, epsilon, 2)
-
-
-def _normalised(x: Node, epsilon: float, axis: int) -> Node:
-    """Without its mean, over its deviation, from `axis` on. A single element is its own mean: what a kernel that computes it anew
-    would round otherwise, 1 / √epsilon would make large."""
-    if math.prod(x.shape[axis:]) == 1:
-        return pointwise("sub", x, x)
-    return Normalise(x.shape, x.dtype, x, epsilon, axis)
+    return normalised(split, epsilon, 2)
 
 
 def _per_channel(op: OpContext, x: Node) -> Node:

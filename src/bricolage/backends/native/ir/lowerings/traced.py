@@ -11,7 +11,7 @@ import numpy as np
 from bricolage.backends.native.ir.lowerings.context import NoLowering
 from bricolage.backends.native.ir.lowerings.elementwise import converted, raised
 from bricolage.backends.native.ir.lowerings.views import broadcast, pointwise, reshape, scalar, take
-from bricolage.backends.native.ir.tensors import Constant, Node, Shape
+from bricolage.backends.native.ir.tensors import FLOATS, INTEGERS, STORED_BYTES, Constant, Node, Shape, numpy_type
 
 _AHEAD: Mapping[str, Callable[..., np.ndarray]] = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
 """Functions that are computed at once where all inputs are constants: sums of biases, positions, negated slopes."""
@@ -52,7 +52,12 @@ class Traced:
     def cast(self, dtype: str) -> Traced:
         """With another element type; constants at once."""
         if isinstance(self.node, Constant) and np.isfinite(self.node.array).all():
-            return Traced(Constant(self.shape, dtype, self.node.array.reshape(self.shape).astype(dtype)))
+            array = self.node.array.reshape(self.shape)
+            if dtype in INTEGERS and array.dtype.kind not in "iub":
+                array = array.astype(
+                    np.int64
+                )  # what numpy makes of a float that does not fit differs by type and processor
+            return Traced(Constant(self.shape, dtype, array.astype(numpy_type(dtype))))
         return Traced(converted(self.node, dtype))
 
     def reshape(self, shape: tuple[int, ...]) -> Traced:
@@ -77,8 +82,6 @@ class Traced:
         for own, extent in zip(keys, self.shape, strict=True):
             if isinstance(own, slice):
                 spots = range(extent)[own]
-                if not spots:
-                    raise NoLowering("empty tensors")
                 starts.append(spots.start)
                 steps.append(spots.step)
                 sizes.append(len(spots))
@@ -117,18 +120,18 @@ class Traced:
     def __mod__(self, other: Any) -> Traced:
         """The sign of the divisor."""
         left, right = alike(self, other)
-        if left.dtype == "float32":
+        if left.dtype in FLOATS:
             raise NoLowering("remainders of floats with the sign of the divisor")
         return apply("modulo", left, right)
 
     def __pow__(self, exponent: float) -> Traced:
-        return Traced(raised(self.node, scalar(exponent)))
+        return Traced(raised(self.node, scalar(exponent, self.dtype)))
 
     def __neg__(self) -> Traced:
         return apply("neg", self)
 
     def __abs__(self) -> Traced:
-        if self.dtype == "float32":
+        if self.dtype in FLOATS:
             return apply("abs", self)
         return apply("where", self < 0, -self, self)
 
@@ -162,10 +165,15 @@ class Traced:
         return apply("xor", *alike(self, other))
 
     def __invert__(self) -> Traced:
-        return apply("not", self) if self.dtype == "bool" else -1 - self
+        return apply("not" if self.dtype == "bool" else "bit_not", self)
+
+    def __lshift__(self, other: Any) -> Traced:
+        return apply("shift_left", *alike(self, other))
 
 
-_RANKS = {"bool": 0, "int32": 1, "int64": 2, "float32": 3}
+def _rank(dtype: str) -> tuple[bool, bool, int]:
+    """Ascending from the narrower to the wider type."""
+    return dtype in FLOATS, dtype != "bool", STORED_BYTES[dtype]
 
 
 def alike(left: Any, right: Any) -> tuple[Traced, Traced]:
@@ -180,20 +188,22 @@ def alike(left: Any, right: Any) -> tuple[Traced, Traced]:
         return left, number(right, left.dtype)
     if left.dtype == right.dtype:
         return left, right
-    if "float32" in (left.dtype, right.dtype):
+    if (left.dtype in FLOATS) != (right.dtype in FLOATS):
         raise NoLowering(f"{left.dtype} together with {right.dtype}")
-    wanted = max(left.dtype, right.dtype, key=_RANKS.__getitem__)
+    wanted = max(left.dtype, right.dtype, key=_rank)
     return left.cast(wanted), right.cast(wanted)
 
 
 def number(value: Any, dtype: str) -> Traced:
     """A constant of rank 0."""
-    if dtype != "float32" and not float(value).is_integer():
+    if dtype not in FLOATS and not float(value).is_integer():
+        raise NoLowering(f"{value} together with {dtype}")
+    if dtype in INTEGERS and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
         raise NoLowering(f"{value} together with {dtype}")
     return Traced(scalar(value, dtype))
 
 
 def _quotient(left: Traced, right: Traced) -> Traced:
-    if left.dtype != "float32":
+    if left.dtype not in FLOATS:
         raise NoLowering("quotients of integers")
     return apply("div", left, right)

@@ -9,7 +9,16 @@ import numpy as np
 
 from bricolage.backends.native.ir.indexing import Index, constant, flatten, unflatten
 from bricolage.backends.native.ir.lowerings.context import NoLowering
-from bricolage.backends.native.ir.tensors import ConcatBuffer, Constant, Coords, Node, Pointwise, Shape, View
+from bricolage.backends.native.ir.tensors import (
+    ConcatBuffer,
+    Constant,
+    Coords,
+    Node,
+    Pointwise,
+    Shape,
+    View,
+    numpy_type,
+)
 
 
 def broadcast_shape(*shapes: Shape) -> Shape:
@@ -26,13 +35,20 @@ def broadcast_shape(*shapes: Shape) -> Shape:
 
 def scalar(value: float, dtype: str = "float32") -> Constant:
     """A constant of rank 0."""
-    return Constant((), dtype, np.asarray(value, dtype))
+    return Constant((), dtype, np.asarray(value, numpy_type(dtype)))
+
+
+def empty(shape: Shape, dtype: str) -> Constant:
+    """A tensor without elements."""
+    return Constant(shape, dtype, np.zeros(shape, numpy_type(dtype)))
 
 
 def pointwise(function: str, *inputs: Node, dtype: str | None = None, parameters: Sequence[float] = ()) -> Node:
     """An element-wise function on broadcast inputs. Where all that it reads but constants is one concatenation, or an operator's
     result that was split, it is done part by part, so that the kernels of the parts can absorb it."""
     shape = broadcast_shape(*(node.shape for node in inputs))
+    if 0 in shape:
+        return empty(shape, dtype or inputs[-1].dtype)
     computed = [node for node in inputs if not isinstance(node, Constant)]
     whole = next(
         (
@@ -75,6 +91,8 @@ def reshape(source: Node, shape: Shape) -> Node:
         raise NoLowering(f"{source.elements} elements in the shape {list(shape)}")
     if isinstance(source, Constant):
         return Constant(shape, source.dtype, source.array.reshape(shape))
+    if 0 in shape:
+        return empty(shape, source.dtype)
     return View(
         shape,
         source.dtype,
@@ -92,6 +110,8 @@ def transpose(source: Node, perm: Sequence[int]) -> Node:
         array = np.ascontiguousarray(source.array.transpose(perm))
         return Constant(array.shape, source.dtype, array)
     shape = tuple(source.shape[axis] for axis in perm)
+    if 0 in shape:
+        return empty(shape, source.dtype)
     where = [list(perm).index(axis) for axis in range(len(perm))]
     return View(
         shape,
@@ -106,6 +126,8 @@ def broadcast(source: Node, shape: Shape) -> Node:
     """Broadcast to a shape, as numpy does."""
     if shape == source.shape:
         return source
+    if 0 in shape:
+        return empty(shape, source.dtype)
     missing = len(shape) - len(source.shape)
     if missing < 0 or any(own not in (1, size) for own, size in zip(source.shape, shape[missing:], strict=True)):
         raise NoLowering(f"{list(source.shape)} does not broadcast to {list(shape)}")
@@ -121,8 +143,10 @@ def take(source: Node, starts: Sequence[int], steps: Sequence[int], shape: Shape
     """Every `steps`-th element from `starts` on.
 
     Raises:
-        NoLowering: some of them lie outside, or nothing is left.
+        NoLowering: some of them lie outside.
     """
+    if 0 in shape:
+        return empty(shape, source.dtype)
     for start, step, size, extent in zip(starts, steps, shape, source.shape, strict=True):
         if size < 1 or not 0 <= start < extent or not 0 <= start + (size - 1) * step < extent:
             raise NoLowering(f"{size} elements from {start} on, {step} apart, of {extent}")
@@ -142,6 +166,8 @@ def pad(source: Node, before: Sequence[int], shape: Shape, fill: float) -> Node:
     """`source` inside a larger tensor of `shape`, `before` elements from its start."""
     if shape == source.shape:
         return source
+    if not source.elements:
+        return broadcast(scalar(fill, source.dtype), shape)
 
     def mapping(coords: Coords) -> Coords:
         return tuple(i - start for i, start in zip(coords, before, strict=True))

@@ -1,0 +1,107 @@
+"""C of elements that are neither float32 nor signed integers: functions of float64, unsigned quotients, half-precision numbers.
+
+Functions of float64 are those of the C library, which no compiler vectorises: float64 is for the little that networks compute
+in it, and for being right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_UNARY = ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "sin", "sinh", "tan", "tanh")
+_LIBRARY = (*_UNARY, "erf", "exp", "expm1", "log", "sqrt", "floor", "ceil")
+
+WIDE: Mapping[str, str] = {
+    **{name: f"__builtin_{name}({{0}})" for name in _LIBRARY},
+    **{name: f"__builtin_{name}({{0}}, {{1}})" for name in ("fmod", "pow")},
+    "add": "({0} + {1})",
+    "sub": "({0} - {1})",
+    "mul": "({0} * {1})",
+    "div": "({0} / {1})",
+    "maximum": "({1} <= {0} || {0} != {0} ? {0} : {1})",
+    "minimum": "({0} <= {1} || {0} != {0} ? {0} : {1})",
+    "neg": "(-{0})",
+    "abs": "__builtin_fabs({0})",
+    "square": "({0} * {0})",
+    "cube": "({0} * {0} * {0})",
+    "relu": "({0} < 0 ? 0 : {0})",
+    "leaky": "({0} < 0 ? {0} * {p0} : {0})",
+    "prelu": "({0} < 0 ? {0} * {1} : {0})",
+    "elu": "({0} < 0 ? {p0} * __builtin_expm1({0}) : {0})",
+    "clip": "wide_clip({0}, {p0}, {p1})",
+    "hardsigmoid": "wide_clamp({p0} * {0} + {p1}, 0.0, 1.0)",
+    "hardswish": "({0} * wide_clamp({0} / 6.0 + 0.5, 0.0, 1.0))",
+    "reciprocal": "(1.0 / {0})",
+    "sigmoid": "(1.0 / (1.0 + __builtin_exp(-{0})))",
+    "silu": "({0} / (1.0 + __builtin_exp(-{0})))",
+    "softplus": "(({0} < 0 ? 0.0 : {0}) + __builtin_log1p(__builtin_exp(-__builtin_fabs({0}))))",
+    "gelu": "(0.5 * {0} * (1.0 + __builtin_erf({0} * 0.70710678118654752)))",
+    "gelu_tanh": "(0.5 * {0} * (1.0 + __builtin_tanh(0.79788456080286536 * ({0} + 0.044715 * {0} * {0} * {0}))))",
+    "sign": "({0} < 0 ? -1 : {0} > 0 ? 1 : {0})",
+    "round": "__builtin_rint({0})",
+    "where": "({0} ? {1} : {2})",
+    "equal": "({0} == {1})",
+    "less": "({0} < {1})",
+    "less_equal": "({0} <= {1})",
+    "greater": "({0} > {1})",
+    "greater_equal": "({0} >= {1})",
+    "narrow_float32": "(float){0}",
+    "narrow_float16": "wide_from_half(wide_to_half(wide_to_odd((double){0})))",
+    "narrow_bfloat16": "nat_widen(nat_narrow(wide_to_odd((double){0})))",
+    **{f"cast_{name}": "({type})wide_int64({0})" for name in ("int8", "int16", "uint8", "uint16", "uint32", "int64")},
+    "cast_int32": "wide_int32({0})",
+    "cast_uint64": "wide_uint64({0})",
+    "to_bool": "({0} != 0)",
+    "identity": "{0}",
+}
+"""Functions of float64 inputs, as in `functions.FUNCTIONS`, and roundings of integers that a float32 does not hold."""
+
+UNSIGNED: Mapping[str, str] = {
+    "quotient": "({1} ? {0} / {1} : 0)",
+    "remainder": "({1} ? {0} % {1} : 0)",
+    "modulo": "({1} ? {0} % {1} : 0)",
+    "shift_right": "({1} < 8 * sizeof({type}) ? {0} >> {1} : 0)",
+}
+"""Functions of unsigned integers that those of signed ones would not give."""
+
+PREFIX = "wide_"
+"""Of the functions of `HELPERS`, which are written only into libraries that call them."""
+
+HELPERS = r"""
+static inline double wide_clip(double x, double low, double high) { x = x < low ? low : x; return x > high ? high : x; }
+static inline double wide_clamp(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
+static inline int32_t wide_int32(double x) { return x > -2147483649.0 && x < 0x1p31 ? (int32_t)x : INT32_MIN; }
+static inline int64_t wide_int64(double x) { return x >= -0x1p63 && x < 0x1p63 ? (int64_t)x : INT64_MIN; }
+static inline uint64_t wide_uint64(double x) {
+  return x >= 0x1p63 && x < 0x1p64 ? (uint64_t)(x - 0x1p63) + 0x8000000000000000ULL : (uint64_t)wide_int64(x);
+}
+
+/* The float next to zero of the two beside a double, with its last bit set where it is not the double: what is then rounded to
+   fewer bits is rounded as if at once (Boldo & Melquiond, "Emulation of a FMA and correctly rounded sums", 2008). */
+static inline float wide_to_odd(double x) {
+  union { float f; uint32_t i; } u = { .f = (float)x };
+  const uint32_t below = (__builtin_fabs((double)u.f) > __builtin_fabs(x) ? u.i - 1 : u.i) | 1;
+  u.i = (double)u.f != x && x == x ? below : u.i;
+  return u.f;
+}
+
+/* float16: a sign, 5 bits of exponent, 10 of mantissa. Rounded to the nearest, to the even one between two; from 65520 on infinite.
+   What is subnormal is rounded by a sum with 1/2, whose last bit counts as much as theirs. */
+static inline uint16_t wide_to_half(float x) {
+  union { float f; uint32_t i; } u = { .f = x }, tiny;
+  const uint32_t sign = u.i >> 16 & 0x8000, size = u.i & 0x7fffffff;
+  tiny.i = size;
+  tiny.f += 0.5f;
+  const uint32_t normal = (size + 0xfff + (size >> 13 & 1) - (112u << 23)) >> 13, subnormal = tiny.i - 0x3f000000;
+  const uint32_t large = size > 0x7f800000 ? 0x7e00 : 0x7c00;
+  return sign | (size < 0x38800000 ? subnormal : size >= 0x47800000 ? large : normal);
+}
+static inline float wide_from_half(uint16_t h) {
+  const uint32_t size = h & 0x7fff, sign = (uint32_t)(h & 0x8000) << 16;
+  union { float f; uint32_t i; } normal, subnormal;
+  normal.i = (size << 13) + ((size < 0x7c00 ? 112u : 224u) << 23);
+  subnormal.f = (float)(int32_t)size * 0x1p-24f;
+  normal.i = sign | (size < 0x400 ? subnormal.i : normal.i);
+  return normal.f;
+}
+"""

@@ -1,0 +1,98 @@
+"""A placement without measuring: by preference among backends, for a caller who cannot wait for measurements.
+
+The first backend that claims the whole graph gets it. Where none does, as few regions as cover it are chosen from what backends
+claim, of equally many those of backends that come first. Capability tables hold as in a measured placement.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+
+from bricolage.backends.capabilities import holds
+from bricolage.backends.interface import Backend
+from bricolage.backends.matching import Matcher
+from bricolage.device.device import Device
+from bricolage.errors import NoPlacement, Unclaimed
+from bricolage.graph.graph import Graph, describe
+from bricolage.graph.region import Region
+from bricolage.graph.to_work import to_work
+from bricolage.measure import selfcheck
+from bricolage.search.exact import solve_additive
+from bricolage.work import bits as bitset
+from bricolage.work.implementation import Implementation, Placement
+from bricolage.work.placement import Candidate
+
+Failures = Mapping[str, int]
+"""By backend, the operators with which it has failed here, as a bit-set."""
+
+
+def usable(backends: Sequence[Backend]) -> tuple[Backend, ...]:
+    """The backends as they may be used at once: those whose capability table is of another version than the installed one with
+    what earlier self-checks found, and those that compile quickly first."""
+    found: list[Backend] = []
+    for backend in sorted(backends, key=lambda one: one.compiles_slowly):
+        if not holds(backend):
+            backend = copy.copy(backend)
+            backend.self_check = selfcheck.known(backend)
+        found.append(backend)
+    return tuple(found)
+
+
+def preferred(graph: Graph, backends: Sequence[Backend], device: Device, failed: Failures) -> Placement:
+    """The placement of a graph on `backends`, of which earlier ones are preferred, in their first configuration for the precision
+    "highest". An operator is not given to a backend that has failed with it.
+
+    Raises:
+        Unclaimed: no backend claims one of the operators; with the reasons.
+    """
+    matcher, everything = Matcher(graph), graph.everything.bits
+    choices: list[Candidate] = []
+    claims = {backend.name: tuple(backend.claims()) for backend in backends}
+    last = len(backends) * len(graph) + 1
+    for rank, backend in enumerate(backends):
+        own = Implementation(backend.name, backend.configs("highest", device)[0], device.name)
+        free = everything & ~failed.get(backend.name, 0)
+        accepted = matcher.accepted(claims[backend.name]) & free
+        regions = {region for region in matcher.regions(claims[backend.name]) if region & free == region}
+        regions.update(matcher.maximal(accepted), [everything] if accepted == everything else [])
+        choices += [
+            Candidate(region, own, 1 + rank * region.bit_count() / last)
+            for region in sorted(regions)
+            if backend.dynamic or _static(graph, region)
+        ]
+    whole = next((choice for choice in choices if choice.region == everything), None)
+    if whole is not None:
+        return (whole.assignment,)
+    try:
+        placed = solve_additive(to_work(graph), choices)
+    except NoPlacement as error:
+        covered = 0
+        for choice in choices:
+            covered |= choice.region
+        number = bitset.lowest(everything & ~covered)
+        operator = graph.operators[number]
+        reasons = "; ".join(f"{backend.name}: {_reason(graph, number, backend, failed)}" for backend in backends)
+        raise Unclaimed(name=operator.name, op_type=operator.op_type, reasons=reasons) from error
+    return tuple(choice.assignment for choice in placed.choices)
+
+
+def _static(graph: Graph, region: int) -> bool:
+    operators = Region(graph, region).operators
+    values = (value for operator in operators for value in (*operator.inputs, *operator.outputs))
+    return all(describe(value).static for value in values)
+
+
+def _reason(graph: Graph, number: int, backend: Backend, failed: Failures) -> str:
+    if failed.get(backend.name, 0) >> number & 1:
+        return "it has failed here"
+    reasons = dict.fromkeys(_objections(graph, number, backend))
+    return ", ".join(reasons) or "it takes static shapes alone"
+
+
+def _objections(graph: Graph, number: int, backend: Backend) -> Iterator[str]:
+    for claim in backend.claims():
+        if claim.growth is not None and claim.growth.maximal:
+            reason = claim.growth.accepts(graph, graph.operators[number])
+            if reason is not None:
+                yield reason
