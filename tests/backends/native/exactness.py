@@ -12,21 +12,20 @@ from onnx import helper, numpy_helper
 
 from bricolage.backends.interface import Resources
 from bricolage.backends.native.engine import Native
+from bricolage.conformance.regions import run_bound, written
 from bricolage.options import BOUNDS
-from bricolage.verify.reference import evaluate
+from bricolage.testing import SideBySide, Truth
+from bricolage.testing.random_graph import RandomGraph
+from bricolage.testing.truth import BOUND
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
-from tests.backends.native.random_operators import SideBySide
-from tests.backends.native.random_regions import Region
 
-BOUND = 2e-6
-"""Relative error of float32 over a dozen operators, or the same on values of size one where results cancel."""
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "Attention", "RNN", "GRU", "LSTM")
 _FLOAT, _BFLOAT16 = onnx.TensorProto.FLOAT, onnx.TensorProto.BFLOAT16
 
 
 def check(
-    region: Region | SideBySide, seed: int, folder: Path, threads: int = 2, config: KernelConfig = regions.F32
+    graph: RandomGraph | SideBySide, seed: int, folder: Path, threads: int = 2, config: KernelConfig = regions.F32
 ) -> None:
     """All outputs of two calls are as near to float64 as the configuration's class asks, and integers and conditions are equal.
 
@@ -37,34 +36,19 @@ def check(
         Refused: the region has no products, which configurations in bfloat16 are for.
     """
     folder.mkdir()
-    model = region.write(folder)
-    feeds = region.feeds(seed)
-    kernel = Native().compile(model, config, Resources(threads=threads))
-    exact = evaluate(model.model, feeds, dtype=np.float64)
-    rounded: dict[str, np.ndarray] = {}
+    region = written(ir.from_proto(graph.proto()), folder)
+    feeds = graph.feeds(seed)
+    kernel = Native().compile(region, config, Resources(threads=threads))
     narrow = config.name == "bf16"
-    bound = BOUNDS["medium"] if narrow else BOUND
-    _, outputs, call = regions.bound(kernel, model, *(feeds[info.name] for info in model.inputs))
-    for _ in range(2):
-        call()
-        for info, found in zip(model.outputs, outputs, strict=True):
-            expected = exact[info.name]
-            error = float(np.linalg.norm(found.astype(np.float64) - expected))
-            scale = float(np.linalg.norm(expected)) + np.sqrt(found.size)
-            if found.dtype == np.float32 and error <= bound * scale:
-                continue
-            if found.dtype != np.float32 and np.array_equal(found, expected):
-                continue
-            if not rounded:
-                own = _in_bfloat16(region) if narrow else model.model
-                rounded = evaluate(own, feeds, dtype=np.float32)
-            own_error = float(np.linalg.norm(rounded[info.name].astype(np.float64) - expected))
-            assert error <= 8 * own_error, f"seed {seed}, {info}: {error / scale:.1e} beside {own_error / scale:.1e}"
+    truth = Truth(region.model, feeds, BOUNDS["medium"] if narrow else BOUND, _in_bfloat16(graph) if narrow else None)
+    for found in run_bound(kernel, region, [feeds[info.name] for info in region.inputs]):
+        wrong = truth.wrong(dict(zip((info.name for info in region.outputs), found, strict=True)))
+        assert not wrong, f"seed {seed}: {'; '.join(map(str, wrong))}"
 
 
-def _in_bfloat16(region: Region | SideBySide) -> ir.Model:
+def _in_bfloat16(graph: RandomGraph | SideBySide) -> ir.Model:
     """The region with the operands of its products rounded to bfloat16."""
-    proto = region.proto()
+    proto = graph.proto()
     constants = {constant.name for constant in proto.graph.initializer}
     nodes, rounded = list[onnx.NodeProto](), set[str]()
     for node in proto.graph.node:

@@ -11,10 +11,10 @@ from bricolage.backends.native.engine import FORCED_ISA_VARIABLE
 from bricolage.backends.native.ir.lowerings import LOWERINGS
 from bricolage.device.host import host
 from bricolage.errors import Refused
+from bricolage.testing import SideBySide, grow_wide
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 from tests.backends.native.exactness import check
-from tests.backends.native.random_operators import SideBySide, grow_wide
 
 WAYS = [(isa.name, regions.F32) for isa in available()] + [
     (isa.name, KernelConfig("bf16")) for isa in available()[:1] if isa.multiplies_bfloat16(host())

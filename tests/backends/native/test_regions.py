@@ -11,11 +11,12 @@ from bricolage.backends.interface import Resources
 from bricolage.backends.native.cpu.isa import Isa, available, named
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.errors import Refused
+from bricolage.testing import grow
+from bricolage.testing.truth import BOUND
 from bricolage.verify.reference import evaluate
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
-from tests.backends.native.exactness import BOUND, check
-from tests.backends.native.random_regions import grow
+from tests.backends.native.exactness import check
 
 
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)

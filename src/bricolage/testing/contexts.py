@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -153,3 +155,16 @@ def _named(value: onnx.ValueInfoProto, name: str) -> onnx.ValueInfoProto:
     copy.CopyFrom(value)
     copy.name = name
     return copy
+
+
+BY_NAME: dict[str, Callable[[ir.Model], ir.Model]] = {
+    "": lambda model: model,
+    "inner outputs": inner_outputs,
+    "second users": second_users,
+    "symbolic": symbolic,
+    "If": in_branches,
+    "Loop": in_loop,
+    "Scan": in_scan,
+}
+CONTEXTS = tuple(BY_NAME)
+"""What a model is put into; the empty one leaves it as it is."""

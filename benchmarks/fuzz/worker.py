@@ -1,0 +1,30 @@
+"""The process of one campaign: `python -m benchmarks.fuzz.worker NAME FIRST BLOCKS FOLDER` tries blocks of seeds, of which it writes a
+line each: the seeds before, what came of them after."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import logging
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks.fuzz.campaigns import campaigns
+
+
+def main(name: str, first: int, blocks: int, size: int, folder: Path) -> None:
+    """Tries `blocks` blocks of `size` seeds from `first` on; ends early where its input ends."""
+    faulthandler.enable()
+    logging.disable(logging.WARNING)
+    campaign = campaigns()[name]
+    told = sys.stdout
+    sys.stdout = sys.stderr  # what libraries print does not belong among the lines
+    for start in range(first, first + blocks * size, size):
+        print(json.dumps({"trying": [start, size]}), file=told, flush=True)
+        done = campaign.run(name, range(start, start + size), folder)
+        print(json.dumps(asdict(done)), file=told, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), Path(sys.argv[5]))
