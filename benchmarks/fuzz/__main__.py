@@ -16,8 +16,8 @@ from benchmarks.fuzz.campaigns import Campaign, campaigns
 from benchmarks.fuzz.ledger import Block, Ledger, read, words
 from bricolage.device.host import host
 
-_SLICE_S = 90.0
-"""Of one campaign before the next has its turn."""
+_SHORTEST_SLICE_S, _ROUNDS = 60.0, 3
+"""Time of one campaign before the next has its turn: so that each has so many turns, or at least so long."""
 _PATIENCE_S = 600.0
 """Longest time of a block, after which it counts as hanging."""
 
@@ -38,11 +38,12 @@ def main() -> int:
     folder: Path = given.folder.resolve()
     ledgers = {name: Ledger(folder / f"{name}.jsonl") for name in chosen}
     end = time.monotonic() + 60 * given.minutes
+    turn = max(_SHORTEST_SLICE_S, 60 * given.minutes / _ROUNDS / len(chosen))
     spent = dict.fromkeys(chosen, 0.0)
     while (left := end - time.monotonic()) > 0:
         name = min(chosen, key=lambda one: spent[one] / chosen[one].share)
         started = time.monotonic()
-        run(chosen[name], ledgers[name], folder, min(left, _SLICE_S))
+        run(chosen[name], ledgers[name], folder, min(left, turn))
         spent[name] += time.monotonic() - started
         print(words([(name, ledgers[name].total)]), flush=True)
     totals = {path.stem: Ledger(path).total for path in sorted(folder.glob("*.jsonl"))}

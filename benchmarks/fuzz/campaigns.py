@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from benchmarks.fuzz import engines, regions, rules, sources, whole
+from benchmarks.fuzz import engines, mutants, nnsmith, regions, rules, sources, whole
 from benchmarks.fuzz.findings import Finding, store
 from benchmarks.fuzz.ledger import Block
 from bricolage.backends.native.cpu.isa import named
@@ -85,7 +85,7 @@ for wrong in Truth(model, dict(np.load("inputs.npz"))).disputed():
 '''
 
 
-def _native(isa: str, compiler: str, share: float, config: str = "f32", block: int = 16) -> Campaign:
+def _native(isa: str, compiler: str, share: float, config: str = "f32", block: int = 32) -> Campaign:
     suffix = "" if config == "f32" else f"-{config}"
     return Campaign(
         f"regions-{isa}-{compiler}{suffix}",
@@ -120,7 +120,7 @@ def campaigns() -> dict[str, Campaign]:
             1,
             1.0,
         ),
-        Campaign("nnsmith", partial(_one_by_one, partial(_sampled, sources.nnsmith, engines.check)), 2, 0.7),
-        Campaign("mutants", partial(_one_by_one, partial(_sampled, sources.mutant, engines.check)), 4, 0.7),
+        Campaign("nnsmith", partial(_one_by_one, partial(_sampled, nnsmith.sample, engines.check)), 2, 0.7),
+        Campaign("mutants", partial(_one_by_one, partial(_sampled, mutants.sample, engines.check)), 4, 0.7),
     ]
     return {one.name: one for one in every}

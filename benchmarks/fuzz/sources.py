@@ -15,6 +15,10 @@ from bricolage.testing import CONTEXTS, KINDS, contexts, made, random_model
 from bricolage.verify.inputs import choose
 
 
+class NoSample(Exception):
+    """A generator gave nothing for a seed, or is not installed; the text says which."""
+
+
 @dataclass(frozen=True, eq=False)
 class Sample:
     """A model with sizes for its symbolic dimensions, and inputs."""
@@ -48,7 +52,3 @@ def sample(seed: int, origin: str, model: ir.Model) -> Sample:
     sizes = contexts.sizes(model)
     graph = prepare(ir.from_proto(proto), sizes)
     return Sample(seed, origin, proto, sizes, choose(graph.model, seed).inputs)
-
-
-class NoSample(Exception):
-    """A generator gave nothing for a seed, or is not installed; the text says which."""

@@ -1,5 +1,7 @@
-"""The process of one campaign: `python -m benchmarks.fuzz.worker NAME FIRST BLOCKS FOLDER` tries blocks of seeds, of which it writes a
-line each: the seeds before, what came of them after."""
+"""The process of one campaign: `python -m benchmarks.fuzz.worker NAME FIRST BLOCKS SIZE FOLDER` tries blocks of seeds.
+
+It writes a line of JSON before each block, with its seeds, and one behind it, with what came of them.
+"""
 
 from __future__ import annotations
 

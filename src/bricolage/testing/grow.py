@@ -36,19 +36,25 @@ def grow(seed: int, chance: random.Random | None = None) -> Basics:
 
 
 def grow_wide(
-    seed: int, chance: random.Random | None = None, *, edges: bool = False, steps: tuple[str, ...] | None = None
+    seed: int,
+    chance: random.Random | None = None,
+    *,
+    edges: bool = False,
+    steps: tuple[str, ...] | None = None,
+    operators: tuple[int, int] = (2, 12),
 ) -> WideGraph:
-    """A few inputs and up to twelve operators of all kinds: integers and conditions, choices and look-ups by computed places,
+    """A few inputs and two to twelve steps of all kinds: integers and conditions, choices and look-ups by computed places,
     products of every form, attention, resizing, losses, operators with several outputs.
 
-    With `edges`, of `Edges` too, and at an opset that is seldom the newest one.
+    With `edges`, of `Edges` too, and at an opset that is seldom the newest one. `steps` are names of methods, where not all will
+    do; `operators` the least and the largest number of steps.
     """
     graph = WideGraph(seed, chance)
     for _ in range(graph.random.randint(1, 3)):
         graph.input(graph.sized())
     if graph.random.random() < 0.4:
         graph.image()
-    _grown(graph, steps or WIDE_STEPS + (EDGE_STEPS * 2 if edges else ()))
+    _grown(graph, steps or WIDE_STEPS + (EDGE_STEPS * 2 if edges else ()), operators)
     if edges:
         graph.opset = graph.random.choice([o for o in range(_OLDEST, _NEWEST + 1) if allowed(graph, o)] or [24])
     return graph
@@ -74,8 +80,8 @@ _CHANGED = {"GroupNormalization": 21, "Pad": 19, "Resize": 19}
 """Operators that mean something else, or can less, in definitions older than these."""
 
 
-def _grown(graph: _Graph, steps: tuple[str, ...]) -> _Graph:
-    for _ in range(graph.random.randint(2, 12)):
+def _grown(graph: _Graph, steps: tuple[str, ...], operators: tuple[int, int] = (2, 12)) -> _Graph:
+    for _ in range(graph.random.randint(*operators)):
         getattr(graph, graph.random.choice(steps))()
     if not graph.nodes:
         graph.unary()

@@ -45,9 +45,9 @@ class Wrong:
 class Truth:
     """The answer of a model of fixed shapes to given inputs.
 
-    Args of the constructor: `model`, with types and shapes of its outputs; `inputs` by name, in the model's own types; `bound` of the
-    relative error; `rounded`, the same model with operators that round where the arithmetic judged does, for what is coarser than
-    the model's own types.
+    `model` has types and shapes of its outputs; `inputs` are by name, in the model's own types; `bound` is that of the relative
+    error; `rounded` is the same model with operators that round where the arithmetic judged does, where that is coarser than the
+    model's own types.
     """
 
     model: ir.Model
