@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -71,7 +72,6 @@ def run(campaign: Campaign, ledger: Ledger, folder: Path, seconds: float) -> Non
     while time.monotonic() < end:
         trying = range(ledger.next, ledger.next + size)
         worker = _start(campaign, ledger.next, size, folder)
-        why = ""
         try:
             for line in _lines(worker):
                 told = json.loads(line)
@@ -82,10 +82,12 @@ def run(campaign: Campaign, ledger: Ledger, folder: Path, seconds: float) -> Non
                 trying = range(ledger.next, ledger.next + size)
                 if time.monotonic() > end:
                     return
-            why = f"the process ended: {worker.wait()} (-9: it was silent for {_PATIENCE_S:.0f} s)"
+            code = worker.wait()
         finally:
             worker.kill()
             worker.wait()
+        if code == 0:
+            continue  # it has tried all its blocks
         if size > 1 and len(trying) > 1:
             size = 1  # again, one by one
         else:
@@ -93,7 +95,8 @@ def run(campaign: Campaign, ledger: Ledger, folder: Path, seconds: float) -> Non
             lost.mkdir(parents=True, exist_ok=True)
             again = f"python -m benchmarks.fuzz.worker {campaign.name} {trying.start} 1 1 ."
             variables = " ".join(f"{key}={value}" for key, value in campaign.environment.items())
-            (lost / "script.sh").write_text(f"# {why}\n{variables} {again}\n")
+            (lost / "script.sh").write_text(f"# the process ended with {code} (-9: it was silent for too long)\n{variables} {again}\n")
+            shutil.copyfile(folder / f"{campaign.name}.log", lost / "log.txt")
             ledger.add(Block(trying.start, 1, tested=1, findings=[lost.name]))
             size = campaign.block
 
@@ -113,7 +116,9 @@ def _start(campaign: Campaign, first: int, size: int, folder: Path) -> subproces
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as errors:
         environment = {**os.environ, **campaign.environment}
-        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
+        return subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
+        )
 
 
 def _lines(worker: subprocess.Popen[str]) -> Iterator[str]:

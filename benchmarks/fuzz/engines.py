@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -18,7 +17,7 @@ from benchmarks.fuzz.sources import Sample
 from bricolage.backends import registry
 from bricolage.backends.interface import Backend, Resources
 from bricolage.backends.matching import Matcher
-from bricolage.conformance.regions import run_bound, written
+from bricolage.conformance.regions import answers
 from bricolage.device.host import host
 from bricolage.errors import NoReference, Refused, UnsupportedOperator
 from bricolage.frontends import to_model
@@ -105,23 +104,14 @@ def _try(name: str, seed: int, backend: Backend, model: ir.Model, feeds: Feeds, 
 
 
 def verdict(backend: Backend, proto: onnx.ModelProto, truth: Truth) -> list[Wrong]:
-    """What is wrong with a backend's answers to a model, in each configuration of float32.
+    """What is wrong with a backend's answers to a model.
 
     Raises:
         Refused, UnsupportedOperator: the backend declines it. Anything else: it fails.
     """
-    told: list[Wrong] = []
-    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-        region = written(ir.from_proto(proto), Path(folder))
-        kernel = backend.compile(region, backend.configs("highest", host())[0], _RESOURCES)
-        given = [truth.inputs[info.name] for info in region.inputs]
-        if all(info.static for info in (*region.inputs, *region.outputs)):
-            runs: Sequence[Sequence[Any]] = run_bound(kernel, region, given)
-        else:
-            runs = [kernel.run(given)]
-        for run in runs:
-            told += truth.wrong(dict(zip((info.name for info in region.outputs), run, strict=True)))
-    return told
+    config = backend.configs("highest", host())[0]
+    found = answers(backend, ir.from_proto(proto), truth.inputs, config, _RESOURCES)
+    return [wrong for one in found for wrong in truth.wrong(one)]
 
 
 def _shows(backend: Backend, what: str, model: onnx.ModelProto, feeds: Feeds) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -25,6 +25,10 @@ class Block:
     """Folders, by name."""
     notes: Counter[str] = field(default_factory=Counter)
     """Reasons, and what was tried of what, counted."""
+
+    def line(self) -> str:
+        """As a line of JSON."""
+        return json.dumps({**vars(self), "notes": dict(self.notes)})
 
     def add(self, other: Block) -> None:
         """Adds the figures of another block."""
@@ -53,7 +57,7 @@ class Ledger:
         """Keeps a block."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a") as file:
-            file.write(json.dumps(asdict(block)) + "\n")
+            file.write(block.line() + "\n")
         self._count(block)
 
     def _count(self, block: Block) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,11 +20,12 @@ from bricolage.backends.native.cpu.toolchain import FORCED_COMPILER_VARIABLE
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.backends.native.ir.lowerings import NoLowering
-from bricolage.conformance.regions import run_bound, written
+from bricolage.conformance.regions import answers
 from bricolage.errors import NoReference, Refused
 from bricolage.graph.prepare import infer
 from bricolage.options import BOUNDS
 from bricolage.testing import Truth, Wrong, grow, grow_wide, side_by_side
+from bricolage.testing.rounding import in_bfloat16
 from bricolage.testing.truth import BOUND
 from bricolage.work.implementation import KernelConfig
 
@@ -72,7 +72,7 @@ def part(seed: int, done: Block, bound: float = BOUND) -> Part | None:
         done.refused += 1
         done.notes[str(reason)[:60]] += 1
         return None
-    truth = Truth(model, feeds, bound)
+    truth = _truth(proto, model, feeds, bound)
     try:
         truth.expected  # noqa: B018 - computed now
     except NoReference as error:
@@ -87,7 +87,7 @@ def _together(name: str, parts: Sequence[Part], folder: Path, config: KernelConf
     if not parts:
         return
     try:
-        answers = _answers({f"s{one.seed}_": (one.proto, one.feeds) for one in parts}, config, threads)
+        found = _answers({f"s{one.seed}_": (one.proto, one.feeds) for one in parts}, config, threads)
     except Exception as error:  # whatever it is, the part at fault is looked for
         if len(parts) == 1:
             _failed(name, parts[0], folder, config, threads, done, error)
@@ -97,15 +97,15 @@ def _together(name: str, parts: Sequence[Part], folder: Path, config: KernelConf
         _together(name, parts[middle:], folder, config, threads, done)
         return
     for one in parts:
-        told = _told(one.truth, [answer[f"s{one.seed}_"] for answer in answers])
+        told = _told(one.truth, [answer[f"s{one.seed}_"] for answer in found])
         done.tested += 1
         if told:
             _keep(name, one, folder, config, threads, done, told[0].what, "; ".join(map(str, told)))
 
 
-def _told(truth: Truth, answers: Sequence[dict[str, np.ndarray]]) -> list[Wrong]:
-    told = [wrong for answer in answers for wrong in truth.wrong(answer)]
-    first, *others = answers
+def _told(truth: Truth, found: Sequence[dict[str, np.ndarray]]) -> list[Wrong]:
+    told = [wrong for answer in found for wrong in truth.wrong(answer)]
+    first, *others = found
     for other in others:
         for output, value in first.items():
             if value.tobytes() != other[output].tobytes():
@@ -117,19 +117,14 @@ def _answers(
     given: dict[str, tuple[onnx.ModelProto, dict[str, Any]]], config: KernelConfig, threads: int
 ) -> list[dict[str, dict[str, np.ndarray]]]:
     """The outputs of each model by its prefix, of two calls."""
-    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-        merged = side_by_side({prefix: proto for prefix, (proto, _) in given.items()})
-        region = written(ir.from_proto(merged), Path(folder))
-        feeds = {prefix + name: value for prefix, (_, own) in given.items() for name, value in own.items()}
-        kernel = Native().compile(region, config, Resources(threads=threads))
-        runs = run_bound(kernel, region, [feeds[info.name] for info in region.inputs])
-        names = [info.name for info in region.outputs]
+    merged = side_by_side({prefix: proto for prefix, (proto, _) in given.items()})
+    feeds = {prefix + name: value for prefix, (_, own) in given.items() for name, value in own.items()}
     return [
         {
-            prefix: {n.removeprefix(prefix): v for n, v in zip(names, run, strict=True) if n.startswith(prefix)}
+            prefix: {name.removeprefix(prefix): value for name, value in run.items() if name.startswith(prefix)}
             for prefix in given
         }
-        for run in runs
+        for run in answers(Native(), ir.from_proto(merged), feeds, config, Resources(threads=threads))
     ]
 
 
@@ -153,7 +148,7 @@ def _keep(
     finding = Finding(name, one.seed, f"native {getattr(status, 'version', '')} {config.text}", what, text, variables)
     shows = partial(_shows, config, threads, what, one.truth.bound)
     model, feeds = smaller(one.proto, dict(one.feeds), shows)
-    done.findings.append(store(folder / "findings", finding, model, feeds, script("native", finding)).name)
+    done.findings.append(store(folder / "findings", finding, model, feeds, script("native", finding, config.name)).name)
     done.notes[what] += 1
 
 
@@ -163,10 +158,11 @@ def _shows(
     typed: ir.Model = ir.from_proto(model)
     infer(typed)
     try:
-        answers = _answers({"": (model, feeds)}, config, threads)
+        found = _answers({"": (model, feeds)}, config, threads)
     except Exception:  # a finding that is a failure is looked for
         return what == "fails"
-    return what != "fails" and bool(_told(Truth(typed, feeds, bound), [answer[""] for answer in answers]))
+    return what != "fails" and bool(_told(_truth(model, typed, feeds, bound), [answer[""] for answer in found]))
 
 
-Blocks = Callable[[str, range, Path], Block]
+def _truth(proto: onnx.ModelProto, model: ir.Model, feeds: dict[str, Any], bound: float) -> Truth:
+    return Truth(model, feeds, bound, in_bfloat16(proto) if bound == BOUNDS["medium"] else None)

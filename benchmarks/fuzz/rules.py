@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -85,7 +85,7 @@ def compare(proto: onnx.ModelProto, feeds: Feeds, rule: Rule, others: Sequence[R
     sizes = contexts.sizes(before)
     exact = Evaluator(prepare(before, sizes).model)(feeds)
     own: float | None = None
-    steps = [lambda: apply_once(after, rule) is not None]
+    steps: list[Callable[[], bool]] = [lambda: apply_once(after, rule) is not None]
     if others:
         steps.append(lambda: bool(rewrite(after, [one for one in others if not one.cost_based])))
     applied = [False]

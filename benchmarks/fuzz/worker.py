@@ -8,8 +8,9 @@ from __future__ import annotations
 import faulthandler
 import json
 import logging
+import os
 import sys
-from dataclasses import asdict
+import threading
 from pathlib import Path
 
 from benchmarks.fuzz.campaigns import campaigns
@@ -18,6 +19,7 @@ from benchmarks.fuzz.campaigns import campaigns
 def main(name: str, first: int, blocks: int, size: int, folder: Path) -> None:
     """Tries `blocks` blocks of `size` seeds from `first` on; ends early where its input ends."""
     faulthandler.enable()
+    threading.Thread(target=_end_with_input, daemon=True).start()
     logging.disable(logging.WARNING)
     campaign = campaigns()[name]
     told = sys.stdout
@@ -25,7 +27,13 @@ def main(name: str, first: int, blocks: int, size: int, folder: Path) -> None:
     for start in range(first, first + blocks * size, size):
         print(json.dumps({"trying": [start, size]}), file=told, flush=True)
         done = campaign.run(name, range(start, start + size), folder)
-        print(json.dumps(asdict(done)), file=told, flush=True)
+        print(done.line(), file=told, flush=True)
+
+
+def _end_with_input() -> None:
+    """Whoever started the process is gone when its input ends."""
+    sys.stdin.read()
+    os._exit(0)
 
 
 if __name__ == "__main__":

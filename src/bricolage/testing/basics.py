@@ -65,7 +65,7 @@ class Basics(RandomGraph):
         x = self.pick()
         if x is None:
             return None
-        left, factors = math.prod(self.shapes[x]), []
+        left, factors = math.prod(self.shapes[x]), list[int]()
         while left > 1 and len(factors) < 5:
             divisors = [d for d in range(2, left + 1) if left % d == 0][:8]
             factors.append(self.random.choice(divisors))

@@ -67,7 +67,7 @@ def in_branches(model: ir.Model, captured: bool = False) -> ir.Model:
         onnx.helper.make_node("If", ["condition"], names, "if", then_branch=branches[0], else_branch=branches[1])
     )
     del proto.graph.value_info[:]
-    wrapped = ir.from_proto(proto)
+    wrapped: ir.Model = ir.from_proto(proto)
     infer(wrapped)
     return wrapped
 
@@ -118,7 +118,7 @@ def _around(proto: onnx.ModelProto, node: onnx.NodeProto, weights: list[onnx.Ten
     proto.graph.initializer.extend(weights)
     for value in proto.graph.output:
         value.type.tensor_type.ClearField("shape")
-    wrapped = ir.from_proto(proto)
+    wrapped: ir.Model = ir.from_proto(proto)
     infer(wrapped)
     return wrapped
 

@@ -79,10 +79,10 @@ class RandomGraph:
             shape = (*shape, extent if math.prod(shape) * extent <= 4_000 else 1)
         return shape
 
-    def constant(self, array: np.ndarray) -> str:
+    def constant(self, array: np.ndarray | np.generic) -> str:
         """An initializer."""
         name = f"c{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(array, name))
+        self.constants.append(numpy_helper.from_array(np.asarray(array), name))
         return name
 
     def weights(self, *shape: int, fan: int = 1) -> str:

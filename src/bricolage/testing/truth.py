@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -180,7 +181,7 @@ def _agree(value: Any, right: Any, bound: float) -> bool:
         exact, close = exact[~special], close[~special]
     with np.errstate(all="ignore"):
         error = float(np.linalg.norm((close - exact).reshape(-1)))
-        return error <= bound * (float(np.linalg.norm(exact.reshape(-1))) + np.sqrt(max(exact.size, 1)))
+        return error <= bound * (float(np.linalg.norm(exact.reshape(-1))) + math.sqrt(max(exact.size, 1)))
 
 
 def _nudged(inputs: Mapping[str, Any], seed: int) -> dict[str, Any]:
