@@ -26,7 +26,7 @@ from onnx import TensorProto, helper
 
 import bricolage.api.optimize
 import bricolage.cli.progress
-import bricolage.report.tables  # noqa: F401 (so that victims need not import it)
+import bricolage.report.tables
 from bricolage.cache import VARIABLE
 from bricolage.cli.main import app
 from bricolage.measure.database import FILE, Database

@@ -12,7 +12,7 @@ import pytest
 from bricolage.rewrite.apply import apply_once, rewrite
 from bricolage.rewrite.catalogue import written
 from bricolage.rewrite.rule import Rule
-from tests.rewrite import contexts
+from bricolage.testing import contexts
 from tests.rewrite.checking import check_equal
 from tests.rewrite.test_rules import label
 

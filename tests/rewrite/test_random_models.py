@@ -13,8 +13,8 @@ from bricolage.rewrite.catalogue import rules, written
 from bricolage.rewrite.index import RuleIndex
 from bricolage.rewrite.rule import Rule
 from bricolage.rewrite.rules import generated
+from bricolage.testing import random_model
 from tests.rewrite.checking import check_equal
-from tests.rewrite.random_models import random_model
 
 FAST, SLOW, PART = 150, 5_000, 25
 GENERATED = generated.rules()
@@ -30,7 +30,7 @@ def check(seed: int) -> list[str]:
         chance.shuffle(chosen)
     if chance.random() < 0.5:
         chosen = chosen[: chance.randint(1, len(chosen))]
-    before, after = random_model(seed), random_model(seed)
+    before, after = random_model(seed, written()), random_model(seed, written())
     explored = explore(after, chance.sample(exploring, chance.choice([0, 2, len(exploring)])))
     applied = rewrite(after, chosen)
     check_equal(before, after, seed=seed, attempts=1, own_error=True)
@@ -71,7 +71,7 @@ def test_many_random_models(start: int) -> None:
 def test_generated_rules_among_others(start: int) -> None:
     """Models hold by chance what few of them look for: so an example of each is planted in one."""
     for seed, rule in enumerate(GENERATED[start : start + PART], start):
-        before, after = random_model(seed, rule), random_model(seed, rule)
+        before, after = random_model(seed, written(), rule), random_model(seed, written(), rule)
         others = random.Random(seed).sample(GENERATED, 100)
         if rule.name not in {application.rule for application in explore(after, [rule, *others])}:
             assert "another output" in str(
@@ -87,12 +87,12 @@ def test_every_written_rule_takes_part() -> None:
     missing = {rule.name: rule for rule in written()}
     for seed in range(SLOW):
         exploring = [rule for rule in missing.values() if rule.cost_based]
-        for application in explore(random_model(seed), exploring):
+        for application in explore(random_model(seed, written()), exploring):
             del missing[application.rule]
         chosen = [rule for rule in written() if not rule.cost_based]
         random.Random(seed).shuffle(chosen)
         chosen.sort(key=lambda rule: rule.name not in missing)  # what comes first takes what others would
-        for application in rewrite(random_model(seed), chosen):
+        for application in rewrite(random_model(seed, written()), chosen):
             missing.pop(application.rule, None)
         if not missing:
             return
@@ -101,7 +101,7 @@ def test_every_written_rule_takes_part() -> None:
 
 def test_the_first_applications_are_the_same_in_every_run() -> None:
     for seed in range(20):
-        whole = rewrite(random_model(seed), rules())
+        whole = rewrite(random_model(seed, written()), rules())
         for limit in {0, 1, len(whole) // 2, len(whole)}:
-            part = rewrite(random_model(seed), rules(), limit=limit)
+            part = rewrite(random_model(seed, written()), rules(), limit=limit)
             assert part == whole[:limit]

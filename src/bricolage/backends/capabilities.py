@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -23,6 +23,7 @@ import onnx
 import onnx_ir as ir
 
 from bricolage.backends.interface import Backend, Claim, Growth, OperatorKind, SelfCheck, any_operator, op
+from bricolage.backends.quarantine import Entry, entries
 from bricolage.graph.graph import Graph, Operator
 
 FOLDER = Path(__file__).parent / "capabilities"
@@ -332,17 +333,30 @@ def _vouched(backend: Backend) -> Rule:
     return lambda _graph, _operator: reason
 
 
+def _quarantined(kept: Sequence[Entry], graph: Graph, operator: Operator) -> str | None:
+    """Why an operator, or one in its bodies, is in quarantine; None where none is."""
+    for node in _with_bodies(operator.node):
+        opset = graph.opsets.get(node.domain, 1)
+        name, types, own = operator_key(node), type_key(node), features(node, opset)
+        for entry in kept:
+            if entry.meets(node, name, types, own):
+                return entry.reason
+    return None
+
+
 def engine_claims(backend: Backend, declines: Rule | None = None) -> list[Claim]:
     """What an engine claims: every accepted operator; anchors grown by the element-wise and normalising operators
     behind them; and the largest regions in which every operator is accepted. `declines` gives a reason against an
     operator that the table vouches for on the values it was tested with.
 
-    On another version than the table's, operators are accepted that its self-check (`Backend.self_check`) has passed;
+    What is in quarantine (`backends.quarantine`) is not claimed. On another version than the table's, operators are accepted that its self-check (`Backend.self_check`) has passed;
     without one, none."""
     vouched = _vouched(backend)
+    kept = entries(backend.name, backend.table_version())
 
     def check(graph: Graph, operator: Operator) -> str | None:
-        return (declines(graph, operator) if declines else None) or vouched(graph, operator)
+        own = declines(graph, operator) if declines else None
+        return own or (_quarantined(kept, graph, operator) if kept else None) or vouched(graph, operator)
 
     def constraint(graph: Graph, operators: tuple[Operator, ...]) -> str | None:
         return next((reason for operator in operators if (reason := check(graph, operator)) is not None), None)

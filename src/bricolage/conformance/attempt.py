@@ -8,20 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import onnx
 import onnx.compose
 import onnx_ir as ir
 
-from bricolage.backends.interface import Backend, RegionModel, Resources
+from bricolage.backends.interface import Backend, Resources
 from bricolage.conformance.compare import difference
+from bricolage.conformance.regions import run_bound, written
 from bricolage.conformance.trials import Trial
-from bricolage.device.buffers import aligned
 from bricolage.device.host import host
 from bricolage.errors import BricolageError, Refused, UnsupportedOperator
-from bricolage.graph.extract import write_model
 from bricolage.graph.graph import Graph
-from bricolage.graph.store import Store
 
 Outcome = Literal["passes", "refuses", "wrong", "crashes", "times-out", "void"]
 """`void`: the expected outputs do not hold for the version tried, so the trial says nothing."""
@@ -40,15 +37,11 @@ def attempt(backend: Backend, trial: Trial, resources: Resources) -> Result:
     """Compiles and runs one trial in this process and compares the outputs with the expected ones. Static models run
     through `Kernel.bind` and must give the same answer in two calls; all others through `Kernel.run`."""
     with tempfile.TemporaryDirectory() as folder:
-        model = ir.from_proto(trial.model)
-        path = Path(folder) / "region.onnx"
-        Store(Path(folder)).share([model])
-        write_model(model, path)
-        region = RegionModel(path)
+        region = written(ir.from_proto(trial.model), Path(folder))
         try:
             kernel = backend.compile(region, backend.configs("highest", host())[0], resources)
             static = all(info.static for info in (*region.inputs, *region.outputs))
-            runs = _bound(kernel, region, trial) if static else [kernel.run(list(trial.inputs))]
+            runs = run_bound(kernel, region, trial.inputs) if static else [kernel.run(list(trial.inputs))]
         except (Refused, UnsupportedOperator) as error:
             return Result("refuses", _short(error.facts.get("reason", error)))
         except BricolageError as error:
@@ -112,21 +105,6 @@ def _merged(trials: Sequence[Trial]) -> Trial:
         rtol=min(trial.rtol for trial in trials),
         atol=min(trial.atol for trial in trials),
     )
-
-
-def _bound(kernel: object, region: RegionModel, trial: Trial) -> list[list[object]]:
-    inputs = [aligned(info.sizes, info.numpy) for info in region.inputs]
-    outputs = [aligned(info.sizes, info.numpy) for info in region.outputs]
-    for buffer, value in zip(inputs, trial.inputs, strict=True):
-        np.copyto(buffer, np.asarray(value).reshape(buffer.shape), casting="no")
-    call = kernel.bind(inputs, outputs)  # type: ignore[attr-defined]
-    runs: list[list[object]] = []
-    for _ in range(2):
-        for buffer in outputs:
-            buffer.view(np.uint8).fill(0x5A) if buffer.ndim else buffer.reshape(1).view(np.uint8).fill(0x5A)
-        call()
-        runs.append([buffer.copy() for buffer in outputs])
-    return runs
 
 
 def _short(reason: object) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from bricolage.backends.native.cpu.isa import available
@@ -11,10 +9,10 @@ from bricolage.backends.native.engine import FORCED_ISA_VARIABLE
 from bricolage.backends.native.ir.lowerings import LOWERINGS
 from bricolage.device.host import host
 from bricolage.errors import Refused
+from bricolage.testing import SideBySide, grow_wide
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 from tests.backends.native.exactness import check
-from tests.backends.native.random_operators import SideBySide, grow_wide
 
 WAYS = [(isa.name, regions.F32) for isa in available()] + [
     (isa.name, KernelConfig("bf16")) for isa in available()[:1] if isa.multiplies_bfloat16(host())
@@ -49,17 +47,15 @@ def test_every_rule_every_mapping_and_every_rank_occurs() -> None:
 
 
 @pytest.mark.parametrize(("isa", "config"), WAYS, ids=[f"{isa}-{config}" for isa, config in WAYS])
-def test_random_operators(isa: str, config: KernelConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_operators(isa: str, config: KernelConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FORCED_ISA_VARIABLE, isa)
-    check(SideBySide(range(6)), 0, tmp_path / "six", config=config)
+    check(SideBySide(range(6)), 0, config=config)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(60))
 @pytest.mark.parametrize(("isa", "config"), WAYS, ids=[f"{isa}-{config}" for isa, config in WAYS])
-def test_many_random_operators(
-    isa: str, config: KernelConfig, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_random_operators(isa: str, config: KernelConfig, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In fours: 6,000 regions, each on one of the instruction sets or in bfloat16."""
     monkeypatch.setenv(FORCED_ISA_VARIABLE, isa)
     turn = WAYS.index((isa, config))
@@ -67,6 +63,6 @@ def test_many_random_operators(
         if group % len(WAYS) == turn:
             seed = 20_000 + 4 * group
             try:
-                check(SideBySide(range(seed, seed + 4)), seed, tmp_path / str(seed), 1 + seed // 4 % 3, config)
+                check(SideBySide(range(seed, seed + 4)), seed, 1 + seed // 4 % 3, config)
             except Refused as reason:
                 assert config.name == "bf16" and "no products" in str(reason)

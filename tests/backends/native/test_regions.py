@@ -11,28 +11,31 @@ from bricolage.backends.interface import Resources
 from bricolage.backends.native.cpu.isa import Isa, available, named
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.errors import Refused
+from bricolage.testing import grow
+from bricolage.testing.truth import BOUND
 from bricolage.verify.reference import evaluate
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
-from tests.backends.native.exactness import BOUND, check
-from tests.backends.native.random_regions import grow
+from tests.backends.native.exactness import check
 
 
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 @pytest.mark.parametrize("block", range(4))
-def test_random_regions(isa: object, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_regions(isa: object, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)  # type: ignore[attr-defined]
     for seed in range(10 * block, 10 * block + 10):
-        check(grow(seed), seed, tmp_path / str(seed), threads=1 + seed % 3)
+        check(grow(seed), seed, threads=1 + seed % 3)
 
 
-@pytest.mark.skipif(named("emulated-amx") is None, reason="it does not run here")
-def test_random_regions_in_six_products_are_as_accurate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FORCED_ISA_VARIABLE, "emulated-amx")
+@pytest.mark.parametrize("isa", ["emulated-amx", "split-amx"])
+def test_random_regions_in_six_products_are_as_accurate(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if named(isa) is None:
+        pytest.skip("it does not run here")
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa)
     checked = 0
     for seed in range(40, 80):
         try:
-            check(grow(seed), seed, tmp_path / str(seed), threads=1 + seed % 3, config=KernelConfig("bf16x6"))
+            check(grow(seed), seed, threads=1 + seed % 3, config=KernelConfig("bf16x6"))
         except Refused as reason:
             assert "no products" in str(reason)
         else:
@@ -169,7 +172,7 @@ def test_threads_store_their_own_share_only(isa: Isa, tmp_path: Path, monkeypatc
 @pytest.mark.slow
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 @pytest.mark.parametrize("block", range(50))
-def test_many_random_regions(isa: Isa, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_random_regions(isa: Isa, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
     for seed in range(1000 + 100 * block, 1100 + 100 * block):
-        check(grow(seed), seed, tmp_path / str(seed))
+        check(grow(seed), seed)

@@ -21,8 +21,8 @@ from bricolage.rewrite.search.fingerprint import constant_key
 from bricolage.rewrite.search.graph_search import SearchResult, replay, search_graphs
 from bricolage.rewrite.search.lazy import LazyBuilder
 from bricolage.rewrite.search.options import METHODS, Method, SearchOptions
+from bricolage.testing import random_model
 from tests.rewrite.checking import check_equal
-from tests.rewrite.random_models import random_model
 from tests.rewrite.search.models import BRANCHES, FANNED, KERNELS, PRODUCTS, Odd, Started, layers, parsed
 
 methods = pytest.mark.parametrize("method", METHODS)
@@ -66,14 +66,14 @@ def test_what_the_fixpoint_misses(example: Example, cost: OperatorCost, expected
 def test_random_models_stay_equal(method: Method) -> None:
     better = 0
     for seed in range(6):
-        model = random_model(seed)
+        model = random_model(seed, written())
         if seed % 2:
             simplify(model)
         options = SearchOptions(method=method, graphs=4, part=8 if seed % 3 else 40, alpha=1.2)
         found = search_graphs(model, written(), Odd(seed), options)
         assert found.best.cost <= canonical_cost(model, Odd(seed), written()) * (1 + 1e-9)
         better += found.best.cost < found.before
-        check_equal(random_model(seed), found.best.model, seed=seed, attempts=1, own_error=True)
+        check_equal(random_model(seed, written()), found.best.model, seed=seed, attempts=1, own_error=True)
     assert better >= 3
 
 
@@ -83,15 +83,17 @@ def test_random_models_stay_equal(method: Method) -> None:
 def test_many_random_models_stay_equal(method: Method, start: int) -> None:
     for seed in range(start, start + 25):
         options = SearchOptions(method=method, graphs=15, part=10 if seed % 3 else 40, alpha=1.2)
-        found = search_graphs(random_model(seed), written(), Odd(seed), options)
+        found = search_graphs(random_model(seed, written()), written(), Odd(seed), options)
         for candidate in found.candidates:
-            check_equal(random_model(seed), candidate.model, seed=seed, attempts=1, own_error=True)
+            check_equal(random_model(seed, written()), candidate.model, seed=seed, attempts=1, own_error=True)
 
 
 @methods
 def test_the_same_every_time(method: Method) -> None:
     def once() -> SearchResult:
-        return search_graphs(random_model(3), written(), Odd(3), SearchOptions(method=method, graphs=10, part=8))
+        return search_graphs(
+            random_model(3, written()), written(), Odd(3), SearchOptions(method=method, graphs=10, part=8)
+        )
 
     first, second = once(), once()
     assert [one.cost for one in first.candidates] == [one.cost for one in second.candidates]

@@ -7,19 +7,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bricolage.graph.graph import Graph
-from bricolage.rewrite.catalogue import chosen
+from bricolage.rewrite.catalogue import chosen, written
 from bricolage.rewrite.rule import Example
 from bricolage.rewrite.search.backtrack import backtrack
 from bricolage.rewrite.search.partition import WholeModel, partition
+from bricolage.testing import random_model
 from tests.rewrite.checking import check_equal
-from tests.rewrite.random_models import random_model
 from tests.rewrite.search.models import Started, layers
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 12), st.booleans())
 def test_parts_are_convex_and_do_not_overlap(seed: int, largest: int, shifted: bool) -> None:
-    graph = Graph(random_model(seed))
+    graph = Graph(random_model(seed, written()))
     seen = 0
     for part in partition(graph, largest=largest, shifted=shifted):
         for region, names in zip(part.regions, part.names, strict=True):

@@ -24,8 +24,8 @@ from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.backends.native.ir.lowerings import NoLowering
 from bricolage.backends.native.ir.tensors import Input, Node, Pointwise
 from bricolage.graph.prepare import infer
+from bricolage.testing import grow
 from tests.backends import regions
-from tests.backends.native.random_regions import grow
 from tests.backends.native.targets import FUSION
 
 Ends = tuple[Sequence[Node], Sequence[Node]]

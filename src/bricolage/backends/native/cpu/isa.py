@@ -37,8 +37,10 @@ class Isa:
         return self.bfloat16_needs <= device.instructions
 
 
-_AVX512_FLAGS = ("-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512")
-_AVX512 = frozenset(["avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"])
+_AVX2_FLAGS = ("-mavx2", "-mfma")
+_AVX2 = frozenset(["avx2", "fma"])
+_AVX512_FLAGS = (*_AVX2_FLAGS, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512")
+_AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
 _BFLOAT16 = frozenset(["avx512_bf16"])
 _AMX = frozenset(["amx_tile", "amx_bf16"])
 
@@ -62,7 +64,7 @@ ISAS = (
         bfloat16_flags=("-mavx512bf16",),
         bfloat16_needs=_BFLOAT16,
     ),
-    Isa("avx2", ("-mavx2", "-mfma"), frozenset(["avx2", "fma"]), lanes=8, rows=6),
+    Isa("avx2", _AVX2_FLAGS, _AVX2, lanes=8, rows=6),
     Isa("generic", (), frozenset(), lanes=4, rows=4),
 )
 """From the best to what runs everywhere (the compiler splits its vectors as it must)."""
@@ -71,6 +73,20 @@ EMULATED_AMX = replace(
     ISAS[0], name="emulated-amx", needs=_AVX512 | _BFLOAT16, bfloat16_needs=_BFLOAT16, matrix_unit="emulated"
 )
 """The code for a matrix unit where there is none; slow, and never chosen unless asked for."""
+SPLIT_AVX512 = replace(
+    ISAS[1],
+    name="split-avx512",
+    flags=_AVX2_FLAGS,
+    needs=_AVX2,
+    bfloat16_flags=(),
+    bfloat16_needs=frozenset(["no such instruction"]),
+)
+SPLIT_AMX = replace(
+    EMULATED_AMX, name="split-amx", flags=_AVX2_FLAGS, needs=_AVX2, bfloat16_flags=(), bfloat16_needs=_AVX2
+)
+"""The code for vectors of 16 numbers, and for a matrix unit, on processors whose vectors have 8: the compiler splits each vector
+in two. They test what is generated, not the compiler's AVX-512."""
+_FOR_TESTS = (EMULATED_AMX, SPLIT_AVX512, SPLIT_AMX)
 
 
 @cache
@@ -91,6 +107,6 @@ def available(device: Device | None = None) -> tuple[Isa, ...]:
 
 
 def named(name: str, device: Device | None = None) -> Isa | None:
-    """An instruction set that runs on a device, by name; the emulated one too."""
-    emulated = (EMULATED_AMX,) if EMULATED_AMX.needs <= (device or host()).instructions else ()
-    return next((isa for isa in (*available(device), *emulated) if isa.name == name), None)
+    """An instruction set that runs on a device, by name; those for tests too."""
+    for_tests = (isa for isa in _FOR_TESTS if isa.needs <= (device or host()).instructions)
+    return next((isa for isa in (*available(device), *for_tests) if isa.name == name), None)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bricolage.backends.native.cpu.isa import Isa
-from bricolage.backends.native.cpu.panels import NARROW, Operand
+from bricolage.backends.native.cpu.panels import NARROW, SPLIT_NARROW, Operand
 
 _ROWS = 16
 """Of a tile."""
@@ -42,7 +42,7 @@ class Tiles(Operand):
 
     def preamble(self, isa: Isa) -> Sequence[str]:
         """The unit's instructions, or plain C that does the same."""
-        return NARROW, TILES if isa.matrix_unit == "amx" else EMULATED
+        return NARROW if isa.bfloat16_flags else SPLIT_NARROW, TILES if isa.matrix_unit == "amx" else EMULATED
 
     def with_tile_config(self, rows: int, lines: list[str]) -> list[str]:
         """`lines` between configuring the unit for so many rows and releasing it: whatever multiplies must stand in between."""

@@ -151,6 +151,24 @@ static inline void store_narrow(uint16_t *p, __m512 v) { _mm256_storeu_si256((__
 """.strip()
 """Vectors of bfloat16 in memory, where there are products of them."""
 
+SPLIT_NARROW = r"""
+#include <stdint.h>
+typedef uint16_t narrow_numbers __attribute__((vector_size(32), aligned(2), may_alias));
+typedef uint32_t wide_bits __attribute__((vector_size(64)));
+typedef float wide_numbers __attribute__((vector_size(64)));
+static inline wide_numbers load_narrow(const uint16_t *p) {
+  return (wide_numbers)(__builtin_convertvector(*(const narrow_numbers *)p, wide_bits) << 16);
+}
+static inline void store_narrow(uint16_t *p, wide_numbers v) {
+  const wide_bits bits = (wide_bits)v, size = bits & 0x7fffffff;
+  const wide_bits nearest = bits + 0x7fff + ((bits >> 16) & 1);
+  const wide_bits none = (wide_bits)(size > 0x7f800000), tiny = (wide_bits)(size < 0x00800000);
+  const wide_bits found = (none & (bits | 0x00400000)) | (~none & tiny & (bits & 0x80000000)) | (~none & ~tiny & nearest);
+  *(narrow_numbers *)p = __builtin_convertvector(found >> 16, narrow_numbers);
+}
+""".strip()
+"""The same where vectors of 512 bits are split: to the nearest, ties to even; subnormals become zero, as the instruction has it."""
+
 SINGLES = Vectors("float32", 1, 1, 1.0, 1, "vec", "a[{0}] - (vec){{0}}", "*(const vec *)(b + {0})", "{0} += {1} * {2};")
 PAIRS = Vectors(
     "bfloat16",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -29,14 +30,21 @@ FLAGS = (
 _LONGEST_REASON = 300
 
 
+FORCED_COMPILER_VARIABLE = "BRICOLAGE_NATIVE_CC"
+"""Environment variable that forces one of `COMPILERS`, for tests of the generated code with another compiler."""
+COMPILERS = ("cc", "gcc", "clang", "zig")
+"""In the order in which they are looked for; the last is Clang from the `ziglang` wheel."""
+
+
 @cache
 def compiler() -> tuple[str, ...] | None:
-    """The command that compiles C: the system's compiler, or the one in the `ziglang` wheel."""
-    for name in ("cc", "gcc", "clang"):
-        if shutil.which(name):
+    """The command that compiles C: the system's compiler, or the one in the `ziglang` wheel; the forced one, if one is."""
+    forced = os.environ.get(FORCED_COMPILER_VARIABLE)
+    for name in (forced,) if forced else COMPILERS:
+        if name == "zig" and importlib.util.find_spec("ziglang"):
+            return (sys.executable, "-m", "ziglang", "cc")
+        if name != "zig" and name in COMPILERS and shutil.which(name):
             return (name,)
-    if importlib.util.find_spec("ziglang"):
-        return (sys.executable, "-m", "ziglang", "cc")
     return None
 
 

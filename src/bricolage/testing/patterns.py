@@ -1,8 +1,11 @@
-"""Random models full of what rules look for: operators that change nothing, chains that cancel, written-out functions."""
+"""Models full of what rewrite rules look for: operators that change nothing, chains that cancel, written-out functions."""
 
 from __future__ import annotations
 
 import math
+import random
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import onnx
@@ -10,9 +13,8 @@ import onnx_ir as ir
 from onnx import helper
 
 from bricolage.graph.prepare import bind, infer, symbolic_dimensions
-from bricolage.rewrite.catalogue import written
-from bricolage.rewrite.rule import Example, Rule
-from tests.backends.native.random_regions import FLOAT, Region
+from bricolage.testing.basics import Basics
+from bricolage.testing.random_graph import FLOAT
 
 _UNARY = (
     "Relu",
@@ -37,18 +39,35 @@ _STEPS = (
 )  # fmt: skip
 
 
-class Bait(Region):
-    """Steps beside those of `Region`."""
+class Example(Protocol):
+    """A small model that a rule applies to."""
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
+    def model(self) -> ir.Model:
+        """The model, with types and shapes."""
+
+
+class Plant(Protocol):
+    """What is planted among other operators: one of the examples, as rewrite rules have them."""
+
+    @property
+    def examples(self) -> Sequence[Example]:
+        """Any of them will do."""
+
+
+class Patterns(Basics):
+    """Steps beside those of `Basics`."""
+
+    def __init__(self, seed: int, chance: random.Random | None = None, plants: Sequence[Plant] = ()) -> None:
+        super().__init__(seed, chance)
         self.opset = self.random.choice([18, 20, 23, 24])
+        self._plants = plants
 
     def planted(self) -> None:
-        self.plant(self.random.choice(written()))
+        if self._plants:
+            self.plant(self.random.choice(self._plants))
 
-    def plant(self, rule: Rule) -> None:
-        """The operators of a rule's example, on tensors at hand where their shapes fit; seldom on one for several inputs."""
+    def plant(self, rule: Plant) -> None:
+        """The operators of an example, on tensors at hand where their shapes fit; seldom on one for several inputs."""
         model = ir.to_proto(_fixed(self.random.choice(rule.examples)))
         if model.opset_import[0].version > self.opset:
             return
@@ -361,21 +380,24 @@ def _fixed(example: Example) -> ir.Model:
     return bound
 
 
-def random_model(seed: int, plant: Rule | None = None) -> ir.Model:
-    """A model of one to three inputs, at opset 18, 20, 23 or 24; with an example of the rule `plant` in any case."""
-    bait = Bait(seed)
-    for _ in range(bait.random.randint(1, 3)):
-        rank = bait.random.randint(1, 4)
-        bait.input(tuple(bait.random.choice([1, 2, 3, 4, 6]) for _ in range(rank)))
-    steps = bait.random.randint(3, 14)
+def random_model(
+    seed: int, plants: Sequence[Plant] = (), plant: Plant | None = None, chance: random.Random | None = None
+) -> ir.Model:
+    """A model of one to three inputs, at opset 18, 20, 23 or 24, with examples of `plants` among its operators, and of `plant` in
+    any case. Types and shapes are inferred. The same arguments give the same model."""
+    graph = Patterns(seed, chance, plants)
+    for _ in range(graph.random.randint(1, 3)):
+        rank = graph.random.randint(1, 4)
+        graph.input(tuple(graph.random.choice([1, 2, 3, 4, 6]) for _ in range(rank)))
+    steps = graph.random.randint(3, 14)
     for step in range(steps):
         if plant is not None and step == steps // 2:
-            bait.plant(plant)
-        getattr(bait, bait.random.choice(_STEPS))()
-    if not bait.nodes:
-        bait.function()
-    for index, node in enumerate(bait.nodes):
+            graph.plant(plant)
+        getattr(graph, graph.random.choice(_STEPS))()
+    if not graph.nodes:
+        graph.function()
+    for index, node in enumerate(graph.nodes):
         node.name = f"{node.op_type}_{index}"
-    model = ir.from_proto(bait.proto(bait.opset))
+    model: ir.Model = ir.from_proto(graph.proto())
     infer(model)
     return model

@@ -1,22 +1,13 @@
-"""Random regions over everything that the native engine lowers: all mapping types, odd shapes, broadcasts, rank 0 to 6."""
+"""Steps that add one operator each: element-wise, movement, reductions, products, convolutions, recurrences, pooling."""
 
 from __future__ import annotations
 
 import math
-import random
-from pathlib import Path
 
 import numpy as np
-import onnx
-import onnx_ir as ir
-from onnx import helper, numpy_helper
 
-from bricolage.backends.interface import RegionModel
-from bricolage.graph.extract import write_model
-from bricolage.graph.store import Store
-from tests.backends.regions import noise
+from bricolage.testing.random_graph import MOST, RandomGraph
 
-FLOAT = onnx.TensorProto.FLOAT
 UNARY = (
     "Relu",
     "Sigmoid",
@@ -44,54 +35,8 @@ UNARY = (
 BINARY = ("Add", "Sub", "Mul", "Max", "Min")
 
 
-class Region:
-    """Grows one operator after another on tensors that it already has."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-        self.numbers = np.random.default_rng(seed)
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
-        self.inputs: list[onnx.ValueInfoProto] = []
-        self.shapes: dict[str, tuple[int, ...]] = {}
-        self.tame: set[str] = set()
-        """Tensors whose values stay moderate."""
-
-    def fresh(self) -> str:
-        return f"t{len(self.shapes)}"
-
-    def input(self, shape: tuple[int, ...]) -> str:
-        name = self.fresh()
-        self.shapes[name] = shape
-        self.inputs.append(helper.make_tensor_value_info(name, FLOAT, shape))
-        return name
-
-    def constant(self, array: np.ndarray) -> str:
-        name = f"c{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(array, name))
-        return name
-
-    def weights(self, *shape: int, fan: int = 1) -> str:
-        return self.constant((self.numbers.standard_normal(shape) / math.sqrt(fan)).astype(np.float32))
-
-    def ints(self, *values: int) -> str:
-        return self.constant(np.int64(values))
-
-    def add(self, op_type: str, inputs: list[str], shape: tuple[int, ...], **attributes: object) -> str:
-        name = self.fresh()
-        self.shapes[name] = shape
-        self.nodes.append(helper.make_node(op_type, inputs, [name], **attributes))
-        return name
-
-    def pick(self, ranks: range | None = None) -> str | None:
-        found = [
-            name
-            for name, shape in self.shapes.items()
-            if (ranks is None or len(shape) in ranks) and math.prod(shape) <= 20_000
-        ]
-        return self.random.choice(found[-6:] if self.random.random() < 0.8 else found) if found else None
-
-    # --- one operator each; None where nothing fits
+class Basics(RandomGraph):
+    """One operator each; None where nothing fits."""
 
     def unary(self) -> str | None:
         x = self.pick()
@@ -112,7 +57,7 @@ class Region:
             own = self.shapes[x]
             kept = tuple(extent if self.random.random() < 0.5 else 1 for extent in own)
             y, shape = self.weights(*kept[self.random.randrange(len(kept) + 1) :]), own
-        if math.prod(shape) > 20_000:
+        if math.prod(shape) > MOST:
             return None
         return self.add(self.random.choice(BINARY), [x, y], tuple(shape))
 
@@ -120,7 +65,7 @@ class Region:
         x = self.pick()
         if x is None:
             return None
-        left, factors = math.prod(self.shapes[x]), []
+        left, factors = math.prod(self.shapes[x]), list[int]()
         while left > 1 and len(factors) < 5:
             divisors = [d for d in range(2, left + 1) if left % d == 0][:8]
             factors.append(self.random.choice(divisors))
@@ -228,12 +173,6 @@ class Region:
             return self.add("MatMul", [x, scaled], (*lead, lead[-1]))
         n = self.random.choice([1, 3, 16, 33, 70])
         return self.add("MatMul", [x, self.weights(k, n, fan=k)], (*lead, n))
-
-    def image(self) -> str:
-        spatial = self.random.choice([1, 2, 2, 2, 3])
-        channels = self.random.choice([1, 3, 4, 8, 16, 20])
-        sizes = (self.random.randint(5, 9) for _ in range(spatial))
-        return self.input((self.random.choice([1, 1, 2]), channels, *sizes))
 
     def conv(self) -> str | None:
         x = self.pick(range(3, 6))
@@ -404,64 +343,9 @@ class Region:
         op_type = self.random.choice(["MaxPool", "AveragePool"])
         return self.add(op_type, [x], (n, c, *found), kernel_shape=kernel, strides=strides, pads=pads)
 
-    def info(self, name: str) -> onnx.ValueInfoProto:
-        """Type and shape of a tensor."""
-        return helper.make_tensor_value_info(name, FLOAT, self.shapes[name])
 
-    def proto(self, opset: int = 20) -> onnx.ModelProto:
-        """The region as a model. Outputs are all tensors that nothing reads, and one that something does."""
-        read = {name for node in self.nodes for name in node.input}
-        computed = [name for node in self.nodes for name in node.output]
-        ends = [name for name in computed if name not in read]
-        inner = [name for name in computed if name in read and name in self.shapes]
-        if inner:
-            ends.append(self.random.choice(inner))
-        return helper.make_model(
-            helper.make_graph(
-                self.nodes,
-                "random",
-                self.inputs,
-                [self.info(name) for name in ends],
-                self.constants,
-            ),
-            opset_imports=[helper.make_opsetid("", opset)],
-            ir_version=10,
-        )
-
-    def feeds(self, seed: int) -> dict[str, np.ndarray]:
-        """Values of the inputs."""
-        return {info.name: noise(*self.shapes[info.name], seed=seed + i) for i, info in enumerate(self.inputs)}
-
-    def write(self, folder: Path) -> RegionModel:
-        """The region on disk."""
-        return self.written(self.proto(), folder)
-
-    @staticmethod
-    def written(proto: onnx.ModelProto, folder: Path) -> RegionModel:
-        """A model on disk."""
-        model = ir.from_proto(proto)
-        Store(folder).share([model])
-        write_model(model, folder / "region.onnx")
-        return RegionModel(folder / "region.onnx")
-
-
-STEPS = (
+BASIC_STEPS = (
     "unary", "unary", "binary", "binary", "binary", "reshape", "transpose", "slice", "concat", "pad", "gather", "reduce",
     "softmax", "normalise", "matmul", "matmul", "conv", "conv", "conv", "conv_transpose", "pool", "wide_conv_transpose",
     "normalise_channels", "log_softmax", "running_sum", "mirrored_pad", "triangle", "gather_elements", "recurrence",
 )  # fmt: skip
-
-
-def grow(seed: int) -> Region:
-    """A region of a few inputs and up to twelve operators."""
-    region = Region(seed)
-    for _ in range(region.random.randint(1, 3)):
-        rank = region.random.randint(0, 6)
-        region.input(tuple(region.random.choice([1, 2, 3, 4, 7]) for _ in range(rank)))
-    if region.random.random() < 0.5:
-        region.image()
-    for _ in range(region.random.randint(2, 12)):
-        getattr(region, region.random.choice(STEPS))()
-    if not region.nodes:
-        region.unary()
-    return region

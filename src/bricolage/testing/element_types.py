@@ -1,4 +1,4 @@
-"""Random regions in element types beside float32, and the operators that make and use them."""
+"""Random operators in element types beside float32, and the operators that make and use them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tests.backends.native.random_regions import FLOAT
-from tests.backends.native.typed_region import INT32, INT64, TypedRegion
+from bricolage.testing.random_graph import FLOAT, INT32, INT64, RandomGraph
 
 _T = onnx.TensorProto
 FLOAT16, BFLOAT16, FLOAT64 = _T.FLOAT16, _T.BFLOAT16, _T.DOUBLE
@@ -21,8 +20,8 @@ SIDEWAYS = ("Acos", "Asin", "Atan", "Atanh", "Cosh", "Sinh", "Tan", "Asinh")
 """Functions of numbers between -1 and 1."""
 
 
-class Types(TypedRegion):
-    """One operator, or a few, each, as in `Region`."""
+class Types(RandomGraph):
+    """One operator, or a few, each, as in `Basics`."""
 
     def converted(self) -> str | None:
         """Small whole numbers from one type to another, with a sum in it. No step rounds, so float64 gives the same."""
@@ -189,7 +188,7 @@ class Types(TypedRegion):
         return self.add("ConvTranspose", [x, w], (1, 6, 7, 8), group=2, strides=[2, 2])
 
 
-MORE_TYPES = (
+TYPE_STEPS = (
     "converted", "converted", "wide", "wide", "sideways", "sideways", "bits", "quantised", "integer_window", "dynamic_quantised",
     "scattered", "kept", "unpooled", "determinant", "standardised", "window_function", "moving_weights",
 )  # fmt: skip

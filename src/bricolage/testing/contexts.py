@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -65,7 +67,7 @@ def in_branches(model: ir.Model, captured: bool = False) -> ir.Model:
         onnx.helper.make_node("If", ["condition"], names, "if", then_branch=branches[0], else_branch=branches[1])
     )
     del proto.graph.value_info[:]
-    wrapped = ir.from_proto(proto)
+    wrapped: ir.Model = ir.from_proto(proto)
     infer(wrapped)
     return wrapped
 
@@ -116,7 +118,7 @@ def _around(proto: onnx.ModelProto, node: onnx.NodeProto, weights: list[onnx.Ten
     proto.graph.initializer.extend(weights)
     for value in proto.graph.output:
         value.type.tensor_type.ClearField("shape")
-    wrapped = ir.from_proto(proto)
+    wrapped: ir.Model = ir.from_proto(proto)
     infer(wrapped)
     return wrapped
 
@@ -153,3 +155,16 @@ def _named(value: onnx.ValueInfoProto, name: str) -> onnx.ValueInfoProto:
     copy.CopyFrom(value)
     copy.name = name
     return copy
+
+
+BY_NAME: dict[str, Callable[[ir.Model], ir.Model]] = {
+    "": lambda model: model,
+    "inner outputs": inner_outputs,
+    "second users": second_users,
+    "symbolic": symbolic,
+    "If": in_branches,
+    "Loop": in_loop,
+    "Scan": in_scan,
+}
+CONTEXTS = tuple(BY_NAME)
+"""What a model is put into; the empty one leaves it as it is."""

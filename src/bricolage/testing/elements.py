@@ -7,12 +7,11 @@ import math
 import numpy as np
 from onnx import helper
 
-from tests.backends.native.random_regions import FLOAT
-from tests.backends.native.typed_region import BOOL, INT32, INT64, MOST, TypedRegion
+from bricolage.testing.random_graph import BOOL, FLOAT, INT32, INT64, MOST, RandomGraph
 
 
-class Elements(TypedRegion):
-    """One operator each, as in `Region`."""
+class Elements(RandomGraph):
+    """One operator each, as in `Basics`."""
 
     # --- element-wise
 
@@ -199,7 +198,7 @@ class Elements(TypedRegion):
             places = self.whole_numbers((4, depth), min(shape[:depth]))
             return self.add(kind, [x, places], (4, *shape[depth:]))
         hot = self.whole_numbers(shape[:2], 4)
-        values = self.constant(np.float32([-0.5, 2]))
+        values = self.constant(np.asarray([-0.5, 2], np.float32))
         return self.add(kind, [hot, self.constant(np.int64(4)), values], (*shape[:2], 4), axis=-1)
 
     def reverse_sequence(self) -> str | None:
@@ -222,7 +221,7 @@ class Elements(TypedRegion):
         mode = self.random.choice(["nearest", "linear", "cubic"])
         coordinates = self.random.choice(["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"])
         extra = {"antialias": 1} if mode != "nearest" and self.random.random() < 0.2 else {}
-        scale = self.constant(np.float32([1, 1, *scales]))
+        scale = self.constant(np.asarray([1, 1, *scales], np.float32))
         return self.add(
             "Resize",
             [x, "", scale],
@@ -255,3 +254,10 @@ class Elements(TypedRegion):
         shape = self.shapes[x][-1:]
         value = helper.make_tensor("value", FLOAT, [1], [0.25])
         return self.add("ConstantOfShape", [self.ints(*shape)], shape, value=value)
+
+
+ELEMENT_STEPS = (
+    "quotient", "power", "parametric", "several", "condition", "choice", "choice", "count", "as_float", "as_float",
+    "as_integer", "split", "expand", "ones", "tile", "blocks", "look_up", "reverse_sequence", "resize", "facts",
+    "made",
+)  # fmt: skip

@@ -7,11 +7,11 @@ import math
 import numpy as np
 from onnx import helper
 
-from tests.backends.native.typed_region import INT64, MOST, TypedRegion
+from bricolage.testing.random_graph import INT64, MOST, RandomGraph
 
 
-class Kernels(TypedRegion):
-    """One operator each, as in `Region`."""
+class Kernels(RandomGraph):
+    """One operator each, as in `Basics`."""
 
     # --- reductions and rows
 
@@ -258,3 +258,9 @@ class Kernels(TypedRegion):
         ]
         shapes = [(steps, 1, batch, hidden), *[(1, batch, hidden)] * (2 if kind == "LSTM" else 1)]
         self.add_all(kind, [x, *weights], shapes, hidden_size=hidden)
+
+
+KERNEL_STEPS = (
+    "put_together", "order", "normalise_more", "pool_more", "loss", "rotary", "gemm", "computed_product",
+    "einsum", "attention", "wide_conv", "sampled", "states",
+)  # fmt: skip

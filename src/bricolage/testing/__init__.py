@@ -1,0 +1,35 @@
+"""For tests of backends and rules: random models as hypothesis strategies, and what is wrong with an answer.
+
+    from hypothesis import given
+    from bricolage.testing import cases
+
+    @given(cases())
+    def test_my_backend(case): assert not case.truth().wrong(run(case.model, case.inputs))
+
+It needs hypothesis (`pip install 'bricolage[testing]'`); nothing else in bricolage needs it.
+"""
+
+from __future__ import annotations
+
+from bricolage.testing.contexts import CONTEXTS
+from bricolage.testing.grow import SideBySide, WideGraph, grow, grow_wide, side_by_side
+from bricolage.testing.patterns import random_model
+from bricolage.testing.strategies import KINDS, Case, cases, made, models
+from bricolage.testing.truth import Truth, Wrong
+
+__all__ = [
+    "CONTEXTS",
+    "KINDS",
+    "Case",
+    "SideBySide",
+    "Truth",
+    "WideGraph",
+    "Wrong",
+    "cases",
+    "grow",
+    "grow_wide",
+    "made",
+    "models",
+    "random_model",
+    "side_by_side",
+]

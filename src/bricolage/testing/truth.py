@@ -1,0 +1,196 @@
+"""What a model should answer, and what is wrong with an answer: float64, a second opinion, and what the model itself declares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from bricolage.errors import NoReference
+from bricolage.graph.graph import TensorInfo, describe
+from bricolage.verify.compare import relative_error
+from bricolage.verify.reference import Evaluator, evaluate
+
+BOUND = 2e-6
+"""Relative error of float32 over a dozen operators, or the same on values of size one where results cancel."""
+OWN_ERROR_FACTOR = 8.0
+"""An answer may be this many times as far from float64 as the model itself is, evaluated in its own types."""
+OPINION_BOUND = 1e-9
+"""How far two evaluations in float64 may be apart, relative to the values and to one."""
+_UNIT = 2.0**-23
+_DRAWS = 2
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """One thing that is wrong with an output."""
+
+    output: str
+    what: str
+    """`missing`, `type`, `shape` or `value`."""
+    error: float
+    """Relative error of the values; infinite for the others."""
+    text: str
+    """In words."""
+
+    def __str__(self) -> str:
+        return f"{self.output}: {self.text}"
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """The answer of a model of fixed shapes to given inputs.
+
+    `model` has types and shapes of its outputs; `inputs` are by name, in the model's own types; `bound` is that of the relative
+    error; `rounded` is the same model with operators that round where the arithmetic judged does, where that is coarser than the
+    model's own types.
+    """
+
+    model: ir.Model
+    inputs: Mapping[str, Any]
+    bound: float = BOUND
+    rounded: ir.Model | None = None
+    _own: dict[str, Any] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def expected(self) -> dict[str, Any]:
+        """Outputs in float64, by name.
+
+        Raises:
+            NoReference: an operator can be evaluated by no library.
+        """
+        return evaluate(self.model, self.inputs, dtype=np.float64)
+
+    @property
+    def declared(self) -> dict[str, TensorInfo]:
+        """What the model says of its outputs, by name."""
+        return {value.name or "": describe(value) for value in self.model.graph.outputs}
+
+    @property
+    def finite(self) -> bool:
+        """Whether no output holds NaN or infinity."""
+        return all(
+            bool(np.isfinite(value).all())
+            for value in self.expected.values()
+            if isinstance(value, np.ndarray) and value.dtype.kind == "f"
+        )
+
+    def wrong(self, found: Mapping[str, Any]) -> list[Wrong]:
+        """What is wrong with an answer: outputs that are missing, types and shapes that are not the declared ones, values whose
+        error is above both the bound (relative to the values and, since sums cancel, to one per element) and eight times what
+        the model's own types, and inputs that differ in their last place, make of it. Integers and booleans are equal, unless
+        the model's own types make them differ.
+
+        Raises:
+            NoReference: as `expected`.
+        """
+        told: list[Wrong] = []
+        for name, info in self.declared.items():
+            if name not in found:
+                told.append(Wrong(name, "missing", np.inf, "is missing"))
+                continue
+            value, right = found[name], self.expected[name]
+            if isinstance(value, np.ndarray) and isinstance(right, np.ndarray):
+                reason = declared_otherwise(info, value, right)
+                if reason is not None:
+                    told.append(Wrong(name, reason[0], np.inf, reason[1]))
+                    continue
+            error = self._excess(name, value, right)
+            if error is not None:
+                told.append(Wrong(name, "value", error, f"its error is {error:.1e}"))
+        return told
+
+    def disputed(self) -> list[Wrong]:
+        """Outputs for which the ONNX reference implementation, in float64 too, answers something else; none where it lacks an
+        operator. Shapes and types that differ from the declared ones are told as well.
+
+        Raises:
+            NoReference: as `expected`.
+        """
+        told = [
+            Wrong(name, reason[0], np.inf, f"the reference: {reason[1]}")
+            for name, info in self.declared.items()
+            if isinstance(right := self.expected[name], np.ndarray)
+            and (reason := declared_otherwise(info, right, right)) is not None
+        ]
+        try:
+            other = evaluate(self.model, self.inputs, dtype=np.float64, library="onnx")
+        except NoReference:
+            return told
+        for name, right in self.expected.items():
+            if not _agree(other[name], right, OPINION_BOUND):
+                error = relative_error([other[name]], [right])
+                told.append(Wrong(name, "value", error, f"the ONNX reference differs by {error:.1e}"))
+        return told
+
+    def _excess(self, name: str, value: Any, right: Any) -> float | None:
+        """The error of a value that is too far from the right one."""
+        if _agree(value, right, self.bound):
+            return None
+        error = relative_error([value], [right])
+        if not np.isfinite(error):
+            return error
+        return error if error > OWN_ERROR_FACTOR * self._spread(name) else None
+
+    def _spread(self, name: str) -> float:
+        """The largest relative error that the model's own types, or inputs rounded otherwise, give an output."""
+        if not self._own:
+            evaluations = [evaluate(self.rounded or self.model, self.inputs, dtype=np.float32)]
+            exact = Evaluator(self.model)
+            evaluations += [exact(_nudged(self.inputs, seed)) for seed in range(_DRAWS)]
+            for output, right in self.expected.items():
+                self._own[output] = max(relative_error([one[output]], [right]) for one in evaluations)
+        return float(self._own[name])
+
+
+def declared_otherwise(info: TensorInfo, value: np.ndarray, right: np.ndarray) -> tuple[str, str] | None:
+    """What of `type` and `shape` of a value is not as declared, or not as the right value's, and in words; None where all is."""
+    widened = value is right
+    if info.dtype is not None and not widened and value.dtype != info.numpy:
+        return "type", f"type {value.dtype} where {info.numpy} is declared"
+    if info.shape is not None:
+        fits = len(info.shape) == value.ndim and all(
+            not isinstance(d, int) or d == s for d, s in zip(info.shape, value.shape, strict=True)
+        )
+        if not fits:
+            return "shape", f"shape {value.shape} where {info.shape} is declared"
+    if value.shape != right.shape:
+        return "shape", f"shape {value.shape} instead of {right.shape}"
+    return None
+
+
+def _agree(value: Any, right: Any, bound: float) -> bool:
+    if isinstance(right, list) or right is None or value is None:
+        return relative_error([value], [right]) <= bound
+    value, right = np.asarray(value), np.asarray(right)
+    if value.shape != right.shape:
+        return False
+    if right.dtype.kind != "f" or value.dtype.kind in "OUSb":
+        return bool(np.array_equal(value, right))
+    exact, close = right.astype(np.float64), value.astype(np.float64)
+    special = ~np.isfinite(exact)
+    if special.any():
+        same = (exact == close) | (np.isnan(exact) & np.isnan(close))
+        if not same[special].all():
+            return False
+        exact, close = exact[~special], close[~special]
+    with np.errstate(all="ignore"):
+        error = float(np.linalg.norm((close - exact).reshape(-1)))
+        return error <= bound * (float(np.linalg.norm(exact.reshape(-1))) + math.sqrt(max(exact.size, 1)))
+
+
+def _nudged(inputs: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Floats half a unit in the last place of float32 away, up or down by chance."""
+    draw = np.random.default_rng(seed)
+    found: dict[str, Any] = {}
+    for name, value in inputs.items():
+        if isinstance(value, np.ndarray) and value.dtype == np.float32:
+            found[name] = value.astype(np.float64) * (1 + _UNIT / 2 * draw.choice([-1.0, 1.0], value.shape))
+        else:
+            found[name] = value
+    return found
