@@ -93,6 +93,12 @@ class Oracle:
             types = {info.name: info.numpy for info in self._infos(missing)}
             self._values.update({name: found[name].astype(types[name], copy=False) for name in missing})
 
+    def entering(self, region: Region) -> dict[str, np.ndarray]:
+        """The values that flow into a region, by name."""
+        self.remember([region])
+        names = [value.name or "" for value in region.inputs]
+        return {name: self._inputs[name] if name in self._inputs else self._values[name] for name in names}
+
     def files(self, region: Region) -> tuple[Path, Path, float]:
         """Paths of the region's inputs and expected outputs (.npz), and the relative error accepted."""
         if region.bits not in self._files:
@@ -102,9 +108,7 @@ class Oracle:
                 _, expected = self._reference()
                 self._files[region.bits] = (*self._write("whole", self._inputs, expected), self.bound)
             else:
-                self.remember([region])
-                names = [value.name or "" for value in region.inputs]
-                inputs = {name: self._inputs[name] if name in self._inputs else self._values[name] for name in names}
+                inputs = self.entering(region)
                 model = extract(region)
                 expected = evaluate(model, inputs, dtype=np.float64)
                 own = evaluate(model, inputs, dtype=np.float32)
