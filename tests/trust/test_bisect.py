@@ -93,7 +93,12 @@ def divided(made: Graph, *names: str) -> tuple[Assignment, ...]:
 
 
 @pytest.mark.parametrize(
-    ("name", "symptom"), [("crooked", "wrong"), ("crashing", "crashed with SIGSEGV"), ("hanging", "timed-out")]
+    ("name", "symptom"),
+    [
+        ("crooked", "wrong"),
+        ("crashing", "crashed with SIGSEGV"),
+        pytest.param("hanging", "timed-out", marks=pytest.mark.slow),
+    ],
 )
 def test_a_region_on_a_backend(look: Look, name: str, symptom: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "hanging":  # which is waited for

@@ -65,12 +65,15 @@ class _Search:
     def __init__(self, program: Program, prober: Prober, files: tuple[Path, Path, float], progress: Progress) -> None:
         self._program, self._prober, self._files, self._progress = program, prober, files, progress
         self._known: dict[Subset, Verdict] = {}
+        self._sure: set[Subset] = set()
         self.symptom = ""
 
     def verdict(self, in_force: Subset, *, fresh: bool = False) -> Verdict:
-        """What comes of the program with these changes."""
-        if fresh or in_force not in self._known:
+        """What comes of the program with these changes; `fresh`: in a worker that had run nothing before."""
+        if in_force not in self._known or (fresh and in_force not in self._sure):
             self._known[in_force] = self._run(in_force, None, fresh=fresh)
+        if fresh:
+            self._sure.add(in_force)
         return self._known[in_force]
 
     def culprits(self) -> tuple[Culprit, ...]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +14,13 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-from bricolage.errors import UsageError
 from bricolage.graph.graph import describe
 from bricolage.graph.prepare import check_shapes, infer
 
 _SHAPE_LIKE = 8
 """Elements up to which a vector of integers is taken for sizes or axes, and not for data."""
+_CHECK_S, _TICK_S = 20.0, 0.001
+"""Longest time to see whether a model is valid, and how often one looks."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +68,45 @@ def changed(
     for node in model.graph:
         for value in node.outputs:
             value.shape = None
-    try:
-        onnx.checker.check_model(ir.to_proto(model))
-        check_shapes(model)
-        infer(model)
-    except (UsageError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError):
+    if not survives(lambda: _settle(model.clone())):
         return None
+    _settle(model)
     names = {value.name for value in model.graph.inputs}
     return Case(model, {name: arrays.get(name, value) for name, value in case.inputs.items() if name in names})
+
+
+def _settle(model: ir.Model) -> None:
+    """Infers the shapes of a model, if it is valid.
+
+    Raises:
+        UsageError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError: it is not.
+    """
+    check_shapes(model)
+    infer(model)
+    onnx.checker.check_model(ir.to_proto(model))
+
+
+def survives(check: Callable[[], object]) -> bool:
+    """Whether a check raises nothing, and neither ends its process nor hangs: some attributes make onnx's shape inference
+    abort. It is run in a copy of this process."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what it complains of is no news
+            check()
+            code = 0
+        finally:
+            os._exit(code)
+    end = time.monotonic() + _CHECK_S
+    while time.monotonic() < end:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return status == 0
+        time.sleep(_TICK_S)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return False
 
 
 def fewer_outputs(case: Case) -> Iterator[Case | None]:
