@@ -116,7 +116,7 @@ def _rewrites(graph: Graph) -> list[str]:
 
 
 def _fusion(region: RegionModel) -> list[str]:
-    found = planned(region, _target("avx2"), FLOAT32, None)
+    found = planned(region, _target("avx2"), FLOAT32, {})
     return [_kernel(found, number) for number in range(len(found.kernels))] + [f"arena {found.arena_bytes}"]
 
 
@@ -140,7 +140,7 @@ def _libraries(region: RegionModel) -> list[str]:
         for arithmetic in arithmetics:
             title = f"==== {name} tile {arithmetic.tile} parts {arithmetic.parts}"
             try:
-                plan = planned(region, _target(name), arithmetic, None)
+                plan = planned(region, _target(name), arithmetic, {})
             except Refused as error:
                 lines.append(f"{title}: {error.sentence}")
                 continue

@@ -181,7 +181,11 @@ class Place:
         if not self.artifact().exists():
             raise Broken("the next run writes no artifact")
         left = [path for path in (*self.cache.glob("work/*"), *self.temporary.iterdir())]
-        left += [*self.cache.glob("compiled/*/*/native-*-*"), *self.cache.rglob("*.partial*"), *self.cache.glob("crash-*")]
+        left += [
+            *self.cache.glob("compiled/*/*/native-*-*"),
+            *self.cache.rglob("*.partial*"),
+            *self.cache.glob("crash-*"),
+        ]
         left += self.root.glob(".*.partial")
         if left:
             raise Broken(f"left behind: {', '.join(str(path.relative_to(self.root)) for path in left)}")

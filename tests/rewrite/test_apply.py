@@ -14,6 +14,7 @@ from bricolage.errors import EndlessRewriting
 from bricolage.graph.prepare import infer
 from bricolage.rewrite.apply import apply_once, failed_matches, rewrite
 from bricolage.rewrite.catalogue import chosen, named, rules
+from bricolage.rewrite.fuel import Fuel
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, op
 from bricolage.rewrite.rule import Example, Operators, Result, Rule
@@ -38,7 +39,7 @@ def test_applications_are_numbered_and_recorded() -> None:
 
 def test_a_limit_stops() -> None:
     model = Example("float[2,3] x", "t = Identity(x) u = Identity(t) y = Relu(u)").model()
-    assert len(rewrite(model, rules(), limit=1)) == 1
+    assert len(rewrite(model, rules(), fuel=Fuel(1))) == 1
     assert kinds(model) == ["Identity", "Relu"]
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from bricolage.rewrite.apply import Application, apply_once, failed_matches, rewrite
 from bricolage.rewrite.catalogue import rules, written
+from bricolage.rewrite.fuel import Fuel
 from bricolage.rewrite.index import RuleIndex
 from bricolage.rewrite.rule import Rule
 from bricolage.rewrite.rules import generated
@@ -103,5 +104,5 @@ def test_the_first_applications_are_the_same_in_every_run() -> None:
     for seed in range(20):
         whole = rewrite(random_model(seed, written()), rules())
         for limit in {0, 1, len(whole) // 2, len(whole)}:
-            part = rewrite(random_model(seed, written()), rules(), limit=limit)
+            part = rewrite(random_model(seed, written()), rules(), fuel=Fuel(limit))
             assert part == whole[:limit]

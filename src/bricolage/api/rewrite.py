@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +19,11 @@ from bricolage.perf.roofline import OperatorCost, OperatorRoofline
 from bricolage.rewrite import apply
 from bricolage.rewrite.apply import Application, FailedMatch
 from bricolage.rewrite.catalogue import chosen, named
+from bricolage.rewrite.retrace import Fixpoint, Recorded, Retrace
 from bricolage.rewrite.rule import Rule
-from bricolage.rewrite.search.graph_search import SearchResult, replay, search_graphs
+from bricolage.rewrite.search.graph_search import SearchResult, search_graphs
 from bricolage.rewrite.search.options import SearchOptions
+from bricolage.trust.rewriting import first_wrong
 from bricolage.verify.bound import draws_for, limits, rounding_errors
 from bricolage.verify.compare import Deviation, deviation
 from bricolage.verify.inputs import Sample, choose
@@ -225,12 +227,12 @@ def uses(source: Any, *, example_inputs: Any = None) -> list[RuleUse]:
 
 @dataclass(frozen=True)
 class RewriteTrace:
-    """A rewritten model, and how to make it again up to one of its applications (None where there is no order)."""
+    """A rewritten model, and how it came about (None where there is no order)."""
 
     model: ir.Model
     applications: tuple[Application, ...]
     searched: SearchResult | None
-    again: Callable[[int], ir.Model] | None
+    retrace: Retrace | None
 
 
 class _ModelRewriter:
@@ -245,8 +247,7 @@ class _ModelRewriter:
 
     def make(self, limit: int | None) -> RewriteTrace:
         if self._options is None:
-            model, applications = self._fixpoint(limit)
-            return RewriteTrace(model, tuple(applications), None, lambda count: self._fixpoint(count)[0])
+            return _traced(Fixpoint(self.simplified, self._rules), limit, None)
         if limit is not None and self._options.method == "saturate":
             raise BadOption(
                 option="--max-rewrites",
@@ -255,20 +256,14 @@ class _ModelRewriter:
             )
         found = search_graphs(self.simplified, self._rules, self._cost, self._options)
         best = found.best
-
-        def again(count: int) -> ir.Model:
-            return replay(self.simplified, self._rules, best.steps[:count])
-
         if len(best.steps) < len(best.applications):
             return RewriteTrace(best.model, best.applications, found, None)
-        model = best.model if limit is None else again(limit)
-        return RewriteTrace(model, best.applications[:limit], found, again)
+        return _traced(Recorded(self.simplified, self._rules, best.steps), limit, found)
 
-    def _fixpoint(self, limit: int | None) -> tuple[ir.Model, list[Application]]:
-        model = self.simplified.clone()
-        applications = apply.rewrite(model, self._rules, limit=limit)
-        simplify(model)
-        return model, applications
+
+def _traced(retrace: Retrace, limit: int | None, searched: SearchResult | None) -> RewriteTrace:
+    made = retrace.made(limit)
+    return RewriteTrace(made.model, made.applications, searched, retrace)
 
 
 def _sizes(model: ir.Model, given: Mapping[str, int]) -> dict[str, int]:
@@ -321,26 +316,18 @@ class _Check:
 
 
 def _culprit(made: RewriteTrace, check: _Check, error: float) -> WrongRewrite:
-    """The application after which the answer is wrong for the first time, by bisection; all where they have no order."""
-    applications = made.applications
-    right, wrong = 0, len(applications)
-    if made.again is None:
-        names = ", ".join(dict.fromkeys(application.rule for application in applications))
-        return WrongRewrite(number=wrong, rule=names, error=error, bound=check.bound, removed="in no order")
-    while wrong - right > 1:
-        middle = (right + wrong) // 2
-        found = check.deviation(made.again(middle))
-        if found.excess <= BOUNDS["highest"]:
-            right = middle
-        else:
-            wrong, error = middle, found.error
-    at = applications[wrong - 1] if applications else None
+    """The application that makes the answer wrong; all of them where they have no order."""
+    if made.retrace is None:
+        names = ", ".join(dict.fromkeys(application.rule for application in made.applications))
+        count = len(made.applications)
+        return WrongRewrite(number=count, rule=names, error=error, bound=check.bound, removed="in no order")
+    found = first_wrong(made.retrace, made.applications, check.deviation, BOUNDS["highest"])
     return WrongRewrite(
-        number=wrong,
-        rule=at.rule if at else "none (folding of constants, or the opset)",
-        error=error,
+        number=found.number,
+        rule=found.rule or "none (folding of constants, or the opset)",
+        error=found.error,
         bound=check.bound,
-        removed=", ".join(at.removed) if at else "nothing",
+        removed=", ".join(found.removed) or "nothing",
     )
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -328,11 +328,21 @@ class Backend(ABC):
         del resources
         return {}
 
-    def anatomy(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Anatomy | None:
-        """The kernels that the region becomes, each with its time; None where the backend does not show them.
+    def anatomy(
+        self, region: RegionModel, config: KernelConfig, resources: Resources, *, timed: bool = True
+    ) -> Anatomy | None:
+        """The kernels that the region becomes; None where the backend does not show them. They are compiled and run for their
+        times, but where not `timed`: then nothing of the region's is run.
 
         Raises:
             Refused: the backend declines, with the reason.
         """
-        del region, config, resources
+        del region, config, resources, timed
         return None
+
+    def fusing(self, config: KernelConfig, kernels: Collection[int]) -> KernelConfig:
+        """A configuration with which only these of the kernels that `anatomy` shows for `config`, by number, compute several
+        operators together, and each other operator is a kernel of its own; `config` itself where the backend has no
+        such choice. Parameters of kernels are left out: kernels get other numbers."""
+        del kernels
+        return config

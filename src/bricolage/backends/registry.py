@@ -26,6 +26,10 @@ _BUILT_IN: Mapping[str, str] = {
 }
 
 
+_UNOFFERED: Mapping[str, str] = {"reference": "bricolage.backends.reference:Reference"}
+"""Used only by those who name it: it takes part in no decision."""
+
+
 @cache
 def _sources() -> dict[str, tuple[str, str]]:
     """Name → (object reference, who registers it).
@@ -33,7 +37,7 @@ def _sources() -> dict[str, tuple[str, str]]:
     Raises:
         DuplicateBackend: two packages register the same name.
     """
-    found = {name: (reference, "bricolage itself") for name, reference in _BUILT_IN.items()}
+    found = {name: (reference, "bricolage itself") for name, reference in {**_BUILT_IN, **_UNOFFERED}.items()}
     for point in importlib.metadata.entry_points(group=GROUP):
         source = f"package {point.dist.name}" if point.dist else "an unknown package"
         if point.name in found:
@@ -61,7 +65,7 @@ def added() -> dict[str, str]:
 
 def names() -> tuple[str, ...]:
     """Names of all registered backends, installed or not, in order of registration."""
-    return tuple(_sources())
+    return tuple(name for name in _sources() if name not in _UNOFFERED)
 
 
 def source(name: str) -> str:

@@ -7,7 +7,7 @@ import inspect
 import logging
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +27,17 @@ Shapes = Annotated[
     typer.Option("--shape", metavar="NAME=SIZES", help="Sizes of a symbolic dimension: batch=1,8. Repeatable."),
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of random inputs.")]
+
+Trial = Annotated[
+    str, typer.Option("--trial", metavar="TIME", help="Longest time to compile a program, and to run it: 60s, 5m.")
+]
+
+Unclaimed = Annotated[bool, typer.Option("--unclaimed", help="Give backends operators that they do not claim, too.")]
+PROGRAM_OPTIONS = (
+    *("precision", "tolerance", "threads", "backends", "shapes", "rewrite", "seed", "isa", "cores"),
+    "memory_limit_mb",
+)
+"""Fields of `Options` that say how a model becomes a program, with what it may take."""
 
 
 def decision_options(*names: str) -> Callable[[Callable[..., int | None]], Callable[..., int | None]]:
@@ -107,3 +118,14 @@ def with_shapes_of(path: Path, options: Options) -> Options:
     names = dict.fromkeys(name for bucket in plan.buckets for name in bucket.sizes)
     shapes = {name: tuple(bucket.sizes[name] for bucket in plan.buckets) for name in names}
     return dataclasses.replace(options, shapes=shapes)
+
+
+def as_planned(path: Path, options: Options, given: Collection[str]) -> Options:
+    """The options of an artifact's plan with its shapes, but for those that the user gave."""
+    import dataclasses
+
+    from bricolage.plan import artifact
+
+    plan, _ = artifact.load(path)
+    own = dataclasses.replace(plan.provenance.options, **{name: getattr(options, name) for name in given})
+    return with_shapes_of(path, own)

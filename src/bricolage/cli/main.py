@@ -14,8 +14,10 @@ from bricolage._version import __version__
 from bricolage.cache import VARIABLE
 from bricolage.cli import costs
 from bricolage.cli.backends import backends
+from bricolage.cli.bisect import bisect
 from bricolage.cli.explain import explain, report
 from bricolage.cli.optimize import optimize
+from bricolage.cli.reduce import reduce
 from bricolage.cli.rewrite import rewrite, rules
 from bricolage.cli.run import bench, run
 
@@ -29,7 +31,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (optimize, run, bench, explain, report, rewrite, backends):
+for command in (optimize, run, bench, explain, report, rewrite, bisect, reduce, backends):
     app.command()(command)
 app.add_typer(costs.app, name="costs")
 app.add_typer(rules, name="rules")

@@ -167,7 +167,9 @@ class Measurer:
             if kind != "known":
                 key = self.key(spec)
                 self.finished.add(key)
-                if cost.outcome != "out-of-memory" or not self.pool.limited:  # the user's limit may be another next time
+                if (
+                    cost.outcome != "out-of-memory" or not self.pool.limited
+                ):  # the user's limit may be another next time
                     self.database.put(key, cost)
                 if cost.deviation is not None:
                     self.database.put_deviation(key, data[spec], cost.deviation)

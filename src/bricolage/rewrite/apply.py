@@ -17,6 +17,7 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 from bricolage.errors import EndlessRewriting
 from bricolage.graph.folding import fold
 from bricolage.rewrite.builder import GraphBuilder, Names
+from bricolage.rewrite.fuel import Fuel, Site, site_of
 from bricolage.rewrite.index import Indexed, RuleIndex
 from bricolage.rewrite.matching import Match, PatternMatcher
 from bricolage.rewrite.profitability import compare
@@ -36,12 +37,14 @@ class Application:
     family: str
     removed: tuple[str, ...]
     added: tuple[str, ...]
+    site: Site | None = None
+    """Where it is made; None for what was found in an e-graph, which has no order."""
 
     @staticmethod
     def of(number: int, proposal: RewriteProposal) -> Application:
         """The record of a proposal that is about to be accepted."""
         gone, new = tuple(map(_text, proposal.gone)), tuple(map(_text, proposal.new))
-        return Application(number, proposal.rule.name, proposal.rule.family, gone, new)
+        return Application(number, proposal.rule.name, proposal.rule.family, gone, new, site_of(proposal.step))
 
 
 @dataclass(frozen=True)
@@ -57,14 +60,14 @@ class FailedMatch:
 Build = Callable[[], GraphBuilder]
 
 
-def rewrite(model: ir.Model, rules: Sequence[Rule], *, limit: int | None = None) -> list[Application]:
-    """Applies canonicalising rules, in place, until none is profitable or `limit` applications are made; gives these in
+def rewrite(model: ir.Model, rules: Sequence[Rule], *, fuel: Fuel | None = None) -> list[Application]:
+    """Applies canonicalising rules, in place, until none is profitable or the `fuel` is used up; gives the applications in
     order. `model` has unique names, types and shapes (see `bricolage.graph.prepare`); dimensions may be symbolic.
 
     Raises:
         EndlessRewriting: rules undo each other.
     """
-    driver = _Driver(model, [rule for rule in rules if not rule.cost_based], limit)
+    driver = _Driver(model, [rule for rule in rules if not rule.cost_based], fuel)
     driver.run()
     return driver.applications
 
@@ -94,17 +97,21 @@ def canonicalise(
 def apply_once(model: ir.Model, rule: Rule, *, fold: bool = True) -> Application | None:
     """Applies one rule at the first place where its conditions hold, in place, profitable or not. Without `fold`, operators on
     constants stay as the rule wrote them. None where it applies nowhere."""
-    driver = _Driver(model, [rule], 1, fold=fold, always=True)
+    driver = _Driver(model, [rule], Fuel(1), fold=fold, always=True)
     driver.run()
     return driver.applications[0] if driver.applications else None
 
 
 def apply_everywhere(
-    model: ir.Model, rule: Rule, allowed: Callable[[ir.Node], bool], taken: Callable[[ir.Node], None]
+    model: ir.Model,
+    rule: Rule,
+    allowed: Callable[[ir.Node], bool],
+    taken: Callable[[ir.Node], None],
+    fuel: Fuel | None = None,
 ) -> list[Application]:
     """Applies one rule, profitable or not, in place, at every operator of the graph that is `allowed`, but not at what it adds
     itself; the applications. `taken` hears of each just before."""
-    driver = _Driver(model, [rule], None, always=True)
+    driver = _Driver(model, [rule], fuel, always=True)
     driver.visit(allowed, taken)
     return driver.applications
 
@@ -112,7 +119,7 @@ def apply_everywhere(
 def failed_matches(model: ir.Model, rule: Rule) -> list[FailedMatch]:
     """Why `rule` does not apply, for every operator that could be its root: the reason of the attempt that came farthest.
     The model is not changed; a rule that would apply somewhere is not listed there."""
-    return _Driver(model, [rule], 0).failed_matches(rule)
+    return _Driver(model, [rule], None).failed_matches(rule)
 
 
 class _Driver:
@@ -120,14 +127,14 @@ class _Driver:
         self,
         model: ir.Model,
         rules: Iterable[Rule],
-        limit: int | None,
+        fuel: Fuel | None,
         *,
         fold: bool = True,
         always: bool = False,
         build: Build | None = None,
         observe: Callable[[RewriteProposal], None] = lambda _: None,
     ) -> None:
-        self._model, self._limit, self._fold, self._always = model, limit, fold, always
+        self._model, self._fuel, self._fold, self._always = model, fuel or Fuel(), fold, always
         self._opset = model.graph.opset_imports.get("", 0)
         self._index = RuleIndex(rules, self._opset)
         self._matcher = PatternMatcher(self._opset)
@@ -164,17 +171,19 @@ class _Driver:
         for rule in self._index.graph_rules:
             for graph in self._model.graphs():
                 for node, replacement in rule.find_sites(graph):
+                    if self._stopped:
+                        return
                     if allowed(node):
                         self._observe = partial(_tell, taken, node)
                         self._attempt_graph_rule(rule, replacement)
         for node in [node for node in self._model.graph.all_nodes() if node.op_type in self._index and allowed(node)]:
-            if node.graph is not None:
+            if node.graph is not None and not self._stopped:
                 self._observe = partial(_tell, taken, node)
                 self._rewrite(node)
 
     @property
     def _stopped(self) -> bool:
-        return self._limit is not None and len(self.applications) >= self._limit
+        return self._fuel.empty
 
     def _push(self, nodes: Iterable[ir.Node]) -> None:
         for node in nodes:
@@ -227,6 +236,9 @@ class _Driver:
         if dry:
             proposal.discard()
             return
+        if not self._fuel.take(proposal.step):
+            proposal.discard()
+            raise MatchFailure("it is left out")
         for node in new:
             node.metadata_props["bricolage.rule"] = rule.name
         self.applications.append(Application.of(len(self.applications) + 1, proposal))

@@ -18,6 +18,7 @@ from bricolage.graph.graph import describe
 from bricolage.graph.prepare import simplify
 from bricolage.plan.plan import EnabledRule, OperatorSignature, RewriteConfig
 from bricolage.rewrite.apply import Application, apply_everywhere, rewrite
+from bricolage.rewrite.fuel import Fuel
 from bricolage.rewrite.rule import Rule
 
 
@@ -42,8 +43,9 @@ class PipelineRunner:
         self._model, self._rules, self._store = model, {rule.name: rule for rule in rules}, store
         self._begun: dict[tuple[int | None, frozenset[str]], tuple[ir.Model, tuple[Application, ...]]] = {}
 
-    def run(self, config: RewriteConfig) -> RewriteResult:
-        """What a configuration makes of a copy of the model; the model itself stays as it is.
+    def run(self, config: RewriteConfig, fuel: Fuel | None = None) -> RewriteResult:
+        """What a configuration makes of a copy of the model, with no more applications than there is `fuel` for; the model
+        itself stays as it is.
 
         Raises:
             EndlessRewriting: rules undo each other.
@@ -51,37 +53,44 @@ class PipelineRunner:
             UnsupportedOpset, OpsetOutOfReach: the model cannot be raised.
         """
         canonicalising = [rule for name, rule in self._rules.items() if name not in config.disabled]
-        begun, first = self._canonicalised(config, canonicalising)
+        begun, first = self._canonicalised(config, canonicalising, fuel)
         model, applications = begun.clone(), list(first)
         signatures: dict[str, tuple[OperatorSignature, ...]] = {}
         for entry in config.enabled:
             found: dict[OperatorSignature, None] = {}
-            applications += self._apply(model, entry, found)
+            applications += self._apply(model, entry, found, fuel)
             signatures[entry.rule] = tuple(found)
         if any(signatures.values()):
-            applications += rewrite(model, canonicalising)
+            applications += rewrite(model, canonicalising, fuel=fuel)
             simplify(model)
         return RewriteResult(model, tuple(applications), signatures)
 
-    def _canonicalised(self, config: RewriteConfig, rules: Sequence[Rule]) -> tuple[ir.Model, tuple[Application, ...]]:
+    def _canonicalised(
+        self, config: RewriteConfig, rules: Sequence[Rule], fuel: Fuel | None
+    ) -> tuple[ir.Model, tuple[Application, ...]]:
         key = config.opset, config.disabled
-        if key not in self._begun:
-            model = self._model.clone()
-            if config.opset is not None:
-                raise_opset(model, config.opset)
-                simplify(model)
-            applications = tuple(rewrite(model, rules))
+        if fuel is None and key in self._begun:
+            return self._begun[key]
+        model = self._model.clone()
+        if config.opset is not None:
+            raise_opset(model, config.opset)
             simplify(model)
+        applications = tuple(rewrite(model, rules, fuel=fuel))
+        simplify(model)
+        if fuel is None:
             self._store(model)
             self._begun[key] = (model, applications)
-        return self._begun[key]
+        return model, applications
 
-    def _apply(self, model: ir.Model, entry: EnabledRule, found: dict[OperatorSignature, None]) -> list[Application]:
+    def _apply(
+        self, model: ir.Model, entry: EnabledRule, found: dict[OperatorSignature, None], fuel: Fuel | None
+    ) -> list[Application]:
         applied = apply_everywhere(
             model,
             self._rules[entry.rule],
             lambda node: operator_signature(node) not in entry.not_at,
             lambda node: found.update({operator_signature(node): None}),
+            fuel,
         )
         if applied:
             simplify(model)

@@ -125,6 +125,12 @@ class Oracle:
             types = {info.name: info.numpy for info in self._infos(missing)}
             self._values.update({name: found[name].astype(types[name], copy=False) for name in missing})
 
+    def entering(self, region: Region) -> dict[str, np.ndarray]:
+        """The values that flow into a region, by name."""
+        self.remember([region])
+        names = [value.name or "" for value in region.inputs]
+        return {name: self._inputs[name] if name in self._inputs else self._values[name] for name in names}
+
     def files(self, region: Region) -> tuple[Path, Path, float]:
         """Paths of the region's inputs and of its expected outputs with their limits (.npz), and the relative error accepted
         beyond these."""
@@ -134,11 +140,10 @@ class Oracle:
             elif region.bits == self.graph.everything.bits:
                 self._files[region.bits] = self._write("whole", self._inputs, self._reference())
             else:
-                self.remember([region])
-                names = [value.name or "" for value in region.inputs]
-                inputs = {name: self._inputs[name] if name in self._inputs else self._values[name] for name in names}
-                found = self._evaluated(extract(region), inputs, REGION_DRAWS)
-                self._files[region.bits] = self._write(f"oracle-{self._name}-{len(self._files)}", inputs, found)
+                found = self._evaluated(extract(region), self.entering(region), REGION_DRAWS)
+                self._files[region.bits] = self._write(
+                    f"oracle-{self._name}-{len(self._files)}", self.entering(region), found
+                )
         return self._files[region.bits]
 
     def _reference(self) -> _Expected:

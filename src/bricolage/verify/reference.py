@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,9 @@ _LOG = logging.getLogger(__name__)
 
 _KINDS = {"f": "float", "V": "float", "i": "integer", "u": "integer", "b": "bool"}
 """By numpy's letter. Libraries that lack an integer type compute in a wider one."""
+LIBRARY_VARIABLE = "BRICOLAGE_REFERENCE"
+"""Environment variable: "onnx" has everything evaluated by the ONNX reference implementation where nothing else is asked for, which
+is slower, and starts sooner than torch. To see whether the reference itself is at fault."""
 
 Library = Literal["torch", "onnx"]
 Values = dict[str, Any]
@@ -67,7 +71,8 @@ class Evaluator:
         dtype: np.float64 computes everything in float64, also what the model casts to float16, bfloat16 or float32;
             np.float32 computes in the types that the model states.
         keep: names of intermediate values to return as well; all others are freed as soon as nothing needs them.
-        library: "onnx" forces the ONNX reference implementation; by default torch is used where it is installed.
+        library: "onnx" forces the ONNX reference implementation; by default torch is used where it is installed, unless
+            $BRICOLAGE_REFERENCE says otherwise.
         threads: of torch. More than one helps large matrix products on an idle machine, and costs far more than it
             brings where other processes want the same cores: float64 convolutions are thousands of small loops.
 
@@ -92,7 +97,7 @@ class Evaluator:
         unknown = sorted(set(keep) - set(self._declared))
         if unknown:
             raise NoReference(reason=f"the model has no value '{unknown[0]}'")
-        self._stretches = _stretches(model, library or ("torch" if importlib.util.find_spec("torch") else "onnx"))
+        self._stretches = _stretches(model, library or _usual_library())
 
     def __call__(self, inputs: Mapping[str, Any]) -> Values:
         """Outputs, then kept values, by name. `inputs` are arrays, or lists of arrays for sequences, by name.
@@ -248,6 +253,12 @@ class _Stretch:
     def halves(self) -> tuple[_Stretch, _Stretch]:
         middle = len(self.nodes) // 2
         return _Stretch(self.nodes[:middle], True), _Stretch(self.nodes[middle:], True)
+
+
+def _usual_library() -> Library:
+    if os.environ.get(LIBRARY_VARIABLE) == "onnx" or not importlib.util.find_spec("torch"):
+        return "onnx"
+    return "torch"
 
 
 def _stretches(model: ir.Model, library: Library) -> list[_Stretch]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import ClassVar
@@ -50,6 +50,7 @@ from bricolage.backends.native.ir.tensors import Node
 from bricolage.device.device import Device
 from bricolage.graph.graph import Graph, Operator
 from bricolage.options import Precision
+from bricolage.plan.plan import numbers, ranges
 from bricolage.work.implementation import ConfigSpace, KernelConfig
 
 FORCED_ISA_VARIABLE = "BRICOLAGE_NATIVE_ISA"
@@ -68,6 +69,8 @@ _ARITHMETICS = {
 _REACHES = {1: "medium", 2: "high", 3: "highest"}
 """For which precision a number of bfloat16 parts is tried: fewer are not accurate enough, more cost more."""
 _TIMED_RUNS = 10
+FUSED = "fused"
+"""Parameter with the numbers of the only kernels that may compute several operators, as in "0-2,5"; without it all may."""
 
 
 def instruction_set(device: Device) -> Isa:
@@ -134,7 +137,7 @@ class Native(Backend):
     def tune(self, region: RegionModel, config: KernelConfig, resources: Resources) -> KernelConfig:
         require_static(region, self.title)
         target, arithmetic = _target(resources), _arithmetic(config, resources.device)
-        kernels = planned(region, target, arithmetic, None)
+        kernels = planned(region, target, arithmetic, {})
         return config.tuned(dict(to_parameters(tuning.search(region, kernels, target, arithmetic, resources))))
 
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
@@ -152,15 +155,24 @@ class Native(Backend):
             lambda folder: NativeKernel(region, folder, resources),
         )
 
-    def anatomy(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Anatomy:
+    def anatomy(
+        self, region: RegionModel, config: KernelConfig, resources: Resources, *, timed: bool = True
+    ) -> Anatomy:
         require_static(region, self.title)
         origins = dict[Node, str]()
+        made = _generated(region, config, resources, origins, timed=timed)
+        if not timed:
+            return Anatomy(inspect_kernels(made.plan, origins), made.text)
+        arithmetic = _arithmetic(config, resources.device)
         with tempfile.TemporaryDirectory(prefix="bricolage-native-") as folder:
-            made = _make(region, config, Path(folder), resources, origins)
+            write(made, _target(resources).isa, arithmetic, Path(folder))
             watch = Stopwatch(NativeKernel(region, Path(folder), resources), len(made.plan.kernels))
             spent = np.mean([watch.run() for _ in range(_TIMED_RUNS)], axis=0)
-        peaks = measure(instruction_set(resources.device), _arithmetic(config, resources.device), resources.threads)
+        peaks = measure(instruction_set(resources.device), arithmetic, resources.threads)
         return Anatomy(inspect_kernels(made.plan, origins, spent.tolist()), made.text, peaks)
+
+    def fusing(self, config: KernelConfig, kernels: Collection[int]) -> KernelConfig:
+        return config.tuned({FUSED: ranges(tuple(sorted(kernels)))})
 
 
 def _target(resources: Resources) -> CpuTarget:
@@ -211,28 +223,36 @@ def _generation() -> str:
     return digest.hexdigest()[:16]
 
 
-def _make(
-    region: RegionModel,
-    config: KernelConfig,
-    folder: Path,
-    resources: Resources,
-    origins: dict[Node, str] | None = None,
-) -> Source:
-    """Writes the region's library to `folder`. With `origins` (see `lower`), the library takes the time of its kernels.
+def _make(region: RegionModel, config: KernelConfig, folder: Path, resources: Resources) -> None:
+    """Writes the region's library to `folder`.
 
     Raises:
-        Refused: something in the region has no lowering, the parameters are not the region's, or the C does not compile.
+        Refused: as `_generated`, or the C does not compile.
+    """
+    made = _generated(region, config, resources, {})
+    write(made, _target(resources).isa, _arithmetic(config, resources.device), folder)
+
+
+def _generated(
+    region: RegionModel, config: KernelConfig, resources: Resources, origins: dict[Node, str], *, timed: bool = False
+) -> Source:
+    """The region's C. `origins` takes the operator that each tensor comes from (see `lower`); a `timed` library takes the time of
+    its kernels.
+
+    Raises:
+        Refused: something in the region has no lowering, or the parameters are not the region's.
     """
     target, arithmetic = _target(resources), _arithmetic(config, resources.device)
-    kernels = planned(region, target, arithmetic, origins)
+    parameters = dict(config.parameters)
+    fused = parameters.pop(FUSED, None)
     try:
-        choices = from_parameters(config.parameters)
+        kept = None if fused is None else numbers(str(fused))
+        choices = from_parameters(tuple(sorted(parameters.items())))
     except ValueError as error:
         raise Refused(backend=Native.title, reason=str(error)) from error
+    kernels = planned(region, target, arithmetic, origins, kept)
     if any(number >= len(kernels.kernels) for number in choices):
         raise Refused(
             backend=Native.title, reason=f"the parameters are those of more than {len(kernels.kernels)} kernels"
         )
-    source = generate(kernels, target, arithmetic, choices, timed=origins is not None)
-    write(source, target.isa, arithmetic, folder)
-    return source
+    return generate(kernels, target, arithmetic, choices, timed=timed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -237,6 +237,48 @@ def replay_on(pattern: Workspace, copy: Workspace, steps: Sequence[RewriteStep],
         pattern.accept(first)
         copy.accept(second)
         names.update((a.name or "", b.name or "") for a, b in zip(own, other, strict=True))
+
+
+def repeat_without(
+    model: ir.Model, rules: Sequence[Rule], steps: Sequence[RewriteStep], left_out: Set[int]
+) -> Workspace:
+    """A copy of `model` with the applications of `steps`, but not those whose numbers, from 0, are left out, nor what rests on
+    them.
+
+    Raises:
+        MatchFailure: the steps are not those of the model.
+    """
+    whole, part = (Workspace(model.clone(), rules, lazy=False) for _ in range(2))
+    names: dict[str, str] = {name: name for name in whole._values if name is not None}
+    """For a value of the whole: the one that stands for it in the part."""
+
+    def there(name: str | None) -> str | None:
+        if name is None:
+            return None
+        if name not in names:
+            raise MatchFailure(f"'{name}' has no counterpart")
+        return part.resolve(names[name])
+
+    for number, step in enumerate(steps):
+        first, second = whole.find(step), None
+        if number not in left_out:
+            try:
+                roots = tuple(there(name) or "" for name in step.roots)
+                bound = tuple((name, there(value)) for name, value in step.bound)
+                second = part.find(RewriteStep(step.rule, step.pattern, roots, bound))
+            except MatchFailure:
+                second = None  # it rests on what was left out
+        before = _names(first.pairs)
+        whole.accept(first)
+        if second is None:
+            names.update(
+                {new.name or "": names.get(old, old) for old, (_, new) in zip(before, first.pairs, strict=True)}
+            )
+            continue
+        made, own = _made(first), _made(second)
+        part.accept(second)
+        names.update({a.name or "": b.name or "" for a, b in zip(made, own, strict=False)})
+    return part
 
 
 def _names(pairs: Pairs) -> list[str]:

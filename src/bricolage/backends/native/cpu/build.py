@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from bricolage.backends.interface import Refused, RegionModel
@@ -12,7 +13,7 @@ from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.module import Source
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.winograd_transform import choose
-from bricolage.backends.native.fuse.fusion import plan
+from bricolage.backends.native.fuse.fusion import operators_apart, plan
 from bricolage.backends.native.fuse.plan import FusionPlan
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.backends.native.ir.lowerings import NoLowering
@@ -23,12 +24,18 @@ TITLE = "bricolage native"
 
 
 def planned(
-    region: RegionModel, target: CpuTarget, arithmetic: Arithmetic, origins: dict[Node, str] | None
+    region: RegionModel,
+    target: CpuTarget,
+    arithmetic: Arithmetic,
+    origins: dict[Node, str],
+    fused: Sequence[int] | None = None,
 ) -> FusionPlan:
-    """The region's fused kernels. `origins` takes the operator that each tensor comes from (see `lower`).
+    """The region's fused kernels. `origins` takes the operator that each tensor comes from (see `lower`). Where `fused` is given,
+    only these of the kernels, by number, compute several operators; each other operator has kernels of its own.
 
     Raises:
-        Refused: something in the region has no lowering, or nothing in it is what the arithmetic is for.
+        Refused: something in the region has no lowering, nothing in it is what the arithmetic is for, or it has no kernel of
+            such a number.
     """
     try:
         infer(region.model)
@@ -36,6 +43,11 @@ def planned(
     except NoLowering as reason:
         raise Refused(backend=TITLE, reason=str(reason)) from reason
     found = plan(inputs, outputs, target.fusion, arithmetic.stores)
+    if fused is not None:
+        if any(number >= len(found.kernels) for number in fused):
+            raise Refused(backend=TITLE, reason=f"the region has {len(found.kernels)} kernels")
+        blocks = operators_apart(found, origins, fused)
+        found = plan(inputs, outputs, target.fusion, arithmetic.stores, blocks)
     tile, roots = arithmetic.tile, [kernel.root for kernel in found.kernels]
     if arithmetic.parts and not any(isinstance(root, (Conv, MatMul)) for root in roots):
         raise Refused(backend=TITLE, reason="the region has no products, which are what bfloat16 is for")

@@ -37,7 +37,14 @@ from bricolage.backends.native.fuse.joined_roots import (
 )
 from bricolage.backends.native.fuse.memory import Memory, arena
 from bricolage.backends.native.fuse.memory_cost import CostModel
-from bricolage.backends.native.fuse.plan import Buffer, FusedKernel, FusedProducer, FusionPlan, StorageDtypePolicy
+from bricolage.backends.native.fuse.plan import (
+    Buffer,
+    FusedKernel,
+    FusedProducer,
+    FusionPlan,
+    StorageDtypePolicy,
+    kernel_nodes,
+)
 from bricolage.backends.native.fuse.search import SearchSpace, search
 from bricolage.backends.native.fuse.secondary_outputs import attach_secondary_outputs
 from bricolage.backends.native.fuse.target import Target
@@ -93,6 +100,17 @@ def plan(
     usual = _Planner(inputs, outputs, target, policy, "rules").plan()
     model = CostModel(target.l2_bytes)
     return min(found, usual, key=lambda each: model.plan(each).nanoseconds)
+
+
+def operators_apart(found: FusionPlan, origins: Mapping[Node, str], fused: Sequence[int]) -> Blocks:
+    """The partition in which each operator is a block of its own, but for what the `fused` kernels of a plan compute, by number.
+    `origins` are the operators that tensors come from."""
+    operators = {name: number for number, name in enumerate(dict.fromkeys(origins.values()))}
+    of = {node: operators[name] for node, name in origins.items()}
+    for number in fused:
+        inside, _ = kernel_nodes(found.kernels[number], found)
+        of.update({node: len(operators) + number for node in inside if node in origins})
+    return Blocks(of)
 
 
 class _Planner:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 
 from bricolage.backends import interface
 from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan, kernel_nodes
@@ -24,9 +25,9 @@ _PER_ELEMENT = 5
 
 
 def inspect_kernels(
-    plan: FusionPlan, origins: Mapping[Node, str], spent: Sequence[float]
+    plan: FusionPlan, origins: Mapping[Node, str], spent: Sequence[float] | None = None
 ) -> tuple[interface.FusedKernel, ...]:
-    """The kernels in order, with the operators that they come from and the milliseconds that they take."""
+    """The kernels in order, with the operators that they come from and the milliseconds that they take, where these are known."""
     return tuple(
         interface.FusedKernel(
             name=f"kernel_{number}",
@@ -37,7 +38,7 @@ def inspect_kernels(
             bytes=_bytes(kernel, plan),
             ms=ms,
         )
-        for number, (kernel, ms) in enumerate(zip(plan.kernels, spent, strict=True))
+        for number, (kernel, ms) in enumerate(zip(plan.kernels, spent or repeat(None, len(plan.kernels)), strict=True))
     )
 
 

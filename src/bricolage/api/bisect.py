@@ -1,0 +1,66 @@
+"""`bisect`: which change of a program makes its answer wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bricolage.api.faults import TRIAL_S, opened_for
+from bricolage.options import Options
+from bricolage.progress import Progress, Silent
+from bricolage.trust import bisect as search
+from bricolage.trust.bisect import Diagnosis
+from bricolage.trust.evidence import write_evidence
+from bricolage.trust.program import Program
+
+
+@dataclass(frozen=True)
+class Examined:
+    """One program on one binding of the symbolic dimensions."""
+
+    sizes: Mapping[str, int]
+    diagnosis: Diagnosis
+    files: tuple[Path, ...]
+    """Regions and sources of kernels that were written for the culprits."""
+
+
+def bisect(
+    source: Any,
+    options: Options | None = None,
+    *,
+    example_inputs: Any = None,
+    inputs: Mapping[str, np.ndarray] | None = None,
+    unclaimed: bool = False,
+    trial_s: float = TRIAL_S,
+    output: Path | None = None,
+    progress: Progress | None = None,
+) -> tuple[Examined, ...]:
+    """Compares programs with the float64 reference; where one is wrong, not finite, crashes, hangs or fails, finds the changes at
+    fault among the rules, regions, fused kernels and tuned parameters that made it.
+
+    Args:
+        source: as for `optimize`. Of an artifact the program is what its plan runs; of a model, the whole of it on each
+            backend in each configuration, as it came and rewritten. Backends that compile slowly take part if they are named.
+        options: what decides these programs, as for `optimize`; for an artifact, give those of its plan.
+        example_inputs, inputs: as for `optimize`.
+        unclaimed: give backends all operators of a model, also those that they do not claim.
+        trial_s: longest time, in seconds, to compile a program, and to run it; beyond it, it counts as hanging.
+        output: an existing folder for the regions and the C of kernels at fault.
+        progress: is told what happens.
+
+    Raises:
+        As `optimize`; and NoReference: the model cannot be evaluated in float64.
+    """
+    options, progress = options or Options(), progress or Silent()
+    examined: list[Examined] = []
+    with opened_for(source, options, example_inputs, inputs, unclaimed, trial_s, progress) as place:
+        for sizes, subject, oracle in place.subjects():
+            program = Program(subject, place.store, place.resources)
+            found = search.bisect(program, place.prober, oracle.files(oracle.graph.everything), progress)
+            written = write_evidence(program, found, output, place.resources) if output is not None else ()
+            examined.append(Examined(sizes, found, written))
+    return tuple(examined)

@@ -1,0 +1,111 @@
+"""What `bisect` and `reduce` share: a model or an artifact opened, with a prober, the programs in question and their oracles."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bricolage.api.optimize import open_pool
+from bricolage.api.sources import Prepared, Source, measuring_inputs, open_source, working_folder
+from bricolage.backends import registry
+from bricolage.backends.interface import Resources
+from bricolage.device.host import selected
+from bricolage.graph.extract import graph_of
+from bricolage.graph.graph import Graph
+from bricolage.graph.store import Store
+from bricolage.measure.loading import Limits
+from bricolage.measure.selfcheck import self_checked
+from bricolage.options import Options
+from bricolage.plan import artifact
+from bricolage.plan.plan import Plan
+from bricolage.progress import Progress
+from bricolage.trust.changes import Subject
+from bricolage.trust.probe import Prober
+from bricolage.trust.subjects import of_backends, of_plan
+from bricolage.verify.oracle import Oracle
+
+TRIAL_S = 60.0
+"""Longest time to compile a program, and to run it."""
+
+
+@dataclass
+class Workplace:
+    """A model with what programs of it are tried with."""
+
+    opened: Source
+    options: Options
+    plan: tuple[Plan, Path] | None
+    """Of an artifact, with the folder that it was unpacked to."""
+    prober: Prober
+    resources: Resources
+    progress: Progress
+    unclaimed: bool
+    _inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def store(self) -> Store:
+        """The files."""
+        return self.opened.store
+
+    def oracle(self, graph: Graph) -> Oracle:
+        """The oracle of a graph of the bucket that is looked at."""
+        return Oracle(graph, self._inputs, self.store, self.options.bound, self.opened.digest)
+
+    def subjects(self) -> Iterator[tuple[Mapping[str, int], Subject, Oracle]]:
+        """The programs in question: sizes of the symbolic dimensions, the program, and the oracle of the graph as it came."""
+        for bucket in self.opened.buckets:
+            self._inputs, _ = measuring_inputs(self.opened, bucket.graph, self.options)
+            self.progress.start("float64 reference")
+            oracle = self.oracle(bucket.graph)
+            oracle.compute()
+            self.progress.finish()
+            for subject in self._of_bucket(bucket):
+                yield bucket.sizes, subject, oracle
+
+    def _of_bucket(self, prepared: Prepared) -> Iterator[Subject]:
+        if self.plan is not None:
+            decided, folder = self.plan
+            for bucket in decided.buckets:
+                if dict(bucket.sizes) == dict(prepared.sizes):
+                    shipped = graph_of(folder / bucket.graph)
+                    self.store.share([shipped.model], f"weights-shipped-{bucket.graph}.data")
+                    yield of_plan(bucket, prepared.graph, shipped)
+            return
+        backends = registry.available(self.options.backends)
+        if self.options.backends is None:
+            backends = tuple(backend for backend in backends if not backend.compiles_slowly)
+        if not self.unclaimed:
+            backends = self_checked(backends, [prepared.graph], self.progress)
+        device, unclaimed = self.resources.device, self.unclaimed
+        yield from of_backends(prepared.graph, backends, self.options, device, unclaimed=unclaimed)
+
+
+@contextmanager
+def opened_for(
+    source: Any,
+    options: Options,
+    example_inputs: Any,
+    inputs: Mapping[str, np.ndarray] | None,
+    unclaimed: bool,
+    trial_s: float,
+    progress: Progress,
+) -> Iterator[Workplace]:
+    """The workplace for a source; its files are gone afterwards. Arguments and errors as for `bisect`."""
+    is_artifact = isinstance(source, str | Path) and Path(source).suffix == artifact.SUFFIX
+    plan = artifact.load(Path(source)) if is_artifact else None
+    device = selected(options.isa, options.cores)
+    directory = working_folder()
+    try:
+        opened = open_source(source, options, directory, example_inputs=example_inputs, dynamic=None, given=inputs)
+        with open_pool(options) as pool:
+            prober = Prober(pool, directory, options.threads, device, Limits(trial_s, trial_s))
+            resources = Resources(options.threads, device)
+            yield Workplace(opened, options, plan, prober, resources, progress, unclaimed)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,103 @@
+"""`reduce`: the least model that shows a fault."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bricolage.api.faults import TRIAL_S, Workplace, opened_for
+from bricolage.backends.reference import REFERENCE
+from bricolage.deadline import Deadline
+from bricolage.graph.graph import Graph
+from bricolage.options import Options
+from bricolage.progress import Progress, Silent
+from bricolage.rewrite.catalogue import rules
+from bricolage.trust.bisect import Culprit, Diagnosis, bisect
+from bricolage.trust.program import Program
+from bricolage.trust.reduce import Reduced, Reducer, Suspect
+from bricolage.trust.repro import write_repro
+from bricolage.verify.oracle import Oracle
+from bricolage.work import bits as bitset
+
+BUDGET_S = 300.0
+"""For making a model smaller, where nothing else is asked for."""
+
+
+@dataclass(frozen=True)
+class Repro:
+    """A fault, and the folder's files that show it."""
+
+    diagnosis: Diagnosis
+    """Of the program in which it was found."""
+    reduced: Reduced
+    files: tuple[Path, ...]
+
+
+def reduce(
+    source: Any,
+    output: Path,
+    options: Options | None = None,
+    *,
+    example_inputs: Any = None,
+    inputs: Mapping[str, np.ndarray] | None = None,
+    unclaimed: bool = False,
+    trial_s: float = TRIAL_S,
+    progress: Progress | None = None,
+) -> Repro | None:
+    """Looks for a program that fails as `bisect` does, and makes the model, its shapes and its numbers smaller as long as the
+    change at fault still fails in the same way; None where none of them fails, and nothing is written then.
+
+    Args:
+        output: an existing folder for the repro.
+        options: as for `bisect`; the budget is that of making the model smaller. After it, or a Ctrl-C, the least model by
+            then is written.
+        source, example_inputs, inputs, unclaimed, trial_s, progress: as for `bisect`.
+
+    Raises:
+        As `bisect`; and NotWritable: the folder is not writable.
+    """
+    options, progress = options or Options(), progress or Silent()
+    with opened_for(source, options, example_inputs, inputs, unclaimed, trial_s, progress) as place:
+        for _, subject, oracle in place.subjects():
+            program = Program(subject, place.store, place.resources)
+            found = bisect(program, place.prober, oracle.files(oracle.graph.everything), progress)
+            if not found.faulty:
+                continue
+            reduced = _reduced(program, found, oracle, place, options, progress)
+            if reduced is not None:
+                return Repro(found, reduced, write_repro(reduced, output, options.threads))
+    return None
+
+
+def _reduced(
+    program: Program, found: Diagnosis, oracle: Oracle, place: Workplace, options: Options, progress: Progress
+) -> Reduced | None:
+    """The first culprit that can be made smaller; the whole program where there is none."""
+    stop = Deadline(options.budget_s if options.budget_s is not None else BUDGET_S)
+    for suspect, graph, numbers in _suspects(program, found.culprits):
+        own = oracle if graph is oracle.graph else place.oracle(graph)
+        reduced = Reducer(suspect, place.prober, place.store, options.bound, stop, progress).run(own, numbers)
+        if reduced is not None:
+            return reduced
+    return None
+
+
+def _suspects(program: Program, culprits: tuple[Culprit, ...]) -> list[tuple[Suspect, Graph, list[int]]]:
+    """Who may be at fault, the graph to look at, and the numbers of its operators, those that are surer first."""
+    found: list[tuple[Suspect, Graph, list[int]]] = []
+    for one in culprits:
+        change = one.change
+        if change.kind == "rewrite":
+            rule = next((rule for rule in rules() if rule.name == change.rule), None)
+            before = program.before(change)
+            if rule is not None and before is not None:
+                found.append((Suspect(REFERENCE, rule), before, list(range(len(before)))))
+            continue
+        assert change.region is not None
+        placed = program.subject.placement[change.region]
+        found.append((Suspect(placed.implementation), program.graph, bitset.members(placed.region)))
+    return found

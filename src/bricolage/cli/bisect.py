@@ -1,0 +1,60 @@
+"""`bricolage bisect`: which change makes an answer wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bricolage import errors
+from bricolage.cli import arguments as a
+from bricolage.cli.guard import guarded
+from bricolage.options import Options
+
+
+@guarded
+@a.decision_options(*a.PROGRAM_OPTIONS)
+def bisect(
+    model: Annotated[Path, typer.Argument(metavar="MODEL|ARTIFACT", help="An ONNX file or a .bricolage file.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="DIR", help="Write regions at fault there, and the C of their kernels."),
+    ] = None,
+    data: a.Inputs = None,
+    unclaimed: a.Unclaimed = False,
+    trial: a.Trial = "60s",
+    as_json: a.Json = False,
+    *,
+    options: Options,
+    given: frozenset[str],
+) -> int:
+    """Name what makes an answer wrong: a rewrite rule, a region on its backend, a fused kernel or a tuned parameter.
+
+    Of an ARTIFACT it looks into what the plan runs; of a MODEL, into the whole of it on each backend. A program that is wrong,
+    crashes or hangs is bisected over all its changes; each culprit is shown with the error without it and with it.
+    """
+    from bricolage.cli import output, progress, values
+    from bricolage.options import parse_seconds
+
+    if not model.exists():
+        raise errors.MissingFile(path=model)
+    if values.is_artifact(model):
+        options = a.as_planned(model, options, given)
+    inputs = None if data is None else values.read_arrays(data)
+    seconds = parse_seconds(trial)
+    if out is not None:
+        output.make_folder(out)
+    with output.stdout_kept(), progress.shown() as shown:
+        from bricolage.api.bisect import bisect as run
+
+        found = run(model, options, inputs=inputs, unclaimed=unclaimed, trial_s=seconds, output=out, progress=shown)
+    from bricolage.report import faults
+
+    if as_json:
+        output.show_json(faults.bisected_json(found))
+    else:
+        output.show(faults.bisected(found))
+    if not found:
+        raise errors.NoBackend(why=" that claims an operator of this model")
+    return errors.INACCURATE if any(one.diagnosis.faulty for one in found) else errors.OK

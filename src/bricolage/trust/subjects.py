@@ -1,0 +1,86 @@
+"""Programs worth looking into: what a plan runs, and what each backend would make of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from bricolage.backends.interface import Backend
+from bricolage.backends.matching import Matcher
+from bricolage.backends.reference import REFERENCE
+from bricolage.device.device import Device
+from bricolage.driver.variants import made_again
+from bricolage.graph.graph import Graph
+from bricolage.options import Options
+from bricolage.plan.plan import ORIGINAL, Bucket
+from bricolage.rewrite.catalogue import rules
+from bricolage.rewrite.retrace import Configured, Finished, Fixpoint, Recorded, Retrace
+from bricolage.rewrite.variants import REWRITTEN, rewritten_variants
+from bricolage.runtime.executable import placement_of
+from bricolage.trust.changes import Subject
+from bricolage.work import bits as bitset
+from bricolage.work.implementation import Assignment, Implementation, Placement
+
+
+def of_plan(bucket: Bucket, original: Graph, shipped: Graph) -> Subject:
+    """What a plan runs for one shape bucket. `original` is the model at its sizes, `shipped` the graph in the artifact."""
+    name = f"plan {bucket.chosen}"
+    if bucket.variant == ORIGINAL:
+        return Subject(name, original, None, placement_of(bucket))
+    retrace: Retrace
+    if made_again(bucket, original) is None:
+        retrace = Finished(original.model, shipped.model, tuple(bucket.rules) or ("all of its rewrites",))
+    elif bucket.rewrite_config is not None:
+        retrace = Configured(original.model, rules(), bucket.rewrite_config)
+    elif bucket.steps:
+        retrace = Recorded(original.model, rules(), bucket.steps)
+    else:
+        retrace = Fixpoint(original.model, rules())
+    return Subject(name, original, retrace, placement_of(bucket))
+
+
+def of_backends(
+    graph: Graph, backends: Sequence[Backend], options: Options, device: Device, *, unclaimed: bool = False
+) -> Iterator[Subject]:
+    """Each backend, in each configuration for the precision asked for, on the graph as it came and, where rewriting is allowed, as
+    canonicalising rules make it. What a backend does not claim the reference runs, unless it is to take the `unclaimed`
+    too; where it claims nothing there is no program of it."""
+    variants = [(ORIGINAL, graph, None), *_rewritten(graph, options)]
+    for backend in backends:
+        for title, made, retrace in variants:
+            regions = [made.everything.bits] if unclaimed else _claimed(made, backend)
+            if not regions:
+                continue
+            for config in backend.configs(options.precision, device):
+                one = Implementation(backend.name, config, device.name)
+                name = f"{one}{'' if title == ORIGINAL else f' {title}'}"
+                yield Subject(name, graph, retrace, _divided(made, regions, one))
+
+
+def _rewritten(graph: Graph, options: Options) -> list[tuple[str, Graph, Retrace | None]]:
+    made = rewritten_variants(graph) if options.rewrite else ()
+    return [(REWRITTEN, variant.graph, Fixpoint(graph.model, rules())) for variant in made]
+
+
+def _claimed(graph: Graph, backend: Backend) -> list[int]:
+    """What a backend claims as disjoint regions of consecutive operators, which lie one behind the other in any order of
+    regions: an engine's as long as can be, a library's patterns, the largest first."""
+    matcher, claims = Matcher(graph), tuple(backend.claims())
+    taken = matcher.accepted(claims)
+    runs = groupby(range(len(graph)), key=lambda number: bool(taken >> number & 1))
+    found = [bitset.of(numbers) for inside, numbers in runs if inside]
+    for region in sorted(matcher.regions(claims), key=lambda region: (-region.bit_count(), region)):
+        consecutive = bitset.highest(region) - bitset.lowest(region) + 1 == region.bit_count()
+        if consecutive and not region & taken:
+            found.append(region)
+            taken |= region
+    return found
+
+
+def _divided(graph: Graph, regions: Sequence[int], one: Implementation) -> Placement:
+    """The regions, and the reference for each run of operators between them."""
+    owner = {number: region for region in regions for number in bitset.members(region)}
+    return tuple(
+        Assignment(region or bitset.of(numbers), one if region else REFERENCE)
+        for region, numbers in groupby(range(len(graph)), key=lambda number: owner.get(number, 0))
+    )
