@@ -24,7 +24,7 @@ import onnx
 import onnx_ir as ir
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
-from bricolage.api.sources import tensor_specs, working_folder
+from bricolage.api.sources import working_folder
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources
 from bricolage.device.buffers import aligned
@@ -39,6 +39,7 @@ from bricolage.graph.prepare import symbolic_dimensions
 from bricolage.graph.region import Region
 from bricolage.graph.store import Store
 from bricolage.options import Options
+from bricolage.plan.interface import tensor_specs
 from bricolage.plan.step import Step
 from bricolage.runtime import signature
 from bricolage.runtime.compile import compile_step
@@ -150,7 +151,7 @@ class Representation(BackendRep):  # type: ignore[misc]
                 stages.append(Stage(kernel, made.inputs, made.outputs))
             except BricolageError as error:
                 raise _Failed(number) from error
-        program = Program(stages, graph.inputs, [info.name for info in graph.outputs])
+        program = Program(stages, graph.inputs, [info.name for info in graph.outputs], self._device)
         try:
             bound = program.bind() if program.static else None
         except Exception as error:  # whatever a framework raises

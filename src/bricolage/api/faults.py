@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from bricolage.api.optimize import open_pool
+from bricolage import scratch
+from bricolage.api.optimize import open_pool, open_reference
 from bricolage.api.sources import Prepared, Source, measuring_inputs, open_source, working_folder
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources
@@ -20,6 +20,7 @@ from bricolage.graph.extract import graph_of
 from bricolage.graph.graph import Graph
 from bricolage.graph.store import Store
 from bricolage.measure.loading import Limits
+from bricolage.measure.pool import Pool
 from bricolage.measure.selfcheck import self_checked
 from bricolage.options import Options
 from bricolage.plan import artifact
@@ -29,6 +30,7 @@ from bricolage.trust.changes import Subject
 from bricolage.trust.probe import Prober
 from bricolage.trust.subjects import of_backends, of_plan
 from bricolage.verify.oracle import Oracle
+from bricolage.verify.reference import Evaluate
 
 TRIAL_S = 60.0
 """Longest time to compile a program, and to run it."""
@@ -42,6 +44,7 @@ class Workplace:
     options: Options
     plan: tuple[Plan, Path] | None
     """Of an artifact, with the folder that it was unpacked to."""
+    pool: Pool
     prober: Prober
     resources: Resources
     progress: Progress
@@ -55,12 +58,24 @@ class Workplace:
 
     def oracle(self, graph: Graph) -> Oracle:
         """The oracle of a graph of the bucket that is looked at."""
-        return Oracle(graph, self._inputs, self.store, self.options.bound, self.opened.digest)
+        literal = self.options.tolerance is not None
+        return Oracle(
+            graph,
+            self._inputs,
+            self.store,
+            self.options.bound,
+            self.opened.digest,
+            literal=literal,
+            evaluate=self._reference(graph),
+        )
+
+    def _reference(self, graph: Graph) -> Evaluate:
+        return open_reference(self.opened, graph, self.options, self.resources.device, self.pool)
 
     def subjects(self) -> Iterator[tuple[Mapping[str, int], Subject, Oracle]]:
         """The programs in question: sizes of the symbolic dimensions, the program, and the oracle of the graph as it came."""
         for bucket in self.opened.buckets:
-            self._inputs, _ = measuring_inputs(self.opened, bucket.graph, self.options)
+            self._inputs, _ = measuring_inputs(self.opened, bucket.graph, self.options, self._reference(bucket.graph))
             self.progress.start("float64 reference")
             oracle = self.oracle(bucket.graph)
             oracle.compute()
@@ -100,12 +115,9 @@ def opened_for(
     is_artifact = isinstance(source, str | Path) and Path(source).suffix == artifact.SUFFIX
     plan = artifact.load(Path(source)) if is_artifact else None
     device = selected(options.isa, options.cores)
-    directory = working_folder()
-    try:
+    with scratch.using(working_folder()) as directory:
         opened = open_source(source, options, directory, example_inputs=example_inputs, dynamic=None, given=inputs)
         with open_pool(options) as pool:
             prober = Prober(pool, directory, options.threads, device, Limits(trial_s, trial_s))
             resources = Resources(options.threads, device)
-            yield Workplace(opened, options, plan, prober, resources, progress, unclaimed)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+            yield Workplace(opened, options, plan, pool, prober, resources, progress, unclaimed)

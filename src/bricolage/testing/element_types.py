@@ -147,14 +147,14 @@ class Types(RandomGraph):
             reduction = self.random.choice(["none", "add", "mul", "max", "min"])
             given = [x, places, self.weights(*rows)]
             return self.add("ScatterElements", given, shape, axis=axis, reduction=reduction)
-        place = self.constant(np.int64([[self.random.randrange(shape[0])]]))
+        place = self.constant(np.array([[self.random.randrange(shape[0])]], np.int64))
         reduction = self.random.choice(["none", "add", "max"])
         return self.add("ScatterND", [x, place, self.weights(1, *shape[1:])], shape, reduction=reduction)
 
     def kept(self) -> str | None:
         """A cache that is written to."""
         cache, update = self.input((2, 3, 8, 4)), self.input((2, 3, 2, 4))
-        start = self.constant(np.int64([1, 5]))
+        start = self.constant(np.array([1, 5], np.int64))
         return self.add("TensorScatter", [cache, update, start], (2, 3, 8, 4), axis=2)
 
     def unpooled(self) -> str | None:

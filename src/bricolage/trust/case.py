@@ -14,8 +14,9 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
+from bricolage.frontends.limits import check_shapes
 from bricolage.graph.graph import describe
-from bricolage.graph.prepare import check_shapes, infer
+from bricolage.graph.prepare import infer
 
 _SHAPE_LIKE = 8
 """Elements up to which a vector of integers is taken for sizes or axes, and not for data."""

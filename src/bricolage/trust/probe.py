@@ -78,6 +78,6 @@ class Prober:
             self._pool.end(job.regime)
         self.count += 1
         self._loader.load([job])
-        verdict = Verdict(job.outcome or "ok", job.error, bound, job.reason)
+        verdict = Verdict(job.outcome or "ok", job.deviation.error if job.deviation else None, bound, job.reason)
         self._loader.drop([job])
         return verdict

@@ -131,7 +131,7 @@ class Native(Backend):
     def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
         require_static(region, self.title)
         target, arithmetic = _target(resources), _arithmetic(config, resources.device)
-        kernels = planned(region, target, arithmetic, None)
+        kernels = planned(region, target, arithmetic, {})
         return ConfigSpace(config.base, tuning.parameters(kernels, target, arithmetic))
 
     def tune(self, region: RegionModel, config: KernelConfig, resources: Resources) -> KernelConfig:

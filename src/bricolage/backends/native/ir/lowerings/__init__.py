@@ -49,6 +49,7 @@ def lowered(op: OpContext) -> tuple[Node, ...]:
         if own is decompositions.decomposed:
             raise
         try:
-            return decompositions.decomposed(op)
+            found = decompositions.decomposed(op)
+            return found if isinstance(found, tuple) else (found,)
         except NoLowering:
             raise reason from None
