@@ -311,6 +311,14 @@ class NoCover(BricolageError):
     exit_code = NO_BACKEND
 
 
+class NotReduced(BricolageError):
+    """A program fails, and no part of it that was tried fails in the same way by itself."""
+
+    what = "{program} fails ({verdict}), but no change at fault shows that in a model of its own"
+    hint = "`bricolage bisect` shows what is known of it; try again on a machine with nothing else to do"
+    exit_code = INACCURATE
+
+
 # --- rewriting --------------------------------------------------------------------------------------------------
 
 

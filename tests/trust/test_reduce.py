@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from bricolage.graph.graph import Graph
 from bricolage.graph.store import Store
 from bricolage.measure.loading import Limits
 from bricolage.measure.pool import Pool
+from bricolage.plan.step import Step
 from bricolage.progress import Silent
 from bricolage.trust.case import (
     Case,
@@ -30,7 +31,7 @@ from bricolage.trust.case import (
     smaller_shapes,
     survives,
 )
-from bricolage.trust.probe import Prober
+from bricolage.trust.probe import Prober, Verdict
 from bricolage.trust.reduce import Reduced, Reducer, Suspect
 from bricolage.trust.repro import write_repro
 from bricolage.work.implementation import Implementation
@@ -114,6 +115,27 @@ def test_a_wrong_rule(shrink: Shrink) -> None:
 def test_without_time_the_best_so_far_is_kept(shrink: Shrink) -> None:
     found = shrink(deep(), Suspect(Implementation("crooked")), 0.0)
     assert found is not None and not found.finished and found.case.operators == 42
+
+
+class Impatient(Prober):
+    """Somebody presses Ctrl-C at the eighth trial."""
+
+    def run(
+        self, steps: Sequence[Step], outputs: Sequence[str], files: tuple[Path, Path, float], *, fresh: bool = False
+    ) -> Verdict:
+        if self.count == 7:
+            raise KeyboardInterrupt
+        return super().run(steps, outputs, files, fresh=fresh)
+
+
+def test_after_an_interruption_the_best_so_far_is_kept(tmp_path: Path) -> None:
+    made, store = deep(), Store(tmp_path)
+    store.share([made.model])
+    with Pool(memory_limit=2 << 30) as pool:
+        prober = Impatient(pool, tmp_path, 1, host(), Limits())
+        reducer = Reducer(Suspect(Implementation("crooked")), prober, store, 1e-5, Deadline(600.0), Silent())
+        found = reducer.run(oracle_of(made, store), range(len(made)))
+    assert found is not None and not found.finished and 1 <= found.case.operators < 42
 
 
 def test_what_is_right_is_not_reduced(shrink: Shrink) -> None:

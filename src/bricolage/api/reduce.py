@@ -12,6 +12,7 @@ import numpy as np
 from bricolage.api.faults import TRIAL_S, Workplace, opened_for
 from bricolage.backends.reference import REFERENCE
 from bricolage.deadline import Deadline
+from bricolage.errors import NotReduced
 from bricolage.graph.graph import Graph
 from bricolage.options import Options
 from bricolage.progress import Progress, Silent
@@ -58,7 +59,8 @@ def reduce(
         source, example_inputs, inputs, unclaimed, trial_s, progress: as for `bisect`.
 
     Raises:
-        As `bisect`; and NotWritable: the folder is not writable.
+        As `bisect`; and NotReduced: no change at fault fails in the same way by itself.
+        NotWritable: the folder is not writable.
     """
     options, progress = options or Options(), progress or Silent()
     with opened_for(source, options, example_inputs, inputs, unclaimed, trial_s, progress) as place:
@@ -68,15 +70,16 @@ def reduce(
             if not found.faulty:
                 continue
             reduced = _reduced(program, found, oracle, place, options, progress)
-            if reduced is not None:
-                return Repro(found, reduced, write_repro(reduced, output, options.threads))
+            if reduced is None:
+                raise NotReduced(program=found.name, verdict=found.verdict)
+            return Repro(found, reduced, write_repro(reduced, output, options.threads))
     return None
 
 
 def _reduced(
     program: Program, found: Diagnosis, oracle: Oracle, place: Workplace, options: Options, progress: Progress
 ) -> Reduced | None:
-    """The first culprit that can be made smaller; the whole program where there is none."""
+    """The first culprit that fails by itself, made smaller; None where there is none."""
     stop = Deadline(options.budget_s if options.budget_s is not None else BUDGET_S)
     for suspect, graph, numbers in _suspects(program, found.culprits):
         own = oracle if graph is oracle.graph else place.oracle(graph)

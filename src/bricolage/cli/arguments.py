@@ -14,7 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
-from bricolage.options import Options
+from bricolage.errors import BadOption
+from bricolage.options import Options, parse_seconds
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)]
 Artifact = Annotated[Path, typer.Argument(metavar="ARTIFACT", help="A .bricolage file.", show_default=False)]
@@ -38,6 +39,21 @@ PROGRAM_OPTIONS = (
     "memory_limit_mb",
 )
 """Fields of `Options` that say how a model becomes a program, with what it may take."""
+
+
+def trial_seconds(word: str) -> float:
+    """What `Trial` says.
+
+    Raises:
+        BadOption: not a time, or none.
+    """
+    try:
+        seconds = parse_seconds(word)
+    except BadOption:
+        seconds = 0.0
+    if not 0.0 < seconds < float("inf"):
+        raise BadOption(option="--trial", value=word, advice="Write for example 60s, 5m or 1h")
+    return seconds
 
 
 def decision_options(*names: str) -> Callable[[Callable[..., int | None]], Callable[..., int | None]]:

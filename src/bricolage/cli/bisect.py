@@ -35,14 +35,13 @@ def bisect(
     crashes or hangs is bisected over all its changes; each culprit is shown with the error without it and with it.
     """
     from bricolage.cli import output, progress, values
-    from bricolage.options import parse_seconds
 
     if not model.exists():
         raise errors.MissingFile(path=model)
     if values.is_artifact(model):
         options = a.as_planned(model, options, given)
     inputs = None if data is None else values.read_arrays(data)
-    seconds = parse_seconds(trial)
+    seconds = a.trial_seconds(trial)
     if out is not None:
         output.make_folder(out)
     with output.stdout_kept(), progress.shown() as shown:

@@ -35,14 +35,13 @@ def reduce(
     long as the fault stays the same. --budget is the time for that; after it or a Ctrl-C the least model so far is written.
     """
     from bricolage.cli import output, progress, values
-    from bricolage.options import parse_seconds
 
     if not model.exists():
         raise errors.MissingFile(path=model)
     if values.is_artifact(model):
         options = a.as_planned(model, options, given)
     inputs = None if data is None else values.read_arrays(data)
-    seconds = parse_seconds(trial)
+    seconds = a.trial_seconds(trial)
     target = out if out is not None else Path(model.with_suffix(".repro").name)
     existed = target.exists()
     output.make_folder(target)

@@ -73,6 +73,7 @@ class Configured(Retrace):
             config = replace(config, opset=None)
         fuel = Fuel(None if limit is None else max(0, limit - len(first)), given)
         found = PipelineRunner(self._model, self._rules).run(config, fuel)
+        simplify(found.model)
         behind = [replace(one, number=len(first) + n) for n, one in enumerate(found.applications, 1)]
         return Retraced(found.model, (*first, *behind), fuel.left_out == given - {site})
 

@@ -14,6 +14,7 @@ from bricolage.measure.loading import CandidateSpec, Job, Limits, Loader
 from bricolage.measure.pool import Pool
 from bricolage.plan.step import Step
 
+_ATTEMPTS = 2
 _SIGNAL = re.compile(r"the process ended with (.+?)(?::|$)")
 
 
@@ -73,11 +74,14 @@ class Prober:
         alone = len({step.implementation.backend for step in steps}) == 1
         spec = CandidateSpec("", tuple(steps), tuple(outputs), self.threads, alone, self.device)
         inputs, expected, bound = files
-        job = Job(spec, inputs, expected, bound, replace(spec.regime, owner="trust"))
+        regime = replace(spec.regime, owner="trust")
         if fresh:
-            self._pool.end(job.regime)
+            self._pool.end(regime)
         self.count += 1
-        self._loader.load([job])
-        verdict = Verdict(job.outcome or "ok", job.deviation.error if job.deviation else None, bound, job.reason)
-        self._loader.drop([job])
-        return verdict
+        for _ in range(_ATTEMPTS):
+            job = Job(spec, inputs, expected, bound, regime)
+            self._loader.load([job])
+            self._loader.drop([job])
+            if job.outcome != "out-of-memory":  # that may be somebody else's doing
+                break
+        return Verdict(job.outcome or "ok", job.deviation.error if job.deviation else None, bound, job.reason)

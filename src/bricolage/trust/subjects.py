@@ -11,6 +11,7 @@ from bricolage.backends.reference import REFERENCE
 from bricolage.device.device import Device
 from bricolage.driver.variants import made_again
 from bricolage.graph.graph import Graph
+from bricolage.graph.identity import Identities
 from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL, Bucket
 from bricolage.rewrite.catalogue import rules
@@ -27,15 +28,19 @@ def of_plan(bucket: Bucket, original: Graph, shipped: Graph) -> Subject:
     name = f"plan {bucket.chosen}"
     if bucket.variant == ORIGINAL:
         return Subject(name, original, None, placement_of(bucket))
-    retrace: Retrace
-    if made_again(bucket, original) is None:
-        retrace = Finished(original.model, shipped.model, tuple(bucket.rules) or ("all of its rewrites",))
-    elif bucket.rewrite_config is not None:
-        retrace = Configured(original.model, rules(), bucket.rewrite_config)
-    elif bucket.steps:
-        retrace = Recorded(original.model, rules(), bucket.steps)
-    else:
-        retrace = Fixpoint(original.model, rules())
+    again = made_again(bucket, original)
+    retrace: Retrace = Finished(original.model, shipped.model, tuple(bucket.rules) or ("all of its rewrites",))
+    if again is not None:
+        steps: Retrace
+        if bucket.rewrite_config is not None:
+            steps = Configured(original.model, rules(), bucket.rewrite_config)
+        elif bucket.steps:
+            steps = Recorded(original.model, rules(), bucket.steps)
+        else:
+            steps = Fixpoint(original.model, rules())
+        made = Graph(steps.made().model)
+        if Identities(made).key(made.everything) == again.key:  # the plan's numbers are those of this graph
+            retrace = steps
     return Subject(name, original, retrace, placement_of(bucket))
 
 
