@@ -165,7 +165,9 @@ class Limited:
     share: Annotated[float, Within(0.0, 1.0)] = 0.0
     name: Annotated[str, Matching("[a-z]+", "word")] = "a"
     many: Annotated[tuple[int, ...], Length(0, 2)] = ()
-    sizes: Mapping[Annotated[str, Matching("[a-z]+", "word")], Annotated[int, Within(1, 9)]] = field(default_factory=dict)
+    sizes: Mapping[Annotated[str, Matching("[a-z]+", "word")], Annotated[int, Within(1, 9)]] = field(
+        default_factory=dict
+    )
     maybe: Annotated[int, Within(0, 10)] | None = None
 
 
