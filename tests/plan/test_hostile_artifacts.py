@@ -16,6 +16,8 @@ from typing import Any
 import onnx
 import pytest
 
+from bricolage.api.bench import bench
+from bricolage.api.optimize import optimize
 from bricolage.cache import cache_directory
 from bricolage.codec import encode
 from bricolage.errors import BadArtifact, CacheNotWritable
@@ -176,6 +178,16 @@ def test_models_that_are_not_what_bricolage_writes_are_refused(saved: Path, name
     members[name] = HOSTILE_MODELS[how](members[name])
     with pytest.raises(BadArtifact, match=name):
         artifact.load(written(saved, members))
+
+
+def test_what_is_refused_for_running_is_refused_for_planning(saved: Path) -> None:
+    members = members_of(saved)
+    members["model.onnx"] = HOSTILE_MODELS["a cycle"](members["model.onnx"])
+    hostile = written(saved, members)
+    for use in (optimize, bench):
+        with pytest.raises(BadArtifact, match="model.onnx"):
+            use(hostile)
+    assert not list((cache_directory() / "work").glob("*"))
 
 
 def odd(saved: Path, change: Callable[[zipfile.ZipFile, Members], object]) -> Path:

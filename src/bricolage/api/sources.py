@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.cache import cache_directory
-from bricolage.errors import NotWritable, UnboundDimension
+from bricolage.errors import CacheNotWritable, UnboundDimension
 from bricolage.frontends import to_model
 from bricolage.graph.extract import write_model
 from bricolage.graph.graph import Graph
@@ -49,13 +49,17 @@ class Source:
 
 
 def working_folder() -> Path:
-    """A fresh folder for models and measurements, on the disk of the cache (weights may be large)."""
+    """A fresh folder for models and measurements, on the disk of the cache (weights may be large).
+
+    Raises:
+        CacheNotWritable, UnsafeCache
+    """
     parent = cache_directory() / "work"
     try:
         parent.mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(dir=parent))
     except OSError as error:
-        raise NotWritable(path=parent, reason=error.strerror or error) from error
+        raise CacheNotWritable(path=parent, reason=error.strerror or error) from error
 
 
 def open_source(
