@@ -90,7 +90,7 @@ def message(root: Any, choose: Choices) -> None:
 def _inner(found: Any, choose: Choices) -> Any:
     """A message somewhere in a message."""
     while not choose.once_in(4):
-        inner = []
+        inner: list[Any] = []
         for field, value in found.ListFields():
             if field.message_type is not None:
                 inner.extend(value if _repeated(field) else [value])
