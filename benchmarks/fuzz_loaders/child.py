@@ -102,6 +102,7 @@ def _guided(record: Record, folder: Path, inputs: int | None, minutes: float | N
         words += [
             "-rss_limit_mb=0",
             "-report_slow_units=1000000",
+            "-len_control=0",
             "-detect_leaks=0",
             "-verbosity=0",
             str(folder / "corpus"),
