@@ -8,14 +8,14 @@ TESTS ?= tests
 CHECK_VENV := .venv-check
 CHECK_STAMP := $(CHECK_VENV)/.installed
 CHECK := $(addprefix tests/,work search graph device plan perf report runtime conformance cli rewrite/egraph rewrite/rulegen driver/test_stage.py driver/test_final_race.py \
-	frontends test_errors.py test_cache.py test_docs.py test_deadline.py)
+	frontends test_errors.py test_cache.py test_sealed.py test_docs.py test_deadline.py)
 CHECK_WITHOUT := $(addprefix --deselect=tests/,cli/test_optimize.py cli/test_rewrite.py \
 	plan/test_plan.py::test_plans_round_trip_through_json frontends/test_bad_input.py::test_any_flipped_bytes_load_or_are_refused)
 # Two workers, each with a stretch of the tests of its own; who is done early takes over from the other.
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test test-slow replay lint docs bench capabilities clean
+.PHONY: help install demo check test test-slow fuzz-loaders replay lint docs bench capabilities clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -43,6 +43,10 @@ test: $(STAMP) ## all tests but the slow ones (10 to 17 minutes on 2 cores)
 
 test-slow: $(STAMP) ## whole conformance suites, big models, every benchmark workload
 	$(BIN)/python -m pytest $(TESTS) -m slow
+
+# INPUTS is a number over all runs (out/fuzz-loaders keeps count); MINUTES a time of this one.
+fuzz-loaders: $(STAMP) ## hostile artifacts, plans, models and inputs: INPUTS=1000000 or MINUTES=30
+	$(BIN)/python -m benchmarks.fuzz_loaders $(if $(MINUTES),--minutes $(MINUTES),--inputs $(or $(INPUTS),1000000))
 
 replay: $(STAMP) ## whether a change decides anything differently: claims, candidates, rewrites, fusion, C, placements
 	$(BIN)/python -m benchmarks.replay

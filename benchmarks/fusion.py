@@ -147,7 +147,7 @@ def _inductor(region: RegionModel, folder: Path) -> int | None:
     if importlib.util.find_spec("torch") is None:
         return None
     registry.get("inductor").compile(region, KernelConfig("f32"), Resources(threads=2, cache=folder))
-    (package,) = (folder / "inductor").glob("*.pt2")
+    (package,) = folder.glob("inductor-*/*.pt2")
     with zipfile.ZipFile(package) as archive:
         wrappers = [name for name in archive.namelist() if name.endswith(".wrapper.cpp")]
         return sum(len(_INDUCTOR_CALL.findall(archive.read(name).decode())) for name in wrappers)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import random
 import resource
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 _LONGEST = 512
 """Bytes of decisions."""
-_HANG_S = 60
+_HANG_S = 300
 """After that libFuzzer ends a process that does not answer: its input is a finding."""
 _MEMORY_MB = 4096
 _INSTRUMENTED = [
@@ -43,6 +45,8 @@ def main() -> None:
     given = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_MB << 20, _MEMORY_MB << 20))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    logging.disable()  # warnings about made-up models
+    warnings.simplefilter("ignore")  # zipfile's, of two members of one name: that is meant
     (_guided if given.engine == "atheris" else _random)(Record(given.folder), given.folder, given.inputs, given.minutes)
 
 
@@ -95,7 +99,14 @@ def _guided(record: Record, folder: Path, inputs: int | None, minutes: float | N
                 os._exit(0)
 
         words = [f"-max_len={_LONGEST}", f"-timeout={_HANG_S}", f"-artifact_prefix={folder}/findings/ended-"]
-        words += ["-rss_limit_mb=0", "-detect_leaks=0", "-verbosity=0", str(folder / "corpus")]
+        words += [
+            "-rss_limit_mb=0",
+            "-report_slow_units=1000000",
+            "-len_control=0",
+            "-detect_leaks=0",
+            "-verbosity=0",
+            str(folder / "corpus"),
+        ]
         atheris.Setup(["fuzz_loaders", *words], one)
         atheris.Fuzz()
 

@@ -270,7 +270,10 @@ class UnsupportedOperator(BricolageError):
 
 class BackendFailed(BricolageError):
     what = "{backend} failed {stage}: {reason}"
-    hint = "The candidate is dropped; `bricolage costs list --failures` shows all such reasons"
+    hint = (
+        "`bricolage optimize` drops such a candidate and `bricolage costs list --failures` shows the reasons; "
+        "an artifact that cannot be loaded any more is planned anew with `bricolage optimize --replan`"
+    )
 
 
 class ForkedProcess(UsageError):

@@ -166,7 +166,10 @@ class Options:
         parse=lambda word: parse_seconds(word),
     )
     threads: int = _option(
-        flag="--threads", metavar="N", help="Threads; as many as the cores by default.", factory=available_cores
+        flag="--threads",
+        metavar="N",
+        help="Threads; as many as the cores by default.",
+        factory=lambda: min(available_cores(), MOST_THREADS),
     )
     backends: tuple[str, ...] | None = _option(
         None,

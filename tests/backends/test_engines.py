@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from bricolage import sealed
 from bricolage.backends import registry
 from bricolage.backends.interface import Available, Backend, Missing, RegionModel, Resources
 from bricolage.device.host import host
@@ -394,12 +395,12 @@ def test_configurations_that_change_nothing_are_refused(
 
 KEPT = {
     "openvino": "*.blob",
-    "inductor": "inductor/*.pt2",
-    "tvm": "tvm-*.so",
-    "iree": "iree-*.vmfb",
-    "native": "native-*",
+    "inductor": "region.pt2",
+    "tvm": "region.so",
+    "iree": "region.vmfb",
+    "native": "region.so",
 }
-"""Compiled code in the cache. The other engines keep none."""
+"""Compiled code in the cache, each in a folder of its own. The other engines keep none."""
 
 
 def test_the_cache_gives_the_same_answer_and_follows_the_weights(backend: Backend, tmp_path: Path) -> None:
@@ -412,10 +413,36 @@ def test_the_cache_gives_the_same_answer_and_follows_the_weights(backend: Backen
         return float(y[0, 0])
 
     def kept() -> int:
-        return len(list(cache.glob(KEPT[backend.name]))) if backend.name in KEPT else 1 + cache.exists()
+        kept = cache.glob(f"{backend.name}-*/{KEPT[backend.name]}") if backend.name in KEPT else ()
+        return len(list(kept)) if backend.name in KEPT else 1 + cache.exists()
 
     assert run(1.0) == 32.0
     assert run(1.0) == 32.0
     assert kept() == 1
     assert run(2.0) == 64.0
     assert kept() == (2 if backend.name in KEPT else 1)
+
+
+def test_damaged_code_is_compiled_again(backend: Backend, tmp_path: Path) -> None:
+    if backend.name not in KEPT:
+        pytest.skip("it keeps no code")
+    cache, x = tmp_path / "cache", np.ones((1, 32), np.float32)
+    w = np.full((32, 32), 0.5, np.float32)
+    model = regions.region(tmp_path, "y = MatMul (x, w)", "float[1, 32] x", "float[1, 32] y", w=w)
+
+    def answer() -> float:
+        (y,) = regions.answer(backend, model, x, resources=Resources(threads=1, cache=cache))
+        return float(y[0, 0])
+
+    def content(folder: Path) -> dict[str, int]:
+        return {path.name: path.stat().st_size for path in folder.iterdir()}
+
+    assert answer() == 16.0
+    (folder,) = cache.iterdir()
+    sizes, seal = content(folder), (folder / ".seal").read_bytes()
+    assert answer() == 16.0
+    assert (content(folder), (folder / ".seal").read_bytes()) == (sizes, seal), "what was kept was found"
+    for path in sorted(folder.iterdir()):
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert answer() == 16.0
+    assert set(content(folder)) == set(sizes) and sealed.intact(folder)

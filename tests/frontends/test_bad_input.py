@@ -131,6 +131,25 @@ def test_malformed_graphs() -> None:
             to_model(bad)
 
 
+def test_constants_and_weights_without_a_value() -> None:
+    """Found by fuzzing: what reads them assumes that they have one."""
+    outside = helper.make_node("Constant", [], ["c"])
+    outside.attribute.add(name="value", type=onnx.AttributeProto.TENSOR, ref_attr_name="of_a_function")
+    nameless = helper.make_node("Constant", [], ["c"])
+    nameless.attribute.add(name="", type=onnx.AttributeProto.INT, i=1)
+    sparse = model([relu()])
+    sparse.graph.sparse_initializer.add(dims=[2]).values.dims.append(1)
+    ends = [relu(), helper.make_node("Identity", ["c"], ["z"])]
+    cases = {
+        "refers to a function's attribute": model([outside, *ends]),
+        "holds no value": model([nameless, *ends]),
+        "UNDEFINED": sparse,
+    }
+    for words, bad in cases.items():
+        with pytest.raises(errors.InvalidGraph, match=words):
+            to_model(bad)
+
+
 def test_a_value_defined_twice() -> None:
     with pytest.raises(errors.InvalidGraph):
         to_model(model([relu(), relu()]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -152,6 +154,22 @@ def test_failures_say_which_backend_failed_and_refusals_pass(folder: Path, monke
         compile_step(step, Resources())
     with pytest.raises(MissingBackend):
         compile_step(replace(step, implementation=Implementation("absent")), Resources())
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC])
+def test_where_the_cache_cannot_be_written_code_is_not_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    compile = Quick.compile
+
+    def keeps(self: Quick, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
+        if resources.cache is not None:
+            raise OSError(number, os.strerror(number))
+        return compile(self, region, config, resources)
+
+    monkeypatch.setattr(Quick, "compile", keeps)
+    compile_step(step_of(folder, QUICK), Resources())
+    assert folders() == [None] and os.strerror(number) in caplog.text and "BRICOLAGE_CACHE or --cache" in caplog.text
 
 
 def test_a_program_reads_only_what_its_steps_need(folder: Path) -> None:

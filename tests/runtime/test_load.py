@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -10,13 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
+from bricolage.cache import compiled_directory
 from bricolage.device.host import host
-from bricolage.errors import ForeignArtifact, NoBackend
-from bricolage.options import Options
+from bricolage.errors import BadArtifact, ForeignArtifact, NoBackend, NotWritable
+from bricolage.graph import store
+from bricolage.options import Options, available_cores
 from bricolage.plan import artifact
 from bricolage.plan.plan import Plan
 from bricolage.runtime import load as loading
@@ -115,6 +119,63 @@ def test_elsewhere_without_a_baseline_only_who_takes_any_model_may_run_it(
         load(path, any_machine=True)
     monkeypatch.setattr(type(nimble), "dynamic", True)
     np.testing.assert_allclose(load(path, any_machine=True)(X), expected(X), rtol=1e-5)
+
+
+def test_a_fingerprint_is_no_path(tmp_path: Path) -> None:
+    """Compiled code is looked for under it: a path would lead to somebody else's library."""
+    path = saved(tmp_path, plan_of(tmp_path, QUICK))
+    plan = plan_of(tmp_path, QUICK)
+    evil = replace(plan, provenance=replace(plan.provenance, fingerprint=str(tmp_path / "evil")))
+    artifact.save(evil, tmp_path / "run", path)
+    with pytest.raises(BadArtifact, match=r"provenance\.fingerprint is no hash"):
+        load(path, any_machine=True)
+    other = replace(plan, provenance=replace(plan.provenance, fingerprint="0123456789ab"))
+    artifact.save(other, tmp_path / "run", path)
+    load(path, any_machine=True)
+    folders = [resources.cache for *_, resources in Quick.compiled]
+    assert folders == [compiled_directory(host().fingerprint(), "quick", "1.0")], "and code is this machine's"
+
+
+def test_an_executable_asks_for_no_more_threads_than_a_processor_can_use(tmp_path: Path) -> None:
+    path = saved(tmp_path, plan_of(tmp_path, QUICK, options=Options(threads=1024)))
+    load(path)
+    (compiled,) = Quick.compiled
+    assert compiled[-1].threads == min(1024, 8 * available_cores())
+
+
+def test_what_is_loaded_is_not_trimmed_by_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = load(saved(tmp_path, plan_of(tmp_path, QUICK)))
+    monkeypatch.setenv("BRICOLAGE_CACHE_LIMIT", "0")
+    subprocess.run([sys.executable, "-c", "from bricolage.cache import trim; trim()"], check=True, timeout=60)
+    x = np.ones((3, 4), np.float32)
+    np.testing.assert_allclose(fast(x), expected(x), rtol=1e-5)  # a shape that is new: the model is read again
+    (folder,) = (tmp_path / "cache" / "artifacts").iterdir()
+    del fast
+    gc.collect()
+    subprocess.run([sys.executable, "-c", "from bricolage.cache import trim; trim()"], check=True, timeout=60)
+    assert not folder.exists()
+
+
+def test_it_runs_without_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(tmp_path, plan_of(tmp_path, QUICK))
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "file" / "cache"))
+    np.testing.assert_allclose(load(path)(X), expected(X), rtol=1e-5)
+    assert [resources.cache for *_, resources in Quick.compiled] == [None]
+
+
+def test_a_disk_that_is_full_after_unpacking_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(tmp_path, plan_of(tmp_path, QUICK))
+    _, folder = artifact.load(path)
+    whole_write = store.write_model
+
+    def write(model: ir.Model, target: Path) -> None:
+        if target.parent == folder:
+            raise NotWritable(path=target, reason="No space left on device")
+        whole_write(model, target)
+
+    monkeypatch.setattr(store, "write_model", write)
+    np.testing.assert_allclose(load(path)(X), expected(X), rtol=1e-5)
 
 
 RUN = """

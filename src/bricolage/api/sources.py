@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from bricolage import scratch
 from bricolage.cache import cache_directory
-from bricolage.errors import NotWritable, UnboundDimension
+from bricolage.errors import CacheNotWritable, UnboundDimension
 from bricolage.frontends import to_model
 from bricolage.graph.extract import write_model
 from bricolage.graph.graph import Graph
@@ -55,14 +55,18 @@ class Source:
 
 def working_folder() -> Path:
     """A fresh folder for models and measurements, on the disk of the cache (weights may be large); to be removed with
-    `bricolage.scratch.remove`. What runs that were killed have left in the cache goes now."""
+    `bricolage.scratch.remove`. What runs that were killed have left in the cache goes now.
+
+    Raises:
+        CacheNotWritable, UnsafeCache
+    """
     parent = cache_directory() / "work"
     try:
         parent.mkdir(parents=True, exist_ok=True)
         scratch.sweep_old(cache_directory(), _UNFINISHED)
         return scratch.make(parent)
     except OSError as error:
-        raise NotWritable(path=parent, reason=error.strerror or error) from error
+        raise CacheNotWritable(path=parent, reason=error.strerror or error) from error
 
 
 def open_source(

@@ -131,8 +131,7 @@ def _kept(folder: Path, model: Any, settings: dict[str, str]) -> Any:
         return _core().compile_model(model, "CPU", {**settings, "CACHE_DIR": str(folder)})
     discard(folder)
     with sealed.making(folder) as fresh:
-        compiled = _core().compile_model(model, "CPU", {**settings, "CACHE_DIR": str(fresh)})
-    return compiled
+        return _core().compile_model(model, "CPU", {**settings, "CACHE_DIR": str(fresh)})
 
 
 _ON_THE_WAY = frozenset(

@@ -96,7 +96,7 @@ def _leave(kind: str, sentence: str, step: str, code: int, as_json: bool) -> NoR
     if as_json:
         failure: dict[str, Any] = {"type": kind, "message": sentence, "next_step": step, "exit_code": code}
         print(json.dumps({"error": failure}, indent=1))
-    print(f"bricolage: {sentence}" + (f". {step}." if step else "."), file=sys.stderr)
+    print(errors.plain(f"bricolage: {sentence}" + (f". {step}." if step else ".")), file=sys.stderr)
     raise typer.Exit(code)
 
 

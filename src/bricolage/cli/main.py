@@ -20,6 +20,7 @@ from bricolage.cli.optimize import optimize
 from bricolage.cli.reduce import reduce
 from bricolage.cli.rewrite import rewrite, rules
 from bricolage.cli.run import bench, run
+from bricolage.errors import plain
 
 app = typer.Typer(
     name="bricolage",
@@ -61,8 +62,16 @@ def prepare(
     logger.setLevel(logging.INFO if verbose else logging.WARNING)
     if not logger.handlers:
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(message)s"))
+        handler.setFormatter(_Printable("%(message)s"))
         logger.addHandler(handler)
+
+
+class _Printable(logging.Formatter):
+    """Log lines hold names of models' tensors and words of artifacts."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The lines, with nothing in them that a terminal would obey."""
+        return "\n".join(plain(line) for line in super().format(record).split("\n"))
 
 
 def main() -> None:

@@ -44,7 +44,7 @@ def clean(model: ir.Model) -> ir.Model:
     _inline(model)
     _drop_initializer_inputs(model)
     unique_names(model)
-    LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=_BIG)(model)
+    _lift_constants(model)
     model.ir_version = _ir_version(model)
     infer(model)
     checks.check_with_onnx(model)
@@ -166,6 +166,15 @@ def _sort(model: ir.Model) -> None:
         TopologicalSortPass()(model)
     except (ValueError, ir.passes.PassError) as error:
         raise InvalidGraph(reason="its nodes form a cycle") from error
+
+
+def _lift_constants(model: ir.Model) -> None:
+    try:
+        LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=_BIG)(model)
+    except (ValueError, TypeError, ir.passes.PassError) as error:
+        raise InvalidGraph(
+            reason=f"a Constant of it holds no value ({checks.first_line(checks.innermost(error))})"
+        ) from error
 
 
 def _inline(model: ir.Model) -> None:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from bricolage.backends import registry
 from bricolage.cache import cache_directory
-from bricolage.errors import BrokenPlugin, MissingBackend, NotWritable
+from bricolage.errors import BrokenPlugin, CacheNotWritable, MissingBackend
 from bricolage.measure.database import Database
 from bricolage.measure.entries import EXPIRING, Cost, CostKey
 from bricolage.measure.loading import CandidateSpec, Job, Limits, Loader, Stop, never
@@ -153,7 +153,7 @@ class Measurer:
         Every finished measurement is in the database before the next begins.
 
         Raises:
-            NotWritable: the disk is full.
+            CacheNotWritable: the disk is full.
         """
         results: dict[CandidateSpec, Cost] = {}
         data = {spec: task.data for task in tasks for spec in task.candidates}
@@ -163,7 +163,7 @@ class Measurer:
             results[spec] = cost
             if kind == "failed" and os.strerror(errno.ENOSPC) in cost.reason:
                 # Nothing that is true of the candidate, so nothing to remember.
-                raise NotWritable(path=cache_directory(), reason=os.strerror(errno.ENOSPC))
+                raise CacheNotWritable(path=cache_directory(), reason=os.strerror(errno.ENOSPC))
             if kind != "known":
                 key = self.key(spec)
                 self.finished.add(key)

@@ -42,6 +42,8 @@ _MANIFEST = "manifest.json"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # equal contents make equal bytes
 _LARGEST_TEXT = 64 << 20
 """Bytes of a plan or a manifest: several times those of 10,000 regions."""
+_MOST_EXPANDED = 100
+"""Times that a plan may be larger than it is compressed; plans of thousands of regions are some 20 times."""
 _MOST_MEMBERS = 100_000
 _BLOCK = 1 << 20
 
@@ -176,6 +178,8 @@ def _entries(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
         compressed = info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size
         if compressed and not (info.orig_filename == _PLAN and info.compress_type == zipfile.ZIP_DEFLATED):
             raise zipfile.BadZipFile(f"member '{info.orig_filename}' is compressed")
+        if compressed and info.file_size > max(_MOST_EXPANDED * info.compress_size, _BLOCK):
+            raise zipfile.BadZipFile(f"{_PLAN} unpacks to {info.file_size} bytes from {info.compress_size}")
         if info.flag_bits & 0x1:
             raise zipfile.BadZipFile(f"member '{info.orig_filename}' is encrypted")
         if (info.external_attr >> 16) & 0o170000 not in (0, 0o100000):

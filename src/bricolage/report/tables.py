@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from bricolage import errors
 from bricolage.plan.plan import Bucket, Contestant, Plan
 from bricolage.report import words
 
@@ -31,7 +32,7 @@ def plain_table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str 
 
 def plain(text: str, style: str = "") -> Text:
     """Text of the model's or the user's as it is: no markup, no control characters that a terminal would obey."""
-    return Text("".join(letter if letter.isprintable() else "?" for letter in text), style)
+    return Text(errors.plain(text), style)
 
 
 def result(plan: Plan, width: int, ships: bool = True) -> RenderableType:
