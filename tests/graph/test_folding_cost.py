@@ -40,14 +40,20 @@ def test_results_that_grow_without_bound_are_not_computed(call: str) -> None:
 
 def test_operators_that_take_python_loops_are_limited_by_their_size() -> None:
     small, large = (
-        model("t = Resize(a,,s) \n y = Add(x,t)", a=np.ones((1, 1, n, n), np.float32), s=np.array([1, 1, 2, 2], np.float32))
+        model(
+            "t = Resize(a,,s) \n y = Add(x,t)",
+            a=np.ones((1, 1, n, n), np.float32),
+            s=np.array([1, 1, 2, 2], np.float32),
+        )
         for n in (4, 400)
     )
     assert fold(small) and not fold(large)
 
 
 def test_all_together_are_limited() -> None:
-    body = "\n".join([f"t{i} = Add(w{i},w{i})" for i in range(8)] + ["y = Sum(x," + ",".join(f"t{i}" for i in range(8)) + ")"])
+    body = "\n".join(
+        [f"t{i} = Add(w{i},w{i})" for i in range(8)] + ["y = Sum(x," + ",".join(f"t{i}" for i in range(8)) + ")"]
+    )
     weights = {f"w{i}": np.full(1000, i, np.float32) for i in range(8)}
     whole, partly = model(body, **weights), model(body, **weights)
     assert fold(whole) and len(whole.graph) == 1

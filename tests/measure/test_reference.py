@@ -57,7 +57,8 @@ def test_a_loop_without_end_is_given_up(pool: Pool, tmp_path: Path, monkeypatch:
 
 
 def test_memory_is_limited(tmp_path: Path) -> None:
-    text = '<ir_version: 8, opset_import: ["" : 18]> t (int64[2] s) => (float[] y) { t = Expand(one,s) y = ReduceSum<keepdims=0>(t) }'
+    body = "t = Expand(one,s) y = ReduceSum<keepdims=0>(t)"
+    text = f'<ir_version: 8, opset_import: ["" : 18]> t (int64[2] s) => (float y) {{ {body} }}'
     model = parse(text, one=np.float32(1))
     with Pool(memory_limit=1 << 30) as small, pytest.raises(ReferenceLimit, match="memory"):
         WorkerReference(small, host(), tmp_path, 60.0)(model, {"s": np.array([1 << 17, 1 << 14])})
@@ -74,6 +75,8 @@ def test_errors_come_back_as_what_they_are(pool: Pool, tmp_path: Path) -> None:
 
 def test_the_limit_grows_with_the_work_and_the_budget() -> None:
     small = prepare(parse(ONCE, w=np.ones((3, 4), np.float32)), {})
-    large = prepare(parse(ONCE.replace("2,3", "20000,3").replace("2,4", "20000,40000"), w=np.ones((3, 40000), np.float32)), {})
+    large = prepare(
+        parse(ONCE.replace("2,3", "20000,3").replace("2,4", "20000,40000"), w=np.ones((3, 40000), np.float32)), {}
+    )
     assert reference_limit(small, 2.0) < reference_limit(large, 2.0)
     assert reference_limit(small, 900.0) >= 900.0

@@ -16,8 +16,8 @@ _GROUPED, _ALIKE = "GroupNormalization", "InstanceNormalization"
 """onnx 1.23 infers no shape of the first where another operator reads it; of the second it does, and that is its input's, too."""
 _POOLS = frozenset(["MaxPool", "AveragePool", "LpPool"])
 _PROPAGATING, _OF_EQUAL_SHAPE = frozenset(["Add", "Mul", "Sub"]), "Max"
-"""Of the first, onnx writes out every element of a result of rank 1, known or not, at more than a microsecond each; not of the second,
-which takes the same types and broadcasts alike."""
+"""Of the first, onnx writes out every element of a result of rank 1, known or not, at more than a microsecond each; not of the
+second, which takes the same types and broadcasts alike."""
 _LONG = 1 << 16
 """Elements from which on that is not waited for: nothing so long is a shape."""
 _RIGHT_SINCE = 22
@@ -82,7 +82,9 @@ def _enumerated(model: ir.Model, nodes: Iterable[ir.Node]) -> list[ir.Node]:
 
 
 def _is_long(value: ir.Value) -> bool:
-    return value.shape is not None and len(value.shape) == 1 and isinstance(value.shape[0], int) and value.shape[0] > _LONG
+    return (
+        value.shape is not None and len(value.shape) == 1 and isinstance(value.shape[0], int) and value.shape[0] > _LONG
+    )
 
 
 def _length(node: ir.Node) -> float:
