@@ -306,6 +306,12 @@ class NoReference(BricolageError):
     exit_code = INACCURATE
 
 
+class ReferenceLimit(BricolageError):
+    what = "the float64 reference was given up: {reason}"
+    hint = "Without it no answer can be verified. Give a longer --budget if the model needs the time"
+    exit_code = INACCURATE
+
+
 class NoCover(BricolageError):
     """Every operator has a candidate, but no choice of them fits together."""
 

@@ -12,7 +12,7 @@ from bricolage.errors import InvalidGraph
 from bricolage.frontends import to_model
 from bricolage.graph.extents import pool_size
 from bricolage.graph.graph import describe
-from bricolage.graph.prepare import prepare
+from bricolage.graph.prepare import infer, prepare
 from bricolage.verify.reference import evaluate
 from tests.graph.models import parse
 
@@ -93,3 +93,15 @@ def test_values_that_are_not_what_the_model_states_are_named() -> None:
     stated.graph.outputs[0].shape, stated.graph.outputs[0].dtype = None, ir.DataType.FLOAT
     with pytest.raises(InvalidGraph, match="'y' is stated to be float32, and its values are int64"):
         evaluate(stated, {"x": np.ones((2, 3), np.float32)})
+
+
+@pytest.mark.parametrize("made", ["r=Range(a,b,c)", "r=ConstantOfShape(n)", "e=Range(a,b,c) f=Neg(e) r=Sub(f,x)"])
+def test_long_vectors_are_not_enumerated(made: str) -> None:
+    """Onnx propagates sums and products of vectors element by element: of a trillion it would not come back."""
+    known = {"a": np.float32(0), "b": np.float32(1 << 40), "c": np.float32(1), "n": np.array([1 << 40])}
+    text = f'<ir_version: 8, opset_import: ["" : 18]> t (float[1] x) => (float[n] y) {{ {made} s=Add(x,r) y=Mul(s,s) }}'
+    model = parse(text, **known)
+    types = [node.op_type for node in model.graph]
+    infer(model)
+    assert [node.op_type for node in model.graph] == types
+    assert describe(model.graph.outputs[0]).shape == (1 << 40,)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from bricolage.errors import NoReference
+from bricolage.errors import InvalidGraph, NoReference
 from bricolage.verify.compare import relative_error
 from bricolage.verify.inputs import generate
 from bricolage.verify.reference import Evaluator, Library, evaluate
@@ -192,3 +194,16 @@ def test_no_reference() -> None:
     for library in LIBRARIES:
         with pytest.raises(NoReference, match="the_node"):
             evaluate(unknown, generate(unknown), library=library)
+
+
+def test_nothing_is_printed_where_another_library_takes_over(capfd: pytest.CaptureFixture[str]) -> None:
+    """Torch finds the window larger than the image and fails; its module would print a trace of generated code."""
+    pytest.importorskip("torch")
+    text = (
+        '<ir_version: 8, opset_import: ["" : 18]> t (float[1,1,2,2] x) => (float[a,b,c,d] y) '
+        "{ p = MaxPool<kernel_shape=[3,3], strides=[2,2], ceil_mode=1>(x) y = Neg(p) }"
+    )
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    with contextlib.suppress(NoReference, InvalidGraph):
+        evaluate(model, {"x": np.ones((1, 1, 2, 2), np.float32)})
+    assert "Traceback" not in "".join(capfd.readouterr())

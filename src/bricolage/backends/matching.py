@@ -56,19 +56,26 @@ class Matcher:
         """
         graph = self._graph
         stage: list[int] = []
-        regions: dict[int, int] = {}
+        regions: dict[int, int] = {}  # by one member each
+        member: dict[int, int] = {}  # of the operator's region, some steps nearer to the one by which it is known
+
+        def known_by(number: int) -> int:
+            while member[number] != number:
+                member[number] = member[member[number]]
+                number = member[number]
+            return number
+
         for operator in graph.operators:
             number, inside = operator.number, accepted >> operator.number & 1
             before = graph.predecessors[number]
             stage.append(max((stage[p] + ((accepted >> p & 1) != inside) for p in before), default=0))
             if inside:
-                region = 1 << number
+                member[number], regions[number] = number, 1 << number
                 for p in before:
-                    if stage[p] == stage[number] and p in regions:
-                        region |= regions[p]
-                regions.update(dict.fromkeys(bitset.members(region), region))
-        found = dict.fromkeys(regions.values())
-        return sorted(self._joined(list(found)), key=bitset.lowest)
+                    if stage[p] == stage[number] and p in member and (other := known_by(p)) != number:
+                        member[other] = number
+                        regions[number] |= regions.pop(other)
+        return sorted(self._joined(sorted(regions.values(), key=bitset.lowest)), key=bitset.lowest)
 
     def _joined(self, regions: list[int]) -> list[int]:
         """Joins regions that an edge connects while their union is convex."""

@@ -115,8 +115,8 @@ def _infer_once(model: ir.Model) -> None:
 def unique_names(model: ir.Model) -> None:
     """Gives every value and node a name that no other one of the whole model has, bodies of control flow included.
     The main graph's inputs and outputs keep theirs. An omitted optional output stays nameless."""
-    values: set[str] = set()
-    nodes: set[str] = set()
+    values: dict[str, int] = {}
+    nodes: dict[str, int] = {}
     seen: set[ir.Value] = set()
 
     def name_value(value: ir.Value, fallback: str) -> None:
@@ -140,12 +140,14 @@ def unique_names(model: ir.Model) -> None:
                     name_value(value, node.name or node.op_type)
 
 
-def _fresh(wanted: str, used: set[str]) -> str:
-    name, count = wanted, 1
+def _fresh(wanted: str, used: dict[str, int]) -> str:
+    """`wanted`, or with the next free number behind it. `used` has all names, each with the last number that it was given."""
+    name, count = wanted, used.get(wanted, 1)
     while name in used:
         count += 1
         name = f"{wanted}_{count}"
-    used.add(name)
+    used[wanted] = count
+    used.setdefault(name, 1)
     return name
 
 

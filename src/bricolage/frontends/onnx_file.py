@@ -68,4 +68,8 @@ def _read(path: Path) -> onnx.ModelProto:
 def _why_unreadable(head: bytes, error: Exception) -> str:
     if all(byte in b"\t\n\r" or 32 <= byte < 127 for byte in head):
         return "it is a text file"
+    if "MaxDepth" in str(error):
+        return (
+            "its graphs are nested too deeply: control flow in control flow, beyond the 100 levels that protobuf reads"
+        )
     return f"the protobuf is damaged or cut short ({first_line(error)})"

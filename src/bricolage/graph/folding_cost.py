@@ -73,6 +73,9 @@ _SLOW = frozenset(
 _SLOW_STEPS = 10_000
 """For an element of one of these."""
 
+_CROSSING = frozenset(["Einsum", "Gather", "GatherND", "Gemm", "MatMul", "MatMulInteger", "QLinearMatMul"])
+"""Operators whose results may have an element for any pair of elements that they are given."""
+
 Constants = Sequence[np.ndarray | None]
 
 
@@ -109,8 +112,13 @@ def _elements(node: ir.Node, constants: Constants, given: int) -> int | None:
             return max(0, int(_SIZED[node.op_type](node, constants)))
         except (IndexError, AttributeError, ValueError, TypeError, OverflowError, ZeroDivisionError):
             return None  # an input is missing or makes no sense: the operator stays, and whoever runs it says so
-    two = [array.size for array in constants if array is not None][:2]  # they broadcast, or one indexes the other
-    return given + (math.prod(two) if len(two) == 2 else 0)
+    shapes = [array.shape for array in constants if array is not None]
+    if node.op_type in _CROSSING:
+        return given + math.prod(math.prod(shape) for shape in shapes[:2])
+    try:
+        return given + math.prod(np.broadcast_shapes(*shapes))
+    except ValueError:
+        return given
 
 
 def _product(array: np.ndarray | None) -> int:

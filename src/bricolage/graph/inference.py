@@ -15,6 +15,11 @@ from bricolage.graph.extents import is_explicit, pairs, pool_size
 _GROUPED, _ALIKE = "GroupNormalization", "InstanceNormalization"
 """onnx 1.23 infers no shape of the first where another operator reads it; of the second it does, and that is its input's, too."""
 _POOLS = frozenset(["MaxPool", "AveragePool", "LpPool"])
+_PROPAGATING, _OF_EQUAL_SHAPE = frozenset(["Add", "Mul", "Sub"]), "Max"
+"""Of the first, onnx writes out every element of a result of rank 1, known or not, at more than a microsecond each; not of the
+second, which takes the same types and broadcasts alike."""
+_LONG = 1 << 16
+"""Elements from which on that is not waited for: nothing so long is a shape."""
 _RIGHT_SINCE = 22
 """The opset from which on onnx leaves out a pool's last window where that would lie in the padding alone. Runtimes do for all."""
 
@@ -23,6 +28,7 @@ _RIGHT_SINCE = 22
 def inferable(model: ir.Model) -> Iterator[None]:
     """Within it, operators have a form of which onnx infers the right shapes; what they compute may differ."""
     nodes = list(model.graph.all_nodes())
+    enumerated = [(node, node.op_type) for node in _enumerated(model, nodes)]
     grouped = [node for node in nodes if node.op_type == _GROUPED and not node.domain]
     pools = [(node, dict(node.attributes), found) for node in _ceiled(model, nodes) if (found := _counts(node))]
     try:
@@ -30,8 +36,12 @@ def inferable(model: ir.Model) -> Iterator[None]:
             node.op_type = _ALIKE
         for node, _, counts in pools:
             _write_floored(node, counts)
+        for node, _ in enumerated:
+            node.op_type = _OF_EQUAL_SHAPE
         yield
     finally:
+        for node, op_type in enumerated:
+            node.op_type = op_type
         for node in grouped:
             node.op_type = _GROUPED
         for node, attributes, _ in pools:
@@ -56,6 +66,50 @@ def _ceiled(model: ir.Model, nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
         for node in nodes:
             if node.op_type in _POOLS and not node.domain and bool(node.attributes.get_int("ceil_mode", False)):
                 yield node
+
+
+def _enumerated(model: ir.Model, nodes: Iterable[ir.Node]) -> list[ir.Node]:
+    """Operators behind long tensors of rank 1 whose elements onnx would write out."""
+    given = [value for graph in model.graphs() for value in (*graph.inputs, *graph.initializers.values())]
+    made = [value for node in nodes for value in node.outputs if _is_long(value) or _length(node) > _LONG]
+    todo, seen = [*filter(_is_long, given), *made], set[ir.Node]()
+    while todo:
+        for use in todo.pop().uses():
+            if use.node not in seen and use.node.op_type not in ("Shape", "Size"):
+                seen.add(use.node)
+                todo.extend(use.node.outputs)
+    return [node for node in seen if node.op_type in _PROPAGATING and not node.domain]
+
+
+def _is_long(value: ir.Value) -> bool:
+    return (
+        value.shape is not None and len(value.shape) == 1 and isinstance(value.shape[0], int) and value.shape[0] > _LONG
+    )
+
+
+def _length(node: ir.Node) -> float:
+    """Of what a Range of constants, or a ConstantOfShape, makes; 0 for anything else."""
+    if node.domain or node.op_type not in ("Range", "ConstantOfShape"):
+        return 0
+    given = [_scalar(value) for value in node.inputs]
+    if None in given or len(given) not in (1, 3):
+        return 0
+    if len(given) == 1:
+        return given[0] or 0
+    start, limit, delta = (number or 0.0 for number in given)
+    return (limit - start) / delta if delta else 0
+
+
+def _scalar(value: ir.Value | None) -> float | None:
+    """The one element of a constant, which may still be an operator."""
+    producer = value.producer() if value is not None else None
+    if producer is not None and producer.op_type == "Constant" and "value" in producer.attributes:
+        array = producer.attributes["value"].as_tensor().numpy()
+    elif value is not None and value.const_value is not None and producer is None and not value.is_graph_input():
+        array = value.const_value.numpy()
+    else:
+        return None
+    return float(array.reshape(-1)[0]) if array.size == 1 else None
 
 
 def _counts(node: ir.Node) -> list[int] | None:

@@ -161,9 +161,10 @@ def _eliminate_identities(model: ir.Model) -> None:
     """Removes Identity operators, in place, but those by which a graph hands out what it does not compute itself: an input, a
     constant, or in a body of control flow a value from around it."""
     for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
-        if node.op_type != "Identity" or node.domain or len(node.inputs) != 1 or node.inputs[0] is None:
+        source = node.inputs[0] if node.op_type == "Identity" and not node.domain and len(node.inputs) == 1 else None
+        if source is None:
             continue
-        (source,), (result,) = node.inputs, node.outputs
+        (result,) = node.outputs
         producer = source.producer()
         leaves = result.is_graph_output()
         if leaves and (producer is None or producer.graph is not node.graph):

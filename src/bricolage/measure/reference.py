@@ -14,8 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.device.device import Device
-from bricolage.errors import BricolageError, InvalidGraph, NoReference
-from bricolage.graph.extract import write_model
+from bricolage.errors import BricolageError, InvalidGraph, NoReference, NotWritable, ReferenceLimit
 from bricolage.graph.graph import Graph
 from bricolage.graph.work import work
 from bricolage.measure.pool import Pool, Regime
@@ -59,9 +58,10 @@ class WorkerReference:
         """Outputs of the model by name, and the intermediate values named in `keep`.
 
         Raises:
-            NoReference: an operator can be evaluated by no library, an input is missing, `keep` names no value, or it takes more
-                time or memory than is allowed.
+            NoReference: an operator can be evaluated by no library, an input is missing, or `keep` names no value.
+            ReferenceLimit: it takes more time or memory than is allowed, or its process fails.
             InvalidGraph: a value has not the shape or type that the model states.
+            NotWritable: the disk is full or the folder is not writable.
         """
         number = next(self._numbers)
         given, found = (self._directory / f"reference-{number}-{what}.npz" for what in ("inputs", "outputs"))
@@ -79,7 +79,7 @@ class WorkerReference:
                 keep=sorted(keep),
             )
             if not answer.ok:
-                raise NoReference(reason=self._told(answer.outcome, answer.reason))
+                raise ReferenceLimit(reason=self._told(answer.outcome, answer.reason))
             if "error" in answer.facts:
                 raise _KNOWN[str(answer.facts["error"])](reason=answer.facts["because"])
             return load_values(found)
@@ -92,7 +92,10 @@ class WorkerReference:
         """A file named by what is in it, by which the worker knows a model that it has prepared already."""
         text = ir.to_proto(model).SerializeToString(deterministic=True)
         path = self._directory / f"reference-{hashlib.sha256(text).hexdigest()[:16]}.onnx"
-        write_model(model, path)
+        try:
+            path.write_bytes(text)
+        except OSError as error:
+            raise NotWritable(path=path, reason=error.strerror or error) from error
         return path
 
     def _told(self, outcome: str, reason: str) -> str:

@@ -169,3 +169,16 @@ def test_scales_that_do_not_broadcast_are_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(Refused, match=r"a scale or bias of the shape \[4\] for \[2, 3, 5\]"):
         Native().compile(model, regions.F32, regions.ONE_THREAD)
+
+
+@pytest.mark.parametrize("norm", ["InstanceNormalization (s, g, b)", "LayerNormalization <axis = 2> (s, g3, b3)"])
+def test_a_single_element_is_its_own_mean(tmp_path: Path, norm: str) -> None:
+    """Exactly: a kernel that computes the element anew, rounded otherwise, would see 1 / sqrt(epsilon) times the difference."""
+    known = {"g": regions.noise(4, seed=1), "b": regions.noise(4, seed=2), "w": regions.noise(1, 4, 1, seed=3)}
+    known |= {"g3": known["g"][:1], "b3": known["b"][:1], "v": regions.noise(1, 4, 1, seed=4)}
+    body = f"m = Mul (x, w) \n s = Add (m, v) \n y = {norm}"
+    model = regions.region(tmp_path, body, "float[2, 4, 1] x", "float[2, 4, 1] y", opset=18, **known)
+    x = (regions.noise(2, 4, 1, seed=5) * 100).astype(np.float32)
+    bias = known["b"].reshape(1, 4, 1) if "Instance" in norm else known["b3"].reshape(1, 1, 1)
+    (found,) = regions.answer(Native(), model, x, resources=Resources(threads=1))
+    assert np.array_equal(found, np.broadcast_to(bias, found.shape))

@@ -1,0 +1,82 @@
+"""The reference in a worker: the same values, and no end of time or memory costs more than an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bricolage.device.host import host
+from bricolage.errors import InvalidGraph, NoReference, ReferenceLimit
+from bricolage.graph.prepare import prepare
+from bricolage.graph.store import Store
+from bricolage.measure.pool import Pool
+from bricolage.measure.reference import WorkerReference, reference_limit
+from bricolage.verify.reference import evaluate
+from tests.graph.models import parse
+
+X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+LOOP = """<ir_version: 8, opset_import: ["" : 18]> t (float[2,3] x) => (float[2,3] y) {
+    y = Loop<body = b (int64 i, bool c, float[2,3] a) => (bool d, float[2,3] s) { d = Identity(c) s = Add(a,one) }>(n,yes,x) }"""
+ONCE = '<ir_version: 8, opset_import: ["" : 18]> t (float[2,3] x) => (float[2,4] y) { h = Tanh(x) y = MatMul(h,w) }'
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    with Pool() as made:
+        yield made
+
+
+def test_the_values_are_those_of_this_process(pool: Pool, tmp_path: Path) -> None:
+    graph = prepare(parse(ONCE, w=np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)), {})
+    Store(tmp_path).share([graph.model])
+    before = set(tmp_path.iterdir())
+    reference = WorkerReference(pool, host(), tmp_path, 60.0)
+    for dtype in (np.float64, np.float32):
+        here = evaluate(graph.model, {"x": X}, dtype=dtype, keep=["h"])
+        there = reference(graph.model, {"x": X}, dtype=dtype, keep=["h"])
+        assert list(there) == ["y", "h"] and there["y"].dtype == dtype
+        assert all(np.array_equal(here[name], there[name]) for name in here)
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_a_loop_without_end_is_given_up(pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import bricolage.measure.pool
+
+    monkeypatch.setattr(bricolage.measure.pool, "_START_GRACE_S", 0.0)
+    yes, forever = np.asarray(True), np.asarray(np.iinfo(np.int64).max)
+    model = parse(LOOP, one=np.float32(1), yes=yes, n=forever)
+    reference = WorkerReference(pool, host(), tmp_path, 6.0)
+    with pytest.raises(ReferenceLimit, match="more than 6 s; a loop") as caught:
+        reference(model, {"x": X})
+    assert caught.value.exit_code == 4
+    few = parse(LOOP, one=np.float32(1), yes=yes, n=np.asarray(5))
+    assert np.array_equal(WorkerReference(pool, host(), tmp_path, 60.0)(few, {"x": X})["y"], X.astype(np.float64) + 5)
+
+
+def test_memory_is_limited(tmp_path: Path) -> None:
+    body = "t = Expand(one,s) y = ReduceSum<keepdims=0>(t)"
+    text = f'<ir_version: 8, opset_import: ["" : 18]> t (int64[2] s) => (float y) {{ {body} }}'
+    model = parse(text, one=np.float32(1))
+    with Pool(memory_limit=1 << 30) as small, pytest.raises(ReferenceLimit, match="memory"):
+        WorkerReference(small, host(), tmp_path, 60.0)(model, {"s": np.array([1 << 17, 1 << 14])})
+
+
+def test_errors_come_back_as_what_they_are(pool: Pool, tmp_path: Path) -> None:
+    reference = WorkerReference(pool, host(), tmp_path, 60.0)
+    with pytest.raises(NoReference, match="'x' is missing"):
+        reference(parse(ONCE, w=np.ones((3, 4), np.float32)), {})
+    stated = parse('<ir_version: 8, opset_import: ["" : 18]> t (float[2,3] x) => (int64[2,4] y) { y = NonZero(x) }')
+    with pytest.raises(InvalidGraph, match="'y' is stated to be"):
+        reference(stated, {"x": np.ones((2, 3), np.float32)})
+
+
+def test_the_limit_grows_with_the_work_and_the_budget() -> None:
+    small = prepare(parse(ONCE, w=np.ones((3, 4), np.float32)), {})
+    large = prepare(
+        parse(ONCE.replace("2,3", "20000,3").replace("2,4", "20000,40000"), w=np.ones((3, 40000), np.float32)), {}
+    )
+    assert reference_limit(small, 2.0) < reference_limit(large, 2.0)
+    assert reference_limit(small, 900.0) >= 900.0
