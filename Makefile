@@ -15,7 +15,7 @@ CHECK_WITHOUT := $(addprefix --deselect=tests/,cli/test_optimize.py cli/test_rew
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test test-slow replay lint docs bench capabilities clean
+.PHONY: help install demo check test test-slow test-real replay lint docs bench capabilities clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -43,6 +43,9 @@ test: $(STAMP) ## all tests but the slow ones (10 to 17 minutes on 2 cores)
 
 test-slow: $(STAMP) ## whole conformance suites, big models, every benchmark workload
 	$(BIN)/python -m pytest $(TESTS) -m slow
+
+test-real: $(STAMP) ## trained networks that packages on PyPI ship: right, nothing dropped, not slower (an hour or two)
+	$(BIN)/python -m benchmarks.real
 
 replay: $(STAMP) ## whether a change decides anything differently: claims, candidates, rewrites, fusion, C, placements
 	$(BIN)/python -m benchmarks.replay
