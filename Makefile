@@ -15,7 +15,7 @@ CHECK_WITHOUT := $(addprefix --deselect=tests/,cli/test_optimize.py cli/test_rew
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test test-slow fuzz-loaders replay lint docs bench capabilities clean
+.PHONY: help install demo check test test-slow fuzz-loaders test-real replay lint docs bench capabilities clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -47,6 +47,9 @@ test-slow: $(STAMP) ## whole conformance suites, big models, every benchmark wor
 # INPUTS is a number over all runs (out/fuzz-loaders keeps count); MINUTES a time of this one.
 fuzz-loaders: $(STAMP) ## hostile artifacts, plans, models and inputs: INPUTS=1000000 or MINUTES=30
 	$(BIN)/python -m benchmarks.fuzz_loaders $(if $(MINUTES),--minutes $(MINUTES),--inputs $(or $(INPUTS),1000000))
+
+test-real: $(STAMP) ## trained networks that packages on PyPI ship: right, nothing dropped, not slower (an hour or two)
+	$(BIN)/python -m benchmarks.real
 
 replay: $(STAMP) ## whether a change decides anything differently: claims, candidates, rewrites, fusion, C, placements
 	$(BIN)/python -m benchmarks.replay

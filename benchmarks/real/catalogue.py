@@ -107,7 +107,8 @@ def speech(seed: int, samples: int, rate: int = 16000) -> NDArray[np.float32]:
         voice += height * np.sin(harmonic * phase + rng.uniform(0, 6.28)) / np.sqrt(harmonic)
     syllables = 0.35 + 0.65 * np.clip(np.sin(2 * np.pi * (3.7 * t + 0.1)), 0, 1)
     voice = voice * syllables / np.abs(voice).max()
-    return (0.4 * voice + 0.004 * rng.standard_normal(samples)).astype(np.float32)
+    found: NDArray[np.float32] = (0.4 * voice + 0.004 * rng.standard_normal(samples)).astype(np.float32)
+    return found
 
 
 def page(seed: int, height: int, width: int) -> NDArray[np.float32]:
@@ -130,7 +131,8 @@ def page(seed: int, height: int, width: int) -> NDArray[np.float32]:
                 image[stroke] = 0.1
     oval = ((x - 0.3) / 0.16) ** 2 + ((y - 0.35) / 0.22) ** 2 < 1.0
     image[oval] = np.stack([0.8 - 0.3 * x, 0.55 + 0.2 * y, 0.4 + 0.2 * x * y], -1)[oval]
-    return np.clip(image + 0.01 * rng.standard_normal(image.shape), 0, 1).astype(np.float32)
+    found: NDArray[np.float32] = np.clip(image + 0.01 * rng.standard_normal(image.shape), 0, 1).astype(np.float32)
+    return found
 
 
 def _chw(name: str, height: int, width: int, mean: float = 0.0, deviation: float = 1.0) -> Callable[[int], Arrays]:
@@ -147,7 +149,7 @@ def _hwc(name: str, height: int, width: int, mean: tuple[float, ...], count: int
     """(count, height, width, 3) with values up to 255, less the mean."""
 
     def draw(seed: int) -> Arrays:
-        images = [255 * page(seed + i, height, width) - np.float32(mean) for i in range(count)]
+        images = [255 * page(seed + i, height, width) - np.asarray(mean) for i in range(count)]
         return {name: np.stack(images).astype(np.float32)}
 
     return draw
@@ -193,7 +195,8 @@ def spectrogram(seed: int, frames: int, bins: int) -> NDArray[np.float32]:
     if power.shape[1] != bins:
         power = power[:, np.linspace(0, power.shape[1] - 1, bins).astype(int)]
     level = 10 * np.log10(np.maximum(power, 1e-10))
-    return ((level - level.max() + 40) / 40).astype(np.float32)
+    found: NDArray[np.float32] = ((level - level.max() + 40) / 40).astype(np.float32)
+    return found
 
 
 def _aec(hidden: int) -> Callable[[int], Arrays]:

@@ -26,7 +26,8 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 EFFORTS: tuple[Effort, ...] = get_args(Effort)
 
 BOUNDS: Mapping[Precision, float] = {"highest": 1e-6, "high": 1e-4, "medium": 2e-2}
-"""Accepted relative error ‖y - y64‖ / ‖y64‖ per precision word."""
+"""Accepted relative error ‖y - y64‖ / ‖y64‖ per precision word; what rounding in float32 does is accepted in any case (see
+`bricolage.verify.bound`)."""
 
 
 ISAS: tuple[str, ...] = ("avx512", "avx2")
@@ -155,7 +156,7 @@ class Options:
         "highest", flag="--precision", metavar="WORD", help="highest (error up to 1e-6), high (1e-4) or medium (2e-2)."
     )
     tolerance: float | None = _option(
-        None, flag="--tolerance", metavar="NUMBER", help="Relative error accepted, instead of the word's."
+        None, flag="--tolerance", metavar="NUMBER", help="Relative error accepted, taken literally, instead of the word's."
     )
     effort: Effort = _option("quick", flag="--effort", metavar="WORD", help="quick or full.")
     budget_s: float | None = _option(
@@ -296,7 +297,7 @@ class Options:
 
     @property
     def bound(self) -> float:
-        """Relative error that is always accepted."""
+        """Relative error that is always accepted; given in numbers, it is all that is."""
         return self.tolerance if self.tolerance is not None else BOUNDS[self.precision]
 
 
