@@ -15,7 +15,7 @@ CHECK_WITHOUT := $(addprefix --deselect=tests/,cli/test_optimize.py cli/test_rew
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test test-slow replay lint docs bench capabilities clean
+.PHONY: help install demo check test test-slow conformance replay lint docs bench capabilities clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -43,6 +43,9 @@ test: $(STAMP) ## all tests but the slow ones (10 to 17 minutes on 2 cores)
 
 test-slow: $(STAMP) ## whole conformance suites, big models, every benchmark workload
 	$(BIN)/python -m pytest $(TESTS) -m slow
+
+conformance: $(STAMP) ## the ONNX backend suite through bricolage and through ONNX Runtime's own backend (10 to 30 minutes)
+	$(BIN)/python -m benchmarks.conformance
 
 replay: $(STAMP) ## whether a change decides anything differently: claims, candidates, rewrites, fusion, C, placements
 	$(BIN)/python -m benchmarks.replay
