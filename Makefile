@@ -15,7 +15,7 @@ CHECK_WITHOUT := $(addprefix --deselect=tests/,cli/test_optimize.py cli/test_rew
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test test-slow fuzz-loaders test-real replay lint docs bench capabilities clean
+.PHONY: help install demo check test test-slow fuzz-loaders test-real conformance replay lint docs bench capabilities clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -50,6 +50,9 @@ fuzz-loaders: $(STAMP) ## hostile artifacts, plans, models and inputs: INPUTS=10
 
 test-real: $(STAMP) ## trained networks that packages on PyPI ship: right, nothing dropped, not slower (an hour or two)
 	$(BIN)/python -m benchmarks.real
+
+conformance: $(STAMP) ## the ONNX backend suite through bricolage and through ONNX Runtime's own backend (10 to 30 minutes)
+	$(BIN)/python -m benchmarks.conformance
 
 replay: $(STAMP) ## whether a change decides anything differently: claims, candidates, rewrites, fusion, C, placements
 	$(BIN)/python -m benchmarks.replay

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 import onnx
 
 from benchmarks.capabilities.document import document
-from benchmarks.capabilities.tabulate import make_table, to_json
+from benchmarks.capabilities.tabulate import make_table, merged, to_json
 from bricolage.backends import registry
 from bricolage.backends.capabilities import FOLDER, table
 from bricolage.cache import cache_directory
@@ -42,6 +42,9 @@ def main() -> None:
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds for one case")
     parser.add_argument("--fresh", action="store_true", help="forget the results of earlier runs")
     parser.add_argument("--limit", type=int, help="only the first N trials; the table is printed, not written")
+    parser.add_argument(
+        "--operators", help="only these, for example Cast,Conv; what the committed table says of others stays as it is"
+    )
     parser.add_argument("--match", help="only trials whose name contains this; every result is printed, no table")
     restrict = parser.add_argument_group("restrictions for backends that compile slowly (recorded in the table)")
     restrict.add_argument("--single-only", action="store_true", help="skip the models of several operators")
@@ -73,7 +76,8 @@ def _make(options: argparse.Namespace) -> None:
     }
     print("reading the suite …", file=sys.stderr)
     types = frozenset(options.types.split(",")) if options.types else None
-    made = trials(cases(), newest_only=options.newest, types=types)
+    operators = frozenset(options.operators.split(",")) if options.operators else None
+    made = trials(cases(operators), newest_only=options.newest, types=types)
     if options.per_kind:
         made = thin(made, options.per_kind)
     if options.single_only:
@@ -88,7 +92,11 @@ def _make(options: argparse.Namespace) -> None:
             print(f"{result.outcome:9} {trial.name}  {result.reason}")
         return
     bound_to = registry.get(options.backend).table_version() or version
-    text = to_json(make_table(options.backend, bound_to, onnx.__version__, max(loaded, default=0), restriction, pairs))
+    new = make_table(options.backend, bound_to, onnx.__version__, max(loaded, default=0), restriction, pairs)
+    old = table(options.backend)
+    if operators is not None and old is not None:
+        new = merged(old, new, operators)
+    text = to_json(new)
     if options.limit is not None:
         print(text, end="")
         return

@@ -6,7 +6,8 @@ import itertools
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from bricolage.backends.capabilities import BOTH, EVERYTHING, Table
@@ -54,6 +55,29 @@ def make_table(
             operator: [reason for reason, _ in sorted(found.items(), key=lambda item: (-item[1], item[0]))[:_REASONS]]
             for operator, found in sorted(reasons.items())
         },
+    )
+
+
+def merged(old: Table, new: Table, operators: Collection[str]) -> Table:
+    """A table with what another one, made of all their cases, says of some operators; of others it stays as it was."""
+
+    def put(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: found for name, found in before.items() if name not in operators} | dict(after)
+
+    outcomes = put(old.outcomes, new.outcomes)
+    counts = Counter[str]()
+    for versions in outcomes.values():
+        for kinds in versions.values():
+            for told in kinds.values():
+                for one in told.split(", "):
+                    outcome, _, count = one.partition(" ")
+                    counts[outcome] += int(count)
+    return replace(
+        old,
+        counts={outcome: counts[outcome] for outcome in _ORDER},
+        outcomes=outcomes,
+        avoid=put(old.avoid, new.avoid),
+        reasons=put(old.reasons, new.reasons),
     )
 
 

@@ -14,10 +14,12 @@ from bricolage.conformance.attempt import Outcome, Result
 from bricolage.conformance.compare import difference
 from bricolage.conformance.suite import Case
 from bricolage.device.host import host
+from bricolage.driver.preference import Failures
 from bricolage.errors import BricolageError, Unclaimed
 from bricolage.frontends import to_model
+from bricolage.graph.graph import Graph
 from bricolage.options import Options
-from bricolage.work.implementation import Assignment, Implementation
+from bricolage.work.implementation import Assignment, Implementation, Placement
 
 BRICOLAGE, ONNX_RUNTIME = "bricolage", "onnxruntime's backend"
 _REASON_LENGTH = 300
@@ -64,7 +66,7 @@ def _prepare(contestant: str) -> Prepare:
     backend = registry.get(contestant)
     alone = Implementation(contestant, backend.configs("highest", host())[0])
 
-    def whole(graph, failed):  # type: ignore[no-untyped-def]
+    def whole(graph: Graph, failed: Failures) -> Placement:
         if failed:
             raise Unclaimed(name="the graph", op_type="all of it", reasons=f"{contestant}: it has failed")
         return (Assignment(graph.everything.bits, alone),)

@@ -122,6 +122,15 @@ class Representation(BackendRep):  # type: ignore[misc]
                 names = [spec.name for spec in self._outputs]
                 return tuple(namedtupledict("Outputs", names)(*(results[name] for name in names)))
 
+    def placement(self, sizes: Mapping[str, int]) -> Placement:
+        """Who runs what at these sizes of the symbolic dimensions.
+
+        Raises:
+            Unclaimed: no backend takes some operator.
+        """
+        with self._lock:
+            return self._ready(sizes).placement
+
     def _ready(self, sizes: Mapping[str, int]) -> _Placed:
         """The program for these sizes. A backend that fails to compile a part loses that part to others."""
         key = tuple(sorted(sizes.items()))

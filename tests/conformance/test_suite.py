@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bricolage.conformance.suite import cases
+from bricolage.conformance.suite import cases, detached, tenth
 from bricolage.conformance.trials import trials
 
 
@@ -21,6 +21,29 @@ def test_reading_cases_leaves_the_callers_random_numbers_alone() -> None:
     np.random.seed(7)  # noqa: NPY002
     cases({"Sigmoid", "Softplus"})
     assert np.random.rand() == first  # noqa: NPY002
+
+
+def test_networks_and_models_of_old_are_read_as_they_are() -> None:
+    networks = cases(kinds=("real",))
+    assert len(networks) == 9 and not any(case.single for case in networks)
+    assert all(len(case.inputs) == len(case.outputs) == 1 for case in networks)
+    old = cases(kinds=("pytorch-operator",))
+    both = [
+        case
+        for case in old
+        if {t.name for t in case.model.graph.initializer} & {i.name for i in case.model.graph.input}
+    ]
+    assert both
+    for case in both:
+        apart = detached(case)
+        assert len(apart.model.graph.input) == len(apart.inputs) < len(case.model.graph.input)
+
+
+def test_a_tenth_is_chosen_by_names_alone() -> None:
+    found = cases({"Relu", "TopK", "Resize"})
+    chosen = tenth(found)
+    assert 0 < len(chosen) < len(found) / 3
+    assert [case.name for case in tenth(reversed(found))] == [case.name for case in reversed(chosen)]
 
 
 def test_trials_cover_versions_types_and_forms() -> None:

@@ -184,6 +184,48 @@ def test_control_flow_bodies_are_upgraded_too() -> None:
             np.testing.assert_allclose(run(ir.to_proto(new), feeds)[0], run(old, feeds)[0], rtol=1e-6)
 
 
+BEFORE_7 = {
+    "add-axis": (node("Add", ["x", "b"], broadcast=1, axis=1), lambda x: x + B[:, None, None]),
+    "mul-negative-axis": (node("Mul", ["x", "b"], broadcast=1, axis=-3), lambda x: x * B[:, None, None]),
+    "sub-last": (node("Sub", ["x", "c"], broadcast=1), lambda x: x - C),
+    "pow-number": (node("Pow", ["x", "e"], broadcast=1), lambda x: x**2),
+    "div-same-shape": (node("Div", ["x", "d"]), lambda x: x / D),
+    "prelu-channels": (node("PRelu", ["x", "b"]), lambda x: np.where(x < 0, x * B[:, None, None], x)),
+    "prelu-number": (node("PRelu", ["x", "o"]), lambda x: np.where(x < 0, x * np.float32(0.3), x)),
+    "batchnorm": (
+        node("BatchNormalization", ["x", "b", "b", "b", "b"], is_test=1, epsilon=1e-3),
+        lambda x: (x - B[:, None, None]) / np.sqrt(B[:, None, None] + 1e-3) * B[:, None, None] + B[:, None, None],
+    ),
+    "dropout": (node("Dropout", ["x"], is_test=1, ratio=0.3), lambda x: x),
+    "upsample": (node("Upsample", ["x"], height_scale=2.0, width_scale=3.0), lambda x: x.repeat(2, 2).repeat(3, 3)),
+}
+B, C, D = np.float32([0.5, 1.5]), np.linspace(0, 1, 6, dtype=np.float32), np.full(X4, 4, np.float32)
+CONSTANTS = {"b": B, "c": C, "d": D, "e": np.float32(2), "o": np.float32([0.3])}
+
+
+@pytest.mark.parametrize("name", BEFORE_7)
+def test_definitions_before_opset_7(name: str) -> None:
+    """Against numpy: no runtime here has them any more."""
+    last, exact = BEFORE_7[name]
+    old = build(6, [last], {"x": X4}, {key: value for key, value in CONSTANTS.items() if key in last.input})
+    model = to_model(old)
+    assert model.graph.opset_imports[""] == TARGET
+    x = np.random.default_rng(0).standard_normal(X4).astype(np.float32)
+    np.testing.assert_allclose(run(ir.to_proto(model), {"x": x})[0], exact(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        node("Dropout", ["x"]),
+        node("BatchNormalization", ["x", "b", "b", "b", "b"]),
+    ],
+)
+def test_training_before_opset_7_keeps_its_opset(last: onnx.NodeProto) -> None:
+    constants = {key: value for key, value in CONSTANTS.items() if key in last.input}
+    assert to_model(build(6, [last], {"x": X4}, constants)).graph.opset_imports[""] == 6
+
+
 def test_what_cannot_be_translated_keeps_its_opset() -> None:
     old = build(7, [node("BatchNormalization", ["x", *CHANNELS], spatial=0)], {"x": (1, 2)}, CHANNELS)
     assert to_model(old).graph.opset_imports[""] == 7
@@ -197,7 +239,7 @@ def test_newer_models_stay_as_they_are() -> None:
 
 
 def test_every_incompatible_change_of_a_definition_has_a_rule() -> None:
-    """From opset 7 on, an operator without a rule lost no attribute or input, changed no default, and what it
+    """From opset 6 on, an operator without a rule lost no attribute or input, changed no default, and what it
     gained is optional."""
     history: dict[str, dict[int, onnx.defs.OpSchema]] = defaultdict(dict)
     for schema in onnx.defs.get_all_schemas_with_history():
@@ -207,7 +249,7 @@ def test_every_incompatible_change_of_a_definition_has_a_rule() -> None:
     for name, versions in history.items():
         ordered = sorted(versions)
         for before, after in itertools.pairwise(ordered):
-            if after <= 7 or any(rule.to == after for rule in RULES.get(name, ())):
+            if after <= 6 or any(rule.to == after for rule in RULES.get(name, ())):
                 continue
             old, new = versions[before], versions[after]
             lost = set(old.attributes) - set(new.attributes)
@@ -232,7 +274,7 @@ def test_the_schema_test_sees_the_rules_it_guards() -> None:
     assert {rule.to for rule in RULES["Split"]} == {13, 18}
 
 
-@pytest.mark.parametrize("opset", [1, 6, onnx.defs.onnx_opset_version() + 1, 999])
+@pytest.mark.parametrize("opset", [1, 5, onnx.defs.onnx_opset_version() + 1, 999])
 def test_opsets_outside_the_range_are_refused(opset: int) -> None:
     graph = helper.make_graph(
         [node("Relu", ["x"])],

@@ -16,7 +16,7 @@ import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -235,8 +235,9 @@ class Missing:
 Status = Available | Missing
 
 
+@cache
 def installed(package: str, module: str, extra: str) -> Status:
-    """Status from package metadata alone: nothing heavy is imported."""
+    """Status from package metadata alone: nothing heavy is imported. Asked once a process: reading metadata takes milliseconds."""
     try:
         version = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -20,7 +20,7 @@ from bricolage.graph.to_work import to_work
 from bricolage.measure import selfcheck
 from bricolage.search.exact import solve_additive
 from bricolage.work import bits as bitset
-from bricolage.work.implementation import Implementation, Placement
+from bricolage.work.implementation import Assignment, Implementation, Placement
 from bricolage.work.placement import Candidate
 
 Failures = Mapping[str, int]
@@ -48,22 +48,20 @@ def preferred(graph: Graph, backends: Sequence[Backend], device: Device, failed:
     """
     matcher, everything = Matcher(graph), graph.everything.bits
     choices: list[Candidate] = []
-    claims = {backend.name: tuple(backend.claims()) for backend in backends}
     last = len(backends) * len(graph) + 1
     for rank, backend in enumerate(backends):
         own = Implementation(backend.name, backend.configs("highest", device)[0], device.name)
-        free = everything & ~failed.get(backend.name, 0)
-        accepted = matcher.accepted(claims[backend.name]) & free
-        regions = {region for region in matcher.regions(claims[backend.name]) if region & free == region}
-        regions.update(matcher.maximal(accepted), [everything] if accepted == everything else [])
+        claims, free = tuple(backend.claims()), everything & ~failed.get(backend.name, 0)
+        accepted = matcher.accepted(claims) & free
+        if accepted == everything and (backend.dynamic or graph.static):
+            return (Assignment(everything, own),)
+        regions = {region for region in matcher.regions(claims) if region & free == region}
+        regions.update(matcher.maximal(accepted))
         choices += [
             Candidate(region, own, 1 + rank * region.bit_count() / last)
             for region in sorted(regions)
             if backend.dynamic or _static(graph, region)
         ]
-    whole = next((choice for choice in choices if choice.region == everything), None)
-    if whole is not None:
-        return (whole.assignment,)
     try:
         placed = solve_additive(to_work(graph), choices)
     except NoPlacement as error:

@@ -202,10 +202,7 @@ def _recurrent_7(node: ir.Node) -> None:
 
 @_rule(7, "Upsample")
 def _upsample_7(node: ir.Node) -> None:
-    height, width = _pop(node, "height_scale"), _pop(node, "width_scale")
-    if height is None or width is None:
-        raise NotUpgradable(f"Upsample '{node.name}' has no scales")
-    scales = [1.0, 1.0, float(height), float(width)]  # type: ignore[arg-type]
+    scales = [1.0, 1.0, *(float(_pop(node, name)) for name in ("height_scale", "width_scale"))]  # type: ignore[arg-type]
     node.attributes["scales"] = ir.AttrFloat32s("scales", scales)
 
 

@@ -41,7 +41,7 @@ def lowered(op: OpContext) -> tuple[Node, ...]:
     own = LOWERINGS[op.op_type]
     try:
         found = own(op)
-        results = found if isinstance(found, tuple) else (found,)
+        results: tuple[Node, ...] = found if isinstance(found, tuple) else (found,)
         if len(results) < len(op.shapes):
             raise NoLowering(f"{op.op_type} with {len(op.shapes)} outputs")
         return results
