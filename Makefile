@@ -13,9 +13,10 @@ CHECK_WITHOUT := $(addprefix --deselect=tests/,cli/test_optimize.py cli/test_rew
 	plan/test_plan.py::test_plans_round_trip_through_json frontends/test_bad_input.py::test_any_flipped_bytes_load_or_are_refused)
 # Two workers, each with a stretch of the tests of its own; who is done early takes over from the other.
 WORKERS ?= 2
+MINUTES ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test test-slow replay lint docs bench capabilities clean
+.PHONY: help install demo check test test-slow replay fuzz lint docs bench capabilities clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -46,6 +47,9 @@ test-slow: $(STAMP) ## whole conformance suites, big models, every benchmark wor
 
 replay: $(STAMP) ## whether a change decides anything differently: claims, candidates, rewrites, fusion, C, placements
 	$(BIN)/python -m benchmarks.replay
+
+fuzz: $(STAMP) ## random models, regions and rule contexts for MINUTES=10; goes on where the last run ended, findings in out/fuzz
+	$(BIN)/python -m benchmarks.fuzz --minutes $(MINUTES)
 
 lint: $(STAMP) ## ruff, mypy, the layers
 	$(BIN)/ruff check src benchmarks examples tests
