@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bricolage.backends import registry
-from tests.benchmarks.test_fuzz import Liar
+from tests.testing.liar import Liar
 
 PAGE = Path(__file__).parents[2] / "docs" / "backends.md"
 
