@@ -15,7 +15,7 @@ CHECK_WITHOUT := $(addprefix --deselect=tests/,cli/test_optimize.py cli/test_rew
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test test-slow fuzz-loaders test-real conformance replay lint docs bench capabilities clean
+.PHONY: help install demo check test test-slow fuzz-loaders test-real conformance replay fuzz lint docs bench capabilities clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -56,6 +56,9 @@ conformance: $(STAMP) ## the ONNX backend suite through bricolage and through ON
 
 replay: $(STAMP) ## whether a change decides anything differently: claims, candidates, rewrites, fusion, C, placements
 	$(BIN)/python -m benchmarks.replay
+
+fuzz: $(STAMP) ## random models, regions and rule contexts for MINUTES=10; goes on where the last run ended, findings in out/fuzz
+	$(BIN)/python -m benchmarks.fuzz --minutes $(MINUTES)
 
 lint: $(STAMP) ## ruff, mypy, the layers
 	$(BIN)/ruff check src benchmarks examples tests

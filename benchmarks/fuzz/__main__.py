@@ -95,9 +95,8 @@ def run(campaign: Campaign, ledger: Ledger, folder: Path, seconds: float) -> Non
             lost.mkdir(parents=True, exist_ok=True)
             again = f"python -m benchmarks.fuzz.worker {campaign.name} {trying.start} 1 1 ."
             variables = " ".join(f"{key}={value}" for key, value in campaign.environment.items())
-            (lost / "script.sh").write_text(
-                f"# the process ended with {code} (-9: it was silent for too long)\n{variables} {again}\n"
-            )
+            why = f"# the process ended with {code} (-9: it was silent for too long)"
+            (lost / "script.sh").write_text(f"{why}\n{variables} {again}\n")
             shutil.copyfile(folder / f"{campaign.name}.log", lost / "log.txt")
             ledger.add(Block(trying.start, 1, tested=1, findings=[lost.name]))
             size = campaign.block

@@ -7,7 +7,6 @@ Nothing of ours has a say in what it generates. The package is needed for this c
 from __future__ import annotations
 
 import importlib.util
-import logging
 import random
 import warnings
 from functools import cache
@@ -59,7 +58,6 @@ def _operators() -> tuple[Any, Any]:
     from nnsmith.materialize.torch.symbolnet import SymbolNet
 
     SymbolNet.debug_numeric = _nothing
-    logging.disable(logging.CRITICAL)
     kind = Model.init("torch", backend_target="cpu")
     operators = list(kind.operators())
     activate_ext(opset=operators, factory=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,6 @@ from benchmarks.fuzz.campaigns import Campaign, campaigns
 from benchmarks.fuzz.findings import smaller
 from benchmarks.fuzz.ledger import Block, Ledger
 from bricolage.backends import registry
-from bricolage.backends.interface import Available, Backend, Claim, Kernel, RegionModel, Resources, Status
 from bricolage.backends.native.cpu import toolchain
 from bricolage.backends.native.cpu.isa import named
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE
@@ -28,8 +27,8 @@ from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, op
 from bricolage.rewrite.rule import Operators, Result, Rule
 from bricolage.testing import Truth
-from bricolage.work.implementation import KernelConfig
 from tests.graph.models import parse
+from tests.testing.liar import Liar
 
 ROOT = Path(__file__).parents[2]
 CHAIN = """<ir_version: 10, opset_import: ["" : 18]> chain (float[3,4] x) => (float[3,4] y, float[3,4] z) {
@@ -40,25 +39,6 @@ CHAIN = """<ir_version: 10, opset_import: ["" : 18]> chain (float[3,4] x) => (fl
     y = Neg (d)
     z = Abs (x)
 }"""
-
-
-class Liar(Backend):
-    """ONNX Runtime, but for Tanh, which it computes a little wrongly."""
-
-    name, title = "liar", "liar"
-
-    def status(self) -> Status:
-        return Available("1")
-
-    def claims(self) -> Iterable[Claim]:
-        return registry.get("onnxruntime").claims()
-
-    def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
-        for node in region.model.graph:
-            if node.op_type == "Tanh":
-                node.op_type = "Softsign"
-        onnx.save(ir.to_proto(region.model), region.path)
-        return registry.get("onnxruntime").compile(RegionModel(region.path), config, resources)
 
 
 class FalseRule(Rule):

@@ -349,8 +349,8 @@ def engine_claims(backend: Backend, declines: Rule | None = None) -> list[Claim]
     behind them; and the largest regions in which every operator is accepted. `declines` gives a reason against an
     operator that the table vouches for on the values it was tested with.
 
-    What is in quarantine (`backends.quarantine`) is not claimed. On another version than the table's, operators are accepted that its self-check (`Backend.self_check`) has passed;
-    without one, none."""
+    On another version than the table's, operators are accepted that its self-check (`Backend.self_check`) has passed;
+    without one, none. What is in quarantine (`backends.quarantine`) is never claimed."""
     vouched = _vouched(backend)
     kept = entries(backend.name, backend.table_version())
 

@@ -1,8 +1,8 @@
 """What a backend got wrong in a way that its capability table does not show: found by fuzzing, kept as data, never claimed.
 
-`quarantine.json` holds the entries. A capability table is made again from the ONNX suite when a version changes; an entry stays until
-someone has seen that a newer version is right, and has told the last version that was wrong. Each entry has its paragraph, with a script,
-in docs/backend-bugs.md.
+`quarantine.json` holds the entries. A capability table is made again from the ONNX suite when a version changes; an entry
+stays until someone has seen that a newer version is right, and has told the last version that was wrong. Each entry has its
+paragraph, with a script, in docs/backend-bugs.md.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ OWN_ERROR_FACTOR = 8.0
 OPINION_BOUND = 1e-9
 """How far two evaluations in float64 may be apart, relative to the values and to one."""
 _UNIT = 2.0**-23
-_DRAWS = 2
+_DRAWS = 3
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Truth:
 
     def disputed(self) -> list[Wrong]:
         """Outputs for which the ONNX reference implementation, in float64 too, answers something else; none where it lacks an
-        operator. Shapes and types that differ from the declared ones are told as well.
+        operator, or is known to get one wrong (docs/backend-bugs.md). Shapes that differ from the declared ones are told as well.
 
         Raises:
             NoReference: as `expected`.
@@ -118,6 +118,8 @@ class Truth:
             if isinstance(right := self.expected[name], np.ndarray)
             and (reason := declared_otherwise(info, right, right)) is not None
         ]
+        if any(_mistaken(node) for node in self.model.graph.all_nodes()):
+            return told
         try:
             other = evaluate(self.model, self.inputs, dtype=np.float64, library="onnx")
         except NoReference:
@@ -142,7 +144,7 @@ class Truth:
         if not self._own:
             evaluations = [evaluate(self.rounded or self.model, self.inputs, dtype=np.float32)]
             exact = Evaluator(self.model)
-            evaluations += [exact(_nudged(self.inputs, seed)) for seed in range(_DRAWS)]
+            evaluations += [exact(_nudged(self.inputs, draw)) for draw in range(_DRAWS)]
             for output, right in self.expected.items():
                 self._own[output] = max(relative_error([one[output]], [right]) for one in evaluations)
         return float(self._own[name])
@@ -184,13 +186,31 @@ def _agree(value: Any, right: Any, bound: float) -> bool:
         return error <= bound * (float(np.linalg.norm(exact.reshape(-1))) + math.sqrt(max(exact.size, 1)))
 
 
-def _nudged(inputs: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Floats half a unit in the last place of float32 away, up or down by chance."""
-    draw = np.random.default_rng(seed)
+def _mistaken(node: ir.Node) -> bool:
+    """Whether the ONNX reference (1.23.2) gets an operator wrong: it finds a Slice backwards from before the tensor empty."""
+    if node.op_type != "Slice" or node.domain or len(node.inputs) < 5:
+        return False
+    given = [value.const_value.numpy() if value is not None and value.const_value else None for value in node.inputs]
+    data, starts, axes, steps = node.inputs[0], given[1], given[3], given[4]
+    if starts is None or steps is None or data is None or data.shape is None:
+        return False
+    places = range(len(starts)) if axes is None else axes
+    sizes = [data.shape[int(axis)] for axis in places]
+    return any(
+        step < 0 and isinstance(size, int) and start + size < 0
+        for start, step, size in zip(starts, steps, sizes, strict=True)
+    )
+
+
+def _nudged(inputs: Mapping[str, Any], draw: int) -> dict[str, Any]:
+    """Floats half a unit in the last place of float32 away: all up, all down, or each by chance."""
+    chance = np.random.default_rng(draw)
     found: dict[str, Any] = {}
     for name, value in inputs.items():
         if isinstance(value, np.ndarray) and value.dtype == np.float32:
-            found[name] = value.astype(np.float64) * (1 + _UNIT / 2 * draw.choice([-1.0, 1.0], value.shape))
+            ways = {0: np.ones(value.shape), 1: -np.ones(value.shape)}
+            way = ways[draw] if draw in ways else chance.choice([-1.0, 1.0], value.shape)
+            found[name] = value.astype(np.float64) * (1 + _UNIT / 2 * way)
         else:
             found[name] = value
     return found
