@@ -15,7 +15,7 @@ CHECK_WITHOUT := $(addprefix --deselect=tests/,cli/test_optimize.py cli/test_rew
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test test-slow replay lint docs bench capabilities clean
+.PHONY: help install demo check test test-slow faults soak replay lint docs bench capabilities clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -43,6 +43,12 @@ test: $(STAMP) ## all tests but the slow ones (10 to 17 minutes on 2 cores)
 
 test-slow: $(STAMP) ## whole conformance suites, big models, every benchmark workload
 	$(BIN)/python -m pytest $(TESTS) -m slow
+
+faults: $(STAMP) ## 500 faults at random moments (kills, power cuts, full disks ...); stops and goes on at any time
+	nice -n 19 $(BIN)/python -m tests.faults
+
+soak: $(STAMP) ## 1,000,000 inferences of one artifact from 4 threads; forks, signals, exits
+	$(BIN)/python -m tests.soak
 
 replay: $(STAMP) ## whether a change decides anything differently: claims, candidates, rewrites, fusion, C, placements
 	$(BIN)/python -m benchmarks.replay
