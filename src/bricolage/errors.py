@@ -154,7 +154,7 @@ class UnknownPrecision(UsageError):
 
 class NotWritable(UsageError):
     what = "'{path}' cannot be written: {reason}"
-    hint = "Choose another path or free some space; nothing was left half-written"
+    hint = "Free some space or choose another path (for the cache --cache or $BRICOLAGE_CACHE); nothing was left half-written"
 
 
 # --- artifacts --------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class OlderArtifact(UsageError):
 
 class ForeignArtifact(UsageError):
     what = "'{path}' was planned for another machine or other versions: {difference}"
-    hint = "Plan again with --replan, or run the best available backend with --any-machine"
+    hint = "Plan it again here with `bricolage optimize`, or run the best available backend with --any-machine"
 
 
 class ForeignPlan(UsageError):
@@ -214,6 +214,7 @@ class Refused(BricolageError):
     """A backend declines a region. Not a failure of the run: the candidate is dropped with this reason."""
 
     what = "{backend} refuses the region: {reason}"
+    hint = "Another backend may take it; `bricolage backends` lists them"
 
 
 class UnsupportedOperator(BricolageError):
@@ -225,7 +226,7 @@ class UnsupportedOperator(BricolageError):
 
 class BackendFailed(BricolageError):
     what = "{backend} failed {stage}: {reason}"
-    hint = "The candidate is dropped; `bricolage costs list --failures` shows all such reasons"
+    hint = "`bricolage optimize` goes on without it, and `bricolage costs list --failures` shows all such reasons"
 
 
 class ForkedProcess(UsageError):

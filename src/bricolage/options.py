@@ -238,7 +238,9 @@ class Options:
             advice = f"Here are {cores} cores; threads beyond that wait for each other. Give {cores} or fewer"
             raise BadOption(option="threads", value=self.threads, advice=advice)
         if self.threads > cores:
-            _LOG.warning("%d threads on %d cores wait for each other: expect slow and scattered times", self.threads, cores)
+            _LOG.warning(
+                "%d threads on %d cores wait for each other: expect slow and scattered times", self.threads, cores
+            )
 
     def deciding(self) -> dict[str, Any]:
         """The fields on which a decision rests, by name: a new field is among them unless it says otherwise."""

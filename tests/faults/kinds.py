@@ -76,7 +76,11 @@ def end_parent(place: Place, dice: random.Random, usual_s: float) -> None:
     victim = place.optimize()
     if victim.running_for(dice.uniform(0.15, 1.1) * usual_s):  # not before the command has begun to listen
         os.kill(victim.pid, number)
-        if number == signal.SIGINT and dice.random() < 0.5 and victim.running_for(time.monotonic() - victim.began + 0.3):
+        if (
+            number == signal.SIGINT
+            and dice.random() < 0.5
+            and victim.running_for(time.monotonic() - victim.began + 0.3)
+        ):
             os.kill(victim.pid, number)
         code = victim.wait()
         fine = (*_FINE, 130) if number == signal.SIGINT else (*_FINE, 128 + number)

@@ -26,7 +26,7 @@ from onnx import TensorProto, helper
 
 import bricolage.api.optimize
 import bricolage.cli.progress
-import bricolage.report.tables  # noqa: F401 (so that victims need not import it)
+import bricolage.report.tables
 from bricolage.cache import VARIABLE
 from bricolage.cli.main import app
 from bricolage.measure.database import FILE, Database
@@ -180,8 +180,12 @@ class Place:
         self.check()
         if not self.artifact().exists():
             raise Broken("the next run writes no artifact")
-        left = [path for path in (*self.cache.glob("work/*"), *self.temporary.iterdir())]
-        left += [*self.cache.glob("compiled/*/*/native-*-*"), *self.cache.rglob("*.partial*"), *self.cache.glob("crash-*")]
+        left = [*self.cache.glob("work/*"), *self.temporary.iterdir()]
+        left += [
+            *self.cache.glob("compiled/*/*/native-*-*"),
+            *self.cache.rglob("*.partial*"),
+            *self.cache.glob("crash-*"),
+        ]
         left += self.root.glob(".*.partial")
         if left:
             raise Broken(f"left behind: {', '.join(str(path.relative_to(self.root)) for path in left)}")
@@ -216,7 +220,9 @@ class Place:
             with closing(sqlite3.connect(self.database)) as connection:
                 (verdict,) = connection.execute("PRAGMA integrity_check").fetchone()
                 tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-                known = {digest for (digest,) in connection.execute("SELECT digest FROM latencies")} if tables else set()
+                known = (
+                    {digest for (digest,) in connection.execute("SELECT digest FROM latencies")} if tables else set()
+                )
         except sqlite3.DatabaseError as error:
             raise Broken(f"the database is damaged: {error}") from error
         if verdict != "ok" or list(self.cache.glob(f"{FILE}.corrupt-*")):

@@ -31,7 +31,9 @@ def power_cut(place: Place, dice: random.Random, usual_s: float) -> None:
     log = live.with_name(f"{FILE}-wal")
     for number in range(dice.randint(1, 30)):
         key = CostKey(f"region {number}", "backend", "1.0", "f32", "machine", 2, False)
-        database.put(key, Cost("ok", Latency(1.0 + number, 0.9, 99.0, 9), None, 0.5, reason="x" * dice.randint(0, 3000)))
+        database.put(
+            key, Cost("ok", Latency(1.0 + number, 0.9, 99.0, 9), None, 0.5, reason="x" * dice.randint(0, 3000))
+        )
         database.put_accuracy(key, "these", 1e-7)
         ends.append((key.digest(), log.stat().st_size))
     cut = place.root / "cut"

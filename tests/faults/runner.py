@@ -12,7 +12,6 @@ from pathlib import Path
 from tests.faults.kinds import KINDS, NEEDS_MOUNT, can_mount
 from tests.faults.place import Broken, Place
 
-
 SLICE = (*["power cut"] * 6, "kill -9 of the process", "kill of workers", "SIGTERM, SIGHUP, Ctrl-C", "clock steps")
 """Ten injections of a minute's work at most, for every change."""
 

@@ -131,11 +131,17 @@ def test_the_innocent_in_a_worker_that_crashes_are_measured_all_the_same(measure
 def test_a_worker_killed_from_outside_costs_the_candidate_nothing(measurer: Measurer, tmp_path: Path) -> None:
     work = task(tmp_path, ("killed", "2"), ("killed-later", ""), ("honest", "0.1"))
     costs = named(measurer.measure([work]))
-    assert {name: cost.outcome for name, cost in costs.items()} == {"killed 2": "ok", "killed-later": "ok", "honest 0.1": "ok"}
+    assert {name: cost.outcome for name, cost in costs.items()} == {
+        "killed 2": "ok",
+        "killed-later": "ok",
+        "honest 0.1": "ok",
+    }
     assert measurer.pool.losses == 3 and not list(measurer.database.entries(failures=True))
 
 
-def test_who_is_killed_again_and_again_is_given_up_and_nothing_is_remembered(measurer: Measurer, tmp_path: Path) -> None:
+def test_who_is_killed_again_and_again_is_given_up_and_nothing_is_remembered(
+    measurer: Measurer, tmp_path: Path
+) -> None:
     work = task(tmp_path, ("killed", "4"))
     (lost,) = measurer.measure([work]).values()
     assert lost.outcome == "lost" and lost.latency is None and "given up after 3 attempts" in lost.reason

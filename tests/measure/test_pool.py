@@ -131,7 +131,9 @@ def test_a_kill_near_the_limit_is_for_memory(tmp_path: Path) -> None:
     with Pool(memory_limit=1 << 30) as pool:
         worker = pool.worker(Regime(("hangs",), 1, False, host()))
         steps, inputs = [step(tmp_path, "hangs")], str(vector(tmp_path, ("x",), 1024))
-        pool.submit(worker, 60, "load", id="1", steps=steps, inputs=inputs, outputs=["y"], threads=1, alone=False, caching=False)
+        pool.submit(
+            worker, 60, "load", id="1", steps=steps, inputs=inputs, outputs=["y"], threads=1, alone=False, caching=False
+        )
         pool.wait(2.0)
         assert worker.held > 0, "it is looked at while it works"
         pool.memory_limit = worker.held + (1 << 20)

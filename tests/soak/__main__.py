@@ -1,6 +1,6 @@
 """`make soak`: many inferences of one artifact, and the other lives of a process. The last line is the figure.
 
-    python -m tests.soak [--inferences 1000000] [--threads 4]
+python -m tests.soak [--inferences 1000000] [--threads 4]
 """
 
 from __future__ import annotations

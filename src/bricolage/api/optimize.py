@@ -174,7 +174,9 @@ def _decide(
         found = decide(session, variants, arrays, opened.digest)
     decision = replace(found, sizes=dict(bucket.sizes), inputs_from=origin)
     if pool.losses:
-        _LOG.warning("worker processes were ended from outside or by --memory-limit: the same command decides once more")
+        _LOG.warning(
+            "worker processes were ended from outside or by --memory-limit: the same command decides once more"
+        )
     elif not decision.interrupted:
         database.put_race(key, encode(decision))
     return decision

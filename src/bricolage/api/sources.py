@@ -24,7 +24,6 @@ from bricolage.plan import artifact
 from bricolage.plan.plan import TensorSpec
 from bricolage.verify import inputs
 
-
 _UNFINISHED = ("compiled/*/*/native-*-*", "compiled/**/*.partial*", "artifacts/.unpack-*", "selfchecks/tmp*")
 """What is on its way to its final name in the cache: whoever is ended there leaves it behind."""
 

@@ -166,7 +166,9 @@ class Measurer:
             if kind != "known":
                 key = self.key(spec)
                 self.finished.add(key)
-                if cost.outcome != "out-of-memory" or not self.pool.limited:  # the user's limit may be another next time
+                if (
+                    cost.outcome != "out-of-memory" or not self.pool.limited
+                ):  # the user's limit may be another next time
                     self.database.put(key, cost)
                 if cost.error is not None:
                     self.database.put_accuracy(key, data[spec], cost.error)

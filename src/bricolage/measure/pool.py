@@ -414,9 +414,7 @@ def _log_tail(log: Path) -> str:
     return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-3:])
 
 
-def _end_all(
-    workers: dict[Regime, WorkerProcess], selector: selectors.BaseSelector, logs: Path, owner: int
-) -> None:
+def _end_all(workers: dict[Regime, WorkerProcess], selector: selectors.BaseSelector, logs: Path, owner: int) -> None:
     if os.getpid() != owner:  # in a process forked since then: the workers are its parent's
         return
     for worker in list(workers.values()):

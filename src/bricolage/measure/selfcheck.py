@@ -81,9 +81,7 @@ def known(backend: Backend) -> dict[OperatorKind, str]:
         return {}
 
 
-def _check(
-    backend: Backend, graphs: Iterable[Graph], pool: Pool, progress: Progress, retrying: bool
-) -> SelfCheck:
+def _check(backend: Backend, graphs: Iterable[Graph], pool: Pool, progress: Progress, retrying: bool) -> SelfCheck:
     told = table(backend.name)
     assert told is not None
     wanted: dict[OperatorKind, set[frozenset[str]]] = {}

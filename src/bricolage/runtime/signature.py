@@ -11,7 +11,6 @@ import numpy as np
 from bricolage.errors import MissingInput, UnknownInput, WrongShape, WrongType
 from bricolage.plan.plan import TensorSpec
 
-
 _WIDENS = {"b": "b", "i": "iufV", "u": "iufV", "f": "fV"}
 """Kinds of numpy types whose values plain numbers of a kind may become ("V": bfloat16 and the 8-bit floats)."""
 
