@@ -2,7 +2,8 @@
 
     python -m tests.faults [--count 500] [--seed 1] [--state out/faults] [--slice]
 
-It can be stopped at any time and goes on where it was: what is done stands in the state folder, by seed.
+It can be stopped at any time and goes on where it was: what is done stands in the state folder, by seed. The kind that takes no
+time comes first.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from tests.faults.runner import SLICE, Result, inject, usual_seconds
+from tests.faults.runner import QUICK, SLICE, Result, inject, kind_of, usual_seconds
 
 
 def main() -> int:
@@ -30,6 +31,7 @@ def main() -> int:
     results = {one.number: one for one in (Result(**json.loads(line)) for line in lines)}
     count = len(SLICE) if chosen.slice else chosen.count
     missing = [number for number in range(count) if number not in results]
+    missing.sort(key=lambda number: kind_of(chosen.seed, number) != QUICK)
     usual = usual_seconds(chosen.state) if missing else 0.0
     with file.open("a") as out:
         for number in missing:
