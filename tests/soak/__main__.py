@@ -1,11 +1,12 @@
 """`make soak`: many inferences of one artifact, and the other lives of a process. The last line is the figure.
 
-python -m tests.soak [--inferences 1000000] [--threads 4]
+python -m tests.soak [--inferences 1000000] [--threads 4] [--cores 2]
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Callable
@@ -20,12 +21,17 @@ def main() -> int:
     """Runs everything and prints the figure in the last line."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--inferences", type=int, default=1_000_000)
-    parser.add_argument("--threads", type=int, default=4)
+    parser.add_argument("--threads", type=int, default=4, help="that call the executable")
+    parser.add_argument("--cores", type=int, default=min(2, os.cpu_count() or 1), help="that one call uses")
     chosen = parser.parse_args()
     installed = [backend.name for backend in registry.available()]
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         folder = Path(name)
-        paths = {one: soak.artifact(folder, one) for one in ("native", "onnxruntime", "openvino") if one in installed}
+        paths = {
+            one: soak.artifact(folder, one, chosen.cores)
+            for one in ("native", "onnxruntime", "openvino")
+            if one in installed
+        }
         executables = {one: bricolage.load(path) for one, path in paths.items()}
         native = executables["native"]
         counts = {"native": chosen.inferences, "onnxruntime": chosen.inferences // 10}

@@ -70,8 +70,8 @@ class Soaked:
         )
 
 
-def artifact(folder: Path, backend: str) -> Path:
-    """A small network (a convolution, a product, element-wise operators), planned for one backend."""
+def artifact(folder: Path, backend: str, cores: int) -> Path:
+    """A small network (a convolution, a product, element-wise operators), planned for one backend on so many cores."""
     rng = np.random.default_rng(0)
     weights = {"w": (8, 3, 3, 3), "b": (8,), "v": (10, 8)}
     inits = [onnx.numpy_helper.from_array(rng.normal(0, 0.3, s).astype(np.float32), n) for n, s in weights.items()]
@@ -86,7 +86,7 @@ def artifact(folder: Path, backend: str) -> Path:
     outs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 10])]
     graph = helper.make_graph(nodes, "net", ends, outs, inits)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
-    options = Options(backends=(backend,), budget_s=2.0, threads=min(2, os.cpu_count() or 1))
+    options = Options(backends=(backend,), budget_s=2.0, threads=cores)
     return bricolage.optimize(model, options).save(folder / f"{backend}.bricolage")
 
 
