@@ -15,7 +15,7 @@ CHECK_WITHOUT := $(addprefix --deselect=tests/,cli/test_optimize.py cli/test_rew
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test test-slow fuzz-loaders test-real conformance replay fuzz lint docs bench capabilities clean
+.PHONY: help install demo check test test-slow fuzz-loaders test-real conformance faults soak replay fuzz lint docs bench capabilities clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -54,11 +54,17 @@ test-real: $(STAMP) ## trained networks that packages on PyPI ship: right, nothi
 conformance: $(STAMP) ## the ONNX backend suite through bricolage and through ONNX Runtime's own backend (10 to 30 minutes)
 	$(BIN)/python -m benchmarks.conformance
 
+faults: $(STAMP) ## 500 faults at random moments (kills, power cuts, full disks ...); stops and goes on at any time
+	nice -n 19 $(BIN)/python -m tests.faults
+
+soak: $(STAMP) ## 1,000,000 inferences of one artifact from 4 threads; forks, signals, exits
+	$(BIN)/python -m tests.soak
+
 replay: $(STAMP) ## whether a change decides anything differently: claims, candidates, rewrites, fusion, C, placements
 	$(BIN)/python -m benchmarks.replay
 
 fuzz: $(STAMP) ## random models, regions and rule contexts for MINUTES=10; goes on where the last run ended, findings in out/fuzz
-	$(BIN)/python -m benchmarks.fuzz --minutes $(MINUTES)
+	$(BIN)/python -m benchmarks.fuzz --minutes $(or $(MINUTES),10)
 
 lint: $(STAMP) ## ruff, mypy, the layers
 	$(BIN)/ruff check src benchmarks examples tests

@@ -8,8 +8,11 @@ import string
 from pathlib import Path
 
 import pytest
+from onnx import TensorProto, helper
 
+import bricolage
 import bricolage.errors as catalogue
+from bricolage.backends import registry
 from bricolage.errors import BricolageError, UnknownInput, plain
 
 SOURCE = Path(catalogue.__file__).parent
@@ -56,6 +59,64 @@ def test_names_reach_the_terminal_as_text_and_not_at_any_length() -> None:
     assert len(str(error)) < 1_000 and "(10017 letters)" in str(error)
     assert error.facts["name"] == hostile, "who handles it has it as it is"
     assert plain("grün ✓") == "grün ✓"
+
+
+def provoked() -> set[str]:
+    """Errors that a test expects something to raise: named in `pytest.raises` or caught by name."""
+    found: set[str] = set()
+    for path in Path(__file__).parent.rglob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ExceptHandler) and node.type is not None:
+                where: ast.AST = node.type
+            elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "raises":
+                where = node
+            else:
+                continue
+            found |= {getattr(part, "id", getattr(part, "attr", "")) for part in ast.walk(where)}
+    return found
+
+
+def test_every_error_of_the_catalogue_is_provoked_by_a_test() -> None:
+    bases = {parent.__name__ for kind in KINDS.values() for parent in kind.__mro__[1:]}
+    assert sorted(set(KINDS) - provoked() - bases) == []
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_what_happened_and_what_to_do(name: str) -> None:
+    kind = KINDS[name]
+    assert kind.hint, "a next step"
+    assert not kind.what.endswith(".") and not kind.hint.endswith("."), "the command line adds them"
+    assert kind.__doc__ is None or "\n\n" not in kind.__doc__
+
+
+def plugin(**_: object) -> None:
+    """No backend."""
+
+
+def test_plugins_that_are_no_backends_or_have_another_s_name_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        with pytest.raises(
+            catalogue.DuplicateBackend, match="registered twice: by bricolage itself and by elsewhere:Mine"
+        ):
+            registry.register("native", "elsewhere:Mine")
+        registry.register("broken", "tests.absent:Backend")
+        registry.register("none", f"{__name__}:plugin")
+        for name, reason in (("broken", "ModuleNotFoundError"), ("none", "is no Backend named 'none'")):
+            with pytest.raises(catalogue.BrokenPlugin, match=reason):
+                registry.get(name)
+    finally:
+        registry._sources.cache_clear()
+        registry.get.cache_clear()
+
+
+def test_inputs_of_types_that_cannot_be_generated_are_named() -> None:
+    optional = helper.make_optional_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [2]))
+    given = helper.make_value_info("x", optional)
+    nodes = [helper.make_node("OptionalGetElement", ["x"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [given], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    with pytest.raises(catalogue.UnsupportedType, match="'x' has the type"):
+        bricolage.optimize(model, bricolage.Options(backends=("native",)))
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+
+import pytest
 
 from bricolage import scratch
 
@@ -73,6 +77,34 @@ def test_a_forked_process_removes_nothing_of_its_parent(tmp_path: Path) -> None:
     assert folder.is_dir()
     scratch.remove(folder)
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("when", ["gone", "locked", "renewed"])
+def test_a_folder_that_is_swept_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    made, real, sweeper = list[Path](), tempfile.mkdtemp, list[int]()
+
+    def mkdtemp(prefix: str, dir: Path) -> str:
+        folder = Path(real(prefix=prefix, dir=dir))
+        made.append(folder)
+        if len(made) == 1:
+            if when == "gone":
+                folder.rmdir()
+            else:
+                sweeper.append(os.open(folder, os.O_RDONLY))
+                fcntl.flock(sweeper[0], fcntl.LOCK_EX)
+                if when == "renewed":
+                    fcntl.flock(sweeper[0], fcntl.LOCK_UN)
+                    monkeypatch.setattr(scratch, "_is_at", lambda *_: len(made) > 1)
+        return str(folder)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", mkdtemp)
+    folder = scratch.make(tmp_path)
+    assert len(made) == 2 and folder == made[1] and folder.is_dir()
+    scratch.remove(folder)
+    for descriptor in sweeper:
+        os.close(descriptor)
 
 
 def test_an_ordinary_end_leaves_nothing(tmp_path: Path) -> None:

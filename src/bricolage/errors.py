@@ -182,7 +182,7 @@ class UnknownPrecision(UsageError):
 
 class NotWritable(UsageError):
     what = "'{path}' cannot be written: {reason}"
-    hint = "Choose another path or free some space; nothing was left half-written"
+    hint = "Free some space or choose another path (for the cache --cache or $BRICOLAGE_CACHE); nothing was left half-written"
 
 
 class CacheNotWritable(NotWritable):
@@ -217,7 +217,7 @@ class OlderArtifact(UsageError):
 
 class ForeignArtifact(UsageError):
     what = "'{path}' was planned for another machine or other versions: {difference}"
-    hint = "Plan again with --replan, or run the best available backend with --any-machine"
+    hint = "Plan it again here with `bricolage optimize`, or run the best available backend with --any-machine"
 
 
 class NotEnoughMemory(UsageError):
@@ -259,6 +259,7 @@ class Refused(BricolageError):
     """A backend declines a region. Not a failure of the run: the candidate is dropped with this reason."""
 
     what = "{backend} refuses the region: {reason}"
+    hint = "Another backend may take it; `bricolage backends` lists them"
 
 
 class UnsupportedOperator(BricolageError):
@@ -271,7 +272,7 @@ class UnsupportedOperator(BricolageError):
 class BackendFailed(BricolageError):
     what = "{backend} failed {stage}: {reason}"
     hint = (
-        "`bricolage optimize` drops such a candidate and `bricolage costs list --failures` shows the reasons; "
+        "`bricolage optimize` goes on without it, and `bricolage costs list --failures` shows all such reasons; "
         "an artifact that cannot be loaded any more is planned anew with `bricolage optimize --replan`"
     )
 

@@ -38,10 +38,13 @@ def make(parent: Path, prefix: str = "") -> Path:
     sweep(parent, prefix)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:  # somebody sweeps, and was here before the lock
+            continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:  # somebody sweeps, and was here before the lock
+        except BlockingIOError:  # somebody is sweeping it
             os.close(descriptor)
             continue
         except OSError as error:

@@ -169,7 +169,7 @@ class Place:
 
     def check_next_start(self, *more: str) -> None:
         """The next run is clean, and after it nothing is left of it or of those before."""
-        for leftover in [*self.cache.glob("compiled/*/*/native-*-*"), *self.cache.rglob("*.partial*")]:
+        for leftover in [*self.cache.rglob(".making-*"), *self.cache.rglob("*.partial*")]:
             os.utime(leftover, (0, 0))  # these go by their age
         victim = self.optimize(*more)
         code = victim.wait()
@@ -180,9 +180,9 @@ class Place:
         self.check()
         if not self.artifact().exists():
             raise Broken("the next run writes no artifact")
-        left = [path for path in (*self.cache.glob("work/*"), *self.temporary.iterdir())]
+        left = [*self.cache.glob("work/*"), *self.temporary.iterdir()]
         left += [
-            *self.cache.glob("compiled/*/*/native-*-*"),
+            *self.cache.rglob(".making-*"),
             *self.cache.rglob("*.partial*"),
             *self.cache.glob("crash-*"),
         ]
@@ -216,10 +216,15 @@ class Place:
             if noted:
                 raise Broken("the database is gone")
             return
-        with closing(sqlite3.connect(self.database)) as connection:
-            (verdict,) = connection.execute("PRAGMA integrity_check").fetchone()
-            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            known = {digest for (digest,) in connection.execute("SELECT digest FROM latencies")} if tables else set()
+        try:
+            with closing(sqlite3.connect(self.database)) as connection:
+                (verdict,) = connection.execute("PRAGMA integrity_check").fetchone()
+                tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+                known = (
+                    {digest for (digest,) in connection.execute("SELECT digest FROM latencies")} if tables else set()
+                )
+        except sqlite3.DatabaseError as error:
+            raise Broken(f"the database is damaged: {error}") from error
         if verdict != "ok" or list(self.cache.glob(f"{FILE}.corrupt-*")):
             raise Broken(f"the database is damaged: {verdict}")
         if lost := set(noted) - known:

@@ -12,6 +12,11 @@ from pathlib import Path
 from tests.faults.kinds import KINDS, NEEDS_MOUNT, can_mount
 from tests.faults.place import Broken, Place
 
+QUICK = "power cut"
+"""The kind that starts no process."""
+SLICE = (*["power cut"] * 6, "kill -9 of the process", "kill of workers", "SIGTERM, SIGHUP, Ctrl-C", "clock steps")
+"""Ten injections of a minute's work at most, for every change."""
+
 
 @dataclass(frozen=True)
 class Result:

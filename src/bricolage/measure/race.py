@@ -97,7 +97,8 @@ def race(
     heats, the incumbent (by default the first contestant) in each of them. Who is clearly beaten retires early, the
     incumbent never. `progress` hears the name and the number of rounds of whoever has just run. With several `processes`,
     everyone starts afresh that many times, each time for its part of the rounds; but who failed (other than by being ended
-    from outside), or took longer to get ready than such a part lasts, does not start again. Nothing is stored: see `Database.put_race`.
+    from outside), or took longer to get ready than such a part lasts, does not start again. Nothing is stored: see
+    `Database.put_race`.
     """
     leader = incumbent if incumbent is not None else next(iter(contestants), None)
     part_s = seconds / processes
