@@ -19,7 +19,7 @@ from bricolage.device.host import host
 
 _SHORTEST_SLICE_S, _ROUNDS = 60.0, 3
 """Time of one campaign before the next has its turn: so that each has so many turns, or at least so long."""
-_PATIENCE_S = 600.0
+_PATIENCE_S = 1800.0
 """Longest time of a block, after which it counts as hanging."""
 
 

@@ -93,6 +93,7 @@ def test_the_edges_occur() -> None:
     assert ranks >= set(range(7))
 
 
+@settings(FEW, max_examples=100)
 @given(st.integers(0, 9), st.integers(-14, 14), st.integers(-14, 14), st.sampled_from([-3, -2, -1, 1, 2, 5]))
 def test_sliced_extents_are_the_references(size: int, start: int, end: int, step: int) -> None:
     node = onnx.helper.make_node("Slice", ["x", "s", "e", "a", "t"], ["y"])
@@ -100,7 +101,7 @@ def test_sliced_extents_are_the_references(size: int, start: int, end: int, step
     model = onnx.helper.make_model(onnx.helper.make_graph([node], "slice", infos[:5], infos[5:]))
     values = {name: np.asarray([value]) for name, value in zip("seat", (start, end, 0, step), strict=True)}
     (found,) = onnx.reference.ReferenceEvaluator(model).run(None, {"x": np.arange(size), **values})
-    if step > 0 or start < size:  # beyond its end, numpy and ONNX's reference agree for steps forwards alone
+    if step > 0 or start + size >= 0:  # the reference is wrong for the rest (docs/backend-bugs.md)
         assert sliced(size, start, end, step) == len(found)
 
 

@@ -27,7 +27,7 @@ def test_random_regions(isa: object, block: int, monkeypatch: pytest.MonkeyPatch
         check(grow(seed), seed, threads=1 + seed % 3)
 
 
-@pytest.mark.parametrize("isa", ["emulated-amx", "split-amx"])
+@pytest.mark.parametrize("isa", ["emulated-amx", pytest.param("split-amx", marks=pytest.mark.slow)])
 def test_random_regions_in_six_products_are_as_accurate(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if named(isa) is None:
         pytest.skip("it does not run here")
