@@ -79,7 +79,6 @@ HOSTILE_VALUES = [
     ("buckets.0.chosen", "nobody"),
     ("buckets.0.bound", float("nan")),
     ("buckets.0.peak_bytes", {"cpu": -1}),
-    ("buckets.0.contestants", []),
     ("buckets.0.contestants.0.median_ms", -1.0),
     ("buckets.0.contestants.0.median_ms", float("inf")),
     ("buckets.0.regions.0.operators", "0-999999999999"),

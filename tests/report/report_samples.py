@@ -6,6 +6,7 @@ import dataclasses
 import random
 from collections.abc import Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from bricolage.graph.graph import Graph
@@ -26,6 +27,9 @@ from bricolage.work.implementation import Endpoint, Implementation, KernelConfig
 
 VERSIONS = {"onnxruntime": "1.23.0", "openvino": "2025.4.0", "torch": "2.8.0", "tvm": "0.27.0"}
 SHAPE = ir.Shape([1, 64, 56, 56])
+_INPUTS = {"Conv": 2, "BatchNormalization": 5, "Gemm": 2}
+"""Weights included, as the operators' schemas have them."""
+_WEIGHT = {"Conv": (64, 64, 1, 1), "BatchNormalization": (64,), "Gemm": (64, 64)}
 
 
 def graph_of_regions(
@@ -37,17 +41,25 @@ def graph_of_regions(
     start = ir.Value(name="x", shape=SHAPE, type=kind)
     nodes: list[ir.Node] = []
     ends: list[ir.Value] = []
+    weights: list[ir.Value] = []
     read: set[int] = set()
     for index, (before, chain) in enumerate(zip(sources, kinds, strict=True)):
         read.update(before)
         inputs = [ends[b] for b in before] or [start]
         for step, op_type in enumerate(chain):
             result = ir.Value(name=f"v{index}_{step}", shape=SHAPE, type=kind)
-            nodes.append(ir.Node("", op_type, inputs, outputs=[result], name=f"/cell.{index}/{op_type.lower()}_{step}"))
+            own = [
+                ir.Value(name=f"w{index}_{step}_{n}", const_value=ir.tensor(np.ones(_WEIGHT[op_type], np.float32)))
+                for n in range(_INPUTS.get(op_type, 0) - len(inputs))
+            ]
+            weights += own
+            window = [ir.AttrInt64s("kernel_shape", [1, 1])] if op_type in ("MaxPool", "AveragePool") else []
+            name = f"/cell.{index}/{op_type.lower()}_{step}"
+            nodes.append(ir.Node("", op_type, [*inputs, *own], window, outputs=[result], name=name))
             inputs = [result]
         ends.append(inputs[0])
     outputs = [end for index, end in enumerate(ends) if index not in read]
-    whole = ir.Graph([start], outputs, nodes=nodes, opset_imports={"": 20}, name="sample")
+    whole = ir.Graph([start], outputs, nodes=nodes, initializers=weights, opset_imports={"": 20}, name="sample")
     graph = Graph(ir.Model(whole, ir_version=10))
     members: list[list[int]] = [[] for _ in sources]
     for operator in graph.operators:

@@ -270,7 +270,7 @@ class Bucket:
             raise ValueError("an operator belongs to two regions")
         names = {contestant.name for contestant in self.contestants}
         for name in (self.chosen, self.best_baseline):
-            if name not in names:
+            if names and name not in names:
                 raise ValueError(f"'{name[:60]}' is none of its contestants")
 
     @property
