@@ -57,11 +57,11 @@ def test_a_loop_without_end_is_given_up(pool: Pool, tmp_path: Path, monkeypatch:
 
 
 def test_memory_is_limited(tmp_path: Path) -> None:
-    body = "t = Expand(one,s) y = ReduceSum<keepdims=0>(t)"
+    body = "t = Expand(one,s) u = Neg(t) y = ReduceSum<keepdims=0>(u)"
     text = f'<ir_version: 8, opset_import: ["" : 18]> t (int64[2] s) => (float y) {{ {body} }}'
     model = parse(text, one=np.float32(1))
     with Pool(memory_limit=1 << 30) as small, pytest.raises(ReferenceLimit, match="memory"):
-        WorkerReference(small, host(), tmp_path, 60.0)(model, {"s": np.array([1 << 17, 1 << 14])})
+        WorkerReference(small, host(), tmp_path, 60.0)(model, {"s": np.array([1 << 15, 1 << 14])})
 
 
 def test_errors_come_back_as_what_they_are(pool: Pool, tmp_path: Path) -> None:

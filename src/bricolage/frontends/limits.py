@@ -54,7 +54,7 @@ def check_inlined(model: ir.Model) -> None:
             sizes[identifier] = sum(number * sizes.get(name, 1) for name, number in own.items())
             waiting.pop()
         elif identifier in visited:
-            raise InvalidGraph(reason=f"its functions call each other in a circle, from '{missing[0]}' on")
+            raise InvalidGraph(reason=f"its functions form a cycle, from '{missing[0]}' on")
         else:
             visited.add(identifier)
             waiting += missing

@@ -12,6 +12,7 @@ from bricolage.backends.native.cpu.isa import Isa, available
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.ir.from_onnx import lower
+from bricolage.backends.native.ir.tensors import Normalise
 from bricolage.errors import Refused
 from bricolage.graph.prepare import infer
 from bricolage.verify.reference import evaluate
@@ -182,3 +183,9 @@ def test_a_single_element_is_its_own_mean(tmp_path: Path, norm: str) -> None:
     bias = known["b"].reshape(1, 4, 1) if "Instance" in norm else known["b3"].reshape(1, 1, 1)
     (found,) = regions.answer(Native(), model, x, resources=Resources(threads=1))
     assert np.array_equal(found, np.broadcast_to(bias, found.shape))
+    infer(model.model)
+    todo, seen = list(lower(model.model)[1]), []
+    while todo:
+        seen.append(todo.pop())
+        todo.extend(seen[-1].sources)
+    assert not any(isinstance(node, Normalise) for node in seen), "a kernel would compute the element twice"
