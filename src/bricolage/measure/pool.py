@@ -159,7 +159,7 @@ class Pool:
         self._variables = dict(variables or {})
         self._workers: dict[Regime, WorkerProcess] = {}
         self._selector = selectors.DefaultSelector()
-        self._logs = scratch.make(Path(tempfile.gettempdir()), "bricolage-workers-")
+        self._logs = scratch.make(Path(tempfile.gettempdir()), "bricolage-pool-")
         self._temporary = self._logs / "tmp"  # backends leave files behind there when their worker is ended
         self._temporary.mkdir()
         self._numbers = itertools.count()

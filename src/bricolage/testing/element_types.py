@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from bricolage.testing.random_graph import FLOAT, INT32, INT64, RandomGraph
+from bricolage.testing.random_graph import BOOL, FLOAT, INT32, INT64, RandomGraph
 
 _T = onnx.TensorProto
 FLOAT16, BFLOAT16, FLOAT64 = _T.FLOAT16, _T.BFLOAT16, _T.DOUBLE
@@ -82,6 +82,14 @@ class Types(RandomGraph):
         back = self.add_other("Cast", [name], shape, INT64, to=INT64)
         back = self.add_other("BitwiseNot", [back], shape, INT64)
         return self.add_other("Mod", [back, self.constant(np.int64(11))], shape, INT64)
+
+    def logical(self) -> str | None:
+        """Two conditions on the same numbers, put together."""
+        n = self.whole_numbers(self.sized(), 9, INT64)
+        shape = self.others[n]
+        low = self.add_other("Less", [n, self.constant(np.int64(3))], shape, BOOL)
+        high = self.add_other("Greater", [n, self.constant(np.int64(-4))], shape, BOOL)
+        return self.add_other(self.random.choice(["And", "Or", "Xor"]), [low, high], shape, BOOL)
 
     def quantised(self) -> str | None:
         """Whole numbers to 8 bits, multiplied, and back; scales are powers of two, so that nothing is rounded."""
@@ -189,6 +197,6 @@ class Types(RandomGraph):
 
 
 TYPE_STEPS = (
-    "converted", "converted", "wide", "wide", "sideways", "sideways", "bits", "quantised", "integer_window", "dynamic_quantised",
-    "scattered", "kept", "unpooled", "determinant", "standardised", "window_function", "moving_weights",
+    "converted", "converted", "wide", "wide", "sideways", "sideways", "bits", "logical", "quantised", "integer_window",
+    "dynamic_quantised", "scattered", "kept", "unpooled", "determinant", "standardised", "window_function", "moving_weights",
 )  # fmt: skip
