@@ -146,7 +146,10 @@ class Options:
         "highest", flag="--precision", metavar="WORD", help="highest (error up to 1e-6), high (1e-4) or medium (2e-2)."
     )
     tolerance: float | None = _option(
-        None, flag="--tolerance", metavar="NUMBER", help="Relative error accepted, taken literally, instead of the word's."
+        None,
+        flag="--tolerance",
+        metavar="NUMBER",
+        help="Relative error accepted, taken literally, instead of the word's.",
     )
     effort: Effort = _option("quick", flag="--effort", metavar="WORD", help="quick or full.")
     budget_s: float | None = _option(
