@@ -40,8 +40,7 @@ def lowered(op: OpContext) -> tuple[Node, ...]:
         raise NoLowering(f"no rule for {op.op_type}")
     own = LOWERINGS[op.op_type]
     try:
-        found = own(op)
-        results: tuple[Node, ...] = found if isinstance(found, tuple) else (found,)
+        results = _listed(own(op))
         if len(results) < len(op.shapes):
             raise NoLowering(f"{op.op_type} with {len(op.shapes)} outputs")
         return results
@@ -49,7 +48,10 @@ def lowered(op: OpContext) -> tuple[Node, ...]:
         if own is decompositions.decomposed:
             raise
         try:
-            found = decompositions.decomposed(op)
-            return found if isinstance(found, tuple) else (found,)
+            return _listed(decompositions.decomposed(op))
         except NoLowering:
             raise reason from None
+
+
+def _listed(found: Node | tuple[Node, ...]) -> tuple[Node, ...]:
+    return found if isinstance(found, tuple) else (found,)
