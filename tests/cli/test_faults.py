@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bricolage import errors
+from bricolage.api import reduce as reducing
 from bricolage.cli.main import app
 from bricolage.options import Options
 from bricolage.plan import artifact
@@ -92,6 +93,13 @@ def test_a_repro_is_written(net: Path, tmp_path: Path) -> None:
     )
     shown = subprocess.run([sys.executable, str(tmp_path / "repro" / "repro.py")], capture_output=True, check=False)
     assert shown.returncode == 1
+
+
+def test_a_fault_that_no_part_has_by_itself_is_said(net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reducing, "_suspects", lambda *_: [])
+    options = Options(threads=1, backends=("crooked",), shapes={"n": (3,)})
+    with pytest.raises(errors.NotReduced, match="crooked f32"):
+        reducing.reduce(net, tmp_path, options)
 
 
 def test_nothing_is_written_where_nothing_is_wrong(net: Path, tmp_path: Path) -> None:

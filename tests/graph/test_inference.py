@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -70,6 +72,9 @@ def test_a_pool_in_a_branch() -> None:
     assert prepare(model, {}).outputs[0].sizes == (1, 2, 4, 4)
 
 
+@pytest.mark.skipif(
+    find_spec("torch") is None, reason="ONNX's reference implementation cannot evaluate all of these pools"
+)
 @settings(deadline=None, max_examples=60)
 @given(st.integers(1, 9), st.integers(1, 4), st.integers(1, 4), st.integers(1, 2), st.integers(0, 3), st.integers(0, 3))
 def test_any_pool_has_as_many_windows_as_its_reference(

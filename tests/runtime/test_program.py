@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 
 from bricolage.backends.interface import Resources
-from bricolage.errors import InvalidGraph
+from bricolage.device.host import host
+from bricolage.errors import InvalidGraph, NotEnoughMemory
+from bricolage.graph.graph import TensorInfo
 from bricolage.graph.identity import Identities
 from bricolage.graph.store import Store
 from bricolage.plan.step import Step
 from bricolage.runtime.compile import compile_program
+from bricolage.runtime.program import Program, Stage
 from bricolage.work.implementation import Implementation
 from tests.graph.models import graph
 
@@ -68,3 +71,12 @@ def test_a_missing_region_is_refused(tmp_path: Path) -> None:
     chosen, _ = steps(tmp_path, [0b00011], ["onnxruntime"])
     with pytest.raises(InvalidGraph, match="computed by no region"):
         compile_program(chosen, ["x"], ["y"], Resources(threads=1))
+
+
+def test_tensors_that_the_machine_cannot_hold_are_not_allocated(tmp_path: Path) -> None:
+    chosen, _ = steps(tmp_path, [0b11111], ["onnxruntime"])
+    (stage,) = compile_program(chosen, ["x"], ["y"], Resources(threads=1)).stages
+    large = [TensorInfo(name, stage.inputs[0].dtype, (1 << 20, 1 << 20, 4)) for name in ("x", "y")]
+    program = Program([Stage(stage.kernel, (large[0],), (large[1],))], large[:1], ["y"], host())
+    with pytest.raises(NotEnoughMemory, match="takes 3[0-9.e+]* GB"):
+        program.bind()
