@@ -14,7 +14,7 @@ from benchmarks.exports import at_sizes
 from benchmarks.fuzz.sources import NoSample, Sample
 from benchmarks.fuzz.sources import sample as drawn
 from benchmarks.workloads import export, workloads
-from bricolage.errors import BricolageError
+from bricolage.errors import BricolageError, InvalidGraph
 from bricolage.frontends import raise_opset, to_model
 from bricolage.graph.extract import extract
 from bricolage.graph.graph import Graph
@@ -65,7 +65,10 @@ def sample(seed: int) -> Sample:
         except (ValueError, BricolageError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
             reason = f"{type(error).__name__}: {error}"
             continue
-        return drawn(seed, f"mutant of {name}", model)
+        try:
+            return drawn(seed, f"mutant of {name}", model)
+        except InvalidGraph as error:  # what onnx infers of it is not what comes out
+            reason = str(error)
     raise NoSample(f"mutant of {name}: {reason}")
 
 

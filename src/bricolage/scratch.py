@@ -56,6 +56,11 @@ def make(parent: Path, prefix: str = "") -> Path:
         return folder
 
 
+def owns(folder: Path) -> bool:
+    """Whether this process made a folder that is still there."""
+    return folder in _held
+
+
 def remove(folder: Path) -> None:
     """Removes a folder that this process made, with all that is in it. In a process that was forked since then, nothing
     happens: the folder is its parent's."""

@@ -166,7 +166,7 @@ def test_replanning_reuses_costs_and_stays_right(fast: Executable, tmp_path: Pat
 
 
 def test_an_artifact_from_elsewhere_is_refused_politely(fast: Executable, tmp_path: Path) -> None:
-    provenance = dataclasses.replace(fast.plan.provenance, fingerprint="another", hardware="another machine")
+    provenance = dataclasses.replace(fast.plan.provenance, fingerprint="0123456789ab", hardware="another machine")
     foreign = Executable(dataclasses.replace(fast.plan, provenance=provenance), fast._directory)
     artifact = foreign.save(tmp_path / "foreign.bricolage")
     with pytest.raises(ForeignArtifact, match="another machine"):

@@ -16,6 +16,7 @@ from pathlib import Path
 from bricolage.measure.database import FILE, Database
 from bricolage.measure.entries import Cost, CostKey
 from bricolage.measure.statistics import Latency
+from bricolage.verify.compare import Deviation
 from tests.faults.place import Broken, Place
 
 _HEADER, _FRAME = 32, 24
@@ -34,7 +35,7 @@ def power_cut(place: Place, dice: random.Random, usual_s: float) -> None:
         database.put(
             key, Cost("ok", Latency(1.0 + number, 0.9, 99.0, 9), None, 0.5, reason="x" * dice.randint(0, 3000))
         )
-        database.put_accuracy(key, "these", 1e-7)
+        database.put_deviation(key, "these", Deviation(1e-7, 0.0))
         ends.append((key.digest(), log.stat().st_size))
     cut = place.root / "cut"
     cut.mkdir()

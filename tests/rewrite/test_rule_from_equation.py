@@ -16,7 +16,7 @@ from bricolage.rewrite.rulegen.term import read_equation
 from bricolage.rewrite.rules import generated
 from bricolage.rewrite.unification import solve
 from bricolage.rewrite.verification import verify
-from tests.rewrite import contexts
+from bricolage.testing import contexts
 from tests.rewrite.checking import check_equal
 
 GENERATED = [rule for rule in generated.rules() if isinstance(rule, EquationRule)]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops import op_loop
 
 from bricolage.graph.extents import slice_bounds
 
@@ -27,4 +29,29 @@ class Slice(OpRun):  # type: ignore[misc]
         return (np.asarray(data[tuple(kept)]),)
 
 
-CORRECTED: tuple[type[OpRun], ...] = (Slice,)
+class Loop(op_loop.Loop):  # type: ignore[misc]
+    """Scan outputs of the rounds are stacked along a new axis. onnx writes them one below another, which is the same for vectors
+    alone."""
+
+    _run_body: Callable[..., Any]
+
+    def _run(self, *args: Any, **named: Any) -> tuple[Any, ...]:
+        """Inputs and outputs as the operator's."""
+        rounds: list[list[np.ndarray]] = []
+        body = self._run_body
+
+        def recorded(*given: Any, **facts: Any) -> Any:
+            outputs = body(*given, **facts)
+            rounds.append(outputs[len(outputs) - self.K :])
+            return outputs
+
+        self._run_body = recorded
+        try:
+            found = super()._run(*args, **named)
+        finally:
+            self._run_body = body
+        scanned = [np.stack(values) for values in zip(*rounds, strict=True)]
+        return (*found[: self.N], *scanned, *found[self.N + len(scanned) :])
+
+
+CORRECTED: tuple[type[OpRun], ...] = (Slice, Loop)

@@ -23,6 +23,8 @@ from bricolage.verify.tensors import load_values, save_tensors
 
 SHORTEST_S = 60.0
 """Seconds that an evaluation may always take."""
+_ATTEMPTS = 3
+"""For an evaluation whose worker somebody ends from outside."""
 _FLOPS = 2e8
 """Float64 operations a second that the slowest machine reaches, in the slowest library: by this the time grows with the work."""
 _KNOWN: Mapping[str, type[BricolageError]] = {one.__name__: one for one in (NoReference, InvalidGraph)}
@@ -68,16 +70,19 @@ class WorkerReference:
         path = self._write(model)
         try:
             save_tensors(given, inputs)
-            answer = self._pool.ask(
-                self._pool.worker(self._regime),
-                self._limit_s,
-                "evaluate",
-                model=str(path),
-                inputs=str(given),
-                outputs=str(found),
-                dtype=np.dtype(dtype).name,
-                keep=sorted(keep),
-            )
+            for _ in range(_ATTEMPTS):
+                answer = self._pool.ask(
+                    self._pool.worker(self._regime),
+                    self._limit_s,
+                    "evaluate",
+                    model=str(path),
+                    inputs=str(given),
+                    outputs=str(found),
+                    dtype=np.dtype(dtype).name,
+                    keep=sorted(keep),
+                )
+                if answer.outcome != "lost":
+                    break
             if not answer.ok:
                 raise ReferenceLimit(reason=self._told(answer.outcome, answer.reason))
             if "error" in answer.facts:

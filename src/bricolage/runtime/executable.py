@@ -71,7 +71,7 @@ class Executable:
         self._directory, self._store = directory, Store(directory)
         if temporary:
             weakref.finalize(self, scratch.remove, directory)
-        else:
+        elif not scratch.owns(directory):
             self._hold = hold(directory)  # another process that trims the cache leaves it alone
         options = plan.provenance.options
         self._device = selected(options.isa, options.cores)

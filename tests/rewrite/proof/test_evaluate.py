@@ -18,10 +18,15 @@ from bricolage.rewrite.proof.field import P, Q, ZeroDivisor
 from bricolage.rewrite.proof.random_point import NotModelled, RandomPoint
 from bricolage.rewrite.proof.tensor import FieldTensor
 from bricolage.verify.reference import evaluate as evaluate_float64
-from tests.lowering.suite import Case, cases, host_inputs, numpy_of
+from tests.lowering.suite import Case, cases, host_inputs
 from tests.rewrite.proof.models import model
 
 CRT = pow(P, -1, Q)
+
+
+def as_array(value: object) -> np.ndarray | None:
+    """A value of the suite; None where it is a sequence or an absent optional."""
+    return np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else None
 
 
 def rational(residue: int, modulus: int) -> float:
@@ -43,10 +48,10 @@ def decoded(x: FieldTensor) -> np.ndarray:
 def inputs_of(case: Case, seed: int) -> dict[str, Any] | None:
     """The case's integers, truth values and scales, and small whole numbers in place of its other floating-point inputs."""
     generator = np.random.default_rng(seed)
-    stored = [numpy_of(x) for x in case.data_sets[0][0]]
+    stored = [as_array(x) for x in case.inputs]
     if any(x is None or x.dtype.kind not in "biuf" for x in stored):
         return None
-    graph = ir.from_proto(case.proto).graph
+    graph = ir.from_proto(case.model).graph
     kept = host_inputs(graph, dict(graph.opset_imports))
     return {
         value.name or "": generator.integers(-4, 5, size=x.shape).astype(x.dtype)
@@ -58,7 +63,7 @@ def inputs_of(case: Case, seed: int) -> dict[str, Any] | None:
 
 def compare(case: Case) -> str:
     """`equal`, or why there is no comparison. Raises AssertionError where there is, and it fails."""
-    made = ir.from_proto(case.proto)
+    made = ir.from_proto(case.model)
     inputs = inputs_of(case, zlib.crc32(case.name.encode()))
     if inputs is None:
         return "inputs that are no plain tensors"
@@ -95,7 +100,7 @@ def compare_all(part: list[Case]) -> tuple[int, set[str]]:
     for case in part:
         if not LEFT_OUT.fullmatch(case.name) and compare(case) == "equal":
             equal += 1
-            operators |= {node.op_type for node in case.proto.graph.node}
+            operators |= {node.op_type for node in case.model.graph.node}
     return equal, operators
 
 
@@ -124,8 +129,8 @@ def expanded() -> list[tuple[Case, Case]]:
 def prove_all(part: list[tuple[Case, Case]]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for case, definition in part:
-        left, right = ir.from_proto(case.proto), ir.from_proto(definition.proto)
-        stored = [numpy_of(x) for x in case.data_sets[0][0]]
+        left, right = ir.from_proto(case.model), ir.from_proto(definition.model)
+        stored = [as_array(x) for x in case.inputs]
         named = zip((value.name or "" for value in left.graph.inputs), stored, strict=False)
         values = {name: x for name, x in named if x is not None and x.dtype.kind in "iu"}
         verdict = prove(left, right, values=values)

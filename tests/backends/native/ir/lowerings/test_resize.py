@@ -67,9 +67,6 @@ def test_nearest_neighbours_by_whole_factors_move_nothing(tmp_path: Path) -> Non
 
 
 def test_what_it_refuses(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="tf_crop_and_resize"):
-        Native().compile(
-            resized(tmp_path, 'mode = "linear", coordinate_transformation_mode = "tf_crop_and_resize"', (10, 14)),
-            regions.F32,
-            Resources(threads=1),
-        )
+    computed = regions.region(tmp_path, "y = Resize (x, , s)", "float[1, 1, 4, 4] x, float[4] s", "float[1, 1, 8, 8] y")
+    with pytest.raises(Refused, match="Resize"):
+        Native().compile(computed, regions.F32, Resources(threads=1))
