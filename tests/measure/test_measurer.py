@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -88,7 +88,7 @@ def test_every_rogue_gets_its_outcome_and_harms_nobody(
     measurer: Measurer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bricolage.measure.pool._START_GRACE_S", 0.0)
-    measurer.loader.limits = measurer.limits = Limits(compile_s=4.0, run_s=4.0)
+    measurer.loader.limits = measurer.limits = Limits(compile_s=8.0, run_s=8.0)
     measurer.pool.memory_limit, measurer.pool.limited = 400 << 20, False
     rogues = {
         "segfaults": "crashed",
@@ -114,6 +114,30 @@ def test_every_rogue_gets_its_outcome_and_harms_nobody(
         assert found == cost.deviation
     assert costs["wrong"].error == pytest.approx(0.01, rel=1e-3)
     assert "SIGSEGV" in costs["segfaults-later"].reason
+
+
+def test_limits_are_found_only_where_they_decide(measurer: Measurer, tmp_path: Path) -> None:
+    """An answer that every precision accepts needs no limits; one that is further off is judged by them, once for a region."""
+    asked: list[str] = []
+
+    def limits(own: float) -> Callable[[], dict[str, float]]:
+        def found() -> dict[str, float]:
+            asked.append("drawn")
+            return {"y": own}
+
+        return found
+
+    def outcomes(own: float, *candidates: tuple[str, str], data: str) -> dict[str, str]:
+        work = replace(task(tmp_path, *candidates, data=data), limits=limits(own))
+        return {name: cost.outcome for name, cost in named(measurer.measure([work])).items()}
+
+    assert outcomes(0.0, ("honest", ""), ("twin", ""), data="right") == {"honest": "ok", "twin": "ok"} and not asked
+    off = {"honest": "ok", "wrong": "ok"}  # by 1e-2
+    assert outcomes(2e-2, ("honest", ""), ("wrong", ""), data="accepted") == off and len(asked) == 1
+    assert measurer.known(task(tmp_path, ("wrong", "")).candidates[0], 1e-6, "accepted").outcome == "ok"  # type: ignore[union-attr]
+    assert outcomes(5e-3, ("wrong", ""), data="refused") == {"wrong": "wrong"} and len(asked) == 2
+    assert outcomes(5e-3, ("wrong", ""), data="refused") == {"wrong": "wrong"} and len(asked) == 2
+    assert not list(tmp_path.glob("outputs-*"))
 
 
 def test_the_innocent_in_a_worker_that_crashes_are_measured_all_the_same(measurer: Measurer, tmp_path: Path) -> None:

@@ -42,6 +42,21 @@ def test_the_values_are_those_of_this_process(pool: Pool, tmp_path: Path) -> Non
     assert set(tmp_path.iterdir()) == before
 
 
+def test_the_same_question_is_evaluated_once(pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = parse(ONCE, w=np.ones((3, 4), np.float32))
+    reference = WorkerReference(pool, host(), tmp_path, 60.0)
+    first = reference(model, {"x": X})
+    assert not set(reference(model, {"x": X}, keep=["h"])) - {"y", "h"}
+    again = reference(model, {"x": X})
+    with monkeypatch.context() as patch:
+        patch.setattr(pool, "ask", None)
+        assert np.array_equal(reference(model, {"x": X.copy()})["y"], first["y"])
+    again.clear()
+    assert np.array_equal(reference(model, {"x": X})["y"], first["y"])
+    assert not np.array_equal(reference(model, {"x": X + 1})["y"], first["y"])
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_loop_without_end_is_given_up(pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import bricolage.measure.pool
 

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from bricolage.verify.tensors import load_tensors, load_values, save_tensors
+from bricolage.verify.tensors import digest, load_tensors, load_values, save_tensors
 
 TENSORS = {
     "file": np.arange(6, dtype=np.float32).reshape(2, 3),  # the name of numpy.savez's own parameter
@@ -52,3 +52,20 @@ def test_sequences_and_empty_optionals_come_back(tmp_path: Path) -> None:
     assert back["empty"] == [] and back["none"] is None
     with pytest.raises(TypeError, match="many"):
         load_tensors(tmp_path / "t.npz", ["many"])
+
+
+def test_a_digest_tells_values_apart() -> None:
+    """By name, type, shape and value, of sequences as well; in no order."""
+    told = {"a": np.zeros(6, np.float32), "s": [np.ones(2), None]}
+    others = [
+        {**told, "a": np.zeros((2, 3), np.float32)},
+        {**told, "a": np.zeros(6, np.int32)},
+        {**told, "a": np.array([0, 0, 0, 0, 0, 1], np.float32)},
+        {**told, "s": [np.ones(2)]},
+        {**told, "s": [None, np.ones(2)]},
+        {"b": told["a"], "s": told["s"]},
+        {**told, "w": np.array(["x"], object)},
+        {**told, "w": np.array(["y"], object)},
+    ]
+    assert digest("m", dict(reversed(told.items()))) == digest("m", told) != digest("n", told)
+    assert len({digest("m", one) for one in [told, *others]}) == len(others) + 1

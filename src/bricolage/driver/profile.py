@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from bricolage.backends.interface import Backend
 from bricolage.device.device import Device
@@ -242,7 +243,8 @@ class Profile:
         self.oracle.remember(region for region, _ in unknown)
         for region, missing in unknown:
             inputs, expected, bound = self.oracle.files(region)
-            tasks.append(RegionTask(inputs, expected, bound, tuple(missing), self.oracle.data(region)))
+            data, limits = self.oracle.data(region), partial(self.oracle.limits, region)
+            tasks.append(RegionTask(inputs, expected, bound, tuple(missing), data, limits))
         costs = measurer.measure(tasks, self.note, stop)
         self.regions.update({origin[spec]: cost for spec, cost in costs.items()})
 

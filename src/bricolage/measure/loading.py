@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from bricolage.codec import encode
 from bricolage.device.device import Device
 from bricolage.measure.entries import Cost, Outcome
 from bricolage.measure.pool import Answer, Pool, Regime, WorkerProcess
+from bricolage.options import BOUNDS
 from bricolage.plan.step import Step
 from bricolage.verify.compare import Deviation, deviation, too_far
 from bricolage.verify.tensors import load_limits, load_values
@@ -20,6 +21,9 @@ from bricolage.verify.tensors import load_limits, load_values
 _LOG = logging.getLogger(__name__)
 _ATTEMPTS = 3
 _WAIT_S = 0.2
+SURE = BOUNDS["highest"]
+"""Relative error that every precision accepts, whatever rounding does. A judgement on record has to hold for other precisions,
+too, so this run's own bound cannot say which answers need no limits."""
 
 Stop = Callable[[], bool]
 
@@ -73,6 +77,9 @@ class Job:
     """Float64 outputs; None skips the check."""
     bound: float
     regime: Regime
+    limits: Callable[[], Mapping[str, float]] | None = None
+    """Gives for each output the error that is still float32's own, where `expected` does not say it: costs evaluations of the
+    reference, and is asked only for an answer that is off by more than `SURE`."""
     known: Cost | None = None
     """Its cost where only the answer has to be compared: the time is known from other weights."""
     done: bool = False
@@ -124,8 +131,10 @@ class Loader:
     ) -> None:
         """Compiles and checks all jobs. `finished` hears of each job that fails, as soon as it does.
 
-        When `should_stop` says so, what is being compiled is given up; such jobs are neither ready nor have an outcome.
+        When `should_stop` says so, what is being compiled or waits for its limits is given up; such jobs are neither ready nor
+        have an outcome.
         """
+        doubtful: list[Job] = []
         queues: dict[Regime, deque[Job]] = {}
         for job in jobs:
             queues.setdefault(job.regime, deque()).append(job)
@@ -151,11 +160,20 @@ class Loader:
                     self.pool.submit(worker, self.limits.run_s, "outputs", id=job.id, path=str(self._outputs(job)))
                     active[worker] = job
                 elif answer.ok:
-                    self._check(job, answer)
+                    if not self._check(job, answer) and not any(one is job for one in doubtful):
+                        doubtful.append(job)
                 else:
                     job.fail(answer.outcome, answer.reason)
                 if job.outcome is not None and finished is not None:
                     finished(job)
+        for job in doubtful:
+            if should_stop():
+                job.worker = None
+            else:
+                self._judge(job, job.limits)
+                if job.outcome is not None and finished is not None:
+                    finished(job)
+            self._outputs(job).unlink(missing_ok=True)
         self._expected.clear()
 
     def drop(self, jobs: Sequence[Job]) -> None:
@@ -210,10 +228,18 @@ class Loader:
         else:
             queue.appendleft(job)
 
-    def _check(self, job: Job, answer: Answer) -> None:
-        """Compares the outputs with the reference; a wrong candidate gets no time at all."""
+    def _check(self, job: Job, answer: Answer) -> bool:
+        """Compares the outputs with the reference; False where their limits have to be known for that. Then the outputs are
+        kept."""
         job.first_ms = float(str(answer.facts["first_ms"]))
-        path = self._outputs(job)
+        self._judge(job, None)
+        if job.limits is not None and job.outcome is None and job.deviation is not None and job.deviation.excess > SURE:
+            return False
+        self._outputs(job).unlink(missing_ok=True)
+        return True
+
+    def _judge(self, job: Job, limits: Callable[[], Mapping[str, float]] | None) -> None:
+        """A wrong candidate gets no time at all. Without its `limits`, one that needs them is not judged yet."""
         try:
             if job.expected is not None:
                 names = job.spec.outputs
@@ -221,14 +247,17 @@ class Loader:
                     values = load_values(job.expected, names)
                     wanted = [values[name] for name in names]
                     self._expected[job.expected, names] = wanted, load_limits(job.expected, names)
-                reference, limits = self._expected[job.expected, names]
-                actual = load_values(path, names)
-                job.deviation = deviation([actual[name] for name in names], reference, limits)
+                reference, accepted = self._expected[job.expected, names]
+                if limits is not None:
+                    own = limits()
+                    accepted = [own[name] for name in names]
+                    self._expected[job.expected, names] = reference, accepted
+                actual = load_values(self._outputs(job), names)
+                job.deviation = deviation([actual[name] for name in names], reference, accepted)
         except (ValueError, KeyError, TypeError, OSError) as error:
             job.fail("failed", f"the outputs cannot be compared: {type(error).__name__}: {error}")
-        finally:
-            path.unlink(missing_ok=True)
-        if job.deviation is not None and job.deviation.excess > job.bound:
+        waits = job.limits is not None and limits is None
+        if job.deviation is not None and job.deviation.excess > job.bound and not waits:
             job.fail("wrong", too_far(job.deviation, job.bound))
         if job.outcome is not None and job.worker is not None:
             _LOG.info("%s: %s (%s)", job.spec.title, job.outcome, job.reason)

@@ -46,6 +46,8 @@ class RegionTask:
     candidates: tuple[CandidateSpec, ...]
     data: str
     """Digest of the weights and inputs: errors belong to these (see `bricolage.verify.oracle`)."""
+    limits: Callable[[], Mapping[str, float]] | None = None
+    """Gives the error of each output that is still float32's own, where `expected` does not hold it (see `Job`)."""
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,7 @@ class Measurer:
                     finish("known", spec, cost)
                     continue
                 job = self.job(spec, task.inputs, task.expected, task.bound)
+                job.limits = task.limits
                 job.known = self._latency(spec, self.key(spec))
                 jobs.append(job)
             if jobs:

@@ -19,7 +19,7 @@ from bricolage.graph.graph import Graph
 from bricolage.graph.work import work
 from bricolage.measure.pool import Pool, Regime
 from bricolage.verify.reference import Values
-from bricolage.verify.tensors import load_values, save_tensors
+from bricolage.verify.tensors import digest, load_values, save_tensors
 
 SHORTEST_S = 60.0
 """Seconds that an evaluation may always take."""
@@ -48,6 +48,9 @@ class WorkerReference:
         self._directory = directory
         self._limit_s = limit_s
         self._numbers = itertools.count()
+        self._last: tuple[str, Values] | None = None
+        """The last answer, with a digest of what was asked: inputs are chosen by what the reference makes of them, and then
+        judged by it."""
 
     def __call__(
         self,
@@ -69,6 +72,9 @@ class WorkerReference:
         given, found = (self._directory / f"reference-{number}-{what}.npz" for what in ("inputs", "outputs"))
         path = self._write(model)
         try:
+            asked = digest(f"{path.name} {np.dtype(dtype).name} {sorted(keep)}", inputs)
+            if self._last is not None and self._last[0] == asked:
+                return dict(self._last[1])
             save_tensors(given, inputs)
             for _ in range(_ATTEMPTS):
                 answer = self._pool.ask(
@@ -87,7 +93,8 @@ class WorkerReference:
                 raise ReferenceLimit(reason=self._told(answer.outcome, answer.reason))
             if "error" in answer.facts:
                 raise _KNOWN[str(answer.facts["error"])](reason=answer.facts["because"])
-            return load_values(found)
+            self._last = asked, load_values(found)
+            return dict(self._last[1])
         finally:
             for one in (path, given, found):
                 with suppress(FileNotFoundError):

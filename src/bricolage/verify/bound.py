@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.errors import NoReference
+from bricolage.errors import InvalidGraph, NoReference, ReferenceLimit
 from bricolage.graph.graph import Graph
 from bricolage.graph.work import flops
 from bricolage.verify.compare import errors
@@ -79,7 +79,7 @@ def _draw(
         try:
             noisy = rounded(model, draw, shaped=shaped, guarded=guarded)
             found = evaluate(noisy, rounded_inputs(inputs, draw), dtype=np.float64)
-        except NoReference as error:
+        except (NoReference, ReferenceLimit, InvalidGraph) as error:  # noise can lengthen a loop, or change a shape
             _LOG.debug("no evaluation with noise (guarded %s, shaped %s): %s", guarded, shaped, error)
             continue
         measured = errors([found[name] for name in names], expected)

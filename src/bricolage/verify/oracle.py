@@ -18,7 +18,7 @@ from bricolage.graph.region import Region
 from bricolage.graph.store import Store
 from bricolage.verify.bound import REGION_DRAWS, draws_for, limits, rounding_errors
 from bricolage.verify.reference import Evaluate, evaluate
-from bricolage.verify.tensors import save_expected, save_tensors
+from bricolage.verify.tensors import digest, load_values, save_expected, save_tensors
 
 _JUDGEMENT = 1
 """Raised whenever limits are found in another way: judgements on record are then not found any more."""
@@ -67,6 +67,7 @@ class Oracle:
         self._values: dict[str, np.ndarray] = {}
         self._whole: _Expected | None = None
         self._files: dict[int, tuple[Path, Path, float]] = {}
+        self._own: dict[int, Mapping[str, float]] = {}
 
     def of(self, name: str, graph: Graph) -> Oracle:
         """The oracle of an equal graph, which is judged by this one's reference."""
@@ -100,13 +101,7 @@ class Oracle:
 
     @cached_property
     def _data(self) -> str:
-        digest = hashlib.sha256(f"{self._model} {_JUDGEMENT} {self._literal}".encode())
-        for name, array in sorted(self._inputs.items()):
-            digest.update(f"{name} {array.dtype} {array.shape}".encode())
-            digest.update(
-                np.ascontiguousarray(array).tobytes() if array.dtype != object else str(array.tolist()).encode()
-            )
-        return digest.hexdigest()[:24]
+        return digest(f"{self._model} {_JUDGEMENT} {self._literal}", self._inputs)[:24]
 
     def data(self, region: Region) -> str:
         """Digest of the values behind a region's reference: the model's weights, its inputs, and where in the model
@@ -132,39 +127,55 @@ class Oracle:
         return {name: self._inputs[name] if name in self._inputs else self._values[name] for name in names}
 
     def files(self, region: Region) -> tuple[Path, Path, float]:
-        """Paths of the region's inputs and of its expected outputs with their limits (.npz), and the relative error accepted
-        beyond these."""
+        """Paths of the region's inputs and of its expected outputs (.npz), and the relative error accepted. For the graph as a
+        whole the limits of its outputs stand with them; for others `limits` gives these."""
         if region.bits not in self._files:
             if region.bits == self.graph.everything.bits and self._original is not None:
                 self._files[region.bits] = self._original.files(self._original.graph.everything)
             elif region.bits == self.graph.everything.bits:
-                self._files[region.bits] = self._write("whole", self._inputs, self._reference())
+                found = self._reference()
+                self._files[region.bits] = self._write("whole", self._inputs, found.outputs, self._limits(found))
             else:
-                found = self._evaluated(extract(region), self.entering(region), REGION_DRAWS)
+                outputs, name = self._outputs(extract(region), self.entering(region)), f"oracle-{self._name}"
                 self._files[region.bits] = self._write(
-                    f"oracle-{self._name}-{len(self._files)}", self.entering(region), found
+                    f"{name}-{len(self._files)}", self.entering(region), outputs, dict.fromkeys(outputs, 0.0)
                 )
         return self._files[region.bits]
+
+    def limits(self, region: Region) -> Mapping[str, float]:
+        """For each output of a region the error that is still float32's own. It takes `REGION_DRAWS` evaluations, the first
+        time."""
+        if region.bits not in self._own:
+            inputs, model = self.entering(region), extract(region)
+            outputs = load_values(self.files(region)[1], [value.name or "" for value in model.graph.outputs])
+            rounding = rounding_errors(model, inputs, outputs, REGION_DRAWS, self._evaluate)
+            self._own[region.bits] = self._limits(_Expected(outputs, rounding))
+        return self._own[region.bits]
 
     def _reference(self) -> _Expected:
         if self._original is not None:
             return self._original._reference()
         if self._whole is None:
-            self._whole = self._evaluated(self.graph.model, self._inputs, draws_for(self.graph))
+            model, draws = self.graph.model, draws_for(self.graph)
+            outputs = self._outputs(model, self._inputs)
+            self._whole = _Expected(outputs, rounding_errors(model, self._inputs, outputs, draws, self._evaluate))
         return self._whole
 
-    def _evaluated(self, model: ir.Model, inputs: Mapping[str, Any], draws: int) -> _Expected:
-        names = [value.name or "" for value in model.graph.outputs]
+    def _outputs(self, model: ir.Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
         found = self._evaluate(model, inputs, dtype=np.float64)
-        outputs = {name: found[name] for name in names}
-        return _Expected(outputs, rounding_errors(model, inputs, outputs, draws, self._evaluate))
+        return {name: found[name] for name in (value.name or "" for value in model.graph.outputs)}
 
-    def _write(self, name: str, inputs: Mapping[str, Any], expected: _Expected) -> tuple[Path, Path, float]:
+    def _limits(self, expected: _Expected) -> dict[str, float]:
+        own = limits(expected.rounding, expected.outputs)
+        return dict.fromkeys(own, 0.0) if self._literal else own
+
+    def _write(
+        self, name: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], own: Mapping[str, float]
+    ) -> tuple[Path, Path, float]:
         given = self.store.directory / f"{name}-inputs.npz"
         wanted = self.store.directory / f"{name}-expected.npz"
         save_tensors(given, inputs)
-        own = limits(expected.rounding, expected.outputs)
-        save_expected(wanted, expected.outputs, dict.fromkeys(own, 0.0) if self._literal else own)
+        save_expected(wanted, outputs, own)
         return given, wanted, self._bound
 
     def _infos(self, names: set[str]) -> Iterable[TensorInfo]:

@@ -3,6 +3,7 @@ forgets (bfloat16, 8-bit floats, strings, sequences of tensors, empty optionals)
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,6 +15,14 @@ import numpy as np
 _INDEX = "__tensors__"
 _LIMIT = "\0limit of "
 """Before the name of an output: no tensor's name has a zero byte."""
+
+
+def digest(what: str, values: Mapping[str, Any]) -> str:
+    """Of a text and named values (arrays, lists of them, None), whatever the order of the names."""
+    found = hashlib.sha256(what.encode())
+    for name in sorted(values):
+        _feed(found, name, values[name])
+    return found.hexdigest()
 
 
 def save_tensors(path: Path, values: Mapping[str, object]) -> None:
@@ -63,6 +72,17 @@ def load_tensors(path: Path, names: Iterable[str] | None = None) -> dict[str, np
             raise TypeError(f"'{name}' is not a tensor")
         tensors[name] = value
     return tensors
+
+
+def _feed(found: hashlib._Hash, name: str, value: Any) -> None:
+    if isinstance(value, list | tuple):
+        found.update(f"{name} {len(value)}".encode())
+        for member in value:
+            _feed(found, name, member)
+        return
+    array = np.asarray(value)
+    found.update(f"{name} {array.dtype} {array.shape}".encode())
+    found.update(str(array.tolist()).encode() if array.dtype == object else np.ascontiguousarray(array).tobytes())
 
 
 def _packed(value: object, members: dict[str, np.ndarray]) -> object:
