@@ -16,7 +16,7 @@ import onnx_ir as ir
 from benchmarks.fuzz.findings import Finding, script, smaller, store
 from benchmarks.fuzz.ledger import Block
 from bricolage.backends.interface import Resources
-from bricolage.backends.native.cpu.toolchain import FORCED_COMPILER_VARIABLE
+from bricolage.backends.native.cpu.toolchain import FORCED_COMPILER_VARIABLE, LEVEL_VARIABLE
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.backends.native.ir.lowerings import NoLowering
@@ -143,7 +143,11 @@ def _failed(
 def _keep(
     name: str, one: Part, folder: Path, config: KernelConfig, threads: int, done: Block, what: str, text: str
 ) -> None:
-    variables = {key: os.environ[key] for key in (FORCED_ISA_VARIABLE, FORCED_COMPILER_VARIABLE) if key in os.environ}
+    variables = {
+        key: os.environ[key]
+        for key in (FORCED_ISA_VARIABLE, FORCED_COMPILER_VARIABLE, LEVEL_VARIABLE)
+        if key in os.environ
+    }
     status = Native().status()
     finding = Finding(name, one.seed, f"native {getattr(status, 'version', '')} {config.text}", what, text, variables)
     shows = partial(_shows, config, threads, what, one.truth.bound)

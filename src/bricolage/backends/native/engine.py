@@ -216,8 +216,8 @@ def _declines(graph: Graph, operator: Operator) -> str | None:
 
 @cache
 def _generation() -> str:
-    """Hash of the generator's own code and of the compiler: other code makes other libraries."""
-    digest = hashlib.sha256((toolchain.version() or "").encode())
+    """Hash of the generator's own code, of the compiler and of how much it optimises: other code makes other libraries."""
+    digest = hashlib.sha256(f"{toolchain.version() or ''} {toolchain.level()}".encode())
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -92,7 +92,17 @@ def test_the_compiler_vectorises_all_of_them(isa: Isa, tmp_path: Path) -> None:
     loops = [f"{head} {{ for (long i = 0; i < n; i++) y[i] = {call}; }}" for head, call in pairs]
     source = tmp_path / "loops.c"
     source.write_text("\n".join(["#include <stdint.h>", MATHS, *loops]))
-    command = ["cc", *toolchain.FLAGS, *isa.flags, "-fopt-info-vec-optimized", "-c", str(source), "-o", "/dev/null"]
+    command = [
+        "cc",
+        *toolchain.FLAGS,
+        "-O3",
+        *isa.flags,
+        "-fopt-info-vec-optimized",
+        "-c",
+        str(source),
+        "-o",
+        "/dev/null",
+    ]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     first = source.read_text().splitlines().index(loops[0]) + 1
     scalar = [n for i, n in enumerate((*NAMES, "pow")) if f"loops.c:{first + i}:" not in told]

@@ -14,6 +14,7 @@ from bricolage.backends.native.cpu import toolchain
 from bricolage.backends.native.cpu.isa import Isa, available
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.device.host import host
+from bricolage.errors import Refused
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 
@@ -53,3 +54,20 @@ def test_products_in_bfloat16(only_zig: None, tmp_path: Path) -> None:
     model = regions.region(tmp_path, "y = MatMul (x, w)", "float[5, 64] x", "float[5, 33] y", w=w)
     (found,) = regions.answer(Native(), model, x, config=KernelConfig("bf16"), resources=Resources(threads=2))
     assert np.array_equal(found, x @ w)
+
+
+def test_how_much_is_optimised_is_part_of_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was compiled with little optimisation is not run where all of it is wanted."""
+    model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
+    found = []
+    for level in ("0", "3"):
+        engine._generation.cache_clear()
+        monkeypatch.setenv(toolchain.LEVEL_VARIABLE, level)
+        assert toolchain.level() == f"-O{level}"
+        found.append(regions.answer(Native(), model, x, resources=Resources(cache=tmp_path / "kept")))
+    assert len(list((tmp_path / "kept").rglob("region.so"))) == 2
+    assert regions.error(found[0], found[1]) < 2e-6
+    monkeypatch.setenv(toolchain.LEVEL_VARIABLE, "fast")
+    with pytest.raises(Refused, match="BRICOLAGE_NATIVE_LEVEL=fast is none of 0, 1, 2, 3"):
+        regions.answer(Native(), model, x)
+    engine._generation.cache_clear()

@@ -16,7 +16,6 @@ from bricolage.errors import Refused
 
 FLAGS = (
     "-std=gnu11",
-    "-O3",
     "-shared",
     "-fPIC",
     "-pthread",
@@ -34,6 +33,9 @@ FORCED_COMPILER_VARIABLE = "BRICOLAGE_NATIVE_CC"
 """Environment variable that forces one of `COMPILERS`, for tests of the generated code with another compiler."""
 COMPILERS = ("cc", "gcc", "clang", "zig")
 """In the order in which they are looked for; the last is Clang from the `ziglang` wheel."""
+LEVEL_VARIABLE = "BRICOLAGE_NATIVE_LEVEL"
+"""Environment variable with how much the compiler optimises (0 to 3), for tests that compile much and time nothing."""
+_LEVELS = ("0", "1", "2", "3")
 
 
 @cache
@@ -61,6 +63,18 @@ def version() -> str | None:
     return ran.stdout.splitlines()[0] if ran.stdout else None
 
 
+def level() -> str:
+    """The flag that says how much the compiler optimises.
+
+    Raises:
+        Refused: the variable names no level.
+    """
+    wanted = os.environ.get(LEVEL_VARIABLE, _LEVELS[-1])
+    if wanted not in _LEVELS:
+        raise Refused(backend="native", reason=f"{LEVEL_VARIABLE}={wanted} is none of {', '.join(_LEVELS)}")
+    return f"-O{wanted}"
+
+
 def build(text: str, flags: tuple[str, ...], library: Path, title: str) -> None:
     """Compiles `text` to a shared library. The C lies beside it.
 
@@ -73,7 +87,10 @@ def build(text: str, flags: tuple[str, ...], library: Path, title: str) -> None:
     source = library.with_suffix(".c")
     source.write_text(text)
     ran = subprocess.run(
-        [*command, *FLAGS, *flags, "-o", str(library), str(source), "-lm"], capture_output=True, text=True, check=False
+        [*command, *FLAGS, level(), *flags, "-o", str(library), str(source), "-lm"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if ran.returncode != 0:
         # Not beside the library: that folder goes when nothing came of it.
