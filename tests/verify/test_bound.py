@@ -238,9 +238,28 @@ def test_declared_shapes_that_are_wrong_do_not_stop_the_noise() -> None:
 def test_the_model_itself_is_not_touched() -> None:
     model = looping()
     before = ir.to_proto(model).SerializeToString()
-    noisy = rounded(model, 0)
-    assert len(noisy.graph) > len(model.graph) and ir.to_proto(model).SerializeToString() == before
-    assert [value.name for value in noisy.graph.outputs] == [value.name for value in model.graph.outputs]
+    noisy = rounded(model)
+    assert len(noisy.model.graph) > len(model.graph) and ir.to_proto(model).SerializeToString() == before
+    assert [value.name for value in noisy.model.graph.outputs] == [value.name for value in model.graph.outputs]
+
+
+def test_one_model_serves_all_draws() -> None:
+    """What evaluates prepares it once, however many operators it has; fields of signs are few."""
+    nodes = [helper.make_node("Tanh", [f"h{i}"], [f"h{i + 1}"]) for i in range(100)]
+    model = prepare(make(nodes, {"h0": (F, [4, 9])}, {"h100": (F, [4, 9])}, {}), {}).model
+    asked: list[ir.Model] = []
+
+    def evaluator(one: ir.Model, *arguments: Any, **named: Any) -> dict[str, Any]:
+        asked.append(one)
+        return evaluate(one, *arguments, **named)
+
+    inputs = {"h0": weights(4, 9)}
+    found = rounding_errors(model, inputs, evaluate(model, inputs), 8, evaluator)
+    assert len(asked) == 8 and len({id(one) for one in asked}) == 1 and 1e-8 < found["h100"] < 1e-5
+    noisy = rounded(model)
+    assert len(noisy.fields) <= 32 and noisy.noise(3).keys() == noisy.fields.keys()
+    assert all(np.array_equal(one, noisy.noise(3)[name]) for name, one in noisy.noise(3).items())
+    assert any(not np.array_equal(one, noisy.noise(4)[name]) for name, one in noisy.noise(3).items())
 
 
 def test_larger_models_have_fewer_draws() -> None:

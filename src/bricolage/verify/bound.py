@@ -14,7 +14,7 @@ from bricolage.graph.graph import Graph
 from bricolage.graph.work import flops
 from bricolage.verify.compare import errors
 from bricolage.verify.reference import Evaluate, evaluate
-from bricolage.verify.rounding import rounded, rounded_inputs
+from bricolage.verify.rounding import Rounded, rounded, rounded_inputs
 
 _LOG = logging.getLogger(__name__)
 
@@ -55,9 +55,9 @@ def rounding_errors(
     names = [value.name or "" for value in model.graph.outputs]
     expected = [reference[name] for name in names]
     largest = dict.fromkeys(names, 0.0)
+    noisy = _Noisy(model, evaluate)
     for draw in range(draws):
-        found = _draw(model, inputs, expected, names, draw, evaluate)
-        for name, error in found.items():
+        for name, error in zip(names, noisy.errors(draw, inputs, names, expected), strict=False):
             largest[name] = max(largest[name], error)
     return largest
 
@@ -71,21 +71,32 @@ def limits(rounding: Mapping[str, float], reference: Mapping[str, Any]) -> dict[
     }
 
 
-def _draw(
-    model: ir.Model, inputs: Mapping[str, Any], expected: list[Any], names: list[str], draw: int, evaluate: Evaluate
-) -> dict[str, float]:
-    """Errors of one draw; first as fast as can be, then with infinite values guarded, then with one sign a tensor."""
-    for guarded, shaped in ((False, True), (True, True), (True, False)):
-        try:
-            noisy = rounded(model, draw, shaped=shaped, guarded=guarded)
-            found = evaluate(noisy, rounded_inputs(inputs, draw), dtype=np.float64)
-        except (NoReference, ReferenceLimit, InvalidGraph) as error:  # noise can lengthen a loop, or change a shape
-            _LOG.debug("no evaluation with noise (guarded %s, shaped %s): %s", guarded, shaped, error)
-            continue
-        measured = errors([found[name] for name in names], expected)
-        if all(np.isfinite(error) for error in measured):
-            return dict(zip(names, measured, strict=True))
-    return {}
+class _Noisy:
+    """Evaluations of one model with noise: first as fast as can be, then with infinite values guarded, then with one sign a
+    tensor. A way that failed is not tried again."""
+
+    def __init__(self, model: ir.Model, evaluate: Evaluate) -> None:
+        self._model, self._evaluate = model, evaluate
+        self._ways = [(False, True), (True, True), (True, False)]
+        self._made: Rounded | None = None
+
+    def errors(self, draw: int, inputs: Mapping[str, Any], names: list[str], expected: list[Any]) -> list[float]:
+        """Errors of one draw; none where it cannot be evaluated, or gives an infinite one."""
+        while True:
+            guarded, shaped = self._ways[0]
+            try:
+                self._made = self._made or rounded(self._model, shaped=shaped, guarded=guarded)
+                given = {**rounded_inputs(inputs, draw), **self._made.noise(draw)}
+                found = self._evaluate(self._made.model, given, dtype=np.float64)
+                measured = errors([found[name] for name in names], expected)
+                if all(np.isfinite(error) for error in measured):
+                    return measured
+            except (NoReference, ReferenceLimit, InvalidGraph) as error:  # noise can lengthen a loop, or change a shape
+                _LOG.debug("no evaluation with noise (guarded %s, shaped %s): %s", guarded, shaped, error)
+            if len(self._ways) == 1:
+                return []
+            self._ways.pop(0)
+            self._made = None
 
 
 def _discrete(value: Any) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,9 @@ _PARTIAL_SUMS = 16
 summation, the worst of which is one sum alone, is within the factor of the bound (`bricolage.verify.bound`)."""
 _UNKNOWN_TERMS = 256
 _LARGEST = 1e30
+_FIELDS = 16
+"""Fields of signs of one shape, of which each value takes two at random: so many serve a model of any size, and that two values
+have the same noise is rare."""
 
 _EXACT = frozenset(
     [
@@ -141,21 +145,35 @@ _WEIGHTED = frozenset(
 """Operators whose float constants runtimes fold, scale and reorder."""
 
 
-def rounded(model: ir.Model, draw: int, *, shaped: bool = True, guarded: bool = False) -> ir.Model:
-    """A copy of a model, to be evaluated in float64, with one draw of the noise that rounding is: on results of
-    arithmetic, on what is summed up (the more the longer the sum is), and on constants. Inputs are the caller's
+@dataclass(frozen=True)
+class Rounded:
+    """A model with places for noise, which are inputs: one is prepared, and evaluated with as many draws as are wanted."""
+
+    model: ir.Model
+    fields: Mapping[str, tuple[tuple[int, ...], float]]
+    """Shapes and sizes of the inputs that are noise, by name."""
+
+    def noise(self, draw: int) -> dict[str, np.ndarray]:
+        """Those inputs, in float64: random signs, times their sizes. The same draw gives the same noise."""
+        rng = np.random.default_rng([draw, len(self.fields)])
+        return {name: size * _signs(shape, rng) for name, (shape, size) in self.fields.items()}
+
+
+def rounded(model: ir.Model, *, shaped: bool = True, guarded: bool = False) -> Rounded:
+    """A copy of a model, to be evaluated in float64, with the noise that rounding is: on results of arithmetic, on what
+    is summed up (the more the longer the sum is), and on constants. Noise on inputs is the caller's
     (`rounded_inputs`). Values that rest on integers and single constants alone stay exact.
 
     Args:
         model: with unique names; the copy shares its weights.
-        draw: number of the draw; the same one gives the same noise.
         shaped: signs differ from element to element. Otherwise one sign serves a whole tensor, for models whose declared shapes
             are not those of the values.
         guarded: infinite values stay infinite (they become NaN otherwise); this takes a third more time.
     """
     copy = model.clone()
-    _Noise(copy, np.random.default_rng([draw, len(copy.graph)]), shaped, guarded).add()
-    return copy
+    noise = _Noise(copy, shaped, guarded)
+    noise.add()
+    return Rounded(copy, noise.fields)
 
 
 def rounded_inputs(inputs: Mapping[str, Any], draw: int) -> dict[str, Any]:
@@ -184,8 +202,12 @@ def _signs(shape: Sequence[int], rng: np.random.Generator) -> np.ndarray:
 class _Noise:
     """Adds noise to one model, in place."""
 
-    def __init__(self, model: ir.Model, rng: np.random.Generator, shaped: bool, guarded: bool) -> None:
-        self._graph, self._rng, self._shaped, self._guarded = model.graph, rng, shaped, guarded
+    def __init__(self, model: ir.Model, shaped: bool, guarded: bool) -> None:
+        self.fields: dict[str, tuple[tuple[int, ...], float]] = {}
+        self._graph, self._shaped, self._guarded = model.graph, shaped, guarded
+        self._choice = np.random.default_rng(0)
+        self._places: dict[tuple[tuple[int, ...], float, ir.DataType, int], ir.Value] = {}
+        self._edges: dict[tuple[float, ir.DataType], ir.Value] = {}
         self._count = 0
         self._real: set[ir.Value] = {value for value in model.graph.inputs if value.dtype in _ROUNDOFF}
 
@@ -258,43 +280,55 @@ class _Noise:
 
     def _relative(self, value: ir.Value, size: float, of: ir.Value | None = None) -> list[ir.Node]:
         """value + size · signs · (`of`, or value)."""
-        left, right = self._field(value)
-        nodes = [self._node("Mul", value if of is None else of, self._constant(left, value), value)]
-        nodes.append(self._node("Mul", nodes[-1].outputs[0], self._constant(right * size, value), value))
+        left, right = self._signs(value, size)
+        nodes = [self._node("Mul", value if of is None else of, left, value)]
+        nodes.append(self._node("Mul", nodes[-1].outputs[0], right, value))
         if self._guarded:
-            low, high = (self._constant(np.asarray(sign * _LARGEST), value) for sign in (-1.0, 1.0))
-            nodes.append(self._node("Max", nodes[-1].outputs[0], low, value))
-            nodes.append(self._node("Min", nodes[-1].outputs[0], high, value))
+            nodes.append(self._node("Max", nodes[-1].outputs[0], self._edge(-_LARGEST, value), value))
+            nodes.append(self._node("Min", nodes[-1].outputs[0], self._edge(_LARGEST, value), value))
         return [*nodes, self._node("Add", value, nodes[-1].outputs[0], value)]
 
     def _absolute(self, value: ir.Value, size: float) -> list[ir.Node]:
         """value + size · signs, as (value · signs + size · other signs) · signs: nothing that could be folded to a constant
         as large as the value."""
-        left, right = self._field(value)
-        signs = self._constant(left, value)
-        nodes = [self._node("Mul", value, signs, value)]
-        nodes.append(self._node("Add", nodes[-1].outputs[0], self._constant(right * size, value), value))
-        return [*nodes, self._node("Mul", nodes[-1].outputs[0], signs, value)]
+        left, right = self._signs(value, size)
+        nodes = [self._node("Mul", value, left, value)]
+        nodes.append(self._node("Add", nodes[-1].outputs[0], right, value))
+        return [*nodes, self._node("Mul", nodes[-1].outputs[0], left, value)]
 
-    def _field(self, value: ir.Value) -> tuple[np.ndarray, np.ndarray]:
-        """Two arrays of random signs whose product has the shape of the value: its elements are pairwise independent, and
-        both together are as small as a product of two can be. A dimension of unknown size has one sign."""
+    def _signs(self, value: ir.Value, size: float) -> tuple[ir.Value, ir.Value]:
+        """Two fields of random signs, the second times `size`, whose product has the shape of the value: its elements are
+        pairwise independent, and both together are as small as a product of two can be. A dimension of unknown size
+        has one sign."""
         sizes = (
             [d if isinstance(d, int) else 1 for d in value.shape] if self._shaped and value.shape is not None else []
         )
         rank = len(sizes)
         cut = min(range(rank + 1), key=lambda k: math.prod(sizes[:k]) + math.prod(sizes[k:]))
         left, right = [*sizes[:cut], *[1] * (rank - cut)], [*[1] * cut, *sizes[cut:]]
-        return _signs(left, self._rng), _signs(right, self._rng)
+        return self._field(tuple(left), 1.0, value), self._field(tuple(right), size, value)
 
-    def _constant(self, array: np.ndarray, like: ir.Value) -> ir.Value:
-        with np.errstate(over="ignore"):
-            tensor = ir.tensor(array.astype(_dtype(like).numpy()), dtype=like.dtype)
-        value = ir.Value(
-            name=self._name(), shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
-        )
-        self._graph.register_initializer(value)
-        return value
+    def _field(self, shape: tuple[int, ...], size: float, like: ir.Value) -> ir.Value:
+        """One of `_FIELDS` inputs of this shape and size."""
+        key = (shape, size, _dtype(like), int(self._choice.integers(_FIELDS)))
+        if key not in self._places:
+            value = ir.Value(name=self._name(), shape=ir.Shape(shape), type=ir.TensorType(_dtype(like)))
+            self._graph.inputs.append(value)
+            self._places[key] = value
+            self.fields[value.name or ""] = shape, size
+        return self._places[key]
+
+    def _edge(self, at: float, like: ir.Value) -> ir.Value:
+        key = (at, _dtype(like))
+        if key not in self._edges:
+            with np.errstate(over="ignore"):
+                tensor = ir.tensor(np.asarray(at).astype(_dtype(like).numpy()), dtype=like.dtype)
+            value = ir.Value(
+                name=self._name(), shape=ir.Shape(()), type=ir.TensorType(tensor.dtype), const_value=tensor
+            )
+            self._graph.register_initializer(value)
+            self._edges[key] = value
+        return self._edges[key]
 
     def _node(self, kind: str, left: ir.Value, right: ir.Value, like: ir.Value) -> ir.Node:
         result = ir.Value(name=self._name(), shape=like.shape, type=like.type)
