@@ -42,7 +42,7 @@ test: $(STAMP) ## all tests but the slow ones (10 to 17 minutes on 2 cores)
 	$(BIN)/python -m pytest $(TESTS) -m "not slow" -n $(WORKERS) --dist worksteal
 
 test-slow: $(STAMP) ## whole conformance suites, big models, every benchmark workload
-	$(BIN)/python -m pytest $(TESTS) -m slow
+	BRICOLAGE_NATIVE_LEVEL=3 $(BIN)/python -m pytest $(TESTS) -m slow
 
 # INPUTS is a number over all runs (out/fuzz-loaders keeps count); MINUTES a time of this one.
 fuzz-loaders: $(STAMP) ## hostile artifacts, plans, models and inputs: INPUTS=1000000 or MINUTES=30

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from bricolage.backends.native.cpu.toolchain import LEVEL_VARIABLE
 from bricolage.errors import MissingBackend, NoBackend
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
+# Compiling generated C is what most tests wait for, and none of them times it. What the compiler makes of it at the product's own
+# level is tested where `product_level` is asked for, and in all of `make test-slow`.
+os.environ.setdefault(LEVEL_VARIABLE, "1")
+
 FRAMEWORKS = ("torch", "onnxruntime", "openvino", "jax", "tvm", "iree", "onnxscript", "matplotlib")
 _MISSING = frozenset(name for name in FRAMEWORKS if importlib.util.find_spec(name) is None)
+
+
+@pytest.fixture
+def product_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The native engine's code is compiled as it is for users."""
+    monkeypatch.delenv(LEVEL_VARIABLE)
 
 
 def _missing(error: BaseException | None) -> str | None:

@@ -26,6 +26,8 @@ from bricolage.errors import Refused
 from bricolage.work.implementation import KernelConfig, named
 from tests.backends import regions
 
+pytestmark = pytest.mark.usefixtures("product_level")
+
 
 def allowed_processors() -> set[int]:
     return os.sched_getaffinity(0) if sys.platform.startswith("linux") else set()

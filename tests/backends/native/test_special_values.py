@@ -21,6 +21,7 @@ SPECIAL = np.float32(
     [np.nan, np.inf, -np.inf, 0, -0.0, 1e-40, -1e-40, 1.4e-45, 1.2e-38, LARGEST, -LARGEST, 1, -1, 95, -95, 88.9, 1e20, -1e20]
 )  # fmt: skip
 pytestmark = [
+    pytest.mark.usefixtures("product_level"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # of the reference, which numpy computes
     pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name, indirect=True),
 ]

@@ -108,7 +108,10 @@ class Native(Backend):
         forced = os.environ.get(FORCED_ISA_VARIABLE)
         if forced and named(forced) is None:
             return Missing(f"{FORCED_ISA_VARIABLE}={forced} does not run here", f"unset {FORCED_ISA_VARIABLE}")
-        version = f"{__version__}+{_generation()[:8]}"
+        level = toolchain.level()
+        if level is None:
+            return Missing(f"{toolchain.LEVEL_VARIABLE} is none of 0, 1, 2, 3", f"unset {toolchain.LEVEL_VARIABLE}")
+        version = f"{__version__}+{_generation(level)[:8]}"
         return Available(f"{version}+{forced}" if forced else version)  # its costs are no other instruction set's
 
     def table_version(self) -> str | None:
@@ -148,7 +151,7 @@ class Native(Backend):
                 _make(region, config, Path(folder), resources)
                 return NativeKernel(region, Path(folder), resources)
         named_by = (machine.isa.name, str(machine.l2_bytes), str(machine.threads))
-        key = content_key(region, config.text, *named_by, _generation())
+        key = content_key(region, config.text, *named_by, _generation(toolchain.level()))
         return sealed.kept(
             resources.cache / f"native-{key}",
             lambda folder: _make(region, config, folder, resources),
@@ -215,9 +218,9 @@ def _declines(graph: Graph, operator: Operator) -> str | None:
 
 
 @cache
-def _generation() -> str:
+def _generation(level: str | None) -> str:
     """Hash of the generator's own code, of the compiler and of how much it optimises: other code makes other libraries."""
-    digest = hashlib.sha256(f"{toolchain.version() or ''} {toolchain.level()}".encode())
+    digest = hashlib.sha256(f"{toolchain.version() or ''} {level}".encode())
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -63,16 +63,10 @@ def version() -> str | None:
     return ran.stdout.splitlines()[0] if ran.stdout else None
 
 
-def level() -> str:
-    """The flag that says how much the compiler optimises.
-
-    Raises:
-        Refused: the variable names no level.
-    """
+def level() -> str | None:
+    """The flag that says how much the compiler optimises; None where the variable names no level."""
     wanted = os.environ.get(LEVEL_VARIABLE, _LEVELS[-1])
-    if wanted not in _LEVELS:
-        raise Refused(backend="native", reason=f"{LEVEL_VARIABLE}={wanted} is none of {', '.join(_LEVELS)}")
-    return f"-O{wanted}"
+    return f"-O{wanted}" if wanted in _LEVELS else None
 
 
 def build(text: str, flags: tuple[str, ...], library: Path, title: str) -> None:
@@ -84,10 +78,13 @@ def build(text: str, flags: tuple[str, ...], library: Path, title: str) -> None:
     command = compiler()
     if command is None:
         raise Refused(backend=title, reason="there is no C compiler")
+    optimised = level()
+    if optimised is None:
+        raise Refused(backend=title, reason=f"{LEVEL_VARIABLE} is none of {', '.join(_LEVELS)}")
     source = library.with_suffix(".c")
     source.write_text(text)
     ran = subprocess.run(
-        [*command, *FLAGS, level(), *flags, "-o", str(library), str(source), "-lm"],
+        [*command, *FLAGS, optimised, *flags, "-o", str(library), str(source), "-lm"],
         capture_output=True,
         text=True,
         check=False,
