@@ -146,11 +146,11 @@ def test_what_a_killed_pool_left_goes_when_the_next_one_starts(tmp_path: Path, m
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     script = "from bricolage.measure.pool import Pool; import os; pool = Pool(); os.kill(os.getpid(), 9)"
     subprocess.run([sys.executable, "-c", script], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
-    (left,) = tmp_path.glob("bricolage-pool-*")
+    (left,) = tmp_path.glob("bricolage-scratch-*")
     with Pool():
-        (own,) = tmp_path.glob("bricolage-pool-*")
+        (own,) = tmp_path.glob("bricolage-scratch-*")
         assert own != left
-    assert not list(tmp_path.glob("bricolage-pool-*"))
+    assert not list(tmp_path.glob("bricolage-scratch-*"))
 
 
 def test_a_forked_process_ends_no_workers_of_its_parent(pool: Pool, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import time
 import weakref
 from collections.abc import Iterator, Mapping
@@ -159,7 +158,7 @@ class Pool:
         self._variables = dict(variables or {})
         self._workers: dict[Regime, WorkerProcess] = {}
         self._selector = selectors.DefaultSelector()
-        self._logs = scratch.make(Path(tempfile.gettempdir()), "bricolage-pool-")
+        self._logs = scratch.temporary()
         self._temporary = self._logs / "tmp"  # backends leave files behind there when their worker is ended
         self._temporary.mkdir()
         self._numbers = itertools.count()
