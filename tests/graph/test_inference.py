@@ -14,7 +14,8 @@ from bricolage.errors import InvalidGraph
 from bricolage.frontends import to_model
 from bricolage.graph.extents import pool_size
 from bricolage.graph.graph import describe
-from bricolage.graph.prepare import infer, prepare
+from bricolage.graph.inference import infer
+from bricolage.graph.prepare import prepare
 from bricolage.verify.reference import evaluate
 from tests.graph.models import parse
 

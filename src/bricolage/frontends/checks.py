@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from bricolage.errors import InvalidGraph, TrainingOperator, UnknownOperator, UnsupportedOpset, UnsupportedType
 from bricolage.frontends import contributed
+from bricolage.graph.graph import bodies
 
 OLDEST_OPSET = 6
 """The first opset without the attributes of Caffe2's memory (`consumed_inputs`); `upgrade` knows of no older definitions."""
@@ -208,12 +209,8 @@ def _check_scope(graph: ir.Graph, outer: set[ir.Value]) -> None:
             if value is not None and value not in known:
                 reader = node.name or node.op_type
                 raise InvalidGraph(reason=f"node '{reader}' reads '{value.name}', which nothing computes before it")
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.GRAPH:
-                _check_scope(attribute.as_graph(), known)
-            elif attribute.type == ir.AttributeType.GRAPHS:
-                for body in attribute.as_graphs():
-                    _check_scope(body, known)
+        for body in bodies(node):
+            _check_scope(body, known)
         known.update(node.outputs)
     for value in graph.outputs:
         if value not in known:

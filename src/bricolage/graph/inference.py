@@ -5,12 +5,14 @@ Onnx infers from a graph whose operators are, for the time being, written in ano
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import onnx_ir as ir
+from onnx_ir.passes.common import ShapeInferencePass
 
 from bricolage.graph.extents import is_explicit, pairs, pool_size
+from bricolage.graph.graph import bodies
 
 _GROUPED, _ALIKE = "GroupNormalization", "InstanceNormalization"
 """onnx 1.23 infers no shape of the first where another operator reads it; of the second it does, and that is its input's, too."""
@@ -20,8 +22,25 @@ _PROPAGATING, _OF_EQUAL_SHAPE = frozenset(["Add", "Mul", "Sub"]), "Max"
 second, which takes the same types and broadcasts alike."""
 _LONG = 1 << 16
 """Elements from which on that is not waited for: nothing so long is a shape."""
+_REPAIRS = 64
+"""Times that shapes are inferred again behind one that was wrong; each time at least one more is right."""
 _RIGHT_SINCE = 22
 """The opset from which on onnx leaves out a pool's last window where that would lie in the padding alone. Runtimes do for all."""
+
+
+def infer(model: ir.Model, once: Callable[[ir.Model], object] | None = None) -> None:
+    """Changes `model` in place: types and shapes are inferred. What cannot be inferred stays open.
+
+    Args:
+        model: is written in the form of `inferable` while `once` is at work.
+        once: what infers with the onnx package, and writes down what it finds; by default without checks of types.
+    """
+    once = once or ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)
+    for _ in range(_REPAIRS):
+        with inferable(model):
+            once(model)
+        if not _forget_wrong(model):
+            break
 
 
 @contextmanager
@@ -49,7 +68,7 @@ def inferable(model: ir.Model) -> Iterator[None]:
             node.attributes.update(attributes)
 
 
-def forget_wrong(model: ir.Model) -> bool:
+def _forget_wrong(model: ir.Model) -> bool:
     """Drops inferred shapes that are wrong, and all that rest on them, in place; whether there were any."""
     wrong = [
         node
@@ -163,7 +182,7 @@ def _differ(value: ir.Value, counts: list[int]) -> bool:
 
 def _forget(model: ir.Model, nodes: Iterable[ir.Node]) -> None:
     """Drops the shapes of all that depends on these nodes, also through bodies of control flow."""
-    around = {body: node for node in model.graph.all_nodes() for body in _bodies(node)}
+    around = {body: node for node in model.graph.all_nodes() for body in bodies(node)}
     todo, seen = list(nodes), set[ir.Node]()
     while todo:
         node = todo.pop()
@@ -175,11 +194,3 @@ def _forget(model: ir.Model, nodes: Iterable[ir.Node]) -> None:
         for value in node.outputs:
             value.shape = None
             todo.extend(use.node for use in value.uses())
-
-
-def _bodies(node: ir.Node) -> Iterator[ir.Graph]:
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            yield from attribute.as_graphs()
