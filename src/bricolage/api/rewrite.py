@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import onnx_ir as ir
 
-from bricolage import scratch
-from bricolage.api.sources import working_folder
-from bricolage.device.host import host
-from bricolage.errors import BadOption, InvalidGraph, NoReference, UnboundDimension, WrongRewrite
+from bricolage.api.checking import Check, references
+from bricolage.errors import BadOption, InvalidGraph, UnboundDimension, WrongRewrite
 from bricolage.frontends import raise_opset, to_model
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare, simplify, symbolic_dimensions
-from bricolage.graph.store import Store
 from bricolage.graph.work import flops, moved
-from bricolage.measure.pool import Pool
-from bricolage.measure.reference import WorkerReference, reference_limit
 from bricolage.options import BOUNDS
 from bricolage.perf.roofline import OperatorCost, OperatorRoofline
 from bricolage.rewrite import apply
@@ -33,10 +24,7 @@ from bricolage.rewrite.rule import Rule
 from bricolage.rewrite.search.graph_search import SearchResult, search_graphs
 from bricolage.rewrite.search.options import SearchOptions
 from bricolage.trust.rewriting import first_wrong
-from bricolage.verify.bound import draws_for, limits, rounding_errors
-from bricolage.verify.compare import Deviation, deviation
-from bricolage.verify.inputs import Sample, choose
-from bricolage.verify.reference import Evaluate, Values
+from bricolage.verify.reference import Evaluate
 
 if TYPE_CHECKING:
     from bricolage.tune.rewrites import RewriteTuningResult
@@ -139,41 +127,8 @@ def rewrite(
     made = how.make(limit)
     if evaluate is not None:
         return checked(original, start, how.simplified, made, sizes, seed, evaluate)
-    with _references(start, budget_s or 0.0, memory_limit_mb) as there:
+    with references(start, budget_s or 0.0, memory_limit_mb) as there:
         return checked(original, start, how.simplified, made, sizes, seed, there)
-
-
-@contextmanager
-def _references(graph: Graph, budget_s: float, memory_limit_mb: int | None) -> Iterator[Evaluate]:
-    """What evaluates a graph, and models made of it, in a worker with limits of time and memory.
-
-    Raises:
-        CacheNotWritable, UnsafeCache
-    """
-    with (
-        scratch.using(working_folder()) as directory,
-        Pool(memory_limit_mb << 20 if memory_limit_mb else None) as pool,
-    ):
-        worker = WorkerReference(pool, host(), directory, reference_limit(graph, budget_s))
-        yield filed(worker, Store(directory))
-
-
-def filed(evaluate: Evaluate, store: Store) -> Evaluate:
-    """Evaluates as `evaluate` does, which reads constants from the folder of `store`. Those of a model that it is given lie
-    there from then on."""
-    numbers = itertools.count()
-
-    def evaluated(
-        model: ir.Model,
-        inputs: Mapping[str, Any],
-        *,
-        dtype: type[np.floating[Any]] = np.float64,
-        keep: Collection[str] = (),
-    ) -> Values:
-        store.share([model], f"checked-{next(numbers)}.data")
-        return evaluate(model, inputs, dtype=dtype, keep=keep)
-
-    return evaluated
 
 
 def taking_part(only: Sequence[str], skip: Sequence[str], own: Sequence[Rule]) -> list[Rule]:
@@ -231,7 +186,7 @@ def checked(
         WrongRewrite: it gives another answer than the original.
         NoReference, ReferenceLimit: `start` cannot be evaluated.
     """
-    check = _Check(start, sizes, seed, evaluate)
+    check = Check(start, sizes, seed, evaluate)
     found = check.deviation(made.model)
     if not found.excess <= BOUNDS["highest"]:
         raise _culprit(made, check, found.error)
@@ -355,37 +310,7 @@ def _bound(model: ir.Model, sizes: Mapping[str, int], given: Mapping[str, int]) 
         raise
 
 
-class _Check:
-    """Compares rewritten models with the original in float64, on the same inputs."""
-
-    def __init__(self, original: Graph, sizes: Mapping[str, int], seed: int, evaluate: Evaluate) -> None:
-        self._sizes = sizes
-        self._evaluate = evaluate
-        self._sample: Sample = choose(original.model, seed, evaluator=partial(evaluate, original.model))
-        self._original = original
-        self._limits = dict.fromkeys(self._sample.reference, 0.0)
-        self.bound = BOUNDS["highest"]
-
-    def deviation(self, model: ir.Model) -> Deviation:
-        """How far a rewritten model is off; infinitely where it cannot be evaluated. What rounding does to the original
-        is measured when it is first needed."""
-        reference = self._sample.reference
-        try:
-            found = self._evaluate(prepare(model, self._sizes).model, self._sample.inputs)
-        except (NoReference, InvalidGraph):
-            return Deviation(np.inf, np.inf)
-        given, wanted = [found.get(name) for name in reference], list(reference.values())
-        judged = deviation(given, wanted, list(self._limits.values()))
-        if judged.excess <= BOUNDS["highest"] or any(self._limits.values()):
-            return judged
-        draws = draws_for(self._original)
-        rounding = rounding_errors(self._original.model, self._sample.inputs, reference, draws, self._evaluate)
-        self._limits = limits(rounding, reference)
-        self.bound = max(self.bound, *self._limits.values())
-        return deviation(given, wanted, list(self._limits.values()))
-
-
-def _culprit(made: RewriteTrace, check: _Check, error: float) -> WrongRewrite:
+def _culprit(made: RewriteTrace, check: Check, error: float) -> WrongRewrite:
     """The application that makes the answer wrong; all of them where they have no order."""
     if made.retrace is None:
         names = ", ".join(dict.fromkeys(application.rule for application in made.applications))

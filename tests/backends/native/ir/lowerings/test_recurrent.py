@@ -19,7 +19,7 @@ from bricolage.backends.native.cpu.module import generate
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.ir.from_onnx import lower
-from bricolage.backends.native.ir.lowerings.arrays import LONGEST_SCAN
+from bricolage.backends.native.ir.lowerings.recurrent import LONGEST_SCAN
 from bricolage.errors import Refused
 from bricolage.graph.inference import infer
 from bricolage.verify.reference import evaluate
