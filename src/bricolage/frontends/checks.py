@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 import onnx
@@ -82,6 +83,22 @@ def check_operators(model: ir.Model) -> None:
                 op_type=node.op_type,
                 opset="?" if opset is None else opset,
             )
+
+
+def check_inputs(model: ir.Model) -> None:
+    """Every operator has the inputs that it needs. Where one is left out, shape inference of the onnx package may read memory that
+    is not there, and end the process. Functions are inlined: their callers say what is left out in them.
+
+    Raises:
+        InvalidGraph: with the name of the node.
+    """
+    for node, imports in nodes_of(model):
+        if node.domain not in STANDARD:
+            continue
+        for index in _needed(node.op_type, imports.get(node.domain, 1), node.domain):
+            if index >= len(node.inputs) or node.inputs[index] is None:
+                where = f"node '{node.name or node.op_type}' ({node.op_type})"
+                raise InvalidGraph(reason=f"{where} has no input {index + 1}, which it needs")
 
 
 def check_structure(model: ir.Model) -> None:
@@ -175,6 +192,14 @@ def nodes_of(model: ir.Model) -> Iterator[tuple[ir.Node, dict[str, int]]]:
 
 def _newest(domain: str) -> int:
     return max(int(s.since_version) for s in onnx.defs.get_all_schemas() if s.domain == domain)
+
+
+@functools.cache
+def _needed(op_type: str, opset: int, domain: str) -> tuple[int, ...]:
+    """Positions of the inputs that an operator must have."""
+    schema = onnx.defs.get_schema(op_type, opset, domain)
+    single = onnx.defs.OpSchema.FormalParameterOption.Single
+    return tuple(index for index, formal in enumerate(schema.inputs) if formal.option == single)
 
 
 def _defined(node: ir.Node, opset: int) -> bool:
