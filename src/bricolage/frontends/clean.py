@@ -15,7 +15,7 @@ from onnx_ir.passes.common import (
 from bricolage.errors import InvalidGraph, OpsetOutOfReach, UnsupportedOpset
 from bricolage.frontends import checks, limits
 from bricolage.frontends.upgrade import TARGET, NotUpgradable, upgrade, upgrade_nodes
-from bricolage.graph.inference import infer
+from bricolage.graph.inference import infer, propagates
 
 _LOG = logging.getLogger(__name__)
 _PLACEHOLDERS = frozenset(["", "?", "*", "-1", "none"])
@@ -86,9 +86,9 @@ def _infer_checked(model: ir.Model) -> None:
     Raises:
         InvalidGraph: inference finds a contradiction.
     """
-    proto = checks.to_proto(checks.without_weights(model))
+    proto, propagating = checks.to_proto(checks.without_weights(model)), propagates(model)
     try:
-        inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=False, data_prop=True)
+        inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=False, data_prop=propagating)
     except onnx.shape_inference.InferenceError as error:
         raise InvalidGraph(reason=checks.first_line(error)) from error
     known = {
