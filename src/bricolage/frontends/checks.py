@@ -22,6 +22,8 @@ CONTRIBUTED = frozenset({"com.microsoft"})
 TRAINING = frozenset({"ai.onnx.training", "ai.onnx.preview.training", "com.microsoft.training"})
 
 _BIG = 1024  # bytes of a tensor that the checker need not see
+_LAST_AXIS = (1 << 31) - 1
+"""onnx takes axes for numbers of 32 bits."""
 
 
 def newest_opset() -> int:
@@ -85,20 +87,36 @@ def check_operators(model: ir.Model) -> None:
             )
 
 
-def check_inputs(model: ir.Model) -> None:
-    """Every operator has the inputs that it needs. Where one is left out, shape inference of the onnx package may read memory that
-    is not there, and end the process. Functions are inlined: their callers say what is left out in them.
+def check_inferable(model: ir.Model) -> None:
+    """Nothing is in the model at which shape inference of the onnx package reads memory that is not there, and may end the process:
+    operators without a first input, and some attributes. Functions are inlined: their callers say what is left
+    out in them, and what their attributes are.
 
     Raises:
         InvalidGraph: with the name of the node.
     """
     for node, imports in nodes_of(model):
-        if node.domain not in STANDARD:
-            continue
-        for index in _needed(node.op_type, imports.get(node.domain, 1), node.domain):
-            if index >= len(node.inputs) or node.inputs[index] is None:
-                where = f"node '{node.name or node.op_type}' ({node.op_type})"
-                raise InvalidGraph(reason=f"{where} has no input {index + 1}, which it needs")
+        if node.domain in STANDARD:
+            reason = _without_input(node, imports.get(node.domain, 1)) or _wild_attribute(node)
+            if reason is not None:
+                raise InvalidGraph(reason=f"node '{node.name or node.op_type}' ({node.op_type}) {reason}")
+
+
+def _without_input(node: ir.Node, opset: int) -> str | None:
+    """Of further ones that definitions demand, runtimes do without some: `roi` of a Resize of opset 11."""
+    given = bool(node.inputs) and node.inputs[0] is not None
+    return None if given or not _needs_input(node.op_type, opset, node.domain) else "has no first input, which it needs"
+
+
+def _wild_attribute(node: ir.Node) -> str | None:
+    numbers = {a.name: a.as_int() for a in node.attributes.values() if a.type == ir.AttributeType.INT}
+    if abs(numbers.get("axis", 0)) > _LAST_AXIS:
+        return f"has the axis {numbers['axis']}"
+    if node.op_type == "GatherND" and numbers.get("batch_dims", 0) < 0:
+        return f"has batch_dims {numbers['batch_dims']}, which may not be negative"
+    if node.op_type == "Split" and numbers.get("num_outputs", len(node.outputs)) < len(node.outputs):
+        return f"has {len(node.outputs)} outputs, and num_outputs {numbers['num_outputs']}"
+    return None
 
 
 def check_structure(model: ir.Model) -> None:
@@ -195,11 +213,10 @@ def _newest(domain: str) -> int:
 
 
 @functools.cache
-def _needed(op_type: str, opset: int, domain: str) -> tuple[int, ...]:
-    """Positions of the inputs that an operator must have."""
-    schema = onnx.defs.get_schema(op_type, opset, domain)
-    single = onnx.defs.OpSchema.FormalParameterOption.Single
-    return tuple(index for index, formal in enumerate(schema.inputs) if formal.option == single)
+def _needs_input(op_type: str, opset: int, domain: str) -> bool:
+    """Whether an operator must have its first input."""
+    inputs = onnx.defs.get_schema(op_type, opset, domain).inputs
+    return bool(inputs) and inputs[0].option == onnx.defs.OpSchema.FormalParameterOption.Single
 
 
 def _defined(node: ir.Node, opset: int) -> bool:

@@ -41,7 +41,7 @@ def clean(model: ir.Model) -> ir.Model:
     checks.check_structure(model)
     limits.check_inlined(model)
     _inline(model)
-    checks.check_inputs(model)
+    checks.check_inferable(model)
     _drop_initializer_inputs(model)
     unique_names(model)
     _lift_constants(model)

@@ -53,7 +53,7 @@ def _unchecked(model: ir.Model) -> None:
 def propagates(model: ir.Model) -> bool:
     """Whether onnx may pass on what it knows of elements (its `data_prop`). Where it may not, shapes that are computed inside the
     model stay open until their parts are folded."""
-    behind = _behind(model, list(model.graph.all_nodes()), _TOO_LONG)
+    behind = _behind(model, model.graph.all_nodes(), _TOO_LONG)
     return not any(node.op_type in _ENUMERATING and not node.domain for node in behind)
 
 
@@ -106,7 +106,7 @@ def _enumerated(model: ir.Model, nodes: Iterable[ir.Node]) -> list[ir.Node]:
     return [node for node in _behind(model, nodes, _LONG) if node.op_type in _PROPAGATING and not node.domain]
 
 
-def _behind(model: ir.Model, nodes: list[ir.Node], length: int) -> set[ir.Node]:
+def _behind(model: ir.Model, nodes: Iterable[ir.Node], length: int) -> set[ir.Node]:
     """Operators that read, through however many others, a tensor of rank 1 that is longer than that."""
     given = [value for graph in model.graphs() for value in (*graph.inputs, *graph.initializers.values())]
     made = [value for node in nodes for value in node.outputs if _is_long(value, length) or _length(node) > length]
