@@ -39,7 +39,8 @@ from bricolage.backends.native.ir.tensors import STORED_BYTES, Node
 from bricolage.device.caches import host_caches
 from bricolage.frontends import to_model
 from bricolage.graph.graph import Graph, describe
-from bricolage.graph.prepare import infer, prepare
+from bricolage.graph.inference import infer
+from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.work.implementation import KernelConfig
 

@@ -43,7 +43,8 @@ from bricolage.device.caches import host_caches
 from bricolage.device.host import host
 from bricolage.frontends import to_model
 from bricolage.graph.graph import Graph
-from bricolage.graph.prepare import infer, prepare
+from bricolage.graph.inference import infer
+from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.options import available_cores
 

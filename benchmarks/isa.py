@@ -30,7 +30,7 @@ from bricolage.device.host import host, unlimited
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
-from bricolage.measure.pool import Regime, environment
+from bricolage.measure.launch import environment
 from bricolage.options import ISA_VARIABLE, ISAS, available_cores
 
 _AVX2_LIBRARIES = {
@@ -97,7 +97,7 @@ def watched(backend: str, workload: str, threads: int, limit_s: float) -> list[f
     """
     if not tells():
         raise RuntimeError("this system does not tell (nothing in /proc/PID/arch_status)")
-    variables = {**environment(Regime((backend,), threads, alone=True, device=host())), **_AVX2_LIBRARIES}
+    variables = {**environment((backend,), Resources(threads, host(), alone=True)), **_AVX2_LIBRARIES}
     given = json.dumps([backend, workload, threads])
     with tempfile.TemporaryFile("w+") as log:
         child = subprocess.Popen(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bricolage import sealed
-from bricolage.cache import LIMIT_VARIABLE, UNFINISHED, VARIABLE, Hold, cache_directory, hold, trespass, trim
+from bricolage.cache import LIMIT_VARIABLE, UNFINISHED, VARIABLE, Hold, cache_directory, trespass, trim
 from bricolage.errors import UnsafeCache
 
 
@@ -65,13 +65,13 @@ def test_a_hold_ends_with_its_owner_and_is_not_had_of_what_is_gone(tmp_path: Pat
     folder = tmp_path / "artifacts" / "a"
     folder.mkdir(parents=True)
     open_before = len(os.listdir("/proc/self/fd"))
-    kept = hold(folder)
+    kept = Hold(folder)
     assert len(os.listdir("/proc/self/fd")) == open_before + 1
     del kept
     assert len(os.listdir("/proc/self/fd")) == open_before
     folder.rmdir()
     with pytest.raises(FileNotFoundError):
-        hold(folder)
+        Hold(folder)
 
 
 def test_what_killed_processes_left_unfinished_goes_and_what_is_being_made_stays(

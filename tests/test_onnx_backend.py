@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -135,3 +138,20 @@ def test_a_backend_that_fails_when_it_runs_loses_its_part_to_another() -> None:
     made = backend.prepare(case.model, options=Options(backends=("onnxruntime", "torch"), threads=1))
     np.testing.assert_array_equal(made.run(list(case.inputs))[0], case.outputs[0])
     assert {one.implementation.backend for one in made.placement({})} == {"torch"}
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="it counts descriptors in /proc")
+def test_what_is_no_longer_used_leaves_neither_folders_nor_descriptors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path))
+    prepared = model(*TWO, shape=("n",), z=1)
+
+    def used() -> int:
+        backend.prepare(prepared, options=NATIVE)
+        gc.collect()
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = used()
+    assert [used() for _ in range(20)] == [before] * 20
+    assert not list((tmp_path / "work").iterdir())

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -116,12 +115,26 @@ def test_an_ordinary_end_leaves_nothing(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def test_unfinished_files_go_by_their_age(tmp_path: Path) -> None:
-    young, old, folder = tmp_path / "a.partial", tmp_path / "b.partial", tmp_path / "native-1-x"
-    folder.mkdir()
-    for path in (young, old, folder / "region.c"):
-        path.touch()
-    for path in (old, folder):
-        os.utime(path, (time.time() - 1000,) * 2)
-    scratch.sweep_old(tmp_path, ("*.partial", "native-*-*"), seconds=500)
-    assert [path.name for path in tmp_path.iterdir()] == ["a.partial"]
+@pytest.mark.parametrize(
+    "folder",
+    [
+        "bricolage.scratch.temporary()",
+        "bricolage.plan.artifact._temporary(os.getpid())",
+        "bricolage.backends.inductor._workplace(os.getpid())",
+    ],
+)
+def test_what_a_killed_process_kept_among_temporary_files_goes(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = folder.partition("(")[0].rpartition(".")[0]
+    script = f"import os, {module}\nprint({folder}, flush=True)\nos.kill(os.getpid(), 9)"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    ran = subprocess.run(
+        [sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, text=True, check=False
+    )
+    left = Path(ran.stdout.strip())
+    assert left.is_dir() and left.parent == tmp_path
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    own = scratch.temporary()
+    assert list(tmp_path.iterdir()) == [own]
+    scratch.remove(own)

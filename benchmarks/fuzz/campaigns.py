@@ -59,7 +59,7 @@ def _whole(name: str, sample: sources.Sample, folder: Path, done: Block) -> None
 
 
 def _opinion(name: str, seed: int, folder: Path, done: Block) -> None:
-    """The float64 reference beside ONNX's, and shapes and types as declared."""
+    """The float64 reference beside ONNX's."""
     one = regions.part(seed, done)
     if one is None:
         return
@@ -70,12 +70,12 @@ def _opinion(name: str, seed: int, folder: Path, done: Block) -> None:
         done.findings.append(store(folder / "findings", finding, one.proto, one.feeds, _OPINION).name)
 
 
-_OPINION = '''"""The float64 reference and ONNX's differ, or what the model declares differs from both."""
+_OPINION = '''"""The float64 reference and ONNX's differ."""
 
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.prepare import infer
+from bricolage.graph.inference import infer
 from bricolage.testing import Truth
 
 model = ir.load("model.onnx")

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from bricolage.graph.prepare import infer
+from bricolage.graph.inference import infer
 from bricolage.verify.reference import Evaluator
 
 Feeds = dict[str, Any]

@@ -22,7 +22,7 @@ from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.backends.native.ir.lowerings import NoLowering
 from bricolage.conformance.regions import answers
 from bricolage.errors import NoReference, Refused
-from bricolage.graph.prepare import infer
+from bricolage.graph.inference import infer
 from bricolage.options import BOUNDS
 from bricolage.testing import Truth, Wrong, grow, grow_wide, side_by_side
 from bricolage.testing.rounding import in_bfloat16

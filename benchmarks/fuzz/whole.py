@@ -12,7 +12,8 @@ from benchmarks.fuzz.ledger import Block
 from benchmarks.fuzz.sources import Sample
 from bricolage.api.optimize import optimize
 from bricolage.errors import BricolageError, NoPlacement, NoReference, NotAccurate
-from bricolage.graph.prepare import bind, infer
+from bricolage.graph.inference import infer
+from bricolage.graph.prepare import bind
 from bricolage.options import Options
 from bricolage.testing import Truth, contexts
 

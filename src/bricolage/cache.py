@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import grp
 import hashlib
 import os
+import pwd
 import shutil
 import stat
-import sys
 import weakref
 from pathlib import Path
 
 import platformdirs
 
 from bricolage.errors import UnsafeCache
-
-if sys.platform != "win32":
-    import fcntl
-    import grp
-    import pwd
 
 VARIABLE = "BRICOLAGE_CACHE"
 """Environment variable that names another cache folder."""
@@ -47,16 +44,14 @@ def cache_directory() -> Path:
     if reason is not None:
         raise UnsafeCache(path=folder, reason=reason)
     with contextlib.suppress(OSError):
-        if stat.S_IMODE(folder.stat().st_mode) & 0o077 and sys.platform != "win32":
+        if stat.S_IMODE(folder.stat().st_mode) & 0o077:
             folder.chmod(0o700)
     return folder
 
 
 def trespass(folder: Path) -> str | None:
-    """Why a folder cannot be trusted to hold only what this user put there: who else may write to it. None where nobody may, where
-    it does not exist, and where the system has no such owners."""
-    if sys.platform == "win32":
-        return None
+    """Why a folder cannot be trusted to hold only what this user put there: who else may write to it. None where nobody may, and
+    where it does not exist."""
     try:
         facts = folder.stat()
     except OSError:
@@ -106,15 +101,6 @@ class Hold:
         raise FileNotFoundError(f"'{folder}' is being removed")
 
 
-def hold(folder: Path) -> Hold | None:
-    """A hold on a folder; None on systems without such locks.
-
-    Raises:
-        FileNotFoundError: the folder is gone, or about to go.
-    """
-    return None if sys.platform == "win32" else Hold(folder)
-
-
 def discard(entry: Path) -> None:
     """Removes a file or a folder of the cache; a folder under another name first, so that nobody meets half of it. What processes
     have open of it stays readable to them."""
@@ -147,7 +133,7 @@ def trim() -> None:
 
 def _removed(entry: Path) -> bool:
     """Removes something of the cache, unless it is held."""
-    if sys.platform == "win32" or not entry.is_dir():
+    if not entry.is_dir():
         discard(entry)
         return True
     try:

@@ -11,7 +11,6 @@ are preferred in the order in which they are registered, or in that of `Options.
 from __future__ import annotations
 
 import itertools
-import shutil
 import threading
 import weakref
 from collections import OrderedDict
@@ -24,6 +23,7 @@ import onnx
 import onnx_ir as ir
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
+from bricolage import scratch
 from bricolage.api.sources import working_folder
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources
@@ -85,7 +85,7 @@ class Representation(BackendRep):  # type: ignore[misc]
         self._outputs = tensor_specs(model.graph.outputs, model)
         self._threads, self._device = options.threads, selected(options.isa, options.cores)
         directory = working_folder()
-        weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
+        weakref.finalize(self, scratch.remove, directory)
         self._store = Store(directory)
         self._store.share([model])
         self._numbers = itertools.count(1)

@@ -12,17 +12,15 @@ import fcntl
 import logging
 import os
 import shutil
-import stat
 import tempfile
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from bricolage.errors import NotWritable
 
 _LOG = logging.getLogger(__name__)
-_DAY_S = 86400.0
+_TEMPORARY = "bricolage-scratch-"
 _NO_MORE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _held: dict[Path, tuple[int, int]] = {}
 """Folders of this process: the descriptor that holds the lock, and the process that made it."""
@@ -54,6 +52,15 @@ def make(parent: Path, prefix: str = "") -> Path:
             continue
         _held[folder] = (descriptor, os.getpid())
         return folder
+
+
+def temporary() -> Path:
+    """A folder of `make` where this system keeps temporary files.
+
+    Raises:
+        OSError: nothing can be written there.
+    """
+    return make(Path(tempfile.gettempdir()), _TEMPORARY)
 
 
 def owns(folder: Path) -> bool:
@@ -121,24 +128,6 @@ def _sweep_one(folder: Path) -> None:
         _LOG.debug("%s stays: %s", folder, error)
     finally:
         os.close(descriptor)
-
-
-def sweep_old(parent: Path, patterns: Iterable[str], seconds: float = _DAY_S) -> None:
-    """Removes what matches a pattern below `parent` and was not written to for so long: for leftovers of those who hold no
-    lock, such as files on their way to their final name."""
-    now = time.time()
-    for pattern in patterns:
-        for path in parent.glob(pattern):
-            try:
-                facts = path.lstat()
-                if now - facts.st_mtime < seconds:
-                    continue
-                if stat.S_ISDIR(facts.st_mode):
-                    shutil.rmtree(path, ignore_errors=True)
-                else:
-                    path.unlink(missing_ok=True)
-            except OSError as error:
-                _LOG.debug("%s stays: %s", path, error)
 
 
 @atexit.register

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from bricolage.cache import UNFINISHED, discard, hold, trespass
+from bricolage.cache import UNFINISHED, Hold, discard, trespass
 from bricolage.codec import DecodeError, Matching, Within, decode, encode, parse
 
 T = TypeVar("T")
@@ -99,7 +99,7 @@ def making(target: Path) -> Iterator[Path]:
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=target.parent))
-    held = hold(staging)
+    held = Hold(staging)
     try:
         yield staging
         _seal(staging)
@@ -116,8 +116,7 @@ def making(target: Path) -> Iterator[Path]:
             discard(target)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-        if held is not None:
-            held.release()
+        held.release()
 
 
 def kept(target: Path, make: Callable[[Path], object], load: Callable[[Path], T]) -> T:

@@ -75,6 +75,20 @@ def test_a_search(source: Path, tmp_path: Path, method: str) -> None:
     assert (found["statistics"]["lower_bound"] is None) == (method == "backtrack")
 
 
+def test_a_model_that_does_not_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bricolage.measure.reference.SHORTEST_S", 0.5)
+    monkeypatch.setattr("bricolage.measure.pool._START_GRACE_S", 0.0)
+    text = f"""<ir_version: 8, opset_import: ["" : 18]> t (float[2,3] x) => (float[2,3] y)
+        <int64 n = {{{2**63 - 1}}}, bool yes = {{1}}, float one = {{1}}> {{
+        y = Loop<body = b (int64 i, bool c, float[2,3] a) => (bool d, float[2,3] s) {{ d = Identity(c) s = Add(a,one) }}>(n,yes,x)
+    }}"""
+    path, out = tmp_path / "endless.onnx", tmp_path / "better.onnx"
+    onnx.save(onnx.parser.parse_model(text), str(path))
+    code, _, err = run("rewrite", path, "-o", out, "--budget", "2s")
+    assert code == 4 and "more than 2 s; a loop in the model may not end" in " ".join(err.split()), err
+    assert not out.exists()
+
+
 def test_wrong_usage(source: Path, tmp_path: Path) -> None:
     for words, said in (
         ((source, "-o", source), "overwrite"),
@@ -171,7 +185,6 @@ def test_for_a_backend(source: Path, tmp_path: Path) -> None:
     [
         (["--for", "onnxruntime", "--search", "backtrack"], "--search"),
         (["--for", "onnxruntime", "--max-rewrites", 3], "--max-rewrites"),
-        (["--budget", "5s"], "without --for"),
         (["--threads", 2], "without --for"),
         (["--for", "onnxruntime"], "batch"),
         (["--for", "no-such", "--shape", "batch=2"], "no-such"),

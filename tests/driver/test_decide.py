@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bricolage.backends import registry
 from bricolage.driver.decide import compete, decide
 from bricolage.errors import NotAccurate
 from bricolage.graph.graph import Graph
 from bricolage.measure.loading import CandidateSpec
 from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL, Bucket, numbers
-from tests.driver.made_up import REFERENCES, Answers, First, MadeUpMeasurer, Second, made_up_state, whole
+from tests.driver.made_up import Answers, First, MadeUpMeasurer, Second, made_up_state, whole
 from tests.graph.models import graph
+
+pytestmark = pytest.mark.usefixtures("registered")
 
 FIRST = whole("first")
 OPTIONS = Options(threads=1, budget_s=20.0, rewrite=False)
-
-
-@pytest.fixture(autouse=True)
-def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
-    for name, reference in REFERENCES.items():
-        registry.register(name, reference)
-    yield
-    registry._sources.cache_clear()
-    registry.get.cache_clear()
 
 
 @pytest.fixture

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bricolage.backends import registry
 from bricolage.deadline import Deadline
 from bricolage.driver.describe import planned_regions, title
 from bricolage.driver.stage import Runner
@@ -19,20 +17,12 @@ from bricolage.graph.graph import Graph
 from bricolage.graph.region import Region
 from bricolage.plan.plan import ORIGINAL, numbers
 from bricolage.work.implementation import Assignment
-from tests.driver.made_up import REFERENCES, Answers, First, Partial, made_up_state, whole
+from tests.driver.made_up import Answers, First, Partial, made_up_state, whole
 from tests.graph.models import graph
 
+pytestmark = pytest.mark.usefixtures("registered")
+
 FIRST, PARTIAL = whole("first"), whole("partial")
-
-
-@pytest.fixture(autouse=True)
-def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
-    for name, reference in REFERENCES.items():
-        registry.register(name, reference)
-    yield
-    registry._sources.cache_clear()
-    registry.get.cache_clear()
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bricolage.backends import registry
 from bricolage.deadline import Deadline
 from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Runner, Stage
@@ -36,7 +35,6 @@ from bricolage.plan.plan import ORIGINAL
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.work.implementation import Assignment, Implementation, KernelConfig
 from tests.driver.made_up import (
-    REFERENCES,
     Answers,
     Dense,
     First,
@@ -52,19 +50,11 @@ from tests.driver.made_up import (
 )
 from tests.graph.models import graph
 
+pytestmark = pytest.mark.usefixtures("registered")
+
 FULL = Options(threads=1, effort="full")
 W = np.ones((4, 4), np.float32)
 FIRST, SECOND, PARTIAL, SLUGGISH = whole("first"), whole("second"), whole("partial"), whole("sluggish")
-
-
-@pytest.fixture(autouse=True)
-def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
-    for name, reference in REFERENCES.items():
-        registry.register(name, reference)
-    yield
-    registry._sources.cache_clear()
-    registry.get.cache_clear()
 
 
 @pytest.fixture

@@ -169,8 +169,6 @@ class Place:
 
     def check_next_start(self, *more: str) -> None:
         """The next run is clean, and after it nothing is left of it or of those before."""
-        for leftover in [*self.cache.rglob(".making-*"), *self.cache.rglob("*.partial*")]:
-            os.utime(leftover, (0, 0))  # these go by their age
         victim = self.optimize(*more)
         code = victim.wait()
         if code not in (0, 3):
@@ -183,7 +181,6 @@ class Place:
         left = [*self.cache.glob("work/*"), *self.temporary.iterdir()]
         left += [
             *self.cache.rglob(".making-*"),
-            *self.cache.rglob("*.partial*"),
             *self.cache.glob("crash-*"),
         ]
         left += self.root.glob(".*.partial")

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 
 from bricolage import errors
 from bricolage.frontends import to_model
+from bricolage.frontends.written import read
 
 F = TensorProto.FLOAT
 
@@ -129,6 +130,53 @@ def test_malformed_graphs() -> None:
     for words, bad in cases.items():
         with pytest.raises(errors.InvalidGraph, match=words):
             to_model(bad)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "domain", "attributes"),
+    [
+        ("Relu", "", {}),
+        ("EyeLike", "", {}),
+        ("LabelEncoder", "ai.onnx.ml", {"keys_int64s": [1], "values_floats": [1.0]}),
+    ],
+)
+@pytest.mark.parametrize("how", ["plain", "in a function", "written"])
+def test_an_input_that_an_operator_needs_is_left_out(
+    op_type: str, domain: str, attributes: dict[str, object], how: str, tmp_path: Path
+) -> None:
+    """Shape inference of onnx 1.23 ends the process at the two last ones."""
+    node = helper.make_node(op_type, [""], ["y"], name="bare", domain=domain, **attributes)
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3)]
+    if how == "in a function":
+        node.input[0] = "a"
+        proto = model([helper.make_node("wrapped", [""], ["y"], domain="own")], domains=("own",))
+        proto.functions.append(helper.make_function("own", "wrapped", ["a"], ["y"], [node], imports))
+    else:
+        proto = model([node])
+    proto.opset_import.add(domain="ai.onnx.ml", version=3)
+    with pytest.raises(errors.InvalidGraph, match=rf"\({op_type}\) has no first input, which it needs"):
+        if how == "written":
+            (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+            read(tmp_path / "m.onnx")
+        else:
+            to_model(proto)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("y, m, v = LayerNormalization<axis=9223372036854775807>(x, x)", "has the axis 9223372036854775807"),
+        ("y, m, v = LayerNormalization<axis=2147483648>(x, x)", "has the axis 2147483648"),
+        ("y = GatherND<batch_dims=-7>(x, i)", "has batch_dims -7"),
+        ("y, m, v = Split<num_outputs=1>(x)", "has 3 outputs, and num_outputs 1"),
+    ],
+)
+def test_attributes_at_which_shape_inference_ends_the_process(text: str, words: str) -> None:
+    parsed = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 18]> t (float[2,3] x, int64[2,1] i) => (float[a,b] y) {{ {text} }}"""
+    )
+    with pytest.raises(errors.InvalidGraph, match=words):
+        to_model(parsed)
 
 
 def test_constants_and_weights_without_a_value() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from bricolage.graph.folding import fold
 from bricolage.graph.folding_cost import MOST_STEPS, FoldingBudget, folding_steps
-from bricolage.graph.prepare import infer
+from bricolage.graph.inference import infer
 from tests.graph.models import parse
 
 

@@ -14,10 +14,12 @@ import numpy as np
 import psutil
 import pytest
 
+from bricolage.backends.interface import Resources
 from bricolage.codec import encode
 from bricolage.device.host import host
 from bricolage.measure import memory
-from bricolage.measure.pool import Answer, Pool, Regime, environment
+from bricolage.measure.launch import environment
+from bricolage.measure.pool import Answer, Pool, Regime
 from bricolage.measure.probes import relu_region, vector
 from bricolage.plan.step import Step
 from bricolage.verify.tensors import load_tensors
@@ -146,11 +148,11 @@ def test_what_a_killed_pool_left_goes_when_the_next_one_starts(tmp_path: Path, m
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     script = "from bricolage.measure.pool import Pool; import os; pool = Pool(); os.kill(os.getpid(), 9)"
     subprocess.run([sys.executable, "-c", script], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
-    (left,) = tmp_path.glob("bricolage-pool-*")
+    (left,) = tmp_path.glob("bricolage-scratch-*")
     with Pool():
-        (own,) = tmp_path.glob("bricolage-pool-*")
+        (own,) = tmp_path.glob("bricolage-scratch-*")
         assert own != left
-    assert not list(tmp_path.glob("bricolage-pool-*"))
+    assert not list(tmp_path.glob("bricolage-scratch-*"))
 
 
 def test_a_forked_process_ends_no_workers_of_its_parent(pool: Pool, tmp_path: Path) -> None:
@@ -238,7 +240,7 @@ def test_closing_ends_everything(tmp_path: Path) -> None:
 def test_the_environment_limits_threads_and_follows_our_import_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    variables = environment(Regime(("honest",), 3, True, host()))
+    variables = environment(("honest",), Resources(3, host(), alone=True))
     assert variables["OMP_NUM_THREADS"] == "3"
     folders = variables["PYTHONPATH"].split(os.pathsep)
     assert folders[0] == str(Path(__file__).parent)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -123,3 +124,16 @@ def test_backends_says_what_the_table_is_worth(tables: Callable[[Table], None]) 
     assert facts["self_check"] == {"passed": 2, "failed": {}} and not facts["capabilities"]["holds"]
     text = " ".join(run.invoke(app, ["backends"]).stdout.split())
     assert "a self-check of the operators at hand decides" in text and "--backend onnxruntime --docs" in text
+
+
+def test_what_is_kept_is_there_whole_and_what_a_killed_run_was_writing_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path))
+    left = tmp_path / "selfchecks" / ".making-left"
+    left.mkdir(parents=True)
+    (left / "native.json").write_text("{")
+    backend, found = registry.get("native"), {("Relu", "14", "float32"): ""}
+    selfcheck._keep(backend, found)
+    assert known(backend) == found
+    assert list((tmp_path / "selfchecks").iterdir()) == [selfcheck._file(backend)]

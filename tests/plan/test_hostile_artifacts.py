@@ -312,6 +312,7 @@ def test_without_a_writable_cache_it_is_unpacked_elsewhere(
     assert not folder.is_relative_to(full) and folder.stat().st_mode & 0o077 == 0
     assert "BRICOLAGE_CACHE or --cache" in caplog.text
     assert artifact.load(saved)[1] == folder, "once for a process"
-    monkeypatch.setattr(artifact, "_temporary", lambda _: full)
+    artifact._temporary.cache_clear()
+    monkeypatch.setattr("tempfile.tempdir", str(full))
     with pytest.raises(CacheNotWritable, match="BRICOLAGE_CACHE"):
         artifact.load(saved)

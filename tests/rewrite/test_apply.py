@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from bricolage.errors import EndlessRewriting
-from bricolage.graph.prepare import infer
+from bricolage.graph.inference import infer
 from bricolage.rewrite.apply import apply_once, failed_matches, rewrite
 from bricolage.rewrite.catalogue import chosen, named, rules
 from bricolage.rewrite.fuel import Fuel

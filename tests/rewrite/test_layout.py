@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 from onnx import helper, numpy_helper
 
-from bricolage.graph.prepare import infer
+from bricolage.graph.inference import infer
 from bricolage.rewrite.apply import rewrite
 from bricolage.rewrite.catalogue import rules
 from bricolage.rewrite.layout import components, moved

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,16 +32,9 @@ from bricolage.work.implementation import Implementation, KernelConfig
 from tests.runtime import made_plans
 from tests.runtime.made_plans import Quick, Slow, compilations, expected, graph_of_size, made_bucket, made_plan, whole
 
+pytestmark = pytest.mark.usefixtures("backends")
+
 SLOW, QUICK = Implementation("slow-compiler"), Implementation("quick")
-
-
-@pytest.fixture(autouse=True)
-def backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "cache").mkdir()
-    made_plans.register_all()
-    yield
-    made_plans.forget_all()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,19 +21,12 @@ from bricolage.work.implementation import Assignment, Implementation, KernelConf
 from tests.runtime import made_plans
 from tests.runtime.made_plans import Quick, baseline, expected, graph_of_size, made_bucket, made_plan, whole
 
+pytestmark = pytest.mark.usefixtures("backends")
+
 QUICK, NIMBLE, SLOW = Implementation("quick"), Implementation("nimble"), Implementation("slow-compiler")
 ALL = ("Relu", "Tanh", "Add", "Relu")
 DIVIDED: Placement = (Assignment(0b0011, NIMBLE), Assignment(0b1100, SLOW))
 RANKED = (baseline(SLOW, 1.0), baseline(NIMBLE, 2.0, accepted=False), baseline(QUICK, 3.0), baseline(NIMBLE, 4.0))
-
-
-@pytest.fixture(autouse=True)
-def backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "cache").mkdir()
-    made_plans.register_all()
-    yield
-    made_plans.forget_all()
 
 
 def bucket_of(

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,20 +18,12 @@ from bricolage.errors import ForkedProcess
 from bricolage.options import Options
 from bricolage.runtime.executable import Executable
 from bricolage.work.implementation import Implementation
-from tests.runtime import made_plans
 from tests.runtime.made_plans import Nimble, Quick, graph_of_size, made_bucket, made_plan, whole
+
+pytestmark = pytest.mark.usefixtures("backends")
 
 _PATIENCE_S = 60.0
 """For a child; one that waits for a lock or a thread would wait for ever."""
-
-
-@pytest.fixture(autouse=True)
-def backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "cache").mkdir()
-    made_plans.register_all()
-    yield
-    made_plans.forget_all()
 
 
 def executable(folder: Path, backend: str, threads: int = 2) -> Executable:

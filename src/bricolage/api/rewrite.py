@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import onnx_ir as ir
 
-from bricolage.errors import BadOption, InvalidGraph, NoReference, UnboundDimension, WrongRewrite
+from bricolage.api.checking import Check, references
+from bricolage.errors import BadOption, InvalidGraph, UnboundDimension, WrongRewrite
 from bricolage.frontends import raise_opset, to_model
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare, simplify, symbolic_dimensions
@@ -24,10 +24,7 @@ from bricolage.rewrite.rule import Rule
 from bricolage.rewrite.search.graph_search import SearchResult, search_graphs
 from bricolage.rewrite.search.options import SearchOptions
 from bricolage.trust.rewriting import first_wrong
-from bricolage.verify.bound import draws_for, limits, rounding_errors
-from bricolage.verify.compare import Deviation, deviation
-from bricolage.verify.inputs import Sample, choose
-from bricolage.verify.reference import Evaluator
+from bricolage.verify.reference import Evaluate
 
 if TYPE_CHECKING:
     from bricolage.tune.rewrites import RewriteTuningResult
@@ -87,6 +84,9 @@ def rewrite(
     search: SearchOptions | None = None,
     cost: OperatorCost | None = None,
     own: Sequence[Rule] = (),
+    budget_s: float | None = None,
+    memory_limit_mb: int | None = None,
+    evaluate: Evaluate | None = None,
 ) -> Rewritten:
     """Applies every canonicalising rule where it is profitable, and checks the result against float64 on random inputs.
 
@@ -101,6 +101,11 @@ def rewrite(
         search: look for the cheapest graph that rules lead to, cost-based ones too (see `bricolage.rewrite.search`).
         cost: what the search minimises: milliseconds of an operator; an estimate from its work where it is not given.
         own: rules beside the known ones, tried after them; `bricolage.rewrite.verification.verify` proves them.
+        budget_s: seconds that one evaluation in float64 may take where that is more than `measure.reference.reference_limit`
+            allows anyway.
+        memory_limit_mb: megabytes that it may take; 80 % of what is free by default.
+        evaluate: computes in float64 what the check compares; by default a worker process with these limits. A model of which
+            it is known that it ends can do without: `verify.reference.evaluate`.
 
     Raises:
         WrongRewrite: the answer changed; the rule that changed it was found by bisection.
@@ -110,12 +115,20 @@ def rewrite(
         UnsupportedOpset, OpsetOutOfReach: the model cannot be raised to `opset`.
         UnboundDimension: small sizes do not fit the model; name some.
         NoReference: the model cannot be evaluated in float64.
+        ReferenceLimit: that takes too much time or memory.
+        CacheNotWritable, NotWritable, UnsafeCache: there is no place for the files of a check.
         UsageError: the model is not usable, see `bricolage.frontends`.
     """
     rules = taking_part(only, skip, own)
     original = to_model(source, example_inputs=example_inputs)
     how = _ModelRewriter(at_opset(original, opset), rules, search, cost or OperatorRoofline(sizes=dict(shapes or {})))
-    return checked(original, how.simplified, how.make(limit), _sizes(original, shapes or {}), shapes or {}, seed)
+    given, sizes = shapes or {}, _sizes(original, shapes or {})
+    start = _bound(original, sizes, given)
+    made = how.make(limit)
+    if evaluate is not None:
+        return checked(original, start, how.simplified, made, sizes, seed, evaluate)
+    with references(start, budget_s or 0.0, memory_limit_mb) as there:
+        return checked(original, start, how.simplified, made, sizes, seed, there)
 
 
 def taking_part(only: Sequence[str], skip: Sequence[str], own: Sequence[Rule]) -> list[Rule]:
@@ -151,19 +164,29 @@ def at_opset(original: ir.Model, opset: int | None) -> ir.Model:
 
 def checked(
     original: ir.Model,
+    start: Graph,
     simplified: ir.Model,
     made: RewriteTrace,
     sizes: Mapping[str, int],
-    given: Mapping[str, int],
     seed: int,
+    evaluate: Evaluate,
 ) -> Rewritten:
-    """A rewritten model with its evidence. `sizes` are those of all symbolic dimensions, of which some were `given`.
+    """A rewritten model with its evidence.
+
+    Args:
+        original: the model as it came.
+        start: its graph at `sizes`.
+        simplified: the original before any rule.
+        made: the rewritten model.
+        sizes: of all symbolic dimensions.
+        seed: of the inputs.
+        evaluate: computes the references of `start` and of rewritten graphs.
 
     Raises:
         WrongRewrite: it gives another answer than the original.
+        NoReference, ReferenceLimit: `start` cannot be evaluated.
     """
-    start = _bound(original, sizes, given)
-    check = _Check(start.model, sizes, seed)
+    check = Check(start, sizes, seed, evaluate)
     found = check.deviation(made.model)
     if not found.excess <= BOUNDS["highest"]:
         raise _culprit(made, check, found.error)
@@ -287,35 +310,7 @@ def _bound(model: ir.Model, sizes: Mapping[str, int], given: Mapping[str, int]) 
         raise
 
 
-class _Check:
-    """Compares rewritten models with the original in float64, on the same inputs."""
-
-    def __init__(self, original: ir.Model, sizes: Mapping[str, int], seed: int) -> None:
-        self._sizes = sizes
-        self._sample: Sample = choose(original, seed, evaluator=Evaluator(original))
-        self._original = original
-        self._limits = dict.fromkeys(self._sample.reference, 0.0)
-        self.bound = BOUNDS["highest"]
-
-    def deviation(self, model: ir.Model) -> Deviation:
-        """How far a rewritten model is off; infinitely where it cannot be evaluated. What rounding does to the original
-        is measured when it is first needed."""
-        reference = self._sample.reference
-        try:
-            found = Evaluator(prepare(model, self._sizes).model)(self._sample.inputs)
-        except (NoReference, InvalidGraph):
-            return Deviation(np.inf, np.inf)
-        given, wanted = [found.get(name) for name in reference], list(reference.values())
-        judged = deviation(given, wanted, list(self._limits.values()))
-        if judged.excess <= BOUNDS["highest"] or any(self._limits.values()):
-            return judged
-        draws = draws_for(Graph(self._original))
-        self._limits = limits(rounding_errors(self._original, self._sample.inputs, reference, draws), reference)
-        self.bound = max(self.bound, *self._limits.values())
-        return deviation(given, wanted, list(self._limits.values()))
-
-
-def _culprit(made: RewriteTrace, check: _Check, error: float) -> WrongRewrite:
+def _culprit(made: RewriteTrace, check: Check, error: float) -> WrongRewrite:
     """The application that makes the answer wrong; all of them where they have no order."""
     if made.retrace is None:
         names = ", ".join(dict.fromkeys(application.rule for application in made.applications))

@@ -26,9 +26,6 @@ from bricolage.plan.interface import tensor_specs
 from bricolage.verify import inputs
 from bricolage.verify.reference import Evaluate
 
-_UNFINISHED = ("compiled/**/*.partial*", "selfchecks/tmp*")
-"""What is on its way to its final name in the cache: whoever is ended there leaves it behind."""
-
 
 @dataclass(frozen=True)
 class Prepared:
@@ -55,7 +52,7 @@ class Source:
 
 def working_folder() -> Path:
     """A fresh folder for models and measurements, on the disk of the cache (weights may be large); to be removed with
-    `bricolage.scratch.remove`. What runs that were killed have left in the cache goes now.
+    `bricolage.scratch.remove`. Those of runs that were killed go now.
 
     Raises:
         CacheNotWritable, UnsafeCache
@@ -63,7 +60,6 @@ def working_folder() -> Path:
     parent = cache_directory() / "work"
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        scratch.sweep_old(cache_directory(), _UNFINISHED)
         return scratch.make(parent)
     except OSError as error:
         raise CacheNotWritable(path=parent, reason=error.strerror or error) from error

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bricolage import scratch
+from bricolage.api.checking import filed
 from bricolage.api.optimize import open_pool, open_reference, open_session
 from bricolage.api.rewrite import RewriteTrace, Rewritten, at_opset, checked, taking_part
 from bricolage.api.sources import measuring_inputs, open_source, working_folder
@@ -17,7 +18,7 @@ from bricolage.deadline import Deadline
 from bricolage.device.host import selected
 from bricolage.errors import BadOption
 from bricolage.frontends import to_model
-from bricolage.graph.prepare import simplify
+from bricolage.graph.prepare import prepare, simplify
 from bricolage.measure.database import Database
 from bricolage.options import Options
 from bricolage.progress import Progress, Silent
@@ -96,9 +97,11 @@ def tailor(
                 raising=opset is None,
             )
             found = tuner.run(Deadline(options.budget(operators)))
-    if found.rewrite_config is None:
-        made = RewriteTrace(start, (), None, None)
-    else:
-        result = PipelineRunner(start, rules).run(found.rewrite_config)
-        made = RewriteTrace(result.model, result.applications, None, None)
-    return replace(checked(original, start, made, bucket.sizes, bucket.sizes, options.seed), tailored=found)
+            if found.rewrite_config is None:
+                made = RewriteTrace(start, (), None, None)
+            else:
+                result = PipelineRunner(start, rules).run(found.rewrite_config)
+                made = RewriteTrace(result.model, result.applications, None, None)
+            graph = prepare(original, bucket.sizes)
+            told = checked(original, graph, start, made, bucket.sizes, options.seed, filed(reference, opened.store))
+    return replace(told, tailored=found)

@@ -24,7 +24,7 @@ import onnx_ir as ir
 
 from bricolage.backends.interface import Backend, Claim, Growth, OperatorKind, SelfCheck, any_operator, op
 from bricolage.backends.quarantine import Entry, entries
-from bricolage.graph.graph import Graph, Operator
+from bricolage.graph.graph import Graph, Operator, bodies
 
 FOLDER = Path(__file__).parent / "capabilities"
 EVERYTHING = "*"
@@ -269,13 +269,9 @@ def needed(backend: str, graph: Graph) -> dict[OperatorKind, set[frozenset[str]]
 def _with_bodies(node: ir.Node) -> Iterator[ir.Node]:
     if node.op_type != "Constant" or node.domain:
         yield node
-    for body in _bodies(node):
+    for body in bodies(node):
         for inner in body:
             yield from _with_bodies(inner)
-
-
-def _bodies(node: ir.Node) -> list[ir.Graph]:
-    return [attribute.value for attribute in node.attributes.values() if attribute.type == ir.AttributeType.GRAPH]
 
 
 def _check(backend: str, self_check: SelfCheck | None, node: ir.Node, opsets: Mapping[str, int]) -> str | None:
@@ -312,7 +308,7 @@ def avoided(found: Table, kind: OperatorKind, own: frozenset[str]) -> str | None
 
 
 def _check_bodies(backend: str, self_check: SelfCheck | None, node: ir.Node, opsets: Mapping[str, int]) -> str | None:
-    for body in _bodies(node):
+    for body in bodies(node):
         for inner in body:
             if inner.op_type == "Constant" and not inner.domain:
                 continue

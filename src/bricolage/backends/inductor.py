@@ -9,10 +9,8 @@ is loaded again does not compile again.
 
 from __future__ import annotations
 
-import atexit
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -20,7 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bricolage import sealed
+from bricolage import scratch, sealed
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key
 from bricolage.backends.interface import (
@@ -83,8 +81,8 @@ class Inductor(Backend):
         _check_traceable(region)
         torch.set_num_threads(resources.threads)
         if resources.cache is None:
-            with tempfile.TemporaryDirectory(prefix="bricolage-inductor-") as temporary:
-                return _InductorKernel(region, _package(region, config, Path(temporary) / _PACKAGE))
+            with scratch.using(scratch.temporary()) as folder:
+                return _InductorKernel(region, _package(region, config, folder / _PACKAGE))
         return sealed.kept(
             resources.cache / f"inductor-{content_key(region, config.text, str(resources.threads))}",
             lambda folder: _package(region, config, folder / _PACKAGE),
@@ -107,14 +105,8 @@ def _check_traceable(region: RegionModel) -> None:
 def _workplace(process: int) -> Path:
     """Where Inductor keeps what it generates on the way to a package, and reads it again unchecked: a folder of this process's own.
     The default is one of a known name among everybody's temporary files."""
-    folder = Path(tempfile.mkdtemp(prefix="bricolage-inductor-"))
-
-    def remove() -> None:
-        if os.getpid() == process:  # and not a child that was forked
-            shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(remove)
-    return folder
+    del process
+    return scratch.temporary()
 
 
 def _package(region: RegionModel, config: KernelConfig, path: Path) -> Path:

@@ -6,7 +6,6 @@ inputs and outputs are the caller's own memory and a call makes no copy.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bricolage import sealed
+from bricolage import scratch, sealed
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key
 from bricolage.backends.interface import (
@@ -87,8 +86,8 @@ class Iree(Backend):
             f"--iree-llvmcpu-number-of-threads={resources.threads}",
         )
         if resources.cache is None:
-            with tempfile.TemporaryDirectory() as folder:
-                program = Path(folder) / _PROGRAM
+            with scratch.using(scratch.temporary()) as folder:
+                program = folder / _PROGRAM
                 build(region, program, options)
                 return _IreeKernel(region, program, resources)  # mapped: may be unlinked afterwards
         return sealed.kept(

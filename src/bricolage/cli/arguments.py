@@ -10,15 +10,20 @@ import typing
 from collections.abc import Callable, Collection
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bricolage.errors import BadOption
+from bricolage.cli import values
+from bricolage.errors import BadOption, MissingFile
 from bricolage.options import Options, parse_seconds
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)]
 Artifact = Annotated[Path, typer.Argument(metavar="ARTIFACT", help="A .bricolage file.", show_default=False)]
+ModelOrArtifact = Annotated[Path, typer.Argument(metavar="MODEL|ARTIFACT", help="An ONNX file or a .bricolage file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Inputs = Annotated[
     Path | None, typer.Option("--input", metavar="FILE", help="Measure and verify with these inputs (.npz).")
@@ -136,7 +141,25 @@ def with_shapes_of(path: Path, options: Options) -> Options:
     return dataclasses.replace(options, shapes=shapes)
 
 
-def as_planned(path: Path, options: Options, given: Collection[str]) -> Options:
+def opened(
+    model: Path, data: Path | None, options: Options, given: Collection[str] | None = None
+) -> tuple[Options, dict[str, np.ndarray] | None]:
+    """The options and the inputs for a `ModelOrArtifact`. Of an artifact they are those of its plan but for those that are
+    `given`, the names of what the user set; without that, only the shapes are the artifact's, unless others are set.
+
+    Raises:
+        MissingFile: there is no such model, or no such file with inputs.
+        BadOption: the file holds no arrays.
+        BadArtifact, NewerArtifact, OlderArtifact
+    """
+    if not model.exists():
+        raise MissingFile(path=model)
+    if values.is_artifact(model):
+        options = with_shapes_of(model, options) if given is None else _as_planned(model, options, given)
+    return options, None if data is None else values.read_arrays(data)
+
+
+def _as_planned(path: Path, options: Options, given: Collection[str]) -> Options:
     """The options of an artifact's plan with its shapes, but for those that the user gave."""
     import dataclasses
 

@@ -16,7 +16,7 @@ from bricolage.options import Options
 @guarded
 @a.decision_options(*a.PROGRAM_OPTIONS)
 def bisect(
-    model: Annotated[Path, typer.Argument(metavar="MODEL|ARTIFACT", help="An ONNX file or a .bricolage file.")],
+    model: a.ModelOrArtifact,
     out: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="DIR", help="Write regions at fault there, and the C of their kernels."),
@@ -34,13 +34,9 @@ def bisect(
     Of an ARTIFACT it looks into what the plan runs; of a MODEL, into the whole of it on each backend. A program that is wrong,
     crashes or hangs is bisected over all its changes; each culprit is shown with the error without it and with it.
     """
-    from bricolage.cli import output, progress, values
+    from bricolage.cli import output, progress
 
-    if not model.exists():
-        raise errors.MissingFile(path=model)
-    if values.is_artifact(model):
-        options = a.as_planned(model, options, given)
-    inputs = None if data is None else values.read_arrays(data)
+    options, inputs = a.opened(model, data, options, given)
     seconds = a.trial_seconds(trial)
     if out is not None:
         output.make_folder(out)

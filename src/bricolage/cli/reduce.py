@@ -16,7 +16,7 @@ from bricolage.options import Options
 @guarded
 @a.decision_options(*a.PROGRAM_OPTIONS, "budget_s")
 def reduce(
-    model: Annotated[Path, typer.Argument(metavar="MODEL|ARTIFACT", help="An ONNX file or a .bricolage file.")],
+    model: a.ModelOrArtifact,
     out: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="DIR", help="The repro; the model's name with .repro by default."),
@@ -34,13 +34,9 @@ def reduce(
     Finds the change at fault as `bisect` does, then drops operators, shrinks dimensions and simplifies numbers and attributes as
     long as the fault stays the same. --budget is the time for that; after it or a Ctrl-C the least model so far is written.
     """
-    from bricolage.cli import output, progress, values
+    from bricolage.cli import output, progress
 
-    if not model.exists():
-        raise errors.MissingFile(path=model)
-    if values.is_artifact(model):
-        options = a.as_planned(model, options, given)
-    inputs = None if data is None else values.read_arrays(data)
+    options, inputs = a.opened(model, data, options, given)
     seconds = a.trial_seconds(trial)
     target = out if out is not None else Path(model.with_suffix(".repro").name)
     existed = target.exists()

@@ -20,6 +20,40 @@ if TYPE_CHECKING:
 
 Only = Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Only this family or rule. Repeatable.")]
 Skip = Annotated[list[str] | None, typer.Option("--skip", metavar="NAME", help="Not this family or rule. Repeatable.")]
+Limit = Annotated[
+    int | None, typer.Option("--max-rewrites", metavar="N", min=0, help="Stop after N applications of rules.")
+]
+Opset = Annotated[
+    int | None,
+    typer.Option(
+        "--opset",
+        metavar="N",
+        help="Raise the model to opset N first: newer ones have operators that more rules use. With --for, they are tried "
+        "without being asked for.",
+    ),
+]
+Size = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape", metavar="NAME=SIZE", help="Size of a symbolic dimension to count and check with. Repeatable."
+    ),
+]
+Search = Annotated[
+    str, typer.Option("--search", metavar="METHOD", help="Look for the cheapest graph: none, backtrack or saturate.")
+]
+For = Annotated[
+    str | None,
+    typer.Option(
+        "--for", metavar="BACKEND", help="Make the variant that this backend runs fastest here, by timing it."
+    ),
+]
+Own = Annotated[
+    Path | None,
+    typer.Option("--rules", metavar="FILE", help="Use the rules of this file too; each is proved first."),
+]
+Output = Annotated[
+    Path, typer.Option("-o", "--output", metavar="FILE", help="The rewritten ONNX file.", show_default=False)
+]
 rules = typer.Typer(help="The rules that `rewrite` knows.", no_args_is_help=True)
 
 
@@ -27,44 +61,16 @@ rules = typer.Typer(help="The rules that `rewrite` knows.", no_args_is_help=True
 @a.decision_options("budget_s", "threads", "seed", "memory_limit_mb")
 def rewrite(
     model: a.Model,
-    out: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="The rewritten ONNX file.", show_default=False)
-    ],
+    out: Output,
     only: Only = None,
     skip: Skip = None,
-    limit: Annotated[
-        int | None, typer.Option("--max-rewrites", metavar="N", min=0, help="Stop after N applications of rules.")
-    ] = None,
-    opset: Annotated[
-        int | None,
-        typer.Option(
-            "--opset",
-            metavar="N",
-            help="Raise the model to opset N first: newer ones have operators that more rules use. With --for, they are tried "
-            "without being asked for.",
-        ),
-    ] = None,
-    shape: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--shape", metavar="NAME=SIZE", help="Size of a symbolic dimension to count and check with. Repeatable."
-        ),
-    ] = None,
-    search: Annotated[
-        str,
-        typer.Option("--search", metavar="METHOD", help="Look for the cheapest graph: none, backtrack or saturate."),
-    ] = "none",
-    backend: Annotated[
-        str | None,
-        typer.Option(
-            "--for", metavar="BACKEND", help="Make the variant that this backend runs fastest here, by timing it."
-        ),
-    ] = None,
+    limit: Limit = None,
+    opset: Opset = None,
+    shape: Size = None,
+    search: Search = "none",
+    backend: For = None,
     inputs: a.Inputs = None,
-    own: Annotated[
-        Path | None,
-        typer.Option("--rules", metavar="FILE", help="Use the rules of this file too; each is proved first."),
-    ] = None,
+    own: Own = None,
     as_json: a.Json = False,
     *,
     options: Options,
@@ -75,37 +81,43 @@ def rewrite(
     Applies every canonicalising rule where it is profitable, checks the result against the original in float64 on random inputs,
     and writes it. Nothing is written where the check fails: the rule at fault is found by bisection and named. A search also
     goes through graphs that cost more for a while, by an estimate of the time of each operator. With --for, variants of the model
-    race on a backend, and the fastest is written; --budget, --threads and --input are for that.
+    race on a backend, and the fastest is written; --budget, --threads and --input are for that. Without it, --budget is the time
+    that an evaluation in float64 may take, if more than a minute.
     """
     from bricolage.cli import output
 
-    if not model.exists():
-        raise errors.MissingFile(path=model)
+    for file in (model, own):
+        if file is not None and not file.exists():
+            raise errors.MissingFile(path=file)
     if out.resolve() == model.resolve():
         raise errors.BadOption(option="--output", value=out, advice="It would overwrite the model")
     sizes = _sizes(shape)
     _check_combination(backend, options, given, search=search, limit=limit, inputs=inputs)
     limits = _search(search)
     output.check_writable(out)
-    if own is not None and not own.exists():
-        raise errors.MissingFile(path=own)
     with output.stdout_kept():
         from bricolage.api.rewrite import rewrite as run
         from bricolage.graph.extract import write_whole
-        from bricolage.report import rewriting
 
-        rules: dict[str, Any] = {
-            "only": only or (),
-            "skip": skip or (),
-            "opset": opset,
-            "own": _stated(own, options.seed),
-        }
+        stated = _stated(own, options.seed)
+        rules: dict[str, Any] = {"only": only or (), "skip": skip or (), "opset": opset, "own": stated}
         if backend is not None:
             timing = dataclasses.replace(options, shapes={name: (size,) for name, size in sizes.items()})
             found = _tailored(model, backend, timing, inputs, rules)
         else:
-            found = run(model, limit=limit, shapes=sizes, seed=options.seed, search=limits, **rules)
+            found = run(
+                model,
+                limit=limit,
+                shapes=sizes,
+                seed=options.seed,
+                search=limits,
+                budget_s=options.budget_s,
+                memory_limit_mb=options.memory_limit_mb,
+                **rules,
+            )
         write_whole(found.model, out)
+    from bricolage.report import rewriting
+
     if as_json:
         output.show_json(rewriting.as_json(found))
     else:
@@ -159,9 +171,8 @@ def _check_combination(
                 option="--max-rewrites", value=limit, advice="With --for, variants have other orders"
             )
         return
-    budget = options.budget_s if "budget_s" in given else None
     threads = options.threads if "threads" in given else None
-    for option, value in (("--budget", budget), ("--threads", threads), ("--input", inputs)):
+    for option, value in (("--threads", threads), ("--input", inputs)):
         if value is not None:
             raise errors.BadOption(option=option, value=value, advice="Nothing is timed without --for BACKEND")
 

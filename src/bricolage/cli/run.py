@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bricolage import errors
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
 from bricolage.options import Options
@@ -51,7 +50,7 @@ def run(
 @guarded
 @a.decision_options()
 def bench(
-    model: Annotated[Path, typer.Argument(metavar="MODEL|ARTIFACT", help="An ONNX file or a .bricolage file.")],
+    model: a.ModelOrArtifact,
     data: a.Inputs = None,
     rival: Annotated[
         list[Path] | None,
@@ -64,13 +63,9 @@ def bench(
     options: Options,
 ) -> None:
     """Race every backend on MODEL side by side, with intervals and a Match column; an artifact's plan takes part."""
-    from bricolage.cli import crash, output, progress, values
+    from bricolage.cli import crash, output, progress
 
-    if not model.exists():
-        raise errors.MissingFile(path=model)
-    if values.is_artifact(model):
-        options = a.with_shapes_of(model, options)
-    inputs = None if data is None else values.read_arrays(data)
+    options, inputs = a.opened(model, data, options)
     with output.stdout_kept(), progress.shown() as shown:
         from bricolage.api.bench import bench as race
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 import onnx
 import onnx.compose
 import onnx_ir as ir
 
+from bricolage import scratch
 from bricolage.backends.interface import Backend, Resources
 from bricolage.conformance.compare import difference
 from bricolage.conformance.regions import run_bound, written
@@ -36,8 +35,8 @@ class Result:
 def attempt(backend: Backend, trial: Trial, resources: Resources) -> Result:
     """Compiles and runs one trial in this process and compares the outputs with the expected ones. Static models run
     through `Kernel.bind` and must give the same answer in two calls; all others through `Kernel.run`."""
-    with tempfile.TemporaryDirectory() as folder:
-        region = written(ir.from_proto(trial.model), Path(folder))
+    with scratch.using(scratch.temporary()) as folder:
+        region = written(ir.from_proto(trial.model), folder)
         try:
             kernel = backend.compile(region, backend.configs("highest", host())[0], resources)
             static = all(info.static for info in (*region.inputs, *region.outputs))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from bricolage import scratch
 from bricolage.backends.interface import Backend, Kernel, RegionModel, Resources
 from bricolage.device.buffers import aligned
 from bricolage.graph.extract import write_model
@@ -48,8 +48,8 @@ def answers(
     Raises:
         Refused: the backend declines the model. Anything else: it fails.
     """
-    with tempfile.TemporaryDirectory(prefix="bricolage-answers-") as folder:
-        region = written(model.clone(), Path(folder))
+    with scratch.using(scratch.temporary()) as folder:
+        region = written(model.clone(), folder)
         kernel = backend.compile(region, config, resources or Resources())
         values = [inputs[info.name] for info in region.inputs]
         names = [info.name for info in region.outputs]

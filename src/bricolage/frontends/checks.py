@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 import onnx
@@ -9,6 +10,7 @@ import onnx_ir as ir
 
 from bricolage.errors import InvalidGraph, TrainingOperator, UnknownOperator, UnsupportedOpset, UnsupportedType
 from bricolage.frontends import contributed
+from bricolage.graph.graph import bodies
 
 OLDEST_OPSET = 6
 """The first opset without the attributes of Caffe2's memory (`consumed_inputs`); `upgrade` knows of no older definitions."""
@@ -20,6 +22,8 @@ CONTRIBUTED = frozenset({"com.microsoft"})
 TRAINING = frozenset({"ai.onnx.training", "ai.onnx.preview.training", "com.microsoft.training"})
 
 _BIG = 1024  # bytes of a tensor that the checker need not see
+_LAST_AXIS = (1 << 31) - 1
+"""onnx takes axes for numbers of 32 bits."""
 
 
 def newest_opset() -> int:
@@ -81,6 +85,38 @@ def check_operators(model: ir.Model) -> None:
                 op_type=node.op_type,
                 opset="?" if opset is None else opset,
             )
+
+
+def check_inferable(model: ir.Model) -> None:
+    """Nothing is in the model at which shape inference of the onnx package reads memory that is not there, and may end the process:
+    operators without a first input, and some attributes. Functions are inlined: their callers say what is left
+    out in them, and what their attributes are.
+
+    Raises:
+        InvalidGraph: with the name of the node.
+    """
+    for node, imports in nodes_of(model):
+        if node.domain in STANDARD:
+            reason = _without_input(node, imports.get(node.domain, 1)) or _wild_attribute(node)
+            if reason is not None:
+                raise InvalidGraph(reason=f"node '{node.name or node.op_type}' ({node.op_type}) {reason}")
+
+
+def _without_input(node: ir.Node, opset: int) -> str | None:
+    """Of further ones that definitions demand, runtimes do without some: `roi` of a Resize of opset 11."""
+    given = bool(node.inputs) and node.inputs[0] is not None
+    return None if given or not _needs_input(node.op_type, opset, node.domain) else "has no first input, which it needs"
+
+
+def _wild_attribute(node: ir.Node) -> str | None:
+    numbers = {a.name: a.as_int() for a in node.attributes.values() if a.type == ir.AttributeType.INT}
+    if abs(numbers.get("axis", 0)) > _LAST_AXIS:
+        return f"has the axis {numbers['axis']}"
+    if node.op_type == "GatherND" and numbers.get("batch_dims", 0) < 0:
+        return f"has batch_dims {numbers['batch_dims']}, which may not be negative"
+    if node.op_type == "Split" and numbers.get("num_outputs", len(node.outputs)) < len(node.outputs):
+        return f"has {len(node.outputs)} outputs, and num_outputs {numbers['num_outputs']}"
+    return None
 
 
 def check_structure(model: ir.Model) -> None:
@@ -176,6 +212,13 @@ def _newest(domain: str) -> int:
     return max(int(s.since_version) for s in onnx.defs.get_all_schemas() if s.domain == domain)
 
 
+@functools.cache
+def _needs_input(op_type: str, opset: int, domain: str) -> bool:
+    """Whether an operator must have its first input."""
+    inputs = onnx.defs.get_schema(op_type, opset, domain).inputs
+    return bool(inputs) and inputs[0].option == onnx.defs.OpSchema.FormalParameterOption.Single
+
+
 def _defined(node: ir.Node, opset: int) -> bool:
     try:
         return not onnx.defs.get_schema(node.op_type, opset, node.domain).deprecated
@@ -208,12 +251,8 @@ def _check_scope(graph: ir.Graph, outer: set[ir.Value]) -> None:
             if value is not None and value not in known:
                 reader = node.name or node.op_type
                 raise InvalidGraph(reason=f"node '{reader}' reads '{value.name}', which nothing computes before it")
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.GRAPH:
-                _check_scope(attribute.as_graph(), known)
-            elif attribute.type == ir.AttributeType.GRAPHS:
-                for body in attribute.as_graphs():
-                    _check_scope(body, known)
+        for body in bodies(node):
+            _check_scope(body, known)
         known.update(node.outputs)
     for value in graph.outputs:
         if value not in known:

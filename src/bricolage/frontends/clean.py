@@ -15,11 +15,10 @@ from onnx_ir.passes.common import (
 from bricolage.errors import InvalidGraph, OpsetOutOfReach, UnsupportedOpset
 from bricolage.frontends import checks, limits
 from bricolage.frontends.upgrade import TARGET, NotUpgradable, upgrade, upgrade_nodes
-from bricolage.graph.inference import forget_wrong, inferable
+from bricolage.graph.inference import infer, propagates
 
 _LOG = logging.getLogger(__name__)
 _PLACEHOLDERS = frozenset(["", "?", "*", "-1", "none"])
-_REPAIRS = 64  # times that shapes are inferred again behind one that was wrong
 _OLDEST_IR = 8  # initializers need not be inputs, and functions are known
 _BIG = 256  # elements of a Constant node's tensor from which on it is an initializer, like every weight
 
@@ -42,11 +41,12 @@ def clean(model: ir.Model) -> ir.Model:
     checks.check_structure(model)
     limits.check_inlined(model)
     _inline(model)
+    checks.check_inferable(model)
     _drop_initializer_inputs(model)
     unique_names(model)
     _lift_constants(model)
     model.ir_version = _ir_version(model)
-    infer(model)
+    infer(model, _infer_checked)
     checks.check_with_onnx(model)
     try:
         _upgrade(model, TARGET)
@@ -75,28 +75,20 @@ def raise_opset(model: ir.Model, opset: int) -> None:
 def _upgrade(model: ir.Model, opset: int) -> None:
     if upgrade(model, opset):
         unique_names(model)
-        infer(model)
+        infer(model, _infer_checked)
         model.ir_version = _ir_version(model)
         checks.check_with_onnx(model)
 
 
-def infer(model: ir.Model) -> None:
-    """Type and shape inference in place; what cannot be inferred stays open. Names must be unique.
+def _infer_checked(model: ir.Model) -> None:
+    """Type and shape inference in place, once. Names must be unique.
 
     Raises:
         InvalidGraph: inference finds a contradiction.
     """
-    for _ in range(_REPAIRS):
-        _infer_once(model)
-        if not forget_wrong(model):
-            break
-
-
-def _infer_once(model: ir.Model) -> None:
-    with inferable(model):
-        proto = checks.to_proto(checks.without_weights(model))
+    proto, propagating = checks.to_proto(checks.without_weights(model)), propagates(model)
     try:
-        inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=False, data_prop=True)
+        inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=False, data_prop=propagating)
     except onnx.shape_inference.InferenceError as error:
         raise InvalidGraph(reason=checks.first_line(error)) from error
     known = {

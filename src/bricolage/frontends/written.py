@@ -33,6 +33,7 @@ def read(path: Path) -> ir.Model:
     checks.check_structure(model)
     if model.functions:
         raise InvalidGraph(reason="it has functions that are not inlined")
+    checks.check_inferable(model)
     for graph in model.graphs():
         both = set(graph.inputs) & set(graph.initializers.values())
         if both:

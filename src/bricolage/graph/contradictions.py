@@ -14,7 +14,7 @@ import onnx_ir as ir
 from bricolage.errors import InvalidGraph
 from bricolage.graph.folding import known
 from bricolage.graph.graph import describe
-from bricolage.graph.inference import inferable
+from bricolage.graph.inference import inferable, propagates
 
 _WITHIN_BYTES = 1024  # of constants that inference sees
 _NOT_FAULTS = ("instead is null", "existing shape differ", "existing type differ", "must be specified for a Constant")
@@ -45,7 +45,7 @@ def _inference_errors(model: ir.Model) -> Iterator[str]:
             lean.graph.inputs.append(value)
     try:
         with inferable(lean):
-            onnx.shape_inference.infer_shapes(ir.to_proto(lean), strict_mode=True, data_prop=True)
+            onnx.shape_inference.infer_shapes(ir.to_proto(lean), strict_mode=True, data_prop=propagates(lean))
     except onnx.shape_inference.InferenceError as error:
         yield from (line.strip() for line in str(error).splitlines() if "(op_type:" in line)
 

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from bricolage.graph.folding_cost import FoldingBudget, folding_steps
-from bricolage.graph.graph import describe
+from bricolage.graph.graph import bodies, describe
 
 _LOG = logging.getLogger(__name__)
 RANDOM = frozenset(
@@ -124,7 +124,7 @@ def evaluate(node: ir.Node, opsets: Mapping[str, int], budget: FoldingBudget | N
 
     if node.domain or node.op_type in RANDOM or not node.inputs:
         return None
-    if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
+    if bodies(node):
         return None
     constants: dict[str, np.ndarray] = {}
     for value in node.inputs:

@@ -126,25 +126,29 @@ class Operator:
         return default if found is None else found.value
 
 
-def captured(node: ir.Node) -> Iterator[ir.Value]:
-    """Values of enclosing scopes that the sub-graphs of a node (If, Loop, Scan) read."""
+def bodies(node: ir.Node) -> list[ir.Graph]:
+    """The sub-graphs of a node (If, Loop, Scan)."""
+    found: list[ir.Graph] = []
     for attribute in node.attributes.values():
         if attribute.type == ir.AttributeType.GRAPH:
-            bodies = [attribute.value]
+            found.append(attribute.as_graph())
         elif attribute.type == ir.AttributeType.GRAPHS:
-            bodies = list(attribute.value)
-        else:
-            continue
-        for body in bodies:
-            own: set[ir.Value] = set(body.inputs) | set(body.initializers.values())
-            for inner in body:
-                for value in (*inner.inputs, *captured(inner)):
-                    if value is not None and value not in own:
-                        yield value
-                own.update(inner.outputs)
-            for value in body.outputs:
-                if value not in own:
+            found.extend(attribute.as_graphs())
+    return found
+
+
+def captured(node: ir.Node) -> Iterator[ir.Value]:
+    """Values of enclosing scopes that the sub-graphs of a node read."""
+    for body in bodies(node):
+        own: set[ir.Value] = set(body.inputs) | set(body.initializers.values())
+        for inner in body:
+            for value in (*inner.inputs, *captured(inner)):
+                if value is not None and value not in own:
                     yield value
+            own.update(inner.outputs)
+        for value in body.outputs:
+            if value not in own:
+                yield value
 
 
 class Graph:

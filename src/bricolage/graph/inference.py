@@ -5,12 +5,14 @@ Onnx infers from a graph whose operators are, for the time being, written in ano
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import onnx_ir as ir
+from onnx_ir.passes.common import ShapeInferencePass
 
 from bricolage.graph.extents import is_explicit, pairs, pool_size
+from bricolage.graph.graph import bodies
 
 _GROUPED, _ALIKE = "GroupNormalization", "InstanceNormalization"
 """onnx 1.23 infers no shape of the first where another operator reads it; of the second it does, and that is its input's, too."""
@@ -20,8 +22,39 @@ _PROPAGATING, _OF_EQUAL_SHAPE = frozenset(["Add", "Mul", "Sub"]), "Max"
 second, which takes the same types and broadcasts alike."""
 _LONG = 1 << 16
 """Elements from which on that is not waited for: nothing so long is a shape."""
+_REPAIRS = 64
+"""Times that shapes are inferred again behind one that was wrong; each time at least one more is right."""
+_ENUMERATING, _TOO_LONG = frozenset(["Cast", "Concat", "Gather", "Slice", "Squeeze", "Unsqueeze"]), 1 << 22
+"""The other operators of which onnx writes out every element, and how many are not waited for: they are seconds, and 2^31 of them
+take more memory than machines have."""
 _RIGHT_SINCE = 22
 """The opset from which on onnx leaves out a pool's last window where that would lie in the padding alone. Runtimes do for all."""
+
+
+def infer(model: ir.Model, once: Callable[[ir.Model], object] | None = None) -> None:
+    """Changes `model` in place: types and shapes are inferred. What cannot be inferred stays open.
+
+    Args:
+        model: is written in the form of `inferable` while `once` is at work.
+        once: what infers with the onnx package, and writes down what it finds; by default without checks of types.
+    """
+    once = once or _unchecked
+    for _ in range(_REPAIRS):
+        with inferable(model):
+            once(model)
+        if not _forget_wrong(model):
+            break
+
+
+def _unchecked(model: ir.Model) -> None:
+    ShapeInferencePass(check_type=False, strict_mode=False, data_prop=propagates(model))(model)
+
+
+def propagates(model: ir.Model) -> bool:
+    """Whether onnx may pass on what it knows of elements (its `data_prop`). Where it may not, shapes that are computed inside the
+    model stay open until their parts are folded."""
+    behind = _behind(model, model.graph.all_nodes(), _TOO_LONG)
+    return not any(node.op_type in _ENUMERATING and not node.domain for node in behind)
 
 
 @contextmanager
@@ -49,7 +82,7 @@ def inferable(model: ir.Model) -> Iterator[None]:
             node.attributes.update(attributes)
 
 
-def forget_wrong(model: ir.Model) -> bool:
+def _forget_wrong(model: ir.Model) -> bool:
     """Drops inferred shapes that are wrong, and all that rest on them, in place; whether there were any."""
     wrong = [
         node
@@ -70,21 +103,25 @@ def _ceiled(model: ir.Model, nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
 
 def _enumerated(model: ir.Model, nodes: Iterable[ir.Node]) -> list[ir.Node]:
     """Operators behind long tensors of rank 1 whose elements onnx would write out."""
+    return [node for node in _behind(model, nodes, _LONG) if node.op_type in _PROPAGATING and not node.domain]
+
+
+def _behind(model: ir.Model, nodes: Iterable[ir.Node], length: int) -> set[ir.Node]:
+    """Operators that read, through however many others, a tensor of rank 1 that is longer than that."""
     given = [value for graph in model.graphs() for value in (*graph.inputs, *graph.initializers.values())]
-    made = [value for node in nodes for value in node.outputs if _is_long(value) or _length(node) > _LONG]
-    todo, seen = [*filter(_is_long, given), *made], set[ir.Node]()
+    made = [value for node in nodes for value in node.outputs if _is_long(value, length) or _length(node) > length]
+    todo, seen = [*(value for value in given if _is_long(value, length)), *made], set[ir.Node]()
     while todo:
         for use in todo.pop().uses():
             if use.node not in seen and use.node.op_type not in ("Shape", "Size"):
                 seen.add(use.node)
                 todo.extend(use.node.outputs)
-    return [node for node in seen if node.op_type in _PROPAGATING and not node.domain]
+    return seen
 
 
-def _is_long(value: ir.Value) -> bool:
-    return (
-        value.shape is not None and len(value.shape) == 1 and isinstance(value.shape[0], int) and value.shape[0] > _LONG
-    )
+def _is_long(value: ir.Value, length: int) -> bool:
+    shape = value.shape
+    return shape is not None and len(shape) == 1 and isinstance(shape[0], int) and shape[0] > length
 
 
 def _length(node: ir.Node) -> float:
@@ -163,7 +200,7 @@ def _differ(value: ir.Value, counts: list[int]) -> bool:
 
 def _forget(model: ir.Model, nodes: Iterable[ir.Node]) -> None:
     """Drops the shapes of all that depends on these nodes, also through bodies of control flow."""
-    around = {body: node for node in model.graph.all_nodes() for body in _bodies(node)}
+    around = {body: node for node in model.graph.all_nodes() for body in bodies(node)}
     todo, seen = list(nodes), set[ir.Node]()
     while todo:
         node = todo.pop()
@@ -175,11 +212,3 @@ def _forget(model: ir.Model, nodes: Iterable[ir.Node]) -> None:
         for value in node.outputs:
             value.shape = None
             todo.extend(use.node for use in value.uses())
-
-
-def _bodies(node: ir.Node) -> Iterator[ir.Graph]:
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            yield from attribute.as_graphs()

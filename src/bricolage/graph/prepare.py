@@ -15,7 +15,6 @@ from onnx_ir.passes.common import (
     LiftConstantsToInitializersPass,
     OutputFixPass,
     RemoveUnusedNodesPass,
-    ShapeInferencePass,
 )
 
 from bricolage.errors import BadOption, TooLarge, UnboundDimension, UnknownDimension
@@ -23,12 +22,10 @@ from bricolage.graph.contradictions import check_operators
 from bricolage.graph.folding import fold
 from bricolage.graph.folding_cost import FoldingBudget
 from bricolage.graph.graph import Graph, describe
-from bricolage.graph.inference import forget_wrong, inferable
+from bricolage.graph.inference import infer
 from bricolage.graph.lengths import settle
 
 _ROUNDS = 8
-_REPAIRS = 64
-"""Times that shapes are inferred again behind one that was wrong; each time at least one more is right."""
 
 
 def symbolic_dimensions(model: ir.Model) -> dict[str, list[str]]:
@@ -186,15 +183,6 @@ def _keep_names(model: ir.Model, names: Sequence[str | None]) -> None:
         value.name = f"{value.name}.renamed.{number}"
     for value, name in changed:
         value.name = name
-
-
-def infer(model: ir.Model) -> None:
-    """Changes `model` in place: types and shapes are inferred. What cannot be inferred stays open."""
-    for _ in range(_REPAIRS):
-        with inferable(model):
-            ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
-        if not forget_wrong(model):
-            break
 
 
 def _forget_shapes(model: ir.Model) -> None:

@@ -169,9 +169,8 @@ class Measurer:
             if kind != "known":
                 key = self.key(spec)
                 self.finished.add(key)
-                if (
-                    cost.outcome != "out-of-memory" or not self.pool.limited
-                ):  # the user's limit may be another next time
+                # The user's limit may be another next time.
+                if cost.outcome != "out-of-memory" or not self.pool.limited:
                     self.database.put(key, cost)
                 if cost.deviation is not None:
                     self.database.put_deviation(key, data[spec], cost.deviation)
@@ -226,9 +225,8 @@ class Measurer:
             self.loader.load(waiting, should_stop, failed)
             for jobs in regions:
                 for job in jobs:
-                    if (
-                        job.ready and job.known is not None
-                    ):  # its time was known, its answer is right on these weights, too
+                    # Its time was known; its answer is right on these weights, too.
+                    if job.ready and job.known is not None:
                         finish("measured", job.spec, _with(job.known, job.deviation))
                         job.known, job.done = None, True
                 ready = [job for job in jobs if job.ready and not job.rounds and not job.done]

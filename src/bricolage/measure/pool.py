@@ -13,8 +13,6 @@ import selectors
 import signal
 import subprocess
 import sys
-import sysconfig
-import tempfile
 import time
 import weakref
 from collections.abc import Iterator, Mapping
@@ -24,13 +22,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from bricolage import scratch, telemetry
-from bricolage.backends import registry
+from bricolage import scratch
 from bricolage.backends.interface import Resources
 from bricolage.device.device import Device
 from bricolage.measure import memory
 from bricolage.measure.entries import OUTCOMES, Outcome
-from bricolage.options import ISA_VARIABLE
+from bricolage.measure.launch import launch
 
 _LOG = logging.getLogger(__name__)
 _TICK_S = 0.1
@@ -159,7 +156,7 @@ class Pool:
         self._variables = dict(variables or {})
         self._workers: dict[Regime, WorkerProcess] = {}
         self._selector = selectors.DefaultSelector()
-        self._logs = scratch.make(Path(tempfile.gettempdir()), "bricolage-pool-")
+        self._logs = scratch.temporary()
         self._temporary = self._logs / "tmp"  # backends leave files behind there when their worker is ended
         self._temporary.mkdir()
         self._numbers = itertools.count()
@@ -209,21 +206,8 @@ class Pool:
 
     def _start(self, regime: Regime) -> WorkerProcess:
         log = self._logs / f"{next(self._numbers)}.log"
-        arguments = [sys.executable, "-P", "-m", "bricolage.measure.worker", "--parent", str(os.getpid())]
-        arguments += ["--cores", ",".join(map(str, regime.device.cores))]
-        for name, reference in registry.added().items():
-            arguments += ["--register", f"{name}={reference}"]
-        with log.open("ab") as file:
-            process = subprocess.Popen(
-                arguments,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=file,
-                env={**environment(regime), "TMPDIR": str(self._temporary), **self._variables},
-                start_new_session=True,  # Ctrl-C in the terminal is for us; it must not kill a worker half-way
-                bufsize=0,
-            )
-        os.set_blocking(process.stdout.fileno(), False)  # type: ignore[union-attr]
+        resources = Resources(regime.threads, regime.device, regime.alone)
+        process = launch(regime.backends, resources, log, {"TMPDIR": str(self._temporary), **self._variables})
         return WorkerProcess(regime, process, log)
 
     def _retire(self, worker: WorkerProcess) -> None:
@@ -379,27 +363,6 @@ class Pool:
         if worker.log.stat().st_size > _LOG_LIMIT:
             os.truncate(worker.log, 0)
         return None
-
-
-def environment(regime: Regime) -> dict[str, str]:
-    """Environment of a fresh worker: ours, the thread limits, what its backends ask for, and our own import path."""
-    variables = dict(os.environ)
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
-        variables[name] = str(regime.threads)
-    resources = Resources(regime.threads, regime.device, regime.alone)
-    variables.update(telemetry.VARIABLES)
-    for name in regime.backends:
-        variables.update(registry.get(name).environment(resources))
-    variables[ISA_VARIABLE] = regime.device.isa  # so that the worker sees the same device
-    variables["PYTHONPATH"] = os.pathsep.join(_import_path())
-    return variables
-
-
-def _import_path() -> list[str]:
-    """Our import path without what every interpreter has by itself: a worker finds the plugins that we find."""
-    own = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    folders = [Path(path).resolve() for path in sys.path if Path(path).is_dir()]
-    return [str(folder) for folder in folders if not own & {folder, *folder.parents}]
 
 
 def _log_tail(log: Path) -> str:

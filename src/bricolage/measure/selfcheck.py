@@ -12,21 +12,21 @@ import copy
 import hashlib
 import json
 import logging
-import os
-import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import onnx
 
+from bricolage import scratch
 from bricolage.backends.capabilities import RUNTIME, Table, avoided, digest, holds, needed, table
 from bricolage.backends.interface import Backend, OperatorKind, SelfCheck
-from bricolage.cache import cache_directory
+from bricolage.cache import UNFINISHED, cache_directory
 from bricolage.conformance.attempt import Result
 from bricolage.conformance.suite import cases
 from bricolage.conformance.trials import Trial, trials
 from bricolage.device.host import host
+from bricolage.errors import NotWritable
 from bricolage.graph.graph import Graph
 from bricolage.measure.entries import EXPIRY_S
 from bricolage.measure.pool import Pool
@@ -189,8 +189,8 @@ def _keep(backend: Backend, found: SelfCheck) -> None:
     )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-            file.write(text)
-        os.replace(file.name, path)
-    except OSError as error:
+        with scratch.using(scratch.make(path.parent, UNFINISHED)) as folder:
+            (folder / path.name).write_text(text)
+            (folder / path.name).replace(path)
+    except (OSError, NotWritable) as error:
         _LOG.warning("the self-check of %s is not kept: %s", backend.name, error)

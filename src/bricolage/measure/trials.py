@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pickle
-import tempfile
 from collections import deque
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
+from bricolage import scratch
 from bricolage.conformance.attempt import Outcome, Result
 from bricolage.conformance.trials import Trial
 from bricolage.device.host import host
@@ -47,11 +46,11 @@ def run_trials(
     idle = [Regime((backend,), 1, False, host(), owner=f"conformance {number}") for number in range(jobs)]
     busy: dict[Regime, list[Trial]] = {}
     losses = 0
-    with tempfile.TemporaryDirectory(prefix="bricolage-trials-") as folder:
+    with scratch.using(scratch.temporary()) as folder:
         while waiting or busy:
             while waiting and idle and not should_stop():
                 regime, part = idle.pop(), waiting.popleft()
-                path = Path(folder) / f"{regime.owner}.pickle"
+                path = folder / f"{regime.owner}.pickle"
                 path.write_bytes(pickle.dumps(part))
                 pool.submit(pool.worker(regime), limit_s * len(part), "attempt", backend=backend, path=str(path))
                 busy[regime] = part

@@ -10,14 +10,12 @@ afterwards loading it reads the manifest and checks that the unpacked folder is 
 
 from __future__ import annotations
 
-import atexit
 import functools
 import hashlib
 import json
 import logging
 import os
 import shutil
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -25,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from bricolage import sealed
+from bricolage import scratch, sealed
 from bricolage.cache import cache_directory, discard
 from bricolage.codec import DecodeError, Length, Matching, Within, decode, encode, parse
 from bricolage.errors import BadArtifact, CacheNotWritable, MissingFile, NewerArtifact, NotWritable, OlderArtifact
@@ -238,12 +236,12 @@ def _unpacked(
             return directory
         except _Unwritable as error:
             _LOG.warning("%s", CacheNotWritable(path=directory.parent.parent, reason=error.reason))
-    temporary = _temporary(os.getpid()) / directory.name
-    if not usable(temporary):
-        try:
+    try:
+        temporary = _temporary(os.getpid()) / directory.name
+        if not usable(temporary):
             _unpack(archive, entries, members, temporary)
-        except _Unwritable as error:
-            raise CacheNotWritable(path=directory.parent.parent, reason=error.reason) from error
+    except _Unwritable as error:
+        raise CacheNotWritable(path=directory.parent.parent, reason=error.reason) from error
     return temporary
 
 
@@ -286,12 +284,13 @@ def _blocks(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
 
 @functools.cache
 def _temporary(process: int) -> Path:
-    """The folder of a process for what the cache cannot hold. It goes with the process."""
-    folder = Path(tempfile.mkdtemp(prefix="bricolage-artifacts-"))
+    """The folder of a process for what the cache cannot hold. It goes with the process.
 
-    def remove() -> None:
-        if os.getpid() == process:  # and not a child that was forked
-            shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(remove)
-    return folder
+    Raises:
+        _Unwritable: there is no place for temporary files.
+    """
+    del process
+    try:
+        return scratch.temporary()
+    except OSError as error:
+        raise _Unwritable(error) from error

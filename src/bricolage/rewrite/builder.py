@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from bricolage.graph.folding import constant_value, evaluate, is_known, known
-from bricolage.graph.graph import describe
+from bricolage.graph.graph import bodies, describe
 from bricolage.rewrite.rule import MatchFailure
 
 _DATA_BYTES = 1024  # constants up to this size are shown to shape inference: shapes, axes, pads
@@ -204,16 +204,9 @@ def detach(node: ir.Node) -> None:
     """Makes a node, and what its sub-graphs hold, read nothing any more."""
     for index in range(len(node.inputs)):
         node.replace_input_with(index, None)
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            bodies = [attribute.as_graph()]
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            bodies = list(attribute.as_graphs())
-        else:
-            continue
-        for body in bodies:
-            for inner in body:
-                detach(inner)
+    for body in bodies(node):
+        for inner in body:
+            detach(inner)
 
 
 def _check_types(node: ir.Node, schema: onnx.defs.OpSchema) -> None:

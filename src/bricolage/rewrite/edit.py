@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
-from bricolage.graph.graph import describe
+from bricolage.graph.graph import bodies, describe
 from bricolage.rewrite.builder import GraphBuilder, detach
 from bricolage.rewrite.rule import MatchFailure
 
@@ -90,12 +90,8 @@ def lost(pairs: Pairs) -> list[ir.Node]:
 
 def nested(node: ir.Node) -> Iterator[ir.Node]:
     """All nodes in the bodies of a control-flow node."""
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield from attribute.as_graph().all_nodes()
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            for body in attribute.as_graphs():
-                yield from body.all_nodes()
+    for body in bodies(node):
+        yield from body.all_nodes()
 
 
 def depends(nodes: Sequence[ir.Node], on: set[ir.Node]) -> bool:

@@ -14,7 +14,7 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 
-from bricolage.graph.prepare import infer
+from bricolage.graph.inference import infer
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Op, Roots
 

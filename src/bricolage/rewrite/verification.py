@@ -12,7 +12,8 @@ from typing import Literal
 import onnx_ir as ir
 
 from bricolage.errors import FalseRule
-from bricolage.graph.prepare import bind, infer, symbolic_dimensions
+from bricolage.graph.inference import infer
+from bricolage.graph.prepare import bind, symbolic_dimensions
 from bricolage.rewrite.apply import apply_once
 from bricolage.rewrite.proof import Disproved, Proved, Verdict, prove
 from bricolage.rewrite.rule import Example, Rule

@@ -18,7 +18,7 @@ import onnx_ir as ir
 from bricolage import scratch
 from bricolage.backends import registry
 from bricolage.backends.interface import Backend, Resources
-from bricolage.cache import hold
+from bricolage.cache import Hold
 from bricolage.device.buffers import bindable
 from bricolage.device.host import selected
 from bricolage.errors import BricolageError, NoBackend
@@ -72,7 +72,7 @@ class Executable:
         if temporary:
             weakref.finalize(self, scratch.remove, directory)
         elif not scratch.owns(directory):
-            self._hold = hold(directory)  # another process that trims the cache leaves it alone
+            self._hold = Hold(directory)  # another process that trims the cache leaves it alone
         options = plan.provenance.options
         self._device = selected(options.isa, options.cores)
         self._lock = threading.RLock()

@@ -42,9 +42,9 @@ def by_position_and_name(
     return args, named
 
 
-def to_numpy(value: Any, spec: TensorSpec) -> Any:
-    """A numpy view of a tensor (no copy where memory allows); sequences of tensors stay as they are. Plain numbers and nested
-    lists of them have no type of their own: they become the input's type where that holds their values.
+def _to_numpy(value: Any, spec: TensorSpec) -> Any:
+    """A numpy view of what is given for a tensor (no copy where memory allows). Plain numbers and nested lists of them have no type
+    of their own: they become the input's type where that holds their values.
 
     Raises:
         WrongShape: a list whose parts differ in length.
@@ -58,8 +58,6 @@ def to_numpy(value: Any, spec: TensorSpec) -> Any:
             return value.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
         return value.numpy()
     if isinstance(value, np.ndarray):
-        return value
-    if "(" in spec.dtype:  # a sequence of tensors, or an optional one: "Sequence(Tensor(FLOAT))"
         return value
     try:
         array = np.asarray(value)
@@ -118,8 +116,11 @@ def collect(inputs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[st
         if spec.name not in values:
             raise MissingInput(name=spec.name, expected=expected)
         value = values[spec.name]
-        array = to_numpy(value, spec) if _is_tensor(spec) else value
-        if isinstance(array, np.ndarray) and _is_tensor(spec):
+        if not _is_tensor(spec):
+            arrays[spec.name] = value
+            continue
+        array = _to_numpy(value, spec)
+        if isinstance(array, np.ndarray):
             if array.ndim == 0 and spec.shape and all(size == 1 for size in spec.shape):
                 array = array.reshape([1] * len(spec.shape))  # one number is one number
             _check(spec, array, sizes)
@@ -128,7 +129,7 @@ def collect(inputs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[st
 
 
 def _is_tensor(spec: TensorSpec) -> bool:
-    """Whether an input is one, and no sequence, optional or map, whose types are written with brackets."""
+    """Whether an input is one, and no sequence, optional or map, whose types have brackets: "Sequence(Tensor(FLOAT))"."""
     return "(" not in spec.dtype
 
 

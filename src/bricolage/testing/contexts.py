@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from bricolage.graph.prepare import infer
+from bricolage.graph.inference import infer
 
 
 def inner_outputs(model: ir.Model) -> ir.Model:

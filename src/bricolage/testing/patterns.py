@@ -12,7 +12,8 @@ import onnx
 import onnx_ir as ir
 from onnx import helper
 
-from bricolage.graph.prepare import bind, infer, symbolic_dimensions
+from bricolage.graph.inference import infer
+from bricolage.graph.prepare import bind, symbolic_dimensions
 from bricolage.testing.basics import Basics
 from bricolage.testing.random_graph import FLOAT
 

@@ -8,7 +8,7 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
-from bricolage.graph.prepare import infer
+from bricolage.graph.inference import infer
 
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "Attention", "RNN", "GRU", "LSTM")
 _FLOAT, _BFLOAT16 = onnx.TensorProto.FLOAT, onnx.TensorProto.BFLOAT16

@@ -10,7 +10,8 @@ from hypothesis import reject
 from hypothesis import strategies as st
 
 from bricolage.errors import NoReference
-from bricolage.graph.prepare import bind, infer
+from bricolage.graph.inference import infer
+from bricolage.graph.prepare import bind
 from bricolage.testing.contexts import BY_NAME, CONTEXTS, sizes
 from bricolage.testing.grow import grow, grow_wide
 from bricolage.testing.patterns import random_model

@@ -16,7 +16,7 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from bricolage.frontends.limits import check_shapes
 from bricolage.graph.graph import describe
-from bricolage.graph.prepare import infer
+from bricolage.graph.inference import infer
 
 _SHAPE_LIKE = 8
 """Elements up to which a vector of integers is taken for sizes or axes, and not for data."""

@@ -8,14 +8,14 @@ far rounding moves an answer is measured on the model at hand, and depends neith
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.graph.graph import captured
+from bricolage.graph.graph import bodies, captured
 
 _ROUNDOFF = {ir.DataType.FLOAT: 2.0**-24, ir.DataType.FLOAT16: 2.0**-11, ir.DataType.BFLOAT16: 2.0**-8}
 _SINGLE = _ROUNDOFF[ir.DataType.FLOAT]
@@ -34,82 +34,15 @@ _FIELDS = 16
 """Fields of signs of one shape, of which each value takes two at random: so many serve a model of any size, and that two values
 have the same noise is rare."""
 
-_EXACT = frozenset(
-    [
-        "Abs",
-        "ArgMax",
-        "ArgMin",
-        "BitCast",
-        "Ceil",
-        "CenterCropPad",
-        "Col2Im",
-        "Compress",
-        "Concat",
-        "ConcatFromSequence",
-        "Constant",
-        "ConstantOfShape",
-        "DepthToSpace",
-        "Dropout",
-        "Expand",
-        "EyeLike",
-        "Flatten",
-        "Floor",
-        "Gather",
-        "GatherElements",
-        "GatherND",
-        "GlobalMaxPool",
-        "Identity",
-        "If",
-        "Loop",
-        "Max",
-        "MaxPool",
-        "MaxRoiPool",
-        "MaxUnpool",
-        "Min",
-        "Neg",
-        "NonMaxSuppression",
-        "NonZero",
-        "OneHot",
-        "Optional",
-        "OptionalGetElement",
-        "Pad",
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-        "ReduceMax",
-        "ReduceMin",
-        "Relu",
-        "Reshape",
-        "ReverseSequence",
-        "Round",
-        "Scan",
-        "Scatter",
-        "ScatterElements",
-        "ScatterND",
-        "SequenceAt",
-        "SequenceConstruct",
-        "SequenceEmpty",
-        "SequenceErase",
-        "SequenceInsert",
-        "Shape",
-        "Sign",
-        "Size",
-        "Slice",
-        "SpaceToDepth",
-        "Split",
-        "SplitToSequence",
-        "Squeeze",
-        "TensorScatter",
-        "Tile",
-        "TopK",
-        "Transpose",
-        "Trilu",
-        "Unique",
-        "Unsqueeze",
-        "Where",
-    ]
-)
+_EXACT_WORDS = """
+    Abs ArgMax ArgMin BitCast Ceil CenterCropPad Col2Im Compress Concat ConcatFromSequence Constant ConstantOfShape
+    DepthToSpace Dropout Expand EyeLike Flatten Floor Gather GatherElements GatherND GlobalMaxPool Identity If Loop Max
+    MaxPool MaxRoiPool MaxUnpool Min Neg NonMaxSuppression NonZero OneHot Optional OptionalGetElement Pad RandomNormal
+    RandomNormalLike RandomUniform RandomUniformLike ReduceMax ReduceMin Relu Reshape ReverseSequence Round Scan Scatter
+    ScatterElements ScatterND SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert Shape Sign Size
+    Slice SpaceToDepth Split SplitToSequence Squeeze TensorScatter Tile TopK Transpose Trilu Unique Unsqueeze Where
+"""
+_EXACT = frozenset(_EXACT_WORDS.split())
 """Operators that move, choose or compare: their floats were there before."""
 _BOUNDED = frozenset(["Celu", "Cos", "Elu", "HardSigmoid", "LogSoftmax", "Selu", "Sigmoid", "Sin", "Softplus"])
 """Functions that runtimes compute by way of values around one, so that a small result has an error of those. Of softmax, tanh
@@ -119,29 +52,11 @@ _GATED = frozenset(["Gelu", "HardSwish", "Mish", "QuickGelu", "Swish"])
 _ARITHMETIC = frozenset(
     ["Add", "Cast", "CastLike", "Clip", "Div", "LeakyRelu", "Mul", "PRelu", "Sub", "Sum", "ThresholdedRelu"]
 )
-_WEIGHTED = frozenset(
-    [
-        "Add",
-        "Attention",
-        "BatchNormalization",
-        "Conv",
-        "ConvTranspose",
-        "Div",
-        "Einsum",
-        "GRU",
-        "Gemm",
-        "GroupNormalization",
-        "InstanceNormalization",
-        "LSTM",
-        "LayerNormalization",
-        "MatMul",
-        "Mul",
-        "PRelu",
-        "RMSNormalization",
-        "RNN",
-        "Sub",
-    ]
-)
+_WEIGHTED_WORDS = """
+    Add Attention BatchNormalization Conv ConvTranspose Div Einsum GRU Gemm GroupNormalization InstanceNormalization
+    LSTM LayerNormalization MatMul Mul PRelu RMSNormalization RNN Sub
+"""
+_WEIGHTED = frozenset(_WEIGHTED_WORDS.split())
 """Operators whose float constants runtimes fold, scale and reorder."""
 
 
@@ -231,7 +146,7 @@ class _Noise:
             if not any(value in self._real for value in read):
                 continue
             self._real.update(node.outputs)
-            for body in _bodies(node):
+            for body in bodies(node):
                 self._real.update(value for value in body.inputs if value.dtype in _ROUNDOFF)
                 self._nodes(body, tuple(body))
             if node.op_type in _EXACT and not node.domain:
@@ -352,14 +267,6 @@ def _is_weight(value: ir.Value) -> bool:
     some = tensor.numpy().reshape(-1)[:4096].astype(np.float64)
     with np.errstate(invalid="ignore"):
         return bool((some != np.rint(some)).any())
-
-
-def _bodies(node: ir.Node) -> Iterator[ir.Graph]:
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield attribute.value
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            yield from attribute.value
 
 
 # --- how many terms a sum has -----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from bricolage.backends.interface import Resources
 from bricolage.backends.native.engine import Native
 from bricolage.conformance.regions import answers
-from bricolage.graph.prepare import infer
+from bricolage.graph.inference import infer
 from bricolage.options import BOUNDS
 from bricolage.testing import SideBySide, Truth
 from bricolage.testing.random_graph import RandomGraph

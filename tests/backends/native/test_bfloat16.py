@@ -16,7 +16,7 @@ from bricolage.backends.native.fuse.plan import StorageDtypePolicy
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.device.host import host
 from bricolage.errors import Refused
-from bricolage.graph.prepare import infer
+from bricolage.graph.inference import infer
 from bricolage.work.implementation import KernelConfig, named
 from tests.backends import regions
 from tests.backends.native.targets import FUSION

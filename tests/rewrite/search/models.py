@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from bricolage.graph.graph import Operator, describe
-from bricolage.graph.prepare import infer
+from bricolage.graph.inference import infer
 from bricolage.perf.roofline import OperatorCost
 from bricolage.rewrite.rule import Example, Rule
 from bricolage.rewrite.search.cost import Pricing

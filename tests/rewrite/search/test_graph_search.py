@@ -10,7 +10,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from bricolage.errors import BadOption
-from bricolage.graph.prepare import infer, simplify
+from bricolage.graph.inference import infer
+from bricolage.graph.prepare import simplify
 from bricolage.perf.roofline import OperatorCost, OperatorRoofline
 from bricolage.rewrite.apply import rewrite
 from bricolage.rewrite.builder import Names

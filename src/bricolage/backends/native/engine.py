@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bricolage import sealed
+from bricolage import scratch, sealed
 from bricolage._version import __version__
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key
@@ -147,9 +146,9 @@ class Native(Backend):
         require_static(region, self.title)
         machine = _target(resources)
         if resources.cache is None:
-            with tempfile.TemporaryDirectory(prefix="bricolage-native-") as folder:
-                _make(region, config, Path(folder), resources)
-                return NativeKernel(region, Path(folder), resources)
+            with scratch.using(scratch.temporary()) as folder:
+                _make(region, config, folder, resources)
+                return NativeKernel(region, folder, resources)
         named_by = (machine.isa.name, str(machine.l2_bytes), str(machine.threads))
         key = content_key(region, config.text, *named_by, _generation(toolchain.level()))
         return sealed.kept(
@@ -167,9 +166,9 @@ class Native(Backend):
         if not timed:
             return Anatomy(inspect_kernels(made.plan, origins), made.text)
         arithmetic = _arithmetic(config, resources.device)
-        with tempfile.TemporaryDirectory(prefix="bricolage-native-") as folder:
-            write(made, _target(resources).isa, arithmetic, Path(folder))
-            watch = Stopwatch(NativeKernel(region, Path(folder), resources), len(made.plan.kernels))
+        with scratch.using(scratch.temporary()) as folder:
+            write(made, _target(resources).isa, arithmetic, folder)
+            watch = Stopwatch(NativeKernel(region, folder, resources), len(made.plan.kernels))
             spent = np.mean([watch.run() for _ in range(_TIMED_RUNS)], axis=0)
         peaks = measure(instruction_set(resources.device), arithmetic, resources.threads)
         return Anatomy(inspect_kernels(made.plan, origins, spent.tolist()), made.text, peaks)

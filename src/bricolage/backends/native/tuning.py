@@ -7,13 +7,13 @@ are."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bricolage import scratch
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.cpu.arithmetic import Arithmetic
 from bricolage.backends.native.cpu.build import write
@@ -112,12 +112,12 @@ def search(
     texts: set[str] = set()
     tried: list[KernelChoice] = []
     times: list[tuple[np.ndarray, np.ndarray]] = []
-    with tempfile.TemporaryDirectory(prefix="bricolage-native-") as first:
-        usual = built(DEFAULT, (), Path(first))
+    with scratch.using(scratch.temporary()) as first:
+        usual = built(DEFAULT, (), first)
         assert usual is not None
         for choice, kernels in alternatives(parameters(planned, target, arithmetic)).items():
-            with tempfile.TemporaryDirectory(prefix="bricolage-native-") as second:
-                other = built(choice, kernels, Path(second))
+            with scratch.using(scratch.temporary()) as second:
+                other = built(choice, kernels, second)
             if other is None:
                 continue
             turns = [(usual.run(), other.run()) for _ in range(_ROUNDS)]

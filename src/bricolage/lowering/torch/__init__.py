@@ -15,7 +15,7 @@ import onnx_ir as ir
 import torch
 
 from bricolage.errors import UnsupportedOperator
-from bricolage.graph.prepare import infer
+from bricolage.graph.inference import infer
 from bricolage.lowering import operators
 from bricolage.lowering.common import PORTABLE, is_static, opset_for, refusal, subgraphs_of
 from bricolage.lowering.torch import convolution, elementwise, matmul, movement, normalization

@@ -8,7 +8,7 @@ from functools import partial
 import onnx_ir as ir
 
 from bricolage.graph.folding import RANDOM, is_known, known
-from bricolage.graph.graph import describe
+from bricolage.graph.graph import bodies, describe
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, Weight, op
 from bricolage.rewrite.predicates import (
@@ -490,12 +490,10 @@ def _instead(node: ir.Node, earlier: ir.Node, _: Operators) -> dict[ir.Value, ir
 
 def _key(node: ir.Node) -> object | None:
     """Equal for nodes that compute the same; None for those that cannot be compared."""
-    if node.op_type in RANDOM or not node.inputs or not node.outputs:
+    if node.op_type in RANDOM or not node.inputs or not node.outputs or bodies(node):
         return None
     attributes: list[object] = []
     for name, attribute in sorted(node.attributes.items()):
-        if attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
-            return None
         value = attribute.value
         if attribute.type == ir.AttributeType.TENSOR:
             value = (value.dtype, tuple(value.shape.numpy()), value.tobytes())

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from bricolage.graph.graph import captured
+from bricolage.graph.graph import bodies
 from bricolage.plan.plan import RewriteStep
 from bricolage.rewrite import edit
 from bricolage.rewrite.apply import Application, canonicalise
@@ -292,6 +292,5 @@ def _made(proposal: RewriteProposal) -> list[ir.Value]:
 
 
 def has_body(node: ir.Node) -> bool:
-    """Whether an operator holds sub-graphs, or may read values that it does not name."""
-    kinds = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
-    return any(attribute.type in kinds for attribute in node.attributes.values()) or any(True for _ in captured(node))
+    """Whether an operator holds sub-graphs, and so may read values that it does not name."""
+    return bool(bodies(node))

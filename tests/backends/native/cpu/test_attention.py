@@ -13,7 +13,7 @@ from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.ir.from_onnx import lower
-from bricolage.graph.prepare import infer
+from bricolage.graph.inference import infer
 from tests.backends import regions
 from tests.backends.native.targets import FUSION
 from tests.backends.native.ways import BOUNDS, ISAS, configs

@@ -23,7 +23,7 @@ from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.device.host import host
 from bricolage.errors import Refused
-from bricolage.graph.prepare import infer
+from bricolage.graph.inference import infer
 from bricolage.options import Precision
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions

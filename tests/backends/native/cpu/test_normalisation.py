@@ -14,7 +14,7 @@ from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.backends.native.ir.tensors import Normalise
 from bricolage.errors import Refused
-from bricolage.graph.prepare import infer
+from bricolage.graph.inference import infer
 from bricolage.verify.reference import evaluate
 from tests.backends import regions
 from tests.backends.native.targets import FUSION

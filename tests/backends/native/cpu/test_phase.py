@@ -11,7 +11,7 @@ from bricolage.backends.native.cpu.phase import ConstantOperand, FunctionMemory,
 from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.fuse.plan import Buffer
 from bricolage.backends.native.ir.from_onnx import lower
-from bricolage.graph.prepare import infer
+from bricolage.graph.inference import infer
 from tests.backends import regions
 from tests.backends.native.targets import FUSION, cpu_target
 

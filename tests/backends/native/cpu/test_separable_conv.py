@@ -16,7 +16,7 @@ from bricolage.backends.native.fuse.plan import FusionPlan
 from bricolage.backends.native.fuse.target import Target
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.backends.native.ir.tensors import Conv, reachable
-from bricolage.graph.prepare import infer
+from bricolage.graph.inference import infer
 from tests.backends import regions
 from tests.backends.native.targets import FUSION
 from tests.backends.native.ways import BOUNDS, ISAS, configs

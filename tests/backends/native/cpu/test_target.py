@@ -10,7 +10,7 @@ from bricolage.backends.native.cpu.target import CpuTarget, fusion_target
 from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.device.caches import Cache, Caches
-from bricolage.graph.prepare import infer
+from bricolage.graph.inference import infer
 from tests.backends import regions
 
 AVX2 = next(isa for isa in ISAS if isa.name == "avx2")

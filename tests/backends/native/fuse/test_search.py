@@ -23,7 +23,7 @@ from bricolage.backends.native.fuse.search import SearchSpace, cost, search
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.backends.native.ir.lowerings import NoLowering
 from bricolage.backends.native.ir.tensors import Input, Node, Pointwise
-from bricolage.graph.prepare import infer
+from bricolage.graph.inference import infer
 from bricolage.testing import grow
 from tests.backends import regions
 from tests.backends.native.targets import FUSION

@@ -18,7 +18,7 @@ from bricolage.backends.native.fuse.plan import FusionPlan
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.backends.native.ir.lowerings import NoLowering
 from bricolage.backends.native.ir.tensors import Conv, MatMul, Node
-from bricolage.graph.prepare import infer
+from bricolage.graph.inference import infer
 
 TITLE = "bricolage native"
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import tempfile
-from pathlib import Path
 
+from bricolage import scratch
 from bricolage.backends.native.cpu import toolchain
 from bricolage.backends.native.cpu.arithmetic import Arithmetic
 from bricolage.backends.native.cpu.isa import Isa
@@ -109,8 +108,8 @@ def measure(isa: Isa, arithmetic: Arithmetic, threads: int) -> Peaks | None:
             _MEASURE.replace("@MULTIPLY@", multiply),
         ]
     )
-    with tempfile.TemporaryDirectory(prefix="bricolage-native-") as folder:
-        library = Path(folder) / "peaks.so"
+    with scratch.using(scratch.temporary()) as folder:
+        library = folder / "peaks.so"
         toolchain.build(text, arithmetic.flags(isa), library, "bricolage native")
         loaded = ctypes.CDLL(str(library))
         loaded.peaks.restype = None

@@ -9,7 +9,7 @@ import pytest
 
 from bricolage.backends.interface import Resources
 from bricolage.backends.native.engine import Native
-from bricolage.backends.native.ir.lowerings.arrays import LONGEST_COUNTED
+from bricolage.backends.native.ir.lowerings.ordering import LONGEST_COUNTED
 from bricolage.errors import Refused
 from tests.backends import regions
 

@@ -19,9 +19,9 @@ from bricolage.backends.native.cpu.module import generate
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.ir.from_onnx import lower
-from bricolage.backends.native.ir.lowerings.arrays import LONGEST_SCAN
+from bricolage.backends.native.ir.lowerings.recurrent import LONGEST_SCAN
 from bricolage.errors import Refused
-from bricolage.graph.prepare import infer
+from bricolage.graph.inference import infer
 from bricolage.verify.reference import evaluate
 from tests.backends import regions
 from tests.backends.native.targets import FUSION, cpu_target

@@ -12,7 +12,7 @@ from bricolage.backends.native.engine import Native
 from bricolage.backends.native.fuse.fusion import plan
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.errors import Refused
-from bricolage.graph.prepare import infer
+from bricolage.graph.inference import infer
 from tests.backends import regions
 from tests.backends.native.targets import FUSION
 

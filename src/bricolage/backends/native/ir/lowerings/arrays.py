@@ -5,17 +5,19 @@ definition here. What it lacks, the engine does not claim."""
 from __future__ import annotations
 
 import math
-import string
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from bricolage.backends.native.ir.indexing import ZERO
 from bricolage.backends.native.ir.lowerings.context import NoLowering
 from bricolage.backends.native.ir.lowerings.contractions import multiplied
+from bricolage.backends.native.ir.lowerings.einsum import contracted
+from bricolage.backends.native.ir.lowerings.functions import ElementwiseFunctions
 from bricolage.backends.native.ir.lowerings.movement import joined
+from bricolage.backends.native.ir.lowerings.ordering import largest_at, ordered
+from bricolage.backends.native.ir.lowerings.recurrent import written_out
 from bricolage.backends.native.ir.lowerings.reductions import reduce, soft_row
 from bricolage.backends.native.ir.lowerings.scattering import scattered
 from bricolage.backends.native.ir.lowerings.traced import Traced, alike, apply, number
@@ -23,68 +25,13 @@ from bricolage.backends.native.ir.lowerings.views import empty, pad, reshape, tr
 from bricolage.backends.native.ir.lowerings.windows import convolved, convolved_transposed
 from bricolage.backends.native.ir.tensors import C_TYPES, FLOATS, INTEGERS, Constant, Gather, Node, View
 
-LONGEST_SCAN = 1024
-"""Steps up to which a recurrence is written out: beyond, planning and compiling take longer than some ten seconds."""
-
-LONGEST_COUNTED = 1024
-"""Elements up to which an order is found by comparing all with all."""
-
-_FUNCTIONS = {
-    **{name: name for name in ("exp", "expm1", "log", "tanh", "sqrt", "sin", "cos", "floor", "ceil", "round")},
-    **{f"arc{name}": f"a{name}" for name in ("cos", "cosh", "sin", "sinh", "tan", "tanh")},
-    **{name: name for name in ("cosh", "sinh", "tan")},
-    "negative": "neg",
-    "reciprocal": "reciprocal",
-}
-"""Element-wise functions of floats by their names in numpy."""
-
-
 _LARGEST_MATRIX = 4
-
-
-class _ElementwiseNamespace:
-    """The module `lib` of element-wise functions."""
-
-    def __getattr__(self, name: str) -> Callable[[Traced], Traced]:
-        if name not in _FUNCTIONS:
-            raise NoLowering(f"the function {name}")
-
-        def function(x: Traced) -> Traced:
-            if x.dtype not in FLOATS:
-                raise NoLowering(f"{name} of {x.dtype}")
-            return apply(_FUNCTIONS[name], x)
-
-        return function
-
-    @staticmethod
-    def abs(x: Traced) -> Traced:
-        return abs(x)
-
-    @staticmethod
-    def sign(x: Traced) -> Traced:
-        return apply("sign", x)
-
-    @staticmethod
-    def logical_not(x: Traced) -> Traced:
-        return ~x
-
-    @staticmethod
-    def bitwise_not(x: Traced) -> Traced:
-        return ~x
-
-    @staticmethod
-    def isnan(x: Traced) -> Traced:
-        return x != x
-
-    @staticmethod
-    def isinf(x: Traced) -> Traced:
-        return abs(x) == math.inf
 
 
 class NodeArrays:
     """Implements `lowering.arrays.Arrays` as far as nodes go."""
 
-    lib = _ElementwiseNamespace()
+    lib = ElementwiseFunctions()
 
     def __getattr__(self, name: str) -> Any:
         raise NoLowering(f"what the lowerings call '{name}'")
@@ -257,34 +204,11 @@ class NodeArrays:
 
     def argmax(self, x: Traced, axis: int, keepdims: bool) -> Traced:
         """The first of the largest; a NaN counts as larger than anything."""
-        extent = x.shape[axis]
-        largest = x == self.max(x, (axis,), True)
-        largest = largest | self.lib.isnan(x) if x.dtype in FLOATS else largest
-        view = tuple(extent if i == axis else 1 for i in range(x.ndim))
-        positions = self.arange(0, extent, 1, "int64").reshape(view)
-        return self.min(self.where(largest, positions, extent), (axis,), keepdims)
+        return largest_at(self, x, axis, keepdims)
 
     def topk(self, x: Traced, k: int, axis: int, largest: bool) -> tuple[Traced, Traced]:
-        """By counting what comes before each element; a NaN counts as larger than anything."""
-        extent = x.shape[axis]
-        if extent > LONGEST_COUNTED:
-            raise NoLowering(f"an order of more than {LONGEST_COUNTED} elements")
-        order = [i for i in range(x.ndim) if i != axis] + [axis]
-        rows = self.transpose(x, order)
-        own, other = rows.reshape((*rows.shape, 1)), rows.reshape((*rows.shape[:-1], 1, extent))
-        positions = self.arange(0, extent, 1, "int64")
-        earlier = positions < positions.reshape((extent, 1))
-        ahead, equal = (other > own if largest else other < own), other == own
-        if x.dtype in FLOATS:
-            odd, other_odd = self.lib.isnan(own), self.lib.isnan(other)
-            ahead, equal = ahead | ((other_odd & ~odd) if largest else (odd & ~other_odd)), equal | (odd & other_odd)
-        before = ahead | (equal & earlier)
-        rank = self.sum(before.cast("int64"), (x.ndim,)).reshape((*rows.shape[:-1], 1, extent))
-        chosen = rank == self.arange(0, k, 1, "int64").reshape((k, 1))
-        values = self.max(self.where(chosen, other, self.lowest(x.dtype)), (x.ndim,))
-        found = self.max(self.where(chosen, positions, -1), (x.ndim,))
-        back = [order.index(i) for i in range(x.ndim)]
-        return self.transpose(values, back), self.transpose(found, back)
+        """The largest or the smallest in order, with their positions; a NaN counts as larger than anything."""
+        return ordered(self, x, k, axis, largest)
 
     def _running(self, x: Traced, axis: int, combine: Callable[[Traced, Traced], Traced], neutral: int) -> Traced:
         """By doubling (Hillis and Steele, Data parallel algorithms, 1986): after k rounds each element holds 2^k of them."""
@@ -433,76 +357,15 @@ class NodeArrays:
 
     def einsum(self, equation: str, *xs: Traced) -> Traced:
         """As a matrix product of two, or sums and transpositions of one."""
-        given, _, wanted = equation.partition("->")
-        terms = given.split(",")
-        if "->" not in equation:
-            letters = sorted(given.replace(",", "").replace(".", ""))
-            wanted = "".join(c for c in dict.fromkeys(letters) if letters.count(c) == 1)
-            wanted = "..." * ("." in given) + wanted
-        if len(terms) > 2 or any(len(set(term)) < len(term.replace(".", "")) + ("." in term) for term in terms):
-            raise NoLowering(f"Einsum of {equation}")
-        terms, wanted = _spelled_out(terms, wanted, [x.ndim for x in xs])
-        if len(xs) == 1:
-            (term,) = terms
-            kept = [c for c in term if c in wanted]
-            found = self.sum(xs[0], tuple(i for i, c in enumerate(term) if c not in wanted))
-            return self.transpose(found, [kept.index(c) for c in wanted])
-        return self._product(terms, wanted, xs[0], xs[1])
-
-    def _product(self, terms: list[str], wanted: str, left: Traced, right: Traced) -> Traced:
-        a, b = terms
-        for letters, other in ((a, b), (b, a)):
-            if any(c not in wanted and c not in other for c in letters):
-                raise NoLowering("Einsum that sums over a dimension of one operand alone")
-        sizes = dict(zip(b, right.shape, strict=True)) | dict(zip(a, left.shape, strict=True))
-        if any(sizes[c] != extent for c, extent in zip(b, right.shape, strict=True)):
-            raise NoLowering("Einsum that broadcasts")
-        batch = [c for c in a if c in b and c in wanted]
-        summed = [c for c in a if c in b and c not in wanted]
-        rows = [c for c in a if c not in b]
-        columns = [c for c in b if c not in a]
-
-        def matrix(x: Traced, term: str, order: list[list[str]]) -> Traced:
-            turned = self.transpose(x, [term.index(c) for part in order for c in part])
-            return turned.reshape(tuple(math.prod(sizes[c] for c in part) for part in order))
-
-        product = self.matmul(matrix(left, a, [batch, rows, summed]), matrix(right, b, [batch, summed, columns]))
-        order = batch + rows + columns
-        apart = product.reshape(tuple(sizes[c] for c in order))
-        return self.transpose(apart, [order.index(c) for c in wanted])
+        return contracted(self, equation, xs)
 
     # --- control
 
     def scan(self, step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int) -> tuple[Any, Any]:
         """Written out step by step; equal steps share their functions."""
-        if length > LONGEST_SCAN:
-            raise NoLowering(f"recurrences over more than {LONGEST_SCAN} steps")
-        rows: list[Node] = []
-        shape: tuple[int, ...] = ()
-        for time in range(length):
-            carry, y = step(carry, tuple(_at(x, time) for x in xs))
-            # In rows, so that a step's state lies together whatever layout images have in the region.
-            shape = y.shape
-            rows.append(reshape(y.node, (math.prod(shape[:-1]), shape[-1])))
-        return carry, Traced(reshape(joined(rows, 0), (length, *shape)))
-
-
-def _at(x: Traced, time: int) -> Traced:
-    """A step's input. Constants are not cut: steps that read them in one place after another share their function."""
-    if not isinstance(x.node, Constant) or x.ndim > 1:
-        return x[time]
-    whole = x.node
-    return Traced(View((), x.dtype, whole, lambda coords: (*coords, ZERO + time)))
+        return written_out(step, carry, xs, length)
 
 
 def _is_zero(node: Node) -> bool:
     """Whether nothing but zeros is in it, as `NodeArrays.full` makes them."""
     return isinstance(node, View) and isinstance(node.source, Constant) and not np.any(node.source.array)
-
-
-def _spelled_out(terms: list[str], wanted: str, ranks: list[int]) -> tuple[list[str], str]:
-    """Letters in place of the ellipsis."""
-    hidden = [rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True)]
-    free = "".join(c for c in string.ascii_letters if c not in "".join(terms))[: max(hidden)]
-    full = [term.replace("...", free[len(free) - own :]) for term, own in zip(terms, hidden, strict=True)]
-    return full, wanted.replace("...", free)

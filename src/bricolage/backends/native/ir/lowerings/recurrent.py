@@ -1,0 +1,43 @@
+"""Recurrences, written out step by step; equal steps share their functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from bricolage.backends.native.ir.indexing import ZERO
+from bricolage.backends.native.ir.lowerings.context import NoLowering
+from bricolage.backends.native.ir.lowerings.movement import joined
+from bricolage.backends.native.ir.lowerings.traced import Traced
+from bricolage.backends.native.ir.lowerings.views import reshape
+from bricolage.backends.native.ir.tensors import Constant, Node, View
+
+LONGEST_SCAN = 1024
+"""Steps up to which a recurrence is written out: beyond, planning and compiling take longer than some ten seconds."""
+
+
+def written_out(step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int) -> tuple[Any, Any]:
+    """What is carried after the last step, and the results of all of them along a new first axis.
+
+    Raises:
+        NoLowering: there are too many.
+    """
+    if length > LONGEST_SCAN:
+        raise NoLowering(f"recurrences over more than {LONGEST_SCAN} steps")
+    rows: list[Node] = []
+    shape: tuple[int, ...] = ()
+    for time in range(length):
+        carry, y = step(carry, tuple(_at(x, time) for x in xs))
+        # In rows, so that a step's state lies together whatever layout images have in the region.
+        shape = y.shape
+        rows.append(reshape(y.node, (math.prod(shape[:-1]), shape[-1])))
+    return carry, Traced(reshape(joined(rows, 0), (length, *shape)))
+
+
+def _at(x: Traced, time: int) -> Traced:
+    """A step's input. Constants are not cut: steps that read them in one place after another share their function."""
+    if not isinstance(x.node, Constant) or x.ndim > 1:
+        return x[time]
+    whole = x.node
+    return Traced(View((), x.dtype, whole, lambda coords: (*coords, ZERO + time)))
