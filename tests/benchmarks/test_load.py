@@ -36,6 +36,5 @@ def test_neighbours_compute_at_their_niceness_and_are_gone_afterwards(kind: str)
 
 
 def test_an_unknown_kind_is_refused() -> None:
-    with pytest.raises(ValueError, match="there is no load 'noisy'; there are: quiet"):
-        with busy("noisy"):
-            pass
+    with pytest.raises(ValueError, match="there is no load 'noisy'; there are: quiet"), busy("noisy"):
+        pass
