@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from bricolage.measure.statistics import Latency, Ratio, interval_rank, paired_ratio, significant
+from bricolage.measure.statistics import Latency, Ratio, interval_ranks, paired_ratio, significant
 
 times = st.floats(1e-4, 1e4)
 
