@@ -69,14 +69,14 @@ class Cost:
     reason: str = ""
     noisy: bool = False
     """The interval did not close within the rounds allowed: the cost may not decide a near-tie."""
-    disturbed: bool = False
-    """Other processes disturbed so many of its rounds that the latency is an estimate from disturbed ones: a later run
-    measures it again."""
     date: float = field(default_factory=time.time)
     """Seconds since 1970."""
     excess: float | None = None
     """The largest error that rounding does not explain, which is what decides (`bricolage.verify.compare`); None: the
     whole error."""
+    disturbed: bool = False
+    """Other processes disturbed so many of its rounds that the latency is an estimate from disturbed ones: a later run
+    measures it again."""
 
     @property
     def deviation(self) -> Deviation | None:
@@ -189,7 +189,7 @@ def _validated(fields: Mapping[str, object]) -> Entry:
         schema=int(_number(fields, "schema")),
     )
     compile_s, reason = _number(fields, "compile_s"), str(texts["reason"])
-    cost = Cost(outcome, latency, None, compile_s, reason, bool(fields["noisy"]), bool(fields["disturbed"]))
+    cost = Cost(outcome, latency, None, compile_s, reason, bool(fields["noisy"]), disturbed=bool(fields["disturbed"]))
     return Entry(key, replace(cost, date=_number(fields, "date")))
 
 

@@ -139,6 +139,12 @@ class Measurer:
             return None
         return cost
 
+    def recorded(self, spec: CandidateSpec) -> tuple[Cost, ...]:
+        """What is on record of a candidate, whatever has been compared: of this run or an earlier one, and of an earlier one
+        where it was measured again."""
+        found = (self.database.get(self.key(spec)), self.earlier.get(spec))
+        return tuple(cost for cost in found if cost is not None)
+
     def outdated(self, cost: Cost, key: CostKey | str) -> bool:
         """Whether what is on record under a key is a failure that is worth another try."""
         return cost.expired or (self._retrying and cost.outcome in EXPIRING and key not in self.finished)

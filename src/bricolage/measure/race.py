@@ -15,7 +15,7 @@ from bricolage.measure.entries import Cost
 from bricolage.measure.loading import CandidateSpec, Job, Stop, never
 from bricolage.measure.measurer import Measurer, cost_of
 from bricolage.measure.rounds import TimingPolicy, latency, one_round
-from bricolage.measure.statistics import Latency, Ratio, enough, paired_ratio
+from bricolage.measure.statistics import THRESHOLD, Latency, Ratio, enough, paired_ratio
 
 _LOG = logging.getLogger(__name__)
 _PROBE = 7
@@ -69,6 +69,25 @@ class Race:
         return (cost := self.costs.get(name)) is not None and cost.disturbed
 
     @property
+    def undecided(self) -> tuple[str, ...]:
+        """Who may be the fastest, where others disturbed the race so much that it cannot say: the fastest, and everyone
+        whose ratio to it is open and wider than what counts as a gain. Empty where the race decides."""
+        best, found = self.fastest, list[str]()
+        for name, cost in self.costs.items():
+            if best is None or name == best or cost.ms is None or not (self.shaken(name) or self.shaken(best)):
+                continue
+            ratio = self.ratio(best, name)
+            if ratio is None or (ratio.low <= 1.0 and ratio.high - ratio.low > THRESHOLD):
+                found.append(name)
+        return (best, *found) if best is not None and found else ()
+
+    @property
+    def contested(self) -> bool:
+        """Whether others disturbed the fastest, or left open who it is: then the race should not decide alone."""
+        best = self.fastest
+        return best is not None and (self.shaken(best) or bool(self.undecided))
+
+    @property
     def fastest(self) -> str | None:
         """Contestant with the lowest median; None where nobody arrived."""
         arrived = {name: cost.ms for name, cost in self.costs.items() if cost.ms is not None}
@@ -97,6 +116,7 @@ def race(
     progress: Callable[[str, int], None] | None = None,
     should_stop: Stop = never,
     processes: int = 1,
+    left: Callable[[], float] = lambda: 0.0,
 ) -> Race:
     """Races contestants (name → program) for `rounds` rounds or `seconds` seconds, whichever ends first; the seconds
     hold the time in which contestants get ready, but everyone has the few rounds in any case after which the hopeless
@@ -106,33 +126,47 @@ def race(
     heats, the incumbent (by default the first contestant) in each of them. Who is clearly beaten retires early, the
     incumbent never. `progress` hears the name and the number of rounds of whoever has just run. With several `processes`,
     everyone starts afresh that many times, each time for its part of the rounds; but who failed (other than by being ended
-    from outside), or took longer to get ready than such a part lasts, does not start again. Nothing is stored: see
-    `Database.put_race`.
+    from outside), or took longer to get ready than such a part lasts, does not start again. Where others disturbed the race so
+    much that it is open who is fastest, those who may be go on, part by part, as long as `left` gives seconds for another.
+    Nothing is stored: see `Database.put_race`.
     """
     leader = incumbent if incumbent is not None else next(iter(contestants), None)
     part_s = seconds / processes
     again, parts = dict(contestants), list[Race]()
-    while not parts or (len(parts) < processes and leader in again and len(again) > 1 and not should_stop()):
-        part = _once(
-            measurer,
-            again,
-            inputs,
-            expected,
-            bound,
-            rounds=-(-rounds // processes),
-            seconds=part_s,
-            warm_s=warm_s,
-            leader=leader,
-            progress=progress,
-            should_stop=should_stop,
+
+    def part() -> None:
+        parts.append(
+            _once(
+                measurer,
+                again,
+                inputs,
+                expected,
+                bound,
+                rounds=-(-rounds // processes),
+                seconds=part_s,
+                warm_s=warm_s,
+                leader=leader,
+                progress=progress,
+                should_stop=should_stop,
+            )
         )
-        parts.append(part)
+
+    while not parts or (len(parts) < processes and leader in again and len(again) > 1 and not should_stop()):
+        part()
+        costs = parts[-1].costs
         again = {
             name: spec
             for name, spec in again.items()
-            if (cost := part.costs.get(name)) is not None
+            if (cost := costs.get(name)) is not None
             and (cost.outcome == "lost" or (cost.outcome == "ok" and cost.compile_s <= part_s))
         }
+    while not should_stop():
+        ran = parts[0] if len(parts) == 1 else _joined(parts)
+        wanted = {*ran.undecided, leader} if ran.undecided else set()
+        again = {name: spec for name, spec in again.items() if name in wanted}
+        if len(again) < 2 or leader not in again or left() < part_s:
+            break
+        part()
     return parts[0] if len(parts) == 1 else _joined(parts)
 
 

@@ -215,29 +215,49 @@ def _ratio_of_quantiles(before: np.ndarray, after: np.ndarray, drawn: np.ndarray
     return found
 
 
-def pooled(ratios: Sequence[Ratio]) -> Ratio:
-    """One ratio from several sources about the same two programs: the mean of their logarithms, weighted by the inverse of
-    their variance (a normal posterior where all but one are the prior; DerSimonian and Laird, Meta-analysis in clinical
-    trials, 1986). Where the sources contradict each other, the interval is wider by what they scatter.
+@dataclass(frozen=True)
+class Estimate:
+    """A positive quantity with its 95 % interval, from one source: a time in ms, or a ratio of times."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of its logarithm."""
+        return max(_LEAST_SPREAD, math.log(self.high / self.low) / (2 * _NORMAL))
+
+    def widened(self, spread: float) -> Estimate:
+        """With a standard deviation, in logarithms, of at least that."""
+        return _around(math.log(self.value), max(self.spread, spread))
+
+    def over(self, other: Estimate) -> Estimate:
+        """The ratio of two independent estimates: this one divided by the other."""
+        return _around(math.log(self.value / other.value), math.hypot(self.spread, other.spread))
+
+
+def _around(mean: float, spread: float) -> Estimate:
+    reach = _NORMAL * spread
+    return Estimate(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach))
+
+
+def pooled(estimates: Sequence[Estimate]) -> Estimate:
+    """One estimate from independent sources: the mean of their logarithms, weighted by the inverse of their variances.
+    Where the sources scatter more than their intervals explain, the interval is wider by that factor (Birge, Phys. Rev. 40,
+    207, 1932; the scale factor of the Particle Data Group).
 
     Raises:
         ValueError: there are none, or one is not positive.
     """
-    if not ratios or not all(0.0 < one.low <= one.value <= one.high < math.inf for one in ratios):
-        raise ValueError("ratios must be positive, and at least one")
-    values = np.log([one.value for one in ratios])
-    spreads = np.array([max(_LEAST_SPREAD, math.log(one.high / one.low) / (2 * _NORMAL)) for one in ratios])
-    weights = spreads**-2
+    if not estimates or not all(0.0 < one.low <= one.value <= one.high < math.inf for one in estimates):
+        raise ValueError("estimates must be positive, and at least one")
+    if len(estimates) == 1:
+        return estimates[0]
+    values, weights = np.log([one.value for one in estimates]), np.array([one.spread**-2 for one in estimates])
     mean = float(weights @ values / weights.sum())
-    between = 0.0
-    if len(ratios) > 1:
-        excess = float(weights @ (values - mean) ** 2) - (len(ratios) - 1)
-        between = max(0.0, excess / float(weights.sum() - (weights**2).sum() / weights.sum()))
-    weights = 1.0 / (spreads**2 + between)
-    mean = float(weights @ values / weights.sum())
-    reach = _NORMAL / math.sqrt(float(weights.sum()))
-    rounds = max(one.rounds for one in ratios)
-    return Ratio(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), rounds)
+    scatter = float(weights @ (values - mean) ** 2) / (len(estimates) - 1)
+    return _around(mean, math.sqrt(max(1.0, scatter) / float(weights.sum())))
 
 
 def significant(ratio: Ratio, threshold: float = THRESHOLD) -> bool:
