@@ -16,7 +16,7 @@ from bricolage.measure.statistics import significant
 from tests.measure.test_measurer import step
 
 
-def run(pool: Pool, directory: Path, processes: int = 1, seconds: float = 10, **contestants: str) -> Race:
+def run(pool: Pool, directory: Path, processes: int = 1, seconds: float = 120, **contestants: str) -> Race:
     """Races name="backend config" on a Relu of 1024 elements."""
     region = relu_region(directory, "x", "y", 1024)
     specs = {
