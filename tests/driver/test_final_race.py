@@ -298,6 +298,10 @@ def test_a_plan_ships_beside_neighbours_where_all_evidence_together_is_for_it(
     assert result is not None and result.decided_by == "race and prior evidence"
     assert (result.chosen, result.best_baseline, result.placement) == ("mixed", "first f32", MIXED)
     assert 1.1 < result.speedup.value < 1.3 and result.speedup.rounds == 12
+    reasons = {name: one.reason for name, one in by_name(result.contestants).items()}
+    assert not reasons["mixed"] and not reasons["first f32"]
+    for name in ("mirrored", "second f32"):
+        assert " of first f32 in the race, " in reasons[name] and "together with earlier measurements" in reasons[name]
     measurer.on_record.clear()
     unsure = final.result(state)
     assert unsure is not None and unsure.chosen == unsure.best_baseline == "first f32", "no gain, so nothing new"

@@ -87,6 +87,10 @@ class Computes(Honest):
             pass
 
 
+class Labours(Computes):
+    name: ClassVar[str] = "labours"
+
+
 class Slow(Honest):
     """Takes a second to compile."""
 
@@ -267,6 +271,7 @@ ALL: tuple[type[Honest], ...] = (
         Honest,
         Twin,
         Computes,
+        Labours,
         Slow,
         Segfaults,
         SegfaultsLater,

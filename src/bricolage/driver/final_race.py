@@ -109,10 +109,25 @@ class FinalRace(Stage[State]):
         if found is None:
             return None
         chosen, best, speedup = found
+        known = {
+            name: weighed(name, best, ran, self._incumbent, evidence)
+            for name in arrived
+            if ran is not None and decided_by == "race and prior evidence" and name != best
+        }
         shipped = challengers.get(chosen)
         dropped = {str(one): cost.ms for one, cost in original.dropped.items()}
         table = [
-            _contestant(name, cost, challengers.get(name), by_name.get(name), ran, chosen, best, dropped.get(name))
+            _contestant(
+                name,
+                cost,
+                challengers.get(name),
+                by_name.get(name),
+                ran,
+                chosen,
+                best,
+                dropped.get(name),
+                known.get(name),
+            )
             for name, cost in costs.items()
         ]
         table += [
@@ -208,12 +223,17 @@ def _contestant(
     chosen: str,
     best: str,
     dropped_ms: float | None,
+    known: Ratio | None,
 ) -> Contestant:
+    """Of the plan. `known`: its speed-up over the best baseline by all evidence, where that decided."""
     latency = cost.latency
     ratio = ran.ratio(name, best) if ran is not None and latency is not None and name in ran.costs else None
     reason = cost.reason
     if not reason and name != chosen:
-        if challenger is not None and ratio is None:
+        if known is not None:
+            raced = f"{ratio} of {best} in the race, " if ratio is not None else ""
+            reason = f"{raced}{known} together with earlier measurements"
+        elif challenger is not None and ratio is None:
             reason = "not raced"
         elif challenger is not None and ratio is not None:
             found = "behind the winner" if significant(ratio) else "not a significant gain"

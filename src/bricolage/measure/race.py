@@ -127,11 +127,12 @@ def race(
     incumbent never. `progress` hears the name and the number of rounds of whoever has just run. With several `processes`,
     everyone starts afresh that many times, each time for its part of the rounds; but who failed (other than by being ended
     from outside), or took longer to get ready than such a part lasts, does not start again. Where others disturbed the race so
-    much that it is open who is fastest, those who may be go on, part by part, as long as `left` gives seconds for another.
+    much that it is open who is fastest, those who may be go on, part by part, as long as `left` gives seconds for another,
+    and at most for as long again.
     Nothing is stored: see `Database.put_race`.
     """
     leader = incumbent if incumbent is not None else next(iter(contestants), None)
-    part_s = seconds / processes
+    part_s, begun = seconds / processes, time.monotonic()
     again, parts = dict(contestants), list[Race]()
 
     def part() -> None:
@@ -160,11 +161,12 @@ def race(
             if (cost := costs.get(name)) is not None
             and (cost.outcome == "lost" or (cost.outcome == "ok" and cost.compile_s <= part_s))
         }
+    end = 2 * time.monotonic() - begun
     while not should_stop():
         ran = parts[0] if len(parts) == 1 else _joined(parts)
         wanted = {*ran.undecided, leader} if ran.undecided else set()
         again = {name: spec for name, spec in again.items() if name in wanted}
-        if len(again) < 2 or leader not in again or left() < part_s:
+        if len(again) < 2 or leader not in again or left() < part_s or time.monotonic() >= end:
             break
         part()
     return parts[0] if len(parts) == 1 else _joined(parts)
