@@ -338,3 +338,22 @@ def test_shapes_that_are_open_until_the_run_are_measured_too(pool: Pool, tmp_pat
             [RegionTask(tmp_path / "in.npz", tmp_path / "out.npz", 1e-6, (spec,), "these")]
         ).values()
     assert cost.outcome == "ok" and cost.error == 0.0 and (cost.ms or 0) > 0, cost.reason
+
+
+def test_what_was_measured_beside_others_in_an_earlier_run_is_measured_again(
+    measurer: Measurer, tmp_path: Path
+) -> None:
+    spec = task(tmp_path, ("honest", "1")).candidates[0]
+    key, bad = measurer.key(spec), Cost("ok", Latency(2.0, 1.0, 3.0, 7), disturbed=True)
+    measurer.database.put(key, bad)
+    measurer.database.put_deviation(key, "these", Deviation(0.0, 0.0))
+    assert measurer.known(spec, 1e-6, "these") is None
+    assert [cost.ms for cost in measurer.recorded(spec)] == [2.0, 2.0] and measurer.earlier[spec].disturbed
+    measurer.finished.add(key)
+    again = measurer.known(spec, 1e-6, "these")
+    assert again is not None and again.disturbed, "in this run it is the best that there is"
+    measurer.finished.clear()
+    measurer.database.put(key, replace(bad, disturbed=False))
+    calm = measurer.known(spec, 1e-6, "these")
+    assert calm is not None and not calm.disturbed
+    assert not bad.better_sampled_than(replace(bad, disturbed=False, latency=Latency(2.0, 1.0, 3.0, 3)))

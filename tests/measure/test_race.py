@@ -141,6 +141,7 @@ def test_who_may_be_fastest_in_a_disturbed_race_goes_on() -> None:
     assert made_up(True, one=[1.0] * 9).undecided == () and Race((), {}, {}).undecided == ()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="disturbance is seen by Linux's counters")
 def test_a_disturbed_race_goes_on_as_long_as_there_is_time(pool: Pool, tmp_path: Path) -> None:
     core = min(os.sched_getaffinity(0))

@@ -1,6 +1,6 @@
 """How much other processes disturbed what was timed, by the counters that Linux keeps for everybody.
 
-Of the process that measures (`Watch`, read around every sample): how long its threads waited on a run queue
+Of the process that measures (`Watch`, read around every turn): how long its threads waited on a run queue
 (`/proc/self/task/*/schedstat`), how much processor time it had, and how often it was preempted. Of the machine (`machine`, read
 around longer intervals, since it counts in hundredths of a second): processor time by all, time that a hypervisor gave to
 others (steal), and time in which somebody waited for a processor (pressure). Where a counter is absent, the others do.
@@ -22,7 +22,7 @@ _WAKING_NS = 50_000
 _SLICE_NS = 3_000_000
 """Where run queues are not counted: how long whoever is preempted waits at least, a base slice of Linux's scheduler."""
 DISTURBED = 0.02
-"""A sample is disturbed from this share of its time on: as much as counts as a gain (`statistics.THRESHOLD`)."""
+"""Samples are disturbed from this share of their time on: as much as counts as a gain (`statistics.THRESHOLD`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,8 @@ class Worker:
         return {"first_ms": first_ms}
 
     def time(self, id: str, turns: int, warm_s: float) -> dict[str, object]:
-        """Times `turns` turns after warming up: untimed calls for `warm_s` seconds, one at least when that is above 0.
+        """Times `turns` turns after warming up: untimed calls for `warm_s` seconds, one at least when that is above 0. A
+        warm-up that is longer than a turn is made once, a shorter one before each.
 
         Answers the samples of each turn, milliseconds a call, and for each sample the share of its time that the program
         waited for processors that others had; how many were taken besides, because such were disturbed (at most as many
@@ -123,17 +124,16 @@ class Worker:
         call, begun = loaded.call, process_time()
         rounds: list[list[float]] = []
         waited: list[list[float]] = []
+        self._watch.follow()
         gc.disable()  # and no collection before: beside a framework it takes longer than a turn
         try:
-            end = perf_counter() + warm_s
-            while warm_s > 0:
-                call()
-                if perf_counter() >= end:
-                    break
+            long = warm_s > TURN_MS / 1e3
+            if long:
+                _warm(call, warm_s)
             if not loaded.repeats:
                 _calibrate(loaded)
             for _ in range(turns):
-                samples, shares = self._turn(loaded)
+                samples, shares = self._turn(loaded, 0.0 if long else warm_s)
                 rounds.append(samples)
                 waited.append(shares)
         finally:
@@ -141,19 +141,18 @@ class Worker:
         repeated = sum(len(samples) - loaded.burst for samples in rounds)
         return {"rounds": rounds, "waited": waited, "repeated": repeated, "processor_s": process_time() - begun}
 
-    def _turn(self, loaded: _Loaded) -> tuple[list[float], list[float]]:
-        """Samples, and by sample how much it was disturbed."""
+    def _turn(self, loaded: _Loaded, warm_s: float) -> tuple[list[float], list[float]]:
+        """Samples, and by sample how much it was disturbed. The counters are read before the warm-up and after the last
+        sample: reading in between would give threads that wait for the next call the time to fall asleep, which no
+        caller would see."""
         samples: list[float] = []
         shares: list[float] = []
-        clean, end = 0, perf_counter() + 2 * TURN_MS / 1e3
-        self._watch.follow()
-        while len(samples) < loaded.burst or (
-            clean < loaded.burst and len(samples) < 2 * loaded.burst and perf_counter() < end
-        ):
+        cores, end = available_cores(), perf_counter() + 2 * TURN_MS / 1e3
+        while not samples or (shares[-1] > DISTURBED and len(samples) < 2 * loaded.burst and perf_counter() < end):
             before = self._watch.read()
-            samples.append(_sample(loaded.call, loaded.repeats))
-            shares.append(waited_share(before, self._watch.read(), available_cores()))
-            clean += shares[-1] <= DISTURBED
+            _warm(loaded.call, warm_s)
+            samples += [_sample(loaded.call, loaded.repeats) for _ in range(loaded.burst)]
+            shares += [waited_share(before, self._watch.read(), cores)] * loaded.burst
         return samples, shares
 
     def tune(self, step: object, threads: int) -> dict[str, object]:
@@ -251,6 +250,15 @@ def _sample(call: Callable[[], object], repeats: int) -> float:
     for _ in range(repeats):
         call()
     return (perf_counter_ns() - start) / repeats / 1e6
+
+
+def _warm(call: Callable[[], object], seconds: float) -> None:
+    """Untimed calls."""
+    end = perf_counter() + seconds
+    while seconds > 0:
+        call()
+        if perf_counter() >= end:
+            break
 
 
 def _calibrate(loaded: _Loaded) -> None:
