@@ -165,16 +165,20 @@ def take_turns(starters: Sequence[Callable[[], subprocess.Popen[str]]]) -> Turns
     loads: list[list[float]] = [[], []]
     for pair in range(_PAIRS):
         runners = [start() for start in starters]
-        for i, runner in enumerate(runners):
-            loads[i].append(json.loads(_line(runner)))
-        for turn in range(_ROUNDS):
-            for i in (0, 1) if turn % 2 else (1, 0):
-                assert runners[i].stdin is not None
-                print(_TURN_S, file=runners[i].stdin, flush=True)
-                rounds[i].append(json.loads(_line(runners[i])))
-            processes_of.append(pair)
-        for runner in runners:
-            runner.communicate()
+        try:
+            for i, runner in enumerate(runners):
+                loads[i].append(json.loads(_line(runner)))
+            for turn in range(_ROUNDS):
+                for i in (0, 1) if turn % 2 else (1, 0):
+                    assert runners[i].stdin is not None
+                    print(_TURN_S, file=runners[i].stdin, flush=True)
+                    rounds[i].append(json.loads(_line(runners[i])))
+                processes_of.append(pair)
+            for runner in runners:
+                runner.communicate()
+        finally:
+            for runner in runners:
+                runner.kill()
     (first, second), (one, other) = (
         (Latency.of_rounds(times).median_ms for times in rounds),
         map(statistics.median, loads),

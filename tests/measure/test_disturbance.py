@@ -174,13 +174,14 @@ def test_a_busy_neighbour_disturbs_what_a_worker_times(pool: Pool, tmp_path: Pat
     core = min(os.sched_getaffinity(0))
     device = selected("", (core,))
     region, inputs = relu_region(tmp_path, "x", "y", 1024), vector(tmp_path, ("x",), 1024)
-    specs = [CandidateSpec("relu", (step("computes", ms, region),), ("y",), 1, True, device) for ms in ("20", "30")]
+    specs = [CandidateSpec("relu", (step("computes", ms, region),), ("y",), 1, True, device) for ms in ("20", "21")]
     jobs = [Job(spec, inputs, None, 1e-6, replace(spec.regime, owner=str(n))) for n, spec in enumerate(specs)]
     Loader(pool, tmp_path, 1, Limits(30, 30)).load(jobs)
     with busy("1-nice0") as (neighbour,):
         os.sched_setaffinity(neighbour, {core})
-        compare(pool, jobs, TimingPolicy(rounds=6, most_rounds=9, seconds=20.0))
+        compare(pool, jobs, TimingPolicy(rounds=6, most_rounds=9, seconds=300.0))
     assert all(job.ready and disturbed(job) for job in jobs), "20 ms are more than one slice of the scheduler"
-    assert all(len(job.rounds) == len(job.disturbed) > 6 for job in jobs), "whoever was disturbed has more rounds"
+    assert all(len(job.rounds) == len(job.disturbed) for job in jobs)
+    assert max(len(job.rounds) for job in jobs) > 6, "who may be fastest and was disturbed has more rounds"
     found = pool.tally.found
     assert found.disturbed > found.samples / 2 and found.others > 0.2

@@ -119,9 +119,13 @@ def _hopeful(jobs: Sequence[Job], factor: float) -> list[Job]:
 
 
 def _open(jobs: Sequence[Job], hopeful: Sequence[Job]) -> list[Job]:
-    """Those that need more rounds: near-ties, and of those that may win the ones whose rounds others disturbed."""
-    near = {job.id for job in _near_ties(jobs)} | {job.id for job in hopeful if disturbed(job)}
-    return [job for job in jobs if job.id in near]
+    """Those that need more rounds: near-ties, and of the hopeful, where others disturbed them, those that may be fastest."""
+    wanted = {job.id for job in _near_ties(jobs)}
+    timed = [job for job in hopeful if job.ready and job.rounds]
+    if timed:
+        best = min(map(latency, timed), key=lambda known: known.median_ms)
+        wanted |= {job.id for job in timed if disturbed(job) and latency(job).low_ms <= best.high_ms}
+    return [job for job in jobs if job.id in wanted]
 
 
 def _near_ties(jobs: Sequence[Job]) -> list[Job]:
