@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -18,11 +19,11 @@ from bricolage.device.host import host
 from bricolage.graph.extract import write_model
 from bricolage.measure.database import Database
 from bricolage.measure.entries import Cost
-from bricolage.measure.loading import CandidateSpec, Limits
+from bricolage.measure.loading import CandidateSpec, Job, Limits
 from bricolage.measure.measurer import Event, Measurer, RegionTask
 from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
-from bricolage.measure.rounds import TimingPolicy
+from bricolage.measure.rounds import TimingPolicy, compare
 from bricolage.measure.statistics import Latency
 from bricolage.plan.step import Step
 from bricolage.verify.compare import Deviation
@@ -35,7 +36,7 @@ POLICY = TimingPolicy(rounds=7, most_rounds=14, seconds=5.0)
 @pytest.fixture
 def measurer(pool: Pool, tmp_path: Path) -> Iterator[Measurer]:
     with Database() as database:
-        yield Measurer(database, pool, tmp_path, policy=POLICY, limits=Limits(10, 10), cores=2)
+        yield Measurer(database, pool, tmp_path, policy=POLICY, limits=Limits(60, 60), cores=2)
 
 
 def task(
@@ -257,15 +258,28 @@ def test_a_hang_is_left_behind_when_time_is_up(measurer: Measurer, tmp_path: Pat
     assert costs == {} and time.monotonic() - start < 4
 
 
-def test_near_ties_get_more_rounds_and_others_do_not(measurer: Measurer, tmp_path: Path) -> None:
-    measurer.policy = TimingPolicy(rounds=6, most_rounds=24, hopeless=100.0, seconds=60.0)
-    costs = named(measurer.measure([task(tmp_path, ("honest", "0.3"), ("twin", "0.3"), ("honest", "15"))]))
-    one, two, slow = (costs[name].latency for name in ("honest 0.3", "twin 0.3", "honest 15"))
-    assert one is not None and two is not None and slow is not None
-    assert slow.samples == 6 and one.samples == two.samples
+def test_near_ties_get_more_rounds_and_others_do_not(
+    measurer: Measurer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds: dict[str, int] = {}
+    disturbed: list[bool] = []
+
+    def noted(pool: Pool, jobs: list[Job], *rest: Any) -> set[str]:
+        found = compare(pool, jobs, *rest)
+        for job in jobs:
+            rounds[job.spec.steps[0].implementation.config.name] = len(job.rounds)
+            disturbed.extend(job.disturbed)
+        return found
+
+    monkeypatch.setattr("bricolage.measure.measurer.compare", noted)
+    measurer.policy = TimingPolicy(rounds=6, most_rounds=24, hopeless=100.0, seconds=600.0)
+    costs = named(measurer.measure([task(tmp_path, ("honest", "0.3"), ("twin", "0.30"), ("honest", "15"))]))
+    one, two = (costs[name].latency for name in ("honest 0.3", "twin 0.30"))
+    assert one is not None and two is not None
+    assert rounds["15"] == 6 and (any(disturbed) or rounds["0.3"] == rounds["0.30"])
     decided = not one.overlaps(two) or max(one.width, two.width) <= 0.02
-    assert decided or one.samples == 24
-    assert costs["honest 0.3"].noisy == costs["twin 0.3"].noisy == (not decided)
+    assert decided or rounds["0.3"] == 24
+    assert costs["honest 0.3"].noisy == costs["twin 0.30"].noisy == (not decided)
     assert not costs["honest 15"].noisy
 
 
