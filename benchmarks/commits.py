@@ -18,9 +18,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ import numpy as np
 from benchmarks.latency import select
 from benchmarks.workloads import export, workloads
 from bricolage.device.host import host
-from bricolage.measure.statistics import Latency, paired_ratio
+from bricolage.measure.statistics import Latency, Ratio, paired_ratio
 from bricolage.verify.compare import relative_error
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -52,7 +53,7 @@ bucket = fast.plan.buckets[0]
 print("+".join(bucket.backends), len(bucket.regions), bucket.chosen, f"{seconds:.1f}", sep="\\t")
 """
 
-_RUN = """
+RUN = """
 import json, sys, time
 import numpy as np
 import bricolage
@@ -127,33 +128,62 @@ def compare(name: str, sides: Sequence[Side], budget_s: float, folder: Path) -> 
         side.answer(_DECIDE, model, inputs, artifact, budget_s).splitlines()[-1].split("\t")
         for side, artifact in zip(sides, artifacts, strict=True)
     ]
-    rounds: list[list[list[float]]] = [[], []]
-    processes_of: list[int] = []
-    loads: list[list[float]] = [[], []]
-    for pair in range(_PAIRS):
-        runners = [side.start(_RUN, a, inputs, y) for side, a, y in zip(sides, artifacts, answers, strict=True)]
-        for i, runner in enumerate(runners):
-            loads[i].append(json.loads(_line(runner)))
-        for turn in range(_ROUNDS):
-            for i in (0, 1) if turn % 2 else (1, 0):
-                assert runners[i].stdin is not None
-                print(_TURN_S, file=runners[i].stdin, flush=True)
-                rounds[i].append(json.loads(_line(runners[i])))
-            processes_of.append(pair)
-        for runner in runners:
-            runner.communicate()
-    ratio = paired_ratio(rounds[0], rounds[1], processes=processes_of)
+    turns = take_turns(
+        [partial(side.start, RUN, a, inputs, y) for side, a, y in zip(sides, artifacts, answers, strict=True)]
+    )
     old, new = (np.load(path) for path in answers)
     apart = max(relative_error([new[k]], [old[k]]) for k in old.files)
     return {
         "workload": name,
         "ships": [f"{words[2]} ({words[1]} regions)" if words[1] != "1" else words[2] for words in decided],
         "decide_s": [float(words[3]) for words in decided],
-        "load_s": [statistics.median(times) for times in loads],
-        "ms": [Latency.of_rounds(times).median_ms for times in rounds],
-        "ratio": [ratio.value, ratio.low, ratio.high],
+        "load_s": list(turns.load_s),
+        "ms": list(turns.ms),
+        "ratio": [turns.ratio.value, turns.ratio.low, turns.ratio.high],
         "apart": apart,
     }
+
+
+@dataclass(frozen=True)
+class Turns:
+    """What came of two programs that took turns; of pairs, the first program comes first."""
+
+    ms: tuple[float, float]
+    load_s: tuple[float, float]
+    ratio: Ratio
+    """The first one's time over the second one's."""
+
+
+def take_turns(starters: Sequence[Callable[[], subprocess.Popen[str]]]) -> Turns:
+    """Two programs (processes that run `RUN`) in turns, in three pairs of fresh processes.
+
+    Raises:
+        RuntimeError: one ends.
+    """
+    rounds: list[list[list[float]]] = [[], []]
+    processes_of: list[int] = []
+    loads: list[list[float]] = [[], []]
+    for pair in range(_PAIRS):
+        runners = [start() for start in starters]
+        try:
+            for i, runner in enumerate(runners):
+                loads[i].append(json.loads(_line(runner)))
+            for turn in range(_ROUNDS):
+                for i in (0, 1) if turn % 2 else (1, 0):
+                    assert runners[i].stdin is not None
+                    print(_TURN_S, file=runners[i].stdin, flush=True)
+                    rounds[i].append(json.loads(_line(runners[i])))
+                processes_of.append(pair)
+            for runner in runners:
+                runner.communicate()
+        finally:
+            for runner in runners:
+                runner.kill()
+    (first, second), (one, other) = (
+        (Latency.of_rounds(times).median_ms for times in rounds),
+        map(statistics.median, loads),
+    )
+    return Turns((first, second), (one, other), paired_ratio(rounds[0], rounds[1], processes=processes_of))
 
 
 def _line(process: subprocess.Popen[str]) -> str:

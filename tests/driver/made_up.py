@@ -18,6 +18,7 @@ from bricolage.driver.stages.profiling import Reference
 from bricolage.driver.state import State
 from bricolage.graph.graph import Graph
 from bricolage.graph.store import Store
+from bricolage.measure.disturbance import Tally
 from bricolage.measure.entries import Cost, Outcome
 from bricolage.measure.loading import CandidateSpec, Stop, never
 from bricolage.measure.measurer import Event, Measurer, RegionTask, judged
@@ -118,6 +119,7 @@ class MadeUpPool:
     """Workers that tune as told: `found` by backend, None where the search crashes."""
 
     def __init__(self) -> None:
+        self.tally = Tally()
         self.found: dict[str, KernelConfig | None] = {}
         self.tuned: list[Implementation] = []
 
@@ -172,6 +174,10 @@ class MadeUpMeasurer:
     def known(self, spec: CandidateSpec, bound: float, data: str) -> Cost | None:
         del bound, data
         return self.on_record.get(spec)
+
+    def recorded(self, spec: CandidateSpec) -> tuple[Cost, ...]:
+        found = (self.on_record.get(spec), self.earlier.get(spec))
+        return tuple(cost for cost in found if cost is not None)
 
     def measure(
         self, tasks: Sequence[RegionTask], progress: Callable[[Event], None] = lambda _: None, should_stop: Stop = never

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +13,8 @@ from hypothesis import strategies as st
 
 from bricolage.deadline import Deadline
 from bricolage.driver import final_race
-from bricolage.driver.candidates import Group
-from bricolage.driver.final_race import FinalRace, Prior, prior_choice, sum_of_regions, within_reach
+from bricolage.driver.final_race import FinalRace, within_reach
 from bricolage.driver.state import Challenger, State
-from bricolage.graph.work import Work
 from bricolage.measure.entries import Cost
 from bricolage.measure.loading import CandidateSpec
 from bricolage.measure.race import Race
@@ -92,52 +89,6 @@ def test_who_may_be_fastest_races(costs: dict[str, Cost]) -> None:
         assert all(known[name].low_ms > 1.5 * lowest.high_ms for name in set(known) - set(racing))
 
 
-# --- without a race -------------------------------------------------------------------------------------------------
-
-
-def test_the_fastest_is_chosen_if_that_is_sure() -> None:
-    priors = [Prior("a", 10.0, 11.0, 12.0), Prior("b", 12.1, 13.0, 14.0, (1.0,)), None]
-    assert prior_choice(priors) == "a", "other sources only decide between those that may be the fastest"
-
-
-def test_among_ties_the_least_time_of_any_source_decides() -> None:
-    fast, slow = Prior("a", 9.0, 10.0, 15.0), Prior("b", 12.0, 14.0, 30.0)
-    assert prior_choice([fast, slow]) == "a"
-    assert prior_choice([fast, replace(slow, others_ms=(8.0,))]) == "b", "neighbours only add time"
-    assert prior_choice([fast, replace(slow, others_ms=(50.0,))]) == "a"
-    assert prior_choice([replace(fast, others_ms=(7.0,)), replace(slow, others_ms=(40.0, 8.0))]) == "a"
-
-
-def test_nothing_known_chooses_nothing() -> None:
-    assert prior_choice([]) is None and prior_choice([None, None]) is None
-
-
-@st.composite
-def some_priors(draw: st.DrawFn) -> list[Prior | None]:
-    found: list[Prior | None] = []
-    for number in range(draw(st.integers(0, 7))):
-        ms = draw(st.floats(1, 100))
-        low, high = draw(st.floats(0.2, 1.0)), draw(st.floats(1.0, 5.0))
-        others = tuple(draw(st.lists(st.floats(0.1, 200), max_size=2)))
-        found.append(draw(st.sampled_from([None, Prior(f"p{number}", ms * low, ms, ms * high, others)])))
-    return found
-
-
-@given(some_priors(), st.randoms())
-def test_the_choice_is_never_clearly_slower_and_does_not_depend_on_order(
-    priors: list[Prior | None], rng: random.Random
-) -> None:
-    chosen = prior_choice(priors)
-    known = {prior.name: prior for prior in priors if prior is not None}
-    assert (chosen is None) == (not known)
-    shuffled = [*priors, None]
-    rng.shuffle(shuffled)
-    assert prior_choice(shuffled) == chosen
-    if chosen is not None:
-        fastest = min(known.values(), key=lambda prior: (prior.median_ms, prior.name))
-        assert known[chosen].low_ms <= fastest.high_ms
-
-
 # --- the decision ---------------------------------------------------------------------------------------------------
 
 FIRST, SECOND, THIRD = whole("first"), whole("second"), whole("third")
@@ -169,6 +120,17 @@ def made_up_race(medians: Mapping[str, float | Sequence[float]], absent: Mapping
     rounds = tuple({name: (own[number],) for name, own in samples.items()} for number in range(12))
     costs = {name: Cost("ok", Latency.of(own), 1e-8, 0.5) for name, own in samples.items()}
     return Race(rounds, {**costs, **(absent or {})}, dict.fromkeys(samples, 30.0))
+
+
+def disturbed(ran: Race, *names: str) -> Race:
+    """The same race, every turn of these disturbed by others."""
+    costs = {
+        name: replace(cost, latency=Latency.of_rounds(ran.samples(name), [True] * 12), disturbed=True)
+        if name in names
+        else cost
+        for name, cost in ran.costs.items()
+    }
+    return replace(ran, costs=costs, disturbed=(frozenset(names),) * len(ran.rounds))
 
 
 def decided(monkeypatch: pytest.MonkeyPatch, state: State, ran: Race | None) -> tuple[FinalRace, list[str]]:
@@ -303,21 +265,67 @@ def test_with_no_race_prior_evidence_decides(begin: Begin, monkeypatch: pytest.M
     assert "mixed" not in by_name(again.contestants)
 
 
-def test_sums_of_regions_are_evidence(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
-    state, _ = begin({"first": timed(10.0, 9.0, 15.0), "second": timed(12.0, 9.5, 30.0)})
-    profile = state.original
-    groups = tuple(Group(key, (1 << n,), (FIRST, SECOND), Work(1, 1), "segment") for n, key in enumerate("ab"))
-    profile.candidates = replace(profile.candidates, groups=groups, segments=(1, 2))
-    profile.regions["a", SECOND] = timed(3.0)
-    assert sum_of_regions(profile, SECOND) is None, "one segment was not measured"
-    profile.regions["b", SECOND] = timed(4.0)
-    assert sum_of_regions(profile, SECOND) == 7.0
-    profile.regions["a", FIRST] = profile.regions["b", FIRST] = timed(6.0)
-    prior = Prior.of("second f32", profile.whole[SECOND], profile, SECOND)
-    assert prior == Prior("second f32", 9.5, 12.0, 30.0, (7.0,))
-    final, _ = decided(monkeypatch, state, None)
+def test_a_disturbed_race_decides_together_with_what_was_known(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As seen beside one busy process: 157 ms [145, 166] against 183 ms [130, 370], where 80 and 150 had been measured
+    before: the slower one must not ship for one noisy median."""
+    state, _ = begin({"first": timed(150.0), "second": timed(80.0)})
+    ran = made_up_race(
+        {
+            "first f32": [145, 150, 152, 155, 156, 157, 157, 158, 160, 163, 165, 166],
+            "second f32": [130, 140, 150, 160, 175, 180, 186, 200, 250, 300, 350, 370],
+        }
+    )
+    final, _ = decided(monkeypatch, state, ran)
+    calm = final.result(state)
+    assert calm is not None and (calm.chosen, calm.decided_by) == ("first f32", "race"), "where nobody disturbed it"
+    final, _ = decided(monkeypatch, state, disturbed(ran, "first f32", "second f32"))
     result = final.result(state)
-    assert result is not None and result.best_baseline == "second f32"
+    assert result is not None and (result.chosen, result.decided_by) == ("second f32", "race and prior evidence")
+    assert result.best_baseline == "second f32" and not result.significant
+
+
+def test_a_plan_ships_beside_neighbours_where_all_evidence_together_is_for_it(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, measurer = begin({"first": timed(10.0), "second": timed(11.0)})
+    state.challenge(Challenger("mixed", MIXED, None), Challenger("mirrored", MIRRORED, None))
+    medians = {"first f32": [10.0, 30.0] * 6, "second f32": [11.0, 31.0] * 6, "mixed": [10.0, 30.0] * 6}
+    ran = disturbed(made_up_race({**medians, "mirrored": [9.9, 40.0] * 6}), *medians, "mirrored")
+    measurer.on_record[state.original.placement_spec(MIXED)] = timed(8.0)
+    measurer.on_record[state.original.placement_spec(MIRRORED)] = timed(9.95)
+    final, _ = decided(monkeypatch, state, ran)
+    result = final.result(state)
+    assert result is not None and result.decided_by == "race and prior evidence"
+    assert (result.chosen, result.best_baseline, result.placement) == ("mixed", "first f32", MIXED)
+    assert 1.1 < result.speedup.value < 1.3 and result.speedup.rounds == 12
+    reasons = {name: one.reason for name, one in by_name(result.contestants).items()}
+    assert not reasons["mixed"] and not reasons["first f32"]
+    for name in ("mirrored", "second f32"):
+        assert " of first f32 in the race, " in reasons[name] and "together with earlier measurements" in reasons[name]
+    measurer.on_record.clear()
+    unsure = final.result(state)
+    assert unsure is not None and unsure.chosen == unsure.best_baseline == "first f32", "no gain, so nothing new"
+
+
+def test_a_clear_win_in_a_disturbed_race_stands_against_what_was_known(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, _ = begin({"first": timed(10.0), "second": timed(10.5)})
+    ran = disturbed(made_up_race({"first f32": [60.0, 61.0] * 6, "second f32": [20.0, 21.0] * 6}), "first f32")
+    final, _ = decided(monkeypatch, state, ran)
+    result = final.result(state)
+    assert result is not None and (result.chosen, result.decided_by) == ("second f32", "race")
+
+
+def test_a_race_in_which_enough_rounds_were_undisturbed_decides_alone(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, _ = begin({"first": timed(10.0), "second": timed(50.0)})
+    ran = made_up_race({"first f32": [10.0] * 8 + [90.0] * 4, "second f32": [9.0] * 8 + [95.0] * 4})
+    some = tuple(frozenset({"first f32", "second f32"}) if number >= 8 else frozenset() for number in range(12))
+    final, _ = decided(monkeypatch, state, replace(ran, disturbed=some))
+    result = final.result(state)
+    assert result is not None and (result.chosen, result.decided_by) == ("second f32", "race")
 
 
 def test_one_baseline_alone_races_nobody(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:

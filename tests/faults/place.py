@@ -217,9 +217,7 @@ class Place:
             with closing(sqlite3.connect(self.database)) as connection:
                 (verdict,) = connection.execute("PRAGMA integrity_check").fetchone()
                 tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-                known = (
-                    {digest for (digest,) in connection.execute("SELECT digest FROM latencies")} if tables else set()
-                )
+                known = {digest for (digest,) in connection.execute("SELECT digest FROM times")} if tables else set()
         except sqlite3.DatabaseError as error:
             raise Broken(f"the database is damaged: {error}") from error
         if verdict != "ok" or list(self.cache.glob(f"{FILE}.corrupt-*")):

@@ -76,6 +76,21 @@ class Twin(Honest):
     name: ClassVar[str] = "twin"
 
 
+class Computes(Honest):
+    """Takes processor time instead."""
+
+    name: ClassVar[str] = "computes"
+
+    def when_run(self, seconds: float) -> None:
+        end = time.process_time() + seconds
+        while time.process_time() < end:
+            pass
+
+
+class Labours(Computes):
+    name: ClassVar[str] = "labours"
+
+
 class Slow(Honest):
     """Takes a second to compile."""
 
@@ -252,7 +267,23 @@ def noted(what: str) -> list[str]:
 
 
 ALL: tuple[type[Honest], ...] = (
-    *(Honest, Twin, Slow, Segfaults, SegfaultsLater, Hangs, Leaks, Raises, Refuses, Wrong, Silent, Chatters, Exits),
+    *(
+        Honest,
+        Twin,
+        Computes,
+        Labours,
+        Slow,
+        Segfaults,
+        SegfaultsLater,
+        Hangs,
+        Leaks,
+        Raises,
+        Refuses,
+        Wrong,
+        Silent,
+        Chatters,
+        Exits,
+    ),
     *(Killed, KilledLater, Tunes),
 )
 

@@ -124,7 +124,15 @@ keys = st.builds(
 )
 costs = st.one_of(
     st.builds(
-        Cost, st.just("ok"), latencies, st.none(), st.floats(0, 99), st.just(""), st.booleans(), st.floats(1, 2e9)
+        Cost,
+        st.just("ok"),
+        latencies,
+        st.none(),
+        st.floats(0, 99),
+        st.just(""),
+        st.booleans(),
+        st.floats(1, 2e9),
+        disturbed=st.booleans(),
     ),
     st.builds(
         Cost,

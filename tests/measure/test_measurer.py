@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -18,11 +19,11 @@ from bricolage.device.host import host
 from bricolage.graph.extract import write_model
 from bricolage.measure.database import Database
 from bricolage.measure.entries import Cost
-from bricolage.measure.loading import CandidateSpec, Limits
+from bricolage.measure.loading import CandidateSpec, Job, Limits
 from bricolage.measure.measurer import Event, Measurer, RegionTask
 from bricolage.measure.pool import Pool
 from bricolage.measure.probes import relu_region, vector
-from bricolage.measure.rounds import TimingPolicy
+from bricolage.measure.rounds import TimingPolicy, compare
 from bricolage.measure.statistics import Latency
 from bricolage.plan.step import Step
 from bricolage.verify.compare import Deviation
@@ -35,7 +36,7 @@ POLICY = TimingPolicy(rounds=7, most_rounds=14, seconds=5.0)
 @pytest.fixture
 def measurer(pool: Pool, tmp_path: Path) -> Iterator[Measurer]:
     with Database() as database:
-        yield Measurer(database, pool, tmp_path, policy=POLICY, limits=Limits(10, 10), cores=2)
+        yield Measurer(database, pool, tmp_path, policy=POLICY, limits=Limits(60, 60), cores=2)
 
 
 def task(
@@ -281,15 +282,28 @@ def test_a_hang_is_left_behind_when_time_is_up(measurer: Measurer, tmp_path: Pat
     assert costs == {} and time.monotonic() - start < 4
 
 
-def test_near_ties_get_more_rounds_and_others_do_not(measurer: Measurer, tmp_path: Path) -> None:
-    measurer.policy = TimingPolicy(rounds=6, most_rounds=24, hopeless=100.0, seconds=60.0)
-    costs = named(measurer.measure([task(tmp_path, ("honest", "0.3"), ("twin", "0.3"), ("honest", "15"))]))
-    one, two, slow = (costs[name].latency for name in ("honest 0.3", "twin 0.3", "honest 15"))
-    assert one is not None and two is not None and slow is not None
-    assert slow.samples == 6 and one.samples == two.samples
+def test_near_ties_get_more_rounds_and_others_do_not(
+    measurer: Measurer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds: dict[str, int] = {}
+    disturbed: list[bool] = []
+
+    def noted(pool: Pool, jobs: list[Job], *rest: Any) -> set[str]:
+        found = compare(pool, jobs, *rest)
+        for job in jobs:
+            rounds[job.spec.steps[0].implementation.config.name] = len(job.rounds)
+            disturbed.extend(job.disturbed)
+        return found
+
+    monkeypatch.setattr("bricolage.measure.measurer.compare", noted)
+    measurer.policy = TimingPolicy(rounds=6, most_rounds=24, hopeless=100.0, seconds=600.0)
+    costs = named(measurer.measure([task(tmp_path, ("honest", "0.3"), ("twin", "0.30"), ("honest", "15"))]))
+    one, two = (costs[name].latency for name in ("honest 0.3", "twin 0.30"))
+    assert one is not None and two is not None
+    assert rounds["15"] == 6 and (any(disturbed) or rounds["0.3"] == rounds["0.30"])
     decided = not one.overlaps(two) or max(one.width, two.width) <= 0.02
-    assert decided or one.samples == 24
-    assert costs["honest 0.3"].noisy == costs["twin 0.3"].noisy == (not decided)
+    assert decided or rounds["0.3"] == 24
+    assert costs["honest 0.3"].noisy == costs["twin 0.30"].noisy == (not decided)
     assert not costs["honest 15"].noisy
 
 
@@ -362,3 +376,22 @@ def test_shapes_that_are_open_until_the_run_are_measured_too(pool: Pool, tmp_pat
             [RegionTask(tmp_path / "in.npz", tmp_path / "out.npz", 1e-6, (spec,), "these")]
         ).values()
     assert cost.outcome == "ok" and cost.error == 0.0 and (cost.ms or 0) > 0, cost.reason
+
+
+def test_what_was_measured_beside_others_in_an_earlier_run_is_measured_again(
+    measurer: Measurer, tmp_path: Path
+) -> None:
+    spec = task(tmp_path, ("honest", "1")).candidates[0]
+    key, bad = measurer.key(spec), Cost("ok", Latency(2.0, 1.0, 3.0, 7), disturbed=True)
+    measurer.database.put(key, bad)
+    measurer.database.put_deviation(key, "these", Deviation(0.0, 0.0))
+    assert measurer.known(spec, 1e-6, "these") is None
+    assert [cost.ms for cost in measurer.recorded(spec)] == [2.0, 2.0] and measurer.earlier[spec].disturbed
+    measurer.finished.add(key)
+    again = measurer.known(spec, 1e-6, "these")
+    assert again is not None and again.disturbed, "in this run it is the best that there is"
+    measurer.finished.clear()
+    measurer.database.put(key, replace(bad, disturbed=False))
+    calm = measurer.known(spec, 1e-6, "these")
+    assert calm is not None and not calm.disturbed
+    assert not bad.better_sampled_than(replace(bad, disturbed=False, latency=Latency(2.0, 1.0, 3.0, 3)))

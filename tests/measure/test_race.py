@@ -1,22 +1,26 @@
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
-from bricolage.device.host import host
+from benchmarks.load import busy
+from bricolage.device.host import host, selected
 from bricolage.measure import memory
 from bricolage.measure.database import Database
+from bricolage.measure.entries import Cost
 from bricolage.measure.loading import CandidateSpec, Limits
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool, Regime, WorkerProcess
 from bricolage.measure.probes import relu_region, vector
 from bricolage.measure.race import Race, race
-from bricolage.measure.statistics import significant
+from bricolage.measure.statistics import Latency, significant
 from tests.measure.test_measurer import step
 
 
-def run(pool: Pool, directory: Path, processes: int = 1, seconds: float = 10, **contestants: str) -> Race:
+def run(pool: Pool, directory: Path, processes: int = 1, seconds: float = 120, **contestants: str) -> Race:
     """Races name="backend config" on a Relu of 1024 elements."""
     region = relu_region(directory, "x", "y", 1024)
     specs = {
@@ -109,3 +113,53 @@ def test_when_memory_is_short_heats_share_the_incumbent(
 def test_nobody_arrives(pool: Pool, tmp_path: Path) -> None:
     result = run(pool, tmp_path, crash="segfaults")
     assert result.fastest is None and result.rounds == () and result.costs["crash"].outcome == "crashed"
+
+
+# --- beside other processes -----------------------------------------------------------------------------------------
+
+
+def made_up(disturbed: bool, **medians: list[float]) -> Race:
+    """A race of so many rounds, in all of which everyone was disturbed, or nobody."""
+    count = len(next(iter(medians.values())))
+    rounds = tuple({name: (times[number],) for name, times in medians.items()} for number in range(count))
+    flags = [disturbed] * count
+    costs = {
+        name: Cost("ok", Latency.of_rounds([[ms] for ms in times], flags), disturbed=disturbed)
+        for name, times in medians.items()
+    }
+    return Race(rounds, costs, {}, (), (frozenset(medians),) * count if disturbed else ())
+
+
+def test_who_may_be_fastest_in_a_disturbed_race_goes_on() -> None:
+    near = {"one": [1.0, 1.5, 3.0] * 3, "two": [1.01, 1.4, 4.0] * 3, "far": [9.0, 9.1, 9.2] * 3}
+    assert set(made_up(True, **near).undecided) == {"one", "two"} and made_up(True, **near).contested
+    assert made_up(False, **near).undecided == () and not made_up(False, **near).contested
+    sure = {"one": [1.0] * 9, "two": [1.5] * 9}
+    assert made_up(True, **sure).undecided == () and made_up(True, **sure).contested
+    narrow = {"one": [1.0] * 9, "two": [1.001] * 9}
+    assert made_up(True, **narrow).undecided == (), "what they differ by does not matter"
+    assert made_up(True, one=[1.0] * 9).undecided == () and Race((), {}, {}).undecided == ()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="disturbance is seen by Linux's counters")
+def test_a_disturbed_race_goes_on_as_long_as_there_is_time(pool: Pool, tmp_path: Path) -> None:
+    core = min(os.sched_getaffinity(0))
+    region = relu_region(tmp_path, "x", "y", 1024)
+    specs = {
+        name: CandidateSpec("relu", (step(name, "20", region),), ("y",), 1, True, selected("", (core,)))
+        for name in ("computes", "labours")
+    }
+    inputs, asked = vector(tmp_path, ("x",), 1024), []
+
+    def left() -> float:
+        asked.append(True)
+        return 1000.0 if len(asked) == 1 else 0.0
+
+    with Database() as database, busy("1-nice0") as (neighbour,):
+        os.sched_setaffinity(neighbour, {core})
+        measurer = Measurer(database, pool, tmp_path, limits=Limits(60, 60), cores=1)
+        ran = race(measurer, specs, inputs, None, 1e-6, rounds=7, seconds=60, warm_s=0.01, left=left)
+    assert ran.processes == (0,) * 7 + (1,) * 7, "as many rounds again, in processes of their own"
+    assert ran.contested and all(ran.shaken(name) for name in specs)
+    assert all(len(ran.samples(name)) == 14 for name in specs)

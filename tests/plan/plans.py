@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bricolage.codec import Length, Matching, Within
 from bricolage.options import PRECISIONS, Options
-from bricolage.plan.plan import Bucket, Plan, PlannedRegion, RewriteStep, ranges
+from bricolage.plan.plan import Bucket, Disturbance, Plan, PlannedRegion, RewriteStep, ranges
 from bricolage.work.implementation import KernelConfig
 
 
@@ -99,4 +99,17 @@ def _buckets(draw: st.DrawFn) -> Bucket:
     return Bucket(steps=draw(st.lists(of_type(RewriteStep), max_size=2).map(tuple)), **given)
 
 
-_OWN: Mapping[Any, Any] = {Options: _options, KernelConfig: _configs, Bucket: _buckets}
+@st.composite
+def _disturbances(draw: st.DrawFn) -> Disturbance:
+    hints = typing.get_type_hints(Disturbance, include_extras=True)
+    given = {name: draw(of_type(hints[name])) for name in hints}
+    given["samples"] = max(given["samples"], given["disturbed"], given["repeated"])
+    return Disturbance(**given)
+
+
+_OWN: Mapping[Any, Any] = {
+    Options: _options,
+    KernelConfig: _configs,
+    Bucket: _buckets,
+    Disturbance: _disturbances,
+}

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bricolage.codec import DecodeError, decode, encode
-from bricolage.plan.plan import Plan, numbers, ranges
+from bricolage.plan.plan import Disturbance, Plan, numbers, ranges
 from tests.plan.plans import plans
 
 
@@ -24,6 +24,23 @@ def test_ranges_are_short() -> None:
 @given(plans())
 def test_plans_round_trip_through_json(plan: Plan) -> None:
     assert decode(Plan, json.loads(json.dumps(encode(plan)))) == plan
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"others": 1.5}, "others"),
+        ({"stolen": -0.1}, "stolen"),
+        ({"pressure": "much"}, "pressure"),
+        ({"samples": 10**9}, "samples"),
+        ({"samples": 3, "disturbed": 4}, "more samples were disturbed"),
+        ({"samples": 3, "repeated": 4}, "more samples were disturbed or repeated"),
+        ({"others": 0.5, "neighbours": 2}, "unknown field 'neighbours'"),
+    ],
+)
+def test_what_others_did_has_limits(data: object, message: str) -> None:
+    with pytest.raises(DecodeError, match=message):
+        decode(Disturbance, data)
 
 
 @dataclass(frozen=True)

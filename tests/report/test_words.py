@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 import report_samples as samples
 
-from bricolage.plan.plan import Proof
-from bricolage.report import words
+from bricolage.plan.plan import DecidedBy, Disturbance, Proof
+from bricolage.report import explain, html, tables, words
 
 
 @pytest.mark.parametrize(
@@ -89,3 +89,42 @@ def test_what_a_wider_tolerance_takes_is_said_where_it_is_faster() -> None:
 def test_without_a_race_the_verdict_says_so() -> None:
     plan, _ = samples.small(gain=False)
     assert "no race was held" in words.verdict(dataclasses.replace(plan.buckets[0], decided_by="prior evidence"))
+
+
+BUSY = Disturbance(others=0.48, stolen=0.0, pressure=0.6, samples=120, disturbed=40, repeated=31)
+
+
+def test_a_quiet_machine_is_not_worth_a_word() -> None:
+    bucket = samples.small()[0].buckets[0]
+    assert words.disturbance(bucket) == ""
+    little = Disturbance(others=0.03, pressure=0.4, samples=1000, disturbed=9, repeated=9)
+    assert words.disturbance(dataclasses.replace(bucket, disturbance=little)) == ""
+
+
+@pytest.mark.parametrize(
+    ("decided_by", "told"),
+    [
+        ("race", "the race decided nevertheless"),
+        ("race and prior evidence", "the race could not decide alone, it did together with earlier measurements"),
+        ("prior evidence", "earlier measurements decided"),
+    ],
+)
+def test_a_busy_machine_and_what_it_did_stand_in_one_line(decided_by: DecidedBy, told: str) -> None:
+    plan, _ = samples.small()
+    bucket = dataclasses.replace(plan.buckets[0], disturbance=BUSY, decided_by=decided_by)
+    line = words.disturbance(bucket)
+    assert line == (
+        f"machine busy: other processes took 48.0 % of the cores; 40 of 120 samples disturbed, 31 repeated; {told}"
+    )
+    assert line in tables.text(tables.decision(bucket, 200), 200)
+    assert line in tables.text(explain.overview(bucket, None), 200)
+    assert line in html.render(dataclasses.replace(plan, buckets=(bucket,)), [None])
+    stolen = dataclasses.replace(bucket, disturbance=dataclasses.replace(BUSY, others=0.0, stolen=0.2))
+    assert "busy: the hypervisor gave 20.0 % of the cores to others; 40 of" in words.disturbance(stolen)
+
+
+def test_a_plan_that_ships_by_all_evidence_may_be_no_significant_gain() -> None:
+    plan, _ = samples.small()
+    bucket = dataclasses.replace(plan.buckets[0], significant=False, decided_by="race and prior evidence")
+    assert bucket.chosen != bucket.best_baseline
+    assert words.verdict(bucket).endswith(f"not significant: shipping {bucket.chosen}")

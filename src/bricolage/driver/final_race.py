@@ -1,21 +1,22 @@
 """The final race: our best plans against every baseline, interleaved. It decides what ships; where none can be held,
-what was known before decides."""
+what was known before decides, and where other processes disturbed it, both together."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from bricolage.deadline import Deadline
+from bricolage.driver.evidence import Evidence, fastest, of_baseline, of_plan, weighed
 from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, State
 from bricolage.measure.entries import Cost
 from bricolage.measure.loading import CandidateSpec
 from bricolage.measure.race import Race, race
-from bricolage.measure.statistics import Ratio, significant
-from bricolage.plan.plan import ORIGINAL, Contestant
+from bricolage.measure.statistics import THRESHOLD, Ratio, significant
+from bricolage.plan.plan import ORIGINAL, Contestant, DecidedBy
 from bricolage.work.implementation import Implementation, Placement
 
 _PROCESSES = 3
@@ -40,14 +41,18 @@ class RaceResult:
     """Chosen over the best baseline."""
     significant: bool
     contestants: tuple[Contestant, ...]
-    decided_by: Literal["race", "prior evidence"]
+    decided_by: DecidedBy
 
 
 class FinalRace(Stage[State]):
     """Races the challengers against all baselines within reach.
 
     Rule: the fastest baseline is the incumbent. The fastest challenger replaces it only if it wins by more than the
-    interval and by more than 2 %. A challenger that did not race never ships."""
+    interval and by more than 2 %. A challenger that did not race never ships.
+
+    Where other processes disturbed the fastest or left open who it is, although the race went on as long as the budget
+    lasts, its ratios count together with what was known before, each as far as it is sure: whoever is then the fastest
+    baseline is the incumbent, and whichever challenger is then fastest, by more than 2 %, ships."""
 
     name: ClassVar[str] = "race"
 
@@ -70,7 +75,7 @@ class FinalRace(Stage[State]):
         specs = {name: state.original.whole_spec(baselines[name][0]) for name in racing}
         specs.update({c.name: state.profiles[c.variant].placement_spec(c.placement) for c in state.challengers})
         if len(specs) > 1 and not deadline.interrupted:
-            self._ran = _race(state.original, specs, self._incumbent)
+            self._ran = _race(state.original, specs, self._incumbent, lambda: deadline.left)
 
     def result(self, state: State) -> RaceResult | None:
         """The decision; None when nothing is correct and alive."""
@@ -82,25 +87,47 @@ class FinalRace(Stage[State]):
             name: cost.ms for name, cost in (ran.costs if ran is not None else {}).items() if cost.ms is not None
         }
         raced = {name: ms for name, ms in arrived.items() if name in by_name}
-        held = bool(raced) and len(arrived) > 1
-        if held:
-            best = min(raced, key=raced.__getitem__)
-        else:
-            found = prior_choice([Prior.of(name, costs[name], original, one) for name, one in by_name.items()])
-            if found is None:
-                return None
-            best = found
-        chosen, speedup = best, Ratio(1.0, 1.0, 1.0, 0)
+        held = ran is not None and bool(raced) and len(arrived) > 1
         challengers = {c.name: c for c in state.challengers}
-        for name in sorted((name for name in challengers if name in arrived), key=arrived.__getitem__):
-            ratio = ran.ratio(name, best, through=self._incumbent) if ran is not None else None
-            if ratio is not None and significant(ratio):
-                chosen, speedup = name, ratio
-                break
+        before = measured if held else costs  # who failed in a race that came to nothing must not ship
+        evidence = {name: of_baseline(name, before[name], original, one) for name, one in by_name.items()}
+        decided_by: DecidedBy = "race"
+        found: _Found | None
+        if ran is None or not held:
+            decided_by, best = "prior evidence", fastest([*evidence.values()])
+            found = None if best is None else (best, best, _ITSELF)
+        elif ran.contested:
+            decided_by = "race and prior evidence"
+            evidence |= {
+                c.name: of_plan(c.name, c.placement, state.profiles[c.variant])
+                for c in state.challengers
+                if c.name in arrived
+            }
+            found = _by_all(ran, self._incumbent, raced, [name for name in challengers if name in arrived], evidence)
+        else:
+            found = _by_race(ran, self._incumbent, raced, sorted(challengers.keys() & arrived, key=arrived.__getitem__))
+        if found is None:
+            return None
+        chosen, best, speedup = found
+        known = {
+            name: weighed(name, best, ran, self._incumbent, evidence)
+            for name in arrived
+            if ran is not None and decided_by == "race and prior evidence" and name != best
+        }
         shipped = challengers.get(chosen)
         dropped = {str(one): cost.ms for one, cost in original.dropped.items()}
         table = [
-            _contestant(name, cost, challengers.get(name), by_name.get(name), ran, chosen, best, dropped.get(name))
+            _contestant(
+                name,
+                cost,
+                challengers.get(name),
+                by_name.get(name),
+                ran,
+                chosen,
+                best,
+                dropped.get(name),
+                known.get(name),
+            )
             for name, cost in costs.items()
         ]
         table += [
@@ -117,10 +144,40 @@ class FinalRace(Stage[State]):
             placement=shipped.placement if shipped is not None else original.placement_of(by_name[best]),
             best_baseline=best,
             speedup=speedup,
-            significant=chosen != best,
+            significant=chosen != best and significant(speedup),
             contestants=tuple(table),
-            decided_by="race" if held else "prior evidence",
+            decided_by=decided_by,
         )
+
+
+_ITSELF = Ratio(1.0, 1.0, 1.0, 0)
+_Found = tuple[str, str, Ratio]
+"""Who ships, the best baseline, and the speed-up of the first over the second."""
+
+
+def _by_race(ran: Race, incumbent: str, raced: Mapping[str, float], challengers: Sequence[str]) -> _Found:
+    """By the race alone. `raced`: medians of the baselines; `challengers`: who arrived, fastest first."""
+    best = min(raced, key=raced.__getitem__)
+    for name in challengers:
+        ratio = ran.ratio(name, best, through=incumbent)
+        if ratio is not None and significant(ratio):
+            return name, best, ratio
+    return best, best, _ITSELF
+
+
+def _by_all(
+    ran: Race, incumbent: str, raced: Mapping[str, float], challengers: Sequence[str], evidence: Mapping[str, Evidence]
+) -> _Found:
+    """By the race and what was known before. Arguments as for `_by_race`, challengers in any order."""
+
+    def fastest_of(names: Sequence[str], reference: str, least: float) -> tuple[str, Ratio]:
+        ratios = {name: weighed(name, reference, ran, incumbent, evidence) for name in names if name != reference}
+        better = {name: ratio for name, ratio in ratios.items() if ratio is not None and ratio.value > least}
+        return max(better.items(), key=lambda one: (one[1].value, one[0]), default=(reference, _ITSELF))
+
+    best, _ = fastest_of(list(raced), min(raced, key=raced.__getitem__), 1.0)
+    chosen, speedup = fastest_of(challengers, best, 1.0 + THRESHOLD)
+    return chosen, best, speedup
 
 
 def within_reach(costs: Mapping[str, Cost]) -> list[str]:
@@ -133,66 +190,10 @@ def within_reach(costs: Mapping[str, Cost]) -> list[str]:
     return [name for place, name in enumerate(order) if place < _AT_LEAST or latencies[name].low_ms <= limit]
 
 
-# --- without a race -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Prior:
-    """What was known of a baseline before the race; milliseconds."""
-
-    name: str
-    low_ms: float
-    median_ms: float
-    high_ms: float
-    """Its first measurement, with its interval."""
-    others_ms: tuple[float, ...] = ()
-    """From other sources: an earlier run, the sum of its regions."""
-
-    @staticmethod
-    def of(name: str, cost: Cost, profile: Profile, implementation: Implementation) -> Prior | None:
-        """From a profile; None for what failed."""
-        latency = cost.latency
-        if latency is None:
-            return None
-        earlier = profile.session.measurer.earlier.get(profile.whole_spec(implementation))
-        sources = (earlier.ms if earlier is not None else None, sum_of_regions(profile, implementation))
-        return Prior(
-            name,
-            latency.low_ms,
-            latency.median_ms,
-            latency.high_ms,
-            tuple(ms for ms in sources if ms is not None),
-        )
-
-
-def prior_choice(priors: Sequence[Prior | None]) -> str | None:
-    """The baseline to ship without a race: the fastest by its first measurement if that is sure; else, among those
-    whose intervals reach the fastest's, the one that looks fastest in any source. Neighbours on the machine only ever
-    add time, so the least of several times is nearest to the truth."""
-    known = [prior for prior in priors if prior is not None]
-    if not known:
-        return None
-    first = min(known, key=lambda prior: (prior.median_ms, prior.name))
-    tied = [prior for prior in known if prior.low_ms <= first.high_ms]
-    return min(tied, key=lambda prior: (min(prior.low_ms, *prior.others_ms, prior.median_ms), prior.name)).name
-
-
-def sum_of_regions(profile: Profile, implementation: Implementation) -> float | None:
-    """What an implementation takes for all segments of a graph, one after another, ms; None where one was not measured."""
-    total = 0.0
-    keys = {region: group.key for group in profile.candidates.groups for region in group.regions}
-    for segment in profile.candidates.segments:
-        cost = profile.regions.get((keys.get(segment, ""), implementation))
-        if cost is None or cost.ms is None:
-            return None
-        total += cost.ms
-    return total or None
-
-
 # --- the race -------------------------------------------------------------------------------------------------------
 
 
-def _race(profile: Profile, specs: Mapping[str, CandidateSpec], incumbent: str) -> Race:
+def _race(profile: Profile, specs: Mapping[str, CandidateSpec], incumbent: str, left: Callable[[], float]) -> Race:
     session, effort = profile.session, profile.session.options.profile
     session.progress.start("final race", effort.race_rounds * len(specs))
     inputs, expected, bound = profile.oracle.files(profile.graph.everything)
@@ -207,6 +208,7 @@ def _race(profile: Profile, specs: Mapping[str, CandidateSpec], incumbent: str) 
         incumbent=incumbent,
         progress=lambda name, _: session.progress.advance(1, name),
         processes=_PROCESSES,
+        left=left,
     )
     session.progress.finish()
     return ran
@@ -221,12 +223,17 @@ def _contestant(
     chosen: str,
     best: str,
     dropped_ms: float | None,
+    known: Ratio | None,
 ) -> Contestant:
+    """Of the plan. `known`: its speed-up over the best baseline by all evidence, where that decided."""
     latency = cost.latency
     ratio = ran.ratio(name, best) if ran is not None and latency is not None and name in ran.costs else None
     reason = cost.reason
     if not reason and name != chosen:
-        if challenger is not None and ratio is None:
+        if known is not None:
+            raced = f"{ratio} of {best} in the race, " if ratio is not None else ""
+            reason = f"{raced}{known} together with earlier measurements"
+        elif challenger is not None and ratio is None:
             reason = "not raced"
         elif challenger is not None and ratio is not None:
             found = "behind the winner" if significant(ratio) else "not a significant gain"

@@ -61,13 +61,15 @@ class Imported:
 _TABLES = """
 DROP TABLE IF EXISTS costs;  -- of versions that kept errors with times
 DROP TABLE IF EXISTS boundaries;
-CREATE TABLE IF NOT EXISTS latencies (
+DROP TABLE IF EXISTS latencies;  -- of versions that did not see what other processes did
+CREATE TABLE IF NOT EXISTS times (
     digest TEXT PRIMARY KEY, region TEXT NOT NULL, backend TEXT NOT NULL, version TEXT NOT NULL, config TEXT NOT NULL,
     device TEXT NOT NULL, threads INTEGER NOT NULL, alone INTEGER NOT NULL, schema INTEGER NOT NULL,
     outcome TEXT NOT NULL, median_ms REAL, low_ms REAL, high_ms REAL, samples INTEGER,
-    compile_s REAL NOT NULL, reason TEXT NOT NULL, noisy INTEGER NOT NULL, date REAL NOT NULL
+    compile_s REAL NOT NULL, reason TEXT NOT NULL, noisy INTEGER NOT NULL,
+    disturbed INTEGER NOT NULL, date REAL NOT NULL
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS latencies_by_backend ON latencies (backend, version);
+CREATE INDEX IF NOT EXISTS times_by_backend ON times (backend, version);
 DROP TABLE IF EXISTS accuracies;
 CREATE TABLE IF NOT EXISTS deviations (
     digest TEXT NOT NULL, data TEXT NOT NULL, error REAL NOT NULL, excess REAL NOT NULL, date REAL NOT NULL,
@@ -109,7 +111,7 @@ class Database:
     def get(self, key: CostKey) -> Cost | None:
         """The latency under a key, or why there is none; None where it was never measured or the failure has expired.
         What it says holds for every set of weights, so it has no error."""
-        rows = self._execute(f"SELECT {COLUMNS} FROM latencies WHERE digest = ?", (key.digest(),))
+        rows = self._execute(f"SELECT {COLUMNS} FROM times WHERE digest = ?", (key.digest(),))
         cost = entry_of_row(rows[0]).cost if rows else None
         return None if cost is None or cost.expired else cost
 
@@ -120,7 +122,7 @@ class Database:
             return
         values = (key.digest(), *row_values(Entry(key, cost)))
         marks = ", ".join("?" * len(values))
-        self._execute(f"INSERT OR REPLACE INTO latencies (digest, {COLUMNS}) VALUES ({marks})", values)
+        self._execute(f"INSERT OR REPLACE INTO times (digest, {COLUMNS}) VALUES ({marks})", values)
 
     def deviation(self, key: CostKey, data: str) -> Deviation | None:
         """How far the answer was off that was compared with float64 on these very weights and inputs, `data` being
@@ -145,7 +147,7 @@ class Database:
             values.append(region)
         if failures:
             conditions.append("outcome != 'ok'")
-        query = f"SELECT {COLUMNS} FROM latencies WHERE {' AND '.join(conditions)} ORDER BY date DESC, digest"
+        query = f"SELECT {COLUMNS} FROM times WHERE {' AND '.join(conditions)} ORDER BY date DESC, digest"
         yield from map(entry_of_row, self._execute(query, values))
 
     def prune(
@@ -175,17 +177,15 @@ class Database:
             values.append(device)
         if failures:
             conditions.append("outcome != 'ok'")
-        removed = self._execute(f"DELETE FROM latencies WHERE {' OR '.join(conditions)} RETURNING digest", values)
-        self._execute(
-            "DELETE FROM deviations WHERE date < ? OR digest NOT IN (SELECT digest FROM latencies)", (oldest,)
-        )
+        removed = self._execute(f"DELETE FROM times WHERE {' OR '.join(conditions)} RETURNING digest", values)
+        self._execute("DELETE FROM deviations WHERE date < ? OR digest NOT IN (SELECT digest FROM times)", (oldest,))
         return len(removed)
 
     # --- exchange ---------------------------------------------------------------------------------------------------
 
     def export_lines(self) -> Iterator[str]:
         """Every entry as one line of JSON, ordered by key so that equal databases export equal text."""
-        for row in self._execute(f"SELECT {COLUMNS} FROM latencies ORDER BY digest"):
+        for row in self._execute(f"SELECT {COLUMNS} FROM times ORDER BY digest"):
             yield json.dumps(asdict(entry_of_row(row)), sort_keys=True)
 
     def import_lines(self, lines: Iterator[str] | Sequence[str]) -> Imported:

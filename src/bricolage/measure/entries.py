@@ -74,6 +74,9 @@ class Cost:
     excess: float | None = None
     """The largest error that rounding does not explain, which is what decides (`bricolage.verify.compare`); None: the
     whole error."""
+    disturbed: bool = False
+    """Other processes disturbed so many of its rounds that the latency is an estimate from disturbed ones: a later run
+    measures it again."""
 
     @property
     def deviation(self) -> Deviation | None:
@@ -91,9 +94,13 @@ class Cost:
         return self.outcome in EXPIRING and not -_SKEW_S < time.time() - self.date <= EXPIRY_S
 
     def better_sampled_than(self, other: Cost) -> bool:
-        """Whether this one is the better evidence: a time beats a failure, then samples count, then the date."""
-        mine, theirs = (cost.latency.samples if cost.latency else 0 for cost in (self, other))
-        return (mine, self.date) > (theirs, other.date)
+        """Whether this one is the better evidence: a time beats a failure, an undisturbed one a disturbed one, then samples
+        count, then the date."""
+        mine, theirs = (
+            (cost.latency is not None, not cost.disturbed, cost.latency.samples if cost.latency else 0, cost.date)
+            for cost in (self, other)
+        )
+        return mine > theirs
 
 
 @dataclass(frozen=True)
@@ -106,7 +113,7 @@ class Entry:
 
 COLUMNS = (
     "region, backend, version, config, device, threads, alone, schema, "
-    "outcome, median_ms, low_ms, high_ms, samples, compile_s, reason, noisy, date"
+    "outcome, median_ms, low_ms, high_ms, samples, compile_s, reason, noisy, disturbed, date"
 )
 
 
@@ -120,7 +127,7 @@ def row_values(entry: Entry) -> tuple[object, ...]:
     times = (latency.median_ms, latency.low_ms, latency.high_ms, latency.samples) if latency else (None,) * 4
     return (
         *(key.region, key.backend, key.version, key.config, key.device, key.threads, key.alone, key.schema),
-        *(cost.outcome, *times, cost.compile_s, cost.reason, cost.noisy, cost.date),
+        *(cost.outcome, *times, cost.compile_s, cost.reason, cost.noisy, cost.disturbed, cost.date),
     )
 
 
@@ -181,7 +188,8 @@ def _validated(fields: Mapping[str, object]) -> Entry:
         alone=bool(fields["alone"]),
         schema=int(_number(fields, "schema")),
     )
-    cost = Cost(outcome, latency, None, _number(fields, "compile_s"), str(texts["reason"]), bool(fields["noisy"]))
+    compile_s, reason = _number(fields, "compile_s"), str(texts["reason"])
+    cost = Cost(outcome, latency, None, compile_s, reason, bool(fields["noisy"]), disturbed=bool(fields["disturbed"]))
     return Entry(key, replace(cost, date=_number(fields, "date")))
 
 

@@ -96,6 +96,8 @@ class Job:
     first_ms: float | None = None
     rounds: list[list[float]] = field(default_factory=list)
     """Samples in milliseconds a call, one list for each turn."""
+    disturbed: list[bool] = field(default_factory=list)
+    """For each turn, whether others disturbed all of its samples."""
 
     @property
     def ready(self) -> bool:

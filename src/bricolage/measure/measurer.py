@@ -18,7 +18,7 @@ from bricolage.measure.database import Database
 from bricolage.measure.entries import EXPIRING, Cost, CostKey
 from bricolage.measure.loading import CandidateSpec, Job, Limits, Loader, Stop, never
 from bricolage.measure.pool import Pool
-from bricolage.measure.rounds import TimingPolicy, compare, latency
+from bricolage.measure.rounds import TimingPolicy, compare, disturbed, latency
 from bricolage.options import available_cores
 from bricolage.verify.compare import Deviation, too_far
 
@@ -89,7 +89,7 @@ class Measurer:
         self.limits = limits or Limits()
         self.policy = policy or TimingPolicy()
         self.earlier: dict[CandidateSpec, Cost] = {}
-        """What was known of whole graphs and is measured again because it was unsure."""
+        """What was known and is measured again, because it was unsure or other processes had disturbed it."""
         self.finished: set[CostKey | str] = set()
         """Keys of what was measured in this run."""
         self._retrying = retrying
@@ -126,18 +126,26 @@ class Measurer:
         return _with(cost, found)
 
     def _latency(self, spec: CandidateSpec, key: CostKey) -> Cost | None:
-        """The latency or failure on record; None where it is too old or too unsure to be used."""
+        """The latency or failure on record; None where it is too old or too unsure to be used, or was measured beside others
+        in an earlier run."""
         cost = self.database.get(key)
         if cost is None:
             return None
         if self.outdated(cost, key):
             return None
-        if spec.alone and cost.latency is not None and cost.latency.width > _UNSURE:
+        unsure = spec.alone and cost.latency is not None and cost.latency.width > _UNSURE
+        if unsure or (cost.disturbed and key not in self.finished):
             self.earlier[spec] = cost
             return None
         if cost.outcome == "timed-out" and cost.compile_s * _PATIENCE <= self.limits.compile_s:
             return None
         return cost
+
+    def recorded(self, spec: CandidateSpec) -> tuple[Cost, ...]:
+        """What is on record of a candidate, whatever has been compared: of this run or an earlier one, and of an earlier one
+        where it was measured again."""
+        found = (self.database.get(self.key(spec)), self.earlier.get(spec))
+        return tuple(cost for cost in found if cost is not None)
 
     def outdated(self, cost: Cost, key: CostKey | str) -> bool:
         """Whether what is on record under a key is a failure that is worth another try."""
@@ -240,6 +248,7 @@ class Measurer:
                         finish("measured", job.spec, cost_of(job, noisy=job.id in open_ids))
                     else:
                         job.rounds.clear()
+                        job.disturbed.clear()
             self.loader.drop([job for jobs in regions for job in jobs])
         else:
             for job in (job for jobs in regions for job in jobs):
@@ -259,7 +268,7 @@ def cost_of(job: Job, noisy: bool = False) -> Cost:
     if job.outcome is not None:
         cost = Cost(job.outcome, compile_s=job.compile_s, reason=job.reason)
     else:
-        cost = Cost("ok", latency(job), compile_s=job.compile_s, noisy=noisy)
+        cost = Cost("ok", latency(job), compile_s=job.compile_s, noisy=noisy, disturbed=disturbed(job))
     return _with(cost, job.deviation)
 
 

@@ -26,6 +26,7 @@ from bricolage import scratch
 from bricolage.backends.interface import Resources
 from bricolage.device.device import Device
 from bricolage.measure import memory
+from bricolage.measure.disturbance import Tally
 from bricolage.measure.entries import OUTCOMES, Outcome
 from bricolage.measure.launch import launch
 
@@ -163,6 +164,8 @@ class Pool:
         self._exclusive = False
         self.losses = 0
         """Answers that say nothing of the candidate as such: somebody else ended its worker, or the user's memory limit did."""
+        self.tally = Tally()
+        """What others did while something was timed."""
         self._reserve = memory.reserve_bytes()
         self._memory_kills = memory.kills()
         self._finalizer = weakref.finalize(self, _end_all, self._workers, self._selector, self._logs, os.getpid())

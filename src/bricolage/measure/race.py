@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from bricolage.measure.entries import Cost
 from bricolage.measure.loading import CandidateSpec, Job, Stop, never
 from bricolage.measure.measurer import Measurer, cost_of
 from bricolage.measure.rounds import TimingPolicy, latency, one_round
-from bricolage.measure.statistics import Latency, Ratio, paired_ratio
+from bricolage.measure.statistics import THRESHOLD, Latency, Ratio, enough, paired_ratio
 
 _LOG = logging.getLogger(__name__)
 _PROBE = 7
@@ -39,6 +40,8 @@ class Race:
     """Duration of the very first run, milliseconds."""
     processes: tuple[int, ...] = ()
     """For each round, in which of their processes the contestants were; empty where all had one."""
+    disturbed: tuple[frozenset[str], ...] = ()
+    """For each round, whose turn others disturbed; empty where nobody's was."""
 
     def samples(self, name: str) -> list[list[float]]:
         """Samples of a contestant, one list for each round in which it took part."""
@@ -53,11 +56,36 @@ class Race:
         shared = [i for i, round_ in enumerate(self.rounds) if challenger in round_ and incumbent in round_]
         if shared:
             before, after = ([self.rounds[i][name] for i in shared] for name in (incumbent, challenger))
-            return paired_ratio(before, after, seed, [self.processes[i] for i in shared] if self.processes else None)
+            owners = [self.processes[i] for i in shared] if self.processes else None
+            bad = [bool(self.disturbed[i] & {challenger, incumbent}) for i in shared] if self.disturbed else []
+            return paired_ratio(before, after, seed, owners, bad)
         if through is None or through in (challenger, incumbent):
             return None
         first, second = self.ratio(challenger, through, seed=seed), self.ratio(through, incumbent, seed=seed)
         return first.through(second) if first is not None and second is not None else None
+
+    def shaken(self, name: str) -> bool:
+        """Whether others disturbed so many rounds of a contestant that those without do not suffice."""
+        return (cost := self.costs.get(name)) is not None and cost.disturbed
+
+    @property
+    def undecided(self) -> tuple[str, ...]:
+        """Who may be the fastest, where others disturbed the race so much that it cannot say: the fastest, and everyone
+        whose ratio to it is open and wider than what counts as a gain. Empty where the race decides."""
+        best, found = self.fastest, list[str]()
+        for name, cost in self.costs.items():
+            if best is None or name == best or cost.ms is None or not (self.shaken(name) or self.shaken(best)):
+                continue
+            ratio = self.ratio(best, name)
+            if ratio is None or (ratio.low <= 1.0 and ratio.high - ratio.low > THRESHOLD):
+                found.append(name)
+        return (best, *found) if best is not None and found else ()
+
+    @property
+    def contested(self) -> bool:
+        """Whether others disturbed the fastest, or left open who it is: then the race should not decide alone."""
+        best = self.fastest
+        return best is not None and (self.shaken(best) or bool(self.undecided))
 
     @property
     def fastest(self) -> str | None:
@@ -70,8 +98,8 @@ class Race:
 class _Runner:
     name: str
     job: Job
-    rounds: list[tuple[int, tuple[float, ...]]]
-    """(number of the round, samples)."""
+    rounds: list[tuple[int, tuple[float, ...], bool]]
+    """(number of the round, samples, whether others disturbed them)."""
 
 
 def race(
@@ -88,6 +116,7 @@ def race(
     progress: Callable[[str, int], None] | None = None,
     should_stop: Stop = never,
     processes: int = 1,
+    left: Callable[[], float] = lambda: 0.0,
 ) -> Race:
     """Races contestants (name → program) for `rounds` rounds or `seconds` seconds, whichever ends first; the seconds
     hold the time in which contestants get ready, but everyone has the few rounds in any case after which the hopeless
@@ -97,49 +126,69 @@ def race(
     heats, the incumbent (by default the first contestant) in each of them. Who is clearly beaten retires early, the
     incumbent never. `progress` hears the name and the number of rounds of whoever has just run. With several `processes`,
     everyone starts afresh that many times, each time for its part of the rounds; but who failed (other than by being ended
-    from outside), or took longer to get ready than such a part lasts, does not start again. Nothing is stored: see
-    `Database.put_race`.
+    from outside), or took longer to get ready than such a part lasts, does not start again. Where others disturbed the race so
+    much that it is open who is fastest, those who may be go on, part by part, as long as `left` gives seconds for another,
+    and at most for as long again.
+    Nothing is stored: see `Database.put_race`.
     """
     leader = incumbent if incumbent is not None else next(iter(contestants), None)
-    part_s = seconds / processes
+    part_s, begun = seconds / processes, time.monotonic()
     again, parts = dict(contestants), list[Race]()
-    while not parts or (len(parts) < processes and leader in again and len(again) > 1 and not should_stop()):
-        part = _once(
-            measurer,
-            again,
-            inputs,
-            expected,
-            bound,
-            rounds=-(-rounds // processes),
-            seconds=part_s,
-            warm_s=warm_s,
-            leader=leader,
-            progress=progress,
-            should_stop=should_stop,
+
+    def part() -> None:
+        parts.append(
+            _once(
+                measurer,
+                again,
+                inputs,
+                expected,
+                bound,
+                rounds=-(-rounds // processes),
+                seconds=part_s,
+                warm_s=warm_s,
+                leader=leader,
+                progress=progress,
+                should_stop=should_stop,
+            )
         )
-        parts.append(part)
+
+    while not parts or (len(parts) < processes and leader in again and len(again) > 1 and not should_stop()):
+        part()
+        costs = parts[-1].costs
         again = {
             name: spec
             for name, spec in again.items()
-            if (cost := part.costs.get(name)) is not None
+            if (cost := costs.get(name)) is not None
             and (cost.outcome == "lost" or (cost.outcome == "ok" and cost.compile_s <= part_s))
         }
+    end = 2 * time.monotonic() - begun
+    while not should_stop():
+        ran = parts[0] if len(parts) == 1 else _joined(parts)
+        wanted = {*ran.undecided, leader} if ran.undecided else set()
+        again = {name: spec for name, spec in again.items() if name in wanted}
+        if len(again) < 2 or leader not in again or left() < part_s or time.monotonic() >= end:
+            break
+        part()
     return parts[0] if len(parts) == 1 else _joined(parts)
 
 
 def _joined(parts: Sequence[Race]) -> Race:
     """One race of several in which the contestants had other processes."""
     rounds = tuple(round_ for part in parts for round_ in part.rounds)
+    disturbed = [names for part in parts for names in part.disturbed or [frozenset[str]()] * len(part.rounds)]
     costs: dict[str, Cost] = {}
     for name in dict.fromkeys(name for part in parts for name in part.costs):
         own = [part.costs[name] for part in parts if name in part.costs]
         own = [cost for cost in own if cost.outcome != "lost"] or own[:1]
         failed = next((cost for cost in own if cost.outcome != "ok"), None)
         samples = [round_[name] for round_ in rounds if name in round_]
+        bad = [name in names for round_, names in zip(rounds, disturbed, strict=True) if name in round_]
         worst = max(own, key=lambda cost: cost.error if cost.error is not None else -1.0)
-        costs[name] = failed or replace(worst, latency=Latency.of_rounds(samples))
+        shaken = any(bad) and not enough(bad.count(False), len(bad))
+        costs[name] = failed or replace(worst, latency=Latency.of_rounds(samples, bad), disturbed=shaken)
     first = {name: ms for part in reversed(parts) for name, ms in part.first_ms.items()}
-    return Race(rounds, costs, first, tuple(i for i, part in enumerate(parts) for _ in part.rounds))
+    owners = tuple(i for i, part in enumerate(parts) for _ in part.rounds)
+    return Race(rounds, costs, first, owners, _named(disturbed))
 
 
 def _once(
@@ -219,7 +268,7 @@ def _run_heat(
 
     def taken(job: Job) -> None:
         runner = names[job.id]
-        runner.rounds.append((count, tuple(job.rounds[-1])))
+        runner.rounds.append((count, tuple(job.rounds[-1]), job.disturbed[-1]))
         if progress is not None:
             progress(runner.name, len(runner.rounds))
 
@@ -246,13 +295,20 @@ def _in_the_running(running: Sequence[_Runner], leader: str | None) -> list[_Run
 
 def _result(runners: Sequence[_Runner], count: int) -> Race:
     rounds: list[dict[str, tuple[float, ...]]] = [{} for _ in range(count)]
+    disturbed: list[set[str]] = [set() for _ in range(count)]
     costs: dict[str, Cost] = {}
     for runner in runners:
-        for number, samples in runner.rounds:
+        for number, samples, bad in runner.rounds:
             rounds[number][runner.name] = samples
+            disturbed[number] |= {runner.name} if bad else set()
         if runner.job.lost and not runner.job.rounds:
             runner.job.fail("lost", "its process was ended from outside")
         if runner.job.outcome is not None or runner.job.rounds:
             costs[runner.name] = cost_of(runner.job)
     first = {runner.name: runner.job.first_ms for runner in runners if runner.job.first_ms is not None}
-    return Race(tuple(rounds), costs, first)
+    return Race(tuple(rounds), costs, first, (), _named(disturbed))
+
+
+def _named(disturbed: Sequence[AbstractSet[str]]) -> tuple[frozenset[str], ...]:
+    """By round, who was disturbed; nothing where nobody ever was."""
+    return tuple(map(frozenset, disturbed)) if any(disturbed) else ()

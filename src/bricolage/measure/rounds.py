@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from bricolage.measure.disturbance import DISTURBED, machine
 from bricolage.measure.loading import Job, Stop, never
 from bricolage.measure.pool import Pool
-from bricolage.measure.statistics import THRESHOLD, Latency
+from bricolage.measure.statistics import THRESHOLD, Latency, enough
 
 _LONG_MS = 20.0
 """From this long a call on, the first call of a turn is no colder than the rest: no untimed one is needed."""
@@ -37,14 +38,20 @@ class TimingPolicy:
 
 def latency(job: Job) -> Latency:
     """Median and interval of what a job was timed at, in milliseconds."""
-    return Latency.of_rounds(job.rounds)
+    return Latency.of_rounds(job.rounds, job.disturbed)
+
+
+def disturbed(job: Job) -> bool:
+    """Whether others disturbed so many of its rounds that its latency is an estimate from disturbed ones."""
+    return any(job.disturbed) and not enough(job.disturbed.count(False), len(job.disturbed))
 
 
 def compare(pool: Pool, jobs: Sequence[Job], policy: TimingPolicy, should_stop: Stop = never) -> set[str]:
     """Times ready jobs against each other; their rounds grow in place. A job that dies gets its outcome.
 
-    First `rounds` rounds for all, then rounds for the near-ties alone. Returns the ids of the jobs whose place is still
-    open: within the leading group, with intervals that touch and are wider than what counts as a gain.
+    First `rounds` rounds for all, then rounds for the near-ties, and as many again for whoever could win and was disturbed.
+    Returns the ids of the jobs whose place is still open: within the leading group, with intervals that touch and are wider
+    than what counts as a gain.
     """
     end = time.monotonic() + policy.seconds
     done = 0
@@ -58,19 +65,22 @@ def compare(pool: Pool, jobs: Sequence[Job], policy: TimingPolicy, should_stop: 
                 running = _hopeful(running, policy.hopeless)
             if done >= policy.probe and time.monotonic() > end:
                 break
-        near = _near_ties(jobs)
+        near = _open(jobs, running)
         while near and done < policy.most_rounds and time.monotonic() < end and not should_stop():
             one_round(pool, near, done, policy)
             done += 1
-            near = [job for job in _near_ties(jobs) if job.ready]
-    return {job.id for job in near}
+            again = running if done < 2 * policy.rounds else ()
+            near = [job for job in _open(jobs, again) if job.ready]
+    return {job.id for job in _near_ties(jobs)}
 
 
 def one_round(
     pool: Pool, jobs: Sequence[Job], number: int, policy: TimingPolicy, taken: Callable[[Job], None] | None = None
 ) -> None:
     """One turn for each job, forwards in even rounds and backwards in odd ones. A job that dies gets its outcome; one whose
-    worker somebody else has ended is `lost`."""
+    worker somebody else has ended is `lost`. What the machine did meanwhile is added to the pool's tally."""
+    cores = jobs[0].spec.device.cores if jobs else ()
+    before, own_s, reported_s = machine(cores), time.process_time(), pool.tally.own_s
     for job in jobs if number % 2 == 0 else reversed(jobs):
         if not job.ready or job.worker is None:
             continue
@@ -79,10 +89,18 @@ def one_round(
             if answer.outcome != "lost":  # then it is no longer ready, and may be loaded again
                 job.fail(answer.outcome, answer.reason)
             continue
-        rounds: list[list[float]] = answer.facts["rounds"]  # type: ignore[assignment]
-        job.rounds += rounds
+        turns: list[list[float]] = answer.facts["rounds"]  # type: ignore[assignment]
+        waited: list[list[float]] = answer.facts["waited"]  # type: ignore[assignment]
+        for samples, shares in zip(turns, waited, strict=True):
+            clean = [ms for ms, share in zip(samples, shares, strict=True) if share <= DISTURBED]
+            job.rounds.append(clean or samples)
+            job.disturbed.append(not clean)
+        repeated, processor_s = int(str(answer.facts["repeated"])), float(str(answer.facts["processor_s"]))
+        pool.tally.add_turn([share for shares in waited for share in shares], repeated, processor_s)
         if taken is not None:
             taken(job)
+    own_s = time.process_time() - own_s + pool.tally.own_s - reported_s
+    pool.tally.add_interval(before, machine(cores), own_s, len(cores))
 
 
 def _warm_up(job: Job, policy: TimingPolicy) -> float:
@@ -98,6 +116,16 @@ def _hopeful(jobs: Sequence[Job], factor: float) -> list[Job]:
         return []
     best = min((latency(job) for job in jobs), key=lambda known: known.median_ms)
     return [job for job in jobs if latency(job).low_ms <= factor * best.high_ms]
+
+
+def _open(jobs: Sequence[Job], hopeful: Sequence[Job]) -> list[Job]:
+    """Those that need more rounds: near-ties, and of the hopeful, where others disturbed them, those that may be fastest."""
+    wanted = {job.id for job in _near_ties(jobs)}
+    timed = [job for job in hopeful if job.ready and job.rounds]
+    if timed:
+        best = min(map(latency, timed), key=lambda known: known.median_ms)
+        wanted |= {job.id for job in timed if disturbed(job) and latency(job).low_ms <= best.high_ms}
+    return [job for job in jobs if job.id in wanted]
 
 
 def _near_ties(jobs: Sequence[Job]) -> list[Job]:

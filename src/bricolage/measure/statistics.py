@@ -2,6 +2,10 @@
 
 Latencies are milliseconds. Samples of one round (one turn of a candidate) share the state of the machine, so a round
 counts as one observation: its median.
+
+Other processes only ever add time. Rounds that they disturbed are left out as long as enough others remain; where they do
+not, a low quantile of all stands for the median of an undisturbed machine: as long as no more than `1 - QUANTILE` of the rounds
+were disturbed, it lies within the undisturbed ones, however much was added to the others.
 """
 
 from __future__ import annotations
@@ -17,28 +21,51 @@ import numpy as np
 CONFIDENCE = 0.95
 THRESHOLD = 0.02
 """A challenger must gain more than this, however sure the gain is."""
+QUANTILE = 0.25
+"""Of disturbed rounds. Lower ones stand more disturbed rounds and scatter more."""
+_ENOUGH = 3
+_ENOUGH_PART = 1 / 3
+"""Undisturbed rounds that are enough, and which part of all rounds they must be."""
 _RESAMPLES = 2000
+_NORMAL = 1.96
+"""Standard deviations from the mean to the end of a 95 % interval."""
+_LEAST_SPREAD = 0.005
+"""Standard deviation, in logarithms, that any ratio has at least, however narrow its interval."""
 
 
 @cache
-def interval_rank(count: int) -> int:
-    """Zero-based rank k such that the sorted samples k and count - 1 - k enclose the median with 95 % confidence.
+def interval_ranks(count: int, quantile: float = 0.5) -> tuple[int, int]:
+    """Zero-based ranks (low, high) such that these of the sorted samples enclose the quantile of their distribution with 95 %
+    confidence.
 
-    The number of samples below the median is binomial(count, 1/2); k is the largest rank whose two tails together hold
-    at most 5 % (Conover, Practical Nonparametric Statistics, section 3.2). Below 6 samples no rank reaches 95 %: the
-    answer is 0, the whole range of the samples, which holds the median with probability 1 - 2^(1 - count).
+    The number of samples below the quantile is binomial(count, quantile); each rank leaves out at most 2.5 % of its tail
+    (Conover, Practical Nonparametric Statistics, section 3.2). Where no rank reaches that, as for the median of fewer
+    than 6 samples, it is the first or the last: the whole range of the samples.
     """
     tail = (1.0 - CONFIDENCE) / 2.0
     if count > 1000:  # the normal approximation is within one rank here
-        return max(0, math.floor(count / 2 - 1.96 * math.sqrt(count) / 2) - 1)
-    whole = 2**count
-    below, rank = 0, 0
-    for k in range(count // 2):
-        below += math.comb(count, k)
-        if below > tail * whole:
+        spread = 1.96 * math.sqrt(count * quantile * (1.0 - quantile))
+        low = math.floor(count * quantile - spread) - 1
+        return max(0, low), min(count - 1, math.ceil(count * quantile + spread))
+    chances = [math.comb(count, k) * quantile**k * (1.0 - quantile) ** (count - k) for k in range(count + 1)]
+    below, low = 0.0, 0
+    for k in range(count):
+        below += chances[k]
+        if below > tail:
             break
-        rank = k
-    return rank
+        low = k
+    above, high = 0.0, count - 1
+    for k in range(count, 0, -1):
+        above += chances[k]
+        if above > tail:
+            break
+        high = k - 1
+    return low, high
+
+
+def enough(clean: int, count: int) -> bool:
+    """Whether so many undisturbed rounds of all can speak for all."""
+    return clean >= max(_ENOUGH, count * _ENOUGH_PART)
 
 
 @dataclass(frozen=True)
@@ -61,17 +88,37 @@ class Latency:
         if not samples or not all(math.isfinite(sample) for sample in samples):
             raise ValueError("a latency needs finite samples")
         ordered = sorted(samples)
-        rank = interval_rank(len(ordered))
-        return cls(statistics.median(ordered), ordered[rank], ordered[len(ordered) - 1 - rank], len(ordered))
+        low, high = interval_ranks(len(ordered))
+        return cls(statistics.median(ordered), ordered[low], ordered[high], len(ordered))
 
     @classmethod
-    def of_rounds(cls, rounds: Sequence[Sequence[float]]) -> Latency:
-        """From rounds of samples; every round counts once, by its median.
+    def of_disturbed(cls, samples: Sequence[float]) -> Latency:
+        """From samples of which others may have made any longer: the `QUANTILE`, as an estimate of the median that an
+        undisturbed machine would show, with its own interval.
+
+        Raises:
+            ValueError: as for `of`.
+        """
+        if not samples or not all(math.isfinite(sample) for sample in samples):
+            raise ValueError("a latency needs finite samples")
+        ordered = sorted(samples)
+        low, high = interval_ranks(len(ordered), QUANTILE)
+        value = float(np.quantile(ordered, QUANTILE))
+        return cls(value, ordered[low], max(ordered[high], value), len(ordered))
+
+    @classmethod
+    def of_rounds(cls, rounds: Sequence[Sequence[float]], disturbed: Sequence[bool] = ()) -> Latency:
+        """From rounds of samples; every round counts once, by its median. `disturbed` says which rounds others disturbed
+        (none where it is empty): those are left out where enough others remain.
 
         Raises:
             ValueError: there are no rounds, or one is empty or not finite.
         """
-        return cls.of([statistics.median(samples) if samples else math.nan for samples in rounds])
+        medians = [statistics.median(samples) if samples else math.nan for samples in rounds]
+        if not any(disturbed):
+            return cls.of(medians)
+        clean = [median for median, bad in zip(medians, disturbed, strict=True) if not bad]
+        return cls.of(clean) if enough(len(clean), len(medians)) else cls.of_disturbed(medians)
 
     @property
     def width(self) -> float:
@@ -116,6 +163,7 @@ def paired_ratio(
     challenger: Sequence[Sequence[float]],
     seed: int = 0,
     processes: Sequence[int] | None = None,
+    disturbed: Sequence[bool] = (),
 ) -> Ratio:
     """Speed-up of the challenger from interleaved rounds: round i of both ran side by side, so drift cancels in its
     ratio.
@@ -124,6 +172,10 @@ def paired_ratio(
     Tibshirani, An Introduction to the Bootstrap, chapter 13), the same for the same seed. Where the rounds ran in several
     `processes` (for each round, which), the value is the median of the processes' medians, and whole processes are drawn, then
     rounds within them: what a process was lucky with, its pages in memory say, it keeps in all its rounds.
+
+    Rounds in which one of both was `disturbed` are left out where enough others remain. Where they do not, the ratio is that
+    of both sides' low quantiles (`Latency.of_disturbed`): neighbours hit one side of a pair as often as the other, so pairs
+    would not cancel what they add.
 
     Raises:
         ValueError: the numbers of rounds differ, or are 0, or a sample is not positive.
@@ -134,17 +186,78 @@ def paired_ratio(
     after = np.array([statistics.median(samples) for samples in challenger])
     if not (np.all(before > 0) and np.all(after > 0)):
         raise ValueError("a ratio needs positive times")
-    ratios = before / after
-    owners = np.zeros(len(ratios), int) if processes is None else np.asarray(processes)
-    own = [ratios[owners == owner] for owner in np.unique(owners)]
+    owners = np.zeros(len(before), int) if processes is None else np.asarray(processes)
+    clean = ~np.asarray(disturbed, bool) if len(disturbed) else np.ones(len(before), bool)
+    paired = bool(clean.all()) or enough(int(clean.sum()), len(clean))
+    if paired:
+        before, after, owners = before[clean], after[clean], owners[clean]
+    estimate = _median_ratio if paired else _ratio_of_quantiles
+    own = [(before[owners == owner], after[owners == owner]) for owner in np.unique(owners)]
     rng = np.random.default_rng(seed)
-    medians = np.array([np.median(one[rng.integers(0, len(one), size=(_RESAMPLES, len(one)))], axis=1) for one in own])
+    estimates = np.array([estimate(b, a, rng.integers(0, len(b), size=(_RESAMPLES, len(b)))) for b, a in own])
     drawn = rng.integers(0, len(own), size=(len(own), _RESAMPLES))
     low, high = np.quantile(
-        np.median(np.take_along_axis(medians, drawn, axis=0), axis=0), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
+        np.median(np.take_along_axis(estimates, drawn, axis=0), axis=0), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
     )
-    value = float(np.median([np.median(one) for one in own]))
-    return Ratio(value, min(float(low), value), max(float(high), value), len(ratios))
+    value = float(np.median([estimate(b, a, np.arange(len(b))[None])[0] for b, a in own]))
+    return Ratio(value, min(float(low), value), max(float(high), value), len(before))
+
+
+def _median_ratio(before: np.ndarray, after: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+    """For each row of rounds drawn, the median of their ratios."""
+    found: np.ndarray = np.median((before / after)[drawn], axis=1)
+    return found
+
+
+def _ratio_of_quantiles(before: np.ndarray, after: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+    """For each row of rounds drawn, the ratio of both sides' low quantiles."""
+    found: np.ndarray = np.quantile(before[drawn], QUANTILE, axis=1) / np.quantile(after[drawn], QUANTILE, axis=1)
+    return found
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A positive quantity with its 95 % interval, from one source: a time in ms, or a ratio of times."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of its logarithm."""
+        return max(_LEAST_SPREAD, math.log(self.high / self.low) / (2 * _NORMAL))
+
+    def widened(self, spread: float) -> Estimate:
+        """With a standard deviation, in logarithms, of at least that."""
+        return _around(math.log(self.value), max(self.spread, spread))
+
+    def over(self, other: Estimate) -> Estimate:
+        """The ratio of two independent estimates: this one divided by the other."""
+        return _around(math.log(self.value / other.value), math.hypot(self.spread, other.spread))
+
+
+def _around(mean: float, spread: float) -> Estimate:
+    reach = _NORMAL * spread
+    return Estimate(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach))
+
+
+def pooled(estimates: Sequence[Estimate]) -> Estimate:
+    """One estimate from independent sources: the mean of their logarithms, weighted by the inverse of their variances.
+    Where the sources scatter more than their intervals explain, the interval is wider by that factor (Birge, Phys. Rev. 40,
+    207, 1932; the scale factor of the Particle Data Group).
+
+    Raises:
+        ValueError: there are none, or one is not positive.
+    """
+    if not estimates or not all(0.0 < one.low <= one.value <= one.high < math.inf for one in estimates):
+        raise ValueError("estimates must be positive, and at least one")
+    if len(estimates) == 1:
+        return estimates[0]
+    values, weights = np.log([one.value for one in estimates]), np.array([one.spread**-2 for one in estimates])
+    mean = float(weights @ values / weights.sum())
+    scatter = float(weights @ (values - mean) ** 2) / (len(estimates) - 1)
+    return _around(mean, math.sqrt(max(1.0, scatter) / float(weights.sum())))
 
 
 def significant(ratio: Ratio, threshold: float = THRESHOLD) -> bool:

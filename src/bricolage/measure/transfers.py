@@ -21,6 +21,7 @@ from bricolage.measure.loading import CandidateSpec, Job, Stop, never
 from bricolage.measure.measurer import Measurer, registry_versions
 from bricolage.measure.probes import relu_region, vector
 from bricolage.measure.rounds import TimingPolicy, one_round
+from bricolage.measure.statistics import enough
 from bricolage.options import Precision
 from bricolage.perf.transfer import MeasuredTransferCosts, Pair
 from bricolage.plan.step import Step
@@ -111,7 +112,11 @@ class TransferMeasurer:
             return None
         else:
             first, second, both = ([statistics.median(samples) for samples in job.rounds] for job in jobs)
-            found = {"ms": max(0.0, statistics.median(c - a - b for a, b, c in zip(first, second, both, strict=True)))}
+            differences = [c - a - b for a, b, c in zip(first, second, both, strict=True)]
+            bad = [any(turns) for turns in zip(*(job.disturbed for job in jobs), strict=True)]
+            clean = [difference for difference, out in zip(differences, bad, strict=True) if not out]
+            used = clean if enough(len(clean), len(differences)) else differences
+            found = {"ms": max(0.0, statistics.median(used))}
         if broken is None or broken.outcome != "lost":
             measurer.finished.add(self._key(pair, size))
             measurer.database.put_transfer(self._key(pair, size), found)

@@ -23,7 +23,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import perf_counter, perf_counter_ns
+from time import perf_counter, perf_counter_ns, process_time
 
 import numpy as np
 
@@ -34,6 +34,8 @@ from bricolage.codec import decode, encode
 from bricolage.device.buffers import aligned, bindable
 from bricolage.device.host import host
 from bricolage.errors import BackendFailed, InvalidGraph, MissingBackend, NoReference, Refused, UnsupportedOperator
+from bricolage.measure.disturbance import DISTURBED, Watch, waited_share
+from bricolage.options import available_cores
 from bricolage.plan.step import Step
 from bricolage.runtime.compile import compile_program
 from bricolage.verify.tensors import load_values, save_tensors
@@ -66,6 +68,7 @@ class Worker:
 
     def __init__(self) -> None:
         self._loaded: dict[str, _Loaded] = {}
+        self._watch = Watch()
         self._evaluator: tuple[object, Callable[[dict[str, object]], dict[str, object]]] | None = None
         """Of the reference, with what it was made for."""
 
@@ -109,26 +112,48 @@ class Worker:
         return {"first_ms": first_ms}
 
     def time(self, id: str, turns: int, warm_s: float) -> dict[str, object]:
-        """Times `turns` turns after warming up: untimed calls for `warm_s` seconds, one at least when that is above 0.
+        """Times `turns` turns after warming up: untimed calls for `warm_s` seconds, one at least when that is above 0. A
+        warm-up that is longer than a turn is made once, a shorter one before each.
 
-        Answers the samples of each turn, milliseconds a call. The first time, the number of calls in a sample is
-        chosen.
+        Answers the samples of each turn, milliseconds a call, and for each sample the share of its time that the program
+        waited for processors that others had; how many were taken besides, because such were disturbed (at most as many
+        again, in as much time again); the processor time that all of it took. The first time, the number of calls in
+        a sample is chosen.
         """
         loaded = self._loaded[id]
-        call = loaded.call
+        call, begun = loaded.call, process_time()
+        rounds: list[list[float]] = []
+        waited: list[list[float]] = []
+        self._watch.follow()
         gc.disable()  # and no collection before: beside a framework it takes longer than a turn
         try:
-            end = perf_counter() + warm_s
-            while warm_s > 0:
-                call()
-                if perf_counter() >= end:
-                    break
+            long = warm_s > TURN_MS / 1e3
+            if long:
+                _warm(call, warm_s)
             if not loaded.repeats:
                 _calibrate(loaded)
-            rounds = [[_sample(call, loaded.repeats) for _ in range(loaded.burst)] for _ in range(turns)]
+            for _ in range(turns):
+                samples, shares = self._turn(loaded, 0.0 if long else warm_s)
+                rounds.append(samples)
+                waited.append(shares)
         finally:
             gc.enable()
-        return {"rounds": rounds}
+        repeated = sum(len(samples) - loaded.burst for samples in rounds)
+        return {"rounds": rounds, "waited": waited, "repeated": repeated, "processor_s": process_time() - begun}
+
+    def _turn(self, loaded: _Loaded, warm_s: float) -> tuple[list[float], list[float]]:
+        """Samples, and by sample how much it was disturbed. The counters are read before the warm-up and after the last
+        sample: reading in between would give threads that wait for the next call the time to fall asleep, which no
+        caller would see."""
+        samples: list[float] = []
+        shares: list[float] = []
+        cores, end = available_cores(), perf_counter() + 2 * TURN_MS / 1e3
+        while not samples or (shares[-1] > DISTURBED and len(samples) < 2 * loaded.burst and perf_counter() < end):
+            before = self._watch.read()
+            _warm(loaded.call, warm_s)
+            samples += [_sample(loaded.call, loaded.repeats) for _ in range(loaded.burst)]
+            shares += [waited_share(before, self._watch.read(), cores)] * loaded.burst
+        return samples, shares
 
     def tune(self, step: object, threads: int) -> dict[str, object]:
         """Lets the step's backend search for better parameters of its configuration, among those that it offers."""
@@ -225,6 +250,15 @@ def _sample(call: Callable[[], object], repeats: int) -> float:
     for _ in range(repeats):
         call()
     return (perf_counter_ns() - start) / repeats / 1e6
+
+
+def _warm(call: Callable[[], object], seconds: float) -> None:
+    """Untimed calls."""
+    end = perf_counter() + seconds
+    while seconds > 0:
+        call()
+        if perf_counter() >= end:
+            break
 
 
 def _calibrate(loaded: _Loaded) -> None:

@@ -35,6 +35,8 @@ ErrorNumber: TypeAlias = Annotated[float, Within(0.0, math.inf)]
 """A relative error; infinite where nothing right came out."""
 Ratio: TypeAlias = Annotated[float, Within(-math.inf, math.inf)]
 """Any number but NaN."""
+Share: TypeAlias = Annotated[float, Within(0.0, 1.0)]
+"""A part of a whole."""
 GraphFile: TypeAlias = Annotated[str, Matching(r"graph-[0-9a-f]{1,64}\.onnx", "name of a graph's file")]
 Hash: TypeAlias = Annotated[str, Matching(r"[0-9a-f]{1,64}", "hash in hexadecimal")]
 OperatorRanges: TypeAlias = Annotated[
@@ -180,6 +182,8 @@ class RewriteStep:
     bound: tuple[tuple[str, str | None], ...]
 
 
+DecidedBy: TypeAlias = Literal["race", "race and prior evidence", "prior evidence"]
+"""Which evidence decided."""
 OperatorSignature = str
 """Type, attributes and shapes of an operator. Layers that are alike have one signature."""
 
@@ -215,6 +219,28 @@ class RewriteConfig:
 
 
 @dataclass(frozen=True)
+class Disturbance:
+    """What other processes did while the decision was measured."""
+
+    others: Share = 0.0
+    """Of the processor time that there was, what other processes took."""
+    stolen: Share = 0.0
+    """... and what a hypervisor gave to others."""
+    pressure: Share = 0.0
+    """Of the time, that in which somebody waited for a processor; 0 where the kernel does not count it."""
+    samples: Count = 0
+    """That were timed ..."""
+    disturbed: Count = 0
+    """... those whose threads waited for a processor that others had ..."""
+    repeated: Count = 0
+    """... and those that were taken besides, in the place of disturbed ones."""
+
+    def __post_init__(self) -> None:
+        if self.disturbed > self.samples or self.repeated > self.samples:
+            raise ValueError("more samples were disturbed or repeated than there are")
+
+
+@dataclass(frozen=True)
 class Bucket:
     """The decision for one binding of the symbolic dimensions."""
 
@@ -237,8 +263,11 @@ class Bucket:
     transfers: tuple[Transfer, ...] = ()
     proof: Proof | None = None
     """How good the op-level placement is that the search for plans began with; None where nothing was searched."""
-    decided_by: Literal["race", "prior evidence"] = "race"
-    """Whether a race was held; otherwise what was known of the contestants before decided."""
+    decided_by: DecidedBy = "race"
+    """The race alone, where it was quiet enough; beside neighbours, the race together with what was known of the
+    contestants before; that alone where no race was held."""
+    disturbance: Disturbance = Disturbance()
+    """What other processes did meanwhile."""
     peak_bytes: Mapping[str, Amount] = field(default_factory=dict)
     """By device: the most that tensors between regions and outputs take at a time, by the predicted timeline; empty
     for one region."""

@@ -67,7 +67,8 @@ def overview(bucket: Bucket, graph: Graph | None, everything: bool = False) -> R
             ]
         )
     parts: list[RenderableType] = [verdict(bucket), Text(quality(bucket))]
-    parts += [Text(told) for told in (words.proof(bucket), words.memory(bucket), words.rewriting(bucket)) if told]
+    told = (words.disturbance(bucket), words.proof(bucket), words.memory(bucket), words.rewriting(bucket))
+    parts += [Text(line) for line in told if line]
     parts += [Text(""), plain_table(heads, rows)]
     hidden = len(facts) - len(rows)
     if hidden:

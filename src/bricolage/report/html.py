@@ -109,6 +109,7 @@ def _bucket(
              "regions": sum(1 for r in bucket.regions if r.implementation.backend == name)}
             for name, ms in sorted(used.items(), key=lambda item: -item[1])
         ],
+        "disturbance": words.disturbance(bucket),
         "proof": words.proof(bucket),
         "transfer_total": sum(region.transfer_ms for region in bucket.regions),
         "slots": colours,

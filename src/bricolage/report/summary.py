@@ -27,6 +27,8 @@ def bucket_summary(bucket: Bucket) -> dict[str, Any]:
         "speedup_vs_baseline": bucket.speedup_vs_baseline,
         "speedup_ci": list(bucket.speedup_ci),
         "significant": bucket.significant,
+        "decided_by": bucket.decided_by,
+        "disturbance": encode(bucket.disturbance),
         "interrupted": bucket.interrupted,
         "variant": bucket.variant,
         "rules": dict(bucket.rules),

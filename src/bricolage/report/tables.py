@@ -40,13 +40,16 @@ def result(plan: Plan, width: int, ships: bool = True) -> RenderableType:
     parts: list[RenderableType] = [header(plan)]
     for bucket in plan.buckets:
         parts += [Text(""), contestants(bucket, width), Text(""), verdict(bucket, ships)]
+        parts += [plain(busy)] if (busy := words.disturbance(bucket)) else []
     return Group(*parts)
 
 
 def decision(bucket: Bucket, width: int) -> RenderableType:
-    """One bucket's contestants and verdict, what was unusual about the inputs, and what a wider tolerance would take."""
+    """One bucket's contestants and verdict, what was unusual about the inputs and the machine, and what a wider tolerance
+    would take."""
     parts: list[RenderableType] = [contestants(bucket, width), Text(""), verdict(bucket)]
-    hints = [*words.inputs(bucket), *words.dropped_for_accuracy(bucket)]
+    busy = words.disturbance(bucket)
+    hints = [*words.inputs(bucket), *([busy] if busy else []), *words.dropped_for_accuracy(bucket)]
     return Group(*parts, *(plain(hint) for hint in hints), Text(""))
 
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from bricolage.plan.plan import Bucket, Contestant
 
 MISSING = "-"
+_QUIET = 0.05
+"""Share of the cores, or of the samples, up to which others are not worth a word: any machine has some."""
 
 
 def milliseconds(value: float | None) -> str:
@@ -92,12 +94,27 @@ def verdict(bucket: Bucket) -> str:
             f"no race was held: shipping {bucket.chosen} ({milliseconds(bucket.winner.median_ms)}), "
             "the best by what was measured before"
         )
-    if bucket.significant and bucket.chosen != bucket.best_baseline:
-        return (
-            f"{bucket.speedup_vs_baseline:.2f}x faster than {bucket.best_baseline}, "
-            f"95 % CI {low:.2f}-{high:.2f}, significant"
-        )
+    if bucket.chosen != bucket.best_baseline:
+        sure = "significant" if bucket.significant else f"not significant: shipping {bucket.chosen}"
+        return f"{bucket.speedup_vs_baseline:.2f}x faster than {bucket.best_baseline}, 95 % CI {low:.2f}-{high:.2f}, {sure}"
     return f"no significant gain: shipping {bucket.chosen} ({milliseconds(bucket.winner.median_ms)})"
+
+
+def disturbance(bucket: Bucket) -> str:
+    """How busy the machine was while the decision was measured, and what that did to it; empty where it was quiet."""
+    found = bucket.disturbance
+    shaken = bucket.decided_by == "race and prior evidence"
+    if not shaken and found.others <= _QUIET and found.stolen <= _QUIET and found.disturbed <= _QUIET * found.samples:
+        return ""
+    taken = [f"other processes took {percent(found.others)} of the cores"] if found.others > _QUIET else []
+    taken += [f"the hypervisor gave {percent(found.stolen)} of the cores to others"] if found.stolen > _QUIET else []
+    samples = f"{found.disturbed} of {count(found.samples, 'sample')} disturbed, {found.repeated} repeated"
+    did = {
+        "race": "the race decided nevertheless",
+        "race and prior evidence": "the race could not decide alone, it did together with earlier measurements",
+        "prior evidence": "earlier measurements decided",
+    }[bucket.decided_by]
+    return f"machine busy: {'; '.join([*taken, samples, did])}"
 
 
 def inputs(bucket: Bucket) -> list[str]:

@@ -1,0 +1,120 @@
+"""What was known of a contestant besides the race, and who is fastest by all that is known.
+
+It decides where no race was held, and together with the race where other processes disturbed that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bricolage.driver.profile import Profile
+from bricolage.measure.entries import Cost
+from bricolage.measure.race import Race
+from bricolage.measure.statistics import Estimate, Latency, Ratio, pooled
+from bricolage.work.implementation import Implementation, Placement
+
+_OF_A_PROCESS = 0.02
+"""Standard deviation of a time, in logarithms, from one process to another that runs the same program."""
+_OF_NEIGHBOURS = 0.1
+"""... of a time that was measured beside other processes, however narrow its interval ..."""
+_OF_A_SUM = 0.1
+"""... and of a whole that is estimated by the sum of its regions."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of a contestant besides the race; milliseconds."""
+
+    name: str
+    quiet: Estimate | None
+    """From all that was measured undisturbed: as a whole in this run and in an earlier one, and the sum of its regions."""
+    disturbed: Estimate | None = None
+    """From what was measured beside other processes. It compares only with what was measured so, too."""
+
+    @staticmethod
+    def of(name: str, costs: Iterable[Cost], regions_ms: float | None = None) -> Evidence:
+        """From times of the whole, failures among them, and from the sum of its regions where that is known."""
+        quiet: list[Estimate] = []
+        disturbed: list[Estimate] = []
+        for cost in costs:
+            if cost.latency is None or not cost.latency.low_ms > 0:
+                continue
+            found = _estimate(cost.latency)
+            if cost.disturbed:
+                disturbed.append(found.widened(_OF_NEIGHBOURS))
+            else:
+                quiet.append(found.widened(_OF_A_PROCESS))
+        if regions_ms:
+            quiet.append(Estimate(regions_ms, regions_ms, regions_ms).widened(_OF_A_SUM))
+        return Evidence(name, pooled(quiet) if quiet else None, pooled(disturbed) if disturbed else None)
+
+    @property
+    def ms(self) -> float | None:
+        """The best single figure; None where nothing is known."""
+        best = self.quiet or self.disturbed
+        return best.value if best is not None else None
+
+    def speedup(self, other: Evidence) -> Estimate | None:
+        """Over the other contestant, from undisturbed times of both, otherwise from whatever was measured last; None where
+        nothing is known of one of them."""
+        if self.quiet is not None and other.quiet is not None:
+            return other.quiet.over(self.quiet)
+        own, theirs = self.disturbed or self.quiet, other.disturbed or other.quiet
+        return theirs.over(own) if own is not None and theirs is not None else None
+
+
+def of_baseline(name: str, cost: Cost, profile: Profile, implementation: Implementation) -> Evidence:
+    """One implementation of the whole graph."""
+    earlier = profile.session.measurer.earlier.get(profile.whole_spec(implementation))
+    costs = (cost, earlier) if earlier is not None else (cost,)
+    return Evidence.of(name, costs, sum_of_regions(profile, implementation) if cost.latency is not None else None)
+
+
+def of_plan(name: str, placement: Placement, profile: Profile) -> Evidence:
+    """A placement, as it was measured end to end."""
+    return Evidence.of(name, profile.session.measurer.recorded(profile.placement_spec(placement)))
+
+
+def sum_of_regions(profile: Profile, implementation: Implementation) -> float | None:
+    """What an implementation takes for all segments of a graph, one after another, ms; None where one was not measured,
+    or only beside other processes."""
+    total = 0.0
+    keys = {region: group.key for group in profile.candidates.groups for region in group.regions}
+    for segment in profile.candidates.segments:
+        cost = profile.regions.get((keys.get(segment, ""), implementation))
+        if cost is None or cost.ms is None or cost.disturbed:
+            return None
+        total += cost.ms
+    return total or None
+
+
+def fastest(evidence: Sequence[Evidence]) -> str | None:
+    """Who is fastest by what is known without a race; None where nothing is."""
+    known = sorted((one for one in evidence if one.ms is not None), key=lambda one: (one.ms or 0.0, one.name))
+    best = known[0] if known else None
+    for one in known[1:]:
+        assert best is not None
+        gain = one.speedup(best)
+        if gain is not None and gain.value > 1.0:
+            best = one
+    return best.name if best is not None else None
+
+
+def weighed(name: str, other: str, ran: Race, through: str, evidence: Mapping[str, Evidence]) -> Ratio | None:
+    """Speed-up of one contestant over another by the race and by what was known before, each as far as it is sure; None
+    where nothing compares them."""
+    raced = ran.ratio(name, other, through=through)
+    known = evidence[name].speedup(evidence[other]) if name in evidence and other in evidence else None
+    sources = [Estimate(raced.value, raced.low, raced.high)] if raced is not None else []
+    if raced is not None and (ran.shaken(name) or ran.shaken(other)):
+        sources = [sources[0].widened(_OF_NEIGHBOURS)]
+    sources += [known] if known is not None else []
+    if not sources:
+        return None
+    found = pooled(sources)
+    return Ratio(found.value, found.low, found.high, raced.rounds if raced is not None else 0)
+
+
+def _estimate(latency: Latency) -> Estimate:
+    return Estimate(latency.median_ms, latency.low_ms, latency.high_ms)
