@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bricolage.codec import DecodeError, decode, encode
-from bricolage.plan.plan import Plan, numbers, ranges
+from bricolage.plan.plan import Bucket, Contestant, Plan, PlannedSchedule, Quality, numbers, ranges
 from tests.plan.plans import plans
 
 
@@ -48,3 +48,51 @@ class Small:
 def test_what_does_not_fit_is_refused(data: object, message: str) -> None:
     with pytest.raises(DecodeError, match=message):
         decode(Small, data)
+
+
+SCHEDULE = {"cores": [[0], [1]], "method": "exact", "predicted_ms": 1.0, "lower_ms": 1.0, "upper_ms": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cores": [[0], []]}, "has 0 items"),
+        ({"cores": [[0], [1, 0]]}, "do not ascend"),
+        ({"cores": [[0], [1, 1]]}, "do not ascend"),
+        ({"cores": [[0], [-1]]}, "-1"),
+        ({"cores": [[0], [10**7]]}, "10000000"),
+        ({"cores": [[0], ["1"]]}, "is no int"),
+        ({"predicted_ms": -1.0}, "-1"),
+        ({"lower_ms": float("nan")}, "nan"),
+        ({"upper_ms": float("inf")}, "inf"),
+    ],
+)
+def test_schedules_that_make_no_sense_are_refused(change: dict[str, object], message: str) -> None:
+    assert decode(PlannedSchedule, SCHEDULE).cores == ((0,), (1,))
+    with pytest.raises(DecodeError, match=message):
+        decode(PlannedSchedule, {**SCHEDULE, **change})
+
+
+def test_a_schedule_is_of_all_regions() -> None:
+    contestant = Contestant("a", "baseline", None, None, None, True)
+    bucket = Bucket(
+        {},
+        "graph-0.onnx",
+        0,
+        "a",
+        (),
+        (contestant,),
+        "a",
+        1.0,
+        (1.0, 1.0),
+        False,
+        None,
+        0.0,
+        0.0,
+        Quality(None, None, 0.0),
+    )
+    data = encode(bucket)
+    assert decode(Bucket, data) == bucket
+    data["schedule"] = {**SCHEDULE, "cores": [[0]]}
+    with pytest.raises(DecodeError, match="its schedule is of"):
+        decode(Bucket, data)
