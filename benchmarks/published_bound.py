@@ -1,7 +1,7 @@
 """NEW-B-2 as published: tuples with sets, and the published rule of dominance.
 
-Han, Guan, Sun, He, Deng and Liu, "Response time bounds for typed DAG parallel tasks on heterogeneous multi-cores", TPDS 2019. Beside
-it `bricolage.schedule.path_bound` is timed.
+Han, Guan, Sun, He, Deng and Liu, "Response time bounds for typed DAG parallel tasks on heterogeneous multi-cores", TPDS 2019.
+Beside it `bricolage.schedule.path_bound` is timed.
 """
 
 from __future__ import annotations

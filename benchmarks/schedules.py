@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.published_bound import published_new_b_2
@@ -179,7 +180,7 @@ def around(tasks: int, kinds: int, many: int) -> Bounds:
         allotted = [Allotment(device, 1, ms) for ms, device in zip(typed.ms, typed.device, strict=True)]
         ms = list_schedule(problem, allotted).makespan_ms
         row = [lower_bound(problem), ms, new_b_2(typed), new_b_1(typed), old_b(typed)]
-        if any(less > more * (1 + 1e-9) for less, more in zip(row, row[1:], strict=False)):
+        if any(less > more * (1 + 1e-9) for less, more in pairwise(row)):
             raise AssertionError(f"the bounds are out of order: {row}")
         rows.append([value / ms for value in row])
     lower, _, second, first, old = (statistics.median(column) for column in zip(*rows, strict=True))
@@ -247,12 +248,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name, found in rows.items():
         print(f"\n{name}")
         for row in found:
-            print(
-                "  "
-                + "  ".join(
-                    f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()
-                )
-            )
+            print("  " + "  ".join(f"{key} {_short(value)}" for key, value in row.items()))
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":

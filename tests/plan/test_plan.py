@@ -59,12 +59,12 @@ SCHEDULE = {"cores": [[0], [1]], "method": "exact", "predicted_ms": 1.0, "lower_
         ({"cores": [[0], []]}, "has 0 items"),
         ({"cores": [[0], [1, 0]]}, "do not ascend"),
         ({"cores": [[0], [1, 1]]}, "do not ascend"),
-        ({"cores": [[0], [-1]]}, "-1"),
-        ({"cores": [[0], [10**7]]}, "10000000"),
+        ({"cores": [[0], [-1]]}, "not between 0"),
+        ({"cores": [[0], [10**7]]}, "not between 0"),
         ({"cores": [[0], ["1"]]}, "is no int"),
-        ({"predicted_ms": -1.0}, "-1"),
-        ({"lower_ms": float("nan")}, "nan"),
-        ({"upper_ms": float("inf")}, "inf"),
+        ({"predicted_ms": -1.0}, "not between 0"),
+        ({"lower_ms": float("nan")}, "not"),
+        ({"upper_ms": float("inf")}, "not between 0"),
     ],
 )
 def test_schedules_that_make_no_sense_are_refused(change: dict[str, object], message: str) -> None:
@@ -75,22 +75,10 @@ def test_schedules_that_make_no_sense_are_refused(change: dict[str, object], mes
 
 def test_a_schedule_is_of_all_regions() -> None:
     contestant = Contestant("a", "baseline", None, None, None, True)
-    bucket = Bucket(
-        {},
-        "graph-0.onnx",
-        0,
-        "a",
-        (),
-        (contestant,),
-        "a",
-        1.0,
-        (1.0, 1.0),
-        False,
-        None,
-        0.0,
-        0.0,
-        Quality(None, None, 0.0),
-    )
+    ends = {"chosen": "a", "best_baseline": "a", "contestants": (contestant,)}
+    facts = {"speedup_vs_baseline": 1.0, "speedup_ci": (1.0, 1.0), "significant": False, "predicted_ms": None}
+    quality = {"original_error": 0.0, "bound": 0.0, "quality": Quality(None, None, 0.0)}
+    bucket = Bucket(sizes={}, graph="graph-0.onnx", operators=0, regions=(), **ends, **facts, **quality)  # type: ignore[arg-type]
     data = encode(bucket)
     assert decode(Bucket, data) == bucket
     data["schedule"] = {**SCHEDULE, "cores": [[0]]}
