@@ -68,11 +68,13 @@ def random_typed(draw: random.Random, count: int, kinds: int, density: float) ->
 
 
 def random_moldable(draw: random.Random, graph: WorkGraph, cores: int) -> ScheduleProblem:
-    """One device. Times follow Amdahl's law with a serial part of 2 to 50 %."""
+    """One device. Times follow Amdahl's law with a serial part of 2 to 50 %, and each further core costs up to 3 %."""
     curves = []
     for _ in range(len(graph)):
-        ms, serial = draw.uniform(1.0, 100.0), draw.uniform(0.02, 0.5)
-        points = tuple((count, ms * (serial + (1.0 - serial) / count)) for count in range(1, cores + 1))
+        ms, serial, each = draw.uniform(1.0, 100.0), draw.uniform(0.02, 0.5), draw.uniform(0.0, 0.03)
+        points = tuple(
+            (count, ms * (serial + (1.0 - serial) / count + each * (count - 1))) for count in range(1, cores + 1)
+        )
         curves.append({"cpu": SpeedupCurve(points)})
     return ScheduleProblem(graph, tuple(curves), {"cpu": cores})
 

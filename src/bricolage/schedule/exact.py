@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from bricolage.schedule.bounds import lower_bound
 from bricolage.schedule.heterogeneous import heft
 from bricolage.schedule.lists import list_schedule
+from bricolage.schedule.moldable import cpa, cpr
 from bricolage.schedule.problem import Allotment, ScheduleProblem, bottom_levels
 from bricolage.schedule.schedule import SLACK, Interval, Schedule
 
@@ -47,6 +48,7 @@ class _Search:
         self.until = time.monotonic() + time_limit_s
         self.nodes = 0
         self.tails = bottom_levels(problem.graph, problem.shortest_ms)
+        self.urgent = sorted(range(len(problem)), key=lambda task: -self.tails[task])
         self.areas = [min(one.area for one in mine) for mine in problem.allotments]
         self.cores = sum(problem.cores.values())
         self.seen: dict[tuple[object, ...], list[tuple[float, ...]]] = {}
@@ -71,16 +73,17 @@ class _Search:
         if self._dominated(state):
             return
         moves = []
+        latest = max((interval.end_ms for interval in self.intervals.values()), default=0.0)
         for task in range(len(self.problem)):
             sources = self.problem.graph.predecessors[task]
             if state.started >> task & 1 or any(not state.started >> source & 1 for source in sources):
                 continue
             for one in self.problem.allotments[task]:
                 start = max(self._ready(task, one), state.free[self.devices.index(one.device)][one.cores - 1])
-                if self._bound(state, task, one, start) < self.limit:
+                if self._bound(state, task, one, start, latest) < self.limit:
                     moves.append((start, -self.tails[task], one.ms, task, one))
         for start, _, _, task, one in sorted(moves, key=lambda move: move[:4]):
-            if self._bound(state, task, one, start) < self.limit:
+            if self._bound(state, task, one, start, latest) < self.limit:
                 following = self._start(state, task, one, start)
                 self.explore(following)
                 del self.intervals[task]
@@ -95,17 +98,17 @@ class _Search:
             default=0.0,
         )
 
-    def _bound(self, state: _State, task: int, one: Allotment, start: float) -> float:
+    def _bound(self, state: _State, task: int, one: Allotment, start: float, latest: float) -> float:
         """No schedule that goes on so ends sooner: nothing else starts before `start`."""
         path = start + one.ms + self.tails[task] - self.problem.shortest_ms[task]
-        rest = max(
-            (self.tails[other] for other in range(len(self.tails)) if not state.started >> other & 1 and other != task),
-            default=0.0,
-        )
-        busy = sum(max(free - start, 0.0) for row in state.free for free in row)
+        rest = 0.0
+        for other in self.urgent:
+            if not state.started >> other & 1 and other != task:
+                rest = start + self.tails[other]
+                break
+        busy = sum(free - start for row in state.free for free in row if free > start)
         volume = start + (busy + state.area - self.areas[task] + one.area) / self.cores
-        latest = max((interval.end_ms for interval in self.intervals.values()), default=0.0)
-        return max(path, start + rest, volume, latest)
+        return max(path, rest, volume, latest)
 
     def _start(self, state: _State, task: int, one: Allotment, start: float) -> _State:
         index = self.devices.index(one.device)
@@ -146,10 +149,10 @@ def exact(problem: ScheduleProblem, *, most_nodes: int = 200_000, time_limit_s: 
     """The shortest schedule over all devices and counts of cores, or the best found within the limits."""
     fastest = [min(mine, key=lambda one: (one.ms, one.cores)) for mine in problem.allotments]
     narrow = [min(mine, key=lambda one: (one.area, one.ms)) for mine in problem.allotments]
-    first = min(
-        (heft(problem), list_schedule(problem, fastest), list_schedule(problem, narrow)),
-        key=lambda one: one.makespan_ms,
-    )
+    ways = [heft(problem), list_schedule(problem, fastest), list_schedule(problem, narrow)]
+    if len(problem.cores) == 1:
+        ways += [cpa(problem), cpr(problem)]
+    first = min(ways, key=lambda one: one.makespan_ms)
     if first.makespan_ms <= lower_bound(problem) * (1.0 + SLACK):
         return ExactResult(Schedule(first.intervals, "exact"), True, 0)
     search = _Search(problem, first, most_nodes, time_limit_s)
