@@ -80,6 +80,18 @@ def test_run_computes_and_writes(runnable: Path) -> None:
     }  # fmt: skip
 
 
+def test_run_traces_each_region(runnable: Path) -> None:
+    x = np.ones((2, 3), np.float32)
+    np.savez("x.npz", x=x)
+    found = run.invoke(app, ["run", str(runnable), "--input", "x.npz", "-o", "y.npz", "--trace", "t.json"])
+    assert found.exit_code == 0 and "wrote t.json: 1 regions" in found.stderr, found.stderr
+    (call,) = [event for event in json.loads(Path("t.json").read_text())["traceEvents"] if event["ph"] == "X"]
+    assert call["ts"] == 0.0 and call["dur"] > 0.0 and call["args"]["operators"] == "0-1"
+    with np.load("y.npz") as y:
+        np.testing.assert_allclose(y["y"], np.maximum(x, 0) + x)
+    assert run.invoke(app, ["run", str(runnable), "--input", "x.npz", "--trace", "no/t.json"]).exit_code == errors.USAGE
+
+
 def test_run_shows_a_table(runnable: Path) -> None:
     np.savez("x.npz", x=np.ones((2, 3), np.float32))
     found = run.invoke(app, ["run", str(runnable), "--input", "x.npz"])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bricolage.codec import Length, Matching, Within
 from bricolage.options import PRECISIONS, Options
-from bricolage.plan.plan import Bucket, Disturbance, Plan, PlannedRegion, RewriteStep, ranges
+from bricolage.plan.plan import Bucket, Disturbance, Plan, PlannedRegion, PlannedSchedule, RewriteStep, ranges
 from bricolage.work.implementation import KernelConfig
 
 
@@ -83,7 +83,7 @@ def _configs() -> st.SearchStrategy[KernelConfig]:
 @st.composite
 def _buckets(draw: st.DrawFn) -> Bucket:
     hints = typing.get_type_hints(Bucket, include_extras=True)
-    given = {name: draw(of_type(hints[name])) for name in hints if name not in ("regions", "steps")}
+    given = {name: draw(of_type(hints[name])) for name in hints if name not in ("regions", "steps", "schedule")}
     given["operators"] = operators = draw(st.integers(0, 12))
     owners = draw(st.lists(st.integers(0, 2), min_size=operators, max_size=operators))
     region = typing.get_type_hints(PlannedRegion, include_extras=True)
@@ -96,6 +96,11 @@ def _buckets(draw: st.DrawFn) -> Bucket:
     names = st.sampled_from([contestant.name for contestant in contestants])
     given |= {"regions": tuple(regions), "contestants": tuple(contestants)}
     given |= {"chosen": draw(names), "best_baseline": draw(names)}
+    if draw(st.booleans()):
+        rest = typing.get_type_hints(PlannedSchedule, include_extras=True)
+        cores = [tuple(sorted(draw(st.sets(st.integers(0, 63), min_size=1, max_size=3)))) for _ in regions]
+        facts = {name: draw(of_type(rest[name])) for name in rest if name != "cores"}
+        given["schedule"] = PlannedSchedule(cores=tuple(cores), **facts)
     return Bucket(steps=draw(st.lists(of_type(RewriteStep), max_size=2).map(tuple)), **given)
 
 

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bricolage.codec import DecodeError, decode, encode
-from bricolage.plan.plan import Disturbance, Plan, numbers, ranges
+from bricolage.plan.plan import Bucket, Contestant, Disturbance, Plan, PlannedSchedule, Quality, numbers, ranges
 from tests.plan.plans import plans
 
 
@@ -65,3 +65,39 @@ class Small:
 def test_what_does_not_fit_is_refused(data: object, message: str) -> None:
     with pytest.raises(DecodeError, match=message):
         decode(Small, data)
+
+
+SCHEDULE = {"cores": [[0], [1]], "method": "exact", "predicted_ms": 1.0, "lower_ms": 1.0, "upper_ms": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cores": [[0], []]}, "has 0 items"),
+        ({"cores": [[0], [1, 0]]}, "do not ascend"),
+        ({"cores": [[0], [1, 1]]}, "do not ascend"),
+        ({"cores": [[0], [-1]]}, "not between 0"),
+        ({"cores": [[0], [10**7]]}, "not between 0"),
+        ({"cores": [[0], ["1"]]}, "is no int"),
+        ({"predicted_ms": -1.0}, "not between 0"),
+        ({"lower_ms": float("nan")}, "not"),
+        ({"upper_ms": float("inf")}, "not between 0"),
+    ],
+)
+def test_schedules_that_make_no_sense_are_refused(change: dict[str, object], message: str) -> None:
+    assert decode(PlannedSchedule, SCHEDULE).cores == ((0,), (1,))
+    with pytest.raises(DecodeError, match=message):
+        decode(PlannedSchedule, {**SCHEDULE, **change})
+
+
+def test_a_schedule_is_of_all_regions() -> None:
+    contestant = Contestant("a", "baseline", None, None, None, True)
+    ends = {"chosen": "a", "best_baseline": "a", "contestants": (contestant,)}
+    facts = {"speedup_vs_baseline": 1.0, "speedup_ci": (1.0, 1.0), "significant": False, "predicted_ms": None}
+    quality = {"original_error": 0.0, "bound": 0.0, "quality": Quality(None, None, 0.0)}
+    bucket = Bucket(sizes={}, graph="graph-0.onnx", operators=0, regions=(), **ends, **facts, **quality)  # type: ignore[arg-type]
+    data = encode(bucket)
+    assert decode(Bucket, data) == bucket
+    data["schedule"] = {**SCHEDULE, "cores": [[0]]}
+    with pytest.raises(DecodeError, match="its schedule is of"):
+        decode(Bucket, data)

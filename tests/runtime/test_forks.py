@@ -9,13 +9,16 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bricolage.device.host import host
 from bricolage.errors import ForkedProcess
 from bricolage.options import Options
+from bricolage.plan.plan import PlannedSchedule
 from bricolage.runtime.executable import Executable
 from bricolage.work.implementation import Implementation
 from tests.runtime.made_plans import Nimble, Quick, graph_of_size, made_bucket, made_plan, whole
@@ -103,6 +106,16 @@ def test_what_must_be_compiled_again_is_and_what_lives_is_not(tmp_path: Path, mo
         y = fast(x)
         Quick.compiled.clear()
         assert in_child(lambda: np.array_equal(fast(x), y) and len(Quick.compiled) == count) is True  # noqa: B023
+
+
+def test_the_threads_of_a_schedule_are_started_again(tmp_path: Path) -> None:
+    fast, x = executable(tmp_path, "quick"), sample()
+    schedule = PlannedSchedule((host().cores[:1],), "by hand", 1.0, 1.0, 1.0)
+    plan = replace(fast.plan, buckets=(replace(fast.plan.buckets[0], schedule=schedule),))
+    beside = Executable(plan, tmp_path)
+    y = beside(x)
+    assert in_child(lambda: np.array_equal(beside(x), y)) is True
+    assert np.array_equal(beside(x), y)
 
 
 def test_what_ends_with_the_fork_says_so_here_and_in_everything_made_later(tmp_path: Path) -> None:

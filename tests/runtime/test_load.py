@@ -22,12 +22,12 @@ from bricolage.errors import BadArtifact, ForeignArtifact, NoBackend, NotWritabl
 from bricolage.graph import store
 from bricolage.options import Options, available_cores
 from bricolage.plan import artifact
-from bricolage.plan.plan import Plan
+from bricolage.plan.plan import Plan, PlannedSchedule
 from bricolage.runtime import load as loading
 from bricolage.runtime.load import foreign, load
 from bricolage.work.implementation import Assignment, Implementation
 from tests.runtime import made_plans
-from tests.runtime.made_plans import Quick, baseline, expected, graph_of_size, made_bucket, made_plan, whole
+from tests.runtime.made_plans import Quick, allowed, baseline, expected, graph_of_size, made_bucket, made_plan, whole
 
 QUICK, NIMBLE, SLOW, ABSENT = map(Implementation, ("quick", "nimble", "slow-compiler", "absent"))
 X = np.linspace(-2, 2, 8, dtype=np.float32).reshape(2, 4)
@@ -119,6 +119,36 @@ def test_elsewhere_without_a_baseline_only_who_takes_any_model_may_run_it(
         load(path, any_machine=True)
     monkeypatch.setattr(type(nimble), "dynamic", True)
     np.testing.assert_allclose(load(path, any_machine=True)(X), expected(X), rtol=1e-5)
+
+
+def with_schedule(plan: Plan, *cores: tuple[int, ...]) -> Plan:
+    schedule = PlannedSchedule(cores, "by hand", 1.0, 1.0, 2.0)
+    return replace(plan, buckets=(replace(plan.buckets[0], schedule=schedule),))
+
+
+def test_a_schedule_is_kept_and_run_on_its_cores(tmp_path: Path) -> None:
+    cores = host().cores
+    plan = with_schedule(plan_of(tmp_path, QUICK, NIMBLE), (cores[0],), (cores[-1],))
+    fast = load(saved(tmp_path, plan))
+    assert fast.plan.buckets[0].schedule == plan.buckets[0].schedule
+    assert [resources.device.cores for *_, resources in Quick.compiled] == [(cores[0],), (cores[-1],)]
+    assert not any(resources.alone for *_, resources in Quick.compiled)
+    np.testing.assert_allclose(fast(X), expected(X), rtol=1e-6)
+    traced = fast.trace({"x": X})
+    np.testing.assert_allclose(traced.outputs["y"], expected(X), rtol=1e-6)
+    assert [span.step for span in traced.spans] == [0, 1] and traced.bucket == 0
+    if allowed():
+        assert [where for what, where in Quick.cores if what == "called"][-2:] == [{cores[0]}, {cores[-1]}]
+    assert fast.trace({"x": np.vstack([X, X])}).bucket is None
+
+
+def test_elsewhere_there_is_no_schedule(tmp_path: Path) -> None:
+    path = saved(tmp_path, with_schedule(plan_of(tmp_path, QUICK, NIMBLE), (999_999,), (0,)))
+    with pytest.raises(ForeignArtifact, match=r"cores that this process may not use \(999999"):
+        load(path)
+    fast = load(path, any_machine=True)
+    assert fast.plan.buckets[0].schedule is None
+    np.testing.assert_allclose(fast(X), expected(X), rtol=1e-6)
 
 
 def test_a_fingerprint_is_no_path(tmp_path: Path) -> None:

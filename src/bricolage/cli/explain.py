@@ -75,7 +75,7 @@ def explain(
         if bucket.sizes:
             output.show(plain(words.shape(bucket.sizes), "bold"))
         if op is None:
-            output.show(because.overview(bucket, graph, everything))
+            output.show(because.overview(bucket, graph, everything, plan.provenance.options.threads))
         for region in chosen if op is not None else ():
             output.show(because.details(region, len(facts)))
         if kernels:

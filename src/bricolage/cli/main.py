@@ -20,6 +20,7 @@ from bricolage.cli.optimize import optimize
 from bricolage.cli.reduce import reduce
 from bricolage.cli.rewrite import rewrite, rules
 from bricolage.cli.run import bench, run
+from bricolage.cli.schedule import schedule
 from bricolage.errors import plain
 
 app = typer.Typer(
@@ -32,7 +33,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (optimize, run, bench, explain, report, rewrite, bisect, reduce, backends):
+for command in (optimize, run, bench, schedule, explain, report, rewrite, bisect, reduce, backends):
     app.command()(command)
 app.add_typer(costs.app, name="costs")
 app.add_typer(rules, name="rules")

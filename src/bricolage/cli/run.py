@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +25,12 @@ def run(
     out: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Outputs (.npz), by output name.")
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace", metavar="FILE", help="Run twice, and write when each region ran and where (Chrome, Perfetto)."
+        ),
+    ] = None,
     any_machine: Annotated[
         bool, typer.Option("--any-machine", help="Run an artifact from other hardware or versions all the same.")
     ] = False,
@@ -33,14 +40,23 @@ def run(
     from bricolage.cli import output, values
 
     inputs = values.read_arrays(data)
-    output.check_writable(out)
+    output.check_writable(out, trace)
     with output.stdout_kept():
         from bricolage.runtime.load import load
 
-        results = load(artifact, any_machine=any_machine).run(inputs)
+        executable = load(artifact, any_machine=any_machine)
+        results: Mapping[str, Any] = executable.run(inputs)
+        traced = executable.trace(inputs) if trace is not None else None  # of the second run: the first one warms up
     if out is not None:
         values.write_arrays(out, results)
         output.note(f"wrote {out}")
+    if trace is not None and traced is not None:
+        from bricolage.report.trace import chrome_trace
+
+        plan = executable.plan
+        bucket = None if traced.bucket is None else plan.buckets[traced.bucket]
+        output.write_text(trace, json.dumps(chrome_trace(plan.model, bucket, traced.spans)))
+        output.note(f"wrote {trace}: {len(traced.spans)} regions; open it at https://ui.perfetto.dev or about:tracing")
     if as_json:
         output.show_json({"outputs": {name: _describe(array) for name, array in results.items()}})
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -37,13 +38,31 @@ class Lifetime:
         return self.first <= other.last and other.first <= self.last
 
 
-def assign_offsets(lifetimes: Mapping[str, Lifetime]) -> tuple[dict[str, int], int]:
+@dataclass(frozen=True)
+class Residence:
+    """A tensor of `bytes` bytes among steps of which some run at the same time."""
+
+    bytes: int
+    writer: int
+    """Number of the step that writes it."""
+    after: int
+    """Bit-set of the steps that begin only when all that write or read it are done."""
+
+    def overlaps(self, other: Residence) -> bool:
+        """Whether both may be needed at the same time."""
+        return not (self.after >> other.writer & 1 or other.after >> self.writer & 1)
+
+
+Occupant = TypeVar("Occupant", Lifetime, Residence)
+
+
+def assign_offsets(lifetimes: Mapping[str, Occupant]) -> tuple[dict[str, int], int]:
     """Offsets in one arena such that tensors that live at the same time never overlap, and the arena's size in bytes.
 
     Greedy by size (Pisarchyk & Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020, section 5.2): the
     largest tensor first, each at the lowest gap that fits.
     """
-    placed: list[tuple[int, int, Lifetime]] = []  # offset, end, lifetime
+    placed: list[tuple[int, int, Occupant]] = []  # offset, end, lifetime
     offsets: dict[str, int] = {}
     for name, lifetime in sorted(lifetimes.items(), key=lambda item: (-item[1].bytes, item[0])):
         size = -(-max(lifetime.bytes, 1) // ALIGNMENT) * ALIGNMENT

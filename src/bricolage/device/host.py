@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -65,6 +66,19 @@ def bound_to(device: Device) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+def current_core() -> int | None:
+    """Number of the logical processor on which the calling thread is; None where the system does not say."""
+    find = _getcpu()
+    core = -1 if find is None else find()
+    return core if core >= 0 else None
+
+
+@cache
+def _getcpu() -> Callable[[], int] | None:
+    found = getattr(ctypes.CDLL(None), "sched_getcpu", None) if platform.system() == "Linux" else None
+    return found if found is None else lambda: int(found())
 
 
 @cache

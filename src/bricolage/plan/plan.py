@@ -218,6 +218,31 @@ class RewriteConfig:
         return ", ".join([*raised, "canonicalising rules", *left_out, *map(str, self.enabled)])
 
 
+Core: TypeAlias = Annotated[int, Within(0, 1_000_000)]
+"""Number of a logical processor."""
+
+
+@dataclass(frozen=True)
+class PlannedSchedule:
+    """Which cores each region has. Regions begin in the order of the plan, as soon as what they read is there and no earlier
+    region holds one of their cores: on disjoint cores they run side by side. Times in milliseconds."""
+
+    cores: tuple[Annotated[tuple[Core, ...], Length(1, 10_000)], ...]
+    """For each region, ascending."""
+    method: str
+    """How it was found."""
+    predicted_ms: Duration
+    lower_ms: Duration
+    """No schedule of these regions takes less, by the times that were measured of them."""
+    upper_ms: Duration
+    """One after the other they take so long."""
+
+    def __post_init__(self) -> None:
+        for some in self.cores:
+            if list(some) != sorted(set(some)):
+                raise ValueError(f"the cores {str(some)[:60]} do not ascend")
+
+
 @dataclass(frozen=True)
 class Disturbance:
     """What other processes did while the decision was measured."""
@@ -290,8 +315,14 @@ class Bucket:
     """For a variant that was tuned for a backend: how to make it again."""
     model_error: ErrorNumber | None = None
     """Median relative error of the cost model with which variants were searched, on regions that it had not seen."""
+    schedule: PlannedSchedule | None = None
+    """Which regions run side by side; None where they run one after the other, each on all cores."""
 
     def __post_init__(self) -> None:
+        if self.schedule is not None and len(self.schedule.cores) != len(self.regions):
+            raise ValueError(
+                f"its schedule is of {len(self.schedule.cores)} regions, and there are {len(self.regions)}"
+            )
         highest = max((last for region in self.regions for _, last in spans(region.operators)), default=-1)
         if highest >= self.operators:
             raise ValueError(f"a region has operator {highest}, and there are {self.operators} of them")

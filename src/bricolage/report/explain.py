@@ -14,7 +14,7 @@ from bricolage.codec import encode
 from bricolage.errors import BadOption
 from bricolage.graph.graph import Graph
 from bricolage.plan.plan import Alternative, Bucket
-from bricolage.report import words
+from bricolage.report import concurrency, words
 from bricolage.report.facts import RegionFacts, regions
 from bricolage.report.tables import plain, plain_table, verdict
 from bricolage.work.implementation import Implementation
@@ -42,8 +42,8 @@ def find(facts: Sequence[RegionFacts], name: str) -> list[RegionFacts]:
     )
 
 
-def overview(bucket: Bucket, graph: Graph | None, everything: bool = False) -> RenderableType:
-    """The verdict and a table of the regions, in the order of the plan."""
+def overview(bucket: Bucket, graph: Graph | None, everything: bool = False, cores: int = 1) -> RenderableType:
+    """The verdict and a table of the regions, in the order of the plan. `cores` are those that it was planned for."""
     facts = regions(bucket, graph)
     by_time = sorted(facts, key=lambda f: -(f.planned.cost_ms or 0.0))
     shown = {f.number for f in (facts if everything else by_time[:SHOWN])}
@@ -67,8 +67,9 @@ def overview(bucket: Bucket, graph: Graph | None, everything: bool = False) -> R
             ]
         )
     parts: list[RenderableType] = [verdict(bucket), Text(quality(bucket))]
-    told = (words.disturbance(bucket), words.proof(bucket), words.memory(bucket), words.rewriting(bucket))
-    parts += [Text(line) for line in told if line]
+    side_by_side = concurrency.told(bucket, facts, cores) if graph is not None and cores > 1 else ""
+    decided, found = (words.disturbance(bucket), words.proof(bucket)), (side_by_side, words.rewriting(bucket))
+    parts += [Text(told) for told in (*decided, words.memory(bucket), *found) if told]
     parts += [Text(""), plain_table(heads, rows)]
     hidden = len(facts) - len(rows)
     if hidden:

@@ -72,20 +72,29 @@ def compile_program(
     *,
     caching: bool = True,
     ephemeral: bool = False,
+    cores: Sequence[tuple[int, ...]] | None = None,
 ) -> Program:
     """Compiles all steps, in executable order. `inputs` and `outputs` are the names of the tensors at the ends; for
-    `caching` and `ephemeral` see `compile_step`.
+    `caching` and `ephemeral` see `compile_step`. `cores` are those of each step, where they have a schedule.
 
     Raises:
         Refused, MissingBackend, BackendFailed: see `compile_step`.
+        BadOption: a schedule names a core that the device does not have.
         InvalidGraph: the steps do not fit together.
     """
     stages: list[Stage] = []
     known: dict[str, TensorInfo] = {}
-    for step in steps:
-        with bound_to(resources.device):  # threads that a backend starts stay on the cores on which they are started
-            kernel, region = compile_step(step, resources, caching=caching, ephemeral=ephemeral)
-        stages.append(Stage(kernel, region.inputs, region.outputs))
+    for step, own in zip(steps, cores or ((),) * len(steps), strict=True):
+        given = _on_cores(resources, own) if own else resources
+        with bound_to(given.device):  # threads that a backend starts stay on the cores on which they are started
+            kernel, region = compile_step(step, given, caching=caching, ephemeral=ephemeral)
+        stages.append(Stage(kernel, region.inputs, region.outputs, own))
         for info in region.inputs:
             known.setdefault(info.name, info)
     return Program(stages, [known[name] for name in inputs if name in known], outputs, resources.device)
+
+
+def _on_cores(resources: Resources, cores: tuple[int, ...]) -> Resources:
+    """Of a step with a schedule: its cores, a thread for each, and others beside it."""
+    group = resources.device.group(cores)
+    return replace(resources, device=group, threads=min(resources.threads, group.threads), alone=False)

@@ -7,7 +7,7 @@ import math
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from bricolage.plan.step import Step
 from bricolage.runtime import forks, signature
 from bricolage.runtime.compile import compile_program
 from bricolage.runtime.program import BoundProgram, Program
+from bricolage.runtime.spans import Span
 from bricolage.work import bits as bitset
 from bricolage.work.implementation import Assignment, Implementation, Placement
 
@@ -51,6 +52,18 @@ class _Ready:
     bound: BoundProgram | None
     backends: frozenset[str]
     """Those that it runs on."""
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A run and what ran when."""
+
+    outputs: Mapping[str, Any]
+    """By name, as `Executable.run` returns them."""
+    spans: tuple[Span, ...]
+    """In the order of their starts; `step` counts the regions of the bucket."""
+    bucket: int | None
+    """Index of the bucket; None where the shape was not planned, and the regions are others."""
 
 
 class Executable:
@@ -139,14 +152,25 @@ class Executable:
             raise ValueError("the model's shapes are known only at run time; call the executable instead")
         return ready.program.bind(arrays, outputs)
 
-    def _run(self, arrays: dict[str, Any]) -> dict[str, Any]:
+    def trace(self, inputs: Mapping[str, Any]) -> Traced:
+        """As `run`, and when each region really ran, on which thread and core. Where shapes are known only at run time, there
+        are no spans."""
+        arrays = signature.collect(self.plan.inputs, (), inputs)
+        spans: list[Span] = []
+        results = self._run(arrays, spans)
+        return Traced(results, tuple(spans), self._planned(signature.dimensions(self.plan.inputs, arrays)))
+
+    def _run(self, arrays: dict[str, Any], spans: list[Span] | None = None) -> dict[str, Any]:
         with self._lock:
             ready = self._select(arrays)
             if ready.bound is None:
                 return ready.program.run(arrays)
             for name, buffer in ready.bound.inputs.items():
                 np.copyto(buffer, arrays[name])
-            ready.bound()
+            if spans is None:
+                ready.bound()
+            else:
+                spans += ready.bound.traced()
             return {name: buffer.copy() for name, buffer in ready.bound.outputs.items()}
 
     def after_fork(self) -> None:
@@ -159,11 +183,18 @@ class Executable:
         self._ready = {index: ready for index, ready in self._ready.items() if _lives(ready)}
         self._others = OrderedDict((key, ready) for key, ready in self._others.items() if _lives(ready))
 
-    def _select(self, arrays: Mapping[str, Any]) -> _Ready:
-        sizes = signature.dimensions(self.plan.inputs, arrays)
+    def _planned(self, sizes: Mapping[str, int]) -> int | None:
+        """The bucket of a shape; None where it has none."""
         for index, bucket in enumerate(self.plan.buckets):
             if all(sizes.get(name) == size for name, size in bucket.sizes.items()):
-                return self._bucket(index)
+                return index
+        return None
+
+    def _select(self, arrays: Mapping[str, Any]) -> _Ready:
+        sizes = signature.dimensions(self.plan.inputs, arrays)
+        index = self._planned(sizes)
+        if index is not None:
+            return self._bucket(index)
         key = tuple(sorted(sizes.items()))
         if key not in self._others:
             self._others[key] = self._other_shape(sizes)
@@ -176,7 +207,8 @@ class Executable:
         if index not in self._ready:
             bucket = self.plan.buckets[index]
             graph = graph_of(self._directory / bucket.graph)
-            self._ready[index] = self._compile(graph, placement_of(bucket))
+            cores = None if bucket.schedule is None else bucket.schedule.cores
+            self._ready[index] = self._compile(graph, placement_of(bucket), cores)
         return self._ready[index]
 
     def _other_shape(self, sizes: Mapping[str, int]) -> _Ready:
@@ -216,7 +248,7 @@ class Executable:
             return first_implementation(backend, self.plan)
         raise NoBackend(why=" that compiles quickly enough for a new shape")
 
-    def _compile(self, graph: Graph, placement: Placement) -> _Ready:
+    def _compile(self, graph: Graph, placement: Placement, cores: Sequence[tuple[int, ...]] | None = None) -> _Ready:
         identities = Identities(graph)
         alone = len({one.implementation.backend for one in placement}) == 1
         threads = min(self.plan.provenance.options.threads, MOST_THREADS_A_CORE * available_cores())
@@ -226,14 +258,14 @@ class Executable:
             region = Region(graph, one.region)
             steps.append(Step(one.implementation, self._store.region(region, identities.key(region))))
         program = compile_program(
-            steps, [info.name for info in graph.inputs], [info.name for info in graph.outputs], resources
+            steps, [info.name for info in graph.inputs], [info.name for info in graph.outputs], resources, cores=cores
         )
         backends = frozenset(one.implementation.backend for one in placement)
         return _Ready(program, program.bind() if program.static else None, backends)
 
 
 def _lives(ready: _Ready) -> bool:
-    return all(registry.get(name).after_fork == "lives" for name in ready.backends)
+    return not ready.program.scheduled and all(registry.get(name).after_fork == "lives" for name in ready.backends)
 
 
 def placement_of(bucket: Bucket) -> Placement:

@@ -61,6 +61,10 @@ def foreign(plan: Plan) -> str:
         here = selected(options.isa, options.cores)
     except BadOption as error:
         return f"this machine has not the device that it was planned for ({error.sentence})"
+    scheduled = {core for b in plan.buckets if b.schedule is not None for some in b.schedule.cores for core in some}
+    if not scheduled <= set(here.cores):
+        missing = ", ".join(map(str, sorted(scheduled - set(here.cores))[:8]))
+        differences.append(f"its schedule is for cores that this process may not use ({missing})")
     if here.fingerprint() != plan.provenance.fingerprint:
         differences.append(f"hardware is {here}, planned on {plan.provenance.hardware}")
     for name in dict.fromkeys(backend for bucket in plan.buckets for backend in bucket.backends):
@@ -73,10 +77,12 @@ def foreign(plan: Plan) -> str:
 
 
 def _without_cores(plan: Plan) -> Plan:
-    """The plan for the whole of this machine's processor, with no more threads than it has."""
+    """The plan for the whole of this machine's processor, with no more threads than it has, and without schedules, which name
+    cores."""
     options = plan.provenance.options
     here = dataclasses.replace(options, cores=None, threads=min(options.threads, available_cores()))
-    return dataclasses.replace(plan, provenance=dataclasses.replace(plan.provenance, options=here))
+    buckets = tuple(dataclasses.replace(bucket, schedule=None) for bucket in plan.buckets)
+    return dataclasses.replace(plan, buckets=buckets, provenance=dataclasses.replace(plan.provenance, options=here))
 
 
 def _runnable(bucket: Bucket, plan: Plan, directory: Path) -> Bucket:

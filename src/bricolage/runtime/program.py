@@ -1,10 +1,13 @@
-"""`Program`: compiled regions in order, wired by tensor names, bound to buffers and run in one thread of control.
+"""`Program`: compiled regions in order, wired by tensor names, bound to buffers and run.
 
-One runtime owns the cores at a time: the regions run one after the other, each on all its backend's threads.
+One runtime owns the cores at a time: the regions run one after the other, each on all its backend's threads. Where the plan has a
+schedule, each region owns its cores instead, and regions on disjoint cores run side by side (`runtime/streams.py`).
 """
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,11 +15,14 @@ import numpy as np
 import psutil
 
 from bricolage.backends.kernel import Call, Kernel
-from bricolage.device.buffers import Lifetime, aligned, assign_offsets
+from bricolage.device.buffers import Lifetime, Residence, aligned, assign_offsets
 from bricolage.device.device import Device
-from bricolage.device.host import bound_to
+from bricolage.device.host import bound_to, current_core
 from bricolage.errors import InvalidGraph, NotEnoughMemory
 from bricolage.graph.graph import TensorInfo
+from bricolage.runtime.spans import Span
+from bricolage.runtime.streams import Placed, Streams
+from bricolage.schedule.reach import Reach
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,8 @@ class Stage:
     kernel: Kernel
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
+    cores: tuple[int, ...] = ()
+    """Of a program with a schedule: on which it runs. Empty: on all that the program has, when nothing else runs."""
 
 
 class BoundProgram:
@@ -38,17 +46,31 @@ class BoundProgram:
         outputs: dict[str, np.ndarray],
         arena: np.ndarray,
         device: Device,
+        streams: Streams | None = None,
     ) -> None:
         self.calls = tuple(calls)
         self.inputs = inputs
         self.outputs = outputs
         self.device = device
         self._arena = arena  # the kernels hold addresses into it
-        self._run = self._on_group if device.is_group else self._on_all
+        self._streams = streams
+        self._run = streams or (self._on_group if device.is_group else self._on_all)
 
     def __call__(self) -> None:
         """One run."""
         self._run()
+
+    def traced(self) -> list[Span]:
+        """One run, and what ran when."""
+        if self._streams is not None:
+            return self._streams.traced()
+        spans = []
+        with bound_to(self.device):
+            for step, call in enumerate(self.calls):
+                begun = time.perf_counter_ns()
+                call()
+                spans.append(Span(step, begun, time.perf_counter_ns(), threading.get_native_id(), current_core()))
+        return spans
 
     def _on_all(self) -> None:
         for call in self.calls:
@@ -86,6 +108,7 @@ class Program:
                 raise InvalidGraph(reason=f"output '{name}' is computed by no region")
         self.outputs = tuple(computed[name] for name in outputs)
         self._computed = computed
+        self.scheduled = any(stage.cores for stage in self.stages)
 
     @property
     def static(self) -> bool:
@@ -105,8 +128,9 @@ class Program:
         given = {**(inputs or {}), **(outputs or {})}
         ends = {info.name for info in (*self.inputs, *self.outputs)}
         tensors = {info.name: info for info in (*self.inputs, *self._computed.values())}
-        lifetimes = self._lifetimes(ends)
-        offsets, size = assign_offsets(lifetimes)
+        offsets, size = (
+            assign_offsets(self._residences(ends)) if self.scheduled else assign_offsets(self._lifetimes(ends))
+        )
         _check_memory(size + sum(info.bytes for name, info in tensors.items() if name in ends and name not in given))
         arena = aligned((size,), np.dtype(np.uint8))
         buffers: dict[str, np.ndarray] = {}
@@ -123,13 +147,45 @@ class Program:
             stage.kernel.bind([buffers[i.name] for i in stage.inputs], [buffers[o.name] for o in stage.outputs])
             for stage in self.stages
         ]
+        streams = None
+        if self.scheduled:
+            placed = zip(calls, self.stages, self._waits(), strict=True)
+            streams = Streams([Placed(call, stage.cores or self.device.cores, waits) for call, stage, waits in placed])
         return BoundProgram(
             calls,
             {info.name: buffers[info.name] for info in self.inputs},
             {info.name: buffers[info.name] for info in self.outputs},
             arena,
             self.device,
+            streams,
         )
+
+    def _waits(self) -> list[tuple[int, ...]]:
+        """For each stage those that must be done before it: whose results it reads, and the last on each of its cores."""
+        home: dict[str, int] = {}
+        last: dict[int, int] = {}
+        found = []
+        for step, stage in enumerate(self.stages):
+            cores = stage.cores or self.device.cores
+            waits = {home[info.name] for info in stage.inputs if info.name in home}
+            found.append(tuple(sorted(waits.union(last[core] for core in cores if core in last))))
+            last.update(dict.fromkeys(cores, step))
+            home.update((info.name, step) for info in stage.outputs)
+        return found
+
+    def _residences(self, ends: set[str]) -> dict[str, Residence]:
+        """As `_lifetimes`, where stages run at the same time."""
+        after = Reach(self._waits()).after
+        found: dict[str, Residence] = {}
+        for step, stage in enumerate(self.stages):
+            for info in stage.outputs:
+                if info.name not in ends:
+                    found[info.name] = Residence(info.elements * info.numpy.itemsize, step, after[step])
+            for info in stage.inputs:
+                if info.name in found:
+                    known = found[info.name]
+                    found[info.name] = Residence(known.bytes, known.writer, known.after & after[step])
+        return found
 
     def _lifetimes(self, ends: set[str]) -> dict[str, Lifetime]:
         first: dict[str, int] = {}

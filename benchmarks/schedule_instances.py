@@ -1,0 +1,125 @@
+"""Graphs to be scheduled: blocks of known networks, random ones, and those of files.
+
+The random graphs under tests/data/random-graphs are of the RandWire kind (licence there); a file of Tarnawski et al.
+("Efficient algorithms for device placement of DNN graph operators", NeurIPS 2020) gives times on a processor and an accelerator.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bricolage.schedule.bounds import TypedTasks
+from bricolage.schedule.problem import ScheduleProblem
+from bricolage.schedule.speedup import SpeedupCurve, fixed
+from bricolage.work.graph import WorkGraph, WorkOperator, WorkTensor
+
+RANDOM_GRAPHS = Path(__file__).parents[1] / "tests" / "data" / "random-graphs"
+PCIE_GBYTES = 12.0
+"""Of the transfers in random problems with several devices."""
+
+
+def graph_of(sources: Sequence[Sequence[int]], sizes: Mapping[tuple[int, int], int] | None = None) -> WorkGraph:
+    """A graph in which task i reads from the tasks `sources[i]`; by edge so many bytes, otherwise none."""
+    known = sizes or {}
+    tensors = [
+        WorkTensor(f"{source}-{task}", source, (task,), known.get((source, task), 0))
+        for task, some in enumerate(sources)
+        for source in some
+    ]
+    return WorkGraph(tuple(WorkOperator(f"op{task}") for task in range(len(sources))), tuple(tensors))
+
+
+BLOCKS: Mapping[str, WorkGraph] = {
+    # SqueezeNet with complex bypass (Iandola et al., 2016): squeeze, two expansions, concatenation, bypass, sum.
+    "squeezenet-fire": graph_of([[], [0], [0], [1, 2], [], [3, 4]]),
+    # Inception-v3 (Szegedy et al., 2015), the blocks with 1x7 and 7x1 kernels, and the last ones.
+    "inception-c": graph_of([[], [], [1], [2], [], [4], [5], [6], [7], [], [9], [0, 3, 8, 10]]),
+    "inception-e": graph_of([[], [], [1], [1], [], [4], [5], [5], [], [8], [0, 2, 3, 6, 7, 9]]),
+}
+
+
+def read_edges(path: Path) -> WorkGraph:
+    """The number of nodes, of edges, and the edges, from lower to higher numbers."""
+    lines = path.read_text().split("\n")
+    sources: list[list[int]] = [[] for _ in range(int(lines[0]))]
+    for line in lines[2 : 2 + int(lines[1])]:
+        start, end = map(int, line.split())
+        sources[end].append(start)
+    return graph_of(sources)
+
+
+def random_graph(draw: random.Random, count: int, density: float) -> WorkGraph:
+    """Each pair of tasks is joined with that probability."""
+    return graph_of([[one for one in range(task) if draw.random() < density] for task in range(count)])
+
+
+def random_typed(draw: random.Random, count: int, kinds: int, density: float) -> TypedTasks:
+    """Tasks of 1 to 100 ms on `kinds` devices of 2 to 8 cores each."""
+    names = [f"d{kind}" for kind in range(kinds)]
+    return TypedTasks(
+        random_graph(draw, count, density),
+        tuple(draw.uniform(1.0, 100.0) for _ in range(count)),
+        tuple(draw.choice(names) for _ in range(count)),
+        {name: draw.randint(2, 8) for name in names},
+    )
+
+
+def random_moldable(draw: random.Random, graph: WorkGraph, cores: int) -> ScheduleProblem:
+    """One device. Times follow Amdahl's law with a serial part of 2 to 50 %, and each further core costs up to 3 %."""
+    curves = []
+    for _ in range(len(graph)):
+        ms, serial, each = draw.uniform(1.0, 100.0), draw.uniform(0.02, 0.5), draw.uniform(0.0, 0.03)
+        points = tuple(
+            (count, ms * (serial + (1.0 - serial) / count + each * (count - 1))) for count in range(1, cores + 1)
+        )
+        curves.append({"cpu": SpeedupCurve(points)})
+    return ScheduleProblem(graph, tuple(curves), {"cpu": cores})
+
+
+def random_heterogeneous(draw: random.Random, graph: WorkGraph) -> ScheduleProblem:
+    """A processor and an accelerator, one task on each at a time; some tasks are faster on either."""
+    sizes = {(tensor.producer, tensor.consumers[0]): draw.randrange(1, 10**9) for tensor in graph.tensors}
+    sources = [list(some) for some in graph.predecessors]
+    curves = tuple({"cpu": fixed(draw.uniform(5.0, 100.0)), "gpu": fixed(draw.uniform(1.0, 60.0))} for _ in sources)
+    return ScheduleProblem(
+        graph_of(sources, sizes), curves, {"cpu": 1, "gpu": 1}, lambda _from, _to, size: size / PCIE_GBYTES / 1e6
+    )
+
+
+def read_placement(path: Path) -> ScheduleProblem:
+    """An instance of Tarnawski et al.: a processor of one core and one accelerator; an edge costs what the file says.
+
+    Tasks are numbered anew, in an order that no edge contradicts.
+    """
+    data = json.loads(path.read_text())
+    nodes = {node["id"]: node for node in data["nodes"]}
+    readers: dict[int, list[tuple[int, float]]] = {one: [] for one in nodes}
+    waiting = dict.fromkeys(nodes, 0)
+    for edge in data["edges"]:
+        readers[edge["sourceId"]].append((edge["destId"], edge["cost"]))
+        waiting[edge["destId"]] += 1
+    order = [one for one in nodes if not waiting[one]]
+    for one in order:
+        for reader, _ in readers[one]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                order.append(reader)
+    number = {one: index for index, one in enumerate(order)}
+    sources: list[list[int]] = [[] for _ in order]
+    sizes = {}
+    for one in order:
+        for reader, cost in readers[one]:
+            sources[number[reader]].append(number[one])
+            sizes[number[one], number[reader]] = round(cost * 1e6)  # in ns, so that a transfer is a size again
+    curves = []
+    for one in order:
+        able = {"cpu": fixed(nodes[one]["cpuLatency"])}
+        if nodes[one]["supportedOnFpga"]:
+            able["gpu"] = fixed(nodes[one]["fpgaLatency"])
+        curves.append(able)
+    return ScheduleProblem(
+        graph_of(sources, sizes), tuple(curves), {"cpu": 1, "gpu": 1}, lambda _from, _to, size: size / 1e6
+    )

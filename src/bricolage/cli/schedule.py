@@ -1,0 +1,85 @@
+"""`bricolage schedule`: regions of a plan side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bricolage.cli import arguments as a
+from bricolage.cli.guard import guarded
+
+if TYPE_CHECKING:
+    from bricolage.api.schedule import Scheduled
+
+
+@guarded
+def schedule(
+    artifact: a.Artifact,
+    data: Annotated[
+        Path, typer.Option("--input", metavar="FILE", help="Inputs (.npz), by input name.", show_default=False)
+    ],
+    out: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="The artifact with its schedule.", show_default=False)
+    ],
+    as_json: a.Json = False,
+) -> None:
+    """Try regions of ARTIFACT side by side on cores of their own; write it with a schedule only if that is faster.
+
+    Times every region on one core, two, four and so on, lets each method propose a schedule, and races the most promising one
+    against the plan as it is. Run it on a quiet machine.
+    """
+    from bricolage.cli import output, values
+
+    inputs = values.read_arrays(data)
+    output.check_writable(out)
+    with output.stdout_kept():
+        from bricolage.api.schedule import schedule as search
+
+        found = search(artifact, inputs, out)
+    if as_json:
+        from bricolage.codec import encode
+
+        output.show_json(encode(found))
+    else:
+        _show(found)
+    if found.kept:
+        output.note(f"wrote {out}")
+
+
+def _show(found: Scheduled) -> None:
+    from bricolage.cli import output
+    from bricolage.report import words
+    from bricolage.report.tables import plain_table
+
+    if not found.proposals:
+        output.show(
+            f"nothing to run side by side: {words.count(found.regions, 'region')} on {words.count(found.cores, 'core')}"
+        )
+        return
+    heads = [("Method", "left"), ("Predicted", "right"), ("Memory shared", "right"), ("Above the bound", "right")]
+    rows = [
+        [
+            one.method,
+            words.milliseconds(one.makespan_ms),
+            words.milliseconds(one.simulated_ms),
+            words.percent(one.makespan_ms / found.lower_ms - 1.0 if found.lower_ms else None),
+        ]
+        for one in found.proposals
+    ]
+    output.show(plain_table(heads, rows))
+    output.show(
+        f"{words.count(found.regions, 'region')} on {words.count(found.cores, 'core')}: no schedule takes less than "
+        f"{words.milliseconds(found.lower_ms)}; with one core a region, none without needless gaps takes more than "
+        f"{words.milliseconds(found.one_core_upper_ms)}"
+    )
+    if found.speedup is None:
+        output.show("one after the other is predicted to be fastest: nothing was written")
+        return
+    ratio = f"{found.speedup.value:.3f} [{found.speedup.low:.3f}, {found.speedup.high:.3f}]"
+    verdict = "written" if found.kept else "not written: it must win by more than the noise and more than 2 %"
+    output.show(
+        f"{found.proposals[0].method} measured {words.milliseconds(found.measured_ms)}, {ratio} times as fast as the plan as it "
+        f"is; {verdict}"
+    )

@@ -1,0 +1,48 @@
+"""What running a plan's regions side by side gives, or could give at most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bricolage.plan.plan import Bucket
+from bricolage.report import words
+from bricolage.report.facts import RegionFacts
+from bricolage.schedule.bounds import lower_bound
+from bricolage.schedule.problem import ScheduleProblem
+from bricolage.schedule.speedup import fixed
+from bricolage.work.graph import WorkGraph, WorkOperator, WorkTensor
+
+
+def told(bucket: Bucket, facts: Sequence[RegionFacts], cores: int) -> str:
+    """In words; empty for one region, and where a cost is not known.
+
+    Without a schedule, the costs are those of regions that have all cores. The bound supposes that each were as fast on one of
+    them: what no schedule of these regions can fall below whatever their speed-up curves are.
+    """
+    if bucket.schedule is not None:
+        found = bucket.schedule
+        used = len({core for some in found.cores for core in some})
+        return (
+            f"regions side by side on {words.count(used, 'core')} by {found.method}: predicted "
+            f"{words.milliseconds(found.predicted_ms)}, one after the other {words.milliseconds(found.upper_ms)}, no schedule of "
+            f"them below {words.milliseconds(found.lower_ms)}"
+        )
+    total = sum(one.planned.cost_ms or 0.0 for one in facts)
+    if len(facts) < 2 or not total or any(one.planned.cost_ms is None for one in facts):
+        return ""
+    least = lower_bound(as_problem(facts, cores))
+    gain = "nothing" if least >= total * 0.9995 else f"{words.percent(1.0 - least / total)} of it"
+    return (
+        f"the regions one after the other take {words.milliseconds(total)}; side by side on {words.count(cores, 'core')} no "
+        f"schedule of them takes less than {words.milliseconds(least)}: at most {gain} can be saved"
+    )
+
+
+def as_problem(facts: Sequence[RegionFacts], cores: int) -> ScheduleProblem:
+    """The regions as tasks whose time no core more or less changes."""
+    operators = tuple(WorkOperator(one.planned.title) for one in facts)
+    edges = tuple(
+        WorkTensor(f"{index}-{after}", index, (after,)) for index, one in enumerate(facts) for after in one.after
+    )
+    curves = tuple({"cpu": fixed(one.planned.cost_ms or 0.0)} for one in facts)
+    return ScheduleProblem(WorkGraph(operators, edges), curves, {"cpu": cores})

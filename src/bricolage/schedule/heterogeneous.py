@@ -1,0 +1,129 @@
+"""Several devices: HEFT and PEFT, which place one task after the other where it ends first, or looks best to end.
+
+Topcuoglu, Hariri and Wu, "Performance-effective and low-complexity task scheduling for heterogeneous computing", TPDS 2002;
+Arabnejad and Barbosa, "List scheduling algorithm for heterogeneous systems by an optimistic cost table", TPDS 2014. A task may
+take several cores of a device, as its speed-up curve allows.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Mapping, Sequence
+
+from bricolage.schedule.problem import Allotment, ScheduleProblem
+from bricolage.schedule.schedule import Interval, Schedule
+
+
+def heft(problem: ScheduleProblem) -> Schedule:
+    """Tasks by upward rank (the mean path to the end), each into the gap in which it ends first."""
+    rank = upward_ranks(problem)
+    nothing = [dict.fromkeys(mine, 0.0) for mine in problem.curves]
+    order = sorted(range(len(problem)), key=lambda task: (-rank[task], task))
+    return _insert(problem, order, nothing, "HEFT")
+
+
+def peft(problem: ScheduleProblem) -> Schedule:
+    """Tasks by the mean of their optimistic costs, each where its end and what must come after it are least together."""
+    table = optimistic_costs(problem)
+    rank = [sum(row.values()) / len(row) for row in table]
+    graph, waiting = problem.graph, [len(sources) for sources in problem.graph.predecessors]
+    ready = [task for task in range(len(problem)) if not waiting[task]]
+    order = []
+    while ready:
+        task = max(ready, key=lambda one: (rank[one], -one))
+        ready.remove(task)
+        order.append(task)
+        for after in graph.successors[task]:
+            waiting[after] -= 1
+            if not waiting[after]:
+                ready.append(after)
+    return _insert(problem, order, table, "PEFT")
+
+
+def upward_ranks(problem: ScheduleProblem) -> list[float]:
+    """For each task its mean time over the devices, plus the longest such way on to the end, mean transfers included."""
+    ranks = [0.0] * len(problem)
+    for task in reversed(range(len(problem))):
+        fastest = _fastest(problem, task).values()
+        after = (_mean_delay(problem, task, one) + ranks[one] for one in problem.graph.successors[task])
+        ranks[task] = sum(one.ms for one in fastest) / len(fastest) + max(after, default=0.0)
+    return ranks
+
+
+def optimistic_costs(problem: ScheduleProblem) -> list[Mapping[str, float]]:
+    """For each task and device: the longest way, in ms, from the end of the task there to the end of all, where every task
+    after it has the device that is best for it, and nothing ever waits."""
+    table: list[Mapping[str, float]] = [{} for _ in range(len(problem))]
+    for task in reversed(range(len(problem))):
+        row = {}
+        for device in problem.curves[task]:
+            row[device] = max(
+                (
+                    min(
+                        table[after][there] + one.ms + (0.0 if there == device else _mean_delay(problem, task, after))
+                        for there, one in _fastest(problem, after).items()
+                    )
+                    for after in problem.graph.successors[task]
+                ),
+                default=0.0,
+            )
+        table[task] = row
+    return table
+
+
+def _fastest(problem: ScheduleProblem, task: int) -> dict[str, Allotment]:
+    """By device; of a device, later allotments are faster."""
+    return {one.device: one for one in problem.allotments[task]}
+
+
+def _mean_delay(problem: ScheduleProblem, source: int, target: int) -> float:
+    """Over the pairs of different devices."""
+    pairs = [(one, other) for one in problem.cores for other in problem.cores if one != other]
+    size = problem.moved_bytes[source, target]
+    return sum(problem.transfer(one, other, size) for one, other in pairs) / len(pairs) if pairs else 0.0
+
+
+def _insert(
+    problem: ScheduleProblem, order: Sequence[int], ahead: Sequence[Mapping[str, float]], method: str
+) -> Schedule:
+    """Tasks in their order into the gaps of the cores, where the end plus what lies `ahead` of a device is least."""
+    busy: dict[tuple[str, int], list[tuple[float, float]]] = {
+        (device, lane): [] for device, count in problem.cores.items() for lane in range(count)
+    }
+    intervals: dict[int, Interval] = {}
+    for task in order:
+        best: tuple[float, int, Interval] | None = None
+        for one in problem.allotments[task]:
+            ready = max(
+                (
+                    intervals[source].end_ms + problem.delay(source, task, intervals[source].device, one.device)
+                    for source in problem.graph.predecessors[task]
+                ),
+                default=0.0,
+            )
+            found = _earliest(busy, problem.cores[one.device], one, ready)
+            worth = (found.end_ms + ahead[task][one.device], one.cores)
+            if best is None or worth < best[:2]:
+                best = (*worth, found)
+        assert best is not None
+        intervals[task] = best[2]
+        for lane in best[2].lanes:
+            insort(busy[best[2].device, lane], (best[2].start_ms, best[2].end_ms))
+    return Schedule(tuple(intervals[task] for task in range(len(problem))), method)
+
+
+def _earliest(
+    busy: Mapping[tuple[str, int], Sequence[tuple[float, float]]], count: int, one: Allotment, ready: float
+) -> Interval:
+    """The first time from `ready` on at which enough cores are free for as long as it takes."""
+    ends = {end for lane in range(count) for _, end in busy[one.device, lane] if end > ready}
+    for start in sorted({ready, *ends}):
+        end = start + one.ms
+        lanes = [
+            lane
+            for lane in range(count)
+            if all(after <= start or before >= end for before, after in busy[one.device, lane])
+        ]
+        if len(lanes) >= one.cores:
+            return Interval(one.device, tuple(lanes[: one.cores]), start, end)
+    raise AssertionError("after the last end all cores are free")

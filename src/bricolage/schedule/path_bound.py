@@ -1,0 +1,142 @@
+"""NEW-B-2: the upper bound that looks at each path and at what may run beside it.
+
+    max over paths p of [ sum of the times on p + sum over devices s of vol(all tasks of s beside a task of s on p) / cores of s ]
+
+"Beside" is neither before nor after. Han et al. (TPDS 2019) walk the graph in topological order with tuples (task, last task of
+each device on the path, value) and drop dominated ones. Here the last tasks are kept as what they still stand for: the bit-set of
+tasks beside them that a later task of their device could count again. Paths that differ in nothing else become one; dominance
+weighs what the other has not counted yet against the lead in value (the published rule asks for there to be none); and what cannot
+overtake the best path known is left.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+
+from bricolage.schedule.bounds import TypedTasks
+from bricolage.schedule.problem import bottom_levels
+from bricolage.schedule.reach import Reach
+
+_Counted: TypeAlias = tuple[int, ...]
+"""By device: tasks beside the path that are counted already and that a later task would count again."""
+
+
+class PathBound:
+    """The bound of some tasks, with what it needs."""
+
+    def __init__(self, tasks: TypedTasks) -> None:
+        self._tasks = tasks
+        self._graph = tasks.graph
+        self._devices = tuple(dict.fromkeys(tasks.device))
+        self._index = [self._devices.index(device) for device in tasks.device]
+        self._volumes: dict[int, float] = {0: 0.0}
+        self._ms = np.array(tasks.ms)
+        self.tuples = 0
+        """Kept in all; a measure of the work done."""
+
+    @cached_property
+    def beside(self) -> tuple[int, ...]:
+        """For each task those of its device that are neither before nor after it."""
+        reach = Reach(self._graph.predecessors)
+        mine = [0] * len(self._devices)
+        for task, device in enumerate(self._index):
+            mine[device] |= 1 << task
+        return tuple(reach.parallel(task) & mine[device] for task, device in enumerate(self._index))
+
+    @cached_property
+    def countable(self) -> tuple[_Counted, ...]:
+        """For each task, by device: all that tasks after it could count."""
+        nothing = (0,) * len(self._devices)
+        found = [nothing] * len(self._graph)
+        for task in reversed(range(len(found))):
+            bits = [0] * len(self._devices)
+            for after in self._graph.successors[task]:
+                for device, theirs in enumerate(found[after]):
+                    bits[device] |= theirs
+                bits[self._index[after]] |= self.beside[after]
+            found[task] = tuple(bits)
+        return tuple(found)
+
+    def value(self) -> float:
+        """The bound in ms."""
+        if not len(self._graph):
+            return 0.0
+        tails = bottom_levels(self._graph, self._tasks.ms)
+        self._tails = [tail - ms for tail, ms in zip(tails, self._tasks.ms, strict=True)]
+        best = self._walk(0.0, most=1)
+        return self._walk(best, most=None)
+
+    def _walk(self, best: float, most: int | None) -> float:
+        """The largest value of a path, at least `best`; with `most`, that of some path, from so many tuples a task."""
+        fronts: list[dict[_Counted, float]] = [{} for _ in range(len(self._graph))]
+        for task in range(len(self._graph)):
+            front = fronts[task]
+            if not self._graph.predecessors[task]:
+                nothing = (0,) * len(self._devices)
+                self._extend(front, task, nothing, 0.0)
+            kept = self._undominated(task, front, best, most)
+            self.tuples += len(kept)
+            if not self._graph.successors[task]:
+                best = max([best, *(value for _, value in kept)])
+            for after in self._graph.successors[task]:
+                for counted, value in kept:
+                    self._extend(fronts[after], after, counted, value)
+            fronts[task] = {}
+        return best
+
+    def _extend(self, front: dict[_Counted, float], task: int, counted: _Counted, value: float) -> None:
+        """A path goes on to `task`."""
+        device = self._index[task]
+        beside = self.beside[task]
+        value += self._tasks.ms[task] + self._share(beside & ~counted[device], device)
+        known = list(counted)
+        known[device] = beside
+        key = tuple(bits & later for bits, later in zip(known, self.countable[task], strict=True))
+        if value > front.get(key, -1.0):
+            front[key] = value
+
+    def _undominated(
+        self, task: int, front: dict[_Counted, float], best: float, most: int | None
+    ) -> list[tuple[_Counted, float]]:
+        """Those that may lie on the best path: by falling value; `most` of them at most."""
+        later = self.countable[task]
+        kept: list[tuple[_Counted, float]] = []
+        for counted, value in sorted(front.items(), key=lambda entry: -entry[1]):
+            if most is not None and len(kept) == most:
+                break
+            to_come = self._tails[task] + sum(
+                self._share(bits & ~known, device)
+                for device, (bits, known) in enumerate(zip(later, counted, strict=True))
+            )
+            if most is None and value + to_come <= best:
+                continue
+            if not any(self._never_overtaken(other, lead - value, counted) for other, lead in kept):
+                kept.append((counted, value))
+        return kept
+
+    def _never_overtaken(self, ahead: _Counted, lead: float, behind: _Counted) -> bool:
+        """Whether what only the one ahead has counted already is not worth more than its lead."""
+        for device, (one, other) in enumerate(zip(ahead, behind, strict=True)):
+            only = one & ~other
+            if only:
+                lead -= self._share(only, device)
+                if lead < 0.0:
+                    return False
+        return True
+
+    def _share(self, bits: int, device: int) -> float:
+        """The volume of tasks by the cores of their device, in ms."""
+        found = self._volumes.get(bits)
+        if found is None:
+            raw = np.frombuffer(bits.to_bytes((len(self._ms) + 7) // 8, "little"), dtype=np.uint8)
+            found = float(self._ms[np.unpackbits(raw, bitorder="little", count=len(self._ms)).view(bool)].sum())
+            self._volumes[bits] = found
+        return found / self._tasks.cores[self._devices[device]]
+
+
+def new_b_2(tasks: TypedTasks) -> float:
+    """NEW-B-2 in ms; at most NEW-B-1. Exponential at worst in the number of devices, as the published algorithm."""
+    return PathBound(tasks).value()

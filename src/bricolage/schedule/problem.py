@@ -1,0 +1,114 @@
+"""What is to be scheduled: tasks of a work graph, their times on devices and cores, and what it takes to move between devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+from bricolage.schedule.speedup import SpeedupCurve
+from bricolage.work.graph import GRAPH_INPUT, WorkGraph
+
+Transfer: TypeAlias = Callable[[str, str, int], float]
+"""Milliseconds to bring so many bytes from one device to another; `device.Machine.move_ms` is one."""
+
+
+def shared_memory(source: str, target: str, size: int) -> float:  # noqa: ARG001 - the shape of a Transfer
+    """Nothing has to be moved."""
+    return 0.0
+
+
+@dataclass(frozen=True)
+class Allotment:
+    """How a task may run: on so many cores of a device, and the milliseconds that it then takes."""
+
+    device: str
+    cores: int
+    ms: float
+
+    @property
+    def area(self) -> float:
+        """Cores × milliseconds."""
+        return self.cores * self.ms
+
+
+@dataclass(frozen=True)
+class ScheduleProblem:
+    """Tasks are the operators of `graph`: edges are its tensors.
+
+    Raises ValueError where a task has no device, or a device no cores.
+    """
+
+    graph: WorkGraph
+    curves: tuple[Mapping[str, SpeedupCurve], ...]
+    """For each task, by device; a task does not run on a device that is missing."""
+    cores: Mapping[str, int]
+    """Of each device."""
+    transfer: Transfer = shared_memory
+    """Between different devices; cores of one device share its memory."""
+
+    def __post_init__(self) -> None:
+        if len(self.curves) != len(self.graph):
+            raise ValueError(f"{len(self.graph)} tasks, and curves of {len(self.curves)}")
+        if any(count < 1 for count in self.cores.values()):
+            raise ValueError("a device has no cores")
+        for task, curves in enumerate(self.curves):
+            if not curves or not set(curves) <= set(self.cores):
+                raise ValueError(f"task {task} runs on none of the devices, or on one that is not there")
+
+    def __len__(self) -> int:
+        return len(self.graph)
+
+    @cached_property
+    def allotments(self) -> tuple[tuple[Allotment, ...], ...]:
+        """For each task those that are not slower than one with fewer cores of the same device, by device and cores."""
+        found = []
+        for curves in self.curves:
+            mine: list[Allotment] = []
+            for device, curve in curves.items():
+                best = float("inf")
+                for cores in range(1, self.cores[device] + 1):
+                    ms = curve.at(cores)
+                    if ms < best:
+                        mine.append(Allotment(device, cores, ms))
+                        best = ms
+            found.append(tuple(mine))
+        return tuple(found)
+
+    @cached_property
+    def shortest_ms(self) -> tuple[float, ...]:
+        """For each task its least time on anything."""
+        return tuple(min(one.ms for one in mine) for mine in self.allotments)
+
+    @cached_property
+    def moved_bytes(self) -> Mapping[tuple[int, int], int]:
+        """By edge (from task, to task): the bytes of all tensors along it."""
+        found: dict[tuple[int, int], int] = {}
+        for tensor in self.graph.tensors:
+            if tensor.producer != GRAPH_INPUT:
+                for consumer in set(tensor.consumers):
+                    edge = (tensor.producer, consumer)
+                    found[edge] = found.get(edge, 0) + tensor.bytes
+        return found
+
+    def delay(self, source: int, target: int, from_device: str, to_device: str) -> float:
+        """Milliseconds from the end of a task until another, that reads from it, has its results."""
+        if from_device == to_device:
+            return 0.0
+        return self.transfer(from_device, to_device, self.moved_bytes[source, target])
+
+    @property
+    def device(self) -> str:
+        """The only device. Raises ValueError where there are several: for methods that know one kind of core."""
+        if len(self.cores) != 1:
+            raise ValueError(f"{len(self.cores)} devices, and this method knows one kind of core")
+        return next(iter(self.cores))
+
+
+def bottom_levels(graph: WorkGraph, ms: Sequence[float]) -> list[float]:
+    """For each task the longest path, in ms, from its start to the end of a last task."""
+    levels = [0.0] * len(graph)
+    for task in reversed(range(len(graph))):
+        levels[task] = ms[task] + max((levels[after] for after in graph.successors[task]), default=0.0)
+    return levels

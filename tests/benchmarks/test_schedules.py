@@ -1,0 +1,89 @@
+"""The benchmark's own parts: instances that are what they say, and the published algorithm against its definition."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from benchmarks.published_bound import published_new_b_2
+from benchmarks.schedule_instances import BLOCKS, RANDOM_GRAPHS, random_heterogeneous, read_edges, read_placement
+from benchmarks.schedules import HETEROGENEOUS, MOLDABLE, around, counts, gaps
+from bricolage.schedule.bounds import TypedTasks
+from bricolage.schedule.heterogeneous import heft
+from bricolage.schedule.path_bound import new_b_2
+from bricolage.schedule.problem import ScheduleProblem
+from bricolage.schedule.schedule import check
+from bricolage.schedule.speedup import fixed
+from tests.schedule.problems import typed
+
+
+@given(tasks=typed(9))
+@settings(max_examples=100, deadline=None)
+def test_the_published_algorithm_gives_the_same_bound(tasks: TypedTasks) -> None:
+    assert published_new_b_2(tasks, 60.0) == pytest.approx(new_b_2(tasks), rel=1e-12)
+
+
+def test_the_published_algorithm_keeps_to_its_limit() -> None:
+    graph = BLOCKS["inception-e"]
+    tasks = TypedTasks(graph, (1.0,) * len(graph), ("a",) * len(graph), {"a": 2})
+    assert published_new_b_2(tasks, -1.0) is None
+
+
+def test_random_networks_are_those_of_their_readme() -> None:
+    longest = {"ws-32-4-0.75-3": 12, "ws-32-4-0.75-4": 12, "ws-32-4-0.75-5": 8}
+    for path in RANDOM_GRAPHS.glob("ws-*.txt"):
+        graph = read_edges(path)
+        depth = [0] * len(graph)
+        for task, sources in enumerate(graph.predecessors):
+            depth[task] = 1 + max((depth[source] for source in sources), default=0)
+        assert len(graph) == 32 and len(graph.tensors) == 64 and max(depth) == longest.pop(path.stem)
+    assert not longest
+
+
+def test_an_instance_from_a_file(tmp_path: Path) -> None:
+    def node(number: int, cpu: float, gpu: float, able: int) -> dict[str, object]:
+        return {"id": number, "cpuLatency": cpu, "fpgaLatency": gpu, "supportedOnFpga": able}
+
+    nodes = [node(7, 4.0, 1.0, 1), node(3, 5.0, 1.0, 0), node(5, 6.0, 2.0, 1)]
+    edges = [{"sourceId": 3, "destId": 7, "cost": 0.5}, {"sourceId": 5, "destId": 7, "cost": 0.25}]
+    path = tmp_path / "made.json"
+    path.write_text(json.dumps({"nodes": nodes, "edges": edges}))
+    problem = read_placement(path)
+    assert [sorted(curves) for curves in problem.curves] == [["cpu"], ["cpu", "gpu"], ["cpu", "gpu"]]
+    found = heft(problem)
+    check(problem, found)
+    assert found.makespan_ms == 6.5, "5 on the processor, half a ms to move, 1 on the accelerator"
+
+
+def test_gaps_are_of_what_is_proven() -> None:
+    draw = random.Random(1)
+    problems = [random_heterogeneous(draw, BLOCKS["squeezenet-fire"]) for _ in range(2)]
+    rows = gaps("fire", problems, HETEROGENEOUS, optimum=True, limit_s=60.0)
+    assert [row.method for row in rows] == ["exact", "HEFT", "PEFT", "DUET"]
+    assert all(row.reference == "optimum" and row.worst >= -1e-9 for row in rows)
+    narrow = [ScheduleProblem(BLOCKS["squeezenet-fire"], ({"cpu": fixed(2.0)},) * 6, {"cpu": 2})]
+    assert {row.method: round(row.worst, 9) for row in gaps("fire", narrow, MOLDABLE, optimum=True, limit_s=60.0)}[
+        "CPR"
+    ] == 0.0
+
+
+def test_a_method_below_the_reference_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.schedules.lower_bound", lambda _problem: 1e9)
+    problem = random_heterogeneous(random.Random(1), BLOCKS["squeezenet-fire"])
+    with pytest.raises(AssertionError, match="is below the lower bound"):
+        gaps("fire", [problem], HETEROGENEOUS, optimum=False, limit_s=1.0)
+
+
+def test_bounds_enclose_one_another() -> None:
+    row = around(12, 2, 20)
+    assert row.lower <= 1.0 <= row.new_b_2 <= row.new_b_1 <= row.old_b
+
+
+def test_counts_are_those_of_ios() -> None:
+    assert {one.block: (one.states, one.transitions, one.pruned_transitions) for one in counts()} == {
+        "squeezenet-fire": (12, 51, 47), "inception-c": (144, 3_648, 3_104), "inception-e": (180, 4_871, 4_616),
+    }  # fmt: skip

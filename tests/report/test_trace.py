@@ -1,0 +1,63 @@
+"""The file that Perfetto reads, and the words on regions side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import report_samples as samples
+
+from bricolage.plan.plan import PlannedSchedule
+from bricolage.report import concurrency
+from bricolage.report.facts import regions
+from bricolage.report.trace import chrome_trace
+from bricolage.runtime.spans import Span
+
+
+def test_a_trace_has_a_row_for_each_thread_and_an_event_for_each_call() -> None:
+    plan, _ = samples.small()
+    bucket = plan.buckets[0]
+    count = len(bucket.regions)
+    assert count >= 2
+    cores = tuple((step % 2,) for step in range(count))
+    bucket = dataclasses.replace(bucket, schedule=PlannedSchedule(cores, "by hand", 1.0, 1.0, 2.0))
+    starts = [1_000_000 + 2_000 * step for step in range(count)]
+    spans = [Span(step, start, start + 1_000, 70 + step % 2, step % 2) for step, start in enumerate(starts)]
+    made = json.loads(json.dumps(chrome_trace("m.onnx", bucket, spans)))
+    calls = [event for event in made["traceEvents"] if event["ph"] == "X"]
+    assert [(call["ts"], call["dur"], call["tid"]) for call in calls] == [
+        (2.0 * n, 1.0, 1 + n % 2) for n in range(count)
+    ]
+    assert calls[0]["cat"] == bucket.regions[0].implementation.backend and calls[1]["args"]["cores"] == [1]
+    rows = [event["args"]["name"] for event in made["traceEvents"] if event["name"] == "thread_name"]
+    assert rows == ["thread 70", "thread 71"]
+
+
+def test_a_shape_that_was_not_planned_has_numbers_only() -> None:
+    made = chrome_trace("m.onnx", None, [Span(0, 5, 1_005, 7, None)])
+    assert made["traceEvents"][-1] == {
+        "name": "region 1", "ph": "X", "pid": 1, "tid": 1, "ts": 0.0, "dur": 1.0, "args": {},
+    }  # fmt: skip
+    assert [event["ph"] for event in chrome_trace("m.onnx", None, [])["traceEvents"]] == ["M"]
+
+
+def test_what_side_by_side_could_save_is_told() -> None:
+    plan, graphs = samples.small()
+    bucket = plan.buckets[0]
+    facts = regions(bucket, graphs[0])
+    problem = concurrency.as_problem(facts, 2)
+    assert len(problem) == len(facts)
+    for index, one in enumerate(facts):
+        assert problem.graph.predecessors[index] == one.before
+    assert "at most" in concurrency.told(bucket, facts, 2)
+    assert not concurrency.told(bucket, facts[:1], 2)
+    unknown = (dataclasses.replace(facts[0], planned=dataclasses.replace(facts[0].planned, cost_ms=None)), *facts[1:])
+    assert not concurrency.told(bucket, unknown, 2)
+
+
+def test_a_schedule_is_told_with_its_bounds() -> None:
+    plan, graphs = samples.small()
+    cores = ((0,),) * len(plan.buckets[0].regions)
+    bucket = dataclasses.replace(plan.buckets[0], schedule=PlannedSchedule(cores, "CPR", 3.0, 2.5, 4.0))
+    told = concurrency.told(bucket, regions(bucket, graphs[0]), 2)
+    assert "by CPR" in told and "3.00 ms" in told and "2.50 ms" in told and "4.00 ms" in told

@@ -1,0 +1,63 @@
+"""A schedule under other times: the same as planned where nothing differs, and slowed by memory where it is short."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.schedule_instances import graph_of
+from bricolage.schedule.heterogeneous import heft
+from bricolage.schedule.moldable import cpa
+from bricolage.schedule.problem import ScheduleProblem
+from bricolage.schedule.simulate import Traffic, simulate
+from bricolage.schedule.speedup import fixed
+from tests.schedule.problems import heterogeneous, moldable
+
+APART = ScheduleProblem(graph_of([[], []]), ({"cpu": fixed(10.0)}, {"cpu": fixed(20.0)}), {"cpu": 2})
+
+
+@given(problem=moldable(9))
+@settings(max_examples=60)
+def test_with_the_times_of_the_plan_it_ends_as_planned(problem: ScheduleProblem) -> None:
+    planned = cpa(problem)
+    again = simulate(problem, planned)
+    assert again.makespan_ms == pytest.approx(planned.makespan_ms)
+
+
+@given(problem=heterogeneous(8), factor=st.sampled_from([0.5, 1.0, 3.0]), data=st.data())
+@settings(max_examples=60)
+def test_order_and_transfers_hold_whatever_the_times(
+    problem: ScheduleProblem, factor: float, data: st.DataObject
+) -> None:
+    planned = heft(problem)
+    ms = [(one.end_ms - one.start_ms) * data.draw(st.sampled_from([1.0, factor])) for one in planned.intervals]
+    found = simulate(problem, planned, ms)
+    for task, one in enumerate(found.intervals):
+        assert one.end_ms - one.start_ms == pytest.approx(ms[task])
+        for source in problem.graph.predecessors[task]:
+            before = found.intervals[source]
+            delay = problem.delay(source, task, before.device, one.device)
+            assert one.start_ms >= before.end_ms + delay - 1e-9
+    for first in range(len(problem)):
+        for second in range(len(problem)):
+            a, b = planned.intervals[first], planned.intervals[second]
+            if a.device == b.device and a.end_ms <= b.start_ms and a.start_ms < b.start_ms:
+                assert found.intervals[first].end_ms <= found.intervals[second].start_ms + 1e-9
+
+
+def test_tasks_that_ask_memory_for_too_much_slow_each_other() -> None:
+    planned = cpa(APART)
+    # 10 ms at 8 GB/s and 20 ms at 4 GB/s: together 12, of which memory gives 6 until the first is done.
+    traffic = Traffic((80e6, 80e6), 6.0)
+    found = simulate(APART, planned, traffic=traffic)
+    assert [one.end_ms for one in found.intervals] == pytest.approx([20.0, 30.0])
+    assert simulate(APART, planned, traffic=Traffic((80e6, 80e6), 12.0)).makespan_ms == pytest.approx(20.0)
+    with pytest.raises(ValueError, match="without bandwidth"):
+        Traffic((), 0.0)
+
+
+def test_one_that_asks_for_more_than_there_is_is_slowed_alone() -> None:
+    single = ScheduleProblem(graph_of([[]]), ({"cpu": fixed(10.0)},), {"cpu": 1})
+    found = simulate(single, cpa(single), traffic=Traffic((200e6,), 10.0))
+    assert found.makespan_ms == pytest.approx(20.0), "its time was measured where memory gave more"
