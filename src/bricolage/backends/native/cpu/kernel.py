@@ -17,14 +17,15 @@ from bricolage.backends.interface import RegionModel, Resources, StaticKernel
 from bricolage.backends.kernel import Array, Call
 from bricolage.backends.native.cpu.build import TITLE
 from bricolage.device.buffers import aligned
+from bricolage.options import available_cores
 
 
 class _Team:
     """Threads that run regions; they end with the last kernel that uses them."""
 
-    def __init__(self, library: ctypes.CDLL, threads: int) -> None:
+    def __init__(self, library: ctypes.CDLL, most: int) -> None:
         self._library = library
-        self.handle = library.region_team(threads)
+        self.handle = library.region_team(most)
 
     def __del__(self) -> None:
         self._library.region_free(self.handle)
@@ -34,13 +35,13 @@ _TEAMS: weakref.WeakValueDictionary[tuple[int, ...], _Team] = weakref.WeakValueD
 _TEAMS_LOCK = threading.Lock()
 
 
-def _team(library: ctypes.CDLL, threads: int, cores: tuple[int, ...]) -> _Team:
-    """The process's team on those cores; a run that wants more threads adds them. Any library can make it, and all can use it: they
-    have the same code for it."""
+def _team(library: ctypes.CDLL, cores: tuple[int, ...]) -> _Team:
+    """The process's team on those cores, with as many threads as have a core there. Any library can make it, and all can use it:
+    they have the same code for it."""
     with _TEAMS_LOCK:
         found = _TEAMS.get(cores)
         if found is None:
-            found = _TEAMS[cores] = _Team(library, threads)
+            found = _TEAMS[cores] = _Team(library, min(len(cores), available_cores()))
         return found
 
 
@@ -66,7 +67,7 @@ class NativeKernel(StaticKernel):
             (self._thread_scratch * resources.threads + int(sizes["shared_scratch"]) + 64,), np.dtype(np.uint8)
         )
         self._lingers = int(resources.alone)  # another backend's region would soon want the cores
-        self._team = _team(self._library, resources.threads, resources.device.cores)
+        self._team = _team(self._library, resources.device.cores)
 
     def spent(self, count: int) -> np.ndarray:
         """Where a timed library of `count` kernels adds up their milliseconds."""

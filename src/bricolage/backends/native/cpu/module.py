@@ -275,8 +275,8 @@ static void work(const uintptr_t *with, struct seat *at) {
   region((char **)with[0], (char *)with[1], (const char *)with[2], scratch + at->tid * own, scratch + THREADS * own, at);
 }
 
-/* A team of threads that waits for work. */
-void *region_team(long threads) { return team_make(threads); }
+/* A team of at most so many threads. */
+void *region_team(long most) { return team_make(most); }
 void region_free(void *team) { team_free(team); }
 /* Runs the region once; `scratch` holds `own` bytes for each thread, then what they share. Helpers spin for the next run where
    they may linger. */

@@ -33,8 +33,8 @@ enum {
   RING = @RING@,              /* loops that threads may be apart */
   WORDS = 5,             /* that a job is given */
   MOST_THREADS = 1024,
-  MOST_PATIENCE = 50000, /* ns that a thread spins at a meeting at most, and at least, before it sleeps */
-  LEAST_PATIENCE = 3000,
+  MOST_PATIENCE = 300000,/* ns that a thread spins at a meeting at most, and at least, before it sleeps */
+  LEAST_PATIENCE = 20000,
   LINGER = 100000,       /* ns that a helper spins for the next run, where runs follow each other so soon */
   CALM = 256             /* runs without a stall after which the machine counts as quiet again */
 };
@@ -77,7 +77,7 @@ struct team {
   uint32_t soon;                        /* how many of the last runs came soon after one (0 to 3) */
   uint32_t heard, calm, loose;          /* stalls noticed; runs since then; whether helpers run on any core */
   int home;                             /* processor that the caller was last seen on */
-  uint32_t made;                        /* threads, the caller's included */
+  uint32_t most, made;                  /* threads that there may be, and are, the caller's included */
   _Atomic pid_t owner;                  /* process that it was started in, or is being started in */
   _Atomic pid_t ready;                  /* process that it has been started in */
   pthread_t helpers[MOST_THREADS];
@@ -206,7 +206,7 @@ static __attribute__((noinline)) void meet(struct seat *at) {
   do {
     if (atomic_load_explicit(&team->done, memory_order_acquire) < goal) continue;
     if (patience < MOST_PATIENCE)
-      atomic_store_explicit(&team->patience, patience + patience / 16, memory_order_relaxed);
+      atomic_store_explicit(&team->patience, patience + patience / 4, memory_order_relaxed);
     return;
   } while (spins(&spin, patience));
   atomic_store_explicit(&team->patience, patience / 2 > LEAST_PATIENCE ? patience / 2 : LEAST_PATIENCE, memory_order_relaxed);
@@ -275,7 +275,7 @@ static void *helper(void *given) {
 /* Keeps the helpers off the caller's processor while the machine is quiet. Left to itself the system often wakes a helper right
    behind the thread that waits for it, and needs some 10 ms to notice: for the first calls, and again after every pause. Where
    threads stall, others have work to do here, and the system moves helpers to where there is room. Under the lock. */
-static void team_settle(struct team *team, uint32_t threads) {
+static void team_settle(struct team *team) {
 #ifdef __linux__
   const uint32_t stalls = atomic_load_explicit(&team->stalls, memory_order_relaxed);
   const int home = sched_getcpu(), stalled = stalls != team->heard;
@@ -284,10 +284,10 @@ static void team_settle(struct team *team, uint32_t threads) {
   const int loose = stalled || (team->loose && team->calm < CALM);
   if (home < 0 || (loose ? team->loose : home == team->home && !team->loose)) return;
   cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) || CPU_COUNT(&allowed) < (int)threads) return;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) || CPU_COUNT(&allowed) < (int)team->made) return;
   team->loose = loose;
   team->home = home;
-  const int everybody = CPU_COUNT(&allowed) == (int)threads;
+  const int everybody = CPU_COUNT(&allowed) == (int)team->made;
   int next = home;
   for (uint32_t i = 1; i < team->made; i++) {
     cpu_set_t mine = allowed;
@@ -301,13 +301,12 @@ static void team_settle(struct team *team, uint32_t threads) {
   }
 #else
   (void)team;
-  (void)threads;
 #endif
 }
 
-/* Starts helpers until there are so many threads, or the system gives no more. Under the lock. */
+/* Starts helpers until there are so many threads, or the system gives no more. They run where their caller may. Under the lock. */
 static void team_reach(struct team *team, uint32_t threads) {
-  for (; team->made < threads && team->made < MOST_THREADS; team->made++) {
+  for (; team->made < threads && team->made < team->most; team->made++) {
     struct helper *given = malloc(sizeof *given);
     if (!given) return;
     *given = (struct helper){ team, team->made, atomic_load_explicit(&team->posted, memory_order_relaxed) };
@@ -316,13 +315,12 @@ static void team_reach(struct team *team, uint32_t threads) {
   }
 }
 
-/* A fork leaves the helpers behind, maybe in the middle of a run: the first caller in the new process starts them again, others
-   wait for it. */
+/* A fork leaves the helpers behind, maybe in the middle of a run: the first caller in the new process begins anew, others wait for
+   it. */
 static void team_here(struct team *team) {
   const pid_t here = getpid();
   pid_t owner = atomic_load(&team->owner);
   if (owner != here && atomic_compare_exchange_strong(&team->owner, &owner, here)) {
-    const uint32_t threads = team->made;
     pthread_mutex_init(&team->lock, NULL);
 #ifndef __linux__
     pthread_mutex_init(&team->bed, NULL);
@@ -338,17 +336,17 @@ static void team_here(struct team *team) {
     team->soon = team->calm = team->loose = 0;
     team->heard = atomic_load(&team->stalls);
     team->made = 1;
-    team_reach(team, threads);
     atomic_store(&team->ready, here);
   }
   while (atomic_load(&team->ready) != here) sched_yield();
 }
 
-static struct team *team_make(uint32_t threads) {
+/* A team of at most so many threads, however many shares a run has; they are started when a run wants them. */
+static struct team *team_make(uint32_t most) {
   struct team *team = NULL;
   if (posix_memalign((void **)&team, 64, sizeof *team)) return NULL;
   memset(team, 0, sizeof *team);
-  team->made = threads < MOST_THREADS ? threads : MOST_THREADS;
+  team->most = most < MOST_THREADS ? most : MOST_THREADS;
   team_here(team);
   return team;
 }
@@ -365,7 +363,7 @@ static void team_run(struct team *team, const struct run *run) {
   if (at_once) {
     const int soon = clock_ns() - team->closed < LINGER;
     team->soon = soon ? team->soon + (team->soon < 3) : team->soon - (team->soon > 0);
-    team_settle(team, run->threads);
+    team_settle(team);
     post(team, run);
   }
   pthread_mutex_unlock(&team->lock);
