@@ -287,7 +287,9 @@ class GemmCodegen:
         """What threads share. Of each batch, `block` tiles are done together."""
         p = self.p
         products = p.m * self.packing.depth * p.n
-        return Share(p.batch, products) if self.by_batches else Share(self.tiles, p.batch * products // self.tiles, block)
+        return (
+            Share(p.batch, products) if self.by_batches else Share(self.tiles, p.batch * products // self.tiles, block)
+        )
 
     def over_batches(self, packing: list[str], work: list[str]) -> list[str]:
         """Goes through the batches from `begin` to `end`, or those tiles of each: the tiles from `low` to `high`."""
