@@ -34,8 +34,7 @@ enum {
   RING = @RING@,              /* loops that threads may be apart */
   WORDS = 5,             /* that a job is given */
   MOST_THREADS = 1024,
-  MOST_PATIENCE = 300000,/* ns that a thread spins at a meeting at most, and at least, before it sleeps */
-  LEAST_PATIENCE = 20000,
+  PATIENCE = 200000,     /* ns that a thread spins at a meeting before it sleeps */
   LINGER = 100000,       /* ns that a helper spins for the next run, where runs follow each other so soon */
   CALM = 256             /* runs without a stall after which the machine counts as quiet again */
 };
@@ -65,7 +64,6 @@ struct team {
   _Alignas(64) _Atomic uint32_t parked; /* threads that sleep until a loop is done */
   _Atomic uint32_t bell;                /* rung for them */
   _Atomic uint32_t stalls;              /* meetings for which a thread went to sleep */
-  _Atomic int64_t patience;             /* ns to spin at a meeting */
   _Alignas(64) _Atomic uint32_t posted; /* twice the number of the current run; odd while it is written down */
   _Atomic uint32_t sleepers;            /* helpers that sleep until it changes */
   _Atomic uint32_t lingers;             /* whether they spin first */
@@ -196,21 +194,16 @@ static __attribute__((noinline)) long take(struct seat *at, uint32_t pieces) {
   return -1;
 }
 
-/* Waits until all loops that the thread has gone through are done. How long it spins follows from how long that took of late: a
-   machine that is busy takes cores away for some milliseconds, and spinning would only make it take this one next. */
+/* Waits until all loops that the thread has gone through are done. It spins for as long as another's piece may take, and then
+   sleeps: a machine that is busy takes cores away for some milliseconds, and spinning would only make it take this one next. */
 static __attribute__((noinline)) void meet(struct seat *at) {
   struct team *team = at->team;
   const uint64_t goal = at->goal;
   if (atomic_load_explicit(&team->done, memory_order_acquire) >= goal) return;
-  const int64_t patience = atomic_load_explicit(&team->patience, memory_order_relaxed);
   struct spin spin = {0};
   do {
-    if (atomic_load_explicit(&team->done, memory_order_acquire) < goal) continue;
-    if (patience < MOST_PATIENCE)
-      atomic_store_explicit(&team->patience, patience + patience / 4, memory_order_relaxed);
-    return;
-  } while (spins(&spin, patience));
-  atomic_store_explicit(&team->patience, patience / 2 > LEAST_PATIENCE ? patience / 2 : LEAST_PATIENCE, memory_order_relaxed);
+    if (atomic_load_explicit(&team->done, memory_order_acquire) >= goal) return;
+  } while (spins(&spin, PATIENCE));
   atomic_fetch_add_explicit(&team->stalls, 1, memory_order_relaxed);
   atomic_fetch_add(&team->parked, 1);
   for (;;) {
@@ -270,12 +263,14 @@ static void *helper(void *given) {
     struct seat at = { team, me.tid, told[1], told[3], told[4], 0 };
     floats_use(told[2]);
     ((job)(uintptr_t)told[0])(with, &at);
+    meet(&at);  /* the next run begins when this one is done, and not before */
   }
 }
 
-/* Keeps the helpers off the caller's processor while the machine is quiet. Left to itself the system often wakes a helper right
-   behind the thread that waits for it, and needs some 10 ms to notice: for the first calls, and again after every pause. Where
-   threads stall, others have work to do here, and the system moves helpers to where there is room. Under the lock. */
+/* Keeps the helpers off the caller's processor. Left to itself the system often wakes a helper right behind the thread that waits
+   for it, and needs some 10 ms to notice: for the first calls, and again after every pause. While the machine is quiet and there
+   are as many processors as threads, each helper has one of its own; where threads stall, others have work to do here, and the
+   system may move helpers to where there is room. Under the lock. */
 static void team_settle(struct team *team) {
 #ifdef __linux__
   const uint32_t stalls = atomic_load_explicit(&team->stalls, memory_order_relaxed);
@@ -283,7 +278,7 @@ static void team_settle(struct team *team) {
   team->heard = stalls;
   team->calm = stalled ? 0 : team->calm + 1;
   const int loose = stalled || (team->loose && team->calm < CALM);
-  if (home < 0 || (loose ? team->loose : home == team->home && !team->loose)) return;
+  if (home < 0 || (home == team->home && loose == (int)team->loose)) return;
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) || CPU_COUNT(&allowed) < (int)team->made) return;
   team->loose = loose;
@@ -297,7 +292,7 @@ static void team_settle(struct team *team) {
       CPU_ZERO(&mine);
       CPU_SET(next, &mine);
     }
-    if (!loose && CPU_COUNT(&mine) > 1) CPU_CLR(home, &mine);
+    if (CPU_COUNT(&mine) > 1) CPU_CLR(home, &mine);
     pthread_setaffinity_np(team->helpers[i], sizeof mine, &mine);
   }
 #else
@@ -329,7 +324,6 @@ static void team_here(struct team *team) {
 #endif
     atomic_store(&team->parked, 0);
     atomic_store(&team->sleepers, 0);
-    atomic_store(&team->patience, MOST_PATIENCE);
     atomic_store(&team->posted, 0);
     team->first = team->last = NULL;
     team->section += 1ull << 32;  /* beyond what the run that was cut off has taken */
