@@ -194,6 +194,20 @@ static __attribute__((noinline)) long take(struct seat *at, uint32_t pieces) {
   return -1;
 }
 
+/* The caller is about to sleep, and leaves its processor to the helpers until the next run. */
+static void team_spread(struct team *team) {
+#ifdef __linux__
+  cpu_set_t allowed;
+  pthread_mutex_lock(&team->lock);
+  if (team->home >= 0 && !sched_getaffinity(0, sizeof allowed, &allowed))
+    for (uint32_t i = 1; i < team->made; i++) pthread_setaffinity_np(team->helpers[i], sizeof allowed, &allowed);
+  team->home = -1;
+  pthread_mutex_unlock(&team->lock);
+#else
+  (void)team;
+#endif
+}
+
 /* Waits until all loops that the thread has gone through are done. It spins for as long as another's piece may take, and then
    sleeps: a machine that is busy takes cores away for some milliseconds, and spinning would only make it take this one next. */
 static __attribute__((noinline)) void meet(struct seat *at) {
@@ -205,6 +219,7 @@ static __attribute__((noinline)) void meet(struct seat *at) {
     if (atomic_load_explicit(&team->done, memory_order_acquire) >= goal) return;
   } while (spins(&spin, PATIENCE));
   atomic_fetch_add_explicit(&team->stalls, 1, memory_order_relaxed);
+  if (at->tid == 0) team_spread(team);
   atomic_fetch_add(&team->parked, 1);
   for (;;) {
     const uint32_t bell = atomic_load(&team->bell);
