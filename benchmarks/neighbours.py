@@ -4,15 +4,15 @@
     python -m benchmarks.neighbours --workload resnet-50 --neighbours 1-nice0,2-nice19
     python -m benchmarks.neighbours --several --workload dcgan,light-squeezenet
 
-For each workload bricolage decides as for a user (`--backend native` keeps it to one backend), and so for ONNX Runtime and OpenVINO
-alone, which run at the settings for latency that `benchmarks/README.md` names. Each runs in a process of its own. Beside neighbours
-that compute without pause, they take turns of whole calls, one after another, while the others are stopped: so each is alone with
-the same neighbours. Shown are the median and the 99th percentile of all calls, and the ratios of the peers' to ours: above 1, ours is
-faster. The interval is that of the medians of rounds.
+For each workload bricolage decides as for a user (`--backend native` keeps it to one backend), and so for ONNX Runtime and
+OpenVINO alone, which run at the settings for latency that `benchmarks/README.md` names. Each runs in a process of its own.
+Beside neighbours that compute without pause, they take turns of whole calls, one after another, while the others are
+stopped: so each is alone with the same neighbours. Shown are the median and the 99th percentile of all calls, and the ratios
+of the peers' to ours: above 1, ours is faster. The interval is that of the medians of rounds.
 
-With `--several`, what executables cost in one process: called in turn, and from a thread each, against the sum of what each takes in
-a process of its own; and one in turn with PyTorch's and NumPy's matrix products, which have pools of threads of their own, against
-each of them alone. Above 1, the company costs.
+With `--several`, what executables cost in one process: called in turn, and from a thread each, against the sum of what each
+takes in a process of its own; and one in turn with PyTorch's and NumPy's matrix products, which have pools of threads of
+their own, against each of them alone. Above 1, the company costs.
 """
 
 from __future__ import annotations
@@ -110,7 +110,11 @@ class Runner:
         Raises:
             RuntimeError: it ended before it was ready.
         """
-        words = [json.dumps([[str(path) for path in pair] for pair in pairs]), str(available_cores()), ",".join(products)]
+        words = [
+            json.dumps([[str(path) for path in pair] for pair in pairs]),
+            str(available_cores()),
+            ",".join(products),
+        ]
         self._process = subprocess.Popen(
             [sys.executable, "-c", _RUN, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -253,7 +257,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.neighbours", description="executables beside others")
     parser.add_argument("--workload", default="six", help="names or families, separated by commas")
     parser.add_argument("--neighbours", default=",".join(_USUAL), help=f"kinds of {', '.join(KINDS)}")
-    parser.add_argument("--several", action="store_true", help="several executables and runtimes in one process instead")
+    parser.add_argument(
+        "--several", action="store_true", help="several executables and runtimes in one process instead"
+    )
     parser.add_argument("--backend", default="", help="backends that bricolage may use; default: all")
     parser.add_argument("--budget", type=float, default=45.0, help="seconds to decide about a workload")
     parser.add_argument("--rounds", type=int, default=15)

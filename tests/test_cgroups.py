@@ -56,7 +56,9 @@ def test_in_a_container_of_version_1_the_path_is_the_hosts(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("text", ["", "x y\n", "100000\n", "100000 0\n", "\x00"])
 def test_what_is_not_a_quota_is_none(tmp_path: Path, text: str) -> None:
-    assert processor_limit(tree(tmp_path, "0::/\nnonsense\n", f"{_V2.format(root='/')}junk\n", {"cpu.max": text})) is None
+    assert (
+        processor_limit(tree(tmp_path, "0::/\nnonsense\n", f"{_V2.format(root='/')}junk\n", {"cpu.max": text})) is None
+    )
     assert processor_limit(tmp_path / "no such folder") is None
 
 

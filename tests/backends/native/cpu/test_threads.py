@@ -1,5 +1,5 @@
-"""The team of threads, driven from C: every piece is done once whoever is late, callers are served in turn, helpers sleep when there is
-nothing to do, and the thread sanitizer sees no race."""
+"""The team of threads, driven from C: every piece is done once whoever is late, callers are served in turn, helpers sleep
+when there is nothing to do, and the thread sanitizer sees no race."""
 
 from __future__ import annotations
 
