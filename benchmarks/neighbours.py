@@ -237,7 +237,7 @@ def several(names: Sequence[str], given: argparse.Namespace, folder: Path) -> di
             shared = [statistics.median(times) for times in together.ask("turn", given.seconds * len(names))]
             turns.append(sum(shared) / sum(alone))
             count = max(_LEAST_CALLS, int(given.seconds * 1e3 / sum(alone)))
-            threads.append(together.ask("threads", count) / (count * sum(alone)))
+            threads.append(together.ask("threads", count) / sum(runner.ask("threads", count) for runner in apart))
             for one in products:
                 theirs = statistics.median(bare[one].ask("turn", given.seconds, one)[0])
                 ours, beside_ours = pools[one].ask("turn", given.seconds, "0", one)
