@@ -171,12 +171,34 @@ def test_libraries_are_named_by_the_caches_that_they_are_made_for(tmp_path: Path
 def test_helpers_stay_off_the_processor_of_the_caller(tmp_path: Path) -> None:
     """Left to itself Linux wakes them right behind the thread that waits for them, four times as slow after a pause."""
     model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
+    gc.collect()
     before = set(os.listdir("/proc/self/task"))
     kernel = Native().compile(model, regions.F32, Resources(threads=2))
     regions.bound(kernel, model, x)[2]()
     (helper,) = set(os.listdir("/proc/self/task")) - before
     theirs = os.sched_getaffinity(int(helper))
     assert theirs < allowed_processors() and theirs
+
+
+@pytest.mark.skipif(len(allowed_processors()) < 2, reason="needs two processors on Linux")
+def test_helpers_follow_the_affinity_mask_of_the_caller(tmp_path: Path) -> None:
+    model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
+    gc.collect()
+    before = set(os.listdir("/proc/self/task"))
+    _, _, call = regions.bound(Native().compile(model, regions.F32, Resources(threads=2)), model, x)
+    call()
+    (helper,) = set(os.listdir("/proc/self/task")) - before
+    allowed = allowed_processors()
+    try:
+        for processor in sorted(allowed):
+            os.sched_setaffinity(0, {processor})
+            call()
+        assert os.sched_getaffinity(int(helper)) == {processor}
+    finally:
+        os.sched_setaffinity(0, allowed)
+    call()
+    call()
+    assert os.sched_getaffinity(int(helper)) <= allowed
 
 
 def test_a_fork_runs_on(tmp_path: Path) -> None:

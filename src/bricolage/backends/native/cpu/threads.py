@@ -295,7 +295,7 @@ static void team_settle(struct team *team) {
   const int loose = stalled || (team->loose && team->calm < CALM);
   if (home < 0 || (home == team->home && loose == (int)team->loose)) return;
   cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) || CPU_COUNT(&allowed) < (int)team->made) return;
+  if (sched_getaffinity(0, sizeof allowed, &allowed)) return;
   team->loose = loose;
   team->home = home;
   const int everybody = CPU_COUNT(&allowed) == (int)team->made;
