@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, get_args
 
+from bricolage.cgroups import processor_limit
 from bricolage.errors import BadOption, UnknownPrecision
 
 _LOG = logging.getLogger(__name__)
@@ -38,8 +39,11 @@ can be kept to it: benchmarks/README.md."""
 
 
 def available_cores() -> int:
-    """Cores that this process may use (its affinity mask, not the machine's count)."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    """Cores that this process may use: of its affinity mask as many as its control groups give it time for, rounded down. One
+    thread more than that would stop all of them for the rest of each period."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    limit = processor_limit()
+    return cores if limit is None else max(1, min(cores, int(limit)))
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def test_this_processor_has_what_a_key_needs() -> None:
     found = host()
     assert found.name == HOST and found.kind == "cpu"
     assert found.model and found.architecture and found.system
-    assert found.physical_cores >= 1 and found.threads == available_cores() and found.memory_bytes > 0
+    assert found.physical_cores >= 1 and found.threads >= available_cores() and found.memory_bytes > 0
     assert found.peaks.gflops > 0 and found.peaks.gbytes > 0
     assert found.model in str(found)
 

@@ -6,6 +6,7 @@ import gc
 import os
 import stat
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bricolage.backends.interface import Missing, Resources
+from benchmarks.load import busy
+from bricolage.backends.interface import Missing, RegionModel, Resources
 from bricolage.backends.native.cpu import isa as isas
+from bricolage.backends.native.cpu import kernel as loaded
 from bricolage.backends.native.cpu import module as library
 from bricolage.backends.native.cpu import toolchain
 from bricolage.backends.native.cpu.isa import ISAS, available
@@ -23,6 +26,7 @@ from bricolage.device.caches import Cache, Caches
 from bricolage.device.device import Device
 from bricolage.device.host import host
 from bricolage.errors import Refused
+from bricolage.options import available_cores
 from bricolage.work.implementation import KernelConfig, named
 from tests.backends import regions
 
@@ -169,12 +173,34 @@ def test_libraries_are_named_by_the_caches_that_they_are_made_for(tmp_path: Path
 def test_helpers_stay_off_the_processor_of_the_caller(tmp_path: Path) -> None:
     """Left to itself Linux wakes them right behind the thread that waits for them, four times as slow after a pause."""
     model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
+    gc.collect()
     before = set(os.listdir("/proc/self/task"))
     kernel = Native().compile(model, regions.F32, Resources(threads=2))
     regions.bound(kernel, model, x)[2]()
     (helper,) = set(os.listdir("/proc/self/task")) - before
     theirs = os.sched_getaffinity(int(helper))
     assert theirs < allowed_processors() and theirs
+
+
+@pytest.mark.skipif(len(allowed_processors()) < 2, reason="needs two processors on Linux")
+def test_helpers_follow_the_affinity_mask_of_the_caller(tmp_path: Path) -> None:
+    model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
+    gc.collect()
+    before = set(os.listdir("/proc/self/task"))
+    _, _, call = regions.bound(Native().compile(model, regions.F32, Resources(threads=2)), model, x)
+    call()
+    (helper,) = set(os.listdir("/proc/self/task")) - before
+    allowed = allowed_processors()
+    try:
+        for processor in sorted(allowed):
+            os.sched_setaffinity(0, {processor})
+            call()
+        assert os.sched_getaffinity(int(helper)) == {processor}
+    finally:
+        os.sched_setaffinity(0, allowed)
+    call()
+    call()
+    assert os.sched_getaffinity(int(helper)) <= allowed
 
 
 def test_a_fork_runs_on(tmp_path: Path) -> None:
@@ -204,15 +230,19 @@ def test_several_kernels_live_side_by_side(tmp_path: Path) -> None:
     del kernels, bound
 
 
-def test_kernels_share_their_helpers(tmp_path: Path) -> None:
+def test_kernels_share_their_helpers_however_many_threads_they_are_made_for(tmp_path: Path) -> None:
     model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
+    gc.collect()
     before = len(os.listdir("/proc/self/task")) if sys.platform.startswith("linux") else 0
-    kernels = [Native().compile(model, regions.F32, Resources(threads=4)) for _ in range(5)]
+    made_for = [(4, True), (2, True), (3, False), (4, False), (1, True)]
+    kernels = [
+        Native().compile(model, regions.F32, Resources(threads=threads, alone=alone)) for threads, alone in made_for
+    ]
     bound = [regions.bound(kernel, model, x) for kernel in kernels]
     for _, _, call in bound:
         call()
     if before:
-        assert len(os.listdir("/proc/self/task")) == before + 3
+        assert len(os.listdir("/proc/self/task")) == before + min(4, available_cores()) - 1
     del kernels, bound, call
     gc.collect()
     if before:
@@ -235,6 +265,32 @@ def test_several_threads_take_turns(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(3) as pool:
         assert max(pool.map(run, range(3))) < 1e-6
+
+
+@pytest.mark.parametrize("make", [regions.conv_net, regions.attention_heads], ids=["convolutions", "attention"])
+def test_bits_do_not_depend_on_who_takes_which_piece(
+    make: Callable[[Path], RegionModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make(tmp_path)
+    values = [regions.noise(*info.sizes) for info in model.inputs]
+    answers = set()
+
+    def run(most: int, calls: int) -> None:
+        gc.collect()  # whose team was that of another number of threads
+        monkeypatch.setattr(loaded, "available_cores", lambda: most)
+        kernel = Native().compile(model, regions.F32, Resources(threads=5, cache=tmp_path / "cache"))
+        _, outputs, call = regions.bound(kernel, model, *values)
+        for _ in range(calls):
+            for output in outputs:
+                output.fill(np.nan)
+            call()
+            answers.add(b"".join(output.tobytes() for output in outputs))
+
+    run(1, 1)
+    run(64, 50)
+    with busy("2-nice0"):
+        run(64, 100)
+    assert len(answers) == 1 and not np.isnan(np.frombuffer(answers.pop(), np.float32)).any()
 
 
 def test_infinities_and_nan_pass_through(tmp_path: Path) -> None:

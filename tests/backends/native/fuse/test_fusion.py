@@ -217,7 +217,7 @@ def test_phases_of_a_transposed_convolution_are_stored_interleaved(tmp_path: Pat
 
 
 @pytest.mark.parametrize("parallel", [False, True])
-def test_a_barrier_stands_only_where_something_depends(tmp_path: Path, parallel: bool) -> None:
+def test_threads_meet_only_where_something_depends(tmp_path: Path, parallel: bool) -> None:
     source = "x" if parallel else "a"
     found = planned(
         tmp_path,
@@ -229,7 +229,7 @@ def test_a_barrier_stands_only_where_something_depends(tmp_path: Path, parallel:
     )
     text = generate(found, cpu_target()).text
     region = text[text.index("static void region(") :]
-    assert region[: region.index("\n}")].count("barrier(") == (0 if parallel else 1)
+    assert region[: region.index("\n}")].count("meet(") == (0 if parallel else 1)
 
 
 def test_kernels_that_do_the_same_share_a_function(tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ def attention(kernel: FusedKernel, plan: FusionPlan, weights: Weights, target: C
     lines += two.over_batches(packing, work)
     return Phase(
         operand.with_tile_config(two.tile_rows, lines),
+        two.share(two.tiles if packing else 1),
         memory.operands,
         thread_scratch=scratch.bytes,
         helpers={**one.helpers, **two.helpers},

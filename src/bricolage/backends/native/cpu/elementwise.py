@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from bricolage.backends.native.cpu.emit import KEEP_SCALAR, Body, indented, parallel_range
+from bricolage.backends.native.cpu.emit import KEEP_SCALAR, Body, indented
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
+from bricolage.backends.native.cpu.sharing import Share
 from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
 from bricolage.backends.native.ir.indexing import ZERO, Index, Var, unflatten, variable
 from bricolage.backends.native.ir.tensors import Coords
 
 _SHORT = 16
 """Iterations below which an innermost loop is short."""
+_WORK = 16
+"""Multiply-adds that take as long as an element: most wait for memory."""
 
 
 def elementwise(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
@@ -36,13 +39,12 @@ def elementwise(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phas
             break
     if math.prod(outer) == middle == 1:  # one long loop: the threads share it
         lines = [
-            *parallel_range(inner),
             "#pragma GCC ivdep",
             "for (long i = begin; i < end; i++) {",
             *indented(lines),
             "}",
         ]
-        return Phase(lines, memory.operands)
+        return Phase(lines, Share(inner, _WORK), memory.operands)
     for name, extent in (("i", inner), ("w", middle)):
         if extent > 1:
             lines = [
@@ -52,8 +54,8 @@ def elementwise(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phas
                 *indented(lines),
                 "}",
             ]
-    lines = [*parallel_range(math.prod(outer)), "for (long o = begin; o < end; o++) {", *indented(lines), "}"]
-    return Phase(lines, memory.operands)
+    lines = ["for (long o = begin; o < end; o++) {", *indented(lines), "}"]
+    return Phase(lines, Share(math.prod(outer), _WORK * middle * inner), memory.operands)
 
 
 def _linear(index: Index, variables: frozenset[Var]) -> bool:

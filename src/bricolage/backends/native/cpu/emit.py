@@ -1,4 +1,4 @@
-"""C of what loops are made of: elements and where they lie, constants, guards, and the thread's share of the work."""
+"""C of what loops are made of: elements and where they lie, constants, and guards."""
 
 from __future__ import annotations
 
@@ -211,13 +211,6 @@ def nested(name: str, extents: Sequence[int], lines: list[str]) -> list[str]:
 def indented(lines: Sequence[str], depth: int = 1) -> list[str]:
     """Lines further to the right."""
     return ["  " * depth + line for line in lines]
-
-
-def parallel_range(count: int) -> list[str]:
-    """The thread's part of `count` equal pieces, from `begin` to `end`."""
-    return [
-        f"const long begin = {count}L * tid / threads, end = {count}L * (tid + 1) / threads;",
-    ]
 
 
 def trace(node: Node, coords: Coords, plan: FusionPlan) -> tuple[Buffer, Index] | None:

@@ -16,13 +16,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bricolage.backends.native.cpu.emit import epilogue, indented, parallel_range
+from bricolage.backends.native.cpu.emit import epilogue, indented
 from bricolage.backends.native.cpu.implicit_gemm import Product, product
 from bricolage.backends.native.cpu.kernel_choice import MOST_BYTES, GemmConfig
 from bricolage.backends.native.cpu.matrix_unit import Tiles
 from bricolage.backends.native.cpu.packing import Packing
 from bricolage.backends.native.cpu.panels import Operand
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights, local
+from bricolage.backends.native.cpu.sharing import Share
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.fuse.plan import Buffer, FusedKernel, FusionPlan
 from bricolage.backends.native.ir.indexing import variable
@@ -30,6 +31,10 @@ from bricolage.backends.native.ir.tensors import STORED_BYTES, STORED_TYPES, Con
 
 _FEW_TILES = 64
 """Tiles of a thread up to which waiting for a panel shows (3 % of ResNet-50)."""
+_TOGETHER = 24
+"""Tiles for which reading a panel costs next to nothing, beside multiplying with it."""
+_PACKING = 8
+"""Multiply-adds that take as long as packing an element."""
 _PANEL_BYTES = 32 * 1024
 """What a matrix unit reads of a panel before it goes on with the next rows: it fits into the first-level cache of every processor
 that has one."""
@@ -173,12 +178,13 @@ class GemmCodegen:
         if self.packing.direct is None:
             packed = FunctionMemory(self.memory.weights)
             pack = [
-                *parallel_range(p.m),
                 "const long b = 0;",
                 f"{self.packing.element} *restrict block = ({self.packing.element} *)shared;",
                 *self.packing.rows("begin", "end", "0", packed),
             ]
-            phases.append(Phase(pack, packed.operands, shared_scratch=p.m * self.packing.depth * self.packing.bytes))
+            share = Share(p.m, _PACKING * self.packing.depth)
+            shared = p.m * self.packing.depth * self.packing.bytes
+            phases.append(Phase(pack, share, packed.operands, shared_scratch=shared))
         left, lda = (
             (self.packing.direct.pointer(self.memory), self.packing.direct.lda)
             if self.packing.direct is not None
@@ -193,12 +199,17 @@ class GemmCodegen:
             "const long b = 0;",
             right,
             *self._sums(0),
-            *parallel_range(len(self.packing.columns)),
             *self.operand.with_tile_config(self.tile_rows, multiply),
         ]
         return [
             *phases,
-            Phase(body, self.memory.operands, thread_scratch=self._sums_bytes(self.tiles), helpers=self.helpers),
+            Phase(
+                body,
+                Share(len(self.packing.columns), p.m * self.packing.depth * 2 * self.target.lanes),
+                self.memory.operands,
+                thread_scratch=self._sums_bytes(self.tiles),
+                helpers=self.helpers,
+            ),
         ]
 
     def _sums_bytes(self, tiles: int) -> int:
@@ -256,21 +267,39 @@ class GemmCodegen:
         lines += self.over_batches([right, *pack_right], work)
         return Phase(
             self.operand.with_tile_config(self.tile_rows, lines),
+            self.share(block_tiles if block_tiles < tiles else self._few(bool(pack_right))),
             self.memory.operands,
             thread_scratch=own,
             helpers=self.helpers,
         )
 
+    def _few(self, packs: bool) -> int:
+        """Tiles that a thread should do together, where they need not be for the sake of a cache: each piece reads all of the right
+        side, and packs it where it must be."""
+        return self.tiles if packs or self.prefetch else _TOGETHER
+
+    @property
+    def by_batches(self) -> bool:
+        """Whether threads share batches, or the tiles of each, where there are fewer batches than threads."""
+        return self.p.batch >= self.target.threads and self.p.batch > 1
+
+    def share(self, block: int) -> Share:
+        """What threads share. Of each batch, `block` tiles are done together."""
+        p = self.p
+        products = p.m * self.packing.depth * p.n
+        return (
+            Share(p.batch, products) if self.by_batches else Share(self.tiles, p.batch * products // self.tiles, block)
+        )
+
     def over_batches(self, packing: list[str], work: list[str]) -> list[str]:
-        """Threads share batches, or the tiles from `low` to `high` where there are fewer batches than threads."""
-        p, tiles = self.p, self.tiles
-        if p.batch >= self.target.threads and p.batch > 1:
-            head = [*parallel_range(p.batch), "for (long b = begin; b < end; b++) {"]
-            own = f"const long low = 0, high = {tiles};"
+        """Goes through the batches from `begin` to `end`, or those tiles of each: the tiles from `low` to `high`."""
+        if self.by_batches:
+            head = "for (long b = begin; b < end; b++) {"
+            own = f"const long low = 0, high = {self.tiles};"
         else:
-            head = [f"for (long b = 0; b < {p.batch}; b++) {{"]
-            own = f"const long low = {tiles}L * tid / threads, high = {tiles}L * (tid + 1) / threads;"
-        return [*head, *indented([*packing, own, *work]), "}"]
+            head = f"for (long b = 0; b < {self.p.batch}; b++) {{"
+            own = "const long low = begin, high = end;"
+        return [head, *indented([*packing, own, *work]), "}"]
 
     def over_panels(self, first: str, last: str, left: str, lda: int, origin: str) -> list[str]:
         """Multiplies the tiles from `first` to `last` with all panels, and stores what becomes of them. The rows of `left` are

@@ -11,14 +11,17 @@ import math
 from collections.abc import Sequence
 
 from bricolage.backends.native.cpu.blocked_sum import blocked_sum, blocked_sums, looped
-from bricolage.backends.native.cpu.emit import KEEP_SCALAR, Body, indented, literal, parallel_range
+from bricolage.backends.native.cpu.emit import KEEP_SCALAR, Body, indented, literal
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
+from bricolage.backends.native.cpu.sharing import Share
 from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
 from bricolage.backends.native.ir.indexing import Index, Var, unflatten, variable
 from bricolage.backends.native.ir.tensors import Coords, Normalise
 
 _BESIDE = 16
 """Channels that go side by side: a cache line of them."""
+_WORK = 32
+"""Multiply-adds that take as long as an element: it is read three times."""
 
 
 def group_norm(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
@@ -59,8 +62,8 @@ def _one_by_one(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phas
         f"const float scale = {_scale(root, 'squares', width)};",
         *looped(loops, _stored(kernel, plan, memory, coords, "(({} - mean) * scale)"), "#pragma GCC ivdep"),
     ]
-    lines = [*parallel_range(math.prod(lead)), "for (long o = begin; o < end; o++) {", *indented(inside), "}"]
-    return Phase(lines, memory.operands)
+    lines = ["for (long o = begin; o < end; o++) {", *indented(inside), "}"]
+    return Phase(lines, Share(math.prod(lead), _WORK * width), memory.operands)
 
 
 def _beside(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase | None:
@@ -127,13 +130,9 @@ def _beside(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase | 
         *group_sums("squares", "scale", _scale(root, "sum", count)),
         *looped(loops, over(_stored(kernel, plan, memory, coords, "(({} - mean[i]) * scale[i])"), "#pragma GCC ivdep")),
     ]
-    lines = [
-        *parallel_range(math.prod(lead) * (groups // side)),
-        "for (long o = begin; o < end; o++) {",
-        *indented(inside),
-        "}",
-    ]
-    return Phase(lines, memory.operands)
+    lines = ["for (long o = begin; o < end; o++) {", *indented(inside), "}"]
+    blocks = math.prod(lead) * (groups // side)
+    return Phase(lines, Share(blocks, _WORK * width * math.prod(spatial)), memory.operands)
 
 
 def _stored(

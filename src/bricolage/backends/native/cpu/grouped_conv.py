@@ -24,17 +24,19 @@ from bricolage.backends.native.cpu.emit import (
     epilogue,
     indented,
     nested,
-    parallel_range,
     step_of,
     trace,
 )
 from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
+from bricolage.backends.native.cpu.sharing import Share
 from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
 from bricolage.backends.native.ir.indexing import ZERO, Index, flatten, unflatten, variable
 from bricolage.backends.native.ir.tensors import Constant, Conv
 
 _MOST_POSITIONS = 14
+_SINGLY = 4
+"""Multiply-adds that take as long as one for a position alone."""
 MOST_TAPS = 11
 """Taps in a row that are kept in registers."""
 VECTOR_DTYPES = frozenset(["float32", "bfloat16"])
@@ -50,7 +52,7 @@ def grouped(kernel: FusedKernel, plan: FusionPlan, weights: Weights, isa: Isa) -
     if root.groups == 1 or not (writer.regular or root.depthwise):
         return None
     lines = [*writer.declared(), *(writer.blocks() if writer.regular else writer.singly())]
-    return [Phase(lines, memory.operands)]
+    return [Phase(lines, writer.share(), memory.operands)]
 
 
 @dataclass
@@ -103,6 +105,12 @@ class GroupedConvCodegen:
         """How many vectors the channels take; the last one may overlap the one before."""
         return -(-self.channels // self.isa.lanes)
 
+    def share(self) -> Share:
+        """What threads share: rows of a block of channels, or positions."""
+        items = self.blocks_of_channels * self.rows if self.regular else self.images * math.prod(self.sizes)
+        products = self.images * self.channels * self.inputs * math.prod((*self.sizes, *self.taps))
+        return Share(items, (1 if self.regular else _SINGLY) * products // items)
+
     def _spot(self, axis: int, at: Index, tap: Index | int) -> Index:
         """Where an output position reads along a dimension."""
         root = self.root
@@ -133,7 +141,6 @@ class GroupedConvCodegen:
         positions, width = self.positions, self.sizes[-1]
         start = f"q * {positions} < {width - positions} ? q * {positions} : {width - positions}"
         return [
-            *parallel_range(self.blocks_of_channels * self.rows),
             "for (long o = begin; o < end; o++) {",
             f"  {KEEP_SCALAR}",
             *([f"  const long y = o % {self.rows};"] if self.rows > 1 else []),
@@ -293,7 +300,6 @@ class GroupedConvCodegen:
         over = [f"if ({conjunction(tests)}) {{", *indented(over), "}"] if tests else ["{", *indented(over), "}"]
         finish = epilogue(self.kernel, self.plan, self.memory, (image, j, *spots), "tile[j]")
         return [
-            *parallel_range(self.images * math.prod(self.sizes)),
             "for (long o = begin; o < end; o++) {",
             f"  {KEEP_SCALAR}",
             f"  float tile[{channels}];",

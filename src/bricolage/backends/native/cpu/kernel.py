@@ -17,32 +17,31 @@ from bricolage.backends.interface import RegionModel, Resources, StaticKernel
 from bricolage.backends.kernel import Array, Call
 from bricolage.backends.native.cpu.build import TITLE
 from bricolage.device.buffers import aligned
-
-_SPINS_ALONE, _SPINS_SHARED = 12_000, 0  # some 0.3 ms, so that another kernel soon has the cores
+from bricolage.options import available_cores
 
 
 class _Team:
     """Threads that run regions; they end with the last kernel that uses them."""
 
-    def __init__(self, library: ctypes.CDLL, threads: int, spins: int) -> None:
+    def __init__(self, library: ctypes.CDLL, most: int) -> None:
         self._library = library
-        self.handle = library.region_team(threads, spins)
+        self.handle = library.region_team(most)
 
     def __del__(self) -> None:
         self._library.region_free(self.handle)
 
 
-_TEAMS: weakref.WeakValueDictionary[tuple[int, int, tuple[int, ...]], _Team] = weakref.WeakValueDictionary()
+_TEAMS: weakref.WeakValueDictionary[tuple[int, ...], _Team] = weakref.WeakValueDictionary()
 _TEAMS_LOCK = threading.Lock()
 
 
-def _team(library: ctypes.CDLL, threads: int, spins: int, cores: tuple[int, ...]) -> _Team:
-    """The process's team of that kind on those cores. Any library can make it, and all can use it: they have the same code for
-    it."""
+def _team(library: ctypes.CDLL, cores: tuple[int, ...]) -> _Team:
+    """The process's team on those cores, with as many threads as have a core there. Any library can make it, and all can use it:
+    they have the same code for it."""
     with _TEAMS_LOCK:
-        found = _TEAMS.get((threads, spins, cores))
+        found = _TEAMS.get(cores)
         if found is None:
-            found = _TEAMS[threads, spins, cores] = _Team(library, threads, spins)
+            found = _TEAMS[cores] = _Team(library, min(len(cores), available_cores()))
         return found
 
 
@@ -54,11 +53,11 @@ class NativeKernel(StaticKernel):
         sizes = json.loads((folder / "sizes.json").read_text())
         self._library = ctypes.CDLL(str(folder / "region.so"))
         self._library.region_team.restype = ctypes.c_void_p
-        self._library.region_team.argtypes = [ctypes.c_long, ctypes.c_long]
+        self._library.region_team.argtypes = [ctypes.c_long]
         self._library.region_free.argtypes = [ctypes.c_void_p]
         self._library.region_free.restype = None
         self._library.region_run.restype = None
-        self._library.region_run.argtypes = [ctypes.c_void_p] * 5 + [ctypes.c_size_t]
+        self._library.region_run.argtypes = [ctypes.c_void_p] * 5 + [ctypes.c_size_t, ctypes.c_long]
         with (folder / "weights.bin").open("rb") as file:
             self._weights = aligned((os.fstat(file.fileno()).st_size,), np.dtype(np.uint8))
             file.readinto(self._weights.data)
@@ -67,8 +66,8 @@ class NativeKernel(StaticKernel):
         self._scratch = aligned(
             (self._thread_scratch * resources.threads + int(sizes["shared_scratch"]) + 64,), np.dtype(np.uint8)
         )
-        spins = _SPINS_ALONE if resources.alone else _SPINS_SHARED
-        self._team = _team(self._library, resources.threads, spins, resources.device.cores)
+        self._lingers = int(resources.alone)  # another backend's region would soon want the cores
+        self._team = _team(self._library, resources.device.cores)
 
     def spent(self, count: int) -> np.ndarray:
         """Where a timed library of `count` kernels adds up their milliseconds."""
@@ -87,6 +86,7 @@ class NativeKernel(StaticKernel):
             self._weights.ctypes.data,
             self._scratch.ctypes.data,
             self._thread_scratch,
+            self._lingers,
         )
         call.__dict__["keeps"] = (self, addresses, memory)  # whoever holds the call holds what it reads
         return call

@@ -26,7 +26,7 @@ from bricolage.backends.native.cpu.functions import MATHS
 from bricolage.backends.native.cpu.kernel_choice import DEFAULT, KernelChoice
 from bricolage.backends.native.cpu.phase import ConstantOperand, MemoryOperand, Phase, Weights, tensor_operand
 from bricolage.backends.native.cpu.target import CpuTarget
-from bricolage.backends.native.cpu.threads import THREADS
+from bricolage.backends.native.cpu.threads import RING, THREADS
 from bricolage.backends.native.cpu.wide import HELPERS, PREFIX
 from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan, kernel_reads
 from bricolage.backends.native.ir.tensors import STORED_TYPES, Conv, MatMul, Normalise, Reduce, Softmax
@@ -55,21 +55,23 @@ def generate(
     timed: bool = False,
 ) -> Source:
     """The library of a plan. `choices` say how kernels, by number, are computed
-    if not as usual. A `timed` library adds up what each kernel takes, with a barrier behind every one."""
+    if not as usual. A `timed` library adds up what each kernel takes, and threads meet behind every one."""
     weights = Weights()
     helpers: dict[str, str] = {}
-    functions = _FunctionTable(plan)
+    functions = _FunctionTable(plan, target.threads)
     calls: list[str] = []
-    own = shared = 0
+    own = shared = apart = 0
     hazards = _HazardTracker(plan)
     for number, kernel in enumerate(plan.kernels):
         phases = _phases(kernel, plan, weights, target, arithmetic, choices.get(number, DEFAULT))
         sharing = any(phase.shared_scratch for phase in phases)
         for part, phase in enumerate(phases):
             helpers.update(phase.helpers)
-            if part or hazards.conflicts(kernel, sharing):
-                calls.append("barrier(team);")
+            if target.threads > 1 and (part or apart == RING or hazards.conflicts(kernel, sharing)):
+                calls.append("meet(at);")
                 hazards.forget()
+                apart = 0
+            apart += 1
             hazards.add(kernel, sharing)
             call = functions.call(kernel, phase)
             calls.append((f"TIMED({number}, {call})" if timed else call) + f"  /* kernel_{number} */")
@@ -88,12 +90,12 @@ def generate(
             "\n".join(
                 [
                     "static void region(char **io, char *arena, const char *weights, char *own, char *shared,"
-                    " long tid, long threads, struct team *team) {",
+                    " struct seat *at) {",
                     *indented(calls),
                     "}",
                 ]
             ),
-            _ENTRY.strip(),
+            _ENTRY.strip().replace("@THREADS@", str(target.threads)),
         ]
     )
     block = np.zeros(max(weights.size, 64), np.uint8)
@@ -105,7 +107,7 @@ def generate(
 
 
 class _HazardTracker:
-    """What the kernels after the last barrier touch: a thread may run ahead of the others into a kernel that touches nothing
+    """What the kernels since threads last met touch: a thread may run ahead of the others into a kernel that touches nothing
     of it. Parts of one concatenation do not overlap."""
 
     def __init__(self, plan: FusionPlan) -> None:
@@ -178,9 +180,10 @@ class _FunctionTable:
     """The functions of a library. Kernels that do the same with other memory share one: networks repeat their blocks, and
     compiling takes as long as the text is."""
 
-    def __init__(self, plan: FusionPlan) -> None:
+    def __init__(self, plan: FusionPlan, threads: int) -> None:
         self.texts: list[str] = []
         self._plan = plan
+        self._threads = threads
         self._names: dict[tuple[str, str], str] = {}
 
     def call(self, kernel: FusedKernel, phase: Phase) -> str:
@@ -189,14 +192,28 @@ class _FunctionTable:
         given = [self._argument(operand, operand in written) for operand in phase.operands]
         declared = [f"{kind}m{number}" for number, (kind, _) in enumerate(given)]
         parameters = ", ".join([*declared, "char *own", "char *shared"])
-        lines = "\n".join(indented(phase.lines))
+        lines = "\n".join(indented(self._shared_out(phase)))
         key = (parameters, lines)
         if key not in self._names:
             self._names[key] = f"{kernel.kind}_{len(self._names)}"
-            head = f"static __attribute__((noinline)) void {self._names[key]}({parameters}, long tid, long threads) {{"
+            head = f"static __attribute__((noinline)) void {self._names[key]}({parameters}, struct seat *at) {{"
             self.texts.append("\n".join([f"/* {_described(kernel)} */", head, lines, "}"]))
         arguments = ", ".join([argument for _, argument in given])
-        return f"{self._names[key]}({arguments}, own, shared, tid, threads);"
+        return f"{self._names[key]}({arguments}, own, shared, at);"
+
+    def _shared_out(self, phase: Phase) -> list[str]:
+        """The loop of a phase, piece by piece."""
+        count = phase.share.count
+        if self._threads == 1:
+            return [f"const long begin = 0, end = {count}; (void)begin; (void)end;", *phase.lines]
+        pieces = phase.share.pieces(self._threads)
+        return [
+            f"for (long piece; (piece = take(at, {pieces})) >= 0;) {{",
+            f"  const long begin = {count}L * piece / {pieces}, end = {count}L * (piece + 1) / {pieces};",
+            "  (void)begin; (void)end;",
+            *indented(phase.lines),
+            "}",
+        ]
 
     def _argument(self, operand: MemoryOperand, written: bool) -> tuple[str, str]:
         """The C type of a piece of memory, and where it is."""
@@ -244,25 +261,30 @@ _TIMED = r"""
 #include <time.h>
 static double spent[@KERNELS@];
 static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1e3 + t.tv_nsec * 1e-6; }
-#define TIMED(n, call) { const double start = now(); call; barrier(team); if (tid == 0) spent[n] += now() - start; }
+#define TIMED(n, call) { const double start = now(); call; if (at->team) meet(at); if (at->tid == 0) spent[n] += now() - start; }
 /* Milliseconds that each kernel has taken so far, all runs together. */
 double *region_spent(void) { return spent; }
 """
 
 _ENTRY = r"""
-struct work { char **io; char *arena; const char *weights; char *scratch; size_t own; };
+enum { THREADS = @THREADS@ };
 
-static void share(void *given, long tid, long threads, struct team *team) {
-  struct work *w = given;
-  region(w->io, w->arena, w->weights, w->scratch + tid * w->own, w->scratch + threads * w->own, tid, threads, team);
+static void work(const uintptr_t *with, struct seat *at) {
+  char *scratch = (char *)with[3];
+  const size_t own = with[4];
+  region((char **)with[0], (char *)with[1], (const char *)with[2], scratch + at->tid * own, scratch + THREADS * own, at);
 }
 
-/* A team of threads that waits for work. */
-void *region_team(long threads, long spins) { return team_make(threads, spins); }
+/* A team of at most so many threads. */
+void *region_team(long most) { return team_make(most); }
 void region_free(void *team) { team_free(team); }
-/* Runs the region once; `scratch` holds `own` bytes for each thread, then what they share. */
-void region_run(void *team, char **io, char *arena, const char *weights, char *scratch, size_t own) {
-  struct work w = { io, arena, weights, scratch, own };
-  team_run(team, share, &w);
+/* Runs the region once; `scratch` holds `own` bytes for each thread, then what they share. Helpers spin for the next run where
+   they may linger. */
+void region_run(void *team, char **io, char *arena, const char *weights, char *scratch, size_t own, long lingers) {
+  struct run run = { work, { (uintptr_t)io, (uintptr_t)arena, (uintptr_t)weights, (uintptr_t)scratch, own }, THREADS,
+                     lingers, floats_mode() };
+  struct seat alone = { 0 };
+  if (THREADS == 1) work(run.with, &alone);
+  else team_run(team, &run);
 }
 """

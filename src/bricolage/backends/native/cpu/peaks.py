@@ -16,38 +16,39 @@ _DEPTH_BYTES = 512
 """Of one part of a row: so few that both operands stay in the first-level cache."""
 _PRODUCTS = 2000
 _BYTES = 256 << 20
-_SPINS = 100_000
 
 _MEASURE = r"""
 #include <string.h>
 #include <time.h>
 static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec + t.tv_nsec * 1e-9; }
 
-static void multiply(void *given, long tid, long threads, struct team *team) {
+static void multiply(const uintptr_t *with, struct seat *at) {
+  (void)with;
   ELEMENT a[ROWS * DEPTH] __attribute__((aligned(64))), b[DEPTH * WIDE] __attribute__((aligned(64)));
   float tile[ROWS * WIDE] __attribute__((aligned(64)));
   memset(a, 0, sizeof a);
   memset(b, 0, sizeof b);
-  @MULTIPLY@
+  while (take(at, at->threads) >= 0) { @MULTIPLY@ }
 }
 
-struct stream { const float *data; long count; };
-
-static void stream(void *given, long tid, long threads, struct team *team) {
-  const struct stream *s = given;
-  const long begin = s->count * tid / threads, end = s->count * (tid + 1) / threads;
+static void stream(const uintptr_t *with, struct seat *at) {
+  const float *data = (const float *)with[0];
+  const long count = with[1], pieces = at->threads;
   vec sum[4] = {{0}, {0}, {0}, {0}};
-  for (long i = begin; i + 4 * LANES <= end; i += 4 * LANES)
-    for (long v = 0; v < 4; v++) sum[v] += load(s->data + i + v * LANES);
+  for (long piece; (piece = take(at, pieces)) >= 0;) {
+    const long begin = count * piece / pieces, end = count * (piece + 1) / pieces;
+    for (long i = begin; i + 4 * LANES <= end; i += 4 * LANES)
+      for (long v = 0; v < 4; v++) sum[v] += load(data + i + v * LANES);
+  }
   __asm__ volatile("" :: "r"(sum) : "memory");
 }
 
 /* Seconds of the fastest of `runs` runs. */
-static double best(struct team *team, job what, void *with, long runs) {
+static double best(struct team *team, const struct run *run, long runs) {
   double found = 1e9;
   for (long n = 0; n < runs; n++) {
     const double start = now();
-    team_run(team, what, with);
+    team_run(team, run);
     const double took = now() - start;
     found = took < found ? took : found;
   }
@@ -55,15 +56,16 @@ static double best(struct team *team, job what, void *with, long runs) {
 }
 
 /* Seconds of PRODUCTS tiles on each thread, and of reading `bytes` bytes on all of them together; 0 without memory. */
-void peaks(long threads, long spins, long bytes, double *found) {
-  struct team *team = team_make(threads, spins);
+void peaks(long threads, long bytes, double *found) {
+  struct team *team = team_make(threads);
   char *data = malloc(bytes);
   found[0] = found[1] = 0;
   if (team && data) {
     memset(data, 0, bytes);
-    struct stream s = { (const float *)data, bytes / 4 };
-    found[0] = best(team, multiply, NULL, 15);
-    found[1] = best(team, stream, &s, 7);
+    const struct run products = { multiply, {0}, threads, 1, floats_mode() };
+    const struct run reads = { stream, { (uintptr_t)data, bytes / 4 }, threads, 1, floats_mode() };
+    found[0] = best(team, &products, 15);
+    found[1] = best(team, &reads, 7);
   }
   free(data);
   team_free(team);
@@ -113,9 +115,9 @@ def measure(isa: Isa, arithmetic: Arithmetic, threads: int) -> Peaks | None:
         toolchain.build(text, arithmetic.flags(isa), library, "bricolage native")
         loaded = ctypes.CDLL(str(library))
         loaded.peaks.restype = None
-        loaded.peaks.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_long, ctypes.POINTER(ctypes.c_double)]
+        loaded.peaks.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.POINTER(ctypes.c_double)]
         found = (ctypes.c_double * 2)()
-        loaded.peaks(threads, _SPINS, _BYTES, found)
+        loaded.peaks(threads, _BYTES, found)
     if not all(found):
         return None
     flops = 2 * threads * _PRODUCTS * rows * vectors * isa.lanes * products

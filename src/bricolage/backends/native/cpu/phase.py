@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bricolage.backends.native.cpu.sharing import Share
 from bricolage.backends.native.fuse.plan import Buffer
 
 
@@ -101,9 +102,11 @@ def local(buffer: Buffer) -> str:
 
 @dataclass
 class Phase:
-    """A function `(operands ..., own, shared, tid, threads)`; a barrier stands between the phases of a kernel."""
+    """A function `(operands ..., own, shared, at)` of a loop that threads share; they meet between the phases of a kernel."""
 
     lines: list[str]
+    """The iterations from `begin` to `end`: any part of the loop, and what one needs it sets up itself."""
+    share: Share
     operands: tuple[MemoryOperand, ...] = ()
     """The memory that the lines call `m0`, `m1` and so on."""
     thread_scratch: int = 0

@@ -16,15 +16,17 @@ from bricolage.backends.native.cpu.emit import (
     epilogue,
     indented,
     literal,
-    parallel_range,
 )
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
+from bricolage.backends.native.cpu.sharing import Share
 from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
 from bricolage.backends.native.ir.indexing import ZERO, Index, unflatten, variable
 from bricolage.backends.native.ir.tensors import C_TYPES, FLOATS, Coords, Node, Pointwise, Reduce, View
 
 _SIDE_BY_SIDE = 64
 """Accumulators of a reduction whose innermost dimension stays."""
+_WORK = 4
+"""Multiply-adds that take as long as a term."""
 
 _START = {"sum": 0.0, "mean": 0.0, "max": -math.inf, "min": math.inf, "product": 1.0}
 _STEP = {
@@ -119,9 +121,9 @@ def reduction(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
         ]
     count = math.prod(root.shape[axis] for axis in outer)
     if count == 1:
-        return Phase(["if (tid != 0) return;", *inside], memory.operands)
-    lines = [*parallel_range(count), "for (long o = begin; o < end; o++) {", *indented(inside), "}"]
-    return Phase(lines, memory.operands)
+        return Phase(inside, Share(1), memory.operands)
+    lines = ["for (long o = begin; o < end; o++) {", *indented(inside), "}"]
+    return Phase(lines, Share(count, _WORK * math.prod(root.source.shape) // count), memory.operands)
 
 
 def _counting(

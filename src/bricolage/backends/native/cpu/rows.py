@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 
-from bricolage.backends.native.cpu.emit import KEEP_SCALAR, Body, epilogue, indented, literal, parallel_range
+from bricolage.backends.native.cpu.emit import KEEP_SCALAR, Body, epilogue, indented, literal
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
+from bricolage.backends.native.cpu.sharing import Share
 from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
 from bricolage.backends.native.ir.indexing import unflatten, variable
 from bricolage.backends.native.ir.tensors import Normalise, Softmax
 
+_WORK = 32
+"""Multiply-adds that take as long as an element."""
 SOFTMAX = "(row[i] * scale)"
 """An element of a softmax as C, after `exponentials`."""
 
@@ -69,5 +72,5 @@ def rows(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
         *indented(epilogue(kernel, plan, memory, coords, found)),
         "}",
     ]
-    lines = [*parallel_range(math.prod(lead)), "for (long o = begin; o < end; o++) {", *indented(inside), "}"]
-    return Phase(lines, memory.operands)
+    lines = ["for (long o = begin; o < end; o++) {", *indented(inside), "}"]
+    return Phase(lines, Share(math.prod(lead), _WORK * width), memory.operands)

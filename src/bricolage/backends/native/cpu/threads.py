@@ -1,39 +1,103 @@
-"""C of the threads that run a region: a team that waits for work, spinning shortly, then sleeping.
+"""C of the threads that run a region: a team that shares out pieces of work, waits shortly, and then sleeps.
 
-The regions of a process share a team. With one each, the helper that still spins for the last region would hold the processor that
-the helper of the next one needs. Callers from several threads take turns.
+A loop is cut into pieces, and each thread has its own share of them: it takes them from the front, and when it has none left
+it takes the last ones of others. So a thread that has lost its core, or has not woken up yet, holds nobody but with the piece
+that it is at. Threads meet where all *pieces* are done, not where all threads have arrived; one that comes late finds nothing
+left, and goes on to where the others are. Who takes a piece changes nothing in it: pieces are the same on each call, and so
+are the bits.
+
+The regions of a process share a team. With one each, the helper that still spins for the last region would hold the processor
+that the helper of the next one needs. Callers from several threads are served in the order in which they came; the work of the
+next one is posted by the one that ends, so that helpers are at it while its caller wakes up.
 """
 
+RING = 8
+"""Loops that threads may be apart: those between two meetings."""
+
 THREADS = r"""
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#endif
 
-struct team;
-typedef void (*job)(void *, long tid, long threads, struct team *);
-
-struct team {
-  long threads, spins;
-  _Atomic long started;  /* number of the current run */
-  _Atomic long running;  /* helpers that have not finished it */
-  _Atomic long waiting;  /* threads at the barrier */
-  _Atomic long phase;    /* barriers passed */
-  job what;
-  void *with;
-  int stop;
-  int home;              /* processor that the caller was last seen on */
-  unsigned floats;       /* how the caller treats subnormals and rounds */
-  _Atomic pid_t owner;   /* process that it was started in, or is being started in */
-  _Atomic pid_t ready;   /* process that it has been started in */
-  pthread_mutex_t turn;  /* whoever runs holds it */
-  pthread_mutex_t lock;
-  pthread_cond_t wake;
-  pthread_t *helpers;
+enum {
+  RING = @RING@,              /* loops that threads may be apart */
+  WORDS = 5,             /* that a job is given */
+  MOST_THREADS = 1024,
+  PATIENCE = 200000,     /* ns that a thread spins at a meeting before it sleeps */
+  LINGER = 100000,       /* ns that a helper spins for the next run, where runs follow each other so soon */
+  CALM = 256             /* runs without a stall after which the machine counts as quiet again */
 };
 
-struct seat { struct team *team; long tid; };
+struct seat;
+typedef void (*job)(const uintptr_t *with, struct seat *at);
+
+/* What a caller wants done. */
+struct run {
+  job what;
+  uintptr_t with[WORDS];
+  uint32_t threads;      /* shares that loops are cut into; with fewer threads, others take them */
+  uint32_t lingers;      /* whether helpers may spin for the next run */
+  uint32_t floats;       /* how the caller treats subnormals and rounds */
+};
+
+/* A caller in the queue. */
+struct turn { struct turn *next; const struct run *run; _Atomic uint32_t posted; };
+
+/* The pieces that have been taken of a thread's share in the last RING loops: number of the loop (48 bits), from the front (8),
+   from the back (8). A number from an earlier loop says that none has been taken yet, so that nobody need clear it. */
+struct share { _Alignas(64) _Atomic uint64_t taken[RING]; };
+
+struct team {
+  struct share shares[MOST_THREADS];
+  _Alignas(64) _Atomic uint64_t done;   /* pieces, over all runs */
+  _Alignas(64) _Atomic uint32_t parked; /* threads that sleep until a loop is done */
+  _Atomic uint32_t bell;                /* rung for them */
+  _Atomic uint32_t stalls;              /* meetings for which a thread went to sleep */
+  _Alignas(64) _Atomic uint32_t posted; /* twice the number of the current run; odd while it is written down */
+  _Atomic uint32_t sleepers;            /* helpers that sleep until it changes */
+  _Atomic uint32_t lingers;             /* whether they spin first */
+  _Atomic uint32_t stop;
+  _Atomic uint64_t told[WORDS + 5];     /* the current run, see `post` */
+  uint64_t section, goal;               /* its first loop; pieces that were done before it */
+  pthread_mutex_t lock;                 /* of what follows, and of posting */
+  struct turn *first, *last;
+  int64_t closed;                       /* when the last run ended, in ns */
+  uint32_t soon;                        /* how many of the last runs came soon after one (0 to 3) */
+  uint32_t heard, calm, loose;          /* stalls noticed; runs since then; whether helpers run on any core */
+  int home;                             /* processor that the caller was last seen on */
+  uint32_t most, made;                  /* threads that there may be, and are, the caller's included */
+  _Atomic pid_t owner;                  /* process that it was started in, or is being started in */
+  _Atomic pid_t ready;                  /* process that it has been started in */
+  pthread_t helpers[MOST_THREADS];
+#ifndef __linux__
+  pthread_mutex_t bed;
+  pthread_cond_t dawn;
+#endif
+};
+
+/* A thread's place in a run. */
+struct seat {
+  struct team *team;
+  uint32_t tid, threads;
+  uint64_t section;      /* number of the loop that it is at */
+  uint64_t goal;         /* pieces that are done when all loops before that are */
+  uint64_t mine;         /* pieces done here and not yet told */
+};
+
+struct helper { struct team *team; uint32_t tid, seen; };
+
+/* --- waiting ------------------------------------------------------------------------------------------------------ */
 
 static inline void pause_briefly(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -43,147 +107,304 @@ static inline void pause_briefly(void) {
 #endif
 }
 
+static int64_t clock_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+struct spin { uint32_t turns; int64_t end; };
+
+/* Whether to go on spinning. The first turns are too short to look at the clock for. */
+static inline int spins(struct spin *spin, int64_t ns) {
+  pause_briefly();
+  if (++spin->turns % 32) return 1;
+  const int64_t now = clock_ns();
+  if (!spin->end) spin->end = now + ns;
+  return now < spin->end;
+}
+
+/* Sleeps until somebody unparks the word; not at all where it is no longer `value`. It may also wake up for nothing. */
+static void park(struct team *team, _Atomic uint32_t *word, uint32_t value) {
+#ifdef __linux__
+  (void)team;
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+#else
+  pthread_mutex_lock(&team->bed);
+  if (atomic_load(word) == value) pthread_cond_wait(&team->dawn, &team->bed);
+  pthread_mutex_unlock(&team->bed);
+#endif
+}
+
+/* Wakes all who sleep for the word, which has been changed. It may be gone by now: it is not read. */
+static void unpark(struct team *team, _Atomic uint32_t *word) {
+#ifdef __linux__
+  (void)team;
+  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+#else
+  (void)word;
+  pthread_mutex_lock(&team->bed);
+  pthread_cond_broadcast(&team->dawn);
+  pthread_mutex_unlock(&team->bed);
+#endif
+}
+
 /* The processor's mode for floats: a helper has that of its caller, not that of whoever happened to start it. */
 #if defined(__x86_64__)
-static inline unsigned floats_mode(void) { return __builtin_ia32_stmxcsr() & ~0x3fu; }
-static inline void floats_use(unsigned mode) { if (mode != floats_mode()) __builtin_ia32_ldmxcsr(mode); }
+static inline uint32_t floats_mode(void) { return __builtin_ia32_stmxcsr() & ~0x3fu; }
+static inline void floats_use(uint32_t mode) { if (mode != floats_mode()) __builtin_ia32_ldmxcsr(mode); }
 #else
-static inline unsigned floats_mode(void) { return 0; }
-static inline void floats_use(unsigned mode) { (void)mode; }
+static inline uint32_t floats_mode(void) { return 0; }
+static inline void floats_use(uint32_t mode) { (void)mode; }
 #endif
 
-/* All threads of a run meet here. The waiting is short, but if a core has been taken away the thread gives way. It is
-   called, since compilers take long over its loops where a long recurrence has them a thousand times. */
-static __attribute__((noinline)) void barrier(struct team *team) {
-  if (team->threads == 1) return;
-  long phase = atomic_load_explicit(&team->phase, memory_order_relaxed);
-  if (atomic_fetch_add_explicit(&team->waiting, 1, memory_order_acq_rel) == team->threads - 1) {
-    atomic_store_explicit(&team->waiting, 0, memory_order_relaxed);
-    atomic_store_explicit(&team->phase, phase + 1, memory_order_release);
-    return;
-  }
-  for (long n = 0; atomic_load_explicit(&team->phase, memory_order_acquire) == phase; n++) {
-    if (n < 20000) pause_briefly(); else sched_yield();
-  }
-}
+/* --- sharing a loop ----------------------------------------------------------------------------------------------- */
 
-static void *helper(void *given) {
-  struct seat seat = *(struct seat *)given;
-  struct team *team = seat.team;
-  free(given);
-  long seen = 0;
-  for (;;) {
-    long n = 0;
-    while (atomic_load_explicit(&team->started, memory_order_acquire) == seen && n < team->spins) { pause_briefly(); n++; }
-    if (atomic_load_explicit(&team->started, memory_order_acquire) == seen) {
-      pthread_mutex_lock(&team->lock);
-      while (atomic_load_explicit(&team->started, memory_order_acquire) == seen) pthread_cond_wait(&team->wake, &team->lock);
-      pthread_mutex_unlock(&team->lock);
+/* A piece, from 0 to `pieces`, of the loop that the thread is at, which nobody else gets; -1 where there is none left. The thread
+   is then at the next loop. Functions stay out of line: compilers take long over a recurrence that has them a thousand times. */
+static __attribute__((noinline)) long take(struct seat *at, uint32_t pieces) {
+  struct team *team = at->team;
+  const uint64_t section = at->section;
+  uint32_t owner = at->tid;
+  for (uint32_t n = 0; n < at->threads; n++, owner = owner + 1 == at->threads ? 0 : owner + 1) {
+    const uint32_t first = pieces * owner / at->threads, length = pieces * (owner + 1) / at->threads - first;
+    _Atomic uint64_t *word = &team->shares[owner].taken[section % RING];
+    uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
+    if (seen >> 16 > section) break;  /* the others are further: the loop is done */
+    for (;;) {
+      const uint32_t fresh = seen >> 16 != section, front = fresh ? 0 : seen >> 8 & 255, back = fresh ? 0 : seen & 255;
+      if (front + back >= length || seen >> 16 > section) break;
+      const uint64_t next = section << 16 | (n ? front : front + 1) << 8 | (n ? back + 1 : back);
+      if (atomic_compare_exchange_weak_explicit(word, &seen, next, memory_order_relaxed, memory_order_relaxed)) {
+        at->mine++;
+        return n ? first + length - 1 - back : first + front;
+      }
     }
-    seen = atomic_load_explicit(&team->started, memory_order_acquire);
-    if (team->stop) return NULL;
-    floats_use(team->floats);
-    team->what(team->with, seat.tid, team->threads, team);
-    atomic_fetch_sub_explicit(&team->running, 1, memory_order_release);
+  }
+  at->section++;
+  at->goal += pieces;
+  if (at->mine) {
+    const uint64_t done = atomic_fetch_add(&team->done, at->mine) + at->mine;
+    at->mine = 0;
+    if (done >= at->goal && atomic_load(&team->parked)) {
+      atomic_fetch_add(&team->bell, 1);
+      unpark(team, &team->bell);
+    }
+  }
+  return -1;
+}
+
+/* The caller is about to sleep, and leaves its processor to the helpers until the next run. */
+static void team_spread(struct team *team) {
+#ifdef __linux__
+  cpu_set_t allowed;
+  pthread_mutex_lock(&team->lock);
+  if (team->home >= 0 && !sched_getaffinity(0, sizeof allowed, &allowed))
+    for (uint32_t i = 1; i < team->made; i++) pthread_setaffinity_np(team->helpers[i], sizeof allowed, &allowed);
+  team->home = -1;
+  pthread_mutex_unlock(&team->lock);
+#else
+  (void)team;
+#endif
+}
+
+/* Waits until all loops that the thread has gone through are done. It spins for as long as another's piece may take, and then
+   sleeps: a machine that is busy takes cores away for some milliseconds, and spinning would only make it take this one next. */
+static __attribute__((noinline)) void meet(struct seat *at) {
+  struct team *team = at->team;
+  const uint64_t goal = at->goal;
+  if (atomic_load_explicit(&team->done, memory_order_acquire) >= goal) return;
+  struct spin spin = {0};
+  do {
+    if (atomic_load_explicit(&team->done, memory_order_acquire) >= goal) return;
+  } while (spins(&spin, PATIENCE));
+  atomic_fetch_add_explicit(&team->stalls, 1, memory_order_relaxed);
+  if (at->tid == 0) team_spread(team);
+  atomic_fetch_add(&team->parked, 1);
+  for (;;) {
+    const uint32_t bell = atomic_load(&team->bell);
+    if (atomic_load(&team->done) >= goal) break;
+    park(team, &team->bell, bell);
+  }
+  atomic_fetch_sub(&team->parked, 1);
+}
+
+/* --- runs --------------------------------------------------------------------------------------------------------- */
+
+/* Tells the helpers of a run. Under the lock. */
+static void post(struct team *team, const struct run *run) {
+  const uint32_t number = atomic_load_explicit(&team->posted, memory_order_relaxed);
+  atomic_store_explicit(&team->posted, number + 1, memory_order_relaxed);
+  const uint64_t told[5] = { (uintptr_t)run->what, run->threads, run->floats, team->section, team->goal };
+  for (int i = 0; i < 5; i++) atomic_store_explicit(&team->told[i], told[i], memory_order_release);
+  for (int i = 0; i < WORDS; i++) atomic_store_explicit(&team->told[5 + i], run->with[i], memory_order_release);
+  atomic_store_explicit(&team->lingers, run->lingers && team->soon > 1, memory_order_relaxed);
+  atomic_store(&team->posted, number + 2);
+  if (atomic_load(&team->sleepers)) unpark(team, &team->posted);
+}
+
+/* The next run's number. */
+static uint32_t awaited(struct team *team, uint32_t seen) {
+  const int64_t ns = atomic_load_explicit(&team->lingers, memory_order_relaxed) ? LINGER : 0;
+  struct spin spin = {0};
+  uint32_t now;
+  do {
+    now = atomic_load_explicit(&team->posted, memory_order_acquire);
+    if (now != seen && now % 2 == 0) return now;
+  } while (spins(&spin, ns));
+  atomic_fetch_add(&team->sleepers, 1);
+  while ((now = atomic_load(&team->posted)) == seen || now % 2) park(team, &team->posted, now);
+  atomic_fetch_sub(&team->sleepers, 1);
+  return now;
+}
+
+/* A helper that comes late to a run may find the next one written down meanwhile: it takes what belongs together, or nothing. One
+   that is still on its way through a run when that ends takes no piece of it, and nobody waits for it: of the run's memory it
+   reads nothing without a piece. */
+static void *helper(void *given) {
+  struct helper me = *(struct helper *)given;
+  struct team *team = me.team;
+  free(given);
+  for (;;) {
+    const uint32_t number = awaited(team, me.seen);
+    uint64_t told[WORDS + 5];
+    for (int i = 0; i < WORDS + 5; i++) told[i] = atomic_load_explicit(&team->told[i], memory_order_acquire);
+    if (atomic_load_explicit(&team->stop, memory_order_relaxed)) return NULL;
+    if (atomic_load_explicit(&team->posted, memory_order_relaxed) != number) continue;
+    me.seen = number;
+    if (me.tid >= told[1]) continue;
+    uintptr_t with[WORDS];
+    for (int i = 0; i < WORDS; i++) with[i] = told[5 + i];
+    struct seat at = { team, me.tid, told[1], told[3], told[4], 0 };
+    floats_use(told[2]);
+    ((job)(uintptr_t)told[0])(with, &at);
+    meet(&at);  /* the next run begins when this one is done, and not before */
   }
 }
 
-/* Keeps the helpers off the caller's processor. Left to itself the system often wakes a helper right behind the thread
-   that waits for it, and needs some 10 ms to notice: for the first calls, and again after every pause. */
+/* Keeps the helpers off the caller's processor. Left to itself the system often wakes a helper right behind the thread that waits
+   for it, and needs some 10 ms to notice: for the first calls, and again after every pause. While the machine is quiet and there
+   are as many processors as threads, each helper has one of its own; where threads stall, others have work to do here, and the
+   system may move helpers to where there is room. Under the lock. */
 static void team_settle(struct team *team) {
 #ifdef __linux__
-  int home = sched_getcpu();
-  if (home == team->home || home < 0) return;
-  team->home = home;
+  const uint32_t stalls = atomic_load_explicit(&team->stalls, memory_order_relaxed);
+  const int home = sched_getcpu(), stalled = stalls != team->heard;
+  team->heard = stalls;
+  team->calm = stalled ? 0 : team->calm + 1;
+  const int loose = stalled || (team->loose && team->calm < CALM);
+  if (home < 0 || (home == team->home && loose == (int)team->loose)) return;
   cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) || CPU_COUNT(&allowed) < team->threads) return;
-  long everybody = CPU_COUNT(&allowed) == team->threads;
+  if (sched_getaffinity(0, sizeof allowed, &allowed)) return;
+  team->loose = loose;
+  team->home = home;
+  const int everybody = CPU_COUNT(&allowed) == (int)team->made;
   int next = home;
-  for (long i = 1; i < team->threads; i++) {
+  for (uint32_t i = 1; i < team->made; i++) {
     cpu_set_t mine = allowed;
-    if (everybody) {  /* a processor each; where there are more, the system knows better which of them share a core */
+    if (!loose && everybody) {  /* a processor each; where there are more, the system knows better which share a core */
       do next = (next + 1) % CPU_SETSIZE; while (!CPU_ISSET(next, &allowed));
       CPU_ZERO(&mine);
       CPU_SET(next, &mine);
     }
-    CPU_CLR(home, &mine);
+    if (CPU_COUNT(&mine) > 1) CPU_CLR(home, &mine);
     pthread_setaffinity_np(team->helpers[i], sizeof mine, &mine);
   }
+#else
+  (void)team;
 #endif
 }
 
-static void team_start(struct team *team) {
-  team->home = -1;
-  atomic_store(&team->started, 0);
-  atomic_store(&team->running, 0);
-  atomic_store(&team->waiting, 0);
-  pthread_mutex_init(&team->turn, NULL);
-  pthread_mutex_init(&team->lock, NULL);
-  pthread_cond_init(&team->wake, NULL);
-  long made = 1;
-  for (; made < team->threads; made++) {
-    struct seat *seat = malloc(sizeof *seat);
-    if (!seat) break;
-    seat->team = team;
-    seat->tid = made;
-    if (pthread_create(&team->helpers[made], NULL, helper, seat)) { free(seat); break; }
+/* Starts helpers until there are so many threads, or the system gives no more. They run where their caller may. Under the lock. */
+static void team_reach(struct team *team, uint32_t threads) {
+  for (; team->made < threads && team->made < team->most; team->made++) {
+    struct helper *given = malloc(sizeof *given);
+    if (!given) return;
+    *given = (struct helper){ team, team->made, atomic_load_explicit(&team->posted, memory_order_relaxed) };
+    if (pthread_create(&team->helpers[team->made], NULL, helper, given)) { free(given); return; }
+    team->home = -1;
   }
-  team->threads = made;  /* fewer where the system gives no more: the work is shared by those there are */
 }
 
-/* A fork leaves the helpers behind: the first caller in the new process starts them again, others wait for it. */
+/* A fork leaves the helpers behind, maybe in the middle of a run: the first caller in the new process begins anew, others wait for
+   it. */
 static void team_here(struct team *team) {
-  pid_t here = getpid(), owner = atomic_load(&team->owner);
+  const pid_t here = getpid();
+  pid_t owner = atomic_load(&team->owner);
   if (owner != here && atomic_compare_exchange_strong(&team->owner, &owner, here)) {
-    team_start(team);
+    pthread_mutex_init(&team->lock, NULL);
+#ifndef __linux__
+    pthread_mutex_init(&team->bed, NULL);
+    pthread_cond_init(&team->dawn, NULL);
+#endif
+    atomic_store(&team->parked, 0);
+    atomic_store(&team->sleepers, 0);
+    atomic_store(&team->posted, 0);
+    team->first = team->last = NULL;
+    team->section += 1ull << 32;  /* beyond what the run that was cut off has taken */
+    team->goal = atomic_load(&team->done);
+    team->soon = team->calm = team->loose = 0;
+    team->heard = atomic_load(&team->stalls);
+    team->made = 1;
     atomic_store(&team->ready, here);
   }
   while (atomic_load(&team->ready) != here) sched_yield();
 }
 
-static struct team *team_make(long threads, long spins) {
-  struct team *team = calloc(1, sizeof *team);
-  if (!team) return NULL;
-  team->helpers = calloc(threads, sizeof *team->helpers);
-  if (!team->helpers) { free(team); return NULL; }
-  team->threads = threads;
-  team->spins = spins;
+/* A team of at most so many threads, however many shares a run has; they are started when a run wants them. */
+static struct team *team_make(uint32_t most) {
+  struct team *team = NULL;
+  if (posix_memalign((void **)&team, 64, sizeof *team)) return NULL;
+  memset(team, 0, sizeof *team);
+  team->most = most < MOST_THREADS ? most : MOST_THREADS;
   team_here(team);
   return team;
 }
 
-static void team_wake(struct team *team) {
-  pthread_mutex_lock(&team->lock);
-  atomic_fetch_add_explicit(&team->started, 1, memory_order_release);
-  pthread_cond_broadcast(&team->wake);
-  pthread_mutex_unlock(&team->lock);
-}
-
-static void team_run(struct team *team, job what, void *with) {
-  if (team->threads == 1) { what(with, 0, 1, team); return; }
+/* Carries out a run; the calling thread has the first share. */
+static void team_run(struct team *team, const struct run *run) {
   team_here(team);
-  pthread_mutex_lock(&team->turn);
-  team_settle(team);
-  team->what = what;
-  team->floats = floats_mode();
-  team->with = with;
-  atomic_store_explicit(&team->running, team->threads - 1, memory_order_relaxed);
-  team_wake(team);
-  what(with, 0, team->threads, team);
-  for (long n = 0; atomic_load_explicit(&team->running, memory_order_acquire); n++) {
-    if (n < 20000) pause_briefly(); else sched_yield();
+  struct turn me = { NULL, run, 0 };
+  pthread_mutex_lock(&team->lock);
+  const int at_once = !team->first;
+  *(at_once ? &team->first : &team->last->next) = &me;
+  team->last = &me;
+  team_reach(team, run->threads);
+  if (at_once) {
+    const int soon = clock_ns() - team->closed < LINGER;
+    team->soon = soon ? team->soon + (team->soon < 3) : team->soon - (team->soon > 0);
+    team_settle(team);
+    post(team, run);
   }
-  pthread_mutex_unlock(&team->turn);
+  pthread_mutex_unlock(&team->lock);
+  if (!at_once)
+    while (!atomic_load_explicit(&me.posted, memory_order_acquire)) park(team, &me.posted, 0);
+  struct seat at = { team, 0, run->threads, team->section, team->goal, 0 };
+  run->what(run->with, &at);
+  meet(&at);
+  pthread_mutex_lock(&team->lock);
+  struct turn *next = team->first = me.next;
+  team->section = at.section;
+  team->goal = at.goal;
+  if (next) {
+    post(team, next->run);
+    atomic_store_explicit(&next->posted, 1, memory_order_release);
+  } else {
+    team->closed = clock_ns();
+  }
+  pthread_mutex_unlock(&team->lock);
+  if (next) unpark(team, &next->posted);
 }
 
 static void team_free(struct team *team) {
   if (!team) return;
-  if (team->threads > 1 && atomic_load(&team->ready) == getpid()) {
-    team->stop = 1;
-    team_wake(team);
-    for (long i = 1; i < team->threads; i++) pthread_join(team->helpers[i], NULL);
+  if (atomic_load(&team->ready) == getpid()) {
+    atomic_store(&team->stop, 1);
+    atomic_fetch_add(&team->posted, 2);
+    unpark(team, &team->posted);
+    for (uint32_t i = 1; i < team->made; i++) pthread_join(team->helpers[i], NULL);
   }
-  free(team->helpers);
   free(team);
 }
-"""
+""".replace("@RING@", str(RING))
+"""C of the team, for one thread and more."""

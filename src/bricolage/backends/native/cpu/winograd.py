@@ -24,11 +24,11 @@ from bricolage.backends.native.cpu.emit import (
     epilogue,
     indented,
     nested,
-    parallel_range,
     trace,
 )
 from bricolage.backends.native.cpu.panels import Operand
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
+from bricolage.backends.native.cpu.sharing import Share
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.winograd_transform import Transform
 from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
@@ -107,7 +107,6 @@ class _WinogradCodegen:
             f"const {self.element} *restrict filters = (const {self.element} *){self.memory.constant(offset)};",
             f"{self.element} *restrict data = ({self.element} *)own;",
             f"float *restrict made = (float *)(own + {data});",
-            *parallel_range(self.tiles),
             *self.operand.with_tile_config(
                 self.rows,
                 [
@@ -118,7 +117,8 @@ class _WinogradCodegen:
                 ],
             ),
         ]
-        return Phase(body, self.memory.operands, thread_scratch=data + made, helpers=self.helpers)
+        share = Share(self.tiles, self.points * self.depth * self.stored, block=self.block)
+        return Phase(body, share, self.memory.operands, thread_scratch=data + made, helpers=self.helpers)
 
     def _transform(self) -> list[str]:
         """The input: Bᵀ d B for vectors of channels."""
