@@ -70,7 +70,7 @@ def test_times_are_right_and_order_the_candidates(measurer: Measurer, tmp_path: 
         assert latency is not None and latency.low_ms >= truth
         assert latency.low_ms < truth * 4 + 1
         assert costs[name].error == 0.0
-    assert costs["honest 0.2"].latency.samples >= 7  # type: ignore[union-attr]
+    assert costs["honest 0.2"].latency.samples >= 3  # type: ignore[union-attr]  # those that others disturbed do not count
     assert costs["honest 8"].latency.samples == POLICY.probe  # type: ignore[union-attr]
 
 

@@ -69,7 +69,7 @@ def test_several_processes_share_the_rounds(pool: Pool, tmp_path: Path, monkeypa
     assert result.processes == (0,) * 4 + (1,) * 4 + (2,) * 4
     assert len(result.samples("fast")) == len(result.samples("slow")) == 12
     cost = result.costs["fast"]
-    assert cost.latency is not None and cost.latency.samples == 12 and cost.outcome == "ok"
+    assert cost.latency is not None and 3 <= cost.latency.samples <= 12 and cost.outcome == "ok"
     assert result.costs["wrong"].outcome == "wrong" and set(result.first_ms) >= {"slow", "fast"}
     ratio = result.ratio("fast", "slow")
     assert ratio is not None and significant(ratio)
