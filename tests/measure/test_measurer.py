@@ -220,9 +220,9 @@ def test_a_time_of_a_busy_machine_is_measured_again(measurer: Measurer, tmp_path
 
 def test_a_new_version_and_a_longer_limit_try_again(measurer: Measurer, tmp_path: Path) -> None:
     (spec,) = task(tmp_path, ("honest", "")).candidates
-    measurer.database.put(measurer.key(spec), Cost("timed-out", compile_s=5.0, reason="slow"))
-    assert measurer.known(spec, 1e-6, "these") is None  # the limit is 10 s now
-    measurer.database.put(measurer.key(spec), Cost("timed-out", compile_s=10.0, reason="slow"))
+    measurer.database.put(measurer.key(spec), Cost("timed-out", compile_s=30.0, reason="slow"))
+    assert measurer.known(spec, 1e-6, "these") is None  # the limit is 60 s now
+    measurer.database.put(measurer.key(spec), Cost("timed-out", compile_s=60.0, reason="slow"))
     assert measurer.known(spec, 1e-6, "these") is not None
     measurer._versions["honest"] = "2.0"
     assert measurer.known(spec, 1e-6, "these") is None
