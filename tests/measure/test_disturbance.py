@@ -59,8 +59,8 @@ def test_threads_that_wait_for_each_other_wait_for_nobody_else() -> None:
 
 
 def test_what_waking_takes_does_not_count() -> None:
-    assert waited_share(START, later(10, 10, 1, turns=20), 2) == 0.0
-    assert waited_share(START, later(10, 10, 3, turns=20), 2) == pytest.approx(0.2)
+    assert waited_share(START, later(10, 10, 3, turns=20), 2) == 0.0
+    assert waited_share(START, later(10, 10, 5, turns=20), 2) == pytest.approx(0.2)
 
 
 def test_where_run_queues_are_not_counted_preemptions_are() -> None:
@@ -164,6 +164,23 @@ def test_the_machine_is_counted_by_processor(tmp_path: Path) -> None:
     found = tally.found
     assert (found.others, found.stolen, found.pressure) == (0.5, 0.1, 0.5)
     assert (found.samples, found.disturbed, found.repeated) == (3, 1, 1)
+
+
+def test_a_machine_is_calm_until_others_take_their_share() -> None:
+    still = machine((0,))
+    start = replace(still, wall_s=0.0, busy_s=0.0, stolen_s=0.0)
+    tally = Tally()
+    assert tally.calm, "nothing speaks against it"
+    tally.add_interval(start, replace(start, wall_s=1.0, busy_s=1.51), 1.5, 2)
+    assert tally.calm, "a tick is no neighbour"
+    tally.add_interval(start, replace(start, wall_s=1.0, busy_s=1.7), 1.5, 2)
+    assert not tally.calm
+    stolen = Tally()
+    stolen.add_interval(start, replace(start, wall_s=1.0, busy_s=1.0, stolen_s=0.2), 1.0, 2)
+    assert not stolen.calm
+    unknown = Tally()
+    unknown.add_interval(replace(start, busy_s=None), replace(start, wall_s=1.0, busy_s=None), 0.0, 2)
+    assert not unknown.calm, "where it cannot be known, what waited counts"
 
 
 # --- in a worker ----------------------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def test_times_are_right_and_order_the_candidates(measurer: Measurer, tmp_path: 
         assert latency is not None and latency.low_ms >= truth
         assert latency.low_ms < truth * 4 + 1
         assert costs[name].error == 0.0
-    assert costs["honest 0.2"].latency.samples >= 7  # type: ignore[union-attr]
+    assert costs["honest 0.2"].latency.samples >= 3  # type: ignore[union-attr]  # those that others disturbed do not count
     assert costs["honest 8"].latency.samples == POLICY.probe  # type: ignore[union-attr]
 
 
@@ -244,9 +244,9 @@ def test_a_time_of_a_busy_machine_is_measured_again(measurer: Measurer, tmp_path
 
 def test_a_new_version_and_a_longer_limit_try_again(measurer: Measurer, tmp_path: Path) -> None:
     (spec,) = task(tmp_path, ("honest", "")).candidates
-    measurer.database.put(measurer.key(spec), Cost("timed-out", compile_s=5.0, reason="slow"))
-    assert measurer.known(spec, 1e-6, "these") is None  # the limit is 10 s now
-    measurer.database.put(measurer.key(spec), Cost("timed-out", compile_s=10.0, reason="slow"))
+    measurer.database.put(measurer.key(spec), Cost("timed-out", compile_s=30.0, reason="slow"))
+    assert measurer.known(spec, 1e-6, "these") is None  # the limit is 60 s now
+    measurer.database.put(measurer.key(spec), Cost("timed-out", compile_s=60.0, reason="slow"))
     assert measurer.known(spec, 1e-6, "these") is not None
     measurer._versions["honest"] = "2.0"
     assert measurer.known(spec, 1e-6, "these") is None

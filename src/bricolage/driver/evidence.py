@@ -30,7 +30,7 @@ class Evidence:
     quiet: Estimate | None
     """From all that was measured undisturbed: as a whole in this run and in an earlier one, and the sum of its regions."""
     disturbed: Estimate | None = None
-    """From what was measured beside other processes. It compares only with what was measured so, too."""
+    """From what was measured beside other processes. It counts only where one of two has nothing else."""
 
     @staticmethod
     def of(name: str, costs: Iterable[Cost], regions_ms: float | None = None) -> Evidence:

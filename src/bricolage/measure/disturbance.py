@@ -17,12 +17,16 @@ from pathlib import Path
 
 from bricolage.plan.plan import Disturbance
 
-_WAKING_NS = 50_000
-"""That a thread may wait when it wakes, though nobody else wants a processor."""
+_WAKING_NS = 150_000
+"""That a thread may wait when it wakes, though nobody else wants a processor: a sleeping one has to wake, too."""
 _SLICE_NS = 3_000_000
 """Where run queues are not counted: how long whoever is preempted waits at least, a base slice of Linux's scheduler."""
 DISTURBED = 0.02
 """Samples are disturbed from this share of their time on: as much as counts as a gain (`statistics.THRESHOLD`)."""
+
+_CALM = 0.02
+_CALM_S = 0.02
+"""Share of the processors, and seconds, that others may take of a calm machine: `/proc/stat` counts in ticks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +159,16 @@ class Tally:
     pressure_s: float = 0.0
     own_s: float = 0.0
     """Processor time of workers, as they report it."""
+    counted: bool = True
+    """Whether `/proc/stat` was there to say what others took."""
     samples: int = 0
     disturbed: int = 0
     repeated: int = 0
+
+    @property
+    def calm(self) -> bool:
+        """Whether others have done next to nothing until now, so that whoever waited has waited for itself."""
+        return self.counted and self.others_s + self.stolen_s <= _CALM * self.cores_s + _CALM_S
 
     def add_interval(self, before: MachineReading, after: MachineReading, own_s: float, cores: int) -> None:
         """An interval in which nothing but one program at a time was timed. `own_s`: processor time of this process and of
@@ -168,6 +179,8 @@ class Tally:
         self.stolen_s += after.stolen_s - before.stolen_s
         if before.busy_s is not None and after.busy_s is not None:
             self.others_s += after.busy_s - before.busy_s - own_s
+        else:
+            self.counted = False
         if before.pressure_s is not None and after.pressure_s is not None:
             self.pressure_s += after.pressure_s - before.pressure_s
 

@@ -80,7 +80,7 @@ def one_round(
     """One turn for each job, forwards in even rounds and backwards in odd ones. A job that dies gets its outcome; one whose
     worker somebody else has ended is `lost`. What the machine did meanwhile is added to the pool's tally."""
     cores = jobs[0].spec.device.cores if jobs else ()
-    before, own_s, reported_s = machine(cores), time.process_time(), pool.tally.own_s
+    before, own_s, reported_s, calm = machine(cores), time.process_time(), pool.tally.own_s, pool.tally.calm
     for job in jobs if number % 2 == 0 else reversed(jobs):
         if not job.ready or job.worker is None:
             continue
@@ -91,6 +91,8 @@ def one_round(
             continue
         turns: list[list[float]] = answer.facts["rounds"]  # type: ignore[assignment]
         waited: list[list[float]] = answer.facts["waited"]  # type: ignore[assignment]
+        if calm:
+            waited = [[0.0] * len(shares) for shares in waited]
         for samples, shares in zip(turns, waited, strict=True):
             clean = [ms for ms, share in zip(samples, shares, strict=True) if share <= DISTURBED]
             job.rounds.append(clean or samples)

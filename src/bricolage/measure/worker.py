@@ -69,6 +69,8 @@ class Worker:
     def __init__(self) -> None:
         self._loaded: dict[str, _Loaded] = {}
         self._watch = Watch()
+        self._spent: float | None = None
+        """Processor time of this process when the last timing ended; None where another command has come since."""
         self._evaluator: tuple[object, Callable[[dict[str, object]], dict[str, object]]] | None = None
         """Of the reference, with what it was made for."""
 
@@ -117,11 +119,11 @@ class Worker:
 
         Answers the samples of each turn, milliseconds a call, and for each sample the share of its time that the program
         waited for processors that others had; how many were taken besides, because such were disturbed (at most as many
-        again, in as much time again); the processor time that all of it took. The first time, the number of calls in
-        a sample is chosen.
+        again, in as much time again); the processor time that all of it took, with what threads have spent on waiting since
+        the last timing. The first time, the number of calls in a sample is chosen.
         """
         loaded = self._loaded[id]
-        call, begun = loaded.call, process_time()
+        call, begun = loaded.call, process_time() if self._spent is None else self._spent
         rounds: list[list[float]] = []
         waited: list[list[float]] = []
         self._watch.follow()
@@ -139,7 +141,8 @@ class Worker:
         finally:
             gc.enable()
         repeated = sum(len(samples) - loaded.burst for samples in rounds)
-        return {"rounds": rounds, "waited": waited, "repeated": repeated, "processor_s": process_time() - begun}
+        self._spent = process_time()
+        return {"rounds": rounds, "waited": waited, "repeated": repeated, "processor_s": self._spent - begun}
 
     def _turn(self, loaded: _Loaded, warm_s: float) -> tuple[list[float], list[float]]:
         """Samples, and by sample how much it was disturbed. The counters are read before the warm-up and after the last
@@ -207,6 +210,8 @@ class Worker:
         method = command.pop("command")
         if method not in ("load", "outputs", "time", "tune", "drop", "attempt", "evaluate"):
             return {"outcome": "failed", "reason": f"unknown command '{method}'"}
+        if method != "time":
+            self._spent = None
         try:
             answer: dict[str, object] = getattr(self, method)(**command)
         except (Refused, UnsupportedOperator, MissingBackend) as error:
