@@ -102,7 +102,7 @@ def test_branches_that_lose_nothing_side_by_side_run_so(tmp_path: Path, monkeypa
     assert found.proposals[0].makespan_ms < found.sequential_ms
     fast = load(out)
     planned = fast.plan.buckets[0].schedule
-    assert planned is not None and len(set(planned.cores)) > 1
+    assert planned is not None and len(set(planned.cores)) > 1 and planned.speedup == found.speedup.value
     np.testing.assert_allclose(fast(X), Y, rtol=1e-6)
     spans = {span.step: span for span in fast.trace({"x": X}).spans}
     assert spans[1].start_ns < spans[2].end_ns and spans[2].start_ns < spans[1].end_ns, "the branches overlap"

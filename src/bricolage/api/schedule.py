@@ -144,7 +144,9 @@ def schedule(
     ratio = paired_ratio(before, after)
     kept = ratio.low > 1.0 and ratio.value >= _WORTH and error <= bucket.bound
     if kept:
-        beside.save(out)
+        won = dataclasses.replace(planned, schedule=_raced(planned.schedule, ratio))
+        buckets = (*plain.buckets[:index], won, *plain.buckets[index + 1 :])
+        artifact.save(dataclasses.replace(plain, buckets=buckets), directory, Path(out))
     measured = statistics.median(sample[0] for sample in after)
     return dataclasses.replace(told, measured_ms=measured, speedup=ratio, error=error, kept=kept)
 
@@ -211,7 +213,14 @@ def _planned(bucket: Bucket, found: Schedule, cores: Sequence[int], told: Schedu
         lower_ms=told.lower_ms,
         upper_ms=told.sequential_ms,
     )
-    return dataclasses.replace(bucket, regions=regions, schedule=kept, predicted_ms=found.makespan_ms)
+    return dataclasses.replace(bucket, regions=regions, schedule=kept)
+
+
+def _raced(found: PlannedSchedule | None, ratio: Ratio) -> PlannedSchedule | None:
+    """With the outcome of the race."""
+    if found is None:
+        return None
+    return dataclasses.replace(found, speedup=ratio.value, speedup_ci=(ratio.low, ratio.high))
 
 
 def _race(
