@@ -1,4 +1,4 @@
-"""NEW-B-2 as published: tuples with sets, and the published rule of dominance.
+"""Bounds to compare with: OLD-B, and NEW-B-2 as published, with tuples, sets and the published rule of dominance.
 
 Han, Guan, Sun, He, Deng and Liu, "Response time bounds for typed DAG parallel tasks on heterogeneous multi-cores", TPDS 2019.
 Beside it `bricolage.schedule.path_bound` is timed.
@@ -8,7 +8,13 @@ from __future__ import annotations
 
 import time
 
-from bricolage.schedule.bounds import TypedTasks
+from bricolage.schedule.bounds import TypedTasks, longest_path
+
+
+def old_b(tasks: TypedTasks) -> float:
+    """Jaffe (1980), in ms: (1 - 1 / most cores of a device) × the longest path + the volumes by their cores."""
+    most = max((tasks.cores[device] for device in tasks.device), default=1)
+    return (1.0 - 1.0 / most) * longest_path(tasks.graph, tasks.ms) + tasks.spread
 
 
 def published_new_b_2(tasks: TypedTasks, limit_s: float) -> float | None:

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.published_bound import published_new_b_2
+from benchmarks.published_bound import old_b, published_new_b_2
 from benchmarks.schedule_instances import (
     BLOCKS,
     RANDOM_GRAPHS,
@@ -30,7 +30,7 @@ from benchmarks.schedule_instances import (
     read_edges,
     read_placement,
 )
-from bricolage.schedule.bounds import TypedTasks, lower_bound, new_b_1, old_b
+from bricolage.schedule.bounds import TypedTasks, lower_bound, new_b_1
 from bricolage.schedule.duet import duet
 from bricolage.schedule.exact import exact
 from bricolage.schedule.heterogeneous import heft, peft

@@ -60,4 +60,7 @@ def test_a_schedule_is_told_with_its_bounds() -> None:
     cores = ((0,),) * len(plan.buckets[0].regions)
     bucket = dataclasses.replace(plan.buckets[0], schedule=PlannedSchedule(cores, "CPR", 3.0, 2.5, 4.0))
     told = concurrency.told(bucket, regions(bucket, graphs[0]), 2)
+    assert "raced" not in told
+    won = dataclasses.replace(bucket, schedule=PlannedSchedule(cores, "CPR", 3.0, 2.5, 4.0, 1.25, (1.1, 1.3)))
+    assert "1.250 times as fast" in concurrency.told(won, regions(won, graphs[0]), 2)
     assert "by CPR" in told and "3.00 ms" in told and "2.50 ms" in told and "4.00 ms" in told

@@ -8,8 +8,9 @@ import random
 import pytest
 from hypothesis import given, settings
 
+from benchmarks.published_bound import old_b
 from benchmarks.schedule_instances import graph_of, random_typed
-from bricolage.schedule.bounds import TypedTasks, longest_path, lower_bound, new_b_1, old_b
+from bricolage.schedule.bounds import TypedTasks, longest_path, lower_bound, new_b_1
 from bricolage.schedule.lists import list_schedule
 from bricolage.schedule.path_bound import PathBound, new_b_2
 from bricolage.schedule.problem import Allotment, ScheduleProblem

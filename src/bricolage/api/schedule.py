@@ -1,12 +1,14 @@
 """Regions of a plan side by side: their speed-up curves measured, a schedule found, and kept only if it wins a race.
 
-Everything happens in this process, as the plan would run: a program is timed with each region on the first core, the first two, and
-so on; the methods of `bricolage.schedule` propose schedules; the one that the simulator likes best races against the plan as it is.
+Everything happens in this process, as the plan would run: a program is timed with each region on the first core, then on more
+for as long as that makes some region faster; the methods of `bricolage.schedule` propose schedules; the one that the simulator
+likes best races against the plan as it is.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +27,7 @@ from bricolage.plan import artifact
 from bricolage.plan.plan import Bucket, Plan, PlannedSchedule
 from bricolage.runtime.executable import Executable, placement_of
 from bricolage.runtime.load import foreign
-from bricolage.schedule.bounds import TypedTasks, lower_bound
+from bricolage.schedule.bounds import TypedTasks, lower_bound, new_b_1
 from bricolage.schedule.duet import duet
 from bricolage.schedule.exact import exact
 from bricolage.schedule.heterogeneous import heft, peft
@@ -34,7 +36,7 @@ from bricolage.schedule.path_bound import new_b_2
 from bricolage.schedule.problem import ScheduleProblem
 from bricolage.schedule.schedule import Schedule, check
 from bricolage.schedule.simulate import Traffic, simulate
-from bricolage.schedule.speedup import SpeedupCurve
+from bricolage.schedule.speedup import SpeedupCurve, climb
 from bricolage.schedule.stages import ios, wavefront
 from bricolage.verify.compare import relative_error
 from bricolage.work.graph import WorkGraph, WorkOperator, WorkTensor
@@ -45,6 +47,8 @@ _WORTH = 1.02
 _STAGES_UP_TO, _EXACT_UP_TO = 16, 12
 """Regions; beyond them the searches over stages, and over all schedules, take too long."""
 _EXACT_S = 10.0
+_STEPS = 8
+"""Into how many steps the way from one core to all of them is divided."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +83,10 @@ class Scheduled:
     """The regions one after the other, each on its best count of cores."""
     lower_ms: float
     """No schedule of the regions takes less, by their measured times."""
-    one_core_upper_ms: float
-    """NEW-B-2: with one core a region, no order that leaves no core idle needlessly takes more."""
+    new_b_2_ms: float
+    """With one core a region, no order that leaves no core idle needlessly takes more."""
+    new_b_1_ms: float
+    """The same by the quicker and looser bound."""
     measured_ms: float | None = None
     """Of the first proposal, run for real; None where none beats one after the other."""
     speedup: Ratio | None = None
@@ -115,7 +121,7 @@ def schedule(
     index = first.bucket
     if index is None or len(plan.buckets[index].regions) < 2 or not first.spans or len(cores) < 2:
         count = 1 if index is None else len(plan.buckets[index].regions)
-        return Scheduled(count, len(cores), (), 0.0, 0.0, 0.0)
+        return Scheduled(count, len(cores), (), 0.0, 0.0, 0.0, 0.0)
     bucket = plain.buckets[index]
     problem = _problem(plain, index, directory, inputs, cores, effort.runs)
     traffic = Traffic(tuple(float(r.bytes) for r in bucket.regions), selected(options.isa, options.cores).peaks.gbytes)
@@ -130,7 +136,8 @@ def schedule(
         proposals=tuple(Proposal(one.method, one.makespan_ms, simulated) for simulated, one in found),
         sequential_ms=sequential_ms,
         lower_ms=lower_bound(problem),
-        one_core_upper_ms=new_b_2(_narrow(problem)),
+        new_b_2_ms=new_b_2(_narrow(problem)),
+        new_b_1_ms=new_b_1(_narrow(problem)),
     )
     simulated, best = found[0]
     if simulated >= sequential_ms:
@@ -144,7 +151,9 @@ def schedule(
     ratio = paired_ratio(before, after)
     kept = ratio.low > 1.0 and ratio.value >= _WORTH and error <= bucket.bound
     if kept:
-        beside.save(out)
+        won = dataclasses.replace(planned, schedule=_raced(planned.schedule, ratio))
+        buckets = (*plain.buckets[:index], won, *plain.buckets[index + 1 :])
+        artifact.save(dataclasses.replace(plain, buckets=buckets), directory, Path(out))
     measured = statistics.median(sample[0] for sample in after)
     return dataclasses.replace(told, measured_ms=measured, speedup=ratio, error=error, kept=kept)
 
@@ -155,30 +164,31 @@ def _problem(
     """Regions with their measured curves, on one kind of core."""
     bucket = plan.buckets[index]
     count = len(bucket.regions)
-    points: list[list[tuple[int, float]]] = [[] for _ in range(count)]
-    for used in _counts(len(cores)):
+
+    @functools.cache
+    def measured(used: int) -> tuple[float, ...]:
+        """Of every region on so many cores, milliseconds."""
         kept = PlannedSchedule((tuple(cores[:used]),) * count, "curves", 0.0, 0.0, 0.0)
         buckets = (*plan.buckets[:index], dataclasses.replace(bucket, schedule=kept), *plan.buckets[index + 1 :])
         program = Executable(dataclasses.replace(plan, buckets=buckets), directory)
         program.run(inputs)
         runs = [program.trace(inputs).spans for _ in range(times)]
-        for region in range(count):
-            spent = [span.end_ns - span.start_ns for spans in runs for span in spans if span.step == region]
-            points[region].append((used, statistics.median(spent) / 1e6))
+        spent = [
+            [span.end_ns - span.start_ns for spans in runs for span in spans if span.step == n] for n in range(count)
+        ]
+        return tuple(statistics.median(some) / 1e6 for some in spent)
+
+    step = max(1, len(cores) // _STEPS)
+
+    def curve(region: int) -> SpeedupCurve:
+        return climb(lambda used: measured(used)[region], len(cores), step=step)
+
     work = to_work(graph_of(directory / bucket.graph))
     readers = quotient(work, [one.region for one in placement_of(bucket)])
     operators = tuple(WorkOperator(one.title, float(one.flops), one.bytes) for one in bucket.regions)
     edges = tuple(WorkTensor(str(region), region, tuple(sorted(some))) for region, some in enumerate(readers))
-    curves = tuple({"cpu": SpeedupCurve(tuple(some))} for some in points)
+    curves = tuple({"cpu": curve(region)} for region in range(count))
     return ScheduleProblem(WorkGraph(operators, edges), curves, {"cpu": len(cores)})
-
-
-def _counts(cores: int) -> list[int]:
-    """1, 2, 4 ... and all: between them a curve is interpolated."""
-    found = [1]
-    while found[-1] < cores:
-        found.append(min(2 * found[-1], cores))
-    return found
 
 
 def _schedules(problem: ScheduleProblem) -> list[Schedule]:
@@ -211,7 +221,14 @@ def _planned(bucket: Bucket, found: Schedule, cores: Sequence[int], told: Schedu
         lower_ms=told.lower_ms,
         upper_ms=told.sequential_ms,
     )
-    return dataclasses.replace(bucket, regions=regions, schedule=kept, predicted_ms=found.makespan_ms)
+    return dataclasses.replace(bucket, regions=regions, schedule=kept)
+
+
+def _raced(found: PlannedSchedule | None, ratio: Ratio) -> PlannedSchedule | None:
+    """With the outcome of the race."""
+    if found is None:
+        return None
+    return dataclasses.replace(found, speedup=ratio.value, speedup_ci=(ratio.low, ratio.high))
 
 
 def _race(

@@ -72,7 +72,7 @@ def _show(found: Scheduled) -> None:
     output.show(
         f"{words.count(found.regions, 'region')} on {words.count(found.cores, 'core')}: no schedule takes less than "
         f"{words.milliseconds(found.lower_ms)}; with one core a region, none without needless gaps takes more than "
-        f"{words.milliseconds(found.one_core_upper_ms)}"
+        f"{words.milliseconds(found.new_b_2_ms)} (NEW-B-2; NEW-B-1 {words.milliseconds(found.new_b_1_ms)})"
     )
     if found.speedup is None:
         output.show("one after the other is predicted to be fastest: nothing was written")

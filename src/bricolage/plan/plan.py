@@ -236,6 +236,9 @@ class PlannedSchedule:
     """No schedule of these regions takes less, by the times that were measured of them."""
     upper_ms: Duration
     """One after the other they take so long."""
+    speedup: Ratio | None = None
+    """Over the plan without it, from paired rounds; None where they did not race."""
+    speedup_ci: tuple[Ratio, Ratio] | None = None
 
     def __post_init__(self) -> None:
         for some in self.cores:

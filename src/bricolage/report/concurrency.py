@@ -22,10 +22,11 @@ def told(bucket: Bucket, facts: Sequence[RegionFacts], cores: int) -> str:
     if bucket.schedule is not None:
         found = bucket.schedule
         used = len({core for some in found.cores for core in some})
+        raced = "" if found.speedup is None else f"; raced, {found.speedup:.3f} times as fast"
         return (
             f"regions side by side on {words.count(used, 'core')} by {found.method}: predicted "
             f"{words.milliseconds(found.predicted_ms)}, one after the other {words.milliseconds(found.upper_ms)}, no schedule of "
-            f"them below {words.milliseconds(found.lower_ms)}"
+            f"them below {words.milliseconds(found.lower_ms)}{raced}"
         )
     total = sum(one.planned.cost_ms or 0.0 for one in facts)
     if len(facts) < 2 or not total or any(one.planned.cost_ms is None for one in facts):

@@ -1,6 +1,6 @@
 """Certificates: what no schedule goes below, and what no work-conserving scheduler goes above.
 
-The upper bounds are for tasks of one core each, on a device that is given: OLD-B (Jaffe, 1980), NEW-B-1 and NEW-B-2 (Han, Guan,
+The upper bounds are for tasks of one core each, on a device that is given: NEW-B-1 here and NEW-B-2 in `path_bound.py` (Han, Guan,
 Sun, He, Deng and Liu, "Response time bounds for typed DAG parallel tasks on heterogeneous multi-cores", TPDS 2019). Transfers are
 not in them: they hold where nothing has to be moved.
 """
@@ -59,12 +59,6 @@ def lower_bound(problem: ScheduleProblem) -> float:
 def longest_path(graph: WorkGraph, ms: Sequence[float]) -> float:
     """Of the paths, in ms."""
     return max(bottom_levels(graph, ms), default=0.0)
-
-
-def old_b(tasks: TypedTasks) -> float:
-    """(1 - 1 / most cores of a device) × the longest path + the volumes by their cores."""
-    most = max((tasks.cores[device] for device in tasks.device), default=1)
-    return (1.0 - 1.0 / most) * longest_path(tasks.graph, tasks.ms) + tasks.spread
 
 
 def new_b_1(tasks: TypedTasks) -> float:

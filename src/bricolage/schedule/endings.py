@@ -21,12 +21,10 @@ class Endings:
         graph: WorkGraph,
         largest_group: int | None = None,
         most_groups: int | None = None,
-        *,
-        rooted: bool = True,
     ) -> None:
-        """Groups are the connected parts of an ending; `largest_group` limits their tasks, `most_groups` their number. With
-        `rooted`, as in IOS, a group is one task and what depends on it: two that only meet later are not a group."""
-        self.graph, self.rooted = graph, rooted
+        """Groups are the connected parts of an ending; `largest_group` limits their tasks, `most_groups` their number. As
+        in IOS, a group is one task and what depends on it: an ending in which two tasks only meet later is left out."""
+        self.graph = graph
         self.after = Reach(graph.predecessors).after
         self.largest, self.most = largest_group or len(graph), most_groups or len(graph)
         self.chains = self._chains()
@@ -61,7 +59,7 @@ class Endings:
         if group.bit_count() > self.largest:
             return False
         first = lowest(group)
-        return not self.rooted or not group & ~(self.after[first] | 1 << first)
+        return not group & ~(self.after[first] | 1 << first)
 
     def _suffixes(self, tasks: int, index: int, chosen: int, required: int, passed: int) -> Iterator[int]:
         """`required` are tasks that those chosen lead to; `passed` the tasks of chains that are decided."""

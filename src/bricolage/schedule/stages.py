@@ -35,17 +35,16 @@ def best_stages(
     *,
     largest_group: int | None = None,
     most_groups: int | None = None,
-    rooted: bool = True,
 ) -> StageSearch:
     """The cheapest row of stages: cost[S] = min over endings E of S of cost[S - E] + the cost of stage E (IOS, MLSys 2021).
 
-    `cost` is asked once for each ending. IOS prunes with groups of 3 tasks and 8 groups at most; for all three limits see
-    `Endings`. Exponential in the width of the graph.
+    `cost` is asked once for each ending. IOS prunes with groups of 3 tasks and 8 groups at most; see `Endings`. Exponential in
+    the width of the graph.
 
     Raises:
         ValueError: no row of stages keeps to the limits.
     """
-    endings = Endings(graph, largest_group, most_groups, rooted=rooted)
+    endings = Endings(graph, largest_group, most_groups)
     costs: dict[int, float] = {}
     found: dict[int, tuple[float, tuple[int, ...], int]] = {0: (0.0, (), 0)}
     ways: dict[int, int] = {0: 1}
