@@ -108,7 +108,8 @@ def test_what_must_be_compiled_again_is_and_what_lives_is_not(tmp_path: Path, mo
         assert in_child(lambda: np.array_equal(fast(x), y) and len(Quick.compiled) == count) is True  # noqa: B023
 
 
-def test_the_threads_of_a_schedule_are_started_again(tmp_path: Path) -> None:
+def test_the_threads_of_a_schedule_are_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Quick, "after_fork", "lives")
     fast, x = executable(tmp_path, "quick"), sample()
     schedule = PlannedSchedule((host().cores[:1],), "by hand", 1.0, 1.0, 1.0)
     plan = replace(fast.plan, buckets=(replace(fast.plan.buckets[0], schedule=schedule),))
