@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -19,6 +20,11 @@ settings.load_profile("any machine")
 # Compiling generated C is what most tests wait for, and none of them times it. What the compiler makes of it at the product's own
 # level is tested where `product_level` is asked for, and in all of `make test-slow`.
 os.environ.setdefault(LEVEL_VARIABLE, "1")
+
+# A suite that a shell starts in the background ignores Ctrl-C, one under nohup hang-ups; so would all that it starts.
+for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _usual)
 
 FRAMEWORKS = ("torch", "onnxruntime", "openvino", "jax", "tvm", "iree", "onnxscript", "matplotlib")
 _MISSING = frozenset(name for name in FRAMEWORKS if importlib.util.find_spec(name) is None)

@@ -33,9 +33,7 @@ from bricolage.runtime.executable import Executable
 from bricolage.work.implementation import Implementation
 from tests.graph.models import parse
 
-pytestmark = pytest.mark.usefixtures("product_level")
-
-QUICK = {"backends": ("onnxruntime", "openvino"), "budget_s": 30.0, "threads": 1}
+QUICK = {"backends": ("onnxruntime", "openvino"), "budget_s": 12.0, "threads": 1}
 NET = """<ir_version: 8, opset_import: ["" : 18]> net (float[batch,16,16,16] x) => (float[batch,10] y, float[batch,32,16,16] r) {
     c = Conv<pads=[1,1,1,1]>(x, w, b) r = Relu(c) p = GlobalAveragePool(r) f = Flatten(p) y = Gemm<transB=1>(f, v, u) }"""
 

@@ -29,7 +29,12 @@ def but(*names: str) -> pytest.MarkDecorator:
     return only(*(name for name in ENGINES if name not in names))
 
 
-@pytest.fixture(params=ENGINES)
+_SLOW = {
+    "inductor": pytest.mark.slow
+}  # ten seconds a network: tests that name no engine are run on it by `make test-slow`
+
+
+@pytest.fixture(params=[pytest.param(name, marks=_SLOW[name]) if name in _SLOW else name for name in ENGINES])
 def backend(request: pytest.FixtureRequest) -> Backend:
     found = registry.get(request.param)
     status = found.status()
@@ -58,6 +63,7 @@ def test_it_is_here_with_its_version(backend: Backend) -> None:
 # --- right answers --------------------------------------------------------------------------------------------------
 
 
+@but()
 def test_every_configuration_of_a_convolutional_network(backend: Backend, resources: Resources, tmp_path: Path) -> None:
     model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
     expected = regions.reference(model, x)
