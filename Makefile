@@ -9,13 +9,13 @@ CHECK_VENV := .venv-check
 CHECK_STAMP := $(CHECK_VENV)/.installed
 CHECK := $(addprefix tests/,work search graph device plan perf report runtime conformance cli rewrite/egraph rewrite/rulegen driver/test_stage.py driver/test_final_race.py \
 	frontends test_errors.py test_cache.py test_sealed.py test_docs.py test_deadline.py)
-CHECK_WITHOUT := $(addprefix --deselect=tests/,cli/test_optimize.py cli/test_rewrite.py cli/test_faults.py \
+CHECK_WITHOUT := $(addprefix --deselect=tests/,cli/test_optimize.py cli/test_rewrite.py cli/test_faults.py cli/test_throughput.py \
 	plan/test_plan.py::test_plans_round_trip_through_json frontends/test_bad_input.py::test_any_flipped_bytes_load_or_are_refused)
 # Two workers, each with a stretch of the tests of its own; who is done early takes over from the other.
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test test-slow fuzz-loaders test-real conformance faults soak replay fuzz lint docs bench capabilities clean
+.PHONY: help install demo check test test-slow fuzz-loaders test-real test-exporters conformance faults soak replay fuzz lint docs bench capabilities clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -50,6 +50,10 @@ fuzz-loaders: $(STAMP) ## hostile artifacts, plans, models and inputs: INPUTS=10
 
 test-real: $(STAMP) ## trained networks that packages on PyPI ship: right, nothing dropped, not slower (an hour or two)
 	$(BIN)/python -m benchmarks.real
+
+test-exporters: $(STAMP) ## TensorFlow's and Paddle's exporters, as docs/exporters.md says (installs them in out/exporters)
+	rm -rf out/exporters
+	$(BIN)/python -m tests.exporters out/exporters
 
 conformance: $(STAMP) ## the ONNX backend suite through bricolage and through ONNX Runtime's own backend (10 to 30 minutes)
 	$(BIN)/python -m benchmarks.conformance

@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.latency import select
+from benchmarks.output import keep
 from benchmarks.real.catalogue import NETWORKS, Unavailable
 from benchmarks.workloads import export, workloads
-from bricolage.api.optimize import open_pool
+from bricolage.api.deciding import open_pool
 from bricolage.api.sources import open_source
 from bricolage.backends import registry
 from bricolage.codec import decode
@@ -150,9 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             continue
         rows.append(found)
         print(f"{name}: {found}", file=sys.stderr, flush=True)
-        if given.output:
-            given.output.parent.mkdir(parents=True, exist_ok=True)
-            given.output.write_text(json.dumps([asdict(one) for one in rows], indent=1))
+        keep([asdict(one) for one in rows], given.output)
     print(table(rows))
     print(figure(rows))
 

@@ -28,6 +28,7 @@ import numpy as np
 from benchmarks.commits import ROOT, RUN, Side, take_turns
 from benchmarks.latency import select
 from benchmarks.load import KINDS, busy
+from benchmarks.output import keep
 from benchmarks.workloads import export, workloads
 from bricolage.device.host import host
 
@@ -187,9 +188,7 @@ def main() -> int:
         for name in select(given.workload.split(",")):
             rows += compare(name, loads, given.budget, given.backend, Path(words), given.known)
             document = {"hardware": str(host()), "verdict": verdict(rows), "rows": [asdict(r) for r in rows]}
-            if given.output:
-                given.output.parent.mkdir(parents=True, exist_ok=True)
-                given.output.write_text(json.dumps(document, indent=1))
+            keep(document, given.output)
     if given.json:
         print(json.dumps(document, indent=1))
     else:

@@ -11,6 +11,7 @@ lines time what needs no model: `import bricolage` and `bricolage --help`, as wh
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -28,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.latency import select
+from benchmarks.output import keep
 from benchmarks.workloads import export, workloads
 from bricolage.device.host import host
 from bricolage.measure.statistics import Latency, Ratio, paired_ratio
@@ -170,9 +172,7 @@ def take_turns(starters: Sequence[Callable[[], subprocess.Popen[str]]]) -> Turns
                 loads[i].append(json.loads(_line(runner)))
             for turn in range(_ROUNDS):
                 for i in (0, 1) if turn % 2 else (1, 0):
-                    assert runners[i].stdin is not None
-                    print(_TURN_S, file=runners[i].stdin, flush=True)
-                    rounds[i].append(json.loads(_line(runners[i])))
+                    rounds[i].append(json.loads(_turn(runners[i])))
                 processes_of.append(pair)
             for runner in runners:
                 runner.communicate()
@@ -184,6 +184,18 @@ def take_turns(starters: Sequence[Callable[[], subprocess.Popen[str]]]) -> Turns
         map(statistics.median, loads),
     )
     return Turns((first, second), (one, other), paired_ratio(rounds[0], rounds[1], processes=processes_of))
+
+
+def _turn(process: subprocess.Popen[str]) -> str:
+    """What a process prints of its turn.
+
+    Raises:
+        RuntimeError: it ended.
+    """
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # it ended before it was asked: what it ended with is told below
+        print(_TURN_S, file=process.stdin, flush=True)
+    return _line(process)
 
 
 def _line(process: subprocess.Popen[str]) -> str:
@@ -244,9 +256,7 @@ def main() -> int:
             for name in select(given.workload.split(",")):
                 rows.append(compare(name, sides, given.budget, folder))
                 print(table(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
-                if given.output:
-                    given.output.parent.mkdir(parents=True, exist_ok=True)
-                    given.output.write_text(json.dumps({"hardware": str(host()), "rows": rows}, indent=1))
+                keep({"hardware": str(host()), "rows": rows}, given.output)
             imports = starts(sides, "import bricolage")
             bare = starts(sides, "pass")
             helps = starts(

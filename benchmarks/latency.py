@@ -3,11 +3,12 @@
     python -m benchmarks.latency --workload resnet-50 --precision highest
     python -m benchmarks.latency --workload six,collage --precision all --output out/latency.json
     python -m benchmarks.latency --workload six --isa avx2
+    python -m benchmarks.latency --workload collage,nasnet-a-large --without native
 
 For each workload and precision: `optimize` decides (its time is recorded), the artifact is written, and an *independent*
-race follows in which the artifact's plan and every single backend that came within 1.5 times of the best run interleaved, each in
-processes of its own, all checked against float64 in the same run. The figures are those of this second race; the best other tool is
-timed in it even out of reach, and the rest keep the time that `optimize` measured, interleaved as well.
+race follows in which the artifact's plan and every configuration of every backend have their turn, however long it compiles
+(compiled code is kept between runs), each in processes of its own, all checked against float64 in the same run; who comes near the
+best runs interleaved with the plan. The figures are those of this second race.
 
 With `--isa` all backends are kept to an instruction set as far as they can be (see `benchmarks.isa`). bricolage then chooses
 among those that keep to it on the workload at hand; the others race too, but are not counted among "other tools".
@@ -28,6 +29,7 @@ from pathlib import Path
 
 from benchmarks.isa import keeps, restart_under
 from benchmarks.machine import measure
+from benchmarks.output import keep
 from benchmarks.workloads import export, workloads
 from bricolage.api.bench import CHALLENGER, bench
 from bricolage.api.optimize import optimize
@@ -38,9 +40,10 @@ from bricolage.device.host import host
 from bricolage.errors import BricolageError
 from bricolage.graph.work import work
 from bricolage.options import ISAS, PRECISIONS, Options, Precision
-from bricolage.plan.plan import Bucket, Contestant
+from bricolage.plan.plan import Contestant
 
-_REACH = 1.5
+_TURNS_S = 1800.0
+"""What the second race may take for measuring everybody alone; no compilation may take more than half of it."""
 _OWN = "native"
 """bricolage's own engine: a single backend like any other, but no other tool."""
 
@@ -135,13 +138,12 @@ def run(name: str, precision: Precision, options: Options, machine: Peaks, isa: 
     seconds = time.monotonic() - start
     bucket = fast.plan.buckets[0]
     amount = work(fast.graph().everything)
-    near = tuple(dict.fromkeys([*backends_within_reach(bucket), *fastest_other(bucket.contestants)]))
-    again = dataclasses.replace(options, backends=(*near, *unkept))
+    everybody = (*(b.name for b in registry.available(options.backends)), *unkept)
+    again = dataclasses.replace(options, backends=everybody, budget_s=_TURNS_S)
     with tempfile.TemporaryDirectory() as folder:
         raced = bench(fast.save(Path(folder) / f"{name}.bricolage"), again, inputs=inputs).buckets[0]
     ours = next(c for c in raced.contestants if c.name == CHALLENGER)
     baselines = [c for c in raced.contestants if c.kind == "baseline"]
-    baselines += elsewhere(bucket.contestants, near)
     best = next(c for c in baselines if c.name == raced.best_baseline)
     if ours.median_ms is None or best.median_ms is None or ours.speedup is None or ours.speedup_ci is None:
         raise BricolageError(message=f"the plan did not finish the race: {ours.reason}")
@@ -167,34 +169,20 @@ def run(name: str, precision: Precision, options: Options, machine: Peaks, isa: 
     )
 
 
-def backend_of(contestant: Contestant) -> str:
-    """The backend of a baseline."""
-    return contestant.implementation.backend if contestant.implementation is not None else ""
+def without(names: Sequence[str]) -> tuple[str, ...] | None:
+    """All backends but these, as an option; without any name nothing is chosen.
 
-
-def backends_within_reach(bucket: Bucket) -> tuple[str, ...]:
-    """Backends of the plan, and those that `optimize` found within `_REACH` of the best single one."""
-    alone = [c for c in bucket.contestants if c.kind == "baseline" and c.accepted and c.median_ms is not None]
-    best = min(c.median_ms or 0.0 for c in alone)
-    names = [backend_of(c) for c in alone if (c.median_ms or 0.0) <= _REACH * best]
-    return tuple(dict.fromkeys([*bucket.backends, *names]))
-
-
-def fastest_other(contestants: Sequence[Contestant]) -> list[str]:
-    """The backend, not our own engine, that `optimize` found fastest alone, to be measured in the same minutes as the plan."""
-    timed = [c for c in contestants if c.kind == "baseline" and c.accepted and c.median_ms is not None]
-    others = [c for c in timed if backend_of(c) != _OWN]
-    return [backend_of(min(others, key=lambda c: c.median_ms or 0.0))] if others else []
-
-
-def elsewhere(contestants: Sequence[Contestant], near: Sequence[str]) -> list[Contestant]:
-    """The backends that do not race again, as `optimize` saw them: with a time, but without a ratio, which was to another one."""
-    rest = [c for c in contestants if c.kind == "baseline" and backend_of(c) not in near]
-    return [dataclasses.replace(c, speedup=None, speedup_ci=None) for c in rest]
+    Raises:
+        SystemExit: there is no such backend.
+    """
+    there = [backend.name for backend in registry.available(None)]
+    if unknown := sorted(set(names) - set(there)):
+        raise SystemExit(f"there is no backend '{unknown[0]}' to leave out; there are: {', '.join(there)}")
+    return tuple(name for name in there if name not in names) if names else None
 
 
 def select(words: Sequence[str]) -> list[str]:
-    """Workload names from names and families ("six", "collage", "light", "all" for the eleven).
+    """Workload names from names and families ("six", "collage", "light", "wide" ...; "all" for the eleven).
 
     Raises:
         SystemExit: a word is neither.
@@ -205,7 +193,8 @@ def select(words: Sequence[str]) -> list[str]:
         families = ("six", "collage") if word == "all" else (word,)
         found = [n for n, w in known.items() if w.family in families] or ([word] if word in known else [])
         if not found:
-            raise SystemExit(f"there is no workload '{word}'; there are: {', '.join(known)}, six, collage, light, all")
+            there = [*known, *dict.fromkeys(w.family for w in known.values()), "all"]
+            raise SystemExit(f"there is no workload '{word}'; there are: {', '.join(there)}")
         names.extend(n for n in found if n not in names)
     return names
 
@@ -292,6 +281,7 @@ def main() -> int:
     parser.add_argument("--effort", default="quick", choices=["quick", "full"])
     parser.add_argument("--budget", type=float, help="seconds for each decision")
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--without", action="append", default=[], help="leave this backend out; repeatable")
     parser.add_argument("--isa", default="", choices=ISAS, help="keep all backends to it, as far as they can be kept")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--output", type=Path, help="also write the JSON here, after each row")
@@ -314,7 +304,8 @@ def main() -> int:
     for name in select(given.workload.split(",")):
         for precision in precisions:
             extra = {"threads": given.threads} if given.threads else {}
-            options = Options(precision=precision, effort=given.effort, budget_s=given.budget, **extra)
+            backends = without(given.without)
+            options = Options(precision, effort=given.effort, budget_s=given.budget, backends=backends, **extra)
             try:
                 results.append(run(name, precision, options, machine, given.isa))
                 print(table(results[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
@@ -327,9 +318,7 @@ def main() -> int:
                 "results": [dataclasses.asdict(r) for r in results],
                 "failures": failures,
             }
-            if given.output:
-                given.output.parent.mkdir(parents=True, exist_ok=True)
-                given.output.write_text(json.dumps(document, indent=1))
+            keep(document, given.output)
     if given.json:
         print(json.dumps(document, indent=1))
     else:

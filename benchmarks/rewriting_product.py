@@ -27,7 +27,6 @@ import numpy as np
 
 from benchmarks import machine
 from benchmarks.exports import Export, add_arguments, at_sizes, collect
-from benchmarks.latency import backends_within_reach
 from benchmarks.workloads import export, workloads
 from bricolage.api.bench import CHALLENGER, bench
 from bricolage.api.optimize import optimize
@@ -37,6 +36,7 @@ from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL, Bucket
 from bricolage.runtime.executable import Executable
 
+_REACH = 1.5
 _RIVAL = "plain"
 
 
@@ -89,6 +89,18 @@ def run(name: str, exported: Export, options: Options) -> Row:
     interval = (ours.speedup_ci[0] / theirs.speedup_ci[1], ours.speedup_ci[1] / theirs.speedup_ci[0])
     ratio = ours.speedup / theirs.speedup
     return _row(name, exported, one, theirs.median_ms, other, ours.median_ms, ratio, interval, floor)
+
+
+def backends_within_reach(bucket: Bucket) -> tuple[str, ...]:
+    """Backends of the plan, and those that `optimize` found within `_REACH` of the best single one."""
+    alone = {
+        c: c.median_ms for c in bucket.contestants if c.kind == "baseline" and c.accepted and c.median_ms is not None
+    }
+    best = min(alone.values())
+    names = [
+        c.implementation.backend for c, ms in alone.items() if c.implementation is not None and ms <= _REACH * best
+    ]
+    return tuple(dict.fromkeys([*bucket.backends, *names]))
 
 
 def _race(better: Executable, plain: Executable, options: Options, inputs: Mapping[str, np.ndarray]) -> Bucket:

@@ -1,9 +1,12 @@
 """How good the methods of `bricolage.schedule` are: `python -m benchmarks.schedules`.
 
 Counts of IOS's dynamic programme on known blocks; for each method how far it is above the proven optimum, on random problems and on
-blocks of networks; the bounds around list schedules; NEW-B-2 beside the algorithm as published. Nothing here is measured on
+blocks of networks; the bounds around list schedules; NEW-B-2 beside the algorithm as published. Nothing of that is measured on
 hardware but the times of the methods themselves: tasks have random times (Amdahl's law with a serial part of 2 to 50 %, and up to
 3 % for each further core), or those of the files of `--instances` (the latency inputs of Tarnawski et al., NeurIPS 2020).
+
+With `--networks`, what branches side by side give for real, and how far the simulator is off (`benchmarks/side_by_side.py`). That
+wants a quiet machine.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import json
 import random
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -30,6 +34,7 @@ from benchmarks.schedule_instances import (
     read_edges,
     read_placement,
 )
+from benchmarks.side_by_side import SideBySide, networks, side_by_side
 from bricolage.schedule.bounds import TypedTasks, lower_bound, new_b_1
 from bricolage.schedule.duet import duet
 from bricolage.schedule.exact import exact
@@ -100,6 +105,15 @@ class Speed:
     """None where it was not done within the limit."""
     speedup: float
     """At least, where the published one was not done."""
+
+
+@dataclass(frozen=True)
+class SimulatorError:
+    """Simulated against measured makespans of every schedule that really ran: the ratio minus one, without its sign."""
+
+    schedules: int
+    median: float
+    worst: float
 
 
 def counts() -> list[Counts]:
@@ -238,6 +252,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--instances", type=Path, help="folder of instances of Tarnawski et al. (JSON), for latency")
     parser.add_argument("--many", type=int, default=20, help="random problems of each kind")
     parser.add_argument("--limit", type=float, default=20.0, help="seconds for an exact search, or a published bound")
+    parser.add_argument("--graphs", type=Path, default=RANDOM_GRAPHS, help="folder with edge lists of random networks")
+    parser.add_argument(
+        "--networks",
+        metavar="NAMES",
+        help="run branches side by side, for real: of inception-v3, nasnet-a-large, randwire, 'two lstms', or all",
+    )
+    parser.add_argument("--backend", default="native", help="that runs the networks")
+    parser.add_argument("--budget", type=float, default=120.0, help="seconds for each of their decisions")
+    parser.add_argument("--rounds", type=int, default=31, help="of each measurement of the networks")
     parser.add_argument("--json", action="store_true", help="print JSON")
     chosen = parser.parse_args(arguments)
     result: dict[str, list[object]] = {
@@ -246,6 +269,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "bounds": [around(tasks, kinds, 10 * chosen.many) for tasks, kinds in ((20, 2), (50, 2), (50, 3))],
         "speed": list(speeds(chosen.instances, chosen.limit)),
     }
+    if chosen.networks is not None:
+        measured = _measured(chosen)
+        errors = [abs(error) for one in measured for error in one.simulator_errors]
+        result["side by side"] = list(measured)
+        result["simulator error"] = (
+            [SimulatorError(len(errors), statistics.median(errors), max(errors))] if errors else []
+        )
     rows = {name: [asdict(one) for one in found] for name, found in result.items()}  # type: ignore[call-overload]
     if chosen.json:
         json.dump(rows, sys.stdout, indent=1)
@@ -255,6 +285,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"\n{name}")
         for row in found:
             print("  " + "  ".join(f"{key} {_short(value)}" for key, value in row.items()))
+
+
+def _measured(chosen: argparse.Namespace) -> list[SideBySide]:
+    with tempfile.TemporaryDirectory() as folder:
+        known = networks(chosen.graphs, Path(folder))
+        names = list(known) if chosen.networks == "all" else chosen.networks.split(",")
+        found = [side_by_side(name, *known[name](), chosen.backend, chosen.budget, chosen.rounds) for name in names]
+    return [one for one in found if one is not None]
 
 
 def _short(value: object) -> str:

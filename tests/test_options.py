@@ -24,6 +24,7 @@ from bricolage.options import (
     Effort,
     Options,
     parse_cores,
+    parse_milliseconds,
     parse_seconds,
     parse_shapes,
 )
@@ -34,6 +35,8 @@ options = st.builds(
     Options,
     precision=st.sampled_from(PRECISIONS),
     tolerance=st.none() | st.floats(1e-9, 0.999),
+    objective=st.just("throughput"),
+    latency_limit_ms=st.none() | st.floats(1e-3, 1e9),
     effort=st.sampled_from(EFFORTS),
     budget_s=st.none() | st.floats(1e-3, 1e9),
     threads=st.integers(1, 512),
@@ -71,6 +74,8 @@ options = st.builds(
         {"memory_limit_mb": 10**15},
         {"shapes": {"batch": (2**50,)}},
         {"isa": "sse4"},
+        {"objective": "speed"},
+        {"latency_limit_ms": 5.0},
         {"isa": "AVX2"},
         {"cores": ()},
         {"cores": (0, -1)},
@@ -84,7 +89,14 @@ def test_what_is_out_of_range_is_refused_by_its_name(wrong: dict[str, Any]) -> N
     with pytest.raises(BadOption) as found:
         Options(**wrong)
     (name,) = wrong
-    assert str(found.value.facts["option"]) in (name.removesuffix("_s").removesuffix("_mb").replace("_", " "), "shape")
+    option = name.removesuffix("_s").removesuffix("_mb").removesuffix("_ms").replace("_", " ")
+    assert str(found.value.facts["option"]) in (option, "shape")
+
+
+@pytest.mark.parametrize("limit", [0.0, -1.0, math.nan, math.inf])
+def test_a_latency_limit_is_a_positive_time(limit: float) -> None:
+    with pytest.raises(BadOption, match="latency limit"):
+        Options(objective="throughput", latency_limit_ms=limit)
 
 
 def test_an_unknown_precision_is_refused() -> None:
@@ -140,6 +152,17 @@ def test_bad_times_are_refused(text: str) -> None:
         parse_seconds(text)
 
 
+@pytest.mark.parametrize(("text", "ms"), [("50", 50), ("50ms", 50), ("0.2s", 200), ("1e-1ms", 0.1), ("2s", 2000)])
+def test_times_of_a_request(text: str, ms: float) -> None:
+    assert parse_milliseconds(text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "s", "ms", "ten", "5m", "5 minutes", "50us"])
+def test_bad_times_of_a_request_are_refused(text: str) -> None:
+    with pytest.raises(BadOption, match="--latency-limit"):
+        parse_milliseconds(text)
+
+
 @pytest.mark.parametrize("word", ["", "batch", "batch=", "=1", "batch=1,", "batch=one", "batch=1.5"])
 def test_bad_shapes_are_refused(word: str) -> None:
     with pytest.raises(BadOption, match="--shape"):
@@ -192,6 +215,7 @@ def test_a_new_option_decides_unless_it_says_otherwise() -> None:
 OTHER: dict[str, Any] = {
     "precision": "medium",
     "tolerance": 0.5,
+    "objective": "throughput",
     "effort": "full",
     "budget_s": 7.0,
     "threads": 77,
@@ -207,6 +231,8 @@ OTHER: dict[str, Any] = {
 def test_every_option_decides_but_the_memory_limit() -> None:
     base = Options(threads=1, isa="")
     changed = {name: replace(base, **{name: value}).deciding() for name, value in OTHER.items()}
+    changed["latency_limit_ms"] = replace(base, objective="throughput", latency_limit_ms=5.0).deciding()
+    assert changed["latency_limit_ms"] != changed["objective"]
     assert set(changed) == {one.name for one in fields(Options)} - {"memory_limit_mb"}
     assert all(found != base.deciding() for found in changed.values())
     assert replace(base, memory_limit_mb=512).deciding() == base.deciding()

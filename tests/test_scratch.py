@@ -138,3 +138,19 @@ def test_what_a_killed_process_kept_among_temporary_files_goes(
     own = scratch.temporary()
     assert list(tmp_path.iterdir()) == [own]
     scratch.remove(own)
+
+
+def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    with scratch.whole(path) as partial:
+        partial.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    with pytest.raises(ZeroDivisionError), scratch.whole(path) as partial:
+        partial.write_text("half")
+        raise ZeroDivisionError
+    with scratch.whole(path):
+        pass  # nothing was written
+    assert path.read_text() == "new"
+    assert [left.name for left in tmp_path.iterdir()] == ["report.html"]

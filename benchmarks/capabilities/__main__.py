@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 import time
+from datetime import date
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -26,6 +27,8 @@ from bricolage.conformance.trials import OLDEST_OPSET, Trial, thin, trials
 from bricolage.measure.pool import Pool
 from bricolage.measure.trials import run_trials
 
+_BEGUN = "begun"
+"""Name of the line of kept results that says when the first was made."""
 _DOCS = Path(__file__).parents[2] / "docs" / "capabilities.md"
 
 
@@ -84,7 +87,7 @@ def _make(options: argparse.Namespace) -> None:
         made = [trial for trial in made if trial.operator]
     if options.match:
         made = [trial for trial in made if options.match in trial.name]
-    results = _results(options, version, [*_probes(), *made[: options.limit]])
+    results, begun = _results(options, version, [*_probes(), *made[: options.limit]])
     loaded = [opset for opset, probe in enumerate(_probes(), OLDEST_OPSET) if results[probe.name].outcome == "passes"]
     pairs = [(trial, results[trial.name]) for trial in made[: options.limit]]
     if options.match:
@@ -92,7 +95,7 @@ def _make(options: argparse.Namespace) -> None:
             print(f"{result.outcome:9} {trial.name}  {result.reason}")
         return
     bound_to = registry.get(options.backend).table_version() or version
-    new = make_table(options.backend, bound_to, onnx.__version__, max(loaded, default=0), restriction, pairs)
+    new = make_table(options.backend, bound_to, onnx.__version__, max(loaded, default=0), begun, restriction, pairs)
     old = table(options.backend)
     if operators is not None and old is not None:
         new = merged(old, new, operators)
@@ -126,19 +129,25 @@ def _probes() -> list[Trial]:
     return found
 
 
-def _results(options: argparse.Namespace, version: str, made: list[Trial]) -> dict[str, Result]:
-    """Outcome of every trial, from the cache or from a run now."""
+def _results(options: argparse.Namespace, version: str, made: list[Trial]) -> tuple[dict[str, Result], str]:
+    """Outcome of every trial, from the cache or from a run now, and the day on which the first of them was known."""
     folder = cache_directory() / "capabilities"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{options.backend}-{version}-onnx-{onnx.__version__}.jsonl"
     if options.fresh:
         path.unlink(missing_ok=True)
     results: dict[str, Result] = {}
+    begun = date.today().isoformat()
     if path.exists():
         for line in path.read_text().splitlines():
             if line.endswith("]"):  # a line cut off by an interruption is not a result
                 name, outcome, reason = json.loads(line)
-                results[name] = Result(outcome, reason)
+                if name == _BEGUN:
+                    begun = reason
+                else:
+                    results[name] = Result(outcome, reason)
+    else:
+        path.write_text(json.dumps([_BEGUN, "", begun]) + "\n")
     todo = [trial for trial in made if trial.name not in results]
     print(f"{len(made)} trials, {len(todo)} to run on {options.backend} {version}", file=sys.stderr)
     with path.open("a") as file:
@@ -153,7 +162,7 @@ def _results(options: argparse.Namespace, version: str, made: list[Trial]) -> di
                 batch=options.batch,
                 limit_s=options.time_limit,
             )
-    return results
+    return results, begun
 
 
 class _Progress:

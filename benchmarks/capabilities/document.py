@@ -32,8 +32,8 @@ def _summary(tables: list[Table]) -> list[str]:
         "",
         "Single-operator cases by outcome; in brackets the models of several operators.",
         "",
-        f"| backend | version | onnx | opset ≤ | {' | '.join(_OUTCOMES)} | left out |",
-        f"|---|---|---|---|{'---:|' * len(_OUTCOMES)}---|",
+        f"| backend | version | made | onnx | opset ≤ | {' | '.join(_OUTCOMES)} | left out |",
+        f"|---|---|---|---|---|{'---:|' * len(_OUTCOMES)}---|",
     ]
     for found in tables:
         cells = [f"{found.counts.get(o, 0)} ({found.models.get(o, 0)})" for o in _OUTCOMES]
@@ -41,7 +41,8 @@ def _summary(tables: list[Table]) -> list[str]:
             ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in found.restriction.items()) or "nothing"
         )
         lines.append(
-            f"| {found.backend} | {found.version} | {found.onnx} | {found.opset} | {' | '.join(cells)} | {left_out} |"
+            f"| {found.backend} | {found.version} | {found.made} | {found.onnx} | {found.opset} | {' | '.join(cells)} "
+            f"| {left_out} |"
         )
     return lines
 

@@ -22,9 +22,15 @@ Pair = tuple[Trial, Result]
 
 
 def make_table(
-    backend: str, version: str, onnx_version: str, opset: int, restriction: Mapping[str, Any], pairs: Sequence[Pair]
+    backend: str,
+    version: str,
+    onnx_version: str,
+    opset: int,
+    made: str,
+    restriction: Mapping[str, Any],
+    pairs: Sequence[Pair],
 ) -> Table:
-    """The table of one backend. The same results give the same table."""
+    """The table of one backend. The same results give the same table. `made`: the day of the oldest of them."""
     told = [(trial, result) for trial, result in pairs if result.outcome != "void"]
     outcomes: dict[str, dict[str, dict[str, str]]] = defaultdict(lambda: defaultdict(dict))
     avoid: dict[str, dict[str, dict[str, list[str]]]] = defaultdict(lambda: defaultdict(dict))
@@ -46,6 +52,7 @@ def make_table(
         version=version,
         onnx=onnx_version,
         opset=opset,
+        made=made,
         counts=_tally(result for trial, result in told if trial.operator),
         models=_tally(result for trial, result in told if not trial.operator),
         restriction=dict(restriction),

@@ -32,8 +32,8 @@ from bricolage.graph.region import Region
 from bricolage.graph.store import Store
 from bricolage.plan import artifact
 from bricolage.plan.plan import FORMAT, Plan
-from bricolage.runtime.executable import placement_of
 from bricolage.runtime.load import foreign
+from bricolage.runtime.programs import placement_of
 
 SLOW_S = 5.0
 """Longest that a loader may compute for an input of some kilobytes; of the processor's time, since others use the machine."""

@@ -95,6 +95,12 @@ def _initialise(model: Any) -> None:
             nn.init.uniform_(module.weight, 0.8, 1.2)
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight)
+        elif isinstance(module, nn.RNNBase):  # of unit scale in, before its functions
+            for name, weight in module.named_parameters():
+                if name.startswith("weight"):
+                    nn.init.normal_(weight, 0.0, weight.shape[1] ** -0.5)
+                else:
+                    nn.init.normal_(weight, 0.0, 0.1)
 
 
 def _fit(model: Any, batch: tuple[Tensor, ...]) -> None:

@@ -4,6 +4,7 @@ Iandola et al., "SqueezeNet: AlexNet-level accuracy with 50x fewer parameters", 
 Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", CVPR 2018 (width 1).
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -47,25 +48,38 @@ def _squeezenet() -> Any:
     return nn.Sequential(*layers)
 
 
-def _unit(channels: int, output: int, kernel: int, stride: int = 1, groups: int = 1) -> list[Any]:
+def unit(
+    channels: int, output: int, kernel: int, activation: Callable[[], Any], stride: int = 1, groups: int = 1
+) -> list[Any]:
+    """A convolution, batch normalisation, an activation."""
     return [
         nn.Conv2d(channels, output, kernel, stride, kernel // 2, groups=groups, bias=False),
         nn.BatchNorm2d(output),
-        nn.ReLU6(),
+        activation(),
     ]
 
 
 class Inverted(Module):
-    """Expansion, depthwise convolution, linear projection; added to the input where the shapes agree."""
+    """Expansion to `inner` channels, depthwise convolution, gates where there are any, linear projection; added to the input where
+    the shapes agree."""
 
-    def __init__(self, channels: int, output: int, stride: int, expansion: int) -> None:
+    def __init__(
+        self,
+        channels: int,
+        inner: int,
+        output: int,
+        kernel: int,
+        stride: int,
+        activation: Callable[[], Any],
+        gate: Any = None,
+    ) -> None:
         super().__init__()
-        inner = channels * expansion
         self.residual = stride == 1 and channels == output
         end = branch_end if self.residual else zero_mean
         self.layers = nn.Sequential(
-            *(_unit(channels, inner, 1) if expansion > 1 else []),
-            *_unit(inner, inner, 3, stride, inner),
+            *(unit(channels, inner, 1, activation) if inner != channels else []),
+            *unit(inner, inner, kernel, activation, stride, inner),
+            *([gate] if gate is not None else []),
             end(nn.Conv2d(inner, output, 1, bias=False)),
             end(nn.BatchNorm2d(output)),
         )
@@ -76,24 +90,25 @@ class Inverted(Module):
 
 
 def _mobilenet() -> Any:
-    layers, channels = _unit(3, 32, 3, 2), 32
+    layers, channels = unit(3, 32, 3, nn.ReLU6, 2), 32
     for expansion, output, count, stride in _STAGES:
         for index in range(count):
-            layers.append(Inverted(channels, output, stride if not index else 1, expansion))
+            layers.append(Inverted(channels, channels * expansion, output, 3, 1 if index else stride, nn.ReLU6))
             channels = output
-    layers += [*_unit(320, 1280, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout()]
+    layers += [*unit(320, 1280, 1, nn.ReLU6), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout()]
     return nn.Sequential(*layers, classifier(nn.Linear(1280, 1000)))
 
 
-def _calibrated(make: Any) -> Any:
+def calibrated_on_photos(make: Any) -> Any:
+    """The network with weights for images of 224x224."""
     return calibrated(make, (torch.from_numpy(smooth_noise((4, 3, 224, 224), seed=1_000_003)),))
 
 
 def squeezenet() -> Any:
     """SqueezeNet 1.1."""
-    return _calibrated(_squeezenet)
+    return calibrated_on_photos(_squeezenet)
 
 
 def mobilenet_v2() -> Any:
     """MobileNet-V2."""
-    return _calibrated(_mobilenet)
+    return calibrated_on_photos(_mobilenet)

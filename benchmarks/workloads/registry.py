@@ -18,7 +18,7 @@ from benchmarks.workloads import inputs
 if TYPE_CHECKING:
     import torch
 
-Family = Literal["six", "collage", "light", "demo", "rewriting"]
+Family = Literal["six", "collage", "light", "demo", "rewriting", "recurrent", "wide"]
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -47,8 +47,9 @@ class Workload:
 
 @cache
 def workloads() -> Mapping[str, Workload]:
-    """Every workload by name: the six, the paper's five, the nine light networks, the demo, and those of `rewriting`."""
-    table = [*_six(), *_collage(), *_light(), _demo(), *_rewriting()]
+    """Every workload by name: the six, the paper's five, the nine light networks, the demo, those of `rewriting`, the recurrent
+    ones, and ten for breadth."""
+    table = [*_six(), *_collage(), *_light(), _demo(), *_rewriting(), *_recurrent(), *_wide()]
     return MappingProxyType({workload.name: workload for workload in table})
 
 
@@ -234,4 +235,100 @@ def _rewriting() -> list[Workload]:
     return [
         Workload(name, "rewriting", _built_by(module, function), sample, given, found, gflops)
         for name, module, function, sample, given, found, gflops in entries
+    ]
+
+
+def _recurrent() -> list[Workload]:
+    """Translation with attention, in parts and as a loop, and speech."""
+
+    def written(module: str, function: str) -> Callable[[Path], None]:
+        return lambda path: getattr(import_module(f"benchmarks.workloads.{module}"), function)(path)
+
+    def source(seed: int) -> Arrays:
+        return {"source": inputs.tokens((1, 32), seed, 8000)}
+
+    def step(seed: int) -> Arrays:
+        return {
+            "word": inputs.tokens((1, 1), seed, 8000),
+            "state": 0.4 * inputs.normal((1, 1, 512), seed + 1),
+            "states": 0.4 * inputs.normal((1, 32, 1024), seed + 2),
+        }
+
+    entries: list[tuple[str, str, str, Callable[[int], Arrays], tuple[str, ...], tuple[str, ...], float]] = [
+        ("seq2seq-encoder", "seq2seq", "encoder", source, ("source",), ("states", "state"), 0.152),
+        ("seq2seq-step", "seq2seq", "step", step, ("word", "state", "states"), ("scores", "next_state"), 0.069),
+        ("seq2seq-loop", "seq2seq", "translator", source, ("source",), ("target",), 1.8),
+        (
+            "deep-speech",
+            "speech",
+            "speech",
+            _smooth("spectrogram", 1, 1, 161, 200),
+            ("spectrogram",),
+            ("letters",),
+            5.81,
+        ),
+    ]
+    return [
+        Workload(
+            name,
+            "recurrent",
+            _built_by(module, function),
+            sample,
+            given,
+            found,
+            gflops,
+            written(module, f"write_{function}"),
+        )
+        for name, module, function, sample, given, found, gflops in entries
+    ]
+
+
+def _wide() -> list[Workload]:
+    """Ten networks of kinds that the six and the five have not: gates, windows, large and dilated kernels, answers as large as the
+    image, lines of any width, speech."""
+    image, logits, photo = ("image",), ("logits",), _smooth("image", 1, 3, 224, 224)
+
+    def written(function: str) -> Callable[[Path], None]:
+        return lambda path: getattr(import_module("benchmarks.workloads.sequences"), function)(path)
+
+    def words(seed: int) -> Arrays:
+        return {"words": inputs.tokens((1, 64), seed, 20000)}
+
+    entries: list[tuple[str, str, str, Callable[[int], Arrays], tuple[str, ...], tuple[str, ...], float]] = [
+        ("mobilenet-v3", "gated", "mobilenet_v3", photo, image, logits, 0.433),
+        ("efficientnet-b0", "gated", "efficientnet_b0", photo, image, logits, 0.772),
+        ("swin-tiny", "windowed", "swin_tiny", photo, image, logits, 8.98),
+        ("convnext-tiny", "windowed", "convnext_tiny", photo, image, logits, 8.91),
+        ("unet", "dense", "unet", _smooth("image", 1, 3, 256, 256), image, ("classes",), 24.15),
+        ("deeplab", "dense", "deeplab", _smooth("image", 1, 3, 257, 257), image, ("classes",), 35.54),
+        ("detector", "dense", "detector", _smooth("image", 1, 3, 320, 320), image, ("boxes",), 3.79),
+        (
+            "conformer",
+            "sequences",
+            "conformer",
+            _smooth("spectrogram", 1, 1, 400, 80),
+            ("spectrogram",),
+            ("states",),
+            1.46,
+        ),
+    ]
+    line = _smooth("line", 1, 1, 32, 160)
+    return [
+        *(
+            Workload(name, "wide", _built_by(module, function), sample, given, found, gflops)
+            for name, module, function, sample, given, found, gflops in entries
+        ),
+        Workload(
+            "tagger",
+            "wide",
+            _built_by("sequences", "tagger"),
+            words,
+            ("words",),
+            ("tags",),
+            0.337,
+            written("write_tagger"),
+        ),
+        Workload(
+            "crnn", "wide", _built_by("sequences", "crnn"), line, ("line",), ("letters",), 2.22, written("write_crnn")
+        ),
     ]

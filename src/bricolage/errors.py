@@ -134,6 +134,11 @@ class BadTorchModel(UsageError):
     hint = "Try torch.export.export(model, args) by hand; it shows the line of the model that stands in the way"
 
 
+class LeftToPyTorch(UsageError):
+    what = "PyTorch's eager runs this graph: {reason}"
+    hint = "docs/torch-compile.md says what bricolage takes"
+
+
 # --- values at run time -----------------------------------------------------------------------------------------
 
 
@@ -160,6 +165,21 @@ class WrongShape(UsageError):
 class NotFinite(UsageError):
     what = "input '{name}' holds NaN or infinite values"
     hint = "Verification needs finite inputs; clean the data"
+
+
+class QueueFull(UsageError):
+    what = "the queue of requests is full: {waiting} wait"
+    hint = "Submit more slowly, wait longer (timeout), or give the operating point a longer queue"
+
+
+class ExecutableClosed(UsageError):
+    what = "the executable of '{model}' is closed and takes no more requests"
+    hint = "Load its artifact again"
+
+
+class NotBatchable(UsageError):
+    what = "requests to '{model}' cannot be put together: {reason}"
+    hint = "Use batch=1, or a model with a symbolic batch dimension whose rows do not depend on each other"
 
 
 # --- options ----------------------------------------------------------------------------------------------------
@@ -230,6 +250,11 @@ class ForeignPlan(UsageError):
     hint = "Race artifacts of one model, made by this version of bricolage"
 
 
+class BadDevices(UsageError):
+    what = "'{path}' does not describe devices: {reason}"
+    hint = "Write [[device]] and [[link]] tables as docs/scheduling.md shows them"
+
+
 # --- backends ---------------------------------------------------------------------------------------------------
 
 
@@ -291,6 +316,11 @@ class NotAccurate(BricolageError):
     exit_code = INACCURATE
 
 
+class LatencyLimit(UsageError):
+    what = "nothing answers 99 of 100 requests within {limit}: the best p99 is {best} ({name})"
+    hint = "Give a --latency-limit above that, or leave it out"
+
+
 class NoPlacement(BricolageError):
     what = "no candidate covers operator '{name}' ({op_type})"
     hint = "No installed backend can run it; `bricolage backends` shows which are missing"
@@ -309,7 +339,10 @@ class NoReference(BricolageError):
 
 class ReferenceLimit(BricolageError):
     what = "the float64 reference was given up: {reason}"
-    hint = "Without it no answer can be verified. Give a longer --budget if the model needs the time"
+    hint = (
+        "Without it no answer can be verified. Give a longer --budget if the model needs the time, a larger --memory-limit if it "
+        "needs the memory; where its process was killed, give the same command again"
+    )
     exit_code = INACCURATE
 
 

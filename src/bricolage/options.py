@@ -22,9 +22,11 @@ _HIGHEST_CORE = 65_535
 
 Precision = Literal["highest", "high", "medium"]
 Effort = Literal["quick", "full"]
+Objective = Literal["latency", "throughput"]
 
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 EFFORTS: tuple[Effort, ...] = get_args(Effort)
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 
 BOUNDS: Mapping[Precision, float] = {"highest": 1e-6, "high": 1e-4, "medium": 2e-2}
 """Accepted relative error ‖y - y64‖ / ‖y64‖ per precision word; what rounding in float32 does is accepted in any case (see
@@ -59,6 +61,7 @@ class Shares:
     regions: float = 0.2
     placement: float = 0.15
     kernel_tuning: float = 0.2
+    schedules: float = 0.05
     race: float = 1 / 3
     """The largest part that the final race may take."""
 
@@ -147,6 +150,10 @@ def _option(
     return field(**given, metadata=metadata)
 
 
+_UNITS = {"budget_s": "s", "latency_limit_ms": "ms"}
+"""With which the values of some fields stand on a command line."""
+
+
 @dataclass(frozen=True)
 class Options:
     """Options of `optimize`. Every field is validated when the object is made. The command line, the key of a decision,
@@ -164,6 +171,19 @@ class Options:
         flag="--tolerance",
         metavar="NUMBER",
         help="Relative error accepted, taken literally, instead of the word's.",
+    )
+    objective: Objective = _option(
+        "latency",
+        flag="--objective",
+        metavar="WORD",
+        help="latency (one call as fast as possible) or throughput (as many requests a second as possible).",
+    )
+    latency_limit_ms: float | None = _option(
+        None,
+        flag="--latency-limit",
+        metavar="TIME",
+        help="For throughput: the longest that 99 of 100 requests may take: 50ms, 0.2s.",
+        parse=lambda word: parse_milliseconds(word),
     )
     effort: Effort = _option("quick", flag="--effort", metavar="WORD", help="quick or full.")
     budget_s: float | None = _option(
@@ -221,6 +241,14 @@ class Options:
             raise UnknownPrecision(name=self.precision)
         if self.effort not in EFFORTS:
             raise BadOption(option="effort", value=self.effort, advice="Use quick or full")
+        if self.objective not in OBJECTIVES:
+            raise BadOption(option="objective", value=self.objective, advice="Use latency or throughput")
+        if self.latency_limit_ms is not None and not 0 < self.latency_limit_ms < float("inf"):
+            advice = "Give a positive time, for example 50ms"
+            raise BadOption(option="latency limit", value=self.latency_limit_ms, advice=advice)
+        if self.latency_limit_ms is not None and self.objective != "throughput":
+            advice = "It goes with --objective throughput; alone, latency is as low as it can be"
+            raise BadOption(option="latency limit", value=f"{self.latency_limit_ms:g}ms", advice=advice)
         if self.tolerance is not None and not 0.0 < self.tolerance < 1.0:
             raise BadOption(option="tolerance", value=self.tolerance, advice="Give a number between 0 and 1")
         if self.budget_s is not None and not 0 < self.budget_s < float("inf"):
@@ -279,8 +307,9 @@ class Options:
             elif one.name == "cores":
                 found += [flag, ",".join(map(str, value))]
             else:
+                unit = _UNITS.get(one.name, "")
                 for word in value if isinstance(value, tuple) else (value,):
-                    found += [flag, f"{str(word).removesuffix('.0')}s" if one.name == "budget_s" else str(word)]
+                    found += [flag, f"{str(word).removesuffix('.0')}{unit}" if unit else str(word)]
         return found
 
     @property
@@ -356,3 +385,19 @@ def parse_seconds(text: str) -> float:
         return float(number) * unit
     except ValueError:
         raise BadOption(option="--budget", value=text, advice="Write for example 60s, 5m or 1h") from None
+
+
+def parse_milliseconds(text: str) -> float:
+    """`"50ms"`, `"0.2s"` or `"50"` → milliseconds.
+
+    Raises:
+        BadOption: not a time.
+    """
+    advice = "Write for example 50ms or 0.2s"
+    number, factor = (
+        (text[:-1], 1e3) if text.endswith("s") and not text.endswith("ms") else (text.removesuffix("ms"), 1.0)
+    )
+    try:
+        return float(number) * factor
+    except ValueError:
+        raise BadOption(option="--latency-limit", value=text, advice=advice) from None

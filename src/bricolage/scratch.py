@@ -13,6 +13,7 @@ import logging
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,26 @@ _TEMPORARY = "bricolage-scratch-"
 _NO_MORE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _held: dict[Path, tuple[int, int]] = {}
 """Folders of this process: the descriptor that holds the lock, and the process that made it."""
+
+_swept: set[tuple[Path, str]] = set()
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Yields where to write a file that is to lie at `path`: beside it, under a name that no other thread and no other process
+    takes. Without an error it replaces what is at `path`, at once; with one, nothing of it stays. Where nothing was written,
+    nothing changes.
+
+    Raises:
+        OSError: it cannot be moved there.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident():x}.partial")
+    try:
+        yield partial
+        if partial.exists():
+            partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def make(parent: Path, prefix: str = "") -> Path:
@@ -103,6 +124,7 @@ def using(folder: Path, *, keep: bool = False) -> Iterator[Path]:
 
 def sweep(parent: Path, prefix: str = "") -> None:
     """Removes the folders in `parent` whose names begin with `prefix`, which belong to this user and are locked by nobody."""
+    _swept.add((parent, prefix))
     try:
         found = [Path(entry.path) for entry in os.scandir(parent) if entry.name.startswith(prefix)]
     except OSError:
@@ -132,9 +154,12 @@ def _sweep_one(folder: Path) -> None:
 
 @atexit.register
 def _remove_all() -> None:
-    """What is still held when the interpreter ends goes now rather than at the next start."""
+    """What is still held when the interpreter ends goes now rather than at the next start; and what could not be swept at ours,
+    because processes of a run that was killed were still writing while they died."""
     for folder in list(_held):
         remove(folder)
+    for parent, prefix in _swept:
+        sweep(parent, prefix)
 
 
 def _is_at(descriptor: int, folder: Path) -> bool:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
 
+from bricolage import scratch
 from bricolage.cache import UNFINISHED, Hold, discard, trespass
 from bricolage.codec import DecodeError, Matching, Within, decode, encode, parse
 
@@ -165,15 +166,10 @@ def _stamp(facts: os.stat_result) -> _Stamp:
 
 
 def _write(path: Path, seal: _Seal) -> None:
-    partial = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        with partial.open("w") as file:
-            json.dump(encode(seal), file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with scratch.whole(path) as partial, partial.open("w") as file:
+        json.dump(encode(seal), file)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _flush(folder: Path) -> None:

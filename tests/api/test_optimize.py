@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import bricolage
-from bricolage.api.optimize import decision_key
+from bricolage.api.deciding import decision_key
 from bricolage.api.sources import open_source
 from bricolage.backends import registry
 from bricolage.codec import encode
@@ -28,6 +28,7 @@ from bricolage.errors import (
     WrongShape,
     WrongType,
 )
+from bricolage.measure.pool import Pool, Regime
 from bricolage.options import Options
 from bricolage.runtime.executable import Executable
 from bricolage.work.implementation import Implementation
@@ -75,6 +76,19 @@ def test_numpy_in_numpy_out(fast: Executable, batch: int) -> None:
         for actual, wanted in zip(fast(x), expected(x), strict=True):
             assert isinstance(actual, np.ndarray)
             np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_workers_may_stay_for_the_next_model(cache: None) -> None:
+    with Pool() as pool:
+        for factor in (1.0, 2.0):
+            changed = {name: (factor * array).astype(np.float32) for name, array in weights().items()}
+            options = Options(shapes={"batch": (1,)}, **{**QUICK, "backends": ("onnxruntime",)})
+            made = bricolage.optimize(parse(NET, **changed), options, pool=pool)
+            single = bricolage.optimize(parse(NET, **changed), options)
+            x = sample(1)
+            np.testing.assert_array_equal(made(x)[1], single(x)[1])
+        kept = pool.worker(Regime(("onnxruntime",), 1, True, host()))
+        assert kept.loads > 1
 
 
 def test_results_outlive_the_next_call(fast: Executable) -> None:
@@ -167,7 +181,7 @@ def test_replanning_reuses_costs_and_stays_right(fast: Executable, tmp_path: Pat
 
 def test_an_artifact_from_elsewhere_is_refused_politely(fast: Executable, tmp_path: Path) -> None:
     provenance = dataclasses.replace(fast.plan.provenance, fingerprint="0123456789ab", hardware="another machine")
-    foreign = Executable(dataclasses.replace(fast.plan, provenance=provenance), fast._directory)
+    foreign = Executable(dataclasses.replace(fast.plan, provenance=provenance), fast._source.directory)
     artifact = foreign.save(tmp_path / "foreign.bricolage")
     with pytest.raises(ForeignArtifact, match="another machine"):
         bricolage.load(artifact)
@@ -178,7 +192,7 @@ def test_an_artifact_from_elsewhere_is_refused_politely(fast: Executable, tmp_pa
 def test_a_plan_for_missing_backends_runs_on_what_is_there(fast: Executable, tmp_path: Path) -> None:
     regions = tuple(dataclasses.replace(r, implementation=Implementation("gone")) for r in fast.plan.buckets[0].regions)
     buckets = tuple(dataclasses.replace(b, regions=regions) for b in fast.plan.buckets[:1])
-    foreign = Executable(dataclasses.replace(fast.plan, buckets=buckets), fast._directory)
+    foreign = Executable(dataclasses.replace(fast.plan, buckets=buckets), fast._source.directory)
     artifact = foreign.save(tmp_path / "gone.bricolage")
     with pytest.raises(ForeignArtifact, match="gone is not installed"):
         bricolage.load(artifact)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
@@ -252,12 +251,16 @@ def test_the_table_tells_wrong_cases_apart() -> None:
         (trial("b", "mode=avg", "ceil=1"), Result("passes")),
         (trial("c", "mode=max", "ceil=0"), Result("passes")),
     ]
-    made: Callable[..., object] = lambda *more: make_table("x", "1", "1", 18, {}, [*pairs, *more]).avoid.get("Pool")  # noqa: E731
+
+    def made(*more: tuple[Trial, Result]) -> object:
+        return make_table("x", "1", "1", 18, "2026-01-31", {}, [*pairs, *more]).avoid.get("Pool")
+
     assert made() is None
     assert made((trial("d", "mode=lp", "ceil=0"), told)) == {"11": {"float32": ["mode=lp"]}}
     assert made((trial("d", "mode=max", "ceil=1"), told)) == {"11": {"float32": ["ceil=1 & mode=max"]}}
     assert made((trial("d", "mode=avg", "ceil=0"), told)) == {"11": {"float32": [EVERYTHING]}}
-    first, second = (to_json(make_table("x", "1", "1", 18, {}, order)) for order in (pairs, pairs[::-1]))
+    first, second = (to_json(make_table("x", "1", "1", 18, "2026-01-31", {}, order)) for order in (pairs, pairs[::-1]))
+    assert '"made": "2026-01-31"' in first
     assert first == second
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.backends.interface import ANY, Claim, Growth, any_operator, op
+from bricolage.backends.interface import ANY, Claim, Growth, Shared, any_operator, op
 from bricolage.backends.matching import Matcher
 from bricolage.graph.graph import Graph, Operator
 from bricolage.graph.region import Region
@@ -123,3 +123,78 @@ def test_post_dominators() -> None:
 def test_an_output_inside_has_no_post_dominator() -> None:
     g = graph("a=Relu(x) y=Abs(a)", outputs="float[4] a, float[4] y")
     assert Matcher(g).post_dominators == (None, None)
+
+
+# --- several roots, and operators that are shared -------------------------------------------------------------------
+
+
+@pytest.fixture
+def siblings() -> Graph:
+    """Three products of one value and one of another, and a diamond."""
+    body = "a=MatMul(x,w) b=MatMul(x,w) c=MatMul(x,w) d=MatMul(a,w) s=Sigmoid(b) m=Mul(b,s) e=Add(c,d) y=Add(e,m)"
+    return graph(body, "float[4,4] x", "float[4,4] y", w=W)
+
+
+def by_names(g: Graph, regions: list[int]) -> set[frozenset[str]]:
+    return {frozenset(str(o.outputs[0].name) for o in Region(g, bits).operators) for bits in regions}
+
+
+def test_roots_that_read_one_value(siblings: Graph) -> None:
+    product = op("MatMul", Shared("x"), ANY)
+    found = by_names(siblings, regions(siblings, Claim("pair", (product, product))))
+    assert found == {frozenset(pair) for pair in itertools.combinations("abc", 2)}
+    assert by_names(siblings, regions(siblings, Claim("three", (product,) * 3))) == {frozenset("abc")}
+
+
+def test_a_shared_value_is_the_same_in_one_tree(siblings: Graph) -> None:
+    squares = graph("a=Mul(x,x) y=Mul(a,x)", "float[4,4] x", "float[4,4] y")
+    assert by_names(squares, regions(squares, Claim("square", op("Mul", Shared("x"), Shared("x"))))) == {frozenset("a")}
+
+
+def test_a_shared_operator_makes_a_diamond(siblings: Graph) -> None:
+    shared = op("Mul", op("MatMul", label="p"), op("Sigmoid", op("MatMul", label="p")))
+    assert by_names(siblings, regions(siblings, Claim("swish", shared))) == {frozenset("bsm")}
+    apart = graph("a=MatMul(x,w) b=MatMul(x,w) s=Sigmoid(b) y=Mul(a,s)", "float[4,4] x", "float[4,4] y", w=W)
+    assert regions(apart, Claim("swish", shared)) == []
+
+
+def test_roots_may_lie_deeper_than_what_they_share(siblings: Graph) -> None:
+    roots = (op("MatMul", op("MatMul", Shared("x"), ANY), ANY), op("Sigmoid", op("MatMul", Shared("x"), ANY)))
+    assert by_names(siblings, regions(siblings, Claim("both", roots))) == {frozenset("adbs")}
+
+
+def test_a_value_that_the_region_computes_is_not_outside() -> None:
+    chain = graph("a=Relu(x) b=Abs(a) y=Add(a,b)", "float[4] x", "float[4] y")
+    inside = (op("Abs", op("Relu", label="r")), op("Add", Shared("r"), ANY))
+    assert regions(chain, Claim("inside", (op("Abs", Shared("v")), op("Add", Shared("v"), ANY)))) == [0b110]
+    assert regions(chain, Claim("named twice", inside)) == []
+
+
+def test_roots_that_share_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match="shares nothing"):
+        Claim("chain", (op("MatMul", op("MatMul"), ANY), op("MatMul", Shared("v"), ANY)))
+
+
+def test_several_roots_do_not_grow() -> None:
+    product = op("MatMul", Shared("x"), ANY)
+    with pytest.raises(ValueError, match="several roots"):
+        Claim("pair", (product, product), growth=Growth(elementwise))
+
+
+@given(st.data())
+def test_pairs_are_those_that_trying_all_finds(data: st.DataObject) -> None:
+    count = data.draw(st.integers(2, 7))
+    body, values = [], ["x"]
+    for number in range(count):
+        kind = data.draw(st.sampled_from(["Relu", "Abs", "Neg"]))
+        body.append(f"v{number}={kind}({data.draw(st.sampled_from(values))})")
+        values.append(f"v{number}")
+    outputs = ", ".join(f"float[4] {value}" for value in values[1:])
+    g = graph(" ".join(body), "float[4] x", outputs)
+    claim = Claim("pair", (op("Relu", Shared("v")), op("Abs", Shared("v"))))
+    expected = {
+        1 << one.number | 1 << other.number
+        for one, other in itertools.permutations(g.operators, 2)
+        if (one.op_type, other.op_type) == ("Relu", "Abs") and one.node.inputs[0] is other.node.inputs[0]
+    }
+    assert set(regions(g, claim)) == {bits for bits in expected if Region(g, bits).convex}

@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources
+from bricolage.device.host import host
+from bricolage.errors import Refused
+from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 
 BACKEND = registry.get("onnxruntime")
@@ -41,3 +45,18 @@ def test_alone_and_with_others_give_the_same_answer(tmp_path: Path) -> None:
         (y,) = regions.answer(BACKEND, model, x, resources=Resources(threads=2, alone=alone))
         answers.append(y)
     assert np.array_equal(*answers)
+
+
+def test_where_a_graph_branches_operators_run_side_by_side(tmp_path: Path) -> None:
+    parallel, two = KernelConfig("f32-parallel"), Resources(threads=2, alone=True)
+    assert parallel in BACKEND.configs("highest", host()) or host().threads < 2
+    model, x = regions.attention_block(tmp_path), regions.noise(1, 16, 32)
+    found = regions.answer(BACKEND, model, x, config=parallel, resources=two)
+    assert regions.error(found, regions.reference(model, x)) < 1e-6
+    with pytest.raises(Refused, match="same time"):
+        BACKEND.compile(model, parallel, regions.ONE_THREAD)
+    chain = regions.region(
+        tmp_path, "a=MatMul(x,w) y=MatMul(a,w)", "float[4,8] x", "float[4,8] y", w=regions.noise(8, 8)
+    )
+    with pytest.raises(Refused, match="same time"):
+        BACKEND.compile(chain, parallel, two)

@@ -23,9 +23,9 @@ def test_dense_operators_are_computed_in_register_blocks(threads: int, tmp_path:
 
     seen: dict[str, str] = {}
 
-    def spy(module: object, target: object, threads: int) -> object:
+    def spy(module: object, target: object, threads: int, chosen: object) -> object:
         before = {variable.name_hint for variable, f in module.functions_items() if isinstance(f, tvm.tirx.PrimFunc)}
-        scheduled = tvm_schedule.schedule(module, target, threads)
+        scheduled = tvm_schedule.schedule(module, target, threads, chosen)
         seen.update({v.name_hint: f.script() for v, f in scheduled.functions_items() if v.name_hint in before})
         return scheduled
 

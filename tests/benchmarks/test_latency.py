@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.latency import Result, averages, baselines_table, elsewhere, fastest_other, stored, table
+from benchmarks.latency import Result, averages, baselines_table, stored, table, without
 from bricolage.plan.plan import Contestant
 from bricolage.work.implementation import Implementation, KernelConfig
 
@@ -71,19 +71,8 @@ def test_times_from_elsewhere_count_where_nobody_else_raced() -> None:
     assert few.alone == pytest.approx(1.5) and few.gain is not None and few.gain[0] == pytest.approx(1.5)
 
 
-def test_ratios_to_somebody_else_do_not_count() -> None:
-    decided = [
-        baseline("native f32", 2.0, 1.0),
-        baseline("torch f32", 3.2, 0.63),
-        baseline("xla f32", 9.0),
-        baseline("tvm f32", None),
-    ]
-    assert fastest_other(decided) == ["torch"] and fastest_other(decided[:1]) == []
-    seen = elsewhere(decided, ["native"])
-    assert [(c.name, c.median_ms, c.speedup, c.speedup_ci) for c in seen[:2]] == [
-        ("torch f32", 3.2, None, None),
-        ("xla f32", 9.0, None, None),
-    ]
+def test_who_is_out_of_reach_of_the_race_counts_by_its_time() -> None:
+    seen = [baseline("torch f32", 3.2), baseline("xla f32", 9.0)]
     row = dataclasses.replace(RESULT, baselines=(*RESULT.baselines[:3], *seen))
     assert row.gain is not None and row.gain[0] == pytest.approx(1.6) and row.alone == pytest.approx(1.6)
 
@@ -112,3 +101,11 @@ def test_rows_come_back_from_files_each_regime_apart(tmp_path: Path) -> None:
     path = tmp_path / "latency.json"
     path.write_text(json.dumps({"results": rows}))
     assert stored([path]) == [free, RESULT]
+
+
+def test_backends_are_left_out_by_name() -> None:
+    assert without([]) is None
+    left = without(["native"])
+    assert left and "native" not in left
+    with pytest.raises(SystemExit, match="there is no backend 'nativ' to leave out; there are: "):
+        without(["nativ"])

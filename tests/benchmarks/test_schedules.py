@@ -6,18 +6,25 @@ import json
 import random
 from pathlib import Path
 
+import onnx
+import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
 
+from benchmarks import side_by_side
 from benchmarks.published_bound import published_new_b_2
 from benchmarks.schedule_instances import BLOCKS, RANDOM_GRAPHS, random_heterogeneous, read_edges, read_placement
 from benchmarks.schedules import HETEROGENEOUS, MOLDABLE, around, counts, gaps
+from bricolage.graph.prepare import prepare
+from bricolage.graph.to_work import to_work
 from bricolage.schedule.bounds import TypedTasks
+from bricolage.schedule.branches import cut
 from bricolage.schedule.heterogeneous import heft
 from bricolage.schedule.path_bound import new_b_2
 from bricolage.schedule.problem import ScheduleProblem
 from bricolage.schedule.schedule import check
-from bricolage.schedule.speedup import fixed
+from bricolage.schedule.simulate import Traffic
+from bricolage.schedule.speedup import SpeedupCurve, fixed
 from tests.schedule.problems import typed
 
 
@@ -87,3 +94,25 @@ def test_counts_are_those_of_ios() -> None:
     assert {one.block: (one.states, one.transitions, one.pruned_transitions) for one in counts()} == {
         "squeezenet-fire": (12, 51, 47), "inception-c": (144, 3_648, 3_104), "inception-e": (180, 4_871, 4_616),
     }  # fmt: skip
+
+
+def test_networks_that_are_written_here_are_valid_and_branch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in (("_STEPS", 3), ("_WIDTH", 4), ("_SIDE", 64)):
+        monkeypatch.setattr(side_by_side, name, size)
+    made = side_by_side.networks(RANDOM_GRAPHS, tmp_path)
+    for name, most in (("randwire", 96), ("two lstms", 2)):
+        path, inputs = made[name]()
+        onnx.checker.check_model(str(path), full_check=True)
+        graph = prepare(ir.load(path), {})
+        assert [info.sizes for info in graph.inputs] == [array.shape for array in inputs.values()]
+        regions = cut(to_work(graph), [1.0] * len(graph), 0.0).regions
+        assert most <= len(regions) <= 2 * most + 6
+
+
+def test_on_more_cores_curves_go_on_by_amdahls_law() -> None:
+    graph = BLOCKS["inception-e"]
+    curve = SpeedupCurve(((1, 10.0), (2, 6.0)))  # 2 ms serial
+    problem = ScheduleProblem(graph, ({"cpu": curve},) * len(graph), {"cpu": 2})
+    one_after_another, best = side_by_side._simulated(problem, Traffic((0.0,) * len(graph), 1.0), 8, 2)
+    assert one_after_another == pytest.approx(len(graph) * 3.0)
+    assert 12.0 <= best < one_after_another, "four tasks in a row take 12 ms on eight cores"

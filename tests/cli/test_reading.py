@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from bricolage import errors
 from bricolage.cli.main import app
+from bricolage.cli.values import read_arrays
 
 run = CliRunner()
 
@@ -92,6 +93,28 @@ def test_run_traces_each_region(runnable: Path) -> None:
     assert run.invoke(app, ["run", str(runnable), "--input", "x.npz", "--trace", "no/t.json"]).exit_code == errors.USAGE
 
 
+def test_run_serves_requests(runnable: Path) -> None:
+    np.savez("x.npz", x=np.ones((2, 3), np.float32))
+    words = ["run", str(runnable), "--input", "x.npz", "--requests", "20", "--concurrency", "3"]
+    found = run.invoke(app, [*words, "--operating-point", "queue=2", "--json"])
+    assert found.exit_code == 0, found.stderr
+    served = json.loads(found.stdout)["served"]
+    assert served["point"]["queue"] == 2 and served["statistics"]["done"] == 20 and served["requests_per_s"] > 0
+    found = run.invoke(app, words)
+    assert found.exit_code == 0 and "20 requests, 3 under way" in found.stdout and "p99" in found.stdout
+    for point, what in (
+        ("streams=9999", "streams cannot be"),
+        ("streams=1000", "this process may use"),
+        ("2x1", "Write for"),
+    ):
+        found = run.invoke(app, [*words, "--operating-point", point])
+        assert found.exit_code == errors.USAGE and what in found.stderr
+    found = run.invoke(app, [*words, "--operating-point", "batch=2"])
+    assert found.exit_code == errors.USAGE and "cannot be put together" in found.stderr
+    found = run.invoke(app, ["run", str(runnable), "--input", "x.npz", "--operating-point", "streams=1"])
+    assert found.exit_code == errors.USAGE and "add --requests" in found.stderr
+
+
 def test_run_shows_a_table(runnable: Path) -> None:
     np.savez("x.npz", x=np.ones((2, 3), np.float32))
     found = run.invoke(app, ["run", str(runnable), "--input", "x.npz"])
@@ -136,3 +159,14 @@ def test_types_that_npz_lacks_become_float32(tmp_path: Path) -> None:
 
     values.write_arrays(tmp_path / "y.npz", {"y": np.array([1.5, -2], ml_dtypes.bfloat16)})
     assert values.read_arrays(tmp_path / "y.npz")["y"].tolist() == [1.5, -2]
+
+
+def test_inputs_packed_in_an_unknown_way(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.ones(3, np.float32))
+    packed = bytearray((tmp_path / "x.npz").read_bytes())
+    for magic, at in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+        place = packed.index(magic) + at
+        packed[place : place + 2] = (99).to_bytes(2, "little")
+    (tmp_path / "x.npz").write_bytes(packed)
+    with pytest.raises(errors.BadOption, match="compression"):
+        read_arrays(tmp_path / "x.npz")

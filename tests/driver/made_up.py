@@ -12,6 +12,7 @@ import numpy as np
 
 from bricolage.backends.interface import ANY, Backend, Claim, RegionModel, op
 from bricolage.codec import encode
+from bricolage.device.device import Device
 from bricolage.device.host import host
 from bricolage.driver.profile import Session
 from bricolage.driver.stages.profiling import Reference
@@ -24,12 +25,12 @@ from bricolage.measure.loading import CandidateSpec, Stop, never
 from bricolage.measure.measurer import Event, Measurer, RegionTask, judged
 from bricolage.measure.pool import Answer, Regime
 from bricolage.measure.statistics import Latency
-from bricolage.options import Options
+from bricolage.options import Options, Precision
 from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.step import Step
 from bricolage.progress import Silent
 from bricolage.rewrite.variants import GraphVariant
-from bricolage.work.implementation import Implementation, KernelConfig
+from bricolage.work.implementation import Implementation, KernelConfig, named
 from tests.driver.test_candidates import Elementwise, Everything
 
 
@@ -66,6 +67,16 @@ class Untuned(Everything):
     tunable = True
 
 
+class Tiled(Everything):
+    """A configuration for products, refused where there are none (by `Answers.wants`)."""
+
+    name = "tiled"
+
+    def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
+        del precision, device
+        return named("f32", "f32-tiles")
+
+
 class Dense(Everything):
     """A kernel library that knows one pattern: a product, and what is added to it."""
 
@@ -76,7 +87,8 @@ class Dense(Everything):
 
 
 REFERENCES = {
-    one.name: f"{__name__}:{one.__name__}" for one in (First, Second, Third, Partial, Sluggish, Tuned, Untuned, Dense)
+    one.name: f"{__name__}:{one.__name__}"
+    for one in (First, Second, Third, Partial, Sluggish, Tuned, Untuned, Tiled, Dense)
 }
 """For the registry."""
 
@@ -96,6 +108,12 @@ class Answers:
     errors: Mapping[str, float] = field(default_factory=dict)
     """Relative ones; 0 for the others."""
     failures: Mapping[str, tuple[Outcome, str]] = field(default_factory=dict)
+    wants: Mapping[str, str] = field(default_factory=dict)
+    """The type of operator without which it refuses a region."""
+    on_one_core: float = 2.0
+    """How many times as long anything takes on a group of the cores."""
+    side_by_side: float = 1.0
+    """On the time of plans with a schedule."""
 
     def cost(self, spec: CandidateSpec) -> Cost:
         total, error = 0.0, 0.0
@@ -105,8 +123,13 @@ class Answers:
                 return Cost(named[0], reason=named[1])
             error = max(error, self._of(self.errors, step) or 0.0)
             nodes = RegionModel(step.path).model.graph
+            wanted = self._of(self.wants, step)
+            if wanted is not None and not any(node.op_type == wanted for node in nodes):
+                return Cost("refused", reason=f"no {wanted}")
             ms = sum(self.operators.get(node.op_type, 1.0) for node in nodes)
             total += ms * (self._of(self.factors, step) or 1.0)
+        total *= self.side_by_side if spec.cores else 1.0
+        total *= self.on_one_core if spec.device.is_group else 1.0
         return Cost("ok", latency(total), error)
 
     @staticmethod

@@ -404,11 +404,24 @@ def test_plans_that_will_race_are_tuned_and_kept_where_they_gain(tmp_path: Path,
     assert measurer.pool.tuned == [TUNED, UNTUNED]
 
 
+def test_what_was_tuned_before_takes_part_at_any_effort(tmp_path: Path, model: Graph) -> None:
+    answers = Answers({"tuned": 1.0, str(FASTER): 0.5})
+    full, measurer = made_up_state(tmp_path, model, [First(), Tuned()], answers, options=FULL)
+    measurer.pool.found = {"tuned": BETTER}
+    run(full, Baselines(), KernelTuning())
+    quick, later = made_up_state(tmp_path, model, [First(), Tuned()], answers)
+    later.database.configs.update(measurer.database.configs)
+    run(quick, Baselines(), KernelTuning())
+    assert quick.original.fastest == full.original.fastest == (FASTER, 2.5) and not later.pool.tuned
+
+
 def test_nothing_is_tuned_at_quick_effort_or_without_time(tmp_path: Path, model: Graph) -> None:
     quick, measurer = made_up_state(tmp_path, model, [First(), Tuned()])
     measurer.pool.found = {"tuned": BETTER}
     run(quick, Baselines(), KernelTuning())
-    assert KernelTuning().share(quick) == KernelTuning().limit(quick) == 0.0 and not measurer.pool.tuned
+    assert (
+        KernelTuning().share(quick) == 0.0 and not measurer.pool.tuned and set(quick.original.times) == {FIRST, TUNED}
+    )
     late, measurer = made_up_state(tmp_path, model, [First(), Tuned()], options=FULL)
     measurer.pool.found = {"tuned": BETTER}
     run(late, Baselines(), KernelTuning(), seconds=0.0)

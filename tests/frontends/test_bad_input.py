@@ -372,3 +372,12 @@ def test_any_flipped_bytes_load_or_are_refused(flips: list[tuple[int, int]]) -> 
     for position, byte in flips:
         content[position] = byte
     load_or_refuse(bytes(content))
+
+
+def test_a_type_noted_as_undefined_is_found():
+    weights = onnx.numpy_helper.from_array(np.ones(2, np.float32), "w")
+    given = model([helper.make_node("Add", ["x", "w"], ["h"]), relu("h")], initializer=[weights])
+    for name in ("w", "h"):
+        given.graph.value_info.append(helper.make_tensor_value_info(name, TensorProto.UNDEFINED, [2]))
+    values = {v.name: v.dtype for node in to_model(given).graph for v in (*node.inputs, *node.outputs) if v is not None}
+    assert {str(dtype) for dtype in values.values()} == {"FLOAT"}

@@ -256,6 +256,22 @@ class TestTorch:
 
         assert len(to_model(torch.nn.ReLU(), example_inputs=np.ones((2, 2), np.float32)).graph) == 1
 
+    @pytest.mark.parametrize("name", ["calls", "x"])
+    def test_what_is_written_besides_the_answer_is_refused(self, name: str) -> None:
+        import torch
+
+        class Writes(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.register_buffer("calls", torch.zeros(3))
+
+            def forward(self, x):
+                (self.calls if name == "calls" else x).add_(1)
+                return x * self.calls
+
+        with pytest.raises(BadTorchModel, match=f"it writes '{name}'"):
+            to_model(Writes(), example_inputs=torch.randn(3))
+
     def test_missing_examples_and_failing_export(self) -> None:
         import torch
 

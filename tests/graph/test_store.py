@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -160,3 +162,21 @@ def test_nothing_else_lies_in_the_folder(tmp_path: Path) -> None:
     store.share([graph.model])
     expected = {WEIGHTS, store.graph(graph), whole(store, graph).name}
     assert set(os.listdir(tmp_path)) == expected
+
+
+def test_threads_write_the_same_region_at_once(tmp_path: Path) -> None:
+    graphs = [product(1.0) for _ in range(4)]
+    store = Store(tmp_path)
+    store.share([graph.model for graph in graphs])
+    for turn in range(20):
+        together, fresh = threading.Barrier(len(graphs)), Store(tmp_path)
+
+        def write(graph: Graph, together: threading.Barrier = together, store: Store = fresh) -> Path:
+            together.wait()
+            return whole(store, graph)
+
+        with ThreadPoolExecutor(len(graphs)) as threads:
+            (path,) = set(threads.map(write, graphs))
+        assert weight(path) == 1.0, turn
+        path.unlink()
+        assert [left.name for left in tmp_path.iterdir()] == [WEIGHTS]

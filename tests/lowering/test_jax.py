@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -43,6 +44,21 @@ def test_models_agree_with_onnxruntime(name: str) -> None:
     expected = models.onnxruntime_outputs(proto, feeds)
     for actual, wanted in zip(run(models.as_ir(proto), list(feeds.values())), expected, strict=True):
         np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_in_bfloat16_everything_between_is_narrow(name: str) -> None:
+    proto, feeds = MODELS[name]()
+    expected = models.onnxruntime_outputs(proto, feeds)
+    fn, constants = lowering.lower(models.as_ir(proto), float_dtype=ml_dtypes.bfloat16)
+    with jax.enable_x64(True):
+        found = [np.asarray(y) for y in jax.jit(fn)(constants, *feeds.values())]
+        text = str(jax.make_jaxpr(fn)(constants, *feeds.values()))
+    assert "dot_general" not in text or "f32[" not in text.partition("dot_general")[2].splitlines()[0]
+    for actual, wanted in zip(found, expected, strict=True):
+        assert actual.dtype == wanted.dtype
+        error = float(np.linalg.norm(actual - wanted) / np.linalg.norm(wanted))
+        assert 1e-5 < error < 3e-2
 
 
 def test_weights_are_arguments_and_small_constants_are_not() -> None:

@@ -230,13 +230,14 @@ class Tunes(Honest):
 
     name: ClassVar[str] = "tunes"
     tunable: ClassVar[bool] = True
+    tunes_on: ClassVar[bool] = False
 
     def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
         del region, resources
         return ConfigSpace(config.base, {} if config.name == "stray" else {"n": tuple(range(1, 100))})
 
-    def tune(self, region: RegionModel, config: KernelConfig, resources: Resources) -> KernelConfig:
-        del region
+    def tune(self, region: RegionModel, config: KernelConfig, resources: Resources, seconds: float) -> KernelConfig:
+        del region, seconds
         _note("tuned", f"{config.text} {resources.threads} {resources.device.isa}")
         if config.name == "crash":
             ctypes.memset(1, 0, 1)
@@ -252,6 +253,23 @@ class Tunes(Honest):
             raise Refused(backend="Tunes", reason=f"unknown parameters: {', '.join(sorted(unknown))}")
         _note("compiled", config.text)
         return super().compile(region, config.base, resources)
+
+
+class TunesOn(Tunes):
+    """Finds more when it is asked again, three times; the next time it crashes where the configuration is called "crashes"."""
+
+    name: ClassVar[str] = "tunes-on"
+    tunes_on: ClassVar[bool] = True
+
+    def tune(self, region: RegionModel, config: KernelConfig, resources: Resources, seconds: float) -> KernelConfig:
+        del region, resources
+        turn = int(dict(config.parameters).get("n", 0))
+        _note("tuned", f"{config.text} {seconds > 0}")
+        if turn == 3:
+            if config.name == "crashes":
+                ctypes.memset(1, 0, 1)
+            return config
+        return config.tuned({"n": turn + 1})
 
 
 def _note(what: str, line: str) -> None:
@@ -284,7 +302,7 @@ ALL: tuple[type[Honest], ...] = (
         Chatters,
         Exits,
     ),
-    *(Killed, KilledLater, Tunes),
+    *(Killed, KilledLater, Tunes, TunesOn),
 )
 
 

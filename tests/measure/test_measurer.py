@@ -154,6 +154,20 @@ def test_the_innocent_in_a_worker_that_crashes_are_measured_all_the_same(measure
     assert jobs[2].outcome == "crashed" and jobs[2].attempts == 2
 
 
+@pytest.mark.skipif(len(host().cores) < 2, reason="one core")
+def test_steps_side_by_side_are_measured_and_compared_like_any(measurer: Measurer, tmp_path: Path) -> None:
+    first, last = host().cores[0], host().cores[-1]
+    both = tuple(step("honest", "0.5", relu_region(tmp_path, "x", name, 1024)) for name in ("y", "z"))
+    specs = [
+        CandidateSpec(f"two relus on {cores}", both, ("y", "z"), 2, True, host(), cores)
+        for cores in ((), ((first,), (last,)), ((10**6,), (last,)))
+    ]
+    expected = vector(tmp_path, ("y", "z"), 1024, rectified=True)
+    costs = measurer.measure([RegionTask(vector(tmp_path, ("x",), 1024), expected, 1e-6, tuple(specs), "these")])
+    assert [costs[spec].outcome for spec in specs] == ["ok", "ok", "failed"]
+    assert costs[specs[1]].error == 0.0 and "1000000" in costs[specs[2]].reason
+
+
 def test_a_worker_killed_from_outside_costs_the_candidate_nothing(measurer: Measurer, tmp_path: Path) -> None:
     work = task(tmp_path, ("killed", "2"), ("killed-later", ""), ("honest", "0.1"))
     costs = named(measurer.measure([work]))

@@ -16,8 +16,8 @@ import pytest
 
 from bricolage.backends.interface import Resources
 from bricolage.codec import encode
+from bricolage.device import memory
 from bricolage.device.host import host
-from bricolage.measure import memory
 from bricolage.measure.launch import environment
 from bricolage.measure.pool import Answer, Pool, Regime
 from bricolage.measure.probes import relu_region, vector
@@ -45,6 +45,17 @@ def load(pool: Pool, directory: Path, backend: str, config: str = "f32", limit_s
         alone=False,
         caching=False,
     )
+
+
+def test_a_decision_begins_with_nothing_loaded(pool: Pool, tmp_path: Path) -> None:
+    assert load(pool, tmp_path, "honest").ok
+    worker = pool.worker(Regime(("honest",), 1, False, host()))
+    pool.losses, pool.tally.samples = 1, 5
+    pool.begin()
+    assert (pool.losses, pool.tally.samples) == (0, 0)
+    assert pool.worker(worker.regime) is worker, "it stays"
+    assert not pool.ask(worker, 10, "time", id="1", turns=1, warm_s=0.0).ok, "and its programs do not"
+    assert load(pool, tmp_path, "honest").ok
 
 
 def test_compiles_runs_and_times(pool: Pool, tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.load import busy
+from bricolage.device import memory
 from bricolage.device.host import host, selected
-from bricolage.measure import memory
 from bricolage.measure.database import Database
 from bricolage.measure.entries import Cost
 from bricolage.measure.loading import CandidateSpec, Limits

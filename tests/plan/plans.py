@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from bricolage.codec import Length, Matching, Within
 from bricolage.options import PRECISIONS, Options
 from bricolage.plan.plan import Bucket, Disturbance, Plan, PlannedRegion, PlannedSchedule, RewriteStep, ranges
+from bricolage.plan.throughput import Server, Throughput
 from bricolage.work.implementation import KernelConfig
 
 
@@ -99,8 +100,9 @@ def _buckets(draw: st.DrawFn) -> Bucket:
     if draw(st.booleans()):
         rest = typing.get_type_hints(PlannedSchedule, include_extras=True)
         cores = [tuple(sorted(draw(st.sets(st.integers(0, 63), min_size=1, max_size=3)))) for _ in regions]
-        facts = {name: draw(of_type(rest[name])) for name in rest if name != "cores"}
-        given["schedule"] = PlannedSchedule(cores=tuple(cores), **facts)
+        facts = {name: draw(of_type(rest[name])) for name in rest if name not in ("cores", "ms")}
+        ms = [draw(of_type(typing.get_args(rest["ms"])[0])) for _ in regions] if draw(st.booleans()) else []
+        given["schedule"] = PlannedSchedule(cores=tuple(cores), ms=tuple(ms), **facts)
     return Bucket(steps=draw(st.lists(of_type(RewriteStep), max_size=2).map(tuple)), **given)
 
 
@@ -112,9 +114,29 @@ def _disturbances(draw: st.DrawFn) -> Disturbance:
     return Disturbance(**given)
 
 
+@st.composite
+def _servers(draw: st.DrawFn) -> Server:
+    hints = typing.get_type_hints(Server, include_extras=True)
+    given = {name: draw(of_type(hints[name])) for name in hints}
+    given["accepted"] = given["accepted"] and None not in (given["rate"], given["p99_ms"])
+    return Server(**given)
+
+
+@st.composite
+def _throughputs(draw: st.DrawFn) -> Throughput:
+    servers = draw(st.lists(_servers(), min_size=1, max_size=3, unique_by=lambda one: one.name).map(tuple))
+    name = st.sampled_from([server.name for server in servers])
+    hints = typing.get_type_hints(Throughput, include_extras=True)
+    rest = {one: draw(of_type(hints[one])) for one in hints if one not in ("servers", "chosen", "best_peer", "front")}
+    front = draw(st.lists(name, max_size=3).map(tuple))
+    return Throughput(servers=servers, chosen=draw(name), best_peer=draw(name), front=front, **rest)
+
+
 _OWN: Mapping[Any, Any] = {
     Options: _options,
     KernelConfig: _configs,
     Bucket: _buckets,
     Disturbance: _disturbances,
+    Server: _servers,
+    Throughput: _throughputs,
 }

@@ -80,6 +80,8 @@ SCHEDULE = {"cores": [[0], [1]], "method": "exact", "predicted_ms": 1.0, "lower_
         ({"cores": [[0], [10**7]]}, "not between 0"),
         ({"cores": [[0], ["1"]]}, "is no int"),
         ({"predicted_ms": -1.0}, "not between 0"),
+        ({"ms": [1.0]}, "times of 1 regions, and cores of 2"),
+        ({"ms": [1.0, -1.0]}, "not between 0"),
         ({"lower_ms": float("nan")}, "not"),
         ({"upper_ms": float("inf")}, "not between 0"),
     ],

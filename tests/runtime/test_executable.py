@@ -15,8 +15,9 @@ from bricolage.device.host import host, selected
 from bricolage.errors import NoBackend
 from bricolage.options import Options
 from bricolage.plan.plan import Bucket, Contestant
-from bricolage.runtime import executable
-from bricolage.runtime.executable import Executable, placement_of, ranked_baselines
+from bricolage.runtime import programs
+from bricolage.runtime.executable import Executable
+from bricolage.runtime.programs import placement_of, ranked_baselines
 from bricolage.work.implementation import Assignment, Implementation, KernelConfig, Placement
 from tests.runtime import made_plans
 from tests.runtime.made_plans import Quick, baseline, expected, graph_of_size, made_bucket, made_plan, whole
@@ -163,15 +164,15 @@ def test_without_a_quick_baseline_any_quick_backend_serves(tmp_path: Path, monke
     bucket = bucket_of(tmp_path, whole(graph_of_size(2), SLOW), contestants=RANKED[:2])
     fast = Executable(made_plan(tmp_path, bucket), tmp_path)
     slow, quick = registry.get("slow-compiler"), registry.get("quick")
-    monkeypatch.setattr(executable.registry, "available", lambda: (slow,))
+    monkeypatch.setattr(programs.registry, "available", lambda: (slow,))
     with pytest.raises(NoBackend, match="quickly enough for a new shape"):
         fast(sample(5))
-    monkeypatch.setattr(executable.registry, "available", lambda: (slow, quick))
+    monkeypatch.setattr(programs.registry, "available", lambda: (slow, quick))
     assert check(fast, 5) == [("quick", ALL)]
 
 
 def test_as_many_other_shapes_are_kept_as_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executable, "_OTHER_SHAPES", 2)
+    monkeypatch.setattr(programs, "_OTHER_SHAPES", 2)
     fast = Executable(made_plan(tmp_path, bucket_of(tmp_path, whole(graph_of_size(2), QUICK))), tmp_path)
     assert all(check(fast, n) for n in (3, 4))
     assert not check(fast, 3) and check(fast, 5), "the one used longest ago makes room"

@@ -22,6 +22,7 @@ from bricolage.errors import BadArtifact, ForeignArtifact, NoBackend, NotWritabl
 from bricolage.graph import store
 from bricolage.options import Options, available_cores
 from bricolage.plan import artifact
+from bricolage.plan.operating_point import OperatingPoint
 from bricolage.plan.plan import Plan, PlannedSchedule
 from bricolage.runtime import load as loading
 from bricolage.runtime.load import foreign, load
@@ -237,3 +238,11 @@ def test_loading_and_running_import_nothing_that_decides(tmp_path: Path, backend
     assert f"bricolage.backends.{backend}" in modules or f"bricolage.backends.{backend}.engine" in modules
     deciding = [name for name in modules if name.split(".")[1] in DECIDING]
     assert not deciding, "an artifact brings its decision with it"
+
+
+def test_an_operating_point_for_more_cores_is_foreign_and_left_out_elsewhere(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, QUICK)
+    path = saved(tmp_path, replace(plan, operating_point=OperatingPoint(streams=available_cores() + 1)))
+    with pytest.raises(ForeignArtifact, match=f"operating point is for {available_cores() + 1} cores"):
+        load(path)
+    assert load(path, any_machine=True).plan.operating_point is None

@@ -49,6 +49,20 @@ def heterogeneous(draw: st.DrawFn, most: int = 6) -> ScheduleProblem:
 
 
 @st.composite
+def several(draw: st.DrawFn, most: int = 4) -> ScheduleProblem:
+    """Two devices, one of them with two cores that tasks may share out; results have to be moved."""
+    shape = draw(graphs(most))
+    sizes = {(t.producer, t.consumers[0]): draw(st.integers(0, 12)) for t in shape.tensors}
+    curves = []
+    for _ in range(len(shape)):
+        ms = draw(TIMES)
+        speedup = draw(st.sampled_from([0.5, 0.75, 1.0]))
+        curves.append({"cpu": SpeedupCurve(((1, ms), (2, ms * speedup))), "gpu": fixed(draw(TIMES))})
+    graph = graph_of(shape.predecessors, sizes)
+    return ScheduleProblem(graph, tuple(curves), {"cpu": 2, "gpu": 1}, lambda _from, _to, size: float(size))
+
+
+@st.composite
 def typed(draw: st.DrawFn, most: int = 10) -> TypedTasks:
     graph = draw(graphs(most))
     kinds = draw(st.integers(1, 3))

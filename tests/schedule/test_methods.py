@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from benchmarks.schedule_instances import graph_of
 from bricolage.schedule.bounds import lower_bound
-from bricolage.schedule.duet import duet, phases
+from bricolage.schedule.branches import phases
+from bricolage.schedule.duet import duet
 from bricolage.schedule.exact import exact
 from bricolage.schedule.heterogeneous import heft, peft, upward_ranks
 from bricolage.schedule.lists import list_schedule
@@ -19,7 +20,7 @@ from bricolage.schedule.problem import Allotment, ScheduleProblem
 from bricolage.schedule.schedule import Schedule, check
 from bricolage.schedule.speedup import SpeedupCurve, fixed
 from bricolage.schedule.stages import ios, wavefront
-from tests.schedule.problems import heterogeneous, moldable, shortest
+from tests.schedule.problems import heterogeneous, moldable, several, shortest
 
 Method = Callable[[ScheduleProblem], Schedule]
 MOLDABLE: dict[str, Method] = {**METHODS, "IOS": ios, "wavefront": wavefront, "HEFT": heft, "PEFT": peft}
@@ -79,6 +80,33 @@ def test_exact_equals_brute_force_on_two_devices(problem: ScheduleProblem) -> No
     check(problem, found.schedule)
     assert found.proven and found.schedule.makespan_ms == pytest.approx(shortest(problem), rel=1e-9)
     assert lower_bound(problem) <= found.schedule.makespan_ms * (1 + 1e-9)
+
+
+@given(problem=several(4))
+@settings(max_examples=30, deadline=None)
+def test_exact_equals_brute_force_on_several_cores_and_devices(problem: ScheduleProblem) -> None:
+    found = exact(problem)
+    check(problem, found.schedule)
+    assert found.proven and found.schedule.makespan_ms == pytest.approx(shortest(problem), rel=1e-9)
+
+
+@given(problem=heterogeneous(5), states=st.integers(1, 12))
+@settings(max_examples=40, deadline=None)
+def test_a_search_that_stops_early_knows_what_nothing_falls_below(problem: ScheduleProblem, states: int) -> None:
+    found = exact(problem, most_nodes=states)
+    check(problem, found.schedule)
+    best = shortest(problem)
+    assert found.lower_ms <= best * (1 + 1e-9) and best <= found.schedule.makespan_ms * (1 + 1e-9)
+    assert not found.proven or found.schedule.makespan_ms == pytest.approx(best, rel=1e-9)
+
+
+def test_tasks_that_do_not_differ_start_by_number() -> None:
+    """Twenty alike on two kinds of cores: without that, subsets of them would be states of their own."""
+    graph = graph_of([[] for _ in range(20)])
+    alike = tuple({"cpu": fixed(7.0), "gpu": fixed(3.0)} for _ in range(20))
+    found = exact(ScheduleProblem(graph, alike, {"cpu": 2, "gpu": 1}))
+    assert found.proven and found.nodes < 2_000
+    assert found.schedule.makespan_ms == 35.0
 
 
 def test_exact_says_when_it_stopped_early() -> None:
@@ -153,7 +181,7 @@ def test_phases_alternate_between_one_task_and_branches() -> None:
     problem = ScheduleProblem(
         graph_of([[], [0], [1], [0], [2, 3], [4]]), tuple({"cpu": fixed(1.0)} for _ in range(6)), {"cpu": 1}
     )
-    assert phases(problem) == [(1,), (0b110, 0b1000), (0b10000,), (0b100000,)]
+    assert phases(problem.graph) == [(1,), (0b110, 0b1000), (0b10000,), (0b100000,)]
 
 
 def test_duet_puts_branches_on_both_devices_where_that_pays() -> None:

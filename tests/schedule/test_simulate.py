@@ -11,7 +11,7 @@ from bricolage.schedule.heterogeneous import heft
 from bricolage.schedule.moldable import cpa
 from bricolage.schedule.problem import ScheduleProblem
 from bricolage.schedule.simulate import Traffic, simulate
-from bricolage.schedule.speedup import fixed
+from bricolage.schedule.speedup import SpeedupCurve, fixed
 from tests.schedule.problems import heterogeneous, moldable
 
 APART = ScheduleProblem(graph_of([[], []]), ({"cpu": fixed(10.0)}, {"cpu": fixed(20.0)}), {"cpu": 2})
@@ -61,3 +61,12 @@ def test_one_that_asks_for_more_than_there_is_is_slowed_alone() -> None:
     single = ScheduleProblem(graph_of([[]]), ({"cpu": fixed(10.0)},), {"cpu": 1})
     found = simulate(single, cpa(single), traffic=Traffic((200e6,), 10.0))
     assert found.makespan_ms == pytest.approx(20.0), "its time was measured where memory gave more"
+
+
+def test_memory_gives_what_a_task_was_seen_to_take() -> None:
+    curve = SpeedupCurve(((1, 10.0), (2, 8.0)))
+    single = ScheduleProblem(graph_of([[]]), ({"cpu": curve},), {"cpu": 2})
+    traffic = Traffic.seen([200e6], single, 10.0)
+    assert traffic.gbytes == pytest.approx(25.0)
+    assert simulate(single, cpa(single), traffic=traffic).makespan_ms == pytest.approx(8.0), "alone it is not slowed"
+    assert Traffic.seen([8e6], single, 10.0).gbytes == 10.0

@@ -7,6 +7,7 @@ import onnx_ir as ir
 import pytest
 
 from bricolage.errors import InvalidGraph
+from bricolage.graph.inference import infer
 from bricolage.testing import Truth
 from tests.graph.models import parse
 
@@ -85,3 +86,19 @@ def test_steps_amplify_no_more_than_the_model_itself() -> None:
     assert truth.wrong({"y": np.asarray([1], np.float32)}) == []
     assert truth.wrong({"y": np.asarray([0], np.float32)}) == []
     assert truth.wrong({"y": np.asarray([40], np.float32)}) != []
+
+
+def test_any_order_of_a_long_sum_is_right() -> None:
+    """The sine of a sum of 2,000 terms: one after another they round to more than in pairs, as the libraries add."""
+    model = parse(
+        '<ir_version: 10, opset_import: ["" : 18]> m (float[2000] x) => (float[1] y) { s = ReduceSum (x) y = Sin (s) }'
+    )
+    infer(model)
+    wrong, farther = 0, 0
+    for seed in range(6):
+        x = np.random.default_rng(seed).normal(size=2000).astype(np.float32)
+        truth = Truth(model, {"x": x})
+        one_after_another = np.sin(np.cumsum(x, dtype=np.float32)[-1:])
+        wrong += bool(truth.wrong({"y": one_after_another}))
+        farther += bool(truth.wrong({"y": np.sin(np.float32(1.0005) * x.sum(keepdims=True))}))
+    assert wrong == 0 and farther == 6

@@ -112,6 +112,16 @@ def test_a_search_begins_with_the_base_configuration(measurer: Measurer, step: S
     assert rogues.noted("tuned")[0].startswith("f32 1"), "without the parameters that it had"
 
 
+@pytest.mark.parametrize("ends", ["f32", "crashes"])
+def test_a_search_goes_on_from_what_it_found_and_keeps_it(measurer: Measurer, tmp_path: Path, ends: str) -> None:
+    path = relu_region(tmp_path, "x", "y", 1024)
+    step = Step(Implementation("tunes-on", KernelConfig(ends)), path)
+    assert number(tune(measurer, step)) == 3
+    assert len(rogues.noted("tuned")) == 4
+    assert KernelTuner(measurer, host(), 1).known(step, "a relu", "1.0") == KernelConfig(ends, (("n", 3),))
+    assert number(tune(measurer, step)) == 3 and len(rogues.noted("tuned")) == 4, "what is known is not searched again"
+
+
 def test_finding_nothing_better_is_a_result(measurer: Measurer, step: Step) -> None:
     same = configured(step, "same")
     assert tune(measurer, same) == tune(measurer, same) == same.implementation

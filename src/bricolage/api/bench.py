@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from bricolage import scratch
-from bricolage.api.optimize import make_plan, open_pool, open_reference, open_session
+from bricolage.api.deciding import make_plan, open_pool, open_reference, open_session
 from bricolage.api.sources import Prepared, Source, measuring_inputs, open_source, working_folder
+from bricolage.api.throughput import compare
 from bricolage.backends import registry
 from bricolage.device.host import selected
 from bricolage.driver.decide import compete
@@ -27,7 +28,7 @@ from bricolage.plan.interface import tensor_specs
 from bricolage.plan.plan import ORIGINAL, Plan
 from bricolage.progress import Progress, Silent
 from bricolage.rewrite.variants import GraphVariant
-from bricolage.runtime.executable import placement_of
+from bricolage.runtime.programs import placement_of
 
 CHALLENGER = "bricolage"
 """Name of an artifact's plan among the contestants."""
@@ -47,6 +48,8 @@ def bench(
 
     `rivals` are other artifacts of the same model; their plans race too, as "FILE (rival 1)" and so on.
 
+    For throughput, every backend races in every layout of streams and batches, and plans at their operating points.
+
     Each bucket of the result has all contestants with medians, intervals, errors, and their speed-up over the best single
     backend.
 
@@ -62,6 +65,10 @@ def bench(
     with scratch.using(working_folder()) as directory:
         opened = open_source(source, options, directory, example_inputs=example_inputs, dynamic=None, given=inputs)
         decided = []
+        if options.objective == "throughput":
+            with Database(directory / "costs.sqlite") as database:
+                base, served = compare(opened, options, backends, device, progress, database, racing)
+            return replace(make_plan(opened, [base], options, backends, device), throughput=served)
         with Database(directory / "costs.sqlite") as database, open_pool(options) as pool:
             for bucket in opened.buckets:
                 variants, challengers = _racing(racing, opened, bucket)

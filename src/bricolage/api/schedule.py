@@ -8,7 +8,6 @@ likes best races against the plan as it is.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,36 +18,25 @@ from typing import Any
 import numpy as np
 
 from bricolage.device.host import selected
+from bricolage.driver.scheduling import Timetable, curves_in_place, region_problem, timetable
 from bricolage.errors import ForeignArtifact
 from bricolage.graph.extract import graph_of
 from bricolage.graph.to_work import to_work
 from bricolage.measure.statistics import Ratio, paired_ratio
 from bricolage.plan import artifact
 from bricolage.plan.plan import Bucket, Plan, PlannedSchedule
-from bricolage.runtime.executable import Executable, placement_of
+from bricolage.runtime.executable import Executable
 from bricolage.runtime.load import foreign
-from bricolage.schedule.bounds import TypedTasks, lower_bound, new_b_1
-from bricolage.schedule.duet import duet
-from bricolage.schedule.exact import exact
-from bricolage.schedule.heterogeneous import heft, peft
-from bricolage.schedule.moldable import METHODS
+from bricolage.runtime.programs import placement_of
+from bricolage.schedule.bounds import TypedTasks, new_b_1
 from bricolage.schedule.path_bound import new_b_2
 from bricolage.schedule.problem import ScheduleProblem
-from bricolage.schedule.schedule import Schedule, check
-from bricolage.schedule.simulate import Traffic, simulate
-from bricolage.schedule.speedup import SpeedupCurve, climb
-from bricolage.schedule.stages import ios, wavefront
+from bricolage.schedule.search import propose
+from bricolage.schedule.simulate import Traffic
 from bricolage.verify.compare import relative_error
-from bricolage.work.graph import WorkGraph, WorkOperator, WorkTensor
-from bricolage.work.placement import quotient
 
 _WORTH = 1.02
 """A schedule must be faster by this much as well as by more than the noise."""
-_STAGES_UP_TO, _EXACT_UP_TO = 16, 12
-"""Regions; beyond them the searches over stages, and over all schedules, take too long."""
-_EXACT_S = 10.0
-_STEPS = 8
-"""Into how many steps the way from one core to all of them is divided."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +50,7 @@ class Effort:
 
 
 @dataclass(frozen=True)
-class Proposal:
+class Proposed:
     """A schedule that a method found. Times in milliseconds."""
 
     method: str
@@ -77,7 +65,7 @@ class Scheduled:
 
     regions: int
     cores: int
-    proposals: tuple[Proposal, ...]
+    proposals: tuple[Proposed, ...]
     """By their simulated times."""
     sequential_ms: float
     """The regions one after the other, each on its best count of cores."""
@@ -123,26 +111,24 @@ def schedule(
         count = 1 if index is None else len(plan.buckets[index].regions)
         return Scheduled(count, len(cores), (), 0.0, 0.0, 0.0, 0.0)
     bucket = plain.buckets[index]
-    problem = _problem(plain, index, directory, inputs, cores, effort.runs)
-    traffic = Traffic(tuple(float(r.bytes) for r in bucket.regions), selected(options.isa, options.cores).peaks.gbytes)
-    found = sorted(
-        ((simulate(problem, one, traffic=traffic).makespan_ms, one) for one in _schedules(problem)),
-        key=lambda pair: (pair[0], pair[1].makespan_ms),
-    )
-    sequential_ms = next(one.makespan_ms for _, one in found if one.method == "sequential")
+    problem = measured_problem(plain, index, directory, inputs, cores, effort.runs)
+    nominal = selected(options.isa, options.cores).peaks.gbytes
+    traffic = Traffic.seen([float(region.bytes) for region in bucket.regions], problem, nominal)
+    proposals = propose(problem, traffic)
     told = Scheduled(
         regions=len(problem),
         cores=len(cores),
-        proposals=tuple(Proposal(one.method, one.makespan_ms, simulated) for simulated, one in found),
-        sequential_ms=sequential_ms,
-        lower_ms=lower_bound(problem),
+        proposals=tuple(
+            Proposed(one.schedule.method, one.schedule.makespan_ms, one.simulated_ms) for one in proposals.found
+        ),
+        sequential_ms=proposals.sequential_ms,
+        lower_ms=proposals.lower_ms,
         new_b_2_ms=new_b_2(_narrow(problem)),
         new_b_1_ms=new_b_1(_narrow(problem)),
     )
-    simulated, best = found[0]
-    if simulated >= sequential_ms:
+    if proposals.best is None:
         return told
-    planned = _planned(bucket, best, cores, told)
+    planned = with_schedule(bucket, timetable(proposals.best, proposals, cores))
     buckets = (*plain.buckets[:index], planned, *plain.buckets[index + 1 :])
     beside = Executable(dataclasses.replace(plain, buckets=buckets), directory)
     before, after = _race(lambda: as_planned.run(inputs), lambda: beside.run(inputs), effort.rounds)
@@ -158,49 +144,14 @@ def schedule(
     return dataclasses.replace(told, measured_ms=measured, speedup=ratio, error=error, kept=kept)
 
 
-def _problem(
+def measured_problem(
     plan: Plan, index: int, directory: Path, inputs: Mapping[str, Any], cores: Sequence[int], times: int
 ) -> ScheduleProblem:
     """Regions with their measured curves, on one kind of core."""
     bucket = plan.buckets[index]
-    count = len(bucket.regions)
-
-    @functools.cache
-    def measured(used: int) -> tuple[float, ...]:
-        """Of every region on so many cores, milliseconds."""
-        kept = PlannedSchedule((tuple(cores[:used]),) * count, "curves", 0.0, 0.0, 0.0)
-        buckets = (*plan.buckets[:index], dataclasses.replace(bucket, schedule=kept), *plan.buckets[index + 1 :])
-        program = Executable(dataclasses.replace(plan, buckets=buckets), directory)
-        program.run(inputs)
-        runs = [program.trace(inputs).spans for _ in range(times)]
-        spent = [
-            [span.end_ns - span.start_ns for spans in runs for span in spans if span.step == n] for n in range(count)
-        ]
-        return tuple(statistics.median(some) / 1e6 for some in spent)
-
-    step = max(1, len(cores) // _STEPS)
-
-    def curve(region: int) -> SpeedupCurve:
-        return climb(lambda used: measured(used)[region], len(cores), step=step)
-
+    curves = curves_in_place(plan, index, directory, inputs, cores, times)
     work = to_work(graph_of(directory / bucket.graph))
-    readers = quotient(work, [one.region for one in placement_of(bucket)])
-    operators = tuple(WorkOperator(one.title, float(one.flops), one.bytes) for one in bucket.regions)
-    edges = tuple(WorkTensor(str(region), region, tuple(sorted(some))) for region, some in enumerate(readers))
-    curves = tuple({"cpu": curve(region)} for region in range(count))
-    return ScheduleProblem(WorkGraph(operators, edges), curves, {"cpu": len(cores)})
-
-
-def _schedules(problem: ScheduleProblem) -> list[Schedule]:
-    methods: list[Callable[[ScheduleProblem], Schedule]] = [*METHODS.values(), wavefront, heft, peft, duet]
-    if len(problem) <= _STAGES_UP_TO:
-        methods.append(ios)
-    if len(problem) <= _EXACT_UP_TO:
-        methods.append(lambda one: exact(one, time_limit_s=_EXACT_S).schedule)
-    found = [method(problem) for method in methods]
-    for one in found:
-        check(problem, one)
-    return found
+    return region_problem(work, [one.region for one in placement_of(bucket)], curves, len(cores))
 
 
 def _narrow(problem: ScheduleProblem) -> TypedTasks:
@@ -209,19 +160,13 @@ def _narrow(problem: ScheduleProblem) -> TypedTasks:
     return TypedTasks(problem.graph, ms, ("cpu",) * len(problem), problem.cores)
 
 
-def _planned(bucket: Bucket, found: Schedule, cores: Sequence[int], told: Scheduled) -> Bucket:
+def with_schedule(bucket: Bucket, found: Timetable) -> Bucket:
     """The bucket with its regions in the order of the schedule."""
-    order = found.order()
-    starts = {region: found.intervals[region].start_ms for region in order}
-    regions = tuple(dataclasses.replace(bucket.regions[region], start_ms=starts[region]) for region in order)
-    kept = PlannedSchedule(
-        cores=tuple(tuple(sorted(cores[lane] for lane in found.intervals[region].lanes)) for region in order),
-        method=found.method,
-        predicted_ms=found.makespan_ms,
-        lower_ms=told.lower_ms,
-        upper_ms=told.sequential_ms,
+    regions = tuple(
+        dataclasses.replace(bucket.regions[region], start_ms=start)
+        for region, start in zip(found.order, found.starts_ms, strict=True)
     )
-    return dataclasses.replace(bucket, regions=regions, schedule=kept)
+    return dataclasses.replace(bucket, regions=regions, schedule=found.schedule)
 
 
 def _raced(found: PlannedSchedule | None, ratio: Ratio) -> PlannedSchedule | None:

@@ -14,15 +14,16 @@ import onnx_ir as ir
 
 from bricolage import scratch
 from bricolage.cache import cache_directory
-from bricolage.errors import CacheNotWritable, UnboundDimension
-from bricolage.frontends import to_model
+from bricolage.errors import BadOption, CacheNotWritable, NotBatchable, UnboundDimension
+from bricolage.frontends import opened, to_model
+from bricolage.frontends.torch_module import examples_of
 from bricolage.graph.extract import write_model
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import buckets, prepare, symbolic_dimensions
 from bricolage.graph.store import WEIGHTS, Store
 from bricolage.options import Options
 from bricolage.plan import artifact
-from bricolage.plan.interface import tensor_specs
+from bricolage.plan.interface import batch_dimension, tensor_specs
 from bricolage.verify import inputs
 from bricolage.verify.reference import Evaluate
 
@@ -48,6 +49,8 @@ class Source:
     inputs: Mapping[str, np.ndarray] | None = None
     """By name, where the user gave any: for measuring, or as examples for tracing a module."""
     inputs_from: str = "given"
+    batch: str = ""
+    """Where throughput is asked for: the symbolic dimension along which requests are put together; empty where there is none."""
 
 
 def working_folder() -> Path:
@@ -79,36 +82,60 @@ def open_source(
     Raises:
         UsageError: the model, its shapes or the example inputs are not usable.
     """
-    model, name = _load(source, example_inputs, dynamic)
+    model, name, example_inputs = _load(source, example_inputs, dynamic)
     inputs, origin = given, "given"
     if given is None and example_inputs is not None:
         given = inputs = example_arrays(model, example_inputs)
         origin = "example inputs"
-    prepared = _prepare_buckets(model, options, given)
+    batch = _batch(model) if options.objective == "throughput" else ""
+    prepared = _prepare_buckets(model, options, given, batch)
     store = Store(directory)
     store.share([model, *(bucket.graph.model for bucket in prepared)])
     write_model(model, directory / artifact.MODEL)
-    return Source(name, model, _digest(directory), tuple(prepared), store, inputs, origin)
+    return Source(name, model, _digest(directory), tuple(prepared), store, inputs, origin, batch)
 
 
-def _load(source: Any, example_inputs: Any, dynamic: Any) -> tuple[ir.Model, str]:
+def _load(source: Any, example_inputs: Any, dynamic: Any) -> tuple[ir.Model, str, Any]:
+    """The model, its name, and example inputs: those given, else those that an exported program carries."""
+    name = ""
     if isinstance(source, str | Path):
-        path = Path(source)
+        path, name = Path(source), Path(source).stem
         if path.suffix == artifact.SUFFIX:
             plan, directory = artifact.load(path)
-            return ir.load(directory / artifact.MODEL), plan.model
-        return to_model(path), path.stem
+            return ir.load(directory / artifact.MODEL), plan.model, example_inputs
+    source = opened(source)
     model = to_model(source, example_inputs=example_inputs, dynamic=dynamic)
-    return model, model.graph.name or type(source).__name__
+    if example_inputs is None:
+        example_inputs = examples_of(source) or None
+    return model, name or model.graph.name or type(source).__name__, example_inputs
 
 
-def _prepare_buckets(model: ir.Model, options: Options, given: Mapping[str, np.ndarray] | None) -> list[Prepared]:
-    """One graph for each binding of the symbolic dimensions: the sizes asked for, else those of the given inputs.
+def _batch(model: ir.Model) -> str:
+    inputs, outputs = (tensor_specs(values, model) for values in (model.graph.inputs, model.graph.outputs))
+    try:
+        return batch_dimension(model.graph.name or "model", inputs, outputs)
+    except NotBatchable:
+        return ""
+
+
+def _prepare_buckets(
+    model: ir.Model, options: Options, given: Mapping[str, np.ndarray] | None, batch: str
+) -> list[Prepared]:
+    """One graph for each binding of the symbolic dimensions: the sizes asked for, else those of the given inputs. For throughput,
+    the smallest `batch`, 1 where none is asked for.
 
     Raises:
         UnboundDimension: a dimension has no size.
+        BadOption: for throughput, a dimension other than the batch has several sizes.
     """
     shapes = {name: tuple(sizes) for name, sizes in options.shapes.items()}
+    if batch:
+        shapes[batch] = (min(shapes.get(batch, (1,))),)
+    if options.objective == "throughput":
+        for name, sizes in shapes.items():
+            if len(set(sizes)) > 1:
+                advice = "An operating point is for one size of each dimension but the batch"
+                raise BadOption(option="--shape", value=f"{name}={','.join(map(str, sizes))}", advice=advice)
     if given is not None:
         for name, size in _sizes_of(model, given).items():
             shapes.setdefault(name, (size,))

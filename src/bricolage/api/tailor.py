@@ -10,7 +10,7 @@ import numpy as np
 
 from bricolage import scratch
 from bricolage.api.checking import filed
-from bricolage.api.optimize import open_pool, open_reference, open_session
+from bricolage.api.deciding import open_pool, open_reference, open_session
 from bricolage.api.rewrite import RewriteTrace, Rewritten, at_opset, checked, taking_part
 from bricolage.api.sources import measuring_inputs, open_source, working_folder
 from bricolage.backends import registry

@@ -22,7 +22,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from bricolage.backends.interface import Backend, Claim, Growth, OperatorKind, SelfCheck, any_operator, op
+from bricolage.backends.interface import Backend, Claim, Growth, OperatorKind, Pattern, SelfCheck, any_operator, op
 from bricolage.backends.quarantine import Entry, entries
 from bricolage.graph.graph import Graph, Operator, bodies
 
@@ -77,6 +77,7 @@ _EPILOGUE_WORDS = (
 )
 _EPILOGUE = frozenset(_EPILOGUE_WORDS.split())
 _PREFIX_LIMIT = 12
+_CONTROL = frozenset(["If", "Loop", "Scan"])
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,8 @@ class Table:
     """Version of onnx whose test suite it was made with."""
     opset: int
     """Highest opset that the backend loads."""
+    made: str = ""
+    """The day on which it was made, as ISO 8601 has it; of one made in parts, that of its oldest part."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """Single-operator cases by outcome: passes, refuses, wrong, crashes, times-out."""
     models: Mapping[str, int] = field(default_factory=dict)
@@ -260,10 +263,22 @@ def needed(backend: str, graph: Graph) -> dict[OperatorKind, set[frozenset[str]]
     for operator in graph.operators:
         for node in _with_bodies(operator.node):
             opset = graph.opsets.get(node.domain, 1)
-            kind = operator_kind(node, opset)
+            kind = _tested_kind(table(backend), node, opset)
             if kind is not None and node.domain != CONTRIB and _check(backend, None, node, graph.opsets) is None:
                 found.setdefault(kind, set()).add(features(node, opset))
     return found
+
+
+def _tested_kind(found: Table | None, node: ir.Node, opset: int) -> OperatorKind | None:
+    """What outcomes for an operator are filed under. Control flow hands values on whatever their type: one that no case has
+    counts as the types that were tested, where all of them passed. (The suite's loops of newer opsets are of sequences.)"""
+    kind = operator_kind(node, opset)
+    if kind is None or found is None or kind[0] not in _CONTROL:
+        return kind
+    tested = found.outcomes.get(kind[0], {}).get(kind[1], {})
+    if kind[2] in tested or not all(outcome.startswith("passes") for outcome in tested.values()):
+        return kind
+    return kind[0], kind[1], min(tested, default=kind[2])
 
 
 def _with_bodies(node: ir.Node) -> Iterator[ir.Node]:
@@ -281,7 +296,7 @@ def _check(backend: str, self_check: SelfCheck | None, node: ir.Node, opsets: Ma
         return f"{backend} has no capability table"
     if node.domain == CONTRIB:
         return None if backend == "onnxruntime" else f"{node.op_type} belongs to {CONTRIB}"
-    sought = operator_kind(node, opset)
+    sought = _tested_kind(found, node, opset)
     if sought is None:
         return f"{operator_key(node)} is a custom operator"
     if not node.domain and opset > found.opset:
@@ -340,10 +355,13 @@ def _quarantined(kept: Sequence[Entry], graph: Graph, operator: Operator) -> str
     return None
 
 
-def engine_claims(backend: Backend, declines: Rule | None = None) -> list[Claim]:
+def engine_claims(
+    backend: Backend, declines: Rule | None = None, fuses: Mapping[str, Sequence[tuple[Pattern, ...]]] | None = None
+) -> list[Claim]:
     """What an engine claims: every accepted operator; anchors grown by the element-wise and normalising operators
-    behind them; and the largest regions in which every operator is accepted. `declines` gives a reason against an
-    operator that the table vouches for on the values it was tested with.
+    behind them; what it is known to compute as one, by name (`fuses`: the roots of each region); and the largest regions in
+    which every operator is accepted. `declines` gives a reason against an operator that the table vouches for on the
+    values it was tested with.
 
     On another version than the table's, operators are accepted that its self-check (`Backend.self_check`) has passed;
     without one, none. What is in quarantine (`backends.quarantine`) is never claimed."""
@@ -365,4 +383,5 @@ def engine_claims(backend: Backend, declines: Rule | None = None) -> list[Claim]
     return [
         Claim("operator", any_operator(), constraint, Growth(check, limit=1, maximal=True)),
         Claim("anchor", op(_ANCHORS), constraint, Growth(epilogue, limit=_PREFIX_LIMIT)),
+        *(Claim(name, roots, constraint) for name, several in (fuses or {}).items() for roots in several),
     ]

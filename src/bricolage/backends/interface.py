@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -22,11 +22,13 @@ from typing import ClassVar, Literal
 
 import onnx_ir as ir
 
+from bricolage.backends.claims import ANY, Claim, Constraint, Growth, Pattern, Shared, accept, any_operator, op
 from bricolage.backends.kernel import Kernel, StaticKernel
+from bricolage.backends.request_queue import RequestQueue
 from bricolage.device.device import Device, Peaks
 from bricolage.device.host import host
 from bricolage.errors import Refused
-from bricolage.graph.graph import Graph, Operator, TensorInfo, describe
+from bricolage.graph.graph import TensorInfo, describe
 from bricolage.options import Precision
 from bricolage.work.implementation import ConfigSpace, KernelConfig, named
 
@@ -45,7 +47,9 @@ __all__ = [
     "Pattern",
     "Refused",
     "RegionModel",
+    "RequestQueue",
     "Resources",
+    "Shared",
     "StaticKernel",
     "Status",
     "accept",
@@ -60,68 +64,6 @@ Kind = Literal["kernels", "engine"]
 AfterFork = Literal["lives", "again", "ends"]
 """Kernels that were compiled before a fork run on in the new process; or must be compiled again there; or the framework
 cannot be used there at all."""
-
-
-# --- what a backend claims --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Pattern:
-    """A tree over operators, read from its root (the last operator) to its inputs.
-
-    `types` are the accepted operator types of the root; empty accepts any. `inputs` are matched to the root's inputs
-    in order, in either order for commutative operators; None stands for any value that is not part of the region.
-    """
-
-    types: frozenset[str]
-    inputs: tuple[Pattern | None, ...] | None = None
-    domain: str = ""
-
-
-ANY: None = None
-"""In a pattern: any value, left outside the region."""
-
-
-def op(types: str, *inputs: Pattern | None, domain: str = "") -> Pattern:
-    """`op("Conv")`, `op("Relu|Clip", op("Conv"))`, `op("Add", op("MatMul"), ANY)`. Without inputs, anything feeds it."""
-    return Pattern(frozenset(types.split("|")), inputs or None, domain)
-
-
-def any_operator() -> Pattern:
-    """Matches every single operator; the constraint then decides."""
-    return Pattern(frozenset())
-
-
-Constraint = Callable[[Graph, tuple[Operator, ...]], "str | None"]
-"""Given the matched operators (topological order): None to accept, or the reason for declining."""
-
-
-def accept(_graph: Graph, _operators: tuple[Operator, ...]) -> str | None:
-    """The constraint that accepts everything."""
-    return None
-
-
-@dataclass(frozen=True)
-class Growth:
-    """How a match grows. From the matched region, the immediate post-dominator is absorbed with everything between, as long
-    as `accepts` says None for each operator absorbed; every step is a candidate (nested prefixes). With `maximal`, the
-    largest convex regions of accepted operators, and the graph's segments inside them, are candidates: this makes an engine.
-    """
-
-    accepts: Callable[[Graph, Operator], str | None]
-    limit: int = 12
-    """Largest number of operators of a grown prefix."""
-    maximal: bool = False
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A pattern with its constraint and its growth rule."""
-
-    name: str
-    pattern: Pattern
-    constraint: Constraint = accept
-    growth: Growth | None = None
 
 
 # --- what a backend gets to compile -----------------------------------------------------------------------------
@@ -270,8 +212,14 @@ class Backend(ABC):
     """Compiling a region takes seconds rather than milliseconds, so `quick` tries it on large regions only."""
     tunable: ClassVar[bool] = False
     """`tune` can find better parameters than rules of thumb."""
+    tunes_on: ClassVar[bool] = False
+    """`tune` goes on from the parameters that it is given, so it is asked again as long as there is time."""
+    gains_by_tuning: ClassVar[float] = 1.1
+    """By which factor `tune` may make a whole model faster, at most: who is further behind the best is not tuned."""
     dynamic: ClassVar[bool] = False
     """Runs models whose shapes are known only at run time (`Kernel.run`)."""
+    queues: ClassVar[bool] = False
+    """Answers several requests at a time in a way of its own (`queue`); for throughput, copies of any backend do."""
     after_fork: ClassVar[AfterFork] = "ends"
     """What becomes of kernels in a forked process, where none of the threads is that the framework had."""
     self_check: SelfCheck | None = None
@@ -303,6 +251,16 @@ class Backend(ABC):
         del precision, device
         return named("f32")
 
+    def queue(self, region: RegionModel, config: KernelConfig, resources: Resources, streams: int) -> RequestQueue:
+        """Asked only of backends that have `queues`: several requests at a time on all of `resources`, as the backend does that
+        best. `streams` of them run at the same time; 0: as many as it chooses.
+
+        Raises:
+            Refused: the backend declines, with the reason. Any other exception counts as a failed compilation.
+        """
+        del region, config, resources, streams
+        raise Refused(backend=self.title or self.name, reason="it has no queue of its own")
+
     def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
         """What may be chosen of a configuration's kernels for this region. What a plan or the cost database names and is not in
         it was found by another version, and is searched again.
@@ -313,15 +271,15 @@ class Backend(ABC):
         del region, resources
         return ConfigSpace(config.base)
 
-    def tune(self, region: RegionModel, config: KernelConfig, resources: Resources) -> KernelConfig:
+    def tune(self, region: RegionModel, config: KernelConfig, resources: Resources, seconds: float) -> KernelConfig:
         """`config` with the parameters, of those in its `space`, that a measured search on this machine found best for this region;
         `config` itself where the rules of thumb are best. Asked only of backends that are `tunable`, in a worker process of
-        its own, with no limit but the caller's.
+        its own, with no limit but the caller's. `seconds`: after which it should answer, where it can stop at any time.
 
         Raises:
             Refused: the backend declines, with the reason.
         """
-        del region, resources
+        del region, resources, seconds
         return config
 
     def environment(self, resources: Resources) -> dict[str, str]:

@@ -27,7 +27,7 @@ from bricolage.backends.interface import (
     installed,
     require_static,
 )
-from bricolage.backends.iree_compile import CONVOLUTIONS, ENTRY, OPTIONS, build, processor
+from bricolage.backends.iree_compile import CONVOLUTIONS, ENTRY, IN_BF16, OPTIONS, build, processor
 from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
 from bricolage.device.device import Device
 from bricolage.errors import Refused
@@ -69,20 +69,20 @@ class Iree(Backend):
         return engine_claims(self)
 
     def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
-        del precision, device
-        return named(*CONVOLUTIONS)
+        return named(*CONVOLUTIONS, *(IN_BF16 if precision == "medium" and device.bfloat16 else ()))
 
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         require_static(region, self.title)
         for info in (*region.inputs, *region.outputs):
             if info.numpy.name not in _ELEMENTS:
                 raise Refused(backend=self.title, reason=f"element type of '{info}'")
-        if config.name != "f32" and not any(node.op_type == "Conv" for node in region.model.graph):
-            raise Refused(backend=self.title, reason=f"without convolutions, {config.name} is the same as f32")
+        plain = config.name.removesuffix("-channels-last")
+        if plain != config.name and not any(node.op_type == "Conv" for node in region.model.graph):
+            raise Refused(backend=self.title, reason=f"without convolutions, {config.name} is the same as {plain}")
         options = (
             *OPTIONS,
             processor(resources.device),
-            *CONVOLUTIONS[config.name],
+            *{**CONVOLUTIONS, **IN_BF16}[config.name],
             f"--iree-llvmcpu-number-of-threads={resources.threads}",
         )
         if resources.cache is None:

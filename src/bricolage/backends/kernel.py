@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bricolage.device.buffers import aligned
 from bricolage.errors import Refused
 from bricolage.graph.graph import TensorInfo
+
+if TYPE_CHECKING:
+    from bricolage.backends.interface import Resources
 
 Array = np.ndarray
 Call = Callable[[], None]
@@ -19,8 +23,18 @@ class Kernel(ABC):
     """A compiled region. Inputs and outputs are in the order of the region's model.
 
     A kernel owns its backend's resources; dropping the last reference frees them. It need not be thread-safe: the
-    executable that holds it runs one call at a time.
+    executable that holds it runs one call at a time, unless it `takes_turns`.
     """
+
+    takes_turns: bool = False
+    """Whether calls that are bound to arrays of their own may be made from several threads at a time, and run one after
+    another all the same: then nobody need keep callers apart, and the next one's work begins before its caller wakes up."""
+
+    def replica(self, resources: Resources) -> Kernel | None:
+        """A kernel of the same code and weights for as many threads, to be run on other cores at the same time as this one;
+        None where the region has to be compiled again for that."""
+        del resources
+        return None
 
     @abstractmethod
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:

@@ -7,14 +7,26 @@ of accepted operators.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from bricolage.backends.interface import Claim, Growth, Pattern
+import onnx_ir as ir
+
+from bricolage.backends.claims import Claim, Growth, Pattern, Shared
 from bricolage.graph.graph import Graph, Operator
 from bricolage.graph.properties import COMMUTATIVE
 from bricolage.graph.region import Region
 from bricolage.work import bits as bitset
+
+Bound = Mapping[str, "ir.Value | int"]
+"""What the names of a pattern stand for: values outside the region, and numbers of operators in it."""
+
+
+def _depth(pattern: Pattern) -> int:
+    """Operators one behind the other."""
+    inner = [wanted for wanted in pattern.inputs or () if isinstance(wanted, Pattern)]
+    return 1 + max(map(_depth, inner), default=0)
 
 
 class Matcher:
@@ -28,14 +40,13 @@ class Matcher:
         found: set[int] = set()
         for claim in claims:
             for operator in self._graph.operators:
-                matched = self._match(claim.pattern, operator)
-                if matched is None or not Region(self._graph, matched).convex:
-                    continue
-                if claim.constraint(self._graph, Region(self._graph, matched).operators) is not None:
-                    continue
-                found.add(matched)
-                if claim.growth is not None:
-                    found.update(self._grow(matched, operator.number, claim.growth))
+                for matched in self._matches(claim.roots, operator):
+                    region = Region(self._graph, matched)
+                    if not region.convex or claim.constraint(self._graph, region.operators) is not None:
+                        continue
+                    found.add(matched)
+                    if claim.growth is not None:
+                        found.update(self._grow(matched, operator.number, claim.growth))
         return found
 
     def accepted(self, claims: Iterable[Claim]) -> int:
@@ -99,33 +110,85 @@ class Matcher:
                         changed = True
         return list(merged.values())
 
-    def _match(self, pattern: Pattern, operator: Operator) -> int | None:
-        """Operators that the pattern covers when its root is `operator`; None when it does not match."""
+    def _matches(self, roots: Sequence[Pattern], operator: Operator) -> list[int]:
+        """Operators that patterns cover together when the first's root is `operator`: of one pattern the first way in which it
+        matches, of several all ways, whose roots are distinct."""
+        if len(roots) == 1:
+            ways = (matched for matched, bound in self._tree(roots[0], operator, {}) if self._outside(bound, matched))
+            return list(itertools.islice(ways, 1))
+        found: list[tuple[tuple[int, ...], int, Bound]] = [
+            ((operator.number,), *match) for match in self._tree(roots[0], operator, {})
+        ]
+        for root in roots[1:]:
+            found = [
+                ((*used, number), matched | more, bound)
+                for used, matched, before in found
+                for number in self._near(before, _depth(root))
+                if number not in used
+                for more, bound in self._tree(root, self._graph.operators[number], before)
+            ]
+        return list(dict.fromkeys(matched for _, matched, bound in found if self._outside(bound, matched)))
+
+    def _near(self, bound: Bound, depth: int) -> list[int]:
+        """Operators whose inputs, at most `depth` operators before them, are what names are bound to."""
+        reached = {
+            number
+            for one in bound.values()
+            for number in ((one, *self._graph.successors[one]) if isinstance(one, int) else self._graph.readers(one))
+        }
+        edge = reached
+        for _ in range(depth - 1):
+            edge = {later for number in edge for later in self._graph.successors[number]} - reached
+            reached |= edge
+        return sorted(reached)
+
+    def _outside(self, bound: Bound, matched: int) -> bool:
+        """Whether shared values come from outside of the region."""
+        producers = [self._graph.producer(one) for one in bound.values() if not isinstance(one, int)]
+        return not any(number is not None and matched >> number & 1 for number in producers)
+
+    def _tree(self, pattern: Pattern, operator: Operator, bound: Bound) -> Iterator[tuple[int, Bound]]:
+        """Ways in which the pattern matches with its root at `operator`: the operators that it covers, and what its names stand
+        for. `bound`: what names stand for already."""
         if pattern.types and (operator.op_type not in pattern.types or operator.domain != pattern.domain):
-            return None
+            return
+        if pattern.label:
+            if bound.get(pattern.label, operator.number) != operator.number:
+                return
+            bound = {**bound, pattern.label: operator.number}
         matched = 1 << operator.number
         if pattern.inputs is None:
-            return matched
+            yield matched, bound
+            return
         values = operator.node.inputs
         if len(values) < len(pattern.inputs):
-            return None
-        orders: list[tuple[Pattern | None, ...]] = [pattern.inputs]
+            return
+        orders = [pattern.inputs]
         if operator.op_type in COMMUTATIVE and len(pattern.inputs) == 2:
             orders.append((pattern.inputs[1], pattern.inputs[0]))
         for order in orders:
-            total: int | None = matched
-            for wanted, value in zip(order, values, strict=False):
-                if wanted is None:
-                    continue
-                producer = self._graph.producer(value) if value is not None else None
-                inner = self._match(wanted, self._graph.operators[producer]) if producer is not None else None
-                if inner is None or total is None:
-                    total = None
-                    break
-                total |= inner
-            if total is not None:
-                return total
-        return None
+            for inner, names in self._inputs(list(zip(order, values, strict=False)), bound):
+                yield matched | inner, names
+
+    def _inputs(
+        self, wanted: Sequence[tuple[Pattern | Shared | None, ir.Value | None]], bound: Bound
+    ) -> Iterator[tuple[int, Bound]]:
+        """The same for values that are to match, all of them."""
+        if not wanted:
+            yield 0, bound
+            return
+        (pattern, value), *others = wanted
+        if pattern is None:
+            yield from self._inputs(others, bound)
+        elif isinstance(pattern, Shared):
+            if value is not None and bound.get(pattern.name, value) is value:
+                yield from self._inputs(others, {**bound, pattern.name: value})
+        else:
+            producer = self._graph.producer(value) if value is not None else None
+            if producer is not None:
+                for matched, names in self._tree(pattern, self._graph.operators[producer], bound):
+                    for more, all_names in self._inputs(others, names):
+                        yield matched | more, all_names
 
     def _grow(self, matched: int, root: int, growth: Growth) -> Iterator[int]:
         region, current = matched, root

@@ -18,16 +18,26 @@ from bricolage import telemetry
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.interface import AfterFork, Backend, Claim, Kind, RegionModel, Resources, Status, installed
 from bricolage.backends.kernel import Array, Call, Kernel
+from bricolage.backends.patterns import LAYER_NORM
+from bricolage.device.device import Device
 from bricolage.errors import BackendFailed, Refused
 from bricolage.graph.graph import TensorInfo
-from bricolage.work.implementation import KernelConfig
+from bricolage.graph.work import ANCHORS
+from bricolage.options import Precision
+from bricolage.work.implementation import KernelConfig, named
 
 _ERRORS_ONLY = 3
 _FATAL_ONLY = 4
 
 
+_PARALLEL = "f32-parallel"
+_WIDTH = 2
+"""Operators that run at a time in parallel execution; the threads are divided among them."""
+
+
 class OnnxRuntime(Backend):
-    """Sequential execution at the highest optimisation level, with outputs written straight into the bound buffers."""
+    """Execution at the highest optimisation level, with outputs written straight into the bound buffers: one operator after
+    another or, where a graph branches, also several at a time."""
 
     name: ClassVar[str] = "onnxruntime"
     title: ClassVar[str] = "ONNX Runtime"
@@ -39,14 +49,19 @@ class OnnxRuntime(Backend):
         return installed("onnxruntime", "onnxruntime", "onnxruntime")
 
     def claims(self) -> Iterable[Claim]:
-        return engine_claims(self)
+        return engine_claims(self, fuses={"layer normalisation": LAYER_NORM})
+
+    def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
+        del precision
+        return named("f32", _PARALLEL) if device.threads > 1 else named("f32")
 
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
-        del config  # there is one
+        if config.name == _PARALLEL and (resources.threads < _WIDTH or not _branches(region.model)):
+            raise Refused(backend=self.title, reason="nothing in it could run at the same time")
         for info in (*region.inputs, *region.outputs):
             if info.dtype not in (None, ir.DataType.STRING) and info.dtype.bitwidth < 8:
                 raise Refused(backend=self.title, reason=f"'{info.name}' packs several elements into a byte")
-        return _Kernel(region, _session(region, resources))
+        return _Kernel(region, _session(region, config, resources), resources.threads)
 
 
 @cache
@@ -59,15 +74,34 @@ def library() -> Any:
     return ort
 
 
-def _session(region: RegionModel, resources: Resources) -> Any:
+def _branches(model: ir.Model) -> bool:
+    """Whether two products or convolutions do not depend on each other."""
+    number = {node: index for index, node in enumerate(model.graph)}
+    before: dict[ir.Node, int] = {}
+    seen = 0
+    for node in model.graph:
+        producers = [value.producer() for value in node.inputs if value is not None]
+        before[node] = 0
+        for one in producers:
+            if one in number:
+                before[node] |= before[one] | 1 << number[one]
+        if node.op_type in ANCHORS:
+            if seen & ~before[node]:
+                return True
+            seen |= 1 << number[node]
+    return False
+
+
+def _session(region: RegionModel, config: KernelConfig, resources: Resources) -> Any:
     ort = library()
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
-    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-    options.intra_op_num_threads = resources.threads
-    options.inter_op_num_threads = 1
+    width = _WIDTH if config.name == _PARALLEL else 1
+    options.execution_mode = ort.ExecutionMode.ORT_PARALLEL if width > 1 else ort.ExecutionMode.ORT_SEQUENTIAL
+    options.intra_op_num_threads = resources.threads // width
+    options.inter_op_num_threads = width
     options.log_severity_level = _ERRORS_ONLY
     # Waiting threads that spin are faster, but they steal the cores from the next runtime.
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if resources.alone else "0")
@@ -90,8 +124,9 @@ def _session(region: RegionModel, resources: Resources) -> Any:
 
 
 class _Kernel(Kernel):
-    def __init__(self, region: RegionModel, session: Any) -> None:
+    def __init__(self, region: RegionModel, session: Any, threads: int) -> None:
         self._session = session
+        self._threads = threads
         self._inputs = region.inputs
         self._outputs = region.outputs
         self._run_options = library().RunOptions()  # made once: making one at each call costs a third of the call
@@ -104,6 +139,10 @@ class _Kernel(Kernel):
         for info, array in zip(self._outputs, outputs, strict=True):
             binding.bind_output(info.name, "cpu", 0, _element_type(info), array.shape, array.ctypes.data)
         return partial(self._session.run_with_iobinding, binding, self._run_options)
+
+    def replica(self, resources: Resources) -> Kernel | None:
+        # Without threads of its own a session runs in as many callers at a time as there are; with a pool they would share it.
+        return self if resources.threads == self._threads == 1 else None
 
     def run(self, inputs: Sequence[object]) -> list[object]:
         given = list(zip(self._inputs, inputs, strict=True))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,9 +18,11 @@ from bricolage.backends.content import content_key
 from bricolage.backends.interface import AfterFork, Backend, Claim, Kind, RegionModel, Resources, Status, installed
 from bricolage.backends.kernel import Array, Call, Kernel
 from bricolage.backends.limits import library_limits
+from bricolage.backends.patterns import ATTENTION, LAYER_NORM, SIBLINGS
+from bricolage.backends.request_queue import Done, RequestQueue
 from bricolage.cache import discard
 from bricolage.device.device import Device
-from bricolage.errors import Refused
+from bricolage.errors import ForkedProcess, Refused
 from bricolage.graph.graph import Graph, Operator, TensorInfo
 from bricolage.options import Precision
 from bricolage.work.implementation import KernelConfig, named
@@ -41,6 +45,11 @@ _TYPES = {
     ir.DataType.FLOAT8E8M0: "f8e8m0",
 }
 _REASON_LENGTH = 300
+
+
+_freed: set[tuple[int, int]] = set()
+"""Process and threads of the models that are gone. OpenVINO keeps their threads for the next model that asks for as many, and
+gives them to it in a forked process too, where they do not run."""
 
 
 _ARITHMETIC = frozenset(
@@ -74,13 +83,16 @@ class OpenVino(Backend):
     title: ClassVar[str] = "OpenVINO"
     kind: ClassVar[Kind] = "engine"
     dynamic: ClassVar[bool] = True
+    queues: ClassVar[bool] = True
     after_fork: ClassVar[AfterFork] = "again"  # a request that was running stays busy for ever
 
     def status(self) -> Status:
         return installed("openvino", "openvino", "openvino")
 
     def claims(self) -> Iterable[Claim]:
-        return engine_claims(self, _narrowed)
+        return engine_claims(
+            self, _narrowed, {"attention": ATTENTION, "siblings": SIBLINGS, "layer normalisation": LAYER_NORM}
+        )
 
     def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
         return named("f32", "bf16") if precision == "medium" and device.bfloat16 else named("f32")
@@ -89,40 +101,60 @@ class OpenVino(Backend):
         return library_limits(resources.device)
 
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
+        if any(threads == resources.threads and process != os.getpid() for process, threads in _freed):
+            raise ForkedProcess(backend=self.title)
+        compiled, model = self._compiled(region, config, resources, _latency(resources))
+        places = _places(region, model)
+        if len(compiled.outputs) != len(region.outputs) or len(compiled.inputs) != len(places) - places.count(None):
+            raise Refused(backend=self.title, reason="compilation changed the number of inputs or outputs")
+        copied = _unwritten(compiled)
+        if not copied:
+            kernel = _Kernel(region, compiled, places)
+            weakref.finalize(kernel, _freed.add, (os.getpid(), resources.threads)).atexit = False
+            return kernel
+        if len(region.outputs) > 1:
+            raise Refused(backend=self.title, reason="one of several outputs is an input unchanged")
+        return _Copy(places.index(copied[0]))
+
+    def queue(self, region: RegionModel, config: KernelConfig, resources: Resources, streams: int) -> RequestQueue:
+        asked = {"PERFORMANCE_HINT": "THROUGHPUT", **({"NUM_STREAMS": str(streams)} if streams else {})}
+        compiled, model = self._compiled(region, config, resources, asked)
+        places = _places(region, model)
+        if len(compiled.outputs) != len(region.outputs) or _unwritten(compiled):
+            raise Refused(backend=self.title, reason="compilation changed the inputs or outputs")
+        return _Queue(region, compiled, places)
+
+    def _compiled(
+        self, region: RegionModel, config: KernelConfig, resources: Resources, asked: Mapping[str, str]
+    ) -> tuple[Any, Any]:
+        """The compiled model and the model as read. `asked`: settings beside those that every use of ours has."""
         for info in (*region.inputs, *region.outputs):
             if info.dtype not in _TYPES:
                 kind = info.dtype.name if info.dtype else "non-tensor"
                 raise Refused(backend=self.title, reason=f"'{info.name}' has the type {kind}")
         settings = {
-            "PERFORMANCE_HINT": "LATENCY",
-            "NUM_STREAMS": "1",
+            **asked,
             "INFERENCE_NUM_THREADS": str(resources.threads),
             "INFERENCE_PRECISION_HINT": config.name,
             "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",  # else activations before compressed weights become int8
-            # Pinned threads keep their caches, but where runtimes take turns the pins would outlive the turn.
-            "ENABLE_CPU_PINNING": "YES" if resources.alone else "NO",
         }
         try:
             model = _core().read_model(str(region.path))
             if config.name == "bf16":
                 _round_masks(model)
             if resources.cache is None:
-                compiled = _core().compile_model(model, "CPU", settings)
-            else:
-                compiled = _kept(
-                    resources.cache / f"openvino-{content_key(region, *settings.values())}", model, settings
-                )
+                return _core().compile_model(model, "CPU", settings), model
+            folder = resources.cache / f"openvino-{content_key(region, *settings.values())}"
+            return _kept(folder, model, settings), model
         except RuntimeError as error:
             raise Refused(backend=self.title, reason=_reason(error)) from error
-        places = _places(region, model)
-        if len(compiled.outputs) != len(region.outputs) or len(compiled.inputs) != len(places) - places.count(None):
-            raise Refused(backend=self.title, reason="compilation changed the number of inputs or outputs")
-        copied = _unwritten(compiled)
-        if not copied:
-            return _Kernel(region, compiled, places)
-        if len(region.outputs) > 1:
-            raise Refused(backend=self.title, reason="one of several outputs is an input unchanged")
-        return _Copy(places.index(copied[0]))
+
+
+def _latency(resources: Resources) -> dict[str, str]:
+    """Settings for one request at a time."""
+    # Pinned threads keep their caches, but where runtimes take turns the pins would outlive the turn.
+    pinning = "YES" if resources.alone else "NO"
+    return {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1", "ENABLE_CPU_PINNING": pinning}
 
 
 def _kept(folder: Path, model: Any, settings: dict[str, str]) -> Any:
@@ -237,6 +269,40 @@ class _Kernel(Kernel):
             if place is not None:
                 request.set_input_tensor(place, _tensor(info, array))
         return request
+
+
+class _Queue(RequestQueue):
+    """`openvino.AsyncInferQueue` with as many requests as the compiled model says are best."""
+
+    def __init__(self, region: RegionModel, compiled: Any, places: Sequence[int | None]) -> None:
+        self._requests = library().AsyncInferQueue(compiled)
+        self._places, self._region = places, region
+        self._keep: list[Any] = []  # the requests refer to the tensors' memory
+        self.lanes = len(self._requests)
+        self.streams = int(compiled.get_property("NUM_STREAMS"))
+
+    def bind(self, lane: int, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        request = self._requests[lane]
+        given = [
+            (place, _tensor(info, array))
+            for place, info, array in zip(self._places, self._region.inputs, inputs, strict=True)
+            if place is not None
+        ]
+        for place, tensor in given:
+            request.set_input_tensor(place, tensor)
+        wanted = [_tensor(info, array) for info, array in zip(self._region.outputs, outputs, strict=True)]
+        for position, tensor in enumerate(wanted):
+            request.set_output_tensor(position, tensor)
+        self._keep += [*inputs, *outputs, *wanted, *(tensor for _, tensor in given)]
+
+    def listen(self, done: Done) -> None:
+        self._requests.set_callback(lambda _request, token: done(token))
+
+    def submit(self, token: int) -> None:
+        self._requests.start_async(None, userdata=token)
+
+    def wait(self) -> None:
+        self._requests.wait_all()
 
 
 class _Copy(Kernel):

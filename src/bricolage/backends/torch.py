@@ -16,6 +16,7 @@ from bricolage.errors import Refused, UnsupportedOperator
 from bricolage.options import Precision
 from bricolage.work.implementation import KernelConfig, named
 
+_CHANNELS_LAST = "-nhwc"
 _SPINS = 2000
 """How long an idle OpenMP thread of ours watches for work, in loop turns (some 10 µs), where other runtimes wait for cores."""
 
@@ -35,7 +36,7 @@ class Torch(Backend):
         return engine_claims(self)
 
     def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
-        narrow = ("bf16",) if precision == "medium" and device.bfloat16 else ()
+        narrow = ("bf16", "bf16-nhwc") if precision == "medium" and device.bfloat16 else ()
         return named("f32", "f32-nhwc", *narrow)
 
     def environment(self, resources: Resources) -> dict[str, str]:
@@ -44,7 +45,7 @@ class Torch(Backend):
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         import torch
 
-        if config.name == "f32-nhwc" and not any(
+        if config.name.endswith(_CHANNELS_LAST) and not any(
             len(i.shape or ()) in (4, 5) for i in (*region.inputs, *region.outputs)
         ):
             raise Refused(backend=self.title, reason="no image-like tensors, so there is no other layout")
@@ -73,8 +74,8 @@ def lowered(region: RegionModel, title: str, config: KernelConfig) -> Any:
     try:
         return lower(
             region.model,
-            float_dtype=torch.bfloat16 if config.name == "bf16" else None,
-            channels_last=config.name == "f32-nhwc",
+            float_dtype=torch.bfloat16 if config.name.startswith("bf16") else None,
+            channels_last=config.name.endswith(_CHANNELS_LAST),
         )
     except UnsupportedOperator as error:
         raise Refused(backend=title, reason=error.sentence) from error
@@ -88,6 +89,12 @@ class _TorchKernel(Kernel):
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
         return bound(self._function, inputs, outputs)
+
+    def replica(self, resources: Resources) -> Kernel:
+        import torch
+
+        torch.set_num_threads(resources.threads)  # OpenMP has a team, and its size, for each thread that calls
+        return self
 
     def run(self, inputs: Sequence[object]) -> list[object]:
         import torch

@@ -1,7 +1,7 @@
-"""TVM: Relax programs compiled for this processor with LLVM, scheduled without tuning (see `tvm_schedule`).
-
-Tuning with MetaSchedule is left out: in 0.27 `tune_relax` ends in a segmentation fault (`ToJSONGraph`, before the first
-measurement), and its default cost model needs xgboost, which TVM does not bring along.
+"""TVM: Relax programs compiled for this processor with LLVM, scheduled by rules of thumb (`tvm_schedule`) or as a search of ours
+has chosen (`tvm_tuning`): in 0.27 TVM's own, `tune_relax`, ends in a segmentation fault (`ToJSONGraph`, before the first
+measurement), and its default cost model needs xgboost, which TVM does not bring along. Its pass for mixed precision knows float16
+alone, so there is no configuration in bfloat16.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
 from bricolage.backends.limits import llvm_features
 from bricolage.backends.tvm_rewrite import channels_last, explicit_statistics, outputs_given, rewrite
 from bricolage.backends.tvm_schedule import schedule
+from bricolage.backends.tvm_tuning import TURNS, Search, choice_of, choices
 from bricolage.device.device import Device
 from bricolage.errors import Refused
-from bricolage.work.implementation import KernelConfig
+from bricolage.work.implementation import ConfigSpace, KernelConfig
 
 _LIBRARY = "region.so"
+_MOST_TURNS = 100
+"""Of one search; each goes on from what the one before found."""
 _SIZES = (8, 16, 32, 64)
 _ELEMENTS = frozenset(
     ["bool", "float16", "bfloat16", "float32", "float64"]
@@ -42,6 +45,9 @@ class Tvm(Backend):
     title: ClassVar[str] = "TVM"
     kind: ClassVar[Kind] = "engine"
     compiles_slowly: ClassVar[bool] = True
+    tunable: ClassVar[bool] = True
+    tunes_on: ClassVar[bool] = True
+    gains_by_tuning: ClassVar[float] = 2.0
 
     def status(self) -> Status:
         return installed("apache-tvm", "tvm", "tvm")
@@ -57,19 +63,41 @@ class Tvm(Backend):
             **({} if resources.alone else {"TVM_THREAD_POOL_SPIN_COUNT": "0"}),
         }
 
+    def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
+        import tvm
+
+        functions = _lowered(region, _target(resources.threads, resources.device)).functions_items()
+        names = [variable.name_hint for variable, function in functions if isinstance(function, tvm.tirx.PrimFunc)]
+        return ConfigSpace(config.base, {**dict.fromkeys(names, choices()), TURNS: tuple(range(1, _MOST_TURNS + 1))})
+
+    def tune(self, region: RegionModel, config: KernelConfig, resources: Resources, seconds: float) -> KernelConfig:
+        _check(region)
+        known = dict(config.parameters)
+        turn = int(known.pop(TURNS, 0)) + 1
+        if turn > _MOST_TURNS:
+            return config
+        target = _target(resources.threads, resources.device)
+        found = Search(_lowered(region, target), target, resources.threads, known, seed=turn).run(seconds)
+        return config.tuned({**found, TURNS: turn})
+
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
-        require_static(region, self.title)
-        for info in (*region.inputs, *region.outputs):
-            if info.numpy.name not in _ELEMENTS:
-                raise Refused(backend=self.title, reason=f"element type of '{info}'")
-        _check_sizes(region)
+        _check(region)
         if resources.cache is None or which("cc") is None:  # keeping compiled code needs a linker
-            return _TvmKernel(region, _build(region, resources))
+            return _TvmKernel(region, _build(region, config, resources))
         return sealed.kept(
             resources.cache / f"tvm-{content_key(region, config.text, str(resources.threads))}",
-            lambda folder: _build(region, resources).export_library(str(folder / _LIBRARY)),
+            lambda folder: _build(region, config, resources).export_library(str(folder / _LIBRARY)),
             lambda folder: _TvmKernel(region, _load(folder / _LIBRARY)),
         )
+
+
+def _check(region: RegionModel) -> None:
+    """Refuses what TVM cannot have."""
+    require_static(region, Tvm.title)
+    for info in (*region.inputs, *region.outputs):
+        if info.numpy.name not in _ELEMENTS:
+            raise Refused(backend=Tvm.title, reason=f"element type of '{info}'")
+    _check_sizes(region)
 
 
 def _check_sizes(region: RegionModel) -> None:
@@ -87,8 +115,8 @@ def _load(library: Path) -> Any:
     return tvm.runtime.load_module(str(library))
 
 
-def _build(region: RegionModel, resources: Resources) -> Any:
-    """An executable of the region.
+def _lowered(region: RegionModel, target: Any) -> Any:
+    """The region as a module of fused tensor programs that are not scheduled yet. Equal regions give equal names.
 
     Raises:
         Refused: the importer does not know something in the model.
@@ -102,8 +130,6 @@ def _build(region: RegionModel, resources: Resources) -> Any:
         module = from_onnx(proto, keep_params_in_input=False)
     except Exception as error:
         raise Refused(backend=Tvm.title, reason=_reason(error)) from error
-    threads = resources.threads
-    target = _target(threads, resources.device)
     passes = relax.transform
     with target:
         module = tvm.ir.transform.Sequential([passes.DecomposeOpsForInference(), passes.CanonicalizeBindings()])(module)
@@ -116,7 +142,25 @@ def _build(region: RegionModel, resources: Resources) -> Any:
             passes.FuseTIR(),
             passes.DeadCodeElimination(),
         ]
-        module = schedule(tvm.ir.transform.Sequential(lower)(module), target, threads)
+        return tvm.ir.transform.Sequential(lower)(module)
+
+
+def _build(region: RegionModel, config: KernelConfig, resources: Resources) -> Any:
+    """An executable of the region.
+
+    Raises:
+        Refused: the importer does not know something in the model.
+        ValueError: a parameter of the configuration is none.
+    """
+    import tvm
+    from tvm import relax
+
+    threads = resources.threads
+    target = _target(threads, resources.device)
+    chosen = {name: choice_of(value) for name, value in config.parameters if name != TURNS}
+    module, passes = _lowered(region, target), relax.transform
+    with target:
+        module = schedule(module, target, threads, chosen)
         explicit = [
             relax.backend.DispatchSampling(),
             relax.backend.DispatchSortScan(),

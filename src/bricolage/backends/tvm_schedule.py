@@ -1,4 +1,4 @@
-"""Untuned processor schedules for TVM's tensor programs.
+"""Processor schedules for TVM's tensor programs, by rules of thumb or as a search has chosen (`tvm_tuning`).
 
 TVM 0.27 leaves the loops of a program as they are unless a tuner or a rule rearranges them, and its own processor rules
 know only matrix-vector products and softmax-like chains. The rules here cover the rest:
@@ -8,12 +8,20 @@ know only matrix-vector products and softmax-like chains. The rules here cover t
          Matrix Multiplication", 2008, section 4), and element-wise operators behind it run on the block.
 *chain*  TVM's rule for softmax and normalisations: everything under one parallel loop.
 *spread* anything else: each loop nest in parallel over its outer loops, contiguous inner loops in vectors.
+
+Beside them stands what MetaSchedule's own rules for processors make, with their choices drawn at random (*sampled*).
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
 from typing import Any
 
 _VECTOR_BITS = 512
@@ -21,29 +29,120 @@ _REGISTERS = 24  # of the 32 vector registers; the rest hold operands
 _WIDTHS = (1, 2, 4)  # vectors side by side in a block of results; LLVM takes other numbers apart
 _NARROWEST = 4  # elements of a vector that is still worth it
 _SPATIAL, _REDUCTION = 0, 2  # TVM's numbers for axes of results and axes summed over
+_LONGEST_VECTOR = 64  # elements of a loop that a drawn schedule makes one vector
+_INTRINSICS = "tvm.s_tir.tensor_intrin"
 _PARALLEL_FROM = 1 << 14  # iterations below which waking other threads costs more than it gains
 
 
-def schedule(module: Any, target: Any, threads: int) -> Any:
-    """The module with every tensor program scheduled by the first rule that applies. Meaning is never changed: each step
-    is one of TVM's checked schedule primitives, and a rule that one of them declines leaves the program as it was."""
+@dataclass(frozen=True)
+class Tiling:
+    """How *tile* cuts a program up. What is 0, the rule of thumb decides."""
+
+    height: int = 0
+    """Rows of a block of results, at most."""
+    vectors: int = 0
+    """Vectors side by side in it, at most."""
+    depth: int = 1
+    """Steps of the reduction that are written out."""
+    rows_first: int = 0
+    """1: all columns of some rows, then the next rows; 0: all rows of some columns."""
+
+    def __str__(self) -> str:
+        return f"tile {self.height} {self.vectors} {self.depth} {self.rows_first}"
+
+
+_HEIGHTS, _DEPTHS = (0, 4, 6, 8, 12, 16, 3, 2, 24, 1), (1, 4, 2, 8)
+TILINGS = tuple(
+    sorted(
+        (Tiling(*one) for one in itertools.product(_HEIGHTS, (0, *_WIDTHS), _DEPTHS, (0, 1)) if one != (0, 0, 1, 0)),
+        key=lambda t: sum(
+            (_HEIGHTS.index(t.height), (0, *_WIDTHS).index(t.vectors), _DEPTHS.index(t.depth), t.rows_first)
+        ),
+    )
+)
+"""Other ways than the rule of thumb, nearest first."""
+
+
+Choice = Callable[[Any, Any, int], Any]
+"""What schedules a tensor program: function, target and threads to a schedule; None where it does not fit."""
+
+
+def schedule(module: Any, target: Any, threads: int, chosen: Mapping[str, Choice] | None = None) -> Any:
+    """The module with every tensor program scheduled as was `chosen` for the function of its name, else by the first rule that
+    applies. Meaning is never changed: each step is one of TVM's checked schedule primitives, and what one of them declines
+    leaves the program as it was."""
     import tvm
 
     changed = {}
     for variable, function in module.functions_items():
         if not isinstance(function, tvm.tirx.PrimFunc):
             continue
-        for rule in (_tile, _chain, _spread):
-            try:
-                scheduled = rule(function, target, threads)
-            except (tvm.s_tir.schedule.ScheduleError, tvm.error.InternalError, ValueError, TypeError):
-                continue  # the primitives' way of saying that the rule does not fit
-            if scheduled is not None:
-                changed[variable] = scheduled.mod["main"].with_attr("tirx.is_scheduled", True)
-                break
+        own = (chosen or {}).get(variable.name_hint)
+        scheduled = None if own is None else _applied(own, function, target, threads)
+        scheduled = scheduled or scheduled_by_rule(function, target, threads)
+        if scheduled is not None:
+            made = scheduled.mod["main"].without_attr("global_symbol")  # a sampled one is called "main"
+            changed[variable] = made.with_attr("tirx.is_scheduled", True)
     for variable, function in changed.items():
         module[variable] = function
     return module
+
+
+def scheduled_by_rule(function: Any, target: Any, threads: int) -> Any:
+    """A program scheduled by the first rule that applies; None where none does."""
+    made = (_applied(rule, function, target, threads) for rule in (_tile, _chain, _spread))
+    return next((one for one in made if one is not None), None)
+
+
+def by_tiling(function: Any, target: Any, threads: int, tiling: Tiling) -> Any:
+    """A program scheduled by the rule *tile*, cut up in another way."""
+    return _applied(partial(_tile, tiling=tiling), function, target, threads)
+
+
+def _applied(rule: Choice, function: Any, target: Any, threads: int) -> Any:
+    import tvm
+
+    try:
+        return rule(function, target, threads)
+    except (tvm.s_tir.schedule.ScheduleError, tvm.error.InternalError, ValueError, TypeError):
+        return None  # the primitives' way of saying that the rule does not fit
+
+
+def sampled(function: Any, target: Any, threads: int, seed: int) -> Any:
+    """A program scheduled by MetaSchedule's rules for processors, their choices drawn with `seed`; None where what was drawn
+    does not hold."""
+    from tvm.s_tir import meta_schedule
+    from tvm.s_tir.meta_schedule import postproc, schedule_rule, space_generator
+
+    rules = [
+        schedule_rule.InlineConstantScalars(),
+        schedule_rule.AutoInline(False, True, True, True, True, True),
+        schedule_rule.AddRFactor(max_jobs_per_core=16, max_innermost_factor=64),
+        schedule_rule.MultiLevelTiling(
+            "SSRSRS",
+            max_innermost_factor=64,
+            reuse_write=schedule_rule.ReuseType(req="may", levels=[1, 2], scope="global"),
+        ),
+        schedule_rule.ParallelizeVectorizeUnroll(
+            max_jobs_per_core=16 if threads > 1 else -1,
+            max_vectorize_extent=_LONGEST_VECTOR,
+            unroll_max_steps=[0, 16, 64],
+        ),
+        schedule_rule.RandomComputeLocation(),
+    ]
+    checks = [
+        postproc.DisallowDynamicLoop(),
+        postproc.RewriteParallelVectorizeUnroll(),
+        postproc.RewriteReductionBlock(),
+    ]
+    space = space_generator.PostOrderApply(sch_rules=rules, postprocs=checks, mutator_probs={})
+    with _without_intrinsics():
+        context = meta_schedule.TuneContext(
+            function, target=target, space_generator=space, rand_state=seed, num_threads=1
+        )
+    designs = context.generate_design_space()
+    drawn = designs[seed % len(designs)]
+    return drawn if all(check.apply(drawn) for check in checks) else None
 
 
 def _blocks(sch: Any) -> list[Any]:
@@ -63,21 +162,39 @@ def _divisor(number: int, limit: int) -> int:
     return next(d for d in range(min(number, max(limit, 1)), 0, -1) if number % d == 0)
 
 
-def block_size(rows: int, columns: int, lanes: int, cap: int = 1 << 30) -> tuple[int, int]:
+@contextmanager
+def _without_intrinsics() -> Iterator[None]:
+    """A context imports TVM's descriptions of the instructions of all processors, which takes a quarter of a minute; the rules
+    here use none of them."""
+    missing = _INTRINSICS not in sys.modules
+    if missing:
+        sys.modules[_INTRINSICS] = ModuleType(_INTRINSICS)
+    try:
+        yield
+    finally:
+        if missing:
+            del sys.modules[_INTRINSICS]
+
+
+def block_size(
+    rows: int, columns: int, lanes: int, cap: int = 1 << 30, *, height: int = 0, vectors: int = 0
+) -> tuple[int, int]:
     """Rows and columns of results held in registers: the block with the most work per operand loaded. `lanes` is the
-    number of elements in a vector, `cap` the largest number of columns."""
+    number of elements in a vector, `cap` the largest number of columns; `height` rows and so many `vectors` are the
+    most where they are not 0."""
     best, score = (1, 1), 0.0
-    for vectors in _WIDTHS:
-        width = _divisor(columns, min(vectors * lanes, cap))
+    most = height or _REGISTERS
+    for several in (vectors,) if vectors else _WIDTHS:
+        width = _divisor(columns, min(several * lanes, cap))
         used = math.ceil(width / lanes)
-        height = _divisor(rows, _REGISTERS // used)
+        height = _divisor(rows, min(most, _REGISTERS // used))
         work = height * width / (height + used)
         if work > score:
             best, score = (height, width), work
     return best
 
 
-def _tile(function: Any, target: Any, threads: int) -> Any:
+def _tile(function: Any, target: Any, threads: int, tiling: Tiling = Tiling()) -> Any:
     import tvm
 
     del target
@@ -112,23 +229,31 @@ def _tile(function: Any, target: Any, threads: int) -> Any:
     row = next((loop for loop in reversed(spatial[:-1]) if _extent(sch, loop) > 1), spatial[-2])
     others = [loop for loop in spatial[:-1] if loop is not row]
     cap = _group_width(sch.get(main))
-    height, width = block_size(_extent(sch, row), _extent(sch, column), lanes, cap)
+    height, width = block_size(
+        _extent(sch, row), _extent(sch, column), lanes, cap, height=tiling.height, vectors=tiling.vectors
+    )
     row_outer, row_inner = sch.split(row, factors=[None, height])
     column_outer, column_inner = sch.split(column, factors=[None, width])
     # One panel of the second operand serves all rows before the next panel is read; batches keep their own.
     batch = others[: _shared(sch.get(main))]
     rest = others[len(batch) :]
-    sch.reorder(*batch, column_outer, *rest, row_outer, *inner, row_inner, column_inner)
-    outer = sch.fuse(*batch, column_outer, *rest, row_outer)
+    steps = _divisor(_extent(sch, inner[-1]), tiling.depth)
+    if steps > 1:
+        *_, written_out = inner[-1:] = sch.split(inner[-1], factors=[None, steps])
+    order = [*rest, row_outer, column_outer] if tiling.rows_first else [column_outer, *rest, row_outer]
+    sch.reorder(*batch, *order, *inner, row_inner, column_inner)
+    outer = sch.fuse(*batch, *order)
     if threads > 1:
         sch.parallel(outer)  # before the block is taken apart: its halves alone no longer look independent
     sch.reverse_compute_at(behind, outer)
-    *steps, final = sch.get_loops(behind)[1:]
-    for loop in steps:  # results leave the registers only if every index into them is a constant
+    *around, final = sch.get_loops(behind)[1:]
+    for loop in around:  # results leave the registers only if every index into them is a constant
         sch.unroll(loop)
     sch.vectorize(final)
     sch.vectorize(column_inner)
     sch.unroll(row_inner)
+    if steps > 1:
+        sch.unroll(written_out)
     sch.decompose_reduction(main, inner[0])
     for block in padding:
         _spread_block(sch, block, threads)

@@ -11,8 +11,10 @@ import numpy as np
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed, require_static
 from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
+from bricolage.device.device import Device
 from bricolage.errors import Refused, UnsupportedOperator
-from bricolage.work.implementation import KernelConfig
+from bricolage.options import Precision
+from bricolage.work.implementation import KernelConfig, named
 
 
 class Xla(Backend):
@@ -29,6 +31,9 @@ class Xla(Backend):
     def claims(self) -> Iterable[Claim]:
         return engine_claims(self)
 
+    def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
+        return named("f32", "bf16") if precision == "medium" and device.bfloat16 else named("f32")
+
     def environment(self, resources: Resources) -> dict[str, str]:
         # The thread pool takes its size from NPROC when the client is made.
         variables = {"JAX_PLATFORMS": "cpu", "NPROC": str(resources.threads), "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -38,16 +43,16 @@ class Xla(Backend):
         return variables
 
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
-        del config  # there is one
         for name, value in self.environment(resources).items():
             os.environ.setdefault(name, value)
         import jax
+        import ml_dtypes
 
         from bricolage.lowering.jax import lower
 
         require_static(region, self.title)
         try:
-            function, constants = lower(region.model)
+            function, constants = lower(region.model, float_dtype=ml_dtypes.bfloat16 if config.name == "bf16" else None)
         except UnsupportedOperator as error:
             raise Refused(backend=self.title, reason=error.sentence) from error
         with jax.enable_x64(True):

@@ -21,9 +21,9 @@ from bricolage.options import Options, parse_seconds
 if TYPE_CHECKING:
     import numpy as np
 
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a .pt2 file.", show_default=False)]
 Artifact = Annotated[Path, typer.Argument(metavar="ARTIFACT", help="A .bricolage file.", show_default=False)]
-ModelOrArtifact = Annotated[Path, typer.Argument(metavar="MODEL|ARTIFACT", help="An ONNX file or a .bricolage file.")]
+ModelOrArtifact = Annotated[Path, typer.Argument(metavar="MODEL|ARTIFACT", help="An ONNX, .pt2 or .bricolage file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Inputs = Annotated[
     Path | None, typer.Option("--input", metavar="FILE", help="Measure and verify with these inputs (.npz).")
@@ -166,5 +166,7 @@ def _as_planned(path: Path, options: Options, given: Collection[str]) -> Options
     from bricolage.plan import artifact
 
     plan, _ = artifact.load(path)
-    own = dataclasses.replace(plan.provenance.options, **{name: getattr(options, name) for name in given})
+    # The buckets of a plan for throughput are programs like any other.
+    planned = dataclasses.replace(plan.provenance.options, objective="latency", latency_limit_ms=None)
+    own = dataclasses.replace(planned, **{name: getattr(options, name) for name in given})
     return with_shapes_of(path, own)

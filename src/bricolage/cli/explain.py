@@ -61,6 +61,11 @@ def explain(
     look_inside = kernels or dump is not None
     plan, graphs, directory = _read(artifact)
     found: list[dict[str, Any]] = []
+    if plan.throughput is not None and not as_json and op is None:
+        from bricolage.report.throughput import overview
+
+        output.show(overview(plan.throughput, plan.operating_point, output.console().width))
+        output.show("")
     for number, (bucket, graph) in enumerate(zip(plan.buckets, graphs, strict=True)):
         facts = regions(bucket, graph)
         chosen = because.find(facts, op) if op is not None else list(facts)
@@ -84,7 +89,10 @@ def explain(
         if look_inside and not shown:
             output.note(_NOTHING_INSIDE)
     if as_json:
-        output.show_json(found[0] if len(found) == 1 else {"buckets": found})
+        from bricolage.report.throughput import summary
+
+        served = {} if plan.throughput is None else summary(plan.throughput, plan.operating_point)
+        output.show_json((found[0] if len(found) == 1 else {"buckets": found}) | served)
 
 
 def _explain_rules(source: Path, as_json: bool) -> None:

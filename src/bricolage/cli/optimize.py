@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from bricolage.plan.plan import Bucket, Plan
 
 
+_SERVERS = 12
+"""Ways to answer requests that are listed, beside those that raced."""
+
+
 @guarded
 @a.decision_options()
 def optimize(
@@ -79,7 +83,11 @@ def optimize(
         output.show_json(summary(plan))
     else:
         from bricolage.report.tables import header, stages
+        from bricolage.report.throughput import overview
 
+        if plan.throughput is not None:
+            output.show(overview(plan.throughput, plan.operating_point, output.console().width, _SERVERS))
+            output.show("")
         output.show(header(plan))
         if a.verbose():
             for bucket in plan.buckets:
@@ -89,4 +97,6 @@ def optimize(
 
 
 def _gains(plan: Plan) -> list[bool]:
+    if plan.throughput is not None:
+        return [plan.throughput.significant]
     return [bucket.significant and bucket.chosen != bucket.best_baseline for bucket in plan.buckets]

@@ -13,6 +13,7 @@ from typing import IO, Any
 
 from rich.console import Console, RenderableType
 
+from bricolage import scratch
 from bricolage.errors import NotWritable
 
 
@@ -94,15 +95,11 @@ def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
         NotWritable: the disk is full or the folder is not writable.
     """
     check_writable(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with partial.open("wb") as file:
+        with scratch.whole(path) as partial, partial.open("wb") as file:
             fill(file)
-        partial.replace(path)
     except OSError as error:
         raise NotWritable(path=path, reason=error.strerror or error) from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def make_folder(path: Path) -> None:

@@ -10,10 +10,15 @@ import typer
 
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
+from bricolage.codec import encode
+from bricolage.errors import BadOption
 from bricolage.options import Options
+from bricolage.plan.operating_point import OperatingPoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from bricolage.api.serve import Served
 
 
 @guarded
@@ -31,22 +36,41 @@ def run(
             "--trace", metavar="FILE", help="Run twice, and write when each region ran and where (Chrome, Perfetto)."
         ),
     ] = None,
+    requests: Annotated[
+        int, typer.Option("--requests", metavar="N", help="Serve so many requests, and print what came of them.", min=0)
+    ] = 0,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", metavar="N", help="Of them, how many are under way at a time.", min=1)
+    ] = 8,
+    point: Annotated[
+        str | None,
+        typer.Option(
+            "--operating-point",
+            metavar="FIELDS",
+            help="How they are served: streams=2,threads=1,batch=8,max_delay_ms=2,queue=64. Default: the plan's.",
+        ),
+    ] = None,
     any_machine: Annotated[
         bool, typer.Option("--any-machine", help="Run an artifact from other hardware or versions all the same.")
     ] = False,
     as_json: a.Json = False,
 ) -> None:
-    """Run ARTIFACT once on the inputs given."""
+    """Run ARTIFACT once on the inputs given, or serve requests with them."""
     from bricolage.cli import output, values
 
+    chosen = None if point is None else OperatingPoint.parse(point)
+    if chosen is not None and not requests:
+        raise BadOption(option="--operating-point", value=point, advice="It is for requests: add --requests 200")
     inputs = values.read_arrays(data)
     output.check_writable(out, trace)
     with output.stdout_kept():
+        from bricolage.api.serve import serve
         from bricolage.runtime.load import load
 
         executable = load(artifact, any_machine=any_machine)
         results: Mapping[str, Any] = executable.run(inputs)
         traced = executable.trace(inputs) if trace is not None else None  # of the second run: the first one warms up
+        served = serve(executable, inputs, requests, concurrency, chosen) if requests else None
     if out is not None:
         values.write_arrays(out, results)
         output.note(f"wrote {out}")
@@ -58,9 +82,14 @@ def run(
         output.write_text(trace, json.dumps(chrome_trace(plan.model, bucket, traced.spans)))
         output.note(f"wrote {trace}: {len(traced.spans)} regions; open it at https://ui.perfetto.dev or about:tracing")
     if as_json:
-        output.show_json({"outputs": {name: _describe(array) for name, array in results.items()}})
+        told: dict[str, Any] = {"outputs": {name: _describe(array) for name, array in results.items()}}
+        if served is not None:
+            told["served"] = {**encode(served), "requests_per_s": served.requests_per_s}
+        output.show_json(told)
     else:
         _table(results)
+        if served is not None:
+            _served(served)
 
 
 @guarded
@@ -92,9 +121,32 @@ def bench(
 
         output.show_json(summary(plan))
     else:
-        from bricolage.report.tables import result
+        from bricolage.report.tables import header, result
+        from bricolage.report.throughput import overview
 
-        output.show(result(plan, output.console().width, ships=False))
+        width = output.console().width
+        if plan.throughput is not None:
+            output.show(header(plan))
+            output.show("")
+            output.show(overview(plan.throughput, None, width, ships=False))
+        else:
+            output.show(result(plan, width, ships=False))
+
+
+def _served(served: Served) -> None:
+    from bricolage.cli import output
+    from bricolage.report.tables import plain, plain_table
+
+    told = served.statistics
+    each = told.rows / told.batches
+    output.show(plain(f"{served.point}; {served.requests} requests, {served.concurrency} under way at a time"))
+    output.show(plain(f"{served.requests_per_s:.4g} requests/s; {told.batches} runs of {each:.3g} rows on average"))
+    heads = [("ms", "left"), ("Mean", "right"), ("p50", "right"), ("p99", "right"), ("Max", "right")]
+    times = (("latency", told.latency), ("queueing", told.queueing), ("service", told.service))
+    rows = [
+        [name, *(f"{value:.3g}" for value in (one.mean_ms, one.p50_ms, one.p99_ms, one.max_ms))] for name, one in times
+    ]
+    output.show(plain_table(heads, rows))
 
 
 def _describe(array: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import typer
 
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
+from bricolage.errors import BadOption
 
 if TYPE_CHECKING:
     from bricolage.api.schedule import Scheduled
@@ -18,18 +19,45 @@ if TYPE_CHECKING:
 def schedule(
     artifact: a.Artifact,
     data: Annotated[
-        Path, typer.Option("--input", metavar="FILE", help="Inputs (.npz), by input name.", show_default=False)
-    ],
+        Path | None, typer.Option("--input", metavar="FILE", help="Inputs (.npz), by input name.", show_default=False)
+    ] = None,
     out: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="The artifact with its schedule.", show_default=False)
-    ],
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="The artifact with its schedule.", show_default=False),
+    ] = None,
+    devices: Annotated[
+        Path | None,
+        typer.Option("--devices", metavar="FILE", help="Devices that a file describes (TOML, JSON)."),
+    ] = None,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="Only predict what each method makes of --devices; nothing is written.")
+    ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace", metavar="FILE", help="Write the best predicted schedule of --devices (Chrome, Perfetto)."
+        ),
+    ] = None,
     as_json: a.Json = False,
 ) -> None:
     """Try regions of ARTIFACT side by side on cores of their own; write it with a schedule only if that is faster.
 
     Times every region on one core, two, four and so on, lets each method propose a schedule, and races the most promising one
-    against the plan as it is. Run it on a quiet machine.
+    against the plan as it is. Run it on a quiet machine. With --devices and --simulate: where the sub-graphs of ARTIFACT would run
+    on these devices, and how long that is predicted to take.
     """
+    if devices is not None:
+        from bricolage.cli.devices import predict
+
+        predict(artifact, devices, data, simulate=simulate, trace=trace, out=out, as_json=as_json)
+        return
+    for option, value in (("--simulate", simulate), ("--trace", trace)):
+        if value:
+            raise BadOption(option=option, value=str(value), advice="Describe devices with --devices FILE")
+    if data is None:
+        raise BadOption(option="--input", value="", advice="Regions are timed on inputs: give a file of them (.npz)")
+    if out is None:
+        raise BadOption(option="-o", value="", advice="Name the file that the artifact with its schedule goes to")
     from bricolage.cli import output, values
 
     inputs = values.read_arrays(data)

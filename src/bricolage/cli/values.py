@@ -38,7 +38,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
             raise BadOption(option="--input", value=path, advice=_ADVICE)
         with loaded:
             return {name: loaded[name] for name in loaded.files}
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+    except (ValueError, EOFError, OSError, NotImplementedError, zipfile.BadZipFile) as error:
         raise BadOption(option="--input", value=path, advice=f"{_ADVICE} ({error})") from error
 
 

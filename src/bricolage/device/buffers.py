@@ -25,6 +25,15 @@ def bindable(array: np.ndarray) -> bool:
     return array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0 and array.dtype.isnative
 
 
+def in_buffer(array: np.ndarray) -> np.ndarray:
+    """The array in a buffer that kernels can be bound to: itself where it is one."""
+    if bindable(array):
+        return array
+    buffer = aligned(array.shape, array.dtype)
+    buffer[...] = array
+    return buffer
+
+
 @dataclass(frozen=True)
 class Lifetime:
     """A tensor of `bytes` bytes that is written at step `first` and last read at step `last`."""

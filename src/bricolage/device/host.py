@@ -61,6 +61,9 @@ def bound_to(device: Device) -> Iterator[None]:
         yield
         return
     before = os.sched_getaffinity(0)
+    if before == set(device.cores):
+        yield
+        return
     os.sched_setaffinity(0, device.cores)
     try:
         yield

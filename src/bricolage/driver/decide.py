@@ -16,6 +16,7 @@ from bricolage.driver.stage import Runner, Stage, StageTime
 from bricolage.driver.stages.placing import Placing
 from bricolage.driver.stages.profiling import Baselines, FoundRegions, Reference, Regions
 from bricolage.driver.stages.rewriting import RewriteSearch, RewriteTuning, Rewritten
+from bricolage.driver.stages.scheduling import Scheduling
 from bricolage.driver.stages.tuning import KernelTuning
 from bricolage.driver.state import Challenger, State
 from bricolage.errors import NotAccurate
@@ -41,6 +42,7 @@ def decide(session: Session, variants: Sequence[GraphVariant], inputs: Mapping[s
         FoundRegions(),
         Placing(),
         KernelTuning(),
+        Scheduling(),
     ]
     return _conclude(session, stages, State(session, list(variants), inputs, digest, _budget(session, variants)))
 
@@ -83,7 +85,8 @@ def _bucket(session: Session, state: State, result: RaceResult, times: Sequence[
     model = assess(medians[shown.name], predicted_ms=predicted) if shown is not None and predicted else None
     baselines = [c.median_ms for c in result.contestants if c.kind == "baseline" and c.median_ms is not None]
     losses = assess(medians[result.chosen], baselines_ms=baselines, everything_ms=[*medians.values(), *tried])
-    timeline = search.predictor.timeline(result.placement) if search is not None and len(result.placement) > 1 else None
+    one_by_one = len(result.placement) > 1 and result.schedule is None
+    timeline = search.predictor.timeline(result.placement) if search is not None and one_by_one else None
     seconds: dict[str, float] = {}
     for one in times:
         seconds[one.name] = round(seconds.get(one.name, 0.0) + one.seconds, 3)
@@ -92,7 +95,9 @@ def _bucket(session: Session, state: State, result: RaceResult, times: Sequence[
         graph=session.store.graph(profile.graph),
         operators=len(profile.graph),
         chosen=result.chosen,
-        regions=planned_regions(profile, result.placement, search.predictor if search is not None else None),
+        regions=planned_regions(
+            profile, result.placement, search.predictor if search is not None else None, result.starts_ms
+        ),
         contestants=result.contestants,
         best_baseline=result.best_baseline,
         speedup_vs_baseline=result.speedup.value,
@@ -114,4 +119,6 @@ def _bucket(session: Session, state: State, result: RaceResult, times: Sequence[
         steps=profile.variant.steps,
         rewrite_config=profile.variant.rewrite_config,
         model_error=state.calibrated.error if state.calibrated is not None else None,
+        schedule=result.schedule,
+        attempts=tuple(state.attempts),
     )

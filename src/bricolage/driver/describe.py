@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from bricolage.driver.profile import Profile
 from bricolage.graph.region import Region
@@ -12,8 +13,10 @@ from bricolage.plan.plan import Alternative, PlannedRegion, ranges
 from bricolage.work.implementation import Placement
 
 
-def planned_regions(profile: Profile, placement: Placement, predictor: Predictor | None) -> tuple[PlannedRegion, ...]:
-    """The regions of a placement for the plan, in executable order."""
+def planned_regions(
+    profile: Profile, placement: Placement, predictor: Predictor | None, starts_ms: Sequence[float] = ()
+) -> tuple[PlannedRegion, ...]:
+    """The regions of a placement for the plan, in executable order; `starts_ms` where they have a schedule."""
     graph, owner = profile.graph, owners(placement)
     timeline = predictor.timeline(placement) if predictor is not None else None
     planned: list[PlannedRegion] = []
@@ -34,7 +37,7 @@ def planned_regions(profile: Profile, placement: Placement, predictor: Predictor
                 bytes=amount.bytes,
                 cost_ms=own.median_ms if own is not None else None,
                 measured=own is not None and own.outcome == "ok",
-                start_ms=timeline.slots[index].start_ms if timeline is not None else None,
+                start_ms=starts_ms[index] if starts_ms else timeline.slots[index].start_ms if timeline else None,
                 transfer_ms=(
                     predictor.transfer(one.region, one.implementation.endpoint, owner)
                     if predictor and len(placement) > 1

@@ -71,9 +71,9 @@ def of_baseline(name: str, cost: Cost, profile: Profile, implementation: Impleme
     return Evidence.of(name, costs, sum_of_regions(profile, implementation) if cost.latency is not None else None)
 
 
-def of_plan(name: str, placement: Placement, profile: Profile) -> Evidence:
-    """A placement, as it was measured end to end."""
-    return Evidence.of(name, profile.session.measurer.recorded(profile.placement_spec(placement)))
+def of_plan(name: str, placement: Placement, profile: Profile, cores: Sequence[tuple[int, ...]] = ()) -> Evidence:
+    """A placement, as it was measured end to end, with its schedule where it has one."""
+    return Evidence.of(name, profile.session.measurer.recorded(profile.placement_spec(placement, cores)))
 
 
 def sum_of_regions(profile: Profile, implementation: Implementation) -> float | None:

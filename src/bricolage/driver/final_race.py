@@ -16,7 +16,7 @@ from bricolage.measure.entries import Cost
 from bricolage.measure.loading import CandidateSpec
 from bricolage.measure.race import Race, race
 from bricolage.measure.statistics import THRESHOLD, Ratio, significant
-from bricolage.plan.plan import ORIGINAL, Contestant, DecidedBy
+from bricolage.plan.plan import ORIGINAL, Contestant, DecidedBy, PlannedSchedule
 from bricolage.work.implementation import Implementation, Placement
 
 _PROCESSES = 3
@@ -42,6 +42,10 @@ class RaceResult:
     significant: bool
     contestants: tuple[Contestant, ...]
     decided_by: DecidedBy
+    schedule: PlannedSchedule | None = None
+    """Of the chosen one, with what it is faster than the best baseline."""
+    starts_ms: tuple[float, ...] = ()
+    """Of its regions."""
 
 
 class FinalRace(Stage[State]):
@@ -73,7 +77,9 @@ class FinalRace(Stage[State]):
             return
         self._incumbent = racing[0]
         specs = {name: state.original.whole_spec(baselines[name][0]) for name in racing}
-        specs.update({c.name: state.profiles[c.variant].placement_spec(c.placement) for c in state.challengers})
+        specs.update(
+            {c.name: state.profiles[c.variant].placement_spec(c.placement, c.cores) for c in state.challengers}
+        )
         if len(specs) > 1 and not deadline.interrupted:
             self._ran = _race(state.original, specs, self._incumbent, lambda: deadline.left)
 
@@ -99,7 +105,7 @@ class FinalRace(Stage[State]):
         elif ran.contested:
             decided_by = "race and prior evidence"
             evidence |= {
-                c.name: of_plan(c.name, c.placement, state.profiles[c.variant])
+                c.name: of_plan(c.name, c.placement, state.profiles[c.variant], c.cores)
                 for c in state.challengers
                 if c.name in arrived
             }
@@ -147,6 +153,8 @@ class FinalRace(Stage[State]):
             significant=chosen != best and significant(speedup),
             contestants=tuple(table),
             decided_by=decided_by,
+            schedule=shipped.schedule if shipped is not None else None,
+            starts_ms=shipped.starts_ms if shipped is not None else (),
         )
 
 

@@ -20,7 +20,7 @@ from bricolage.measure.measurer import Event, Measurer, RegionTask
 from bricolage.measure.selfcheck import self_checked
 from bricolage.options import BOUNDS, Options
 from bricolage.perf.roofline import Roofline
-from bricolage.plan.step import Step
+from bricolage.plan.step import Step, steps_of
 from bricolage.progress import Progress
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle
@@ -112,18 +112,19 @@ class Profile:
         options = self.session.options
         return CandidateSpec(self.key, (step,), self._outputs, options.threads, alone=True, device=self.session.device)
 
-    def placement_spec(self, placement: Placement) -> CandidateSpec:
-        """A placement end to end. Its identity says how the graph is divided."""
+    def placement_spec(self, placement: Placement, cores: Sequence[tuple[int, ...]] = ()) -> CandidateSpec:
+        """A placement end to end, with `cores` of each region where they run side by side. Its identity says how the graph is
+        divided, and on what."""
         if len(placement) == 1:
             return self.whole_spec(placement[0].implementation)
-        steps: list[Step] = []
-        for one in placement:
-            region = Region(self.graph, one.region)
-            steps.append(Step(one.implementation, self.session.store.region(region, self._identities.key(region))))
+        steps = steps_of(self.graph, placement, self.session.store, self._identities)
         division = ";".join(f"{one.region:x}" for one in placement)
+        if cores:
+            division += " on " + ";".join(",".join(map(str, some)) for some in cores)
         alone = len({one.implementation.backend for one in placement}) == 1
         key, options = f"{self.key}|{division}", self.session.options
-        return CandidateSpec(key, tuple(steps), self._outputs, options.threads, alone, self.session.device)
+        device = self.session.device
+        return CandidateSpec(key, steps, self._outputs, options.threads, alone, device, cores=tuple(cores))
 
     def placement_of(self, implementation: Implementation) -> Placement:
         """One implementation runs all of the graph."""
@@ -204,7 +205,7 @@ class Profile:
         for start in range(0, len(groups), _BATCH):
             if stop():
                 break
-            self._measure_groups(groups[start : start + _BATCH], stop)
+            self.regions.update(self.group_costs(groups[start : start + _BATCH], stop))
         self.session.progress.finish()
 
     def _promising(self, implementation: Implementation) -> bool:
@@ -217,7 +218,15 @@ class Profile:
         own = self.times.get(implementation)
         return own is not None and own <= NEAR * min(self.times.values())
 
-    def _measure_groups(self, groups: Sequence[Group], stop: Stop) -> None:
+    def group_costs(
+        self, groups: Sequence[Group], stop: Stop, cores: int | None = None
+    ) -> dict[tuple[str, Implementation], Cost]:
+        """Costs of regions by key and implementation, on so many of the cores, by default on all; what `stop` cut off is
+        absent."""
+        device, threads = self.session.device, self.session.options.threads
+        if cores is not None and cores < threads:
+            device, threads = device.group(device.cores[:cores]), cores
+        found: dict[tuple[str, Implementation], Cost] = {}
         tasks: list[RegionTask] = []
         origin: dict[CandidateSpec, tuple[str, Implementation]] = {}
         unknown: list[tuple[Region, list[CandidateSpec]]] = []
@@ -228,12 +237,10 @@ class Profile:
             path, data = self.session.store.region(region, group.key), self.oracle.data(region)
             missing: list[CandidateSpec] = []
             for one in filter(self._promising, group.implementations):
-                spec = CandidateSpec(
-                    group.key, (Step(one, path),), outputs, options.threads, alone=False, device=self.session.device
-                )
+                spec = CandidateSpec(group.key, (Step(one, path),), outputs, threads, alone=False, device=device)
                 known = measurer.known(spec, options.bound, data)
                 if known is not None and known.outcome != "wrong":
-                    self.regions[group.key, one] = known
+                    found[group.key, one] = known
                     self.session.progress.advance()
                 else:
                     origin[spec] = (group.key, one)
@@ -246,7 +253,7 @@ class Profile:
             data, limits = self.oracle.data(region), partial(self.oracle.limits, region)
             tasks.append(RegionTask(inputs, expected, bound, tuple(missing), data, limits))
         costs = measurer.measure(tasks, self.note, stop)
-        self.regions.update({origin[spec]: cost for spec, cost in costs.items()})
+        return found | {origin[spec]: cost for spec, cost in costs.items()}
 
     def note(self, event: Event) -> None:
         """Tells the user of one finished measurement."""
@@ -271,12 +278,17 @@ class Profile:
                     found.append(Candidate(region, one, cost.ms, group.key, merges[one.backend]))
         return [*found, *self._predicted(covered, merges)]
 
-    def _predicted(self, covered: int, merges: Mapping[str, bool]) -> list[Candidate]:
+    def shares(self) -> list[float]:
+        """What each operator may take of the whole graph's time, by its work."""
         roofline = Roofline(self.session.device.peaks, start_us=1.0)
         weights = [roofline.ms(flops(o), moved(o)) for o in self.graph.operators]
         total = sum(weights)
+        return [weight / total for weight in weights]
+
+    def _predicted(self, covered: int, merges: Mapping[str, bool]) -> list[Candidate]:
+        shares = self.shares()
         return [
-            Candidate(1 << number, one, ms * weights[number] / total, "", merges[one.backend])
+            Candidate(1 << number, one, ms * shares[number], "", merges[one.backend])
             for number in bitset.members(self._everything.bits & ~covered)
             for one, ms in self.times.items()
             if self.candidates.claimed.get(one.backend, 0) >> number & 1

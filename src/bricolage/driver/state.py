@@ -10,7 +10,7 @@ import numpy as np
 from bricolage.driver.profile import Profile, Session
 from bricolage.perf.calibrated import Calibrated
 from bricolage.perf.prediction import Predictor
-from bricolage.plan.plan import ORIGINAL, Proof, Transfer
+from bricolage.plan.plan import ORIGINAL, PlannedSchedule, Proof, ScheduleAttempt, Transfer
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle
 from bricolage.work.implementation import Placement
@@ -25,6 +25,15 @@ class Challenger:
     predicted_ms: float | None
     variant: str = ORIGINAL
     """The variant of the graph that it runs."""
+    schedule: PlannedSchedule | None = None
+    """Which of its regions run side by side; they are in the order of their starts."""
+    starts_ms: tuple[float, ...] = ()
+    """Of the schedule, predicted."""
+
+    @property
+    def cores(self) -> tuple[tuple[int, ...], ...]:
+        """Of each region, where it has a schedule."""
+        return () if self.schedule is None else self.schedule.cores
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,8 @@ class State:
     searches: dict[str, PlacementSearch] = field(default_factory=dict)
     """By variant."""
     calibrated: Calibrated | None = None
+    attempts: list[ScheduleAttempt] = field(default_factory=list)
+    """At running regions side by side."""
 
     @property
     def original(self) -> Profile:

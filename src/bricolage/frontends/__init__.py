@@ -1,4 +1,4 @@
-"""ONNX files and objects, and PyTorch modules, as checked `onnx_ir` models."""
+"""ONNX files and objects, PyTorch modules and exported programs, as checked `onnx_ir` models."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import onnx_ir as ir
 
 from bricolage.errors import BadOption
 from bricolage.frontends.clean import raise_opset
+from bricolage.frontends.exported_program import SUFFIX, load_program
 from bricolage.frontends.objects import from_ir, from_proto
 from bricolage.frontends.onnx_file import load
 from bricolage.frontends.torch_module import from_torch, is_torch
 
-__all__ = ["load", "raise_opset", "to_model"]
+__all__ = ["load", "opened", "raise_opset", "to_model"]
 
 
 def to_model(
@@ -22,8 +23,8 @@ def to_model(
     """A checked model from whatever the user has. `source` itself is not changed.
 
     Args:
-        source: a path to an ONNX file, an `onnx.ModelProto`, an `onnx_ir.Model`, a `torch.nn.Module` or a
-            `torch.export.ExportedProgram`.
+        source: a path to an ONNX file or to a `.pt2` file of `torch.export.save`, an `onnx.ModelProto`, an
+            `onnx_ir.Model`, a `torch.nn.Module` or a `torch.export.ExportedProgram`.
         example_inputs: for a module: a tensor, a tuple of positional arguments or a dict of keyword arguments.
         dynamic: for a module: its `dynamic_shapes`, for example `{"x": {0: "batch"}}`.
         base_dir: for a `ModelProto`: the folder of its external data (default: the working directory).
@@ -31,6 +32,7 @@ def to_model(
     Raises:
         UsageError: one of the catalogue's errors about models, naming the file, node or tensor at fault.
     """
+    source = opened(source)
     if isinstance(source, str | Path):
         return load(source)
     if isinstance(source, onnx.ModelProto):
@@ -44,3 +46,12 @@ def to_model(
         value=type(source).__name__,
         advice="Give a path, an onnx.ModelProto, an onnx_ir.Model, a torch.nn.Module or a torch.export.ExportedProgram",
     )
+
+
+def opened(source: object) -> object:
+    """The exported program of a `.pt2` file; anything else as it is.
+
+    Raises:
+        UsageError: the file is not there, or not what it should be.
+    """
+    return load_program(source) if isinstance(source, str | Path) and Path(source).suffix == SUFFIX else source

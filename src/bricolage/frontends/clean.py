@@ -89,7 +89,7 @@ def _infer_checked(model: ir.Model) -> None:
     proto, propagating = checks.to_proto(checks.without_weights(model)), propagates(model)
     try:
         inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=False, data_prop=propagating)
-    except onnx.shape_inference.InferenceError as error:
+    except (onnx.shape_inference.InferenceError, ValueError) as error:  # the second of types that do not exist
         raise InvalidGraph(reason=checks.first_line(error)) from error
     known = {
         value.name: value
@@ -217,9 +217,17 @@ def _drop_initializer_inputs(model: ir.Model) -> None:
 
 
 def _forget_placeholders(model: ir.Model) -> None:
-    """Dimensions that an exporter calls `?` or -1 are unknown, each for itself; a name would make them equal."""
+    """Dimensions that an exporter calls `?` or -1 are unknown, each for itself; a name would make them equal. A type that is
+    noted as undefined of a value inside is none: inference finds it."""
     for graph in model.graphs():
-        for value in (*graph.inputs, *graph.outputs, *(value for node in graph for value in node.outputs)):
+        inside = [value for node in graph for value in node.outputs]
+        for value in inside:
+            if value.dtype == ir.DataType.UNDEFINED:
+                value.type = None
+        for value in graph.initializers.values():
+            if value.dtype == ir.DataType.UNDEFINED and value.const_value is not None:
+                value.type = ir.TensorType(value.const_value.dtype)
+        for value in (*graph.inputs, *graph.outputs, *inside):
             if value.shape is not None and any(_is_placeholder(dimension) for dimension in value.shape):
                 value.shape = ir.Shape([None if _is_placeholder(dimension) else dimension for dimension in value.shape])
 

@@ -28,6 +28,12 @@ def is_torch(source: object) -> TypeGuard[torch.nn.Module | torch.export.Exporte
     return _kind(source) is not None
 
 
+def examples_of(source: object) -> tuple[object, ...]:
+    """The arguments that an exported program was made with, where it carries them; nothing for anything else."""
+    args, keywords = (getattr(source, "example_inputs", None) if _kind(source) == "program" else None) or ((), {})
+    return (*args, *keywords.values())
+
+
 def _kind(source: object) -> str | None:
     for base in type(source).__mro__:
         kind = _BASES.get(f"{base.__module__}.{base.__qualname__}")
@@ -72,10 +78,25 @@ def from_torch(source: object, example_inputs: object = None, dynamic: object = 
     except Exception as error:  # user code runs inside the export and may raise anything
         raise BadTorchModel(reason=_reason(error)) from error
     assert program is not None
+    _refuse_writes(program.exported_program)
     model = program.model
     _keep_arrays(model)
     _name_outputs(model, _output_names(program.exported_program))
     return clean(model)
+
+
+def _refuse_writes(program: torch.export.ExportedProgram | None) -> None:
+    """The exporter leaves out what a model writes besides its answer, so later answers would differ.
+
+    Raises:
+        BadTorchModel: it writes a buffer or an input.
+    """
+    signature = program.graph_signature if program is not None else None
+    if signature is None:
+        return
+    written = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
+    if written:
+        raise BadTorchModel(reason=f"it writes '{written[0]}', and an executable keeps nothing from call to call")
 
 
 def _arguments(example_inputs: object) -> tuple[tuple[Any, ...], dict[str, Any]]:

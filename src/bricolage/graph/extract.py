@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-import onnx
 import onnx_ir as ir
 
+from bricolage import scratch
 from bricolage.errors import NotWritable
 from bricolage.graph.graph import Graph
 from bricolage.graph.region import Region
@@ -36,10 +35,23 @@ def write_model(model: ir.Model, path: Path) -> None:
     Raises:
         NotWritable: the disk is full or the folder is not writable.
     """
+    write_content(content(model), path)
+
+
+def content(model: ir.Model) -> bytes:
+    """What a file of this model holds."""
+    return bytes(ir.to_proto(model).SerializeToString())
+
+
+def write_content(content: bytes, path: Path) -> None:
+    """Writes what a file of a model holds.
+
+    Raises:
+        NotWritable: the disk is full or the folder is not writable.
+    """
     try:
-        partial = path.with_suffix(f".{os.getpid()}.partial")
-        onnx.save(ir.to_proto(model), str(partial))
-        partial.replace(path)
+        with scratch.whole(path) as partial:
+            partial.write_bytes(content)
     except OSError as error:
         raise NotWritable(path=path, reason=error.strerror or error) from error
 

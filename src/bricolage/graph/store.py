@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
 import onnx_ir as ir
 
+from bricolage import scratch
 from bricolage.errors import NotWritable
-from bricolage.graph.extract import extract, write_model
+from bricolage.graph.extract import content, extract, write_content, write_model
 from bricolage.graph.graph import Graph
 from bricolage.graph.region import Region
 
@@ -44,32 +44,31 @@ class Store:
         """
         target = self.directory / name
         written: dict[bytes, tuple[str, int, int]] = {}
-        partial = self.directory / f"{name}.{os.getpid()}.partial"
         moved: list[tuple[ir.Value, tuple[str, int, int]]] = []
         values = (value for model in models for graph in model.graphs() for value in graph.initializers.values())
         try:
-            with partial.open("wb") as file:
-                for value in values:
-                    tensor = value.const_value
-                    if tensor is None or tensor.nbytes <= _INLINE_BYTES or tensor.dtype == ir.DataType.STRING:
-                        continue
-                    if isinstance(tensor, ir.ExternalTensor) and self._holds(tensor, besides=name):
-                        continue
-                    content = tensor.tobytes()
-                    digest = hashlib.sha256(content).digest()
-                    known = written.get(digest) or self._weights.get(digest)
-                    if known is None or (known[0] == name and digest not in written):
-                        file.write(b"\0" * (-file.tell() % _ALIGNMENT))
-                        known = written[digest] = (name, file.tell(), len(content))
-                        file.write(content)
-                    moved.append((value, known))
-            if written:
-                partial.replace(target)
-                self._weights = {digest: place for digest, place in self._weights.items() if place[0] != name}
+            with scratch.whole(target) as partial:
+                with partial.open("wb") as file:
+                    for value in values:
+                        tensor = value.const_value
+                        if tensor is None or tensor.nbytes <= _INLINE_BYTES or tensor.dtype == ir.DataType.STRING:
+                            continue
+                        if isinstance(tensor, ir.ExternalTensor) and self._holds(tensor, besides=name):
+                            continue
+                        weights = tensor.tobytes()
+                        digest = hashlib.sha256(weights).digest()
+                        known = written.get(digest) or self._weights.get(digest)
+                        if known is None or (known[0] == name and digest not in written):
+                            file.write(b"\0" * (-file.tell() % _ALIGNMENT))
+                            known = written[digest] = (name, file.tell(), len(weights))
+                            file.write(weights)
+                        moved.append((value, known))
+                if not written:
+                    partial.unlink()
         except OSError as error:
             raise NotWritable(path=target, reason=error.strerror or error) from error
-        finally:
-            partial.unlink(missing_ok=True)
+        if written:
+            self._weights = {digest: place for digest, place in self._weights.items() if place[0] != name}
         if not temporary:
             self._weights.update(written)
         for value, (location, offset, length) in moved:
@@ -115,14 +114,10 @@ class Store:
         known = self._regions.get(start)
         if known is not None and known.name == f"{start}-{_digest_of(known)}.onnx":
             return known
-        made = self.directory / f"{start}.{os.getpid()}.making"
-        try:
-            write_model(extract(region), made)
-            path = self._regions[start] = made.replace(self.directory / f"{start}-{_digest_of(made)}.onnx")
-        except OSError as error:
-            raise NotWritable(path=made, reason=error.strerror or error) from error
-        finally:
-            made.unlink(missing_ok=True)
+        whole = content(extract(region))
+        path = self.directory / f"{start}-{_digest(whole)}.onnx"
+        write_content(whole, path)
+        self._regions[start] = path
         return path
 
     def digest(self, graph: Graph) -> str:
@@ -130,7 +125,7 @@ class Store:
         found = self._digests.get(graph)
         if found is None:
             text = ir.to_proto(graph.model).SerializeToString(deterministic=True)
-            found = self._digests[graph] = hashlib.sha256(text).hexdigest()[:16]
+            found = self._digests[graph] = _digest(text)
         return found
 
     def _holds(self, tensor: ir.ExternalTensor, *, besides: str) -> bool:
@@ -140,6 +135,10 @@ class Store:
 def _digest_of(path: Path) -> str:
     """Of a file's contents, as its name says it; empty where it cannot be read."""
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+        return _digest(path.read_bytes())
     except OSError:
         return ""
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]

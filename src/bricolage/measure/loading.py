@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bricolage.codec import encode
 from bricolage.device.device import Device
+from bricolage.measure.closed_loop import Serving
 from bricolage.measure.entries import Cost, Outcome
 from bricolage.measure.pool import Answer, Pool, Regime, WorkerProcess
 from bricolage.options import BOUNDS
@@ -46,6 +47,11 @@ class CandidateSpec:
     alone: bool
     device: Device
     """Where it runs, and with it its worker."""
+    cores: tuple[tuple[int, ...], ...] = ()
+    """Of each step, where they run side by side; `region_key` must identify them, too."""
+    serving: Serving | None = None
+    """How it answers several requests at a time, where its throughput is measured: `threads` are then those of a stream, and its
+    times those of a request, which are shorter than any request takes."""
 
     @property
     def regime(self) -> Regime:
@@ -98,6 +104,14 @@ class Job:
     """Samples in milliseconds a call, one list for each turn."""
     disturbed: list[bool] = field(default_factory=list)
     """For each turn, whether others disturbed all of its samples."""
+    latencies: list[tuple[float, ...]] = field(default_factory=list)
+    """For each turn, milliseconds that single calls took, where several requests are answered at a time."""
+
+    @property
+    def served(self) -> tuple[float, ...]:
+        """Latencies of the undisturbed turns together; of all where there are none."""
+        clean = [turn for turn, bad in zip(self.latencies, self.disturbed, strict=False) if not bad]
+        return tuple(ms for turn in clean or self.latencies for ms in turn)
 
     @property
     def ready(self) -> bool:
@@ -168,7 +182,9 @@ class Loader:
                     job.fail(answer.outcome, answer.reason)
                 if job.outcome is not None and finished is not None:
                     finished(job)
-        for job in doubtful:
+        for job in [
+            one for one in doubtful if one.outcome is None
+        ]:  # their workers may have died since, once too often
             if should_stop():
                 job.worker = None
             else:
@@ -203,6 +219,8 @@ class Loader:
             threads=job.spec.threads,
             alone=job.spec.alone,
             caching=self._caching,
+            cores=[list(some) for some in job.spec.cores],
+            **({} if job.spec.serving is None else {"serving": encode(job.spec.serving)}),
         )
         return worker
 

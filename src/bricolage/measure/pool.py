@@ -24,8 +24,8 @@ from typing import IO
 
 from bricolage import scratch
 from bricolage.backends.interface import Resources
+from bricolage.device import memory
 from bricolage.device.device import Device
-from bricolage.measure import memory
 from bricolage.measure.disturbance import Tally
 from bricolage.measure.entries import OUTCOMES, Outcome
 from bricolage.measure.launch import launch
@@ -34,6 +34,7 @@ _LOG = logging.getLogger(__name__)
 _TICK_S = 0.1
 _CALM_TICK_S = 0.5  # while timing: looking at the process costs time of a core
 _START_GRACE_S = 30.0  # importing a framework is not the candidate's fault
+_CLEAR_LIMIT_S = 30.0
 _LOG_LIMIT = 32 << 20
 _REASON_LENGTH = 500
 _NEAR_LIMIT = 0.8
@@ -181,6 +182,15 @@ class Pool:
     def close(self) -> None:
         """Ends all workers. Nothing that they were doing is kept."""
         self._finalizer()
+
+    def begin(self) -> None:
+        """A decision begins: nothing of the last one is loaded any more, and what others do is counted from here on."""
+        for worker in list(self._workers.values()):
+            if worker.alive and worker.pending is None:
+                self.ask(worker, _CLEAR_LIMIT_S, "clear")
+        self.recycle()
+        self.losses = 0
+        self.tally = Tally()
 
     # --- workers ----------------------------------------------------------------------------------------------------
 

@@ -7,10 +7,10 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bricolage.measure import memory
+from bricolage.device import memory
 from bricolage.measure.entries import Cost
 from bricolage.measure.loading import CandidateSpec, Job, Stop, never
 from bricolage.measure.measurer import Measurer, cost_of
@@ -42,6 +42,8 @@ class Race:
     """For each round, in which of their processes the contestants were; empty where all had one."""
     disturbed: tuple[frozenset[str], ...] = ()
     """For each round, whose turn others disturbed; empty where nobody's was."""
+    served: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Of contestants that answer several requests at a time: milliseconds that single calls took."""
 
     def samples(self, name: str) -> list[list[float]]:
         """Samples of a contestant, one list for each round in which it took part."""
@@ -117,6 +119,7 @@ def race(
     should_stop: Stop = never,
     processes: int = 1,
     left: Callable[[], float] = lambda: 0.0,
+    files: Mapping[str, tuple[Path, Path]] | None = None,
 ) -> Race:
     """Races contestants (name → program) for `rounds` rounds or `seconds` seconds, whichever ends first; the seconds
     hold the time in which contestants get ready, but everyone has the few rounds in any case after which the hopeless
@@ -128,7 +131,7 @@ def race(
     everyone starts afresh that many times, each time for its part of the rounds; but who failed (other than by being ended
     from outside), or took longer to get ready than such a part lasts, does not start again. Where others disturbed the race so
     much that it is open who is fastest, those who may be go on, part by part, as long as `left` gives seconds for another,
-    and at most for as long again.
+    and at most for as long again. `files` are inputs and expected outputs of contestants that have others.
     Nothing is stored: see `Database.put_race`.
     """
     leader = incumbent if incumbent is not None else next(iter(contestants), None)
@@ -149,6 +152,7 @@ def race(
                 leader=leader,
                 progress=progress,
                 should_stop=should_stop,
+                files=files or {},
             )
         )
 
@@ -188,7 +192,8 @@ def _joined(parts: Sequence[Race]) -> Race:
         costs[name] = failed or replace(worst, latency=Latency.of_rounds(samples, bad), disturbed=shaken)
     first = {name: ms for part in reversed(parts) for name, ms in part.first_ms.items()}
     owners = tuple(i for i, part in enumerate(parts) for _ in part.rounds)
-    return Race(rounds, costs, first, owners, _named(disturbed))
+    served = {name: tuple(ms for part in parts for ms in part.served.get(name, ())) for name in costs}
+    return Race(rounds, costs, first, owners, _named(disturbed), {name: all_ for name, all_ in served.items() if all_})
 
 
 def _once(
@@ -204,11 +209,12 @@ def _once(
     leader: str | None,
     progress: Callable[[str, int], None] | None,
     should_stop: Stop,
+    files: Mapping[str, tuple[Path, Path]],
 ) -> Race:
     """A race in which everyone has one process."""
     ordered = sorted(contestants, key=lambda name: name != leader)
     runners = [
-        _Runner(name, measurer.job(contestants[name], inputs, expected, bound, owner=f"race {name}"), [])
+        _Runner(name, measurer.job(contestants[name], *files.get(name, (inputs, expected)), bound, f"race {name}"), [])
         for name in ordered
     ]
     waiting = list(runners)
@@ -306,7 +312,8 @@ def _result(runners: Sequence[_Runner], count: int) -> Race:
         if runner.job.outcome is not None or runner.job.rounds:
             costs[runner.name] = cost_of(runner.job)
     first = {runner.name: runner.job.first_ms for runner in runners if runner.job.first_ms is not None}
-    return Race(tuple(rounds), costs, first, (), _named(disturbed))
+    served = {runner.name: runner.job.served for runner in runners if runner.job.latencies}
+    return Race(tuple(rounds), costs, first, (), _named(disturbed), served)
 
 
 def _named(disturbed: Sequence[AbstractSet[str]]) -> tuple[frozenset[str], ...]:

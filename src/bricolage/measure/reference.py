@@ -23,7 +23,7 @@ from bricolage.verify.tensors import digest, load_values, save_tensors
 
 SHORTEST_S = 60.0
 """Seconds that an evaluation may always take."""
-_ATTEMPTS = 3
+_ATTEMPTS = 5
 """For an evaluation whose worker somebody ends from outside."""
 _FLOPS = 2e8
 """Float64 operations a second that the slowest machine reaches, in the slowest library: by this the time grows with the work."""
@@ -93,8 +93,10 @@ class WorkerReference:
                 raise ReferenceLimit(reason=self._told(answer.outcome, answer.reason))
             if "error" in answer.facts:
                 raise _KNOWN[str(answer.facts["error"])](reason=answer.facts["because"])
-            self._last = asked, load_values(found)
-            return dict(self._last[1])
+            values = load_values(found)
+            if not keep:  # what is kept besides can be as large as all of memory, and is asked for once
+                self._last = asked, values
+            return dict(values)
         finally:
             for one in (path, given, found):
                 with suppress(FileNotFoundError):

@@ -93,10 +93,14 @@ def one_round(
         waited: list[list[float]] = answer.facts["waited"]  # type: ignore[assignment]
         if calm:
             waited = [[0.0] * len(shares) for shares in waited]
-        for samples, shares in zip(turns, waited, strict=True):
-            clean = [ms for ms, share in zip(samples, shares, strict=True) if share <= DISTURBED]
-            job.rounds.append(clean or samples)
+        served: list[list[list[float]]] = answer.facts.get("latencies", [])  # type: ignore[assignment]
+        for number, (samples, shares) in enumerate(zip(turns, waited, strict=True)):
+            clean = [i for i, share in enumerate(shares) if share <= DISTURBED]
+            kept = clean or range(len(samples))
+            job.rounds.append([samples[i] for i in kept])
             job.disturbed.append(not clean)
+            if served:
+                job.latencies.append(tuple(ms for i in kept for ms in served[number][i]))
         repeated, processor_s = int(str(answer.facts["repeated"])), float(str(answer.facts["processor_s"]))
         pool.tally.add_turn([share for shares in waited for share in shares], repeated, processor_s)
         if taken is not None:

@@ -20,7 +20,7 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter, perf_counter_ns, process_time
@@ -31,9 +31,11 @@ from bricolage import telemetry
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.codec import decode, encode
-from bricolage.device.buffers import aligned, bindable
+from bricolage.device.buffers import in_buffer
 from bricolage.device.host import host
 from bricolage.errors import BackendFailed, InvalidGraph, MissingBackend, NoReference, Refused, UnsupportedOperator
+from bricolage.measure import closed_loop
+from bricolage.measure.closed_loop import ClosedLoop, Serving
 from bricolage.measure.disturbance import DISTURBED, Watch, waited_share
 from bricolage.options import available_cores
 from bricolage.plan.step import Step
@@ -46,6 +48,9 @@ TURN_MS = 2.5
 """A turn takes as many samples (up to `_BURST`) as fit into this time."""
 _BURST = 5
 _MOST_REPEATS = 2000
+_SERVING_S = 0.1
+"""Of a turn of a program that answers several requests at a time, unless its calls are longer."""
+_SERVING_TRIES = 2
 _REASON_LENGTH = 500
 
 
@@ -61,6 +66,8 @@ class _Loaded:
     """Calls in one sample; 0 until calibrated."""
     burst: int = 1
     """Samples in one turn."""
+    loop: ClosedLoop | None = None
+    """Where several requests are answered at a time: what times them."""
 
 
 class Worker:
@@ -83,17 +90,34 @@ class Worker:
         threads: int,
         alone: bool,
         caching: bool,
+        cores: Sequence[list[int]] = (),
+        serving: object = None,
     ) -> dict[str, object]:
-        """Compiles a program of steps (encoded `Step`s) and binds it to the inputs in the .npz file."""
+        """Compiles a program of steps (encoded `Step`s) and binds it to the inputs in the .npz file; with `serving` (an encoded
+        `Serving`), for several requests at a time. `cores` are those of each step, where they run side by side."""
         made = [decode(Step, step, "step") for step in steps]
         needed = _inputs_of(made)
         resources = Resources(threads, host(), alone)
         values = load_values(Path(inputs), needed)
         start = perf_counter()
-        program = compile_program(made, needed, outputs, resources, caching=caching, ephemeral=True)
+        if serving is not None:
+            how = decode(Serving, serving, "serving")
+            arrays = {name: np.asarray(value) for name, value in values.items()}
+            loop = closed_loop.load(made, needed, outputs, arrays, threads, how, caching=caching)
+            self._loaded[id] = _Loaded(lambda: closed_loop.agreed(loop, how.bound), None, loop=loop)
+            return {"compile_s": perf_counter() - start, "bind_s": 0.0, "bound": True}
+        program = compile_program(
+            made,
+            needed,
+            outputs,
+            resources,
+            caching=caching,
+            ephemeral=True,
+            cores=[tuple(some) for some in cores] or None,
+        )
         compiled = perf_counter()
         if program.static:
-            bound = program.bind({name: _in_buffer(np.asarray(value)) for name, value in values.items()})
+            bound = program.bind({name: in_buffer(np.asarray(value)) for name, value in values.items()})
             self._loaded[id] = _Loaded(bound, bound.outputs, keep=(program, bound))
         else:
             self._loaded[id] = _Loaded(lambda: program.run(values), None, keep=(program, values))
@@ -123,10 +147,13 @@ class Worker:
         the last timing. The first time, the number of calls in a sample is chosen.
         """
         loaded = self._loaded[id]
+        if loaded.loop is not None:
+            return self._serve(loaded.loop, turns, warm_s)
         call, begun = loaded.call, process_time() if self._spent is None else self._spent
         rounds: list[list[float]] = []
         waited: list[list[float]] = []
         self._watch.follow()
+        cores = available_cores()  # reads files: once for all turns
         gc.disable()  # and no collection before: beside a framework it takes longer than a turn
         try:
             long = warm_s > TURN_MS / 1e3
@@ -135,7 +162,7 @@ class Worker:
             if not loaded.repeats:
                 _calibrate(loaded)
             for _ in range(turns):
-                samples, shares = self._turn(loaded, 0.0 if long else warm_s)
+                samples, shares = self._turn(loaded, 0.0 if long else warm_s, cores)
                 rounds.append(samples)
                 waited.append(shares)
         finally:
@@ -144,13 +171,13 @@ class Worker:
         self._spent = process_time()
         return {"rounds": rounds, "waited": waited, "repeated": repeated, "processor_s": self._spent - begun}
 
-    def _turn(self, loaded: _Loaded, warm_s: float) -> tuple[list[float], list[float]]:
+    def _turn(self, loaded: _Loaded, warm_s: float, cores: int) -> tuple[list[float], list[float]]:
         """Samples, and by sample how much it was disturbed. The counters are read before the warm-up and after the last
         sample: reading in between would give threads that wait for the next call the time to fall asleep, which no
         caller would see."""
         samples: list[float] = []
         shares: list[float] = []
-        cores, end = available_cores(), perf_counter() + 2 * TURN_MS / 1e3
+        end = perf_counter() + 2 * TURN_MS / 1e3
         while not samples or (shares[-1] > DISTURBED and len(samples) < 2 * loaded.burst and perf_counter() < end):
             before = self._watch.read()
             _warm(loaded.call, warm_s)
@@ -158,16 +185,44 @@ class Worker:
             shares += [waited_share(before, self._watch.read(), cores)] * loaded.burst
         return samples, shares
 
-    def tune(self, step: object, threads: int) -> dict[str, object]:
+    def _serve(self, loop: ClosedLoop, turns: int, warm_s: float) -> dict[str, object]:
+        """As `time`, of a program that answers several requests at a time: a turn is a closed loop of some length, a sample its
+        wall time by requests answered. Answers besides the latencies of the calls in each sample, in ms."""
+        begun, cores = process_time() if self._spent is None else self._spent, available_cores()
+        rounds: list[list[float]] = []
+        waited: list[list[float]] = []
+        latencies: list[list[tuple[float, ...]]] = []
+        if warm_s > TURN_MS / 1e3:
+            loop.turn(warm_s)
+        self._watch.follow()
+        gc.disable()
+        try:
+            for _ in range(turns):
+                found: list[closed_loop.Turn] = []
+                shares: list[float] = []
+                while not found or (shares[-1] > DISTURBED and len(found) < _SERVING_TRIES):
+                    before = self._watch.read()
+                    found.append(loop.turn(_SERVING_S))
+                    shares.append(waited_share(before, self._watch.read(), cores))
+                rounds.append([turn.row_ms for turn in found])
+                latencies.append([turn.latencies for turn in found])
+                waited.append(shares)
+        finally:
+            gc.enable()
+        self._spent = process_time()
+        facts = {"rounds": rounds, "waited": waited, "repeated": sum(len(found) - 1 for found in rounds)}
+        return {**facts, "processor_s": self._spent - begun, "latencies": latencies}
+
+    def tune(self, step: object, threads: int, seconds: float) -> dict[str, object]:
         """Lets the step's backend search for better parameters of its configuration, among those that it offers."""
         made = decode(Step, step, "step")
         backend, config = registry.get(made.implementation.backend), made.implementation.config
         region, resources = RegionModel(made.path), Resources(threads, host(), alone=True)
-        found = backend.tune(region, config, resources)
+        found = backend.tune(region, config, resources, seconds)
         if found not in backend.space(region, config, resources):
             reason = f"it found '{found.text}', which is not in the space that it states"
             raise BackendFailed(backend=backend.name, stage="to tune", reason=reason)
-        return {"config": encode(found)}
+        return {"config": encode(found), "again": backend.tunes_on and found != config}
 
     def attempt(self, backend: str, path: str) -> dict[str, object]:
         """Runs the conformance trials in a file on a backend; answers an outcome and a reason for each."""
@@ -204,11 +259,16 @@ class Worker:
         gc.collect()
         return {}
 
+    def clear(self) -> dict[str, object]:
+        """Frees all programs and what is kept of a reference."""
+        self._evaluator = None
+        return self.drop(list(self._loaded))
+
     def handle(self, line: bytes) -> dict[str, object]:
         """Carries out one command line and returns the answer."""
         command = json.loads(line)
         method = command.pop("command")
-        if method not in ("load", "outputs", "time", "tune", "drop", "attempt", "evaluate"):
+        if method not in ("load", "outputs", "time", "tune", "drop", "clear", "attempt", "evaluate"):
             return {"outcome": "failed", "reason": f"unknown command '{method}'"}
         if method != "time":
             self._spent = None
@@ -234,15 +294,6 @@ def _inputs_of(steps: list[Step]) -> list[str]:
                 needed.setdefault(info.name)
         computed.update(info.name for info in region.outputs)
     return list(needed)
-
-
-def _in_buffer(tensor: np.ndarray) -> np.ndarray:
-    """The tensor in a buffer that kernels can be bound to."""
-    if bindable(tensor):
-        return tensor
-    buffer = aligned(tensor.shape, tensor.dtype)
-    buffer[...] = tensor
-    return buffer
 
 
 def _sample(call: Callable[[], object], repeats: int) -> float:

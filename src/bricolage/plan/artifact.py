@@ -80,9 +80,8 @@ def save(plan: Plan, directory: Path, path: Path) -> None:
         with (directory / name).open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             members[name] = _Member(os.fstat(file.fileno()).st_size, digest)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with partial.open("wb") as file:
+        with scratch.whole(path) as partial, partial.open("wb") as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
                 manifest = json.dumps(encode(_Manifest(FORMAT, members)), indent=1)
                 archive.writestr(zipfile.ZipInfo(_MANIFEST, _EPOCH), manifest)
@@ -94,11 +93,8 @@ def save(plan: Plan, directory: Path, path: Path) -> None:
                         shutil.copyfileobj(source, target, _BLOCK)
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(path)
     except OSError as error:
         raise NotWritable(path=path, reason=error.strerror or error) from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def load(path: Path, *, elsewhere: bool = False) -> tuple[Plan, Path]:

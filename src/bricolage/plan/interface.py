@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from bricolage.errors import NotBatchable
 from bricolage.graph.graph import describe
 from bricolage.graph.prepare import dimension_name
 from bricolage.plan.plan import TensorSpec
@@ -26,3 +27,28 @@ def tensor_specs(values: Sequence[ir.Value], model: ir.Model) -> tuple[TensorSpe
         dtype = "str" if info.dtype == ir.DataType.STRING else info.numpy.name if info.dtype else str(value.type)
         specs.append(TensorSpec(info.name, dtype, shape))
     return tuple(specs)
+
+
+def batch_dimension(model: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:
+    """Name of the symbolic dimension that is the first of every input and no other one of any, where every output begins with a
+    symbolic one, too. Whether rows along it know nothing of each other, only numbers can say.
+
+    Raises:
+        NotBatchable: there is none. `model` is named in it.
+    """
+
+    def refused(reason: str) -> NotBatchable:
+        return NotBatchable(model=model, reason=reason)
+
+    for kind, specs in (("input", inputs), ("output", outputs)):
+        for spec in specs:
+            if not spec.shape or not isinstance(spec.shape[0], str):
+                raise refused(f"the first dimension of {kind} '{spec.name}' is not a symbolic one")
+    names = {str(spec.shape[0]) for spec in inputs if spec.shape}
+    if len(names) != 1:
+        raise refused(f"its inputs begin with {len(names)} different dimensions")
+    (name,) = names
+    for spec in (*inputs, *outputs):
+        if name in (spec.shape or ())[1:]:
+            raise refused(f"'{spec.name}' has the dimension '{name}' at another place than the first, too")
+    return name

@@ -13,6 +13,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from bricolage.codec import Length, Matching, Within
 from bricolage.options import Options
+from bricolage.plan.operating_point import OperatingPoint
+from bricolage.plan.throughput import Throughput
 from bricolage.work.implementation import Endpoint, Implementation
 
 ORIGINAL = "original"
@@ -239,11 +241,35 @@ class PlannedSchedule:
     speedup: Ratio | None = None
     """Over the plan without it, from paired rounds; None where they did not race."""
     speedup_ci: tuple[Ratio, Ratio] | None = None
+    ms: tuple[Duration, ...] = ()
+    """Of each region on its cores, as predicted; empty where a plan does not say."""
 
     def __post_init__(self) -> None:
         for some in self.cores:
             if list(some) != sorted(set(some)):
                 raise ValueError(f"the cores {str(some)[:60]} do not ascend")
+        if self.ms and len(self.ms) != len(self.cores):
+            raise ValueError(f"there are times of {len(self.ms)} regions, and cores of {len(self.cores)}")
+
+
+@dataclass(frozen=True)
+class ScheduleAttempt:
+    """What was tried to run parts of a plan side by side, and what came of it. Times in milliseconds."""
+
+    plan: str
+    """Who was divided, or whose regions were taken as they are."""
+    regions: Count
+    whole_ms: Duration
+    """The plan as it stands."""
+    least_ms: Duration
+    """What its branches side by side could come down to at best; from measured times where it has a prediction, else from
+    estimates for each operator."""
+    verdict: str
+    """What came of it."""
+    predicted_ms: Duration | None = None
+    """Of the best schedule; None where none was looked for."""
+    measured_ms: Duration | None = None
+    """Of that, end to end; None where it was not run."""
 
 
 @dataclass(frozen=True)
@@ -320,6 +346,8 @@ class Bucket:
     """Median relative error of the cost model with which variants were searched, on regions that it had not seen."""
     schedule: PlannedSchedule | None = None
     """Which regions run side by side; None where they run one after the other, each on all cores."""
+    attempts: tuple[ScheduleAttempt, ...] = ()
+    """At running regions side by side."""
 
     def __post_init__(self) -> None:
         if self.schedule is not None and len(self.schedule.cores) != len(self.regions):
@@ -376,6 +404,10 @@ class Plan:
     outputs: tuple[TensorSpec, ...]
     buckets: Annotated[tuple[Bucket, ...], Length(1, 10_000)]
     provenance: Provenance
+    operating_point: OperatingPoint | None = None
+    """How requests are served where nobody says otherwise; None: one after another, on all cores."""
+    throughput: Throughput | None = None
+    """On what the operating point rests, where requests a second were asked for."""
     format: Annotated[int, Within(FORMAT, FORMAT)] = FORMAT
 
 

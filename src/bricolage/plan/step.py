@@ -1,11 +1,15 @@
-"""A step of a program: a region file and who runs it."""
+"""Steps of a program: region files and who runs them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from bricolage.work.implementation import Implementation
+from bricolage.graph.graph import Graph
+from bricolage.graph.identity import Identities
+from bricolage.graph.region import Region
+from bricolage.graph.store import Store
+from bricolage.work.implementation import Implementation, Placement
 
 
 @dataclass(frozen=True)
@@ -14,3 +18,15 @@ class Step:
 
     implementation: Implementation
     path: Path
+
+
+def steps_of(
+    graph: Graph, placement: Placement, store: Store, identities: Identities | None = None
+) -> tuple[Step, ...]:
+    """The regions of a placement, in its order, as files of the store. `identities` are the graph's, where somebody has them."""
+    known = identities or Identities(graph)
+    regions = [Region(graph, one.region) for one in placement]
+    return tuple(
+        Step(one.implementation, store.region(region, known.key(region)))
+        for one, region in zip(placement, regions, strict=True)
+    )

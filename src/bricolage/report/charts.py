@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
 from bricolage.plan.plan import Bucket, Contestant
@@ -16,6 +16,8 @@ _LABEL = 280
 _LETTERS = 32
 _PLOT = 710
 _ROW = 30
+_CORE, _TIMES, _LANE = 80, 960, 34
+"""Pixels of a schedule: the names of cores, the time, a row."""
 
 
 def backend_class(contestant: Contestant, slots: Mapping[str, int]) -> str:
@@ -34,11 +36,7 @@ def contestants(bucket: Bucket, slots: Mapping[str, int]) -> str:
     axis = min(longest * 1.02, fastest * _CLIP) or 1.0
     height = len(timed) * _ROW + 26
     parts = [svg(_LABEL + _PLOT + 150, height, "Median time of each contestant")]
-    step = _step(axis)
-    for i in range(int(axis / step) + 1):
-        x = _LABEL + i * step / axis * _PLOT
-        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height - 24}"/>')
-        parts.append(f'<text class="tick" x="{x:.1f}" y="{height - 8}">{words.tick(i * step)}</text>')
+    parts += _grid(axis, _LABEL, _PLOT, 0, height)
     for row, contestant in enumerate(timed):
         parts.append(
             _bar(contestant, row * _ROW, axis, contestant.name == bucket.chosen, backend_class(contestant, slots))
@@ -146,6 +144,42 @@ def timeline(facts: Sequence[RegionFacts], slots: Mapping[str, int]) -> str:
     return "".join((*parts, "</svg>"))
 
 
+def schedule(bucket: Bucket, slots: Mapping[str, int]) -> str:
+    """Rows are cores, bars are regions at their predicted times; lines where the schedule ends, and below which none can. Empty
+    where the plan has no schedule, or does not say when its regions run."""
+    found = bucket.schedule
+    if found is None or not found.ms or any(region.start_ms is None for region in bucket.regions):
+        return ""
+    starts = [region.start_ms or 0.0 for region in bucket.regions]
+    end = max([start + ms for start, ms in zip(starts, found.ms, strict=True)] + [found.lower_ms])
+    if not end:
+        return ""
+    cores = sorted({core for some in found.cores for core in some})
+    height = 18 + len(cores) * _LANE + 24
+    parts = [svg(_CORE + _TIMES + 60, height, "Predicted schedule of the regions on the cores")]
+    parts += _grid(end, _CORE, _TIMES, 18, height)
+    for row, core in enumerate(cores):
+        y = 18 + row * _LANE
+        parts.append(f'<text class="name" x="{_CORE - 10}" y="{y + _LANE / 2 + 4}">core {core}</text>')
+        for index, (some, start, ms) in enumerate(zip(found.cores, starts, found.ms, strict=True)):
+            if core in some:
+                x, width = _CORE + start / end * _TIMES, ms / end * _TIMES
+                place = f'x="{x:.2f}" y="{y + 2}" width="{max(width - (width > 4), 0.05):.2f}" height="{_LANE - 4}"'
+                colour = slots[bucket.regions[index].implementation.backend]
+                parts.append(f'<rect class="bar c{colour}" data-region="{index}" {place}/>')
+    parts.append(_marker(_CORE + found.lower_ms / end * _TIMES, height, "no schedule below", "limit", -4, "end"))
+    return "".join((*parts, "</svg>"))
+
+
+def _grid(axis: float, left: int, width: int, top: int, height: int) -> Iterator[str]:
+    """Lines at round times of an axis that begins at 0, and what they say."""
+    by = step(axis)
+    for i in range(int(axis / by) + 1):
+        x = left + i * by / axis * width
+        yield f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{height - 24}"/>'
+        yield f'<text class="tick" x="{x:.1f}" y="{height - 8}">{words.tick(i * by)}</text>'
+
+
 def svg(width: float, height: float, label: str) -> str:
     """The opening tag of a figure."""
     return (
@@ -159,7 +193,7 @@ def _short(text: str) -> str:
     return text if len(text) <= _LETTERS else f"{text[: _LETTERS - 11]}…{text[-10:]}"
 
 
-def _step(axis: float) -> float:
+def step(axis: float) -> float:
     """A round distance between ticks: about six of them."""
     raw = axis / 6
     power = 10.0 ** math.floor(math.log10(raw))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bricolage.plan.plan import Bucket
+from bricolage.plan.plan import Bucket, ScheduleAttempt
 from bricolage.report import words
 from bricolage.report.facts import RegionFacts
 from bricolage.schedule.bounds import lower_bound
@@ -29,6 +29,8 @@ def told(bucket: Bucket, facts: Sequence[RegionFacts], cores: int) -> str:
             f"them below {words.milliseconds(found.lower_ms)}{raced}"
         )
     total = sum(one.planned.cost_ms or 0.0 for one in facts)
+    if cores < 2:
+        return ""
     if len(facts) < 2 or not total or any(one.planned.cost_ms is None for one in facts):
         return ""
     least = lower_bound(as_problem(facts, cores))
@@ -37,6 +39,15 @@ def told(bucket: Bucket, facts: Sequence[RegionFacts], cores: int) -> str:
         f"the regions one after the other take {words.milliseconds(total)}; side by side on {words.count(cores, 'core')} no "
         f"schedule of them takes less than {words.milliseconds(least)}: at most {gain} can be saved"
     )
+
+
+def attempt(one: ScheduleAttempt) -> str:
+    """What was tried to run parts of a plan side by side, and what came of it."""
+    into = f" in {words.count(one.regions, 'region')}" if one.regions > 1 else ""
+    least = f", at least {words.milliseconds(one.least_ms)} side by side" if one.least_ms < one.whole_ms else ""
+    predicted = f", predicted {words.milliseconds(one.predicted_ms)}" if one.predicted_ms is not None else ""
+    measured = f", measured {words.milliseconds(one.measured_ms)}" if one.measured_ms is not None else ""
+    return f"side by side, {one.plan} ({words.milliseconds(one.whole_ms)}){into}{least}{predicted}{measured}: {one.verdict}"
 
 
 def as_problem(facts: Sequence[RegionFacts], cores: int) -> ScheduleProblem:

@@ -67,8 +67,10 @@ def overview(bucket: Bucket, graph: Graph | None, everything: bool = False, core
             ]
         )
     parts: list[RenderableType] = [verdict(bucket), Text(quality(bucket))]
-    side_by_side = concurrency.told(bucket, facts, cores) if graph is not None and cores > 1 else ""
-    decided, found = (words.disturbance(bucket), words.proof(bucket)), (side_by_side, words.rewriting(bucket))
+    side_by_side = concurrency.told(bucket, facts, cores) if graph is not None else ""
+    attempts = map(concurrency.attempt, bucket.attempts)
+    decided = (words.disturbance(bucket), words.proof(bucket))
+    found = (side_by_side, *attempts, words.rewriting(bucket))
     parts += [Text(told) for told in (*decided, words.memory(bucket), *found) if told]
     parts += [Text(""), plain_table(heads, rows)]
     hidden = len(facts) - len(rows)

@@ -14,7 +14,8 @@ from bricolage._version import __version__
 from bricolage.backends.interface import Anatomy
 from bricolage.graph.graph import Graph
 from bricolage.plan.plan import Bucket, Plan, Transfer
-from bricolage.report import charts, words
+from bricolage.plan.throughput import Throughput
+from bricolage.report import charts, concurrency, front, throughput, words
 from bricolage.report.drawing import region_graph
 from bricolage.report.explain import cost, why
 from bricolage.report.facts import RegionFacts, regions
@@ -43,13 +44,18 @@ def render(
         "secs": words.seconds,
         "bytes": words.size,
         "match": words.match,
+        "rate": throughput.rate,
+        "rates": throughput.rates,
     }
-    colours = slots(name for bucket in plan.buckets for name in _backends(bucket))
+    servers = () if plan.throughput is None else plan.throughput.servers
+    answering = [one.implementation.backend for one in servers if one.implementation is not None]
+    colours = slots([*answering, *(name for bucket in plan.buckets for name in _backends(bucket))])
     seen = insides or [{}] * len(plan.buckets)
     buckets = [_bucket(*given, colours) for given in zip(plan.buckets, graphs, seen, strict=True)]
     return environment.get_template("report.html.j2").render(
         plan=plan,
         buckets=buckets,
+        served=None if plan.throughput is None else _served(plan.throughput, plan, colours),
         colours=COLOURS,
         command=command,
         remake=remake(plan),
@@ -66,6 +72,20 @@ def remake(plan: Plan) -> str:
     if options.backends is None:  # others may be installed by then
         options = dataclasses.replace(options, backends=tuple(plan.provenance.versions))
     return shlex.join(["bricolage", "optimize", model, *options.flags()])
+
+
+def _served(found: Throughput, plan: Plan, colours: Mapping[str, int]) -> dict[str, Any]:
+    """How requests are served, and what else was tried."""
+    return {
+        "found": found,
+        "won": found.winner,
+        "point": plan.operating_point,
+        "verdict": throughput.verdict(found, plan.operating_point).replace("x [", "× ["),
+        "limits": throughput.limits(found),
+        "figure": Markup(front.figure(found, colours)),
+        "classes": {one.name: front.colour(one, colours) for one in found.servers},
+        "standing": {one.name: throughput.standing(one, found) for one in found.servers},
+    }
 
 
 def _backends(bucket: Bucket) -> list[str]:
@@ -100,6 +120,10 @@ def _bucket(
         "errors": Markup(charts.errors(bucket, limit, colours)),
         "limit": limit,
         "timeline": Markup(charts.timeline(facts, colours)),
+        "schedule": Markup(charts.schedule(bucket, colours)),
+        "side_by_side": [
+            line for line in (concurrency.told(bucket, facts, 1), *map(concurrency.attempt, bucket.attempts)) if line
+        ],
         "graph": Markup(region_graph(facts, colours)),
         "linked": graph is not None,
         "facts": facts,

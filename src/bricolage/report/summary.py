@@ -6,6 +6,7 @@ from typing import Any
 
 from bricolage.codec import encode
 from bricolage.plan.plan import Bucket, Plan
+from bricolage.report import throughput
 
 
 def summary(plan: Plan) -> dict[str, Any]:
@@ -13,6 +14,8 @@ def summary(plan: Plan) -> dict[str, Any]:
     there are several."""
     whole: dict[str, Any] = {"model": plan.model, "precision": plan.provenance.options.precision}
     whole |= bucket_summary(plan.buckets[0])
+    if plan.throughput is not None:
+        whole |= throughput.summary(plan.throughput, plan.operating_point)
     whole["plan"] = encode(plan)
     if len(plan.buckets) > 1:
         whole["buckets"] = [{"sizes": dict(bucket.sizes)} | bucket_summary(bucket) for bucket in plan.buckets]

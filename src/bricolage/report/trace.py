@@ -1,4 +1,4 @@
-"""What really ran when, as a file that Perfetto and Chrome (about:tracing) draw.
+"""What really ran when, or is predicted to, as a file that Perfetto and Chrome (about:tracing) draw.
 
 The format is Chrome's Trace Event Format: complete events ("X"), times in microseconds from the first start.
 """
@@ -10,6 +10,7 @@ from typing import Any
 
 from bricolage.plan.plan import Bucket
 from bricolage.runtime.spans import Span
+from bricolage.schedule.schedule import Move, Schedule
 
 
 def chrome_trace(model: str, bucket: Bucket | None, spans: Sequence[Span]) -> dict[str, Any]:
@@ -17,13 +18,7 @@ def chrome_trace(model: str, bucket: Bucket | None, spans: Sequence[Span]) -> di
     have numbers only."""
     begun = min((span.start_ns for span in spans), default=0)
     threads = list(dict.fromkeys(span.thread for span in sorted(spans, key=lambda span: span.step)))
-    events: list[dict[str, Any]] = [
-        {"name": "process_name", "ph": "M", "pid": 1, "tid": 0, "args": {"name": model}},
-        *(
-            {"name": "thread_name", "ph": "M", "pid": 1, "tid": row, "args": {"name": f"thread {thread}"}}
-            for row, thread in enumerate(threads, 1)
-        ),
-    ]
+    events = _rows(model, [f"thread {thread}" for thread in threads])
     events += [
         {
             "name": f"region {span.step + 1}",
@@ -38,6 +33,39 @@ def chrome_trace(model: str, bucket: Bucket | None, spans: Sequence[Span]) -> di
         for span in sorted(spans, key=lambda span: (span.start_ns, span.step))
     ]
     return {"displayTimeUnit": "ms", "traceEvents": events}
+
+
+def predicted_trace(model: str, tasks: Sequence[str], schedule: Schedule, moves: Sequence[Move]) -> dict[str, Any]:
+    """One row for each core of a device, one for each pair of devices between which something is moved. `tasks` are the names of
+    the schedule's tasks. A move is an event from its source's end to the arrival."""
+    cores = list(dict.fromkeys((one.device, lane) for one in schedule.intervals for lane in sorted(one.lanes)))
+    ways = list(dict.fromkeys((move.from_device, move.to_device) for move in moves))
+    events = _rows(
+        model, [*(f"{device}, core {lane}" for device, lane in cores), *(f"{one} to {other}" for one, other in ways)]
+    )
+    for task, one in enumerate(schedule.intervals):
+        for lane in one.lanes:
+            facts = {"device": one.device, "cores": len(one.lanes)}
+            events.append(_event(tasks[task], 1 + cores.index((one.device, lane)), one.start_ms, one.end_ms, facts))
+    for move in moves:
+        row = 1 + len(cores) + ways.index((move.from_device, move.to_device))
+        events.append(_event(f"{tasks[move.source]} to {tasks[move.target]}", row, move.start_ms, move.end_ms, {}))
+    return {"displayTimeUnit": "ms", "traceEvents": events}
+
+
+def _rows(model: str, names: Sequence[str]) -> list[dict[str, Any]]:
+    return [
+        {"name": "process_name", "ph": "M", "pid": 1, "tid": 0, "args": {"name": model}},
+        *(
+            {"name": "thread_name", "ph": "M", "pid": 1, "tid": row, "args": {"name": name}}
+            for row, name in enumerate(names, 1)
+        ),
+    ]
+
+
+def _event(name: str, row: int, start_ms: float, end_ms: float, facts: dict[str, Any]) -> dict[str, Any]:
+    span = {"ts": start_ms * 1e3, "dur": (end_ms - start_ms) * 1e3}
+    return {"name": name, "ph": "X", "pid": 1, "tid": row, **span, "args": facts}
 
 
 def _named(bucket: Bucket | None, span: Span) -> dict[str, str]:

@@ -73,9 +73,11 @@ def compile_program(
     caching: bool = True,
     ephemeral: bool = False,
     cores: Sequence[tuple[int, ...]] | None = None,
+    like: Program | None = None,
 ) -> Program:
     """Compiles all steps, in executable order. `inputs` and `outputs` are the names of the tensors at the ends; for
-    `caching` and `ephemeral` see `compile_step`. `cores` are those of each step, where they have a schedule.
+    `caching` and `ephemeral` see `compile_step`. `cores` are those of each step, where they have a schedule. `like` is a
+    program of the same steps for as many threads, on other cores: what can be shared with it is.
 
     Raises:
         Refused, MissingBackend, BackendFailed: see `compile_step`.
@@ -87,9 +89,14 @@ def compile_program(
     for step, own in zip(steps, cores or ((),) * len(steps), strict=True):
         given = _on_cores(resources, own) if own else resources
         with bound_to(given.device):  # threads that a backend starts stay on the cores on which they are started
-            kernel, region = compile_step(step, given, caching=caching, ephemeral=ephemeral)
-        stages.append(Stage(kernel, region.inputs, region.outputs, own))
-        for info in region.inputs:
+            twin = None if like is None else like.stages[len(stages)]
+            kernel = None if twin is None else twin.kernel.replica(given)
+            if twin is not None and kernel is not None:
+                stages.append(Stage(kernel, twin.inputs, twin.outputs, own))
+            else:
+                kernel, region = compile_step(step, given, caching=caching, ephemeral=ephemeral)
+                stages.append(Stage(kernel, region.inputs, region.outputs, own))
+        for info in stages[-1].inputs:
             known.setdefault(info.name, info)
     return Program(stages, [known[name] for name in inputs if name in known], outputs, resources.device)
 

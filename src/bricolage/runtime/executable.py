@@ -2,56 +2,36 @@
 
 from __future__ import annotations
 
-import logging
-import math
 import threading
 import weakref
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
-import onnx_ir as ir
 
-from bricolage import scratch
-from bricolage.backends import registry
-from bricolage.backends.interface import Backend, Resources
-from bricolage.cache import Hold
 from bricolage.device.buffers import bindable
 from bricolage.device.host import selected
-from bricolage.errors import BricolageError, NoBackend
-from bricolage.graph.extract import graph_of
+from bricolage.errors import BricolageError, ExecutableClosed
 from bricolage.graph.graph import Graph
-from bricolage.graph.identity import Identities
-from bricolage.graph.prepare import prepare
-from bricolage.graph.region import Region
-from bricolage.graph.store import Store
 from bricolage.options import MOST_THREADS_A_CORE, available_cores
 from bricolage.plan import artifact
-from bricolage.plan.plan import ORIGINAL, Bucket, Plan, TensorSpec, numbers
-from bricolage.plan.step import Step
+from bricolage.plan.operating_point import OperatingPoint
+from bricolage.plan.plan import Plan, TensorSpec
 from bricolage.runtime import forks, signature
-from bricolage.runtime.compile import compile_program
-from bricolage.runtime.program import BoundProgram, Program
+from bricolage.runtime.program import BoundProgram
+from bricolage.runtime.programs import Known, Programs, Source
+from bricolage.runtime.serving.server import Server
+from bricolage.runtime.serving.statistics import Recorder, ServingStatistics
 from bricolage.runtime.spans import Span
-from bricolage.work import bits as bitset
-from bricolage.work.implementation import Assignment, Implementation, Placement
 
-_LOG = logging.getLogger(__name__)
-_OTHER_SHAPES = 16
-"""Programs kept for shapes outside the buckets; the least recently used is dropped."""
-
-
-@dataclass
-class _Ready:
-    """A compiled program; `bound` is None where shapes are known only at run time."""
-
-    program: Program
-    bound: BoundProgram | None
-    backends: frozenset[str]
-    """Those that it runs on."""
+_LOOKAHEAD = 2
+"""Requests of `map` under way, as a multiple of what all streams run at a time."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +53,9 @@ class Executable:
     the same kind: one tensor, or a tuple where the model has several outputs. Plain numbers and lists of them are taken as the
     type of the input. Safe to call from several threads: calls take turns, since one run uses all cores.
 
+    For many answers a second there are `submit` and `map`, whose requests run in the streams of an operating point
+    (`serve`). Calls know nothing of them: at the same time both share the cores.
+
     Raises (when called):
         MissingInput, UnknownInput, WrongType, WrongShape: the inputs do not fit the model.
         ForkedProcess: this process was forked after the executable was made, and a backend of it does not live on.
@@ -81,16 +64,15 @@ class Executable:
     def __init__(self, plan: Plan, directory: Path, *, temporary: bool = False) -> None:
         """`directory` holds the plan's graphs and weights; a `temporary` one is removed with the executable."""
         self.plan = plan
-        self._directory, self._store = directory, Store(directory)
-        if temporary:
-            weakref.finalize(self, scratch.remove, directory)
-        elif not scratch.owns(directory):
-            self._hold = Hold(directory)  # another process that trims the cache leaves it alone
+        self._source = Source(plan, directory, temporary=temporary)
         options = plan.provenance.options
         self._device = selected(options.isa, options.cores)
-        self._lock = threading.RLock()
-        self._ready: dict[int, _Ready] = {}
-        self._others: OrderedDict[tuple[tuple[str, int], ...], _Ready] = OrderedDict()
+        self._threads = min(options.threads, MOST_THREADS_A_CORE * available_cores())
+        self._programs = Programs(self._source, self._device, self._threads)
+        self._serving = threading.RLock()
+        self._server: Server | None = None
+        self._point = plan.operating_point
+        self._closed = False
         forks.tell(self)
 
     @property
@@ -105,7 +87,7 @@ class Executable:
 
     def graph(self, bucket: int = 0) -> Graph:
         """The operator graph of a bucket, numbered as in the plan."""
-        return graph_of(self._directory / self.plan.buckets[bucket].graph)
+        return self._source.graph(self.plan.buckets[bucket])
 
     def save(self, path: str | Path) -> Path:
         """Writes the artifact (see `bricolage.plan.artifact`).
@@ -114,22 +96,17 @@ class Executable:
             NotWritable: the folder is not writable or the disk is full.
         """
         target = Path(path)
-        artifact.save(self.plan, self._directory, target)
+        artifact.save(self.plan, self._source.directory, target)
         return target
 
     def prepare(self, bucket: int = 0) -> None:
         """Compiles a bucket now rather than at its first call."""
-        with self._lock:
-            self._bucket(bucket)
+        self._programs.bucket(bucket)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Outputs for inputs, by position or by name; see the class."""
-        by_position, by_name = signature.by_position_and_name(self.plan.inputs, args, named)
-        arrays = signature.collect(self.plan.inputs, by_position, by_name)
-        results = list(self._run(arrays).values())
-        if any(signature.is_torch(value) for value in (*by_position, *by_name.values())):
-            results = [signature.to_torch(value) for value in results]
-        return results[0] if len(results) == 1 else tuple(results)
+        arrays, deliver = self._request(args, named)
+        return deliver(self._run(arrays))
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Outputs by name for inputs by name, as numpy arrays."""
@@ -146,11 +123,10 @@ class Executable:
         for name, array in {**arrays, **(outputs or {})}.items():
             if not bindable(array):
                 raise ValueError(f"'{name}' is not C-contiguous and aligned to 64 bytes; make it with aligned()")
-        with self._lock:
-            ready = self._select(arrays)
-        if ready.bound is None:
+        prepared = self._programs.select(arrays)
+        if not prepared.static:
             raise ValueError("the model's shapes are known only at run time; call the executable instead")
-        return ready.program.bind(arrays, outputs)
+        return prepared.program.bind(arrays, outputs)
 
     def trace(self, inputs: Mapping[str, Any]) -> Traced:
         """As `run`, and when each region really ran, on which thread and core. Where shapes are known only at run time, there
@@ -158,134 +134,157 @@ class Executable:
         arrays = signature.collect(self.plan.inputs, (), inputs)
         spans: list[Span] = []
         results = self._run(arrays, spans)
-        return Traced(results, tuple(spans), self._planned(signature.dimensions(self.plan.inputs, arrays)))
+        return Traced(results, tuple(spans), self._source.planned(signature.dimensions(self.plan.inputs, arrays)))
 
-    def _run(self, arrays: dict[str, Any], spans: list[Span] | None = None) -> dict[str, Any]:
-        with self._lock:
-            ready = self._select(arrays)
-            if ready.bound is None:
-                return ready.program.run(arrays)
-            for name, buffer in ready.bound.inputs.items():
-                np.copyto(buffer, arrays[name])
-            if spans is None:
-                ready.bound()
-            else:
-                spans += ready.bound.traced()
-            return {name: buffer.copy() for name, buffer in ready.bound.outputs.items()}
+    # --- requests -----------------------------------------------------------------------------------------------------
 
-    def after_fork(self) -> None:
-        """In a forked process: the lock may have been held by a thread that is not there any more, and what does not live on is
-        compiled again when it is asked for."""
-        self._lock = threading.RLock()
-        for ready in (*self._ready.values(), *self._others.values()):
-            if not _lives(ready):
-                forks.never_freed(ready)
-        self._ready = {index: ready for index, ready in self._ready.items() if _lives(ready)}
-        self._others = OrderedDict((key, ready) for key, ready in self._others.items() if _lives(ready))
-
-    def _planned(self, sizes: Mapping[str, int]) -> int | None:
-        """The bucket of a shape; None where it has none."""
-        for index, bucket in enumerate(self.plan.buckets):
-            if all(sizes.get(name) == size for name, size in bucket.sizes.items()):
-                return index
-        return None
-
-    def _select(self, arrays: Mapping[str, Any]) -> _Ready:
-        sizes = signature.dimensions(self.plan.inputs, arrays)
-        index = self._planned(sizes)
-        if index is not None:
-            return self._bucket(index)
-        key = tuple(sorted(sizes.items()))
-        if key not in self._others:
-            self._others[key] = self._other_shape(sizes)
-            if len(self._others) > _OTHER_SHAPES:
-                self._others.popitem(last=False)
-        self._others.move_to_end(key)
-        return self._others[key]
-
-    def _bucket(self, index: int) -> _Ready:
-        if index not in self._ready:
-            bucket = self.plan.buckets[index]
-            graph = graph_of(self._directory / bucket.graph)
-            cores = None if bucket.schedule is None else bucket.schedule.cores
-            self._ready[index] = self._compile(graph, placement_of(bucket), cores)
-        return self._ready[index]
-
-    def _other_shape(self, sizes: Mapping[str, int]) -> _Ready:
-        """A shape outside the buckets: the nearest bucket's plan on the graph of this shape.
-
-        Regions on backends that compile slowly go to the fastest single backend that compiles quickly, since a caller
-        waits. That backend runs all of the graph where the plan divides a rewritten one (rules belong to deciding, and the
-        artifact holds them for the planned shapes only), and where the graph of this shape differs in structure.
-        """
-        bucket = min(self.plan.buckets, key=lambda b: _distance(b.sizes, sizes))
-        graph = prepare(ir.load(self._directory / artifact.MODEL), sizes)
-        quick = self._quick_implementation(bucket)
-        _LOG.info("new shape %s: planned as %s", dict(sizes), dict(bucket.sizes))
-        if bucket.variant != ORIGINAL or len(graph) != bucket.operators:
-            return self._compile(graph, (Assignment(graph.everything.bits, quick),))
-        chosen = tuple(
-            replace(one, implementation=quick) if registry.get(one.implementation.backend).compiles_slowly else one
-            for one in placement_of(bucket)
-        )
-        try:
-            return self._compile(graph, chosen)
-        except BricolageError as error:
-            _LOG.warning("the nearest plan does not fit the shape %s (%s); using %s", dict(sizes), error, quick)
-            return self._compile(graph, (Assignment(graph.everything.bits, quick),))
-
-    def _quick_implementation(self, bucket: Bucket) -> Implementation:
-        """The fastest accepted baseline of a backend that compiles quickly and is installed here.
+    def serve(self, point: OperatingPoint | None = None) -> Self:
+        """Starts streams for the requests of `submit` and `map`; without `point`, those of the plan's operating point, or one
+        stream that runs the plan as it is. The first `submit` does so where nobody did. Streams that there are already finish
+        what they have first.
 
         Raises:
-            NoBackend: there is none.
+            BadOption: the streams would have more cores than the plan's device has, or than this process may use.
+            NotBatchable: requests are to be put together, but the model has no batch dimension, or its rows depend on
+                each other.
+            NotEnoughMemory: the streams would take more than is free.
+            ExecutableClosed: after `close`.
         """
-        quick = {backend.name: backend for backend in registry.available() if not backend.compiles_slowly}
-        for one in ranked_baselines(bucket):
-            if one.backend in quick:
-                return one
-        for backend in quick.values():
-            return first_implementation(backend, self.plan)
-        raise NoBackend(why=" that compiles quickly enough for a new shape")
+        with self._serving:
+            before, self._server = self._server, None
+            self._point = point or self._point
+        if before is not None and not self._closed:
+            before.close()  # not under the lock: a callback of its requests may ask for it
+        with self._serving:
+            if self._closed:
+                self._server = before
+                raise ExecutableClosed(model=self.plan.model)
+            if self._server is None:
+                point = self.operating_point
+                server = self._server = Server(self._source, point, self._programs_of(point))
+                weakref.finalize(self, server.finish).atexit = False  # with the interpreter it ends by itself
+        return self
 
-    def _compile(self, graph: Graph, placement: Placement, cores: Sequence[tuple[int, ...]] | None = None) -> _Ready:
-        identities = Identities(graph)
-        alone = len({one.implementation.backend for one in placement}) == 1
-        threads = min(self.plan.provenance.options.threads, MOST_THREADS_A_CORE * available_cores())
-        resources = Resources(threads=threads, device=self._device, alone=alone)
-        steps = []
-        for one in placement:
-            region = Region(graph, one.region)
-            steps.append(Step(one.implementation, self._store.region(region, identities.key(region))))
-        program = compile_program(
-            steps, [info.name for info in graph.inputs], [info.name for info in graph.outputs], resources, cores=cores
-        )
-        backends = frozenset(one.implementation.backend for one in placement)
-        return _Ready(program, program.bind() if program.static else None, backends)
+    def submit(self, *args: Any, block: bool = True, timeout: float | None = None, **named: Any) -> Future[Any]:
+        """A request with inputs as for a call; its answer, or its error, comes in a future (`asyncio.wrap_future` makes it one of
+        asyncio's). Bad inputs are refused at once. Arrays may be written again when this returns. Where the queue is full it
+        waits for room, at most `timeout` seconds, and not at all if `block` is false. An input of the name "block" or "timeout" can
+        be given in a mapping.
+
+        Raises:
+            MissingInput, UnknownInput, WrongType, WrongShape: the inputs do not fit the model.
+            QueueFull: there is no room, or was none in time.
+            ExecutableClosed: after `close`.
+            BadOption, NotBatchable, NotEnoughMemory: see `serve`, where this starts the streams.
+        """
+        request = self._request(args, named)
+        while True:
+            try:
+                return self._serves().submit(*request, block, timeout)
+            except ExecutableClosed:
+                if self._closed:
+                    raise  # else somebody has just started other streams
+
+    def map(self, inputs: Iterable[Any], *, ahead: int | None = None) -> Iterator[Any]:
+        """The answers to inputs, in their order, each as a call takes one argument: an array, a mapping, or a tuple for several. At
+        most `ahead` of them are under way or waiting to be fetched; by default twice as many as all streams run at a time.
+        Whoever stops fetching cancels what has not begun.
+
+        Raises:
+            as `submit`, and what a request raised, when its turn has come.
+        """
+        point = self._serves().point
+        most = ahead or _LOOKAHEAD * point.streams * point.batch
+        return self._mapped(iter(inputs), max(1, min(most, point.queue)))
+
+    def _mapped(self, inputs: Iterator[Any], most: int) -> Iterator[Any]:
+        under_way: deque[Future[Any]] = deque()
+        refused: BricolageError | None = None
+        try:
+            while True:
+                while refused is None and len(under_way) < most:
+                    try:
+                        one = next(inputs)
+                    except StopIteration:
+                        break
+                    try:
+                        under_way.append(self.submit(one))
+                    except BricolageError as error:
+                        refused = error  # after the answers to those before it
+                if not under_way:
+                    break
+                yield under_way.popleft().result()
+            if refused is not None:
+                raise refused
+        finally:
+            for future in under_way:
+                future.cancel()
+
+    @property
+    def operating_point(self) -> OperatingPoint:
+        """How requests are served, or would be: as `serve` was told, else as the plan says, else in one stream as calls run."""
+        usable = min(len(self._device.cores), available_cores())
+        return self._point or OperatingPoint(threads=min(self._threads, usable))
+
+    def statistics(self) -> ServingStatistics:
+        """Of the requests to the streams that there are, or were last."""
+        with self._serving:
+            return Recorder().told(0) if self._server is None else self._server.statistics()
+
+    def close(self, *, wait: bool = True, cancel: bool = False) -> None:
+        """Takes no more requests. The streams finish those they have and end; with `cancel`, those that have not begun are
+        cancelled; with `wait`, returns when all is done. Calls go on."""
+        with self._serving:
+            self._closed = True
+            server = self._server
+        if server is not None:
+            server.close(wait=wait, cancel=cancel)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(cancel=kind is not None)
+
+    def _serves(self) -> Server:
+        with self._serving:
+            if self._server is None or self._closed:
+                self.serve()
+            assert self._server is not None
+            return self._server
+
+    def _programs_of(self, point: OperatingPoint) -> Callable[[int], Programs]:
+        """What makes the programs of each stream."""
+        groups = point.groups(self._device.cores, min(len(self._device.cores), available_cores()))
+        if point.streams == 1 and point.threads == min(self._threads, len(self._device.cores)):
+            return lambda _: self._programs
+        source, device, known = self._source, self._device, Known()
+        beside = point.streams > 1
+        return lambda n: Programs(source, device.group(groups[n]), point.threads, beside=beside, known=known)
+
+    def _request(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[dict[str, Any], Callable[..., Any]]:
+        """Inputs of a call as arrays, and what makes its answer of the outputs."""
+        by_position, by_name = signature.by_position_and_name(self.plan.inputs, args, named)
+        arrays = signature.collect(self.plan.inputs, by_position, by_name)
+        torch = any(signature.is_torch(value) for value in (*by_position, *by_name.values()))
+        return arrays, partial(_delivered, torch=torch)
+
+    def _run(self, arrays: dict[str, Any], spans: list[Span] | None = None) -> dict[str, Any]:
+        return self._programs.select(arrays).run(arrays, spans)
+
+    def after_fork(self) -> None:
+        """In a forked process: what does not live on is compiled again when it is asked for, and there are no streams until
+        then."""
+        self._programs.after_fork()
+        self._serving = threading.RLock()
+        if self._server is not None:
+            forks.never_freed(self._server)
+            self._server = None
 
 
-def _lives(ready: _Ready) -> bool:
-    return not ready.program.scheduled and all(registry.get(name).after_fork == "lives" for name in ready.backends)
-
-
-def placement_of(bucket: Bucket) -> Placement:
-    """The assignments of a plan's regions."""
-    return tuple(Assignment(bitset.of(numbers(r.operators)), r.implementation) for r in bucket.regions)
-
-
-def _distance(one: Mapping[str, int], other: Mapping[str, int]) -> float:
-    """Sum over dimensions of |log ratio|: twice as long counts the same at every length."""
-    return sum(abs(math.log(size / max(other.get(name, 1), 1))) for name, size in one.items())
-
-
-def first_implementation(backend: Backend, plan: Plan) -> Implementation:
-    """A backend that the plan does not speak of, in its first configuration for the plan's precision and device."""
-    options = plan.provenance.options
-    device = selected(options.isa, options.cores)
-    return Implementation(backend.name, backend.configs(options.precision, device)[0], device.name)
-
-
-def ranked_baselines(bucket: Bucket) -> list[Implementation]:
-    """Implementations of accepted baselines, fastest first."""
-    timed = [(c.median_ms, c.implementation) for c in bucket.contestants if c.accepted and c.median_ms is not None]
-    return [one for _, one in sorted((t for t in timed if t[1] is not None), key=lambda t: t[0]) if one is not None]
+def _delivered(outputs: Mapping[str, Any], torch: bool) -> Any:
+    """Outputs as a call returns them: one tensor, or a tuple where the model has several."""
+    results = [signature.to_torch(value) if torch else value for value in outputs.values()]
+    return results[0] if len(results) == 1 else tuple(results)

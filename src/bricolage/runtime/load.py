@@ -14,7 +14,8 @@ from bricolage.graph.extract import graph_of
 from bricolage.options import available_cores
 from bricolage.plan import artifact
 from bricolage.plan.plan import Bucket, Contestant, Plan, PlannedRegion, ranges
-from bricolage.runtime.executable import Executable, first_implementation, ranked_baselines
+from bricolage.runtime.executable import Executable
+from bricolage.runtime.programs import first_implementation, ranked_baselines
 
 _LOG = logging.getLogger(__name__)
 
@@ -65,6 +66,11 @@ def foreign(plan: Plan) -> str:
     if not scheduled <= set(here.cores):
         missing = ", ".join(map(str, sorted(scheduled - set(here.cores))[:8]))
         differences.append(f"its schedule is for cores that this process may not use ({missing})")
+    point = plan.operating_point
+    if point is not None and point.cores > min(len(here.cores), available_cores()):
+        differences.append(
+            f"its operating point is for {point.cores} cores, and this process may use {available_cores()}"
+        )
     if here.fingerprint() != plan.provenance.fingerprint:
         differences.append(f"hardware is {here}, planned on {plan.provenance.hardware}")
     for name in dict.fromkeys(backend for bucket in plan.buckets for backend in bucket.backends):
@@ -77,12 +83,13 @@ def foreign(plan: Plan) -> str:
 
 
 def _without_cores(plan: Plan) -> Plan:
-    """The plan for the whole of this machine's processor, with no more threads than it has, and without schedules, which name
-    cores."""
+    """The plan for the whole of this machine's processor, with no more threads than it has, and without schedules and an operating
+    point, which hold for other cores."""
     options = plan.provenance.options
     here = dataclasses.replace(options, cores=None, threads=min(options.threads, available_cores()))
     buckets = tuple(dataclasses.replace(bucket, schedule=None) for bucket in plan.buckets)
-    return dataclasses.replace(plan, buckets=buckets, provenance=dataclasses.replace(plan.provenance, options=here))
+    provenance = dataclasses.replace(plan.provenance, options=here)
+    return dataclasses.replace(plan, buckets=buckets, provenance=provenance, operating_point=None)
 
 
 def _runnable(bucket: Bucket, plan: Plan, directory: Path) -> Bucket:

@@ -52,7 +52,8 @@ class BoundProgram:
         self.inputs = inputs
         self.outputs = outputs
         self.device = device
-        self._arena = arena  # the kernels hold addresses into it
+        self.arena = arena
+        """Of the tensors between regions; the kernels hold addresses into it."""
         self._streams = streams
         self._run = streams or (self._on_group if device.is_group else self._on_all)
 
@@ -109,6 +110,8 @@ class Program:
         self.outputs = tuple(computed[name] for name in outputs)
         self._computed = computed
         self.scheduled = any(stage.cores for stage in self.stages)
+        self.takes_turns = not self.scheduled and len(self.stages) == 1 and self.stages[0].kernel.takes_turns
+        """Whether runs on buffers of their own may be called for at the same time."""
 
     @property
     def static(self) -> bool:
@@ -116,11 +119,15 @@ class Program:
         return all(info.static for info in (*self.inputs, *self._computed.values()))
 
     def bind(
-        self, inputs: Mapping[str, np.ndarray] | None = None, outputs: Mapping[str, np.ndarray] | None = None
+        self,
+        inputs: Mapping[str, np.ndarray] | None = None,
+        outputs: Mapping[str, np.ndarray] | None = None,
+        arena: np.ndarray | None = None,
     ) -> BoundProgram:
         """Binds to the given arrays, and to fresh ones for the names not given.
 
-        Given arrays must be C-contiguous, aligned to 64 bytes and of the exact type and shape; they stay the caller's.
+        Given arrays must be C-contiguous, aligned to 64 bytes and of the exact type and shape; they stay the caller's. `arena` is
+        that of another bound program of this one, of which never more than one runs at a time.
 
         Raises:
             NotEnoughMemory: the tensors are larger than this machine's memory.
@@ -132,7 +139,8 @@ class Program:
             assign_offsets(self._residences(ends)) if self.scheduled else assign_offsets(self._lifetimes(ends))
         )
         _check_memory(size + sum(info.bytes for name, info in tensors.items() if name in ends and name not in given))
-        arena = aligned((size,), np.dtype(np.uint8))
+        if arena is None:
+            arena = aligned((size,), np.dtype(np.uint8))
         buffers: dict[str, np.ndarray] = {}
         for name, info in tensors.items():
             if name in given:

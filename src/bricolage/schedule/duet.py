@@ -10,35 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
+from bricolage.schedule.branches import phases
 from bricolage.schedule.problem import Allotment, ScheduleProblem
-from bricolage.schedule.reach import Reach
 from bricolage.schedule.schedule import Interval, Schedule
 from bricolage.work.bits import members
 
 
-def phases(problem: ScheduleProblem) -> list[tuple[int, ...]]:
-    """Bit-sets of tasks, phase by phase: one in a sequential phase, the branches by their lowest task in a multi-path phase."""
-    reach = Reach(problem.graph.predecessors)
-    found: list[tuple[int, ...]] = []
-    between = 0
-    for task in range(len(problem)):
-        if reach.parallel(task):
-            between |= 1 << task
-            continue
-        found += [problem.graph.components(between)] if between else []
-        found.append((1 << task,))
-        between = 0
-    return found + ([problem.graph.components(between)] if between else [])
-
-
 def duet(problem: ScheduleProblem) -> Schedule:
-    """Phase by phase greedily, then moves and swaps of branches for as long as they shorten the schedule; one device for all
-    where that is no worse.
+    """Phase by phase greedily, then moves and swaps of branches for as long as they shorten the schedule; one device for all that
+    runs there where that is no worse.
 
     Raises:
         ValueError: no device runs all tasks of some branch.
     """
-    parts = phases(problem)
+    parts = phases(problem.graph)
     branches = [branch for phase in parts for branch in phase]
     where: dict[int, str] = {}
     for phase in parts:
@@ -57,9 +42,8 @@ def duet(problem: ScheduleProblem) -> Schedule:
                 best, where, improved = found, other, True
                 break
     for device in problem.cores:
-        if all(device in _times(problem, branch) for branch in branches):
-            single = _until(problem, dict.fromkeys(branches, device))
-            best = single if single.makespan_ms <= best.makespan_ms else best
+        single = _until(problem, {one: device if device in _times(problem, one) else where[one] for one in branches})
+        best = single if single.makespan_ms <= best.makespan_ms else best
     return best
 
 

@@ -5,8 +5,8 @@
 "Beside" is neither before nor after. Han et al. (TPDS 2019) walk the graph in topological order with tuples (task, last task of
 each device on the path, value) and drop dominated ones. Here the last tasks are kept as what they still stand for: the bit-set of
 tasks beside them that a later task of their device could count again. Paths that differ in nothing else become one; dominance
-weighs what the other has not counted yet against the lead in value (the published rule asks for there to be none); and what cannot
-overtake the best path known is left.
+weighs what the other has not counted yet against the lead in value (the published rule asks for there to be none); and where tasks
+have many tuples, what cannot overtake the best path known is left.
 """
 
 from __future__ import annotations
@@ -24,6 +24,12 @@ _Counted: TypeAlias = tuple[int, ...]
 """By device: tasks beside the path that are counted already and that a later task would count again."""
 
 
+_NARROW = 8
+"""Tuples of a task up to which a graph counts as nearly a chain: one walk without a look at the best path known is then enough."""
+_FEW = 16
+"""Tasks whose times are added one by one; more of them go through an array."""
+
+
 class PathBound:
     """The bound of some tasks, with what it needs."""
 
@@ -39,12 +45,16 @@ class PathBound:
 
     @cached_property
     def beside(self) -> tuple[int, ...]:
-        """For each task those of its device that are neither before nor after it."""
+        """For each task those of its device that are neither before nor after it, and take any time."""
         reach = Reach(self._graph.predecessors)
         mine = [0] * len(self._devices)
         for task, device in enumerate(self._index):
-            mine[device] |= 1 << task
-        return tuple(reach.parallel(task) & mine[device] for task, device in enumerate(self._index))
+            if self._tasks.ms[task] > 0.0:
+                mine[device] |= 1 << task
+        return tuple(
+            mine[device] & ~(before | after | 1 << task)
+            for task, (device, before, after) in enumerate(zip(self._index, reach.before, reach.after, strict=True))
+        )
 
     @cached_property
     def countable(self) -> tuple[_Counted, ...]:
@@ -52,10 +62,11 @@ class PathBound:
         nothing = (0,) * len(self._devices)
         found = [nothing] * len(self._graph)
         for task in reversed(range(len(found))):
-            bits = [0] * len(self._devices)
+            bits = list(nothing)
             for after in self._graph.successors[task]:
                 for device, theirs in enumerate(found[after]):
-                    bits[device] |= theirs
+                    if theirs:
+                        bits[device] |= theirs
                 bits[self._index[after]] |= self.beside[after]
             found[task] = tuple(bits)
         return tuple(found)
@@ -64,20 +75,29 @@ class PathBound:
         """The bound in ms."""
         if not len(self._graph):
             return 0.0
-        tails = bottom_levels(self._graph, self._tasks.ms)
-        self._tails = [tail - ms for tail, ms in zip(tails, self._tasks.ms, strict=True)]
+        found = self._walk(0.0, widest=_NARROW)
+        if found is not None:
+            return found
         best = self._walk(0.0, most=1)
-        return self._walk(best, most=None)
+        found = self._walk(best or 0.0)
+        assert found is not None
+        return found
 
-    def _walk(self, best: float, most: int | None) -> float:
-        """The largest value of a path, at least `best`; with `most`, that of some path, from so many tuples a task."""
+    def _walk(self, best: float, *, most: int | None = None, widest: int | None = None) -> float | None:
+        """The largest value of a path, at least `best`; with `most`, that of some path, from so many tuples a task. With `widest`,
+        nothing is left for not overtaking the best, and it gives up (None) where a task has more tuples than that."""
         fronts: list[dict[_Counted, float]] = [{} for _ in range(len(self._graph))]
+        nothing = (0,) * len(self._devices)
         for task in range(len(self._graph)):
             front = fronts[task]
             if not self._graph.predecessors[task]:
-                nothing = (0,) * len(self._devices)
                 self._extend(front, task, nothing, 0.0)
-            kept = self._undominated(task, front, best, most)
+            if len(front) == 1:
+                kept = list(front.items())
+            else:
+                if widest is not None and len(front) > widest:
+                    return None
+                kept = self._undominated(task, front, best if widest is None else None, most)
             self.tuples += len(kept)
             if not self._graph.successors[task]:
                 best = max([best, *(value for _, value in kept)])
@@ -89,30 +109,42 @@ class PathBound:
 
     def _extend(self, front: dict[_Counted, float], task: int, counted: _Counted, value: float) -> None:
         """A path goes on to `task`."""
-        device = self._index[task]
-        beside = self.beside[task]
-        value += self._tasks.ms[task] + self._share(beside & ~counted[device], device)
-        known = list(counted)
-        known[device] = beside
-        key = tuple(bits & later for bits, later in zip(known, self.countable[task], strict=True))
+        device, beside = self._index[task], self.beside[task]
+        value += self._tasks.ms[task]
+        more = beside & ~counted[device]
+        if more:
+            value += self._share(more, device)
+        later = self.countable[task]
+        # Most graphs have few kinds, and most sets of a chain are empty: loops over tuples beat generators here.
+        known = [bits & some if bits else 0 for bits, some in zip(counted, later, strict=True)]
+        known[device] = beside & later[device]
+        key = tuple(known)
         if value > front.get(key, -1.0):
             front[key] = value
 
+    @cached_property
+    def _tails(self) -> list[float]:
+        """For each task the longest path behind it, in ms."""
+        levels = bottom_levels(self._graph, self._tasks.ms)
+        return [level - ms for level, ms in zip(levels, self._tasks.ms, strict=True)]
+
     def _undominated(
-        self, task: int, front: dict[_Counted, float], best: float, most: int | None
+        self, task: int, front: dict[_Counted, float], best: float | None, most: int | None
     ) -> list[tuple[_Counted, float]]:
-        """Those that may lie on the best path: by falling value; `most` of them at most."""
+        """Those that may lie on the best path: by falling value; `most` of them at most, and with `best` those alone that may
+        overtake it."""
         later = self.countable[task]
         kept: list[tuple[_Counted, float]] = []
         for counted, value in sorted(front.items(), key=lambda entry: -entry[1]):
             if most is not None and len(kept) == most:
                 break
-            to_come = self._tails[task] + sum(
-                self._share(bits & ~known, device)
-                for device, (bits, known) in enumerate(zip(later, counted, strict=True))
-            )
-            if most is None and value + to_come <= best:
-                continue
+            if most is None and best is not None:
+                to_come = self._tails[task] + sum(
+                    self._share(bits & ~known, device)
+                    for device, (bits, known) in enumerate(zip(later, counted, strict=True))
+                )
+                if value + to_come <= best:
+                    continue
             if not any(self._never_overtaken(other, lead - value, counted) for other, lead in kept):
                 kept.append((counted, value))
         return kept
@@ -131,10 +163,19 @@ class PathBound:
         """The volume of tasks by the cores of their device, in ms."""
         found = self._volumes.get(bits)
         if found is None:
-            raw = np.frombuffer(bits.to_bytes((len(self._ms) + 7) // 8, "little"), dtype=np.uint8)
-            found = float(self._ms[np.unpackbits(raw, bitorder="little", count=len(self._ms)).view(bool)].sum())
-            self._volumes[bits] = found
+            found = self._volumes[bits] = self._volume(bits)
         return found / self._tasks.cores[self._devices[device]]
+
+    def _volume(self, bits: int) -> float:
+        if bits.bit_count() <= _FEW:
+            found = 0.0
+            while bits:
+                lowest = bits & -bits
+                found += self._tasks.ms[lowest.bit_length() - 1]
+                bits ^= lowest
+            return found
+        raw = np.frombuffer(bits.to_bytes((len(self._ms) + 7) // 8, "little"), dtype=np.uint8)
+        return float(np.add.reduce(self._ms[np.unpackbits(raw, bitorder="little", count=len(self._ms)).view(bool)]))
 
 
 def new_b_2(tasks: TypedTasks) -> float:

@@ -38,6 +38,30 @@ class Schedule:
         return tuple(sorted(range(len(self.intervals)), key=lambda task: (self.intervals[task].start_ms, task)))
 
 
+@dataclass(frozen=True)
+class Move:
+    """What a task needs of another is brought to its device, in ms from the start."""
+
+    source: int
+    target: int
+    from_device: str
+    to_device: str
+    start_ms: float
+    end_ms: float
+
+
+def moves(problem: ScheduleProblem, schedule: Schedule) -> tuple[Move, ...]:
+    """Those of a schedule that take time, each as soon as its source ends, by their start."""
+    found = []
+    for task, one in enumerate(schedule.intervals):
+        for source in problem.graph.predecessors[task]:
+            before = schedule.intervals[source]
+            delay = problem.delay(source, task, before.device, one.device)
+            if delay > 0.0:
+                found.append(Move(source, task, before.device, one.device, before.end_ms, before.end_ms + delay))
+    return tuple(sorted(found, key=lambda move: (move.start_ms, move.source, move.target)))
+
+
 def check(problem: ScheduleProblem, schedule: Schedule) -> None:
     """Whether a schedule can be run as it stands.
 

@@ -23,6 +23,14 @@ class Traffic:
         if self.gbytes <= 0.0:
             raise ValueError("memory without bandwidth")
 
+    @classmethod
+    def seen(cls, bytes_: Sequence[float], problem: ScheduleProblem, gbytes: float) -> Traffic:
+        """Of tasks whose times were measured where they will run: memory, or the caches before it, gives at least what one of them
+        was seen to take alone. `gbytes` is what it gives at least by other knowledge."""
+        shortest = [min(min(ms for _, ms in curve.points) for curve in curves.values()) for curves in problem.curves]
+        taken = (size / ms / 1e6 for size, ms in zip(bytes_, shortest, strict=True) if ms > 0.0)
+        return cls(tuple(bytes_), max([gbytes, *taken]))
+
 
 def simulate(
     problem: ScheduleProblem, schedule: Schedule, ms: Sequence[float] | None = None, traffic: Traffic | None = None

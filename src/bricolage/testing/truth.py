@@ -1,8 +1,9 @@
 """What a model should answer, and what is wrong with an answer: float64, a second opinion, and what the model itself declares.
 
 How much rounding may do to an answer is judged apart from `verify.bound`, with a factor and draws of its own: the product
-accepts answers by that bound, and a fuzz campaign that judged by it, too, would find nothing wrong with it. Here the model is
-evaluated in its own types, and in float64 on inputs that are half a unit in the last place off.
+accepts answers by that bound, and a fuzz campaign that judged by it alone would find nothing wrong with it. Here the model is
+evaluated in its own types, and in float64 on inputs that are half a unit in the last place off. Only a small error that is
+above this is right where the product's bound, which knows in how many orders a long sum can be added up, allows it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import onnx_ir as ir
 
 from bricolage.errors import NoReference
 from bricolage.graph.graph import TensorInfo, describe
+from bricolage.verify.bound import limits, rounding_errors
 from bricolage.verify.compare import relative_error
 from bricolage.verify.reference import Evaluator, evaluate
 
@@ -25,10 +27,13 @@ BOUND = 2e-6
 """Relative error of float32 over a dozen operators, or the same on values of size one where results cancel."""
 OWN_ERROR_FACTOR = 8.0
 """An answer may be this many times as far from float64 as the model itself is, evaluated in its own types."""
+SMALL = 1e-3
+"""Up to here an error may be that of another order of a long sum."""
 OPINION_BOUND = 1e-9
 """How far two evaluations in float64 may be apart, relative to the values and to one."""
 _UNIT = 2.0**-23
 _DRAWS = 3
+_ROUNDING_DRAWS = 4
 
 
 @dataclass(frozen=True)
@@ -137,7 +142,15 @@ class Truth:
         error = relative_error([value], [right])
         if not np.isfinite(error):
             return error
-        return error if error > OWN_ERROR_FACTOR * self._spread(name) else None
+        if error <= OWN_ERROR_FACTOR * self._spread(name) or (error <= SMALL and error <= self._limits[name]):
+            return None
+        return error
+
+    @cached_property
+    def _limits(self) -> dict[str, float]:
+        """The product's."""
+        moved = rounding_errors(self.rounded or self.model, self.inputs, self.expected, _ROUNDING_DRAWS)
+        return limits(moved, self.expected)
 
     def _spread(self, name: str) -> float:
         """The largest relative error that the model's own types, or inputs rounded otherwise, give an output."""

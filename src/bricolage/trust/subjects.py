@@ -17,7 +17,7 @@ from bricolage.plan.plan import ORIGINAL, Bucket
 from bricolage.rewrite.catalogue import rules
 from bricolage.rewrite.retrace import Configured, Finished, Fixpoint, Recorded, Retrace
 from bricolage.rewrite.variants import REWRITTEN, rewritten_variants
-from bricolage.runtime.executable import placement_of
+from bricolage.runtime.programs import placement_of
 from bricolage.trust.changes import Subject
 from bricolage.work import bits as bitset
 from bricolage.work.implementation import Assignment, Implementation, Placement

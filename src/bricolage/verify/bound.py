@@ -57,7 +57,7 @@ def rounding_errors(
     largest = dict.fromkeys(names, 0.0)
     noisy = _Noisy(model, evaluate)
     for draw in range(draws):
-        for name, error in zip(names, noisy.errors(draw, inputs, names, expected), strict=False):
+        for name, error in zip(names, noisy.of_draw(draw, inputs, names, expected), strict=False):
             largest[name] = max(largest[name], error)
     return largest
 
@@ -80,7 +80,7 @@ class _Noisy:
         self._ways = [(False, True), (True, True), (True, False)]
         self._made: Rounded | None = None
 
-    def errors(self, draw: int, inputs: Mapping[str, Any], names: list[str], expected: list[Any]) -> list[float]:
+    def of_draw(self, draw: int, inputs: Mapping[str, Any], names: list[str], expected: list[Any]) -> list[float]:
         """Errors of one draw; none where it cannot be evaluated, or gives an infinite one."""
         while True:
             guarded, shaped = self._ways[0]

@@ -20,7 +20,7 @@ from bricolage.verify.bound import REGION_DRAWS, draws_for, limits, rounding_err
 from bricolage.verify.reference import Evaluate, evaluate
 from bricolage.verify.tensors import digest, load_values, save_expected, save_tensors
 
-_JUDGEMENT = 1
+_JUDGEMENT = 2
 """Raised whenever limits are found in another way: judgements on record are then not found any more."""
 
 

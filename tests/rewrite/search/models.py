@@ -51,6 +51,14 @@ KERNELS = Example(
     {"v": (4, 4, 1, 1), "w": (4, 4, 3, 3)},
 )
 """A small kernel has to be enlarged, which costs, before the two can be merged and split and concatenation cancel."""
+FIRE = Example(
+    "float[1,32,9,9] x",
+    "s = Conv(x, w) r = Relu(s) a = Conv(r, v, p) b = Conv<pads=[1,1,1,1]>(r, u, q) "
+    "c = Relu(a) d = Relu(b) y = Concat<axis=1>(c, d)",
+    {"w": (8, 32, 1, 1), "v": (32, 8, 1, 1), "u": (32, 8, 3, 3), "p": (32,), "q": (32,)},
+)
+"""A fire module (SqueezeNet). Its two expanding convolutions are one where starting a convolution costs more than the work
+that the enlarged kernel adds: a merge stage of IOS."""
 BRANCHES = Example(
     "float[1,2,6] x, float[1,2,6] z, float[1,2,6] u",
     "a = Conv(x, v) b = Conv(z, w) c = Conv(u, q) y = Concat<axis=1>(a, b, c)",

@@ -10,8 +10,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from bricolage.errors import BadOption
+from bricolage.graph.graph import Operator
 from bricolage.graph.inference import infer
 from bricolage.graph.prepare import simplify
+from bricolage.graph.work import flops
 from bricolage.perf.roofline import OperatorCost, OperatorRoofline
 from bricolage.rewrite.apply import rewrite
 from bricolage.rewrite.builder import Names
@@ -24,7 +26,7 @@ from bricolage.rewrite.search.lazy import LazyBuilder
 from bricolage.rewrite.search.options import METHODS, Method, SearchOptions
 from bricolage.testing import random_model
 from tests.rewrite.checking import check_equal
-from tests.rewrite.search.models import BRANCHES, FANNED, KERNELS, PRODUCTS, Odd, Started, layers, parsed
+from tests.rewrite.search.models import BRANCHES, FANNED, FIRE, KERNELS, PRODUCTS, Odd, Started, layers, parsed
 
 methods = pytest.mark.parametrize("method", METHODS)
 
@@ -61,6 +63,23 @@ def test_what_the_fixpoint_misses(example: Example, cost: OperatorCost, expected
         check_equal(example.model(), candidate.model)
     if found.statistics.lower_bound is not None:
         assert found.statistics.lower_bound <= found.best.cost + 1e-12
+
+
+def test_expanding_convolutions_are_merged_where_that_pays() -> None:
+    used = chosen(skip=["layout", "generated"])
+
+    class Counted:
+        """Multiplications alone."""
+
+        def __call__(self, operator: Operator) -> float:
+            return 1e-6 * flops(operator)
+
+    for cost, convolutions in ((Started(), 2), (Counted(), 3)):
+        found = search_graphs(FIRE.model(), used, cost, SearchOptions(alpha=1.5, graphs=30))
+        assert kinds(found.best.model).count("Conv") == convolutions
+        check_equal(FIRE.model(), found.best.model)
+        rules = {one.rule for one in found.best.applications}
+        assert {"enlarge-kernel", "merge-convolutions"} <= rules or convolutions == 3
 
 
 @methods

@@ -44,8 +44,10 @@ from bricolage.backends.native.cpu.module import (
 from bricolage.backends.native.cpu.peaks import measure
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.fuse.inspect import inspect_kernels
+from bricolage.backends.native.fuse.waves import in_waves
 from bricolage.backends.native.ir.from_onnx import lower_operator
 from bricolage.backends.native.ir.tensors import Node
+from bricolage.backends.patterns import ATTENTION, SIBLINGS
 from bricolage.device.device import Device
 from bricolage.graph.graph import Graph, Operator
 from bricolage.options import Precision
@@ -68,6 +70,8 @@ _ARITHMETICS = {
 _REACHES = {1: "medium", 2: "high", 3: "highest"}
 """For which precision a number of bfloat16 parts is tried: fewer are not accurate enough, more cost more."""
 _TIMED_RUNS = 10
+WAVES = "waves"
+"""Parameter: whether kernels that do not depend on each other run as one parallel section (`fuse.waves`)."""
 FUSED = "fused"
 """Parameter with the numbers of the only kernels that may compute several operators, as in "0-2,5"; without it all may."""
 
@@ -118,7 +122,7 @@ class Native(Backend):
         return __version__
 
     def claims(self) -> Iterable[Claim]:
-        return engine_claims(self, _declines)
+        return engine_claims(self, _declines, {"attention": ATTENTION, "siblings": SIBLINGS})
 
     def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
         isa = instruction_set(device)
@@ -134,13 +138,20 @@ class Native(Backend):
         require_static(region, self.title)
         target, arithmetic = _target(resources), _arithmetic(config, resources.device)
         kernels = planned(region, target, arithmetic, {})
-        return ConfigSpace(config.base, tuning.parameters(kernels, target, arithmetic))
+        found = tuning.parameters(kernels, target, arithmetic)
+        beside = target.threads > 1 and any(len(wave) > 1 for wave in in_waves(kernels).sections)
+        return ConfigSpace(config.base, {**found, WAVES: (True,)} if beside else found)
 
-    def tune(self, region: RegionModel, config: KernelConfig, resources: Resources) -> KernelConfig:
+    def tune(self, region: RegionModel, config: KernelConfig, resources: Resources, seconds: float) -> KernelConfig:
+        del seconds  # every alternative is tried, once
         require_static(region, self.title)
         target, arithmetic = _target(resources), _arithmetic(config, resources.device)
         kernels = planned(region, target, arithmetic, {})
-        return config.tuned(dict(to_parameters(tuning.search(region, kernels, target, arithmetic, resources))))
+        choices = tuning.search(region, kernels, target, arithmetic, resources)
+        found = dict(to_parameters(choices))
+        if tuning.gains_by_waves(region, kernels, choices, target, arithmetic, resources):
+            found[WAVES] = True
+        return config.tuned(found)
 
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         require_static(region, self.title)
@@ -246,13 +257,15 @@ def _generated(
     """
     target, arithmetic = _target(resources), _arithmetic(config, resources.device)
     parameters = dict(config.parameters)
-    fused = parameters.pop(FUSED, None)
+    fused, waves = parameters.pop(FUSED, None), parameters.pop(WAVES, False)
+    if not isinstance(waves, bool):
+        raise Refused(backend=Native.title, reason=f"the parameter '{WAVES}' cannot be {waves!r}")
     try:
         kept = None if fused is None else numbers(str(fused))
         choices = from_parameters(tuple(sorted(parameters.items())))
     except ValueError as error:
         raise Refused(backend=Native.title, reason=str(error)) from error
-    kernels = planned(region, target, arithmetic, origins, kept)
+    kernels = planned(region, target, arithmetic, origins, kept, waves=waves)
     if any(number >= len(kernels.kernels) for number in choices):
         raise Refused(
             backend=Native.title, reason=f"the parameters are those of more than {len(kernels.kernels)} kernels"

@@ -1,4 +1,5 @@
-"""A short measured search for how each product is computed best: which cuts, and whether by Winograd's transformation.
+"""A short measured search for how each product is computed best: which cuts, and whether by Winograd's transformation; then
+whether kernels run in waves.
 
 Rules of thumb decide first; every alternative changes one thing for all kernels that have it. A library of each is built that
 takes the time of its kernels, and takes turns with the usual one; each kernel keeps the alternative that is clearly
@@ -7,6 +8,7 @@ are."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,14 +17,16 @@ import numpy as np
 
 from bricolage import scratch
 from bricolage.backends.interface import RegionModel, Resources
+from bricolage.backends.kernel import Call
 from bricolage.backends.native.cpu.arithmetic import Arithmetic
 from bricolage.backends.native.cpu.build import write
 from bricolage.backends.native.cpu.gemm import block_sizes
-from bricolage.backends.native.cpu.kernel import NativeKernel, Stopwatch
+from bricolage.backends.native.cpu.kernel import NativeKernel, Stopwatch, on_random_inputs
 from bricolage.backends.native.cpu.kernel_choice import DEFAULT, TILES, GemmConfig, KernelChoice
 from bricolage.backends.native.cpu.module import generate
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.fuse.plan import FusionPlan
+from bricolage.backends.native.fuse.waves import in_waves
 from bricolage.backends.native.ir.tensors import Conv, MatMul
 from bricolage.work.implementation import Scalar
 
@@ -124,3 +128,38 @@ def search(
             tried.append(choice)
             times.append((np.array([own for own, _ in turns]), np.array([its for _, its in turns])))
     return choose(tried, times)
+
+
+def gains_by_waves(
+    region: RegionModel,
+    planned: FusionPlan,
+    choices: Mapping[int, KernelChoice],
+    target: CpuTarget,
+    arithmetic: Arithmetic,
+    resources: Resources,
+) -> bool:
+    """Whether the region's kernels are clearly faster in waves: measured now, with its `choices`, where that saves meetings of
+    threads.
+
+    Raises:
+        Refused: the C does not compile.
+    """
+    sources = [generate(one, target, arithmetic, choices) for one in (planned, in_waves(planned))]
+    if sources[1].meetings >= sources[0].meetings:
+        return False
+    calls: list[Call] = []
+    with scratch.using(scratch.temporary()) as first, scratch.using(scratch.temporary()) as second:
+        for source, folder in zip(sources, (first, second), strict=True):
+            write(source, target.isa, arithmetic, folder)
+            calls.append(on_random_inputs(NativeKernel(region, folder, resources)))
+        turns = np.array([[_milliseconds(call) for call in calls] for _ in range(1 + _ROUNDS)])[1:]
+    return 0 in choose([DEFAULT], [(turns[:, :1], turns[:, 1:])])
+
+
+def _milliseconds(call: Call) -> float:
+    """Of one call, from as many as take a millisecond."""
+    count, begun = 0, time.perf_counter()
+    while (spent := (time.perf_counter() - begun) * 1e3) < 1.0 or not count:
+        call()
+        count += 1
+    return spent / count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 from bricolage.backends import registry
@@ -14,14 +15,12 @@ from bricolage.driver.variants import placement_name
 from bricolage.graph.region import Region
 from bricolage.plan.step import Step
 from bricolage.tune.kernels import KernelTuner
-from bricolage.work.implementation import Placement
-
-_WORTH_TUNING = 1.1
-"""Implementations within this factor of the best on the whole graph are worth a search for better kernels."""
+from bricolage.work.implementation import Implementation, Placement
 
 
 class KernelTuning(Stage[State]):
-    """Searches for better kernels where backends can, and keeps what is faster end to end."""
+    """Searches for better kernels where backends can, and keeps what is faster end to end. What an earlier search found for
+    the whole graph takes part at every effort."""
 
     name: ClassVar[str] = "kernel tuning"
 
@@ -30,19 +29,21 @@ class KernelTuning(Stage[State]):
         profile = state.session.options.profile
         return profile.tunes * profile.shares.kernel_tuning * state.budget_s
 
-    def limit(self, state: State) -> float:
-        """None but what is kept for others, at efforts that tune."""
-        return float("inf") if state.session.options.profile.tunes else 0.0
-
     def run(self, state: State, deadline: Deadline) -> None:
         """Tunes baselines first: most plans that win are one implementation of the whole graph."""
-        if not state.session.options.profile.tunes or not any(one.tunable for one in state.session.backends):
+        if not any(one.tunable for one in state.session.backends):
             return
         session = state.session
         tuner = KernelTuner(session.measurer, session.device, session.options.threads)
         original = state.original
-        limit = _WORTH_TUNING * min(original.times.values(), default=0.0)
-        near = sorted((ms, one) for one, ms in original.times.items() if ms <= limit)
+        if not session.options.profile.tunes:
+            found = [one for one in map(partial(_known, tuner, original), original.times) if one is not None]
+            if found and not deadline():
+                original.measure_whole(found, deadline)
+            return
+        least = min(original.times.values(), default=0.0)
+        reach = {one.name: one.gains_by_tuning * least for one in session.backends if one.tunable}
+        near = sorted((ms, one) for one, ms in original.times.items() if ms <= reach.get(one.backend, 0.0))
         session.progress.start("tuned kernels", len(near) + len(state.challengers))
         for _, one in near:
             placement = _tuned(tuner, original, original.placement_of(one), deadline)
@@ -58,6 +59,17 @@ class KernelTuning(Stage[State]):
                 name = placement_name(placement, challenger.variant)
                 state.challenge(Challenger(name, placement, None, challenger.variant))
         session.progress.finish()
+
+
+def _known(tuner: KernelTuner, profile: Profile, one: Implementation) -> Implementation | None:
+    """An implementation of the whole graph as an earlier search has tuned it."""
+    if not profile.session.backend(one.backend).tunable or one.config.parameters:
+        return None
+    region = profile.graph.everything
+    key = profile.region_key(region)
+    step = Step(one, profile.session.store.region(region, key))
+    config = tuner.known(step, key, registry.version(one.backend))
+    return None if config in (None, one.config) else replace(one, config=config)
 
 
 def _tuned(tuner: KernelTuner, profile: Profile, placement: Placement, deadline: Deadline) -> Placement:

@@ -71,8 +71,11 @@ def supported(node: ir.Node, opset: int) -> str | None:
     return None
 
 
-def lower(model: ir.Model) -> tuple[Callable[..., tuple[Any, ...]], dict[str, np.ndarray[Any, Any]]]:
-    """(fn, constants): `fn(constants, *inputs)` returns the tuple of outputs and can be traced by `jax.jit`.
+def lower(
+    model: ir.Model, *, float_dtype: Any = None
+) -> tuple[Callable[..., tuple[Any, ...]], dict[str, np.ndarray[Any, Any]]]:
+    """(fn, constants): `fn(constants, *inputs)` returns the tuple of outputs and can be traced by `jax.jit`. With `float_dtype`,
+    a narrower type, float32 is computed in that; inputs and outputs keep theirs.
 
     Trace and call it under `jax.enable_x64(True)`. Raises UnsupportedOperator at the first node that `supported`
     refuses.
@@ -83,7 +86,8 @@ def lower(model: ir.Model) -> tuple[Callable[..., tuple[Any, ...]], dict[str, np
         reason = supported(node, opset)
         if reason:
             raise UnsupportedOperator(library="JAX", op_type=node.op_type, opset=opset, reason=reason)
-    interpreter = Interpreter(imports)
+    interpreter = Interpreter(imports, float_dtype)
+    given = interpreter.xp.given
     initializers = {v: np.asarray(v.const_value.numpy()) for v in model.graph.initializers.values() if v.const_value}
     needed = _host_initializers(model.graph, imports)
     program = {v: a for v, a in initializers.items() if v in needed or is_program(a)}
@@ -94,11 +98,19 @@ def lower(model: ir.Model) -> tuple[Callable[..., tuple[Any, ...]], dict[str, np
     def fn(constants: dict[str, Any], *arguments: Any) -> tuple[Any, ...]:
         env: dict[ir.Value, Any] = dict(program)
         env.update((value, constants[name]) for value, name in data.items())
-        env.update(zip(inputs, (jnp.asarray(a) for a in arguments), strict=True))
+        env.update(zip(inputs, map(given, arguments), strict=True))
         interpreter.run(model.graph, env)
-        return tuple(jnp.asarray(interpreter.read(v, env)) for v in outputs)
+        found = [jnp.asarray(interpreter.read(v, env)) for v in outputs]
+        if float_dtype is None:
+            return tuple(found)
+        return tuple(
+            y.astype(np.float32) if v.dtype == ir.DataType.FLOAT else y for y, v in zip(found, outputs, strict=True)
+        )
 
-    return fn, {name: initializers[value] for value, name in data.items()}
+    weights = {name: initializers[value] for value, name in data.items()}
+    if float_dtype is not None:
+        weights = {name: w.astype(float_dtype) if w.dtype == np.float32 else w for name, w in weights.items()}
+    return fn, weights
 
 
 def _host_initializers(graph: ir.Graph, imports: dict[str, int]) -> set[ir.Value]:

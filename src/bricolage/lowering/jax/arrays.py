@@ -38,18 +38,27 @@ DTYPES: dict[int, Any] = {
 
 
 class JaxArrays:
-    """Implements `lowering.arrays.Arrays`."""
+    """Implements `lowering.arrays.Arrays`. With `float_dtype` float32 becomes that."""
 
     lib = jnp
 
+    def __init__(self, float_dtype: Any = None) -> None:
+        self.float_dtype = float_dtype
+
     # --- types and construction
+
+    def given(self, x: Any) -> Array:
+        """An array that comes in from outside, or a constant."""
+        array = jnp.asarray(x)
+        return array.astype(self.float_dtype) if self.float_dtype is not None and array.dtype == np.float32 else array
 
     def dtype(self, onnx_type: int) -> Any:
         if int(onnx_type) not in DTYPES:
             raise UnsupportedType(
                 name=f"element type {onnx_type}", type=str(onnx_type), who="JAX", advice="Use another backend"
             )
-        return np.dtype(DTYPES[int(onnx_type)])
+        dtype = np.dtype(DTYPES[int(onnx_type)])
+        return self.float_dtype if self.float_dtype is not None and dtype == np.float32 else dtype
 
     def kind(self, x: Array) -> str:
         return "f" if jnp.issubdtype(x.dtype, jnp.floating) else np.dtype(x.dtype).kind

@@ -43,9 +43,9 @@ def as_tuple(result: Any, convert: Callable[[Any], Any] = lambda r: r) -> tuple[
 class Interpreter:
     """One model's interpreter; it holds no values, so that one instance serves every trace."""
 
-    def __init__(self, imports: dict[str, int]) -> None:
+    def __init__(self, imports: dict[str, int], float_dtype: Any = None) -> None:
         self.imports = imports
-        self.xp = JaxArrays()
+        self.xp = JaxArrays(float_dtype)
         self.static = static.StaticArrays()
 
     def refuse(self, node: ir.Node, reason: str) -> UnsupportedOperator:
@@ -105,7 +105,7 @@ class Interpreter:
         if value is None:
             return None
         if not entry.is_host(index):
-            return jnp.asarray(value)
+            return self.xp.given(value)
         if not isinstance(value, np.ndarray):
             raise self.refuse(node, f"input '{entry.input_name(index)}' must be known when the model is compiled")
         return to_host(value)

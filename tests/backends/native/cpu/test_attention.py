@@ -87,3 +87,14 @@ def test_an_epilogue_of_the_softmax_keeps_it_apart(tmp_path: Path) -> None:
     given = inputs_of(model)
     found = regions.answer(Native(), model, *given, resources=Resources(threads=2))
     assert regions.error(found, regions.reference(model, *given)) < 2e-6
+
+
+def test_one_that_feeds_the_scores_of_another(tmp_path: Path) -> None:
+    """A product belongs to one attention: what is second in the first of them is not the scores of the next."""
+    body = "a = MatMul (x, w) b = Softmax (a) c = MatMul (b, w) d = Softmax (c) y = MatMul (d, w)"
+    weights = regions.noise(16, 16, seed=1)
+    model = regions.region(tmp_path, body, "float[16, 16] x", "float[16, 16] y", w=weights)
+    assert kinds(model).count("attention") == 1
+    given = regions.noise(16, 16, seed=2)
+    found = regions.answer(Native(), model, given, resources=Resources(threads=2))
+    assert regions.error(found, regions.reference(model, given)) < 2e-6

@@ -47,6 +47,14 @@ def test_reductions(isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert regions.error(regions.answer(Native(), model, *given, resources=Resources(threads=2)), expected) < BOUND
 
 
+def test_equal_terms_in_short_loops(tmp_path: Path) -> None:
+    """All of them are rounded the same way, so that errors do not cancel; and no vector takes them apart."""
+    x = np.full((17, 2, 7, 5, 1, 3), np.float32(1.5051261))
+    model = regions.region(tmp_path, "s = ReduceSum (x)", f"float{list(x.shape)} x", f"float{[1] * x.ndim} s")
+    found = regions.answer(Native(), model, x, resources=Resources(threads=1))
+    assert regions.error(found, [x.astype(np.float64).sum()]) < 1e-6
+
+
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 @pytest.mark.parametrize(
     ("channels", "sizes", "last"),

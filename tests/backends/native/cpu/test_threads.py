@@ -212,15 +212,20 @@ int main(void) {
 
 
 def built(folder: Path, driver: str, *flags: str, **defined: object) -> Path:
-    """Compiles a driver."""
+    """Compiles a driver of the team."""
+    words = [*flags, *(f"-D{name}={value}" for name, value in defined.items())]
+    return compiled(folder, f"#define _GNU_SOURCE\n{THREADS}\n{driver}", *words)
+
+
+def compiled(folder: Path, text: str, *words: str) -> Path:
+    """Compiles a program."""
     compiler = shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("this needs gcc or clang")
     source, program = folder / "driver.c", folder / "driver"
-    source.write_text(f"#define _GNU_SOURCE\n{THREADS}\n{driver}")
-    words = [*flags, *(f"-D{name}={value}" for name, value in defined.items())]
+    source.write_text(text)
     made = subprocess.run(
-        [compiler, "-std=gnu11", "-O1", "-g", "-pthread", *words, "-o", program, source],
+        [compiler, "-std=gnu11", "-O1", "-g", "-pthread", *words, "-o", program, source, "-lm"],
         capture_output=True,
         text=True,
         check=False,

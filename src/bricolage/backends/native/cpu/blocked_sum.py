@@ -19,17 +19,20 @@ Loop = tuple[str, int]
 _SHORT, _PART = 16_384, 1_024
 """Terms up to which one sum is enough, taken in vectors, and terms of a part, if the innermost loops have as many."""
 _SHORT_BESIDE, _PART_BESIDE = 256, 128
-"""The same where sums of neighbours are taken side by side, so that every term is rounded on its own."""
+"""The same where every term is rounded on its own: sums of neighbours that are taken side by side, and loops too short for
+vectors."""
 _FULL = 64
 """Terms below which a part is not worth its own addition."""
 
 
 def blocked_sum(name: str, loops: Sequence[Loop], step: Callable[[str], list[str]]) -> list[str]:
     """Declares the float `name`: the sum over `loops`, outermost first. `step` adds one term to the float that it is told."""
-    if _terms(loops) <= _SHORT:
+    innermost = next((extent for _, extent in reversed(loops) if extent > 1), 1)
+    short, terms = (_SHORT, _PART) if innermost >= _FULL else (_SHORT_BESIDE, _PART_BESIDE)  # too short to fill vectors
+    if _terms(loops) <= short:
         return [f"float {name} = 0.0f;", *looped(loops, step(name), adding(name))]
     part = _Part(["float part = 0.0f;"], step("part"), adding("part"), [f"{name}_parts += part;"])
-    return [f"double {name}_parts = 0.0;", *_in_parts(loops, part, _PART), f"const float {name} = {name}_parts;"]
+    return [f"double {name}_parts = 0.0;", *_in_parts(loops, part, terms), f"const float {name} = {name}_parts;"]
 
 
 def blocked_sums(name: str, width: int, loops: Sequence[Loop], step: Callable[[str], list[str]]) -> list[str]:

@@ -15,6 +15,7 @@ from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.winograd_transform import choose
 from bricolage.backends.native.fuse.fusion import operators_apart, plan
 from bricolage.backends.native.fuse.plan import FusionPlan
+from bricolage.backends.native.fuse.waves import in_waves
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.backends.native.ir.lowerings import NoLowering
 from bricolage.backends.native.ir.tensors import Conv, MatMul, Node
@@ -29,9 +30,12 @@ def planned(
     arithmetic: Arithmetic,
     origins: dict[Node, str],
     fused: Sequence[int] | None = None,
+    *,
+    waves: bool = False,
 ) -> FusionPlan:
     """The region's fused kernels. `origins` takes the operator that each tensor comes from (see `lower`). Where `fused` is given,
-    only these of the kernels, by number, compute several operators; each other operator has kernels of its own.
+    only these of the kernels, by number, compute several operators; each other operator has kernels of its own. With `waves`
+    they run beside each other where they can (`fuse.waves`).
 
     Raises:
         Refused: something in the region has no lowering, nothing in it is what the arithmetic is for, or it has no kernel of
@@ -54,7 +58,7 @@ def planned(
     chosen = [choose(root, found, target, arithmetic) for root in roots if isinstance(root, Conv)]
     if tile and not any(transform is not None and transform.m == tile for transform in chosen):
         raise Refused(backend=TITLE, reason=f"no convolution gains from tiles of {tile}x{tile}")
-    return found
+    return in_waves(found) if waves else found
 
 
 def write(source: Source, isa: Isa, arithmetic: Arithmetic, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import json
 import os
@@ -62,12 +63,23 @@ class NativeKernel(StaticKernel):
             self._weights = aligned((os.fstat(file.fileno()).st_size,), np.dtype(np.uint8))
             file.readinto(self._weights.data)
         self._thread_scratch = int(sizes["thread_scratch"])
-        self._arena = aligned((int(sizes["arena"]) + 64,), np.dtype(np.uint8))
-        self._scratch = aligned(
-            (self._thread_scratch * resources.threads + int(sizes["shared_scratch"]) + 64,), np.dtype(np.uint8)
-        )
+        self._threads = resources.threads
+        self._bytes = int(sizes["arena"]), self._thread_scratch * self._threads + int(sizes["shared_scratch"])
+        self._place(resources)
+
+    def _place(self, resources: Resources) -> None:
+        """Memory to work in, and the threads that do."""
+        self._arena, self._scratch = (aligned((size + 64,), np.dtype(np.uint8)) for size in self._bytes)
         self._lingers = int(resources.alone)  # another backend's region would soon want the cores
         self._team = _team(self._library, resources.device.cores)
+        self.takes_turns = self._threads > 1  # those of one team; one thread does without
+
+    def replica(self, resources: Resources) -> NativeKernel | None:
+        if resources.threads != self._threads:
+            return None
+        found = copy.copy(self)
+        found._place(resources)
+        return found
 
     def spent(self, count: int) -> np.ndarray:
         """Where a timed library of `count` kernels adds up their milliseconds."""
@@ -92,16 +104,21 @@ class NativeKernel(StaticKernel):
         return call
 
 
+def on_random_inputs(kernel: NativeKernel) -> Call:
+    """A call of a library with inputs drawn at random."""
+    draw = np.random.default_rng(0)
+    inputs, outputs = ([aligned(i.sizes, i.numpy) for i in infos] for infos in (kernel.inputs, kernel.outputs))
+    for array in inputs:
+        array[...] = draw.standard_normal(array.shape) if array.dtype.kind == "f" else 0
+    return kernel.bind(inputs, outputs)
+
+
 class Stopwatch:
     """Times of a timed library's kernels, on random inputs."""
 
     def __init__(self, kernel: NativeKernel, count: int) -> None:
         """For a library of `count` kernels. The first run, here, does not count."""
-        draw = np.random.default_rng(0)
-        inputs, outputs = ([aligned(i.sizes, i.numpy) for i in infos] for infos in (kernel.inputs, kernel.outputs))
-        for array in inputs:
-            array[...] = draw.standard_normal(array.shape) if array.dtype.kind == "f" else 0
-        self._call = kernel.bind(inputs, outputs)
+        self._call = on_random_inputs(kernel)
         self._spent = kernel.spent(count)
         self._call()
 

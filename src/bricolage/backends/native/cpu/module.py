@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import TypeAlias
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from bricolage.backends.native.cpu.phase import ConstantOperand, MemoryOperand, 
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.threads import RING, THREADS
 from bricolage.backends.native.cpu.wide import HELPERS, PREFIX
-from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan, kernel_reads
+from bricolage.backends.native.fuse.plan import Buffer, FusedKernel, FusionPlan, kernel_reads
 from bricolage.backends.native.ir.tensors import STORED_TYPES, Conv, MatMul, Normalise, Reduce, Softmax
 
 
@@ -44,6 +45,8 @@ class Source:
     """Scratch memory of each thread."""
     shared_scratch_bytes: int
     plan: FusionPlan
+    meetings: int
+    """How often threads wait for each other in a run."""
 
 
 def generate(
@@ -62,20 +65,25 @@ def generate(
     calls: list[str] = []
     own = shared = apart = 0
     hazards = _HazardTracker(plan)
-    for number, kernel in enumerate(plan.kernels):
-        phases = _phases(kernel, plan, weights, target, arithmetic, choices.get(number, DEFAULT))
-        sharing = any(phase.shared_scratch for phase in phases)
-        for part, phase in enumerate(phases):
+    for section in plan.sections:
+        made = {
+            number: _phases(plan.kernels[number], plan, weights, target, arithmetic, choices.get(number, DEFAULT))
+            for number in section
+        }
+        scratch = _side_by_side({number: max(phase.shared_scratch for phase in made[number]) for number in section})
+        steps = [(part, number) for number in section for part in range(len(made[number]))]
+        for part, number in sorted(steps, key=lambda step: step[0]):
+            kernel, phase, memory = plan.kernels[number], made[number][part], scratch[number]
             helpers.update(phase.helpers)
-            if target.threads > 1 and (part or apart == RING or hazards.conflicts(kernel, sharing)):
-                calls.append("meet(at);")
+            if target.threads > 1 and (apart == RING or hazards.conflicts(number, memory)):
+                calls.append(_MEET)
                 hazards.forget()
                 apart = 0
             apart += 1
-            hazards.add(kernel, sharing)
-            call = functions.call(kernel, phase)
+            hazards.add(number, memory)
+            call = functions.call(kernel, phase, memory.start)
             calls.append((f"TIMED({number}, {call})" if timed else call) + f"  /* kernel_{number} */")
-            own, shared = max(own, phase.thread_scratch), max(shared, phase.shared_scratch)
+            own, shared = max(own, phase.thread_scratch), max(shared, memory.stop)
     text = "\n\n".join(
         [
             "#define _GNU_SOURCE",
@@ -103,45 +111,76 @@ def generate(
         assert isinstance(array, np.ndarray)
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         block[offset : offset + raw.size] = raw
-    return Source(text, block, plan.arena_bytes, own, shared, plan)
+    return Source(text, block, plan.arena_bytes, own, shared, plan, calls.count(_MEET))
+
+
+def _side_by_side(bytes_: Mapping[int, int]) -> dict[int, range]:
+    """The scratch memory that all threads share, for kernels that run beside each other."""
+    found, start = {}, 0
+    for number, size in bytes_.items():
+        found[number] = range(start, start + size)
+        start += -(-size // 64) * 64
+    return found
 
 
 class _HazardTracker:
     """What the kernels since threads last met touch: a thread may run ahead of the others into a kernel that touches nothing
-    of it. Parts of one concatenation do not overlap."""
+    of it. Parts of one concatenation do not overlap. Parts of one tensor are told apart in waves, whose order rests on that."""
 
     def __init__(self, plan: FusionPlan) -> None:
         self._plan = plan
-        self._written: set[tuple[str, int]] = set()
-        self._read: set[tuple[str, int]] = set()
-        self._sharing = False
+        self._written: set[_Touched] = set()
+        self._read: set[_Touched] = set()
+        self._scratch: list[range] = []
+        self._begun: set[int] = set()
 
-    def conflicts(self, kernel: FusedKernel, sharing: bool) -> bool:
-        targets = {buffer.storage for buffer in kernel.targets}
-        reads = {buffer.storage for buffer in kernel_reads(kernel, self._plan)}
-        if sharing and self._sharing:
+    def conflicts(self, number: int, scratch: range) -> bool:
+        """Of a kernel by number; it conflicts with an earlier phase of its own."""
+        if number in self._begun or any(_overlap(scratch, other) for other in self._scratch):
             return True
+        targets, reads = self._touched(number)
         if any(self._overlap(a, b) for a in reads for b in self._written):
             return True
         return any(self._overlap(a, b) for a in targets for b in self._read) or any(
-            a != b and self._overlap(a, b) for a in targets for b in self._written
+            a[0] != b[0] and self._overlap(a, b) for a in targets for b in self._written
         )
 
-    def add(self, kernel: FusedKernel, sharing: bool) -> None:
-        self._written |= {buffer.storage for buffer in kernel.targets}
-        self._read |= {buffer.storage for buffer in kernel_reads(kernel, self._plan)}
-        self._sharing |= sharing
+    def add(self, number: int, scratch: range) -> None:
+        targets, reads = self._touched(number)
+        self._written |= targets
+        self._read |= reads
+        self._begun.add(number)
+        self._scratch.append(scratch)
 
     def forget(self) -> None:
         self._written.clear()
         self._read.clear()
-        self._sharing = False
+        self._begun.clear()
+        self._scratch.clear()
 
-    def _overlap(self, one: tuple[str, int], other: tuple[str, int]) -> bool:
-        if one == other or one[0] != "arena" or other[0] != "arena":
-            return one == other
-        (a, b), (c, d) = (self._plan.arena_span(storage[1]) for storage in (one, other))
-        return a < d and c < b
+    def _touched(self, number: int) -> tuple[set[_Touched], set[_Touched]]:
+        kernel, apart = self._plan.kernels[number], self._plan.waves is not None
+
+        def told(buffers: Iterable[Buffer]) -> set[_Touched]:
+            return {(buffer.storage, range(*buffer.extent) if apart else None) for buffer in buffers}
+
+        return told(kernel.targets), told(kernel_reads(kernel, self._plan))
+
+    def _overlap(self, one: _Touched, other: _Touched) -> bool:
+        (a, first), (b, second) = one, other
+        if a == b:
+            return first is None or second is None or _overlap(first, second)
+        if a[0] != "arena" or b[0] != "arena":
+            return False
+        return _overlap(range(*self._plan.arena_span(a[1])), range(*self._plan.arena_span(b[1])))
+
+
+_Touched: TypeAlias = tuple[tuple[str, int], range | None]
+"""A storage, and which of its elements; all where that is None."""
+
+
+def _overlap(one: range, other: range) -> bool:
+    return max(one.start, other.start) < min(one.stop, other.stop)
 
 
 def _phases(
@@ -186,8 +225,9 @@ class _FunctionTable:
         self._threads = threads
         self._names: dict[tuple[str, str], str] = {}
 
-    def call(self, kernel: FusedKernel, phase: Phase) -> str:
-        """C that carries out a phase; its function is written if there is none like it yet."""
+    def call(self, kernel: FusedKernel, phase: Phase, shared: int = 0) -> str:
+        """C that carries out a phase; its function is written if there is none like it yet. Its shared scratch memory starts at
+        `shared` bytes."""
         written = {tensor_operand(buffer) for buffer in kernel.targets}
         given = [self._argument(operand, operand in written) for operand in phase.operands]
         declared = [f"{kind}m{number}" for number, (kind, _) in enumerate(given)]
@@ -199,7 +239,7 @@ class _FunctionTable:
             head = f"static __attribute__((noinline)) void {self._names[key]}({parameters}, struct seat *at) {{"
             self.texts.append("\n".join([f"/* {_described(kernel)} */", head, lines, "}"]))
         arguments = ", ".join([argument for _, argument in given])
-        return f"{self._names[key]}({arguments}, own, shared, at);"
+        return f"{self._names[key]}({arguments}, own, shared{f' + {shared}' if shared else ''}, at);"
 
     def _shared_out(self, phase: Phase) -> list[str]:
         """The loop of a phase, piece by piece."""
@@ -234,6 +274,7 @@ def _described(kernel: FusedKernel) -> str:
     return f"{kernel.kind} to {sizes}"
 
 
+_MEET = "meet(at);"
 HEAD = r"""
 #include <stdint.h>
 #include <stddef.h>

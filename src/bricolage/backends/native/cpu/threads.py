@@ -34,7 +34,8 @@ enum {
   RING = @RING@,              /* loops that threads may be apart */
   WORDS = 5,             /* that a job is given */
   MOST_THREADS = 1024,
-  PATIENCE = 200000,     /* ns that a thread spins at a meeting before it sleeps */
+  PATIENCE = 200000,     /* ns that a thread spins at a meeting before it sleeps ... */
+  HASTE = 2000,          /* ... and while others have work to do here */
   LINGER = 100000,       /* ns that a helper spins for the next run, where runs follow each other so soon */
   CALM = 256             /* runs without a stall after which the machine counts as quiet again */
 };
@@ -74,7 +75,8 @@ struct team {
   struct turn *first, *last;
   int64_t closed;                       /* when the last run ended, in ns */
   uint32_t soon;                        /* how many of the last runs came soon after one (0 to 3) */
-  uint32_t heard, calm, loose;          /* stalls noticed; runs since then; whether helpers run on any core */
+  uint32_t heard, calm;                 /* stalls noticed; runs since then */
+  _Atomic uint32_t loose;               /* whether others have work to do here: helpers then run on any core */
   int home;                             /* processor that the caller was last seen on */
   uint32_t most, made;                  /* threads that there may be, and are, the caller's included */
   _Atomic pid_t owner;                  /* process that it was started in, or is being started in */
@@ -209,15 +211,18 @@ static void team_spread(struct team *team) {
 }
 
 /* Waits until all loops that the thread has gone through are done. It spins for as long as another's piece may take, and then
-   sleeps: a machine that is busy takes cores away for some milliseconds, and spinning would only make it take this one next. */
+   sleeps: a machine that is busy takes cores away for some milliseconds, and spinning would only make it take this one next.
+   Where it does so now, a thread sleeps nearly at once: who has slept is given a core before those that have computed without
+   pause, and keeps it long enough for the pieces up to the next meeting. */
 static __attribute__((noinline)) void meet(struct seat *at) {
   struct team *team = at->team;
   const uint64_t goal = at->goal;
   if (atomic_load_explicit(&team->done, memory_order_acquire) >= goal) return;
+  const int64_t patience = atomic_load_explicit(&team->loose, memory_order_relaxed) ? HASTE : PATIENCE;
   struct spin spin = {0};
   do {
     if (atomic_load_explicit(&team->done, memory_order_acquire) >= goal) return;
-  } while (spins(&spin, PATIENCE));
+  } while (spins(&spin, patience));
   atomic_fetch_add_explicit(&team->stalls, 1, memory_order_relaxed);
   if (at->tid == 0) team_spread(team);
   atomic_fetch_add(&team->parked, 1);
@@ -377,8 +382,12 @@ static void team_run(struct team *team, const struct run *run) {
     post(team, run);
   }
   pthread_mutex_unlock(&team->lock);
-  if (!at_once)
+  if (!at_once) {
     while (!atomic_load_explicit(&me.posted, memory_order_acquire)) park(team, &me.posted, 0);
+    pthread_mutex_lock(&team->lock);
+    team_settle(team);  /* it may have woken up where a helper is at its run already */
+    pthread_mutex_unlock(&team->lock);
+  }
   struct seat at = { team, 0, run->threads, team->section, team->goal, 0 };
   run->what(run->with, &at);
   meet(&at);

@@ -41,6 +41,7 @@ def attentions(region: Region, epilogues: Epilogues, stored: Set[Node], target: 
         inside = (scores, softmax)
         if (
             isinstance(first, MatMul)
+            and first not in found  # whose own kernel computes what it reads
             and not path
             and first.shape == softmax.shape
             and softmax.shape[:-1] == second.shape[:-1]

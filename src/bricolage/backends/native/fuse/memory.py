@@ -102,15 +102,16 @@ class Memory:
 
 
 def arena(plan: FusionPlan) -> None:
-    """Gives the buffers in between their offsets in the arena, for as long as kernels use them."""
+    """Gives the buffers in between their offsets in the arena, for as long as kernels use them, or waves of them."""
     reads = [kernel_reads(kernel, plan) for kernel in plan.kernels]
     spans: dict[int, list[int]] = {}
     sizes: dict[int, int] = {}
-    for step, kernel in enumerate(plan.kernels):
-        for buffer in (*kernel.targets, *reads[step]):
-            storage, number = buffer.storage
-            if storage == "arena":
-                spans.setdefault(number, [step, step])[1] = step
+    for step, section in enumerate(plan.sections):
+        for own in section:
+            for buffer in (*plan.kernels[own].targets, *reads[own]):
+                storage, number = buffer.storage
+                if storage == "arena":
+                    spans.setdefault(number, [step, step])[1] = step
     for buffer in plan.buffers.values():
         storage, number = buffer.storage
         if storage == "arena" and buffer.offset == 0:

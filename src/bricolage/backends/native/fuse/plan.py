@@ -27,6 +27,12 @@ class Buffer:
         """Dimensions from the outermost in memory to the innermost."""
         return sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis])
 
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Its first element in the storage, and the first behind its last; others may have elements between these two."""
+        last = sum((extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True))
+        return self.offset, self.offset + last + 1
+
 
 FusedProducer: TypeAlias = tuple[Conv | MatMul, Node]
 """A root that is computed in the kernel of another, and what of it the other reads."""
@@ -84,6 +90,13 @@ class FusionPlan:
     arena_offsets: dict[int, int] = field(default_factory=dict)
     """Bytes from the start of the arena, by number."""
     arena_sizes: dict[int, int] = field(default_factory=dict)
+    waves: tuple[tuple[int, ...], ...] | None = None
+    """Numbers of the kernels that run beside each other, wave by wave; None where they run in their order."""
+
+    @property
+    def sections(self) -> tuple[tuple[int, ...], ...]:
+        """Numbers of the kernels, wave by wave, or one by one."""
+        return self.waves if self.waves is not None else tuple((number,) for number in range(len(self.kernels)))
 
     def arena_span(self, number: int) -> tuple[int, int]:
         """First byte of one storage in the arena, and the first behind it."""

@@ -1,0 +1,44 @@
+"""The state of a decision for benchmarks that run stages of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from benchmarks.workloads import Workload, export
+from bricolage import scratch
+from bricolage.api.deciding import open_pool, open_reference, open_session
+from bricolage.api.sources import measuring_inputs, open_source, working_folder
+from bricolage.backends.interface import Backend
+from bricolage.device.host import selected
+from bricolage.driver.state import State
+from bricolage.measure.database import Database
+from bricolage.measure.selfcheck import self_checked
+from bricolage.options import Options
+from bricolage.plan.plan import ORIGINAL
+from bricolage.progress import Silent
+from bricolage.rewrite.variants import GraphVariant
+
+
+@contextmanager
+def state_of(
+    workload: Workload, options: Options, backends: Sequence[Backend], database: Database | None = None
+) -> Iterator[State]:
+    """Yields a decision for a workload on its example inputs in which nothing is measured yet. Costs go to `database`, by
+    default to one that ends with it.
+
+    Raises:
+        BricolageError: the workload cannot be opened.
+    """
+    device, given = selected(options.isa, options.cores), workload.example_inputs(options.seed)
+    with scratch.using(working_folder()) as directory, open_pool(options) as pool:
+        opened = open_source(export(workload), options, directory, example_inputs=None, dynamic=None, given=given)
+        (bucket,) = opened.buckets
+        graph, size = bucket.graph, len(bucket.graph)
+        reference = open_reference(opened, graph, options, device, pool)
+        arrays, _ = measuring_inputs(opened, graph, options, reference)
+        checked = self_checked(backends, [graph], Silent())
+        with Database(directory / "costs.sqlite") as own:
+            costs = own if database is None else database
+            session = open_session(options, checked, device, costs, pool, opened, size, Silent(), reference)
+            yield State(session, [GraphVariant(ORIGINAL, graph)], arrays, opened.digest, options.budget(size))

@@ -1,0 +1,162 @@
+"""Where the sub-graphs of a plan would run on devices that a file describes, and how long that is predicted to take.
+
+Sub-graphs are the chains between forks and joins of the planned graph. Each is timed here, in place: the plan's own program, cut
+there. A described device takes that time scaled, or what its description says. Nothing runs on a described device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bricolage.api.sub_graphs import divide
+from bricolage.device.description import DescribedDevice, DescribedMachine, read_devices
+from bricolage.device.device import Peaks
+from bricolage.errors import BadDevices
+from bricolage.schedule.bounds import TypedTasks, lower_bound
+from bricolage.schedule.duet import duet
+from bricolage.schedule.exact import exact
+from bricolage.schedule.heterogeneous import heft, peft
+from bricolage.schedule.path_bound import new_b_2
+from bricolage.schedule.problem import ScheduleProblem
+from bricolage.schedule.schedule import Move, Schedule, check, moves
+from bricolage.schedule.speedup import SpeedupCurve
+from bricolage.schedule.subgraphs import contracted
+from bricolage.work import bits
+from bricolage.work.graph import WorkGraph
+
+_EXACT_UP_TO = 20
+"""Sub-graphs; the search over all schedules proves little beyond."""
+
+
+@dataclass(frozen=True)
+class SubGraph:
+    """A task: operators that go to one device as a whole. Times in milliseconds."""
+
+    title: str
+    operators: str
+    """By number, as ranges."""
+    measured_ms: Mapping[int, float]
+    """Here, by count of cores."""
+
+
+@dataclass(frozen=True)
+class PredictedSchedule:
+    """What a method makes of the sub-graphs. Times in milliseconds."""
+
+    method: str
+    makespan_ms: float
+    schedule: Schedule
+    """Its tasks are the inputs, the sub-graphs and the outputs, in this order."""
+    moves: tuple[Move, ...]
+    """Tensors that go from one device to another."""
+    upper_ms: float | None
+    """With each sub-graph on its device here, no order that leaves no core idle needlessly takes more (NEW-B-2); None where that
+    is not proven, since something has to be moved or a sub-graph has several cores."""
+    proven: bool = False
+    """Whether no schedule is shorter."""
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """Predicted schedules, the shortest first."""
+
+    sub_graphs: tuple[SubGraph, ...]
+    devices: tuple[str, ...]
+    predicted: tuple[PredictedSchedule, ...]
+    lower_ms: float
+    """No schedule takes less, by these times."""
+
+
+def simulate_devices(path: str | Path, devices: str | Path, inputs: Mapping[str, Any] | None = None) -> Simulated:
+    """What each method makes of an artifact's sub-graphs on described devices. `inputs` choose the bucket; without them it is the
+    first one, with values by chance.
+
+    Raises:
+        MissingFile, BadDevices: no file, or it describes no devices, or none that runs some sub-graph.
+        MissingFile, BadArtifact, ... UnsupportedType: as `divide`.
+    """
+    described = read_devices(Path(devices))
+    divided = divide(path, inputs)
+    curves = divided.curves()
+    sub_graphs = tuple(
+        SubGraph(region.title, region.operators, dict(curve.points))
+        for region, curve in zip(divided.plan.buckets[0].regions, curves, strict=True)
+    )
+    tasks = [
+        _on_devices(described, number, divided.graph, region, curve, divided.device.peaks)
+        for number, (region, curve) in enumerate(zip(divided.regions, curves, strict=True))
+    ]
+    for number, able in enumerate(tasks):
+        if not able:
+            raise BadDevices(
+                path=devices, reason=f"none of them runs sub-graph {number + 1} ({sub_graphs[number].title})"
+            )
+    nothing = {described.device[0].name: SpeedupCurve(((1, 0.0),))}
+    problem = ScheduleProblem(
+        contracted(divided.graph, divided.regions, [one.title for one in sub_graphs]),
+        (nothing, *tasks, nothing),
+        {one.name: one.cores for one in described.device},
+        described.machine.move_ms,
+    )
+    found = _predicted(problem, certified=not described.link)
+    return Simulated(sub_graphs, tuple(problem.cores), found, lower_bound(problem))
+
+
+def _on_devices(
+    described: DescribedMachine, number: int, graph: WorkGraph, region: int, measured: SpeedupCurve, peaks: Peaks
+) -> dict[str, SpeedupCurve]:
+    """The curve of a sub-graph on each device that runs it."""
+    fastest = min(ms for _, ms in measured.points)
+    found = {}
+    for device in described.device:
+        given = device.ms.get(str(number + 1))
+        if {graph.operators[one].op_type for one in bits.members(region)} & device.without:
+            continue
+        if given is not None:
+            found[device.name] = SpeedupCurve(((1 if device.kind != "cpu" else device.cores, given),))
+            continue
+        scale = _scale(device, graph, region, peaks)
+        points = measured.points if device.kind == "cpu" else ((1, fastest),)
+        found[device.name] = SpeedupCurve(tuple((cores, ms * scale) for cores, ms in points))
+    return found
+
+
+def _scale(device: DescribedDevice, graph: WorkGraph, region: int, peaks: Peaks) -> float:
+    """Of a sub-graph: the scales of its operators, weighted by what each takes at least here (the roofline)."""
+    mine = [graph.operators[one] for one in bits.members(region)]
+    weights = [peaks.floor_ms(one.flops, one.bytes) for one in mine]
+    if not sum(weights):
+        weights = [1.0] * len(mine)
+    scales = [device.operators.get(one.op_type, device.scale) for one in mine]
+    return sum(weight * scale for weight, scale in zip(weights, scales, strict=True)) / sum(weights)
+
+
+def _predicted(problem: ScheduleProblem, *, certified: bool) -> tuple[PredictedSchedule, ...]:
+    schedules = [heft(problem), peft(problem)]
+    with contextlib.suppress(ValueError):  # where no device runs all of some branch: DUET does not divide them
+        schedules.append(duet(problem))
+    proven = False
+    if len(problem) <= _EXACT_UP_TO + 2:
+        result = exact(problem)
+        proven = result.proven
+        schedules.append(result.schedule)
+    found = []
+    for one in schedules:
+        check(problem, one)
+        upper = _upper(problem, one) if certified else None
+        shortest = proven and one.method == "exact"
+        found.append(PredictedSchedule(one.method, one.makespan_ms, one, moves(problem, one), upper, shortest))
+    return tuple(sorted(found, key=lambda one: (one.makespan_ms, one.method)))
+
+
+def _upper(problem: ScheduleProblem, schedule: Schedule) -> float | None:
+    """NEW-B-2 of the schedule's placement."""
+    intervals = schedule.intervals
+    if any(len(one.lanes) > 1 for one in intervals):
+        return None
+    ms = tuple(problem.curves[task][one.device].at(1) for task, one in enumerate(intervals))
+    return new_b_2(TypedTasks(problem.graph, ms, tuple(one.device for one in intervals), problem.cores))

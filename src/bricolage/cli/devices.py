@@ -1,0 +1,103 @@
+"""`bricolage schedule --devices`: predicted schedules on devices that a file describes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bricolage.errors import BadOption
+
+if TYPE_CHECKING:
+    from bricolage.api.devices import Simulated
+
+_MOST_ROWS = 60
+"""Sub-graphs that are shown; --json has them all."""
+
+
+def predict(
+    artifact: Path,
+    devices: Path,
+    data: Path | None,
+    *,
+    simulate: bool,
+    trace: Path | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Shows what each method makes of the devices, and writes the best schedule's trace.
+
+    Raises:
+        BadOption: something else than a prediction is asked for.
+        MissingFile, BadDevices, ...: as `simulate_devices`.
+    """
+    from bricolage.cli import output, values
+
+    if not simulate:
+        raise BadOption(
+            option="--devices", value=str(devices), advice="Nothing runs on devices that are described: add --simulate"
+        )
+    if out is not None:
+        raise BadOption(option="-o", value=str(out), advice="With --simulate no artifact is written; leave it out")
+    inputs = None if data is None else values.read_arrays(data)
+    output.check_writable(trace)
+    with output.stdout_kept():
+        from bricolage.api.devices import simulate_devices
+
+        found = simulate_devices(artifact, devices, inputs)
+    if as_json:
+        from bricolage.codec import encode
+
+        output.show_json(encode(found))
+    else:
+        _show(found)
+    if trace is not None:
+        from bricolage.report.trace import predicted_trace
+
+        best = found.predicted[0]
+        names = ["inputs", *(f"{n} {one.title}".rstrip() for n, one in enumerate(found.sub_graphs, 1)), "outputs"]
+        output.write_text(trace, json.dumps(predicted_trace(artifact.stem, names, best.schedule, best.moves)))
+        output.note(
+            f"wrote {trace}: the schedule by {best.method}; open it at https://ui.perfetto.dev or about:tracing"
+        )
+
+
+def _show(found: Simulated) -> None:
+    from bricolage.cli import output
+    from bricolage.report import words
+    from bricolage.report.tables import plain_table
+
+    heads = [("Sub-graph", "right"), ("Operators", "fold"), ("Here", "right")]
+    heads += [(one.method, "left") for one in found.predicted]
+    rows = [
+        [
+            str(number),
+            sub_graph.title,
+            words.milliseconds(min(sub_graph.measured_ms.values())),
+            *(one.schedule.intervals[number].device for one in found.predicted),
+        ]
+        for number, sub_graph in list(enumerate(found.sub_graphs, 1))[:_MOST_ROWS]
+    ]
+    output.show(plain_table(heads, rows))
+    if len(found.sub_graphs) > _MOST_ROWS:
+        output.show(f"and {len(found.sub_graphs) - _MOST_ROWS} more sub-graphs: --json has them all")
+    summary = [
+        ("Method", "left"),
+        ("Predicted", "right"),
+        ("Above the bound", "right"),
+        ("Never above (NEW-B-2)", "right"),
+    ]
+    methods = [
+        [
+            one.method + (", proven to be shortest" if one.proven else ""),
+            words.milliseconds(one.makespan_ms),
+            words.percent(max(0.0, one.makespan_ms / found.lower_ms - 1.0) if found.lower_ms else None),
+            words.milliseconds(one.upper_ms),
+        ]
+        for one in found.predicted
+    ]
+    output.show(plain_table(summary, methods))
+    output.show(
+        f"{words.count(len(found.sub_graphs), 'sub-graph')} on {words.count(len(found.devices), 'described device')}: no schedule "
+        f"takes less than {words.milliseconds(found.lower_ms)} by these times"
+    )

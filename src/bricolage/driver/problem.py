@@ -1,0 +1,131 @@
+"""The placement problem of one variant: priced candidates, measured transfers, and what solves it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from bricolage.deadline import Deadline
+from bricolage.driver.profile import NEAR, Profile
+from bricolage.graph.to_work import to_work
+from bricolage.measure.entry_costs import fixed_costs
+from bricolage.measure.transfers import TransferMeasurer, adjacent_pairs
+from bricolage.perf.merge_gain import EngineModel, fit
+from bricolage.perf.prediction import Predictor, merged_samples
+from bricolage.perf.transfer import MeasuredTransferCosts
+from bricolage.plan.plan import Proof, Transfer
+from bricolage.search.evolve import EvolutionOptions, evolve
+from bricolage.search.exact import solve
+from bricolage.work.implementation import Implementation, Placement
+from bricolage.work.placement import Candidate, PlacementResult
+
+_CONTENDERS = 4
+_NOTICEABLE = 0.05
+"""Share of the work that a backend must do best to take part in mixing, if it is slow on the whole model."""
+_SEARCH_SECONDS = 10.0
+
+Timed = tuple[Placement, float]
+"""A placement and its time end to end in ms."""
+
+
+class PlacementProblem:
+    """The work graph of one variant, its priced candidates, and transfers between contenders."""
+
+    def __init__(self, profile: Profile, deadline: Deadline, backends: Collection[str] | None = None) -> None:
+        """`backends`: who takes part; by default the most promising."""
+        self._profile, self._session = profile, profile.session
+        self.graph = to_work(profile.graph)
+        candidates = profile.priced()
+        names = self._contenders(candidates) if backends is None else backends
+        self.candidates = [one for one in candidates if one.implementation.backend in names]
+        self.transfers = self._measured_transfers(deadline)
+        model = self._engine_model(deadline)
+        self.predictor = Predictor(self.graph, self.candidates, model, self.transfers)
+
+    def _contenders(self, candidates: list[Candidate]) -> list[str]:
+        """Backends that could be part of a winning mix, the most promising `_CONTENDERS`: near the best as a whole, or best
+        on a noticeable share of the work. Transfers are measured for every pair of them, so they are few."""
+        times: dict[str, float] = {}
+        for one, ms in self._profile.times.items():
+            times[one.backend] = min(ms, times.get(one.backend, ms))
+        fastest = min(times.values(), default=0.0)
+        best: dict[int, Candidate] = {}
+        for candidate in candidates:
+            known = best.get(candidate.region)
+            if known is None or candidate.cost_ms < known.cost_ms:
+                best[candidate.region] = candidate
+        total = sum(candidate.cost_ms for candidate in best.values()) or 1.0
+        merit: dict[str, float] = {}
+        for name in (backend.name for backend in self._session.backends):
+            share = sum(c.cost_ms for c in best.values() if c.implementation.backend == name) / total
+            near = fastest / times[name] if name in times and times[name] <= NEAR * fastest else 0.0
+            if near or share > _NOTICEABLE:
+                merit[name] = near + share
+        return sorted(merit, key=lambda name: -merit[name])[:_CONTENDERS]
+
+    def _measured_transfers(self, deadline: Deadline) -> MeasuredTransferCosts:
+        order = [backend.name for backend in self._session.backends]
+        endpoints = {candidate.implementation.endpoint for candidate in self.candidates}
+        pairs = adjacent_pairs(sorted(endpoints, key=lambda end: (order.index(end.backend), end.device)))
+        self._session.progress.start("transfer costs", len(pairs))
+        measurer = TransferMeasurer(self._session.measurer, self._session.options.threads, self._session.device)
+        costs = measurer.costs(pairs, deadline)
+        self._session.progress.finish()
+        return costs
+
+    def _engine_model(self, deadline: Deadline) -> EngineModel:
+        engines = sorted({candidate.implementation for candidate in self.candidates})
+        threads, device = self._session.options.threads, self._session.device
+        fixed = fixed_costs(self._session.measurer, engines, threads, device, should_stop=deadline)
+        return fit(fixed, merged_samples(self.candidates))
+
+    def transfer_table(self) -> tuple[Transfer, ...]:
+        """What was measured of transfers, for the plan."""
+        return tuple(
+            Transfer(producer, consumer, size, ms)
+            for (producer, consumer), points in self.transfers.table.items()
+            for size, ms in points
+        )
+
+    def solve(self) -> PlacementResult:
+        """The exact op-level optimum."""
+        return solve(self.graph, self.candidates, self.transfers, _SEARCH_SECONDS)
+
+    def proof(self, found: PlacementResult) -> Proof:
+        """What is known of an optimum, for the plan."""
+        measured = sum(1 for candidate in self.candidates if candidate.key)
+        return Proof(
+            method=found.statistics.method,
+            optimal=found.proven_optimal,
+            total_ms=found.total_ms,
+            lower_bound_ms=found.lower_bound_ms,
+            measured=measured,
+            predicted=len(self.candidates) - measured,
+            seconds=found.statistics.seconds,
+        )
+
+    def refine(self, optimum: PlacementResult, deadline: Deadline) -> list[Timed]:
+        """Placements around an optimum, measured end to end."""
+        profile, options = self._session.options.profile, self._session.options
+        self._session.progress.start("plans end to end", None)
+        result = evolve(
+            self.graph,
+            optimum.choices,
+            allowed=self.allowed,
+            measure=lambda placements: self._profile.measure_placements(placements, deadline),
+            predict=self.predictor.placement,
+            options=EvolutionOptions(
+                population=profile.population,
+                offspring=profile.population,
+                generations=profile.generations,
+                seed=options.seed,
+            ),
+            should_stop=deadline,
+        )
+        self._session.progress.finish()
+        return [(one.placement, one.measured_ms) for one in result.measured if one.measured_ms is not None]
+
+    def allowed(self, region: int) -> list[Implementation]:
+        """Engines that may run a region of the graph."""
+        claimed = self._profile.candidates.claimed
+        engines = dict.fromkeys(c.implementation for c in self.candidates if c.merges)
+        return [one for one in engines if claimed.get(one.backend, 0) & region == region]

@@ -1,0 +1,242 @@
+"""The stage that runs parts of a graph side by side: regions of mixed plans as they are, and branches of whole graphs that are cut
+for it on purpose. What is proposed races like any other challenger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from bricolage.deadline import Deadline
+from bricolage.driver.candidates import Group
+from bricolage.driver.profile import Profile
+from bricolage.driver.scheduling import measured_curves, region_problem, timetable
+from bricolage.driver.stage import Stage
+from bricolage.driver.state import Challenger, State
+from bricolage.driver.variants import placement_name, promising
+from bricolage.graph.region import Region
+from bricolage.graph.to_work import to_work
+from bricolage.graph.work import work
+from bricolage.plan.plan import ScheduleAttempt
+from bricolage.schedule.branches import can_fork, cut
+from bricolage.schedule.reach import Reach
+from bricolage.schedule.search import propose
+from bricolage.schedule.simulate import Traffic
+from bricolage.work.graph import WorkGraph
+from bricolage.work.implementation import Assignment, Implementation, Placement
+
+PROMISE = 0.03
+"""What side by side must promise to save at most, as a share, before anything is compiled for it."""
+_NEAR = 1.05
+"""Implementations of the whole graph within this factor of the fastest are divided ..."""
+_MOST = 2
+"""... and so many of them at most."""
+_MOST_REGIONS = 256
+"""More are not scheduled: measuring and scheduling them takes too long."""
+_EXACT_S = 2.0
+"""For the exact search, where there are few regions."""
+_TIME_UP = "the time was up"
+_FAILS = "a region by itself fails, or is not accurate enough"
+_RACES = 1.1
+"""A schedule within this factor of the plan without it, measured end to end, enters the race."""
+
+
+class Scheduling(Stage[State]):
+    """Schedules for the fastest implementations of the whole graph, and for the best mixture."""
+
+    name: ClassVar[str] = "schedules"
+
+    def __init__(self) -> None:
+        """Nothing is known of the variants yet."""
+        self._forks: dict[str, bool] = {}
+
+    def share(self, state: State) -> float:
+        """Its part of the budget where there is something to run side by side, and somewhere."""
+        return self._applies(state) * state.session.options.profile.shares.schedules * state.budget_s
+
+    def limit(self, state: State) -> float:
+        """None but what is kept for others."""
+        return float("inf") if self._applies(state) else 0.0
+
+    def run(self, state: State, deadline: Deadline) -> None:
+        """Tries one after the other, the most promising first."""
+        if not self._applies(state):
+            return
+        targets = list(_targets(state, deadline))
+        state.session.progress.start("schedules side by side", None)
+        for target in targets:
+            state.attempts.append(_attempt(state, target, deadline))
+        state.session.progress.finish()
+
+    def _applies(self, state: State) -> bool:
+        for variant in state.variants:
+            if variant.name not in self._forks:
+                fits = variant.graph.static and len(variant.graph) > 1
+                self._forks[variant.name] = fits and can_fork(to_work(variant.graph))
+        return len(_cores(state)) > 1 and any(self._forks[variant.name] for variant in state.variants)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """A plan as it stands."""
+
+    profile: Profile
+    placement: Placement
+    ms: float
+    """End to end."""
+    name: str
+
+
+def _cores(state: State) -> tuple[int, ...]:
+    return state.session.device.cores[: state.session.options.threads]
+
+
+def _targets(state: State, deadline: Deadline) -> Iterator[_Target]:
+    whole = [
+        (ms, profile, one)
+        for profile in promising(state.profiles)
+        if profile.graph.static and len(profile.graph) > 1
+        for one, ms in profile.times.items()
+    ]
+    whole.sort(key=lambda found: (found[0], found[1].variant.name, found[2]))
+    for ms, profile, one in whole[:_MOST]:
+        if ms <= _NEAR * whole[0][0]:
+            placement = profile.placement_of(one)
+            yield _Target(profile, placement, ms, placement_name(placement, profile.variant.name))
+    for challenger in state.challengers:
+        if len(challenger.placement) > 1 and challenger.schedule is None:
+            profile = state.profiles[challenger.variant]
+            (found,) = profile.measure_placements([challenger.placement], deadline)
+            if found is not None and whole and found <= _NEAR * whole[0][0]:
+                yield _Target(profile, challenger.placement, found, challenger.name)
+                return
+
+
+def _attempt(state: State, target: _Target, deadline: Deadline) -> ScheduleAttempt:
+    """Divides a plan where it is whole, looks for a schedule, and enters it where it is near."""
+    profile, cores = target.profile, _cores(state)
+    graph = to_work(profile.graph)
+    placement = target.placement
+    attempt = ScheduleAttempt(target.name, len(placement), target.ms, target.ms, _TIME_UP)
+    if deadline():
+        return attempt
+    if len(placement) == 1:
+        one = placement[0].implementation
+        ms = [share * target.ms for share in profile.shares()]
+        at_best = cut(graph, ms, 0.0)
+        if at_best.promise < PROMISE:  # even if more cores sped nothing up
+            return replace(attempt, least_ms=at_best.least_ms, verdict=_too_little(at_best.promise))
+        alone = _on_one_core(profile, one, deadline)
+        if alone is None:
+            return attempt if deadline() else replace(attempt, verdict="it fails on one core")
+        found = cut(graph, ms, alone / (len(cores) * target.ms))
+        attempt = replace(attempt, regions=len(found.regions), least_ms=found.least_ms)
+        if found.promise < PROMISE:
+            return replace(attempt, verdict=_too_little(found.promise))
+        placement = tuple(Assignment(region, one) for region in found.regions)
+    regions = [assigned.region for assigned in placement]
+    if len(regions) > _MOST_REGIONS:
+        return replace(attempt, verdict=f"more than {_MOST_REGIONS} regions")
+    if not _beside(graph, regions):
+        return replace(attempt, verdict="each of its regions waits for the one before")
+    if len(target.placement) == 1:
+        divided = _that_run(profile, regions, target.placement[0].implementation, len(cores), deadline)
+        if divided is None:
+            return attempt if deadline() else replace(attempt, verdict=_FAILS)
+        placement = divided
+    curves = measured_curves(lambda used: _costs(profile, placement, used, len(cores), deadline), len(cores))
+    if curves is None:
+        return attempt if deadline() else replace(attempt, verdict=_FAILS)
+    problem = region_problem(graph, regions, curves, len(cores))
+    moved = [float(work(Region(profile.graph, region)).bytes) for region in regions]
+    traffic = Traffic.seen(moved, problem, state.session.device.peaks.gbytes)
+    proposals = propose(problem, traffic, exact_s=_EXACT_S)
+    attempt = replace(attempt, least_ms=proposals.lower_ms)
+    if proposals.lower_ms > (1.0 - PROMISE) * target.ms:
+        return replace(attempt, verdict=_too_little(1.0 - proposals.lower_ms / target.ms))
+    if proposals.best is None:
+        return replace(attempt, verdict="no schedule is shorter than one region after the other")
+    planned = timetable(proposals.best, proposals, cores)
+    attempt = replace(attempt, predicted_ms=planned.schedule.predicted_ms)
+    if proposals.best.simulated_ms >= target.ms:
+        return replace(attempt, verdict="divided, it is predicted to be slower than in one piece")
+    ordered = tuple(placement[region] for region in planned.order)
+    spec = profile.placement_spec(ordered, planned.schedule.cores)
+    cost = profile.session.measurer.measure([profile.task([spec])], profile.note, deadline).get(spec)
+    if cost is None:
+        return attempt
+    if cost.ms is None:
+        return replace(attempt, verdict=f"{cost.outcome}: {cost.reason}")
+    attempt = replace(attempt, measured_ms=cost.ms)
+    if cost.ms > _RACES * target.ms:
+        return replace(attempt, verdict="measured, it is slower")
+    variant = profile.variant.name
+    name = f"{placement_name(ordered, variant)} scheduled"
+    predicted = planned.schedule.predicted_ms
+    state.challenge(Challenger(name, ordered, predicted, variant, planned.schedule, planned.starts_ms))
+    return replace(attempt, verdict=f"entered the race as '{name}'")
+
+
+def _too_little(promise: float) -> str:
+    return f"side by side could save {max(promise, 0.0):.1%} at most, and {PROMISE:.0%} are asked for"
+
+
+def _beside(graph: WorkGraph, regions: Sequence[int]) -> bool:
+    """Whether any two regions depend on each other in neither direction."""
+    owner = {
+        number: index for index, region in enumerate(regions) for number in range(len(graph)) if region >> number & 1
+    }
+    sources: list[set[int]] = [set() for _ in regions]
+    for number, before in enumerate(graph.predecessors):
+        sources[owner[number]] |= {owner[source] for source in before} - {owner[number]}
+    reach = Reach([tuple(sorted(some)) for some in sources])
+    return any(reach.parallel(index) for index in range(len(regions)))
+
+
+def _on_one_core(profile: Profile, one: Implementation, deadline: Deadline) -> float | None:
+    """Milliseconds of the whole graph; None where they are not known."""
+    everything = profile.graph.everything
+    group = Group(profile.key, (everything.bits,), (one,), work(everything), "maximal")
+    cost = profile.group_costs([group], deadline, 1).get((profile.key, one))
+    return cost.ms if cost is not None else None
+
+
+def _that_run(
+    profile: Profile, regions: Sequence[int], one: Implementation, cores: int, deadline: Deadline
+) -> Placement | None:
+    """The regions on the backend that runs the whole: as `one` where they run so, otherwise in the backend's first
+    configuration that they do run in. What is best for a whole (tiles of convolutions, a narrower type, tuned parameters) is
+    refused by parts that have nothing of the kind. None where a region runs in none."""
+    others = [i for i in profile.candidates.whole if i.backend == one.backend and i.endpoint == one.endpoint]
+    found: dict[int, Assignment] = {}
+    for implementation in dict.fromkeys((one, *others)):
+        left = [Assignment(region, implementation) for region in regions if region not in found]
+        times = _times(profile, left, cores, cores, deadline)
+        found |= {assigned.region: assigned for assigned, ms in zip(left, times, strict=True) if ms is not None}
+        if len(found) == len(regions):
+            return tuple(found[region] for region in regions)
+        if deadline():
+            break
+    return None
+
+
+def _costs(profile: Profile, placement: Placement, used: int, most: int, deadline: Deadline) -> list[float] | None:
+    """Milliseconds of every region on so many cores; None where one is not known."""
+    times = [ms for ms in _times(profile, placement, used, most, deadline) if ms is not None]
+    return times if len(times) == len(placement) else None
+
+
+def _times(
+    profile: Profile, placement: Sequence[Assignment], used: int, most: int, deadline: Deadline
+) -> list[float | None]:
+    """Milliseconds of each region on so many of `most` cores; None where they are not known."""
+    keys = [profile.region_key(Region(profile.graph, assigned.region)) for assigned in placement]
+    groups: dict[tuple[str, Implementation], Group] = {}
+    for key, assigned in zip(keys, placement, strict=True):
+        region, one = Region(profile.graph, assigned.region), assigned.implementation
+        groups.setdefault((key, one), Group(key, (region.bits,), (one,), work(region), "maximal"))
+    costs = profile.group_costs(list(groups.values()), deadline, used)
+    if used == most:
+        profile.regions.update(costs)
+    found = [costs.get((key, assigned.implementation)) for key, assigned in zip(keys, placement, strict=True)]
+    return [cost.ms if cost is not None else None for cost in found]

@@ -1,0 +1,16 @@
+"""bricolage as a compiler of TorchDynamo's graphs: `torch.compile(model, backend="bricolage")`.
+
+    import bricolage.dynamo
+
+    model = torch.compile(model, backend="bricolage", options={"precision": "high", "budget_s": 60})
+    with torch.inference_mode():
+        y = model(x)  # the first call decides
+    print(*bricolage.dynamo.graphs(), sep="\n")
+
+Installed with bricolage through the entry-point group `torch_dynamo_backends`; see docs/torch-compile.md.
+"""
+
+from bricolage.dynamo.backend import compile_graph, graphs
+from bricolage.dynamo.compiled import GraphReport
+
+__all__ = ["GraphReport", "compile_graph", "graphs"]

@@ -1,0 +1,77 @@
+"""What `torch.compile` calls: which graphs are bricolage's, and which are left to PyTorch, with the reason."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import torch
+
+from bricolage.dynamo.arguments import arguments_of
+from bricolage.dynamo.compiled import CompiledGraph, GraphReport
+from bricolage.errors import BadOption, LeftToPyTorch
+from bricolage.options import Options
+
+_MODES: Mapping[str, str] = {"reduce-overhead": "quick", "max-autotune": "full", "max-autotune-no-cudagraphs": "full"}
+"""Words of `torch.compile` for how much to try, and ours."""
+_made: weakref.WeakSet[CompiledGraph] = weakref.WeakSet()
+
+
+def compile_graph(
+    module: torch.fx.GraphModule,
+    examples: Sequence[object],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Callable[..., Any]:
+    """A function that computes what `module` does. Its first call decides, with the inputs of that call: it takes what
+    `bricolage.optimize` takes. It is PyTorch's eager where gradients are wanted, and where bricolage refuses the graph or
+    is not faster; `graphs` says why, and so does a warning.
+
+    Args:
+        module: a graph of TorchDynamo's, not lowered any further.
+        examples: its arguments.
+        mode: of `torch.compile`: "max-autotune" is the effort "full".
+        options: fields of `bricolage.Options`, as those in `more`; and "replan", as for `optimize`.
+
+    Raises:
+        BadOption: there is no such option, or its value is bad.
+    """
+    chosen, replan = _options(mode, {**(options or {}), **more})
+    made = CompiledGraph(module, chosen, replan=replan)
+    _made.add(made)
+    try:
+        wanted = [example for example in examples if isinstance(example, torch.Tensor) and example.requires_grad]
+        if torch.is_grad_enabled() and wanted:
+            many = f"{len(wanted)} tensors" if len(wanted) > 1 else "a tensor"
+            raise LeftToPyTorch(reason=f"gradients of {many} are wanted; call it under torch.inference_mode()")
+        made.arguments = arguments_of(module, examples)
+    except LeftToPyTorch as error:
+        made.leave(str(error.facts["reason"]))
+    return made
+
+
+def graphs() -> tuple[GraphReport, ...]:
+    """What became of the graphs that `torch.compile` handed over in this process and that are still there, in their order."""
+    return tuple(made.report for made in sorted(_made, key=lambda made: made.number))
+
+
+def _options(mode: str | None, given: Mapping[str, Any]) -> tuple[Options, bool]:
+    words = dict(given)
+    replan = bool(words.pop("replan", False))
+    if mode not in (None, "default"):
+        if mode not in _MODES:
+            raise BadOption(option="mode", value=mode, advice=f"Use default, {', '.join(_MODES)}")
+        words.setdefault("effort", _MODES[mode])
+    known = [one.name for one in fields(Options)]
+    for name in words:
+        if name not in known:
+            raise BadOption(option="options", value=name, advice=f"There are {', '.join([*known, 'replan'])}")
+    chosen = Options(**words)
+    if chosen.objective != "latency":
+        raise BadOption(option="objective", value=chosen.objective, advice="A call of a compiled module is one request")
+    chosen.check_here()
+    return chosen, replan

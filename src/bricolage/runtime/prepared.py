@@ -1,0 +1,129 @@
+"""A compiled program as several threads call it: each copies its tensors in and out while another one runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bricolage.backends import registry
+from bricolage.errors import NotEnoughMemory
+from bricolage.runtime.program import BoundProgram, Program
+from bricolage.runtime.spans import Span
+
+_SETS = 2
+"""Of buffers: one that runs, and one that is filled or emptied meanwhile."""
+Turn = AbstractContextManager[Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of one request among those that are run together."""
+
+    arrays: Mapping[str, np.ndarray]
+    rows: int
+    """Along the first axis of every input and output."""
+
+
+class Prepared:
+    """A program with its buffers. Calls take turns, and only the run itself is a turn: tensors are copied in before it, and out
+    after it, with a second set of buffers that is made when two callers meet for the first time."""
+
+    def __init__(self, program: Program, backends: frozenset[str], turn: Turn) -> None:
+        """`backends` are those that it runs on; `turn` is held for each run.
+
+        Raises:
+            NotEnoughMemory: see `Program.bind`.
+        """
+        self.program, self.backends = program, backends
+        self._turn: Turn = nullcontext() if program.takes_turns else turn
+        self._most = 1 if program.scheduled else _SETS  # a schedule has threads of its own with every set
+        self._sets = [program.bind()] if program.static else []
+        self._free = list(self._sets)
+        self._returned = threading.Condition()
+
+    @property
+    def static(self) -> bool:
+        """Whether shapes are known before it runs, so that it has buffers."""
+        return bool(self._sets)
+
+    def run(self, arrays: Mapping[str, Any], spans: list[Span] | None = None) -> dict[str, Any]:
+        """Outputs by name, fresh; `spans` takes what ran when."""
+        if not self._sets:
+            with self._turn:
+                return self.program.run(arrays)
+        bound = self._taken()
+        try:
+            for name, buffer in bound.inputs.items():
+                np.copyto(buffer, arrays[name])
+            with self._turn:
+                if spans is None:
+                    bound()
+                else:
+                    spans += bound.traced()
+            return {name: buffer.copy() for name, buffer in bound.outputs.items()}
+        finally:
+            self._give(bound)
+
+    def run_together(self, parts: Sequence[Part]) -> list[dict[str, Any]]:
+        """Outputs of each part. The rows that are left over are filled with the last one; all that the program computes of them is
+        thrown away. For programs whose rows do not depend on each other; where shapes are known only at run time, one part after
+        another."""
+        if not self._sets:
+            return [self.run(part.arrays) for part in parts]
+        bound = self._taken()
+        try:
+            for name, buffer in bound.inputs.items():
+                first = 0
+                for part in parts:
+                    np.copyto(buffer[first : first + part.rows], part.arrays[name])
+                    first += part.rows
+                buffer[first:] = buffer[first - 1]
+            with self._turn:
+                bound()
+            found: list[dict[str, Any]] = []
+            first = 0
+            for part in parts:
+                found.append({n: array[first : first + part.rows].copy() for n, array in bound.outputs.items()})
+                first += part.rows
+            return found
+        finally:
+            self._give(bound)
+
+    def _taken(self) -> BoundProgram:
+        """A set of buffers that nobody else uses."""
+        with self._returned:
+            while not self._free:
+                if len(self._sets) >= self._most or not self._make():
+                    self._returned.wait()
+            return self._free.pop()
+
+    def _make(self) -> bool:
+        """One more set; tensors between regions share the memory of the first one's, since only one set runs at a time."""
+        try:
+            self._sets.append(self.program.bind(arena=self._sets[0].arena))
+        except (NotEnoughMemory, MemoryError):
+            self._most = len(self._sets)
+            return False
+        self._free.append(self._sets[-1])
+        return True
+
+    def _give(self, bound: BoundProgram) -> None:
+        with self._returned:
+            self._free.append(bound)
+            self._returned.notify()
+
+    @property
+    def lives(self) -> bool:
+        """Whether it can be run in a forked process."""
+        return not self.program.scheduled and all(registry.get(one).after_fork == "lives" for one in self.backends)
+
+    def after_fork(self, turn: Turn) -> None:
+        """In a forked process, where nobody holds `turn`: those who used buffers may be gone."""
+        self._turn = nullcontext() if self.program.takes_turns else turn
+        self._returned = threading.Condition()
+        self._free = list(self._sets)

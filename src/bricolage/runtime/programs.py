@@ -1,0 +1,196 @@
+"""The programs of a plan on one device, one for each shape, compiled when they are asked for."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from bricolage import scratch
+from bricolage.backends import registry
+from bricolage.backends.interface import Backend, Resources
+from bricolage.cache import Hold
+from bricolage.device.device import Device
+from bricolage.device.host import selected
+from bricolage.errors import BricolageError, NoBackend
+from bricolage.graph.extract import graph_of
+from bricolage.graph.graph import Graph
+from bricolage.graph.prepare import prepare
+from bricolage.graph.store import Store
+from bricolage.plan import artifact
+from bricolage.plan.plan import ORIGINAL, Bucket, Plan, numbers
+from bricolage.plan.step import steps_of
+from bricolage.runtime import forks, signature
+from bricolage.runtime.compile import compile_program
+from bricolage.runtime.prepared import Prepared
+from bricolage.runtime.program import Program
+from bricolage.work import bits as bitset
+from bricolage.work.implementation import Assignment, Implementation, Placement
+
+_LOG = logging.getLogger(__name__)
+_OTHER_SHAPES = 16
+"""Programs kept for shapes outside the buckets; the least recently used is dropped."""
+
+Known = weakref.WeakValueDictionary[Hashable, Program]
+"""Programs by what they were compiled for, as long as somebody has them."""
+
+
+class Source:
+    """A plan and the folder with its graphs and weights, which stays as long as this does."""
+
+    def __init__(self, plan: Plan, directory: Path, *, temporary: bool = False) -> None:
+        """A `temporary` folder is removed afterwards."""
+        self.plan, self.directory, self.store = plan, directory, Store(directory)
+        if temporary:
+            weakref.finalize(self, scratch.remove, directory)
+        elif not scratch.owns(directory):
+            self._hold = Hold(directory)  # another process that trims the cache leaves it alone
+
+    def graph(self, bucket: Bucket) -> Graph:
+        """Of a bucket, numbered as in the plan."""
+        return graph_of(self.directory / bucket.graph)
+
+    def planned(self, sizes: Mapping[str, int]) -> int | None:
+        """The bucket of a shape; None where it has none."""
+        for index, bucket in enumerate(self.plan.buckets):
+            if all(sizes.get(name) == size for name, size in bucket.sizes.items()):
+                return index
+        return None
+
+
+class Programs:
+    """Programs for the shapes that are asked for, on one device and so many threads. Safe to call from several threads; runs take
+    turns, whatever their shapes."""
+
+    def __init__(
+        self, source: Source, device: Device, threads: int, *, beside: bool = False, known: Known | None = None
+    ) -> None:
+        """`beside`: others compute on other cores, so that schedules of regions, which are for all cores, do not hold. `known`:
+        what others compiled of the same plan for as many threads; its code and weights are used again where backends can."""
+        self.source, self.device, self.threads = source, device, threads
+        self._beside, self._known = beside, known
+        self._compiling, self._turn = threading.RLock(), threading.RLock()
+        self._buckets: dict[int, Prepared] = {}
+        self._others: OrderedDict[tuple[tuple[str, int], ...], Prepared] = OrderedDict()
+
+    def select(self, arrays: Mapping[str, Any]) -> Prepared:
+        """The program for the shapes of these inputs."""
+        return self.of_sizes(signature.dimensions(self.source.plan.inputs, arrays))
+
+    def of_sizes(self, sizes: Mapping[str, int]) -> Prepared:
+        """The program for these sizes of the symbolic dimensions."""
+        index = self.source.planned(sizes)
+        if index is not None:
+            return self.bucket(index)
+        key = tuple(sorted(sizes.items()))
+        with self._compiling:
+            if key not in self._others:
+                self._others[key] = self._other_shape(sizes)
+                if len(self._others) > _OTHER_SHAPES:
+                    self._others.popitem(last=False)
+            self._others.move_to_end(key)
+            return self._others[key]
+
+    def bucket(self, index: int) -> Prepared:
+        """The program of a bucket of the plan."""
+        with self._compiling:
+            if index not in self._buckets:
+                bucket = self.source.plan.buckets[index]
+                schedule = None if self._beside else bucket.schedule
+                cores = None if schedule is None else schedule.cores
+                self._buckets[index] = self._compile(index, self.source.graph(bucket), placement_of(bucket), cores)
+            return self._buckets[index]
+
+    def after_fork(self) -> None:
+        """In a forked process: locks may have been held by threads that are not there any more, and what does not live on is
+        compiled again when it is asked for."""
+        self._compiling, self._turn = threading.RLock(), threading.RLock()
+        for prepared in (*self._buckets.values(), *self._others.values()):
+            if prepared.lives:
+                prepared.after_fork(self._turn)
+            else:
+                forks.never_freed(prepared)
+        self._buckets = {index: one for index, one in self._buckets.items() if one.lives}
+        self._others = OrderedDict((key, one) for key, one in self._others.items() if one.lives)
+
+    def _other_shape(self, sizes: Mapping[str, int]) -> Prepared:
+        """A shape outside the buckets: the nearest bucket's plan on the graph of this shape.
+
+        Regions on backends that compile slowly go to the fastest single backend that compiles quickly, since a caller
+        waits. That backend runs all of the graph where the plan divides a rewritten one (rules belong to deciding, and the
+        artifact holds them for the planned shapes only), and where the graph of this shape differs in structure.
+        """
+        bucket = min(self.source.plan.buckets, key=lambda b: _distance(b.sizes, sizes))
+        graph = prepare(ir.load(self.source.directory / artifact.MODEL), sizes)
+        quick = self._quick_implementation(bucket)
+        key = tuple(sorted(sizes.items()))
+        _LOG.info("new shape %s: planned as %s", dict(sizes), dict(bucket.sizes))
+        if bucket.variant != ORIGINAL or len(graph) != bucket.operators:
+            return self._compile(key, graph, (Assignment(graph.everything.bits, quick),))
+        chosen = tuple(
+            replace(one, implementation=quick) if registry.get(one.implementation.backend).compiles_slowly else one
+            for one in placement_of(bucket)
+        )
+        try:
+            return self._compile(key, graph, chosen)
+        except BricolageError as error:
+            _LOG.warning("the nearest plan does not fit the shape %s (%s); using %s", dict(sizes), error, quick)
+            return self._compile(key, graph, (Assignment(graph.everything.bits, quick),))
+
+    def _quick_implementation(self, bucket: Bucket) -> Implementation:
+        """The fastest accepted baseline of a backend that compiles quickly and is installed here.
+
+        Raises:
+            NoBackend: there is none.
+        """
+        quick = {backend.name: backend for backend in registry.available() if not backend.compiles_slowly}
+        for one in ranked_baselines(bucket):
+            if one.backend in quick:
+                return one
+        for backend in quick.values():
+            return first_implementation(backend, self.source.plan)
+        raise NoBackend(why=" that compiles quickly enough for a new shape")
+
+    def _compile(
+        self, key: Hashable, graph: Graph, placement: Placement, cores: Sequence[tuple[int, ...]] | None = None
+    ) -> Prepared:
+        backends = frozenset(one.implementation.backend for one in placement)
+        resources = Resources(self.threads, self.device, alone=len(backends) == 1 and not self._beside)
+        steps = steps_of(graph, placement, self.source.store)
+        ends = [info.name for info in graph.inputs], [info.name for info in graph.outputs]
+        like = None if self._known is None else self._known.get((key, placement))
+        program = compile_program(steps, *ends, resources, cores=cores, like=like)
+        if self._known is not None:
+            self._known.setdefault((key, placement), program)
+        return Prepared(program, backends, self._turn)
+
+
+def placement_of(bucket: Bucket) -> Placement:
+    """The assignments of a plan's regions."""
+    return tuple(Assignment(bitset.of(numbers(r.operators)), r.implementation) for r in bucket.regions)
+
+
+def _distance(one: Mapping[str, int], other: Mapping[str, int]) -> float:
+    """Sum over dimensions of |log ratio|: twice as long counts the same at every length."""
+    return sum(abs(math.log(size / max(other.get(name, 1), 1))) for name, size in one.items())
+
+
+def first_implementation(backend: Backend, plan: Plan) -> Implementation:
+    """A backend that the plan does not speak of, in its first configuration for the plan's precision and device."""
+    options = plan.provenance.options
+    device = selected(options.isa, options.cores)
+    return Implementation(backend.name, backend.configs(options.precision, device)[0], device.name)
+
+
+def ranked_baselines(bucket: Bucket) -> list[Implementation]:
+    """Implementations of accepted baselines, fastest first."""
+    timed = [(c.median_ms, c.implementation) for c in bucket.contestants if c.accepted and c.median_ms is not None]
+    return [one for _, one in sorted((t for t in timed if t[1] is not None), key=lambda t: t[0]) if one is not None]

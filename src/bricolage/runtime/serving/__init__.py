@@ -1,0 +1,1 @@
+"""Requests to an executable: a queue, batches, and streams that run them."""

@@ -1,0 +1,56 @@
+"""The search for TVM's schedules: what it chooses computes the same, and is data."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("tvm")
+
+from bricolage.backends.interface import RegionModel, Resources
+from bricolage.backends.tvm import Tvm
+from bricolage.backends.tvm_schedule import TILINGS, block_size
+from bricolage.backends.tvm_tuning import SEEDS, TURNS, choice_of
+from bricolage.work.implementation import KernelConfig
+from tests.backends import regions
+
+TWO = Resources(threads=2)
+
+
+@pytest.fixture(scope="module")
+def region(tmp_path_factory: pytest.TempPathFactory) -> RegionModel:
+    return regions.conv_net(tmp_path_factory.mktemp("tvm"))
+
+
+def difference(region: RegionModel, config: KernelConfig) -> float:
+    """Of an answer from the float64 reference."""
+    x = regions.noise(1, 8, 32, 32)
+    found = regions.answer(Tvm(), region, x, config=config, resources=TWO)
+    return regions.error(found, regions.reference(region, x))
+
+
+def names(region: RegionModel) -> list[str]:
+    return [name for name in Tvm().space(region, regions.F32, TWO).parameters if name != TURNS]
+
+
+def test_a_short_search_finds_what_is_in_its_space_and_right(region: RegionModel) -> None:
+    found = Tvm().tune(region, regions.F32, TWO, 3.0)
+    assert found in Tvm().space(region, regions.F32, TWO) and dict(found.parameters)[TURNS] == 1
+    assert difference(region, found) < 1e-5
+    again = Tvm().tune(region, found, TWO, 1.0)
+    assert dict(again.parameters)[TURNS] == 2
+
+
+@pytest.mark.parametrize("choice", [*map(str, TILINGS[::29]), "sample 1", "sample 12345", f"sample {SEEDS}"])
+def test_every_choice_computes_the_same(region: RegionModel, choice: str) -> None:
+    assert difference(region, regions.F32.tuned(dict.fromkeys(names(region), choice))) < 1e-5
+
+
+@pytest.mark.parametrize("text", ["", "tile", "tile 5 5 5 5", "tile 0 0 1 0", "sample 0", "sample x", "exec 1", 7])
+def test_what_is_no_choice_is_refused(text: str | int) -> None:
+    with pytest.raises(ValueError):
+        choice_of(text)
+
+
+def test_blocks_keep_to_what_is_asked() -> None:
+    assert block_size(56, 64, 16, height=6, vectors=2) == (4, 32)
+    assert block_size(56, 64, 16) == block_size(56, 64, 16, height=0, vectors=0)

@@ -1,0 +1,34 @@
+"""The ablation, whole, on a small network with two backends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("onnxruntime")
+
+from benchmarks import ablation
+
+
+def test_every_search_is_told_with_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path))
+    monkeypatch.setattr(ablation, "_TRANSFERS_S", 5.0)
+    monkeypatch.setattr(ablation, "_REFINING_S", 3.0)
+    options = ablation.Options(budget_s=6.0, backends=("native", "onnxruntime"))
+    result = ablation.run("dcgan", 2, options, genetic_s=2.0)
+    assert result.batch == 2 and result.best_single_ms > 0
+    rows = {row.variant: row for row in result.rows}
+    assert {"priority", "per operator", "collage op", "exact", "two-level"} <= set(rows)
+    for row in result.rows:
+        summed = row.variant == "exact" or row.variant.startswith("+")  # by what the bound is of
+        if summed and row.predicted_ms is not None and row.bound_ms is not None:
+            assert row.predicted_ms >= row.bound_ms * (1 - 1e-9), row
+        assert row.ms is not None or row.note, row
+    assert rows["exact"].regions >= 1
+    if result.mix is not None:
+        assert result.mix.ms > 0 and len(result.mix.backends) > 1
+    text = ablation.table(result)
+    assert all(name in text for name in rows) and "nan" not in text
+    assert "geometric mean" in ablation.summary([result])
