@@ -60,7 +60,10 @@ def test_from_a_model_to_an_operating_point_and_what_is_told_of_it(tmp_path: Pat
         won.threads,
         won.batch,
     )
-    assert {one.program.split()[0] for one in told.servers} >= {"openvino", "onnxruntime", "native"}
+    tried = {one.program.split()[0] for one in told.servers}
+    assert len(tried) > 1 and tried <= {"openvino", "onnxruntime", "native"}, (
+        "those within reach, of whatever processor"
+    )
     assert {one.kind for one in told.servers} >= {"copies", "queue"}
     assert {(one.streams, one.threads) for one in told.servers if one.kind == "copies"} == {(2, 1), (1, 2)}
     assert [dict(bucket.sizes) for bucket in plan.buckets][-1] == {"batch": won.batch}

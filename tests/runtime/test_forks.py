@@ -19,6 +19,7 @@ from bricolage.device.host import host
 from bricolage.errors import ForkedProcess
 from bricolage.options import Options
 from bricolage.plan.plan import PlannedSchedule
+from bricolage.runtime import forks
 from bricolage.runtime.executable import Executable
 from bricolage.work.implementation import Implementation
 from tests.runtime.made_plans import Nimble, Quick, graph_of_size, made_bucket, made_plan, whole
@@ -97,6 +98,30 @@ def test_the_lock_of_a_thread_that_is_gone_holds_nobody(tmp_path: Path, monkeypa
     finally:
         release.set()
         thread.join()
+
+
+def test_a_fork_waits_for_a_call_but_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Quick, "after_fork", "again")
+    fast, x = executable(tmp_path, "quick"), sample()
+    y, held, ended = fast(x), threading.Event(), threading.Event()
+
+    def call(seconds: float) -> None:
+        with fast._programs._turn:
+            held.set()
+            time.sleep(seconds)
+            ended.set()
+
+    for seconds, patience_s in ((0.3, _PATIENCE_S), (1.0, 0.1)):
+        monkeypatch.setattr(forks, "_PATIENCE_S", patience_s)
+        held.clear()
+        ended.clear()
+        thread = threading.Thread(target=call, args=(seconds,))
+        thread.start()
+        held.wait(_PATIENCE_S)
+        ends_first = seconds < patience_s
+        assert in_child(lambda: ended.is_set() == ends_first and np.array_equal(fast(x), y)) is True  # noqa: B023
+        thread.join()
+    assert np.array_equal(fast(x), y)
 
 
 def test_what_must_be_compiled_again_is_and_what_lives_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

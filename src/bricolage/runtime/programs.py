@@ -80,6 +80,7 @@ class Programs:
         self._compiling, self._turn = threading.RLock(), threading.RLock()
         self._buckets: dict[int, Prepared] = {}
         self._others: OrderedDict[tuple[tuple[str, int], ...], Prepared] = OrderedDict()
+        forks.hold(self)
 
     def select(self, arrays: Mapping[str, Any]) -> Prepared:
         """The program for the shapes of these inputs."""
@@ -108,6 +109,15 @@ class Programs:
                 cores = None if schedule is None else schedule.cores
                 self._buckets[index] = self._compile(index, self.source.graph(bucket), placement_of(bucket), cores)
             return self._buckets[index]
+
+    def hold(self, patience_s: float) -> bool:
+        """Keeps calls from running while this process forks, where a backend's locks would be left held."""
+        delicate = any(not one.lives for one in (*self._buckets.values(), *self._others.values()))
+        return delicate and self._turn.acquire(timeout=patience_s)
+
+    def release(self) -> None:
+        """Ends what `hold` began."""
+        self._turn.release()
 
     def after_fork(self) -> None:
         """In a forked process: locks may have been held by threads that are not there any more, and what does not live on is

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bricolage.backends.interface import RegionModel, Resources
+from bricolage.backends.native.cpu import winograd_transform
 from bricolage.backends.native.cpu.isa import Isa, available
 from bricolage.backends.native.cpu.winograd_transform import F2, F4, Transform
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
@@ -87,10 +88,22 @@ def test_convolutions(
 
 
 @LAYERS
-@pytest.mark.skipif(not available()[0].multiplies_bfloat16(host()), reason="this processor has no such products")
+@pytest.mark.parametrize(
+    "isa", [isa for isa in available() if isa.multiplies_bfloat16(host())], ids=lambda isa: isa.name
+)
 def test_convolutions_in_bfloat16(
-    shape: tuple[int, ...], channels: int, pads: tuple[int, ...], out: tuple[int, ...], tmp_path: Path
+    shape: tuple[int, ...],
+    channels: int,
+    pads: tuple[int, ...],
+    out: tuple[int, ...],
+    isa: Isa,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
+    if isa.matrix_unit:  # products are so cheap there that layers this small do not gain
+        monkeypatch.setattr(winograd_transform, "_TRANSFORM_COST", 0.0)
+        monkeypatch.setattr(winograd_transform, "_STREAM_COST", 0.0)
     model, x = network(tmp_path, shape, channels, pads, out), regions.noise(*shape, seed=3)
     assert 1e-4 < error(model, x, *named("bf16-winograd2", "bf16")) < 1e-2
 
