@@ -51,7 +51,7 @@ def attention(kernel: FusedKernel, plan: FusionPlan, weights: Weights, target: C
             packing += ["{", *indented([rights[-1], *writer.packing.right(memory)]), "}"]
     lines: list[str] = []
     if one.packing.direct is None:
-        left, lda, origin = "block", one.packing.depth, "start"
+        left, lda, origin = "block", one.packing.pitch, "start"
         pack_left = one.packing.rows("start", "stop", "start", memory)
         at = scratch.take(one.tile_rows * lda * operand.bytes)
         lines.append(f"{operand.element} *restrict block = ({operand.element} *)(own + {at});")

@@ -66,7 +66,7 @@ class _Blocks:
     @property
     def unit_rows(self) -> int:
         """The same for a matrix unit, which needs its panel for more rows."""
-        return max(self.l2_bytes, _UNIT_L2_BYTES) * 3 // 8
+        return max(self.l2_bytes, _UNIT_L2_BYTES) * 5 // 8
 
     @property
     def sums(self) -> int:
@@ -143,11 +143,11 @@ class GemmCodegen:
         """Rows of the largest tile: all that there are, shared evenly."""
         nr, blocks = 2 * lanes, _Blocks(self.target.l2_bytes)
         unit = isinstance(self.operand, Tiles)
-        k_blocks = -(-self.packing.depth * nr * self.packing.bytes // (config.kc_bytes or _PANEL_BYTES)) if unit else 1
+        k_blocks = -(-self.packing.depth * nr * self.packing.bytes // (config.kc_bytes or MOST_BYTES)) if unit else 1
         self.k_blocks = min(k_blocks, self.packing.steps)
         """That k is cut into."""
         right_bytes = self.packing.depth * self.packing.bytes * p.n
-        streamed = right_bytes > blocks.streamed and self.tiles <= _FEW_TILES * self.target.threads
+        streamed = right_bytes > blocks.streamed and self.tiles <= _FEW_TILES * self.target.threads and not unit
         self.prefetch = callable(p.right) and (streamed if config.prefetch is None else config.prefetch)
         usual = blocks.made_rows if self.made is not None else blocks.unit_rows if unit else blocks.rows
         self.mc_bytes = config.mc_bytes or usual
@@ -155,9 +155,20 @@ class GemmCodegen:
     def phases(self) -> list[Phase]:
         """Work is shared by columns where there are more of them than rows: each thread then reads its own weights only."""
         p = self.p
-        many = p.n > p.m and len(self.packing.columns) >= 2 * self.target.threads
+        many = self._reads_less_by_columns() if isinstance(self.operand, Tiles) else p.n > p.m
+        many = many and len(self.packing.columns) >= 2 * self.target.threads
         wanted = many if self.config.parallel is None else self.config.parallel == "n"
         return self._by_columns() if callable(p.right) and p.batch == 1 and wanted else [self._by_rows()]
+
+    def _reads_less_by_columns(self) -> bool:
+        """Whether a thread of a matrix unit, which is as fast as what feeds it, reads less from beyond its second-level cache where
+        threads share columns."""
+        p, threads, stays = self.p, self.target.threads, _Blocks(self.target.l2_bytes).unit_rows
+        left, right = p.m * self.packing.pitch * self.packing.bytes, p.n * self.packing.depth * self.packing.bytes
+        panels = -(-len(self.packing.columns) // threads)
+        by_columns = right // threads + (left if left <= stays else left * panels)
+        by_rows = right * -(-left // threads // stays)
+        return by_columns < by_rows
 
     def constant_right(self) -> str:
         """Where the packed weights of a batch are, as a declaration."""
@@ -183,12 +194,12 @@ class GemmCodegen:
                 *self.packing.rows("begin", "end", "0", packed),
             ]
             share = Share(p.m, _PACKING * self.packing.depth)
-            shared = p.m * self.packing.depth * self.packing.bytes
+            shared = p.m * self.packing.pitch * self.packing.bytes
             phases.append(Phase(pack, share, packed.operands, shared_scratch=shared))
         left, lda = (
             (self.packing.direct.pointer(self.memory), self.packing.direct.lda)
             if self.packing.direct is not None
-            else (f"(const {self.packing.element} *)shared", self.packing.depth)
+            else (f"(const {self.packing.element} *)shared", self.packing.pitch)
         )
         multiply = [
             "for (long panel = begin; panel < end; panel++) {",
@@ -243,9 +254,9 @@ class GemmCodegen:
             elements = ((block_tiles + 1) * self.mr + 2 * made.around) * made.pitch
             own += -(-elements * STORED_BYTES[made.buffer.dtype] // 64) * 64
         if self.packing.direct is None:
-            left, lda, origin = "block", self.packing.depth, "start"
+            left, lda, origin = "block", self.packing.pitch, "start"
             lines.append(f"{self.packing.element} *restrict block = ({self.packing.element} *)(own + {own});")
-            own += (block_tiles + 1) * self.mr * self.packing.depth * self.packing.bytes
+            own += (block_tiles + 1) * self.mr * self.packing.pitch * self.packing.bytes
         else:
             left, lda, origin = self.packing.direct.pointer(self.memory), self.packing.direct.lda, "0"
         if self.k_blocks > 1:
@@ -413,7 +424,13 @@ class GemmCodegen:
 
     def _micro(self, rows: int, vectors: int, lda: int) -> str:
         name, text = self.operand.micro_kernel(
-            rows, vectors, lda, self.target.lanes, prefetch=self.prefetch, adds=self.k_blocks > 1
+            rows,
+            vectors,
+            lda,
+            self.target.lanes,
+            part=self.packing.part,
+            prefetch=self.prefetch,
+            adds=self.k_blocks > 1,
         )
         self.helpers[name] = text
         return name

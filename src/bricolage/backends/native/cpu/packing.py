@@ -27,6 +27,9 @@ from bricolage.backends.native.fuse.plan import Buffer, FusionPlan
 from bricolage.backends.native.ir.indexing import ZERO, Index, constant, flatten, variable
 from bricolage.backends.native.ir.tensors import Coords, Node
 
+_TOGETHER = 64
+"""Numbers that are computed before they are rounded."""
+
 
 @dataclass(frozen=True)
 class Direct:
@@ -58,6 +61,7 @@ class Packing:
         self.steps, self.depth = operand.steps(p.k), operand.row(p.k)
         self.part = self.depth // operand.splits
         """Elements of a packed row's first parts."""
+        self.pitch = operand.pitch(p.k)
         wide = 2 * lanes
         self.columns = [(start, min(wide, p.n - start)) for start in range(0, p.n, wide)]
         self.vectors = [2 if width > lanes else 1 for _, width in self.columns]
@@ -97,13 +101,17 @@ class Packing:
         c = variable("c", p.runs[-1])
         node, coords, guards = p.left(variable("b", p.batch), m, flatten((*taps, c), p.runs))
         body = Body(self.plan, memory)
-        run = f"block + (m - {origin}) * {self.depth} + {flatten((*taps, ZERO), p.runs).c()}"
-        copy = [
-            "#pragma GCC ivdep",
-            f"for (long c = 0; c < {p.runs[-1]}; c++) {{",
-            *indented(self._moved(body, node, coords, "c", self.part, memory)),
-            "}",
-        ]
+        run = f"block + (m - {origin}) * {self.pitch} + {flatten((*taps, ZERO), p.runs).c()}"
+        stored = trace(node, coords, self.plan) if self.operand.dtype == "bfloat16" else None
+        if self.operand.dtype == "bfloat16" and (stored is None or stored[0].dtype != "bfloat16"):
+            copy = self._narrowed(body, node, coords, p.runs[-1])
+        else:
+            copy = [
+                "#pragma GCC ivdep",
+                f"for (long c = 0; c < {p.runs[-1]}; c++) {{",
+                *indented(self._moved(body, node, coords, "c", self.part, memory)),
+                "}",
+            ]
         tests = [t for index, extent in guards for t in bounds_tests(index, extent)]
         inner = [f"{self.element} *restrict to = {run};"]
         if tests:
@@ -112,10 +120,33 @@ class Packing:
         else:
             inner += [*([KEEP_SCALAR] if body.guarded else []), *copy]
         lines = nested("t", p.runs[:-1], inner)
-        lines += self.zeros(f"block + (m - {origin}) * {self.depth}", p.k, self.part)
+        lines += self.zeros(f"block + (m - {origin}) * {self.pitch}", p.k, self.part)
         if p.m == 1:
             return ["{", *indented(["const long m = 0; (void)m;", *lines]), "}"]
         return [f"for (long m = {start}; m < {stop}; m++) {{", *indented(lines), "}"]
+
+    def _narrowed(self, body: Body, node: Node, coords: Coords, count: int) -> list[str]:
+        """Statements that compute `count` numbers, some at a time, and store them as operands: no compiler makes the instruction
+        that rounds out of the arithmetic of one number, which takes twice as long."""
+        value = body.value(node, coords)
+        lines: list[str] = []
+        whole = count - count % _TOGETHER
+        for start, stop in ((0, whole), (whole, count)):
+            if start == stop:
+                continue
+            some = min(_TOGETHER, stop - start)
+            lines += [
+                f"for (long from = {start}; from < {stop}; from += {some}) {{",
+                f"  float numbers[{_TOGETHER}] __attribute__((aligned(64)));",
+                "  #pragma GCC ivdep",
+                f"  for (long i = 0; i < {some}; i++) {{",
+                "    const long c = from + i;",
+                *indented([*body.lines, f"numbers[i] = {value};"], 2),
+                "  }",
+                f"  split_narrow(numbers, to + from, {self.part}, {self.operand.splits}, {some});",
+                "}",
+            ]
+        return lines
 
     def zeros(self, at: str, start: int, stop: int) -> list[str]:
         """Fills elements of a packed row, of each of its parts."""

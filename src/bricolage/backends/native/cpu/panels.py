@@ -49,6 +49,10 @@ class Operand(ABC):
         """Elements of a packed row of `k` numbers: its parts, one after another, each filled up with zeros."""
         return self.steps(k) * self.k_step * self.splits
 
+    def pitch(self, k: int) -> int:
+        """Elements from one packed row to the next."""
+        return self.row(k)
+
     @abstractmethod
     def rows(self, isa: Isa) -> int:
         """Rows of the largest tile."""
@@ -59,10 +63,18 @@ class Operand(ABC):
 
     @abstractmethod
     def micro_kernel(
-        self, rows: int, vectors: int, lda: int, lanes: int, *, prefetch: bool = False, adds: bool = False
+        self,
+        rows: int,
+        vectors: int,
+        lda: int,
+        lanes: int,
+        *,
+        part: int = 0,
+        prefetch: bool = False,
+        adds: bool = False,
     ) -> tuple[str, str]:
-        """Name and C of a function `(steps, a, b, tile)` for `rows` rows that lie `lda` apart, times a panel of `vectors`
-        vectors, into a tile.
+        """Name and C of a function `(steps, a, b, tile)` for `rows` rows that lie `lda` apart, and the parts of each `part`, times
+        a panel of `vectors` vectors, into a tile.
 
         With `prefetch` it has two more parameters, an address and `stride`, and brings what lies there into the second-level cache,
         `stride` bytes for each step of its own. With `adds`, a last parameter says whether the tile starts from zero; otherwise the
@@ -113,9 +125,18 @@ class Vectors(Operand):
         return () if self.dtype == "float32" else (NARROW,)
 
     def micro_kernel(
-        self, rows: int, vectors: int, lda: int, lanes: int, *, prefetch: bool = False, adds: bool = False
+        self,
+        rows: int,
+        vectors: int,
+        lda: int,
+        lanes: int,
+        *,
+        part: int = 0,
+        prefetch: bool = False,
+        adds: bool = False,
     ) -> tuple[str, str]:
         """See `Operand.micro_kernel`: each row has its sums in registers for all of k, so that it never `adds`."""
+        del part  # an element is one number
         assert not adds, "vectors keep a tile in registers for all of k"
         name = f"{'pairs' if self.k_pack == 2 else 'product'}_{rows}x{vectors}_{lda}{'_ahead' if prefetch else ''}"
         kind = self.element
@@ -148,8 +169,20 @@ static inline __m512 load_narrow(const uint16_t *p) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
 }
 static inline void store_narrow(uint16_t *p, __m512 v) { _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(v)); }
+/* n numbers as sums of `parts` ones each, which lie `part` apart. */
+static inline void split_narrow(const float *numbers, uint16_t *to, long part, long parts, long n) {
+  for (long i = 0; i < n; i += 16) {
+    const __mmask16 some = n - i < 16 ? (1 << (n - i)) - 1 : 0xffff;
+    __m512 rest = _mm512_maskz_loadu_ps(some, numbers + i);
+    for (long p = 0; p < parts; p++) {
+      const __m256i narrow = (__m256i)_mm512_cvtneps_pbh(rest);
+      _mm256_mask_storeu_epi16(to + i + p * part, some, narrow);
+      rest -= _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(narrow), 16));
+    }
+  }
+}
 """.strip()
-"""Vectors of bfloat16 in memory, where there are products of them."""
+"""Vectors of bfloat16 in memory, where there are products of them. What is subnormal becomes zero, as the instruction has it."""
 
 SPLIT_NARROW = r"""
 #include <stdint.h>
@@ -165,6 +198,19 @@ static inline void store_narrow(uint16_t *p, wide_numbers v) {
   const wide_bits none = (wide_bits)(size > 0x7f800000), tiny = (wide_bits)(size < 0x00800000);
   const wide_bits found = (none & (bits | 0x00400000)) | (~none & tiny & (bits & 0x80000000)) | (~none & ~tiny & nearest);
   *(narrow_numbers *)p = __builtin_convertvector(found >> 16, narrow_numbers);
+}
+static inline void split_narrow(const float *numbers, uint16_t *to, long part, long parts, long n) {
+  for (long i = 0; i < n; i += 16) {
+    wide_numbers rest = { 0 };
+    uint16_t narrow[16];
+    const long some = n - i < 16 ? n - i : 16;
+    __builtin_memcpy(&rest, numbers + i, 4 * some);
+    for (long p = 0; p < parts; p++) {
+      store_narrow(narrow, rest);
+      __builtin_memcpy(to + i + p * part, narrow, 2 * some);
+      rest -= load_narrow(narrow);
+    }
+  }
 }
 """.strip()
 """The same where vectors of 512 bits are split: to the nearest, ties to even; subnormals become zero, as the instruction has it."""

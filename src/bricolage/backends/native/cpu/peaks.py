@@ -88,7 +88,7 @@ def measure(isa: Isa, arithmetic: Arithmetic, threads: int) -> Peaks | None:
     operand, vectors = arithmetic.operand(isa), 2
     products = _DEPTH_BYTES // operand.bytes
     rows, steps, depth = operand.rows(isa), operand.steps(products), operand.row(products)
-    name, micro = operand.micro_kernel(rows, vectors, depth, isa.lanes)
+    name, micro = operand.micro_kernel(rows, vectors, depth, isa.lanes, part=depth // operand.splits)
     multiply = "\n  ".join(operand.with_tile_config(rows, [_MULTIPLY]))
     defined = {
         "ELEMENT": operand.element,

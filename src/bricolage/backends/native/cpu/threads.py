@@ -37,7 +37,8 @@ enum {
   PATIENCE = 200000,     /* ns that a thread spins at a meeting before it sleeps ... */
   HASTE = 2000,          /* ... and while others have work to do here */
   LINGER = 100000,       /* ns that a helper spins for the next run, where runs follow each other so soon */
-  CALM = 256             /* runs without a stall after which the machine counts as quiet again */
+  STALL = 500000,        /* ns of waiting that say that a thread has lost its core: no piece takes so long */
+  CALM = 100000000       /* ns without a stall after which the machine counts as quiet again */
 };
 
 struct seat;
@@ -64,7 +65,7 @@ struct team {
   _Alignas(64) _Atomic uint64_t done;   /* pieces, over all runs */
   _Alignas(64) _Atomic uint32_t parked; /* threads that sleep until a loop is done */
   _Atomic uint32_t bell;                /* rung for them */
-  _Atomic uint32_t stalls;              /* meetings for which a thread went to sleep */
+  _Atomic uint32_t stalls;              /* meetings at which somebody was waited for so long */
   _Alignas(64) _Atomic uint32_t posted; /* twice the number of the current run; odd while it is written down */
   _Atomic uint32_t sleepers;            /* helpers that sleep until it changes */
   _Atomic uint32_t lingers;             /* whether they spin first */
@@ -75,7 +76,8 @@ struct team {
   struct turn *first, *last;
   int64_t closed;                       /* when the last run ended, in ns */
   uint32_t soon;                        /* how many of the last runs came soon after one (0 to 3) */
-  uint32_t heard, calm;                 /* stalls noticed; runs since then */
+  uint32_t heard;                       /* stalls noticed */
+  int64_t stalled;                      /* when the last one was, in ns; 0: never */
   _Atomic uint32_t loose;               /* whether others have work to do here: helpers then run on any core */
   int home;                             /* processor that the caller was last seen on */
   uint32_t most, made;                  /* threads that there may be, and are, the caller's included */
@@ -223,7 +225,7 @@ static __attribute__((noinline)) void meet(struct seat *at) {
   do {
     if (atomic_load_explicit(&team->done, memory_order_acquire) >= goal) return;
   } while (spins(&spin, patience));
-  atomic_fetch_add_explicit(&team->stalls, 1, memory_order_relaxed);
+  const int64_t begun = clock_ns() - patience;
   if (at->tid == 0) team_spread(team);
   atomic_fetch_add(&team->parked, 1);
   for (;;) {
@@ -232,6 +234,8 @@ static __attribute__((noinline)) void meet(struct seat *at) {
     park(team, &team->bell, bell);
   }
   atomic_fetch_sub(&team->parked, 1);
+  /* To have slept is no stall in itself: in haste, threads would stall for ever, on a machine that is quiet again, too. */
+  if (clock_ns() - begun > STALL) atomic_fetch_add_explicit(&team->stalls, 1, memory_order_relaxed);
 }
 
 /* --- runs --------------------------------------------------------------------------------------------------------- */
@@ -294,10 +298,10 @@ static void *helper(void *given) {
 static void team_settle(struct team *team) {
 #ifdef __linux__
   const uint32_t stalls = atomic_load_explicit(&team->stalls, memory_order_relaxed);
-  const int home = sched_getcpu(), stalled = stalls != team->heard;
+  const int home = sched_getcpu();
+  if (stalls != team->heard) team->stalled = clock_ns();
   team->heard = stalls;
-  team->calm = stalled ? 0 : team->calm + 1;
-  const int loose = stalled || (team->loose && team->calm < CALM);
+  const int loose = team->stalled && clock_ns() - team->stalled < CALM;
   if (home < 0 || (home == team->home && loose == (int)team->loose)) return;
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed)) return;
@@ -348,7 +352,8 @@ static void team_here(struct team *team) {
     team->first = team->last = NULL;
     team->section += 1ull << 32;  /* beyond what the run that was cut off has taken */
     team->goal = atomic_load(&team->done);
-    team->soon = team->calm = team->loose = 0;
+    team->soon = team->loose = 0;
+    team->stalled = 0;
     team->heard = atomic_load(&team->stalls);
     team->made = 1;
     atomic_store(&team->ready, here);
