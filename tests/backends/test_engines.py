@@ -207,6 +207,24 @@ def test_runs_take_scalars_and_empty_tensors(backend: Backend, resources: Resour
     assert [np.asarray(value).tolist() for value in found] == [9, [[1, 2]], []]
 
 
+@only("iree")
+def test_a_wide_normalisation_fits_on_the_stack_of_its_threads(
+    backend: Backend, compiled: Path, tmp_path: Path
+) -> None:
+    model = regions.region(
+        tmp_path,
+        "y = LayerNormalization (x, scale, shift)",
+        "float[1, 128, 768] x",
+        "float[1, 128, 768] y",
+        scale=np.ones(768, np.float32),
+        shift=np.zeros(768, np.float32),
+    )
+    x = regions.noise(1, 128, 768)
+    for threads in (1, 2):
+        found = regions.answer(backend, model, x, resources=Resources(threads=threads, cache=compiled))
+        assert regions.error(found, regions.reference(model, x)) < 1e-5
+
+
 @only("inductor", "xla", "tvm", "iree")
 def test_other_shapes_than_the_compiled_one_are_refused(backend: Backend, tmp_path: Path) -> None:
     kernel = backend.compile(regions.region(tmp_path, "y = Relu (x)"), regions.F32, regions.ONE_THREAD)

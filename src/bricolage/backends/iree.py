@@ -27,7 +27,7 @@ from bricolage.backends.interface import (
     installed,
     require_static,
 )
-from bricolage.backends.iree_compile import CONVOLUTIONS, ENTRY, IN_BF16, OPTIONS, build, processor
+from bricolage.backends.iree_compile import CONVOLUTIONS, ENTRY, IN_BF16, OPTIONS, STACK_BYTES, build, processor
 from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
 from bricolage.device.device import Device
 from bricolage.errors import Refused
@@ -104,7 +104,11 @@ def _device(threads: int, alone: bool) -> Any:
 
     if threads == 1:
         return rt.get_driver("local-sync").create_default_device()
-    rt.flags.parse_flags(f"--task_topology_group_count={threads}", f"--task_worker_spin_us={100 if alone else 0}")
+    rt.flags.parse_flags(
+        f"--task_topology_group_count={threads}",
+        f"--task_worker_spin_us={100 if alone else 0}",
+        f"--task_worker_stack_size={STACK_BYTES}",
+    )
     return rt.get_driver("local-task").create_default_device()
 
 

@@ -13,12 +13,15 @@ from bricolage.backends.interface import RegionModel
 from bricolage.device.device import Device
 from bricolage.errors import BackendFailed, Refused
 
+STACK_BYTES = 2 << 20
+"""Of a thread that runs a program, at least; half of it is for what the program keeps there."""
 OPTIONS = (
     "--iree-input-type=onnx",
     "--iree-hal-target-device=local",
     "--iree-hal-local-target-device-backends=llvm-cpu",
     "--iree-input-demote-f64-to-f32=false",  # what is float64 in the model stays so
     "--iree-opt-level=O3",
+    f"--iree-llvmcpu-stack-allocation-limit={STACK_BYTES // 2}",  # 32 KiB is too little for a LayerNormalization of 768
     "--iree-opt-data-tiling",  # packs the constant side of matrix products: twice as fast as without
 )
 _IM2COL = "--iree-global-opt-use-im2col-for-convs"
