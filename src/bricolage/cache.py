@@ -8,8 +8,10 @@ import grp
 import hashlib
 import os
 import pwd
+import secrets
 import shutil
 import stat
+import threading
 import weakref
 from pathlib import Path
 
@@ -26,6 +28,9 @@ LIMIT_VARIABLE = "BRICOLAGE_CACHE_LIMIT"
 UNFINISHED = ".making-"
 """How the names of folders begin that are being filled or removed."""
 _LIMIT_GIB = 10.0
+_MACHINE = "machine"
+_MACHINE_LETTERS = 16
+_OF_THIS_PROCESS = secrets.token_hex(_MACHINE_LETTERS // 2)
 
 
 def cache_directory() -> Path:
@@ -47,6 +52,25 @@ def cache_directory() -> Path:
         if stat.S_IMODE(folder.stat().st_mode) & 0o077:
             folder.chmod(0o700)
     return folder
+
+
+def machine_id() -> str:
+    """A random text that stands for this machine, as long as its cache folder is kept; for this process alone where the folder
+    cannot be written."""
+    file = cache_directory() / _MACHINE
+    for _ in range(2):
+        with contextlib.suppress(OSError):
+            found = file.read_text().strip()
+            if found:
+                return found[:_MACHINE_LETTERS]
+        draft = file.with_name(f"{UNFINISHED}machine-{os.getpid()}-{threading.get_ident()}")
+        with contextlib.suppress(OSError):
+            draft.write_text(secrets.token_hex(_MACHINE_LETTERS // 2) + "\n")
+            try:
+                os.link(draft, file)  # whoever is first
+            finally:
+                draft.unlink()
+    return _OF_THIS_PROCESS
 
 
 def trespass(folder: Path) -> str | None:

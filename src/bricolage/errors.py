@@ -217,6 +217,33 @@ class UnsafeCache(UsageError):
     hint = "Name another folder with BRICOLAGE_CACHE or --cache, or delete it or make it your own: chown and chmod 700"
 
 
+class NewerCosts(UsageError):
+    what = (
+        "the cost database {place} was made by a later bricolage (its tables are of version {found}, known are {known})"
+    )
+    hint = "Update bricolage, or name another cache folder (BRICOLAGE_CACHE) or database (BRICOLAGE_COSTS)"
+
+
+class UnreachableCosts(UsageError):
+    what = "the cost database {place} cannot be used: {reason}"
+    hint = "Start it or correct BRICOLAGE_COSTS; without that variable costs are kept in the cache folder"
+
+
+class MissingLibrary(UsageError):
+    what = "{name} is needed {purpose}, and cannot be imported ({reason})"
+    hint = "Install it: pip install 'bricolage[{extra}]'"
+
+
+class TooFewCosts(UsageError):
+    what = "there are {found} measurements to learn from, and at least {needed} are needed"
+    hint = "Optimise some models first, or import what others measured: bricolage costs import FILE"
+
+
+class BadCostModel(UsageError):
+    what = "'{path}' is no model of costs: {reason}"
+    hint = "Make one with `bricolage costs train`"
+
+
 # --- artifacts --------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from bricolage.graph.segments import segments
-from bricolage.graph.work import flops, work
+from bricolage.graph.work import flops, work, workload
+from bricolage.work.workload import OperatorWork
 from tests.graph.models import graph
 
 
@@ -29,6 +30,22 @@ def test_a_fused_region_moves_fewer_bytes_than_its_parts() -> None:
     g = graph("a=Relu(x) y=Abs(a)", "float[100] x", "float[] y")
     assert work(g.everything).bytes == 800
     assert sum(work(g.region(1 << i)).bytes for i in range(2)) == 1600
+
+
+def test_a_workload_says_what_a_region_computes() -> None:
+    g = graph(
+        "c=Conv<pads=[1,1,1,1], group=2>(x,w) y=Relu(c)",
+        "float[1,8,5,5] x",
+        "float[] y",
+        w=np.ones((16, 4, 3, 3), np.float32),
+    )
+    found = workload(g.everything)
+    shape, bytes_ = (1, 16, 5, 5), 16 * 25 * 4
+    assert found.operators == (
+        OperatorWork("Conv", "float", shape, 2 * 16 * 25 * 4 * 9, 800, 16 * 4 * 9 * 4, bytes_, kernel=(3, 3), groups=2),
+        OperatorWork("Relu", "float", shape, 16 * 25, bytes_, 0, bytes_),
+    )
+    assert (found.read, found.constant, found.written) == (800, 16 * 4 * 9 * 4, bytes_)
 
 
 def test_segments_cut_at_narrow_places_and_cover_everything() -> None:

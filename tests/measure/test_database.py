@@ -9,6 +9,8 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,18 +18,48 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bricolage.measure.database import FILE, Database
-from bricolage.measure.entries import EXPIRY_S, OUTCOMES, UNSTORED, Cost, CostKey
+from bricolage.device.host import host
+from bricolage.errors import BadOption, MissingLibrary, NewerCosts, UnreachableCosts
+from bricolage.measure.database import FILE, IMPORTED, VARIABLE, Database
+from bricolage.measure.entries import EXPIRY_S, OUTCOMES, UNSTORED, Cost, CostKey, Entry, row_values
 from bricolage.measure.statistics import Latency
+from bricolage.measure.storage import postgresql, schema
+from bricolage.measure.storage.sqlite import _Migrating
 from bricolage.verify.compare import Deviation
+from bricolage.work.workload import OperatorWork, Workload
+from tests.measure.postgresql_server import PostgresqlServer
 
 KEY = CostKey("region", "backend", "1.0", "f32", "machine", 2, False)
 OK = Cost("ok", Latency(1.0, 0.9, 1.2, 9), None, 0.5)
 
 
-def test_a_cost_comes_back_as_it_was(own_cache: Path) -> None:
+@pytest.fixture(params=["sqlite", "postgresql"])
+def fresh(request: pytest.FixtureRequest, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Path | str]:
+    """Empties the database that `Database()` opens, an SQLite file or a PostgreSQL database, and says where it is."""
+    if request.param == "sqlite":
+
+        def emptied() -> Path | str:
+            for file in own_cache.glob(f"{FILE}*"):
+                file.unlink()
+            return own_cache / FILE
+
+    else:
+        server: PostgresqlServer = request.getfixturevalue("postgresql_server")
+        monkeypatch.setenv(VARIABLE, server.url)
+        emptied = server.emptied
+    emptied()
+    return emptied
+
+
+@pytest.fixture
+def both(fresh: Callable[[], Path | str]) -> None:
+    """The test runs on an SQLite file and on a PostgreSQL database."""
+
+
+def test_a_cost_comes_back_as_it_was(fresh: Callable[[], Path | str]) -> None:
+    place = fresh()
     with Database() as database:
-        assert database.path == own_cache / FILE
+        assert database.place == str(place) or (database.place + str(place)).count("postgresql://") == 2
         assert database.get(KEY) is None
         database.put(KEY, OK)
         assert database.get(KEY) == OK
@@ -35,6 +67,7 @@ def test_a_cost_comes_back_as_it_was(own_cache: Path) -> None:
         assert database.get(KEY) == OK
 
 
+@pytest.mark.usefixtures("both")
 def test_everything_in_the_key_tells_costs_apart() -> None:
     others = [
         replace(KEY, region="r"),
@@ -51,6 +84,7 @@ def test_everything_in_the_key_tells_costs_apart() -> None:
         assert [database.get(other) for other in others] == [None] * len(others)
 
 
+@pytest.mark.usefixtures("both")
 @pytest.mark.parametrize("outcome", [one for one in OUTCOMES if one not in ("ok", *UNSTORED)])
 def test_failures_keep_their_reason_and_bad_luck_expires(outcome: str) -> None:
     old = Cost(outcome, None, None, 3.0, "because", date=time.time() - EXPIRY_S - 1)  # type: ignore[arg-type]
@@ -64,6 +98,7 @@ def test_failures_keep_their_reason_and_bad_luck_expires(outcome: str) -> None:
         assert (database.get(KEY) is None) == (outcome != "refused"), "the clock was wrong then, or is now"
 
 
+@pytest.mark.usefixtures("both")
 @pytest.mark.parametrize("outcome", sorted(UNSTORED))
 def test_what_says_nothing_of_the_candidate_is_not_kept(outcome: str) -> None:
     with Database() as database:
@@ -71,6 +106,7 @@ def test_what_says_nothing_of_the_candidate_is_not_kept(outcome: str) -> None:
         assert database.get(KEY) is None and not list(database.entries())
 
 
+@pytest.mark.usefixtures("both")
 def test_accuracy_is_kept_for_one_set_of_weights_and_inputs() -> None:
     with Database() as database:
         assert database.deviation(KEY, "these") is None
@@ -87,6 +123,7 @@ def test_accuracy_is_kept_for_one_set_of_weights_and_inputs() -> None:
         assert all("error" not in line.replace('"error": null', "") for line in database.export_lines())
 
 
+@pytest.mark.usefixtures("both")
 def test_listing_filters() -> None:
     with Database() as database:
         database.put(KEY, OK)
@@ -97,6 +134,7 @@ def test_listing_filters() -> None:
         assert not list(database.entries(region="elsewhere"))
 
 
+@pytest.mark.usefixtures("both")
 def test_pruning_takes_what_was_asked_for_and_the_expired() -> None:
     now = replace(OK, date=time.time())  # OK is as old as this process, which may have run other tests for minutes
     with Database() as database:
@@ -148,24 +186,30 @@ costs = st.one_of(
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.dictionaries(keys, costs, min_size=1, max_size=8))
-def test_export_and_import_are_inverse(tmp_path: Path, entries: dict[CostKey, Cost]) -> None:
-    for name in ("one", "two"):
-        (tmp_path / name).unlink(missing_ok=True)
-    with Database(tmp_path / "one") as one, Database(tmp_path / "two") as two:
+def test_export_and_import_are_inverse(
+    tmp_path: Path, fresh: Callable[[], Path | str], entries: dict[CostKey, Cost]
+) -> None:
+    (tmp_path / "one").unlink(missing_ok=True)
+    with Database(tmp_path / "one") as one, Database(fresh()) as two:
         for key, cost in entries.items():
             one.put(key, cost)
         lines = list(one.export_lines())
         done = two.import_lines(lines)
         assert (done.added, done.improved, done.kept, done.bad) == (len(entries), 0, 0, ())
-        assert list(two.export_lines()) == lines
-        assert {key: two.get(key) for key in entries} == entries
+        assert list(two.export_lines()) == [line.replace(one.machine, IMPORTED) for line in lines]
+        assert {key: two.get(key) for key in entries} == {
+            key: replace(cost, foreign=True) for key, cost in entries.items()
+        }
         assert two.import_lines(lines).kept == len(entries)
 
 
+@pytest.mark.usefixtures("both")
 def test_import_keeps_the_better_sampled_and_reports_bad_lines() -> None:
     with Database() as database:
         database.put(KEY, OK)
         (line,) = database.export_lines()
+        assert database.prune(older_than_s=-60) == 1
+        assert database.import_lines([line]).added == 1
         better = json.loads(line)
         better["cost"]["latency"] |= {"samples": 30, "median_ms": 1.1}
         worse = json.loads(line)
@@ -181,7 +225,128 @@ def test_import_keeps_the_better_sampled_and_reports_bad_lines() -> None:
         assert [number for number, _ in done.bad] == [4, 5, 6, 7, 8, 9, 10]
         assert "splendid" in done.bad[3][1] and "threads" in done.bad[4][1] and "region" in done.bad[5][1]
         found = database.get(KEY)
-        assert found is not None and found.latency == Latency(1.1, 0.9, 1.2, 30)
+        assert found == replace(OK, latency=Latency(1.1, 0.9, 1.2, 30), foreign=True)
+
+
+@pytest.mark.usefixtures("both")
+def test_what_other_machines_measured_is_a_hint_and_what_this_one_did_stays(
+    own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Database() as here:
+        here.put_race("k", "ours")
+        here.put_config("k", "anybody's")
+        monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "elsewhere"))
+        place = os.environ.get(VARIABLE) or own_cache / FILE
+        with Database(place) as there:
+            assert there.machine != here.machine
+            there.put(KEY, OK)
+            there.put_deviation(KEY, "these", Deviation(0.0, 0.0))
+            assert here.get(KEY) == replace(OK, foreign=True) and here.deviation(KEY, "these") is None
+            assert (there.get_race("k"), there.get_config("k")) == (None, "anybody's")
+            own = replace(OK, latency=Latency(2.0, 1.9, 2.2, 3))
+            here.put(KEY, own)
+            assert here.get(KEY) == own and there.get(KEY) == OK
+            assert [(entry.machine, entry.cost.foreign) for entry in here.entries()] == [
+                (one.machine, one is there) for one in sorted((here, there), key=lambda one: one.machine)
+            ]
+            (better,) = (line for line in there.export_lines() if there.machine in line)
+        assert here.import_lines([better]).kept == 1 and here.get(KEY) == own
+
+
+def test_a_file_of_the_first_version_is_taken_over(own_cache: Path) -> None:
+    own_cache.mkdir(mode=0o700)
+    with closing(_Migrating(sqlite3.connect(own_cache / FILE, isolation_level=None), "")) as old:
+        schema._times(old, "")
+        values = [KEY.digest(), *row_values(Entry(KEY, OK))[1:]]
+        old.execute(f"INSERT INTO times VALUES ({', '.join('?' * len(values))})", values)
+        old.execute("INSERT INTO deviations VALUES (?, ?, ?, ?, ?)", (KEY.digest(), "these", 0.5, 0.25, 1.0))
+        old.execute("INSERT INTO races VALUES (?, ?, ?)", ("k", '"ours"', 1.0))
+    for _ in range(2):
+        with Database() as database:
+            assert database.get(KEY) == OK
+            assert database.deviation(KEY, "these") == Deviation(0.5, 0.25) and database.get_race("k") == "ours"
+
+
+@pytest.mark.usefixtures("both")
+def test_what_regions_compute_and_devices_are_travels_with_costs(tmp_path: Path) -> None:
+    product = OperatorWork("MatMul", "float", (8, 4), 512, 256, 128, 128)
+    described = Workload((product, replace(product, kind="Conv", kernel=(3, 3), groups=2)), 256, 128, 128)
+    with Database() as database, Database(tmp_path / "other") as other:
+        database.put(KEY, OK)
+        database.describe(KEY, lambda: described, host())
+        database.describe(KEY, lambda: replace(described, read=0), host())
+        lines = list(database.export_lines())
+        told = json.loads(lines[2])
+        hostile = [
+            {"describes": "r", "workload": {"operators": []}},
+            {"describes": 1, "workload": told["workload"]},
+            {"describes": "r", "workload": told["workload"] | {"read": -1}},
+            {"describes": "d", "device": {"name": "cpu"}},
+        ]
+        done = other.import_lines([*lines, *map(json.dumps, hostile)])
+        assert done.added == 1 and [number for number, _ in done.bad] == [4, 5, 6, 7]
+        assert other.workloads() == {KEY.region: described} and other.devices() == {KEY.device: host()}
+        other.prune(older_than_s=-60)
+        assert not other.workloads() and not other.devices(), "of nothing that is measured"
+
+
+@pytest.mark.usefixtures("both")
+def test_a_later_version_s_database_is_left_alone() -> None:
+    with Database() as database:
+        database._storage.execute("INSERT INTO versions VALUES (99, 0.0)")
+    with pytest.raises(NewerCosts, match="version 99"):
+        Database()
+
+
+@pytest.mark.parametrize(
+    ("address", "error"),
+    [
+        ("mysql://somewhere/costs", BadOption),
+        ("postgresql://user:secret@localhost:1/costs", UnreachableCosts),
+        ("postgresql://user:secret@localhost:99999999/costs", UnreachableCosts),
+        ("postgresql://?nonsense=1", UnreachableCosts),
+    ],
+)
+def test_addresses_that_lead_nowhere(address: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("psycopg")
+    monkeypatch.setenv(VARIABLE, address)
+    with pytest.raises(error) as told:
+        Database()
+    assert "secret" not in str(told.value)
+
+
+def test_without_the_driver_it_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(MissingLibrary, match="bricolage\\[postgresql\\]"):
+        Database("postgresql://localhost/costs")
+
+
+def test_a_server_that_restarts_is_found_again_and_one_that_is_gone_costs_nothing_measured(
+    postgresql_server: PostgresqlServer,
+    own_cache: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Database(postgresql_server.emptied()) as database:
+        database.put(KEY, OK)
+        postgresql_server.stop()
+        postgresql_server.start()
+        database.put(replace(KEY, region="after a restart"), OK)
+        assert len(list(database.entries())) == 2 and not caplog.text
+        monkeypatch.setattr(postgresql, "_TRIES_S", (0.01, 0.01))
+        postgresql_server.stop()
+        try:
+            with caplog.at_level(logging.WARNING):
+                database.put(replace(KEY, region="later"), OK)
+            assert "from now on costs are kept in" in caplog.text and database.place == str(own_cache / FILE)
+            assert [entry.key.region for entry in database.entries()] == ["later"]
+            with pytest.raises(UnreachableCosts):
+                Database(postgresql_server.url)
+        finally:
+            postgresql_server.start()
+    with Database(postgresql_server.url) as database, Database(own_cache / FILE) as kept:
+        assert len(list(database.entries())) == 2
+        assert database.import_lines(kept.export_lines()).added == 1
 
 
 def test_a_broken_file_is_moved_aside(own_cache: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -221,6 +386,7 @@ def test_a_folder_that_cannot_be_written_costs_only_the_memory(
     assert "this run only" in caplog.text
 
 
+@pytest.mark.usefixtures("both")
 def test_races_and_boundaries_are_kept_under_any_key() -> None:
     with Database() as database:
         assert database.get_race("a") is None
@@ -252,7 +418,8 @@ def _writer(name: str, count: int) -> subprocess.Popen[str]:
     )
 
 
-def test_processes_share_the_file_and_a_killed_one_loses_nothing() -> None:
+@pytest.mark.usefixtures("both")
+def test_processes_share_a_database_and_a_killed_one_loses_nothing() -> None:
     writers = [_writer(name, 150) for name in "abc"]
     victim = _writer("victim", 10**9)
     assert victim.stdout is not None

@@ -95,7 +95,7 @@ def open_session(
         cores=device.threads,
         retrying=retrying,
     )
-    return Session(options, tuple(backends), device, measurer, opened.store, progress, evaluate)
+    return Session(options, tuple(backends), device, measurer, opened.store, progress, evaluate, opened.digest)
 
 
 def decide_bucket(

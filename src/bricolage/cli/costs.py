@@ -14,10 +14,13 @@ from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
 
 if TYPE_CHECKING:
+    from bricolage.api.cost_model import Trained
     from bricolage.measure.entries import Entry
 
 app = typer.Typer(
-    no_args_is_help=True, help="List, exchange and prune the measurements that plans rest on.", rich_markup_mode=None
+    no_args_is_help=True,
+    help="List, exchange, prune and learn from the measurements that plans rest on.",
+    rich_markup_mode=None,
 )
 _DAY = 86400.0
 
@@ -129,6 +132,61 @@ def prune_costs(
         output.show_json({"removed": removed})
         return
     print(f"{removed} removed")
+
+
+@app.command("train")
+@guarded
+def train_model(
+    out: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="Where the model goes, a file of JSON.")
+    ] = Path("costs.json"),
+    as_json: a.Json = False,
+) -> None:
+    """Learn what regions take from what was measured, and say how far predictions for unseen networks are off."""
+    from bricolage.api.cost_model import to_json, train_costs
+    from bricolage.cli import output
+    from bricolage.measure.database import Database
+
+    output.check_writable(out)
+    with Database() as database:
+        trained = train_costs(database)
+    output.write_text(out, to_json(trained.model))
+    if as_json:
+        from bricolage.codec import encode
+
+        told = {"samples": trained.samples, "networks": trained.networks}
+        errors_ = {"by_network": encode(trained.by_network), "by_machine": encode(trained.by_machine)}
+        output.show_json({"file": str(out), **told, **errors_, "spread": dict(trained.model.spread)})
+        return
+    _show_errors(trained)
+    output.note(f"wrote {out}: learnt from {trained.samples} measurements of {trained.networks} networks")
+
+
+def _show_errors(trained: Trained) -> None:
+    from bricolage.cli import output
+    from bricolage.report.tables import plain_table
+
+    heads = [
+        ("Left out, each once", "left"),
+        ("Measurements", "right"),
+        ("Mean error", "right"),
+        ("Rank correlation", "right"),
+    ]
+    heads += [("Regret, median", "right"), ("worst", "right"), ("In the interval", "right")]
+    rows = [
+        [
+            f"{found.groups} {what}",
+            str(found.samples),
+            f"{found.mape:.1%}",
+            f"{found.rank_correlation:.3f}",
+            f"{found.regret:.1%}",
+            f"{found.worst_regret:.1%}",
+            f"{found.covered:.0%}",
+        ]
+        for what, found in (("networks", trained.by_network), ("machines", trained.by_machine))
+        if found is not None
+    ]
+    output.show(plain_table(heads, rows) if rows else "one network on one machine: nothing to leave out")
 
 
 def _installed() -> dict[str, str]:

@@ -13,7 +13,7 @@ from bricolage.driver.candidates import Candidates, Group, find
 from bricolage.graph.identity import Identities
 from bricolage.graph.region import Region
 from bricolage.graph.store import Store
-from bricolage.graph.work import flops, moved
+from bricolage.graph.work import flops, moved, workload
 from bricolage.measure.entries import Cost
 from bricolage.measure.loading import CandidateSpec
 from bricolage.measure.measurer import Event, Measurer, RegionTask
@@ -50,6 +50,8 @@ class Session:
     progress: Progress
     evaluate: Evaluate = evaluate
     """Computes references."""
+    network: str = ""
+    """Hash of the model."""
 
     def backend(self, name: str) -> Backend:
         """The backend of that name among those that take part."""
@@ -137,7 +139,15 @@ class Profile:
     def task(self, specs: Sequence[CandidateSpec]) -> RegionTask:
         """The whole graph as something to be measured."""
         inputs, expected, bound = self.oracle.files(self._everything)
-        return RegionTask(inputs, expected, bound, tuple(specs), self.oracle.data(self._everything))
+        data = self.oracle.data(self._everything)
+        return RegionTask(
+            inputs,
+            expected,
+            bound,
+            tuple(specs),
+            data,
+            workload=partial(workload, self._everything, self.session.network),
+        )
 
     # --- measuring --------------------------------------------------------------------------------------------------
 
@@ -251,7 +261,17 @@ class Profile:
         for region, missing in unknown:
             inputs, expected, bound = self.oracle.files(region)
             data, limits = self.oracle.data(region), partial(self.oracle.limits, region)
-            tasks.append(RegionTask(inputs, expected, bound, tuple(missing), data, limits))
+            tasks.append(
+                RegionTask(
+                    inputs,
+                    expected,
+                    bound,
+                    tuple(missing),
+                    data,
+                    limits,
+                    partial(workload, region, self.session.network),
+                )
+            )
         costs = measurer.measure(tasks, self.note, stop)
         return found | {origin[spec]: cost for spec, cost in costs.items()}
 

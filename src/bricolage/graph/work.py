@@ -8,11 +8,15 @@ least once: inputs, constants and outputs.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import onnx_ir as ir
+
 from bricolage.graph.graph import Operator, describe
 from bricolage.graph.region import Region
+from bricolage.work.workload import OperatorWork, Workload
 
 
 @dataclass(frozen=True)
@@ -203,3 +207,39 @@ def work(region: Region) -> Work:
     """Work of a region: the operations of its operators, and the bytes that enter and leave it (constants included)."""
     ends = (*region.inputs, *region.constants, *region.outputs)
     return Work(sum(map(flops, region.operators)), sum(describe(value).bytes for value in ends))
+
+
+def workload(region: Region, network: str = "") -> Workload:
+    """What a region computes, without the region: see `bricolage.work.workload`. `network`: the hash of its model."""
+    constants = frozenset(region.constants)
+    return Workload(
+        tuple(_operator_work(operator, constants) for operator in region.operators),
+        sum(describe(value).bytes for value in region.inputs),
+        sum(describe(value).bytes for value in region.constants),
+        sum(describe(value).bytes for value in region.outputs),
+        network,
+    )
+
+
+def _operator_work(operator: Operator, constants: frozenset[ir.Value]) -> OperatorWork:
+    first = describe(operator.outputs[0])
+    kernel = operator.node.attributes.get("kernel_shape")
+    strides = operator.node.attributes.get("strides")
+    weight = _shape(operator, 1) if operator.op_type in _WITH_KERNEL else ()
+    return OperatorWork(
+        re.sub(r"\W", "_", operator.op_type, flags=re.ASCII)[:_LONGEST_KIND],
+        first.dtype.name.lower() if first.dtype is not None else "",
+        first.sizes if first.static else (),
+        flops(operator),
+        sum(describe(value).bytes for value in operator.inputs if value not in constants),
+        sum(describe(value).bytes for value in operator.inputs if value in constants),
+        sum(describe(value).bytes for value in operator.outputs),
+        kernel=tuple(kernel.as_ints()) if kernel is not None else weight[2:],
+        strides=tuple(strides.as_ints()) if strides is not None else (),
+        groups=groups if isinstance(groups := operator.attribute("group", 1), int) and groups > 0 else 1,
+    )
+
+
+_LONGEST_KIND = 100
+_WITH_KERNEL = frozenset(["Conv", "ConvInteger", "ConvTranspose"])
+"""Operators whose second input ends in the sizes of a kernel, where no attribute says them."""

@@ -1,26 +1,27 @@
-"""The cost database: every finished measurement with everything that could change it, in one SQLite file that
-concurrent processes share.
+"""The cost database: every finished measurement with everything that could change it, in one SQLite file that concurrent processes
+share, or in a PostgreSQL database that machines share.
 
-Each measurement is its own transaction in a write-ahead log that is on disk when it ends, so neither killing a process nor
+Each measurement is its own transaction in a log that is on disk when it ends, so neither killing a process nor
 cutting the power loses anything that was finished.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import os
-import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import reduce
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import Literal, TypeVar
 
-from bricolage.cache import cache_directory
-from bricolage.errors import NotWritable
+from bricolage.cache import cache_directory, machine_id
+from bricolage.codec import DecodeError, decode, encode, parse
+from bricolage.device.device import Device
+from bricolage.errors import BadOption, UnreachableCosts
 from bricolage.measure.entries import (
     COLUMNS,
     EXPIRING,
@@ -29,21 +30,28 @@ from bricolage.measure.entries import (
     UNSTORED,
     Cost,
     CostKey,
+    Description,
     Entry,
     entry_of_row,
     parse_line,
     row_values,
 )
+from bricolage.measure.storage.interface import Storage
+from bricolage.measure.storage.postgresql import PostgresqlStorage
+from bricolage.measure.storage.sqlite import SqliteStorage
 from bricolage.verify.compare import Deviation
+from bricolage.work.workload import Workload
 
 __all__ = ["FILE", "Cost", "CostKey", "Database", "Entry", "Imported"]
 
 _LOG = logging.getLogger(__name__)
 
 FILE = "costs.sqlite"
-_BUSY_MS = 60_000
-_NO_ACCESS = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
-_CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+VARIABLE = "BRICOLAGE_COSTS"
+"""Environment variable with the address of a PostgreSQL database."""
+IMPORTED = "imported"
+"""Machine of imported entries that say of none."""
+_SCHEMES = ("postgresql://", "postgres://")
 
 
 @dataclass(frozen=True)
@@ -58,41 +66,45 @@ class Imported:
     """(line number, reason)."""
 
 
-_TABLES = """
-DROP TABLE IF EXISTS costs;  -- of versions that kept errors with times
-DROP TABLE IF EXISTS boundaries;
-DROP TABLE IF EXISTS latencies;  -- of versions that did not see what other processes did
-CREATE TABLE IF NOT EXISTS times (
-    digest TEXT PRIMARY KEY, region TEXT NOT NULL, backend TEXT NOT NULL, version TEXT NOT NULL, config TEXT NOT NULL,
-    device TEXT NOT NULL, threads INTEGER NOT NULL, alone INTEGER NOT NULL, schema INTEGER NOT NULL,
-    outcome TEXT NOT NULL, median_ms REAL, low_ms REAL, high_ms REAL, samples INTEGER,
-    compile_s REAL NOT NULL, reason TEXT NOT NULL, noisy INTEGER NOT NULL,
-    disturbed INTEGER NOT NULL, date REAL NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS times_by_backend ON times (backend, version);
-DROP TABLE IF EXISTS accuracies;
-CREATE TABLE IF NOT EXISTS deviations (
-    digest TEXT NOT NULL, data TEXT NOT NULL, error REAL NOT NULL, excess REAL NOT NULL, date REAL NOT NULL,
-    PRIMARY KEY (digest, data)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS races (key TEXT PRIMARY KEY, value TEXT NOT NULL, date REAL NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS configs (key TEXT PRIMARY KEY, value TEXT NOT NULL, date REAL NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS transfers (key TEXT PRIMARY KEY, value TEXT NOT NULL, date REAL NOT NULL) WITHOUT ROWID;
-"""
-_NotedTable = Literal["races", "transfers", "configs"]
+_NotedTable = Literal["races", "transfers", "configs", "workloads", "devices"]
+T = TypeVar("T", Workload, Device)
 
 
 class Database:
-    """An open cost database. One object belongs to one thread; any number of processes may have the file open.
+    """An open cost database. One object belongs to one thread; any number of processes, and where it is a PostgreSQL database of
+    machines, may have others.
 
-    A file that is not a readable database is moved aside with a warning and a fresh one is begun. Where the folder
-    cannot be written, costs are kept in memory for this run, with a warning.
+    What another machine measured is marked so (`Cost.foreign`). How accurate an answer was is asked only of this machine.
+
+    A PostgreSQL database that goes away is given up with a warning: from then on costs go to the file in the cache folder, so that
+    nothing that was finished is lost.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
-        """Opens `path`, by default `costs.sqlite` in the cache folder; made where it does not exist."""
-        self.path = path if path is not None else cache_directory() / FILE
-        self._connection = self._open()
+    def __init__(self, place: Path | str | None = None) -> None:
+        """Opens a file or, for a text, a PostgreSQL database; made where it does not exist. By default what `BRICOLAGE_COSTS` says,
+        or else `costs.sqlite` in the cache folder.
+
+        Raises:
+            NewerCosts: a later version of bricolage has made it.
+            BadOption, MissingLibrary, UnreachableCosts: of a PostgreSQL database.
+        """
+        place = place if place is not None else os.environ.get(VARIABLE) or None
+        self.machine = machine_id()
+        """Under which this machine's costs are kept: a random text, the same as long as the cache folder is."""
+        self._storage: Storage
+        if isinstance(place, str):
+            if not place.startswith(_SCHEMES):
+                raise BadOption(
+                    option=VARIABLE, value=place, advice="Give postgresql://USER@HOST/DATABASE, or unset it"
+                )
+            self._storage = PostgresqlStorage(place, self.machine)
+        else:
+            self._storage = SqliteStorage(place if place is not None else _file(), self.machine)
+
+    @property
+    def place(self) -> str:
+        """Where it is, for messages."""
+        return self._storage.place
 
     def __enter__(self) -> Database:
         return self
@@ -104,41 +116,76 @@ class Database:
 
     def close(self) -> None:
         """Ends the connection; what was put is on disk already."""
-        self._connection.close()
+        self._storage.close()
 
     # --- costs ------------------------------------------------------------------------------------------------------
 
     def get(self, key: CostKey) -> Cost | None:
         """The latency under a key, or why there is none; None where it was never measured or the failure has expired.
         What it says holds for every set of weights, so it has no error."""
-        rows = self._execute(f"SELECT {COLUMNS} FROM times WHERE digest = ?", (key.digest(),))
-        cost = entry_of_row(rows[0]).cost if rows else None
-        return None if cost is None or cost.expired else cost
+        rows = self._execute(f"SELECT {COLUMNS} FROM measured WHERE digest = ?", (key.digest(),))
+        costs = [self._seen_from_here(entry_of_row(row)).cost for row in rows]
+        alive = [cost for cost in costs if not cost.expired]
+        own = [cost for cost in alive if not cost.foreign] or alive
+        return reduce(lambda one, other: one if one.better_sampled_than(other) else other, own) if own else None
 
     def put(self, key: CostKey, cost: Cost) -> None:
         """Stores a latency, or why there is none, at once; an earlier one under the same key is replaced. What says
         nothing of the candidate's time is not stored (`UNSTORED`)."""
         if cost.outcome in UNSTORED:
             return
-        values = (key.digest(), *row_values(Entry(key, cost)))
-        marks = ", ".join("?" * len(values))
-        self._execute(f"INSERT OR REPLACE INTO times (digest, {COLUMNS}) VALUES ({marks})", values)
+        self._put(Entry(key, cost, self.machine))
+
+    def _put(self, entry: Entry) -> None:
+        self._upsert(
+            "measured",
+            ("digest", *COLUMNS.split(", ")),
+            (entry.key.digest(), *row_values(entry)),
+            keys=("digest", "machine"),
+        )
+
+    def _seen_from_here(self, entry: Entry) -> Entry:
+        return replace(entry, cost=replace(entry.cost, foreign=entry.machine != self.machine))
 
     def deviation(self, key: CostKey, data: str) -> Deviation | None:
         """How far the answer was off that was compared with float64 on these very weights and inputs, `data` being
         their digest (see `bricolage.verify.oracle`); None where none was."""
-        query = "SELECT error, excess FROM deviations WHERE digest = ? AND data = ?"
-        rows = self._execute(query, (key.digest(), data))
+        query = "SELECT error, excess FROM compared WHERE digest = ? AND machine = ? AND data = ?"
+        rows = self._execute(query, (key.digest(), self.machine, data))
         return Deviation(float(str(rows[0][0])), float(str(rows[0][1]))) if rows else None
 
     def put_deviation(self, key: CostKey, data: str, found: Deviation) -> None:
         """Stores how far an answer was off at once; infinitely where it was not finite."""
-        values = (key.digest(), data, found.error, found.excess, time.time())
-        self._execute("INSERT OR REPLACE INTO deviations VALUES (?, ?, ?, ?, ?)", values)
+        values = (key.digest(), self.machine, data, found.error, found.excess, time.time())
+        columns = ("digest", "machine", "data", "error", "excess", "date")
+        self._upsert("compared", columns, values, keys=columns[:3])
+
+    def describe(self, key: CostKey, workload: Callable[[], Workload] | None, device: Device) -> None:
+        """Stores what stands behind the hashes of a key, where it is not known yet: models of cost learn from it. Without a
+        `workload`, of the device only."""
+        if not self._noted("devices", key.device):
+            self._note("devices", key.device, encode(device))
+        if workload is not None and not self._noted("workloads", key.region):
+            self._note("workloads", key.region, encode(workload()))
+
+    def workloads(self) -> dict[str, Workload]:
+        """What is known of what regions compute, by their keys."""
+        return dict(self._described("workloads", Workload))
+
+    def devices(self) -> dict[str, Device]:
+        """What is known of devices, by their fingerprints."""
+        return dict(self._described("devices", Device))
+
+    def _described(self, table: _NotedTable, kind: type[T]) -> Iterator[tuple[str, T]]:
+        for key, value in self._execute(f"SELECT key, value FROM {table} ORDER BY key"):
+            try:
+                yield str(key), decode(kind, parse(str(value)), table[:-1])
+            except DecodeError as error:
+                _LOG.info("the description %s of %s is of another version (%s)", key, table, error)
 
     def entries(self, backend: str | None = None, region: str | None = None, failures: bool = False) -> Iterator[Entry]:
         """All entries, newest first, of one backend or region where given, or only the failures."""
-        conditions, values = ["1"], []
+        conditions, values = ["TRUE"], []
         if backend is not None:
             conditions.append("backend = ?")
             values.append(backend)
@@ -147,8 +194,9 @@ class Database:
             values.append(region)
         if failures:
             conditions.append("outcome != 'ok'")
-        query = f"SELECT {COLUMNS} FROM times WHERE {' AND '.join(conditions)} ORDER BY date DESC, digest"
-        yield from map(entry_of_row, self._execute(query, values))
+        query = f"SELECT {COLUMNS} FROM measured WHERE {' AND '.join(conditions)} ORDER BY date DESC, digest, machine"
+        for row in self._execute(query, values):
+            yield self._seen_from_here(entry_of_row(row))
 
     def prune(
         self,
@@ -177,19 +225,26 @@ class Database:
             values.append(device)
         if failures:
             conditions.append("outcome != 'ok'")
-        removed = self._execute(f"DELETE FROM times WHERE {' OR '.join(conditions)} RETURNING digest", values)
-        self._execute("DELETE FROM deviations WHERE date < ? OR digest NOT IN (SELECT digest FROM times)", (oldest,))
+        removed = self._execute(f"DELETE FROM measured WHERE {' OR '.join(conditions)} RETURNING digest", values)
+        self._execute("DELETE FROM compared WHERE date < ? OR digest NOT IN (SELECT digest FROM measured)", (oldest,))
+        self._execute("DELETE FROM workloads WHERE key NOT IN (SELECT region FROM measured)")
+        self._execute("DELETE FROM devices WHERE key NOT IN (SELECT device FROM measured)")
         return len(removed)
 
     # --- exchange ---------------------------------------------------------------------------------------------------
 
     def export_lines(self) -> Iterator[str]:
-        """Every entry as one line of JSON, ordered by key so that equal databases export equal text."""
-        for row in self._execute(f"SELECT {COLUMNS} FROM times ORDER BY digest"):
+        """Every entry as one line of JSON, ordered by key so that equal databases export equal text; then what their devices are
+        and their regions compute."""
+        for row in self._execute(f"SELECT {COLUMNS} FROM measured ORDER BY digest, machine"):
             yield json.dumps(asdict(entry_of_row(row)), sort_keys=True)
+        for name, described in (("device", self.devices()), ("workload", self.workloads())):
+            for key, what in described.items():
+                yield json.dumps({"describes": key, name: encode(what)}, sort_keys=True)
 
     def import_lines(self, lines: Iterator[str] | Sequence[str]) -> Imported:
-        """Takes over lines of `export_lines`. Under a key known already the better-sampled entry stays."""
+        """Takes over lines of `export_lines`, as another machine's whoever they are of. What this machine measured itself stays; of
+        others' entries under a key the better-sampled one does."""
         added = improved = kept = 0
         bad: list[tuple[int, str]] = []
         for number, line in enumerate(lines, 1):
@@ -197,32 +252,37 @@ class Database:
                 continue
             try:
                 entry = parse_line(line)
+                if isinstance(entry, Description):
+                    if not self._noted(entry.table, entry.key):
+                        self._note(entry.table, entry.key, encode(entry.what))
+                    continue
             except (ValueError, TypeError, KeyError) as error:
                 bad.append((number, f"{type(error).__name__}: {error}"))
                 continue
             known = self.get(entry.key)
             if known is None:
                 added += 1
-            elif entry.cost.better_sampled_than(known):
+            elif known.foreign and entry.cost.better_sampled_than(known):
                 improved += 1
             else:
                 kept += 1
                 continue
-            self.put(entry.key, entry.cost)
+            if entry.cost.outcome not in UNSTORED:
+                self._put(entry if entry.machine not in ("", self.machine) else replace(entry, machine=IMPORTED))
         return Imported(added, improved, kept, tuple(bad))
 
-    # --- races and transfers: whole results under a key of the caller ------------------------------------------------
+    # --- races, transfers, configurations: whole results under a key of the caller ------------------------------------
 
     def get_race(self, key: str) -> object | None:
-        """Result of a whole-plan race as it was stored; None where there is none."""
-        return self._noted("races", key)
+        """Result of a whole-plan race on this machine as it was stored; None where there is none."""
+        return self._noted("races", self._own(key))
 
     def put_race(self, key: str, value: object) -> None:
-        """Stores anything that JSON can hold. The key must name everything that the result depends on."""
-        self._note("races", key, value)
+        """Stores anything that JSON can hold. The key must name everything that the result depends on but the machine."""
+        self._note("races", self._own(key), value)
 
     def get_config(self, key: str) -> object | None:
-        """What `put_config` stored under a key; None when nothing was."""
+        """What `put_config` stored under a key, on whatever machine; None when nothing was."""
         return self._noted("configs", key)
 
     def put_config(self, key: str, value: object) -> None:
@@ -230,12 +290,15 @@ class Database:
         self._note("configs", key, value)
 
     def get_transfer(self, key: str) -> object | None:
-        """What `put_transfer` stored under a key; None when nothing was."""
-        return self._noted("transfers", key)
+        """What `put_transfer` stored under a key on this machine; None when nothing was."""
+        return self._noted("transfers", self._own(key))
 
     def put_transfer(self, key: str, value: object) -> None:
         """Stores measurements of a transfer, anything that JSON holds, in place of older ones."""
-        self._note("transfers", key, value)
+        self._note("transfers", self._own(key), value)
+
+    def _own(self, key: str) -> str:
+        return f"{self.machine} {key}"
 
     def _noted(self, table: _NotedTable, key: str) -> object | None:
         rows = self._execute(f"SELECT value FROM {table} WHERE key = ?", (key,))
@@ -243,105 +306,29 @@ class Database:
         return found
 
     def _note(self, table: _NotedTable, key: str, value: object) -> None:
+        self._upsert(table, ("key", "value", "date"), (key, json.dumps(value), time.time()), keys=("key",))
+
+    def _upsert(self, table: str, columns: Sequence[str], values: Sequence[object], keys: Sequence[str]) -> None:
+        """Stores a row in the place of an earlier one under the same keys."""
+        marks = ", ".join("?" * len(values))
+        others = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in keys)
         self._execute(
-            f"INSERT OR REPLACE INTO {table} (key, value, date) VALUES (?, ?, ?)", (key, json.dumps(value), time.time())
+            f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks}) ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {others}",
+            values,
         )
 
-    # --- the file ---------------------------------------------------------------------------------------------------
-
-    def _open(self) -> sqlite3.Connection:
-        before = _identity(self.path)
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            return _connect(self.path)
-        except sqlite3.DatabaseError as error:
-            if _is_corrupt(error):
-                self._set_aside(before, error)
-                return _connect(self.path)
-            reason: Exception = error
-        except OSError as error:
-            reason = error
-        _LOG.warning("the cost database %s cannot be used (%s); costs are kept for this run only", self.path, reason)
-        return _connect(None)
-
-    def _set_aside(self, identity: tuple[int, int] | None, error: Exception) -> None:
-        """Renames the broken file, unless another process has already put a fresh one in its place."""
-        if _identity(self.path) != identity:
-            return
-        aside = self.path.with_name(f"{self.path.name}.corrupt-{time.strftime('%Y%m%d-%H%M%S')}")
-        _LOG.warning(
-            "the cost database %s is broken (%s); moved to %s, a fresh one is begun", self.path, error, aside.name
-        )
-        for suffix in ("-wal", "-shm"):
-            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
-        try:
-            self.path.replace(aside)
-        except FileNotFoundError:
-            _LOG.debug("another process moved %s first", self.path)
+    # --- where it is ------------------------------------------------------------------------------------------------
 
     def _execute(self, query: str, values: Sequence[object] = ()) -> list[tuple[object, ...]]:
-        identity = _identity(self.path)
         try:
-            return self._connection.execute(query, values).fetchall()
-        except sqlite3.DatabaseError as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
-                raise NotWritable(path=self.path, reason=os.strerror(errno.ENOSPC)) from error
-            if error.sqlite_errorcode & 0xFF in _NO_ACCESS:
-                raise NotWritable(path=self.path, reason=error) from error
-            if not _is_corrupt(error):
-                raise
-            self._connection.close()
-            self._set_aside(identity, error)
-            self._connection = _connect(self.path)
-            return self._connection.execute(query, values).fetchall()
+            return self._storage.execute(query, values)
+        except UnreachableCosts as error:
+            file = _file()
+            _LOG.warning("%s; from now on costs are kept in %s", error.sentence, file)
+            self._storage.close()
+            self._storage = SqliteStorage(file, self.machine)
+            return self._storage.execute(query, values)
 
 
-def _connect(path: Path | None) -> sqlite3.Connection:
-    connection = sqlite3.connect(":memory:" if path is None else path, timeout=_BUSY_MS / 1000, isolation_level=None)
-    try:
-        connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
-        if path is not None:
-            _use_write_ahead_log(connection)
-        connection.execute("PRAGMA synchronous = FULL")  # NORMAL may lose what was finished when the power is cut
-        if path is not None and connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
-            raise _corrupt("quick_check found damage")
-        connection.executescript(_TABLES)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
-    """Switching the mode needs the file for a moment, and does not wait for it by itself when others open it as
-    well."""
-    deadline = time.monotonic() + _BUSY_MS / 1000
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if (
-                error.sqlite_errorcode not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-                or time.monotonic() > deadline
-            ):
-                raise
-            time.sleep(0.02)
-
-
-def _corrupt(reason: str) -> sqlite3.DatabaseError:
-    error = sqlite3.DatabaseError(reason)
-    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-    return error
-
-
-def _is_corrupt(error: sqlite3.DatabaseError) -> bool:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _CORRUPT
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        facts = path.stat()
-    except OSError:
-        return None
-    return facts.st_dev, facts.st_ino
+def _file() -> Path:
+    return cache_directory() / FILE

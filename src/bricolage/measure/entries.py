@@ -9,10 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal, get_args
 
+from bricolage.codec import decode
+from bricolage.device.device import Device
 from bricolage.measure.statistics import Latency
 from bricolage.verify.compare import Deviation
+from bricolage.work.workload import Workload
 
-SCHEMA = 4
+SCHEMA = 5
 """Raised whenever what is measured, or how, changes: older costs are then not found any more."""
 EXPIRY_S = 30 * 86400.0
 """Age after which a failure that may have been bad luck is tried again."""
@@ -77,6 +80,9 @@ class Cost:
     disturbed: bool = False
     """Other processes disturbed so many of its rounds that the latency is an estimate from disturbed ones: a later run
     measures it again."""
+    foreign: bool = False
+    """Measured on another machine of the same make, or imported: a hint, good for choosing among regions, which the race forgives.
+    What decides by itself is measured here."""
 
     @property
     def deviation(self) -> Deviation | None:
@@ -109,10 +115,21 @@ class Entry:
 
     key: CostKey
     cost: Cost
+    machine: str = ""
+    """Who measured it (`Database.machine`)."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a hash in keys stands for: what a region computes, or what a device is."""
+
+    table: Literal["workloads", "devices"]
+    key: str
+    what: Workload | Device
 
 
 COLUMNS = (
-    "region, backend, version, config, device, threads, alone, schema, "
+    "machine, region, backend, version, config, device, threads, alone, schema, "
     "outcome, median_ms, low_ms, high_ms, samples, compile_s, reason, noisy, disturbed, date"
 )
 
@@ -126,6 +143,7 @@ def row_values(entry: Entry) -> tuple[object, ...]:
     latency = cost.latency
     times = (latency.median_ms, latency.low_ms, latency.high_ms, latency.samples) if latency else (None,) * 4
     return (
+        entry.machine,
         *(key.region, key.backend, key.version, key.config, key.device, key.threads, key.alone, key.schema),
         *(cost.outcome, *times, cost.compile_s, cost.reason, cost.noisy, cost.disturbed, cost.date),
     )
@@ -140,30 +158,37 @@ def entry_of_row(row: Sequence[object]) -> Entry:
     return _validated(dict(zip(COLUMNS.split(", "), row, strict=True)))
 
 
-def parse_line(line: str) -> Entry:
-    """An exported line.
+def parse_line(line: str) -> Entry | Description:
+    """An exported line: a measurement, or what a hash in one stands for.
 
     Raises:
         ValueError, TypeError, KeyError: it is not one.
     """
     fields = json.loads(line)
+    if isinstance(fields, dict) and "describes" in fields:
+        if not isinstance(fields["describes"], str) or not fields["describes"]:
+            raise ValueError("'describes' must be a text")
+        if "device" in fields:
+            return Description("devices", fields["describes"], decode(Device, fields["device"], "device"))
+        return Description("workloads", fields["describes"], decode(Workload, fields["workload"], "workload"))
     if not isinstance(fields, dict) or not isinstance(fields["key"], dict) or not isinstance(fields["cost"], dict):
         raise ValueError("not an object with 'key' and 'cost'")
     cost = dict(fields["cost"])
     latency = cost.pop("latency") or {}
     return _validated(
-        {**fields["key"], **cost, **latency}
+        {"machine": fields.get("machine", ""), **fields["key"], **cost, **latency}
     )  # an error belongs to somebody's weights: it is not taken over
 
 
-_TEXTS = ("region", "backend", "version", "config", "device", "outcome", "reason")
+_TEXTS = ("machine", "region", "backend", "version", "config", "device", "outcome", "reason")
+_MAY_BE_EMPTY = ("machine", "reason")
 
 
 def _validated(fields: Mapping[str, object]) -> Entry:
     """An entry from flat fields; every value is checked, since it may come from a stranger's file."""
     texts = {name: fields[name] for name in _TEXTS}
     for name, value in texts.items():
-        if not isinstance(value, str) or (not value and name != "reason"):
+        if not isinstance(value, str) or (not value and name not in _MAY_BE_EMPTY):
             raise ValueError(f"'{name}' must be a text")
     outcome = next((known for known in OUTCOMES if known == fields["outcome"]), None)
     if outcome is None:
@@ -190,7 +215,7 @@ def _validated(fields: Mapping[str, object]) -> Entry:
     )
     compile_s, reason = _number(fields, "compile_s"), str(texts["reason"])
     cost = Cost(outcome, latency, None, compile_s, reason, bool(fields["noisy"]), disturbed=bool(fields["disturbed"]))
-    return Entry(key, replace(cost, date=_number(fields, "date")))
+    return Entry(key, replace(cost, date=_number(fields, "date")), str(texts["machine"]))
 
 
 def _number(fields: Mapping[str, object], name: str) -> float:

@@ -21,6 +21,7 @@ from bricolage.measure.pool import Pool
 from bricolage.measure.rounds import TimingPolicy, compare, disturbed, latency
 from bricolage.options import available_cores
 from bricolage.verify.compare import Deviation, too_far
+from bricolage.work.workload import Workload
 
 _LOG = logging.getLogger(__name__)
 _CHUNK = 48
@@ -48,6 +49,8 @@ class RegionTask:
     """Digest of the weights and inputs: errors belong to these (see `bricolage.verify.oracle`)."""
     limits: Callable[[], Mapping[str, float]] | None = None
     """Gives the error of each output that is still float32's own, where `expected` does not hold it (see `Job`)."""
+    workload: Callable[[], Workload] | None = None
+    """Says what the region computes, where that is of use later; asked where the database does not know it yet."""
 
 
 @dataclass(frozen=True)
@@ -127,11 +130,12 @@ class Measurer:
 
     def _latency(self, spec: CandidateSpec, key: CostKey) -> Cost | None:
         """The latency or failure on record; None where it is too old or too unsure to be used, or was measured beside others
-        in an earlier run."""
+        in an earlier run, or says of another machine what this one has to see for itself: how long a program takes that may ship
+        as it is, and what came to grief."""
         cost = self.database.get(key)
         if cost is None:
             return None
-        if self.outdated(cost, key):
+        if self.outdated(cost, key) or (cost.foreign and (spec.alone or cost.outcome in EXPIRING)):
             return None
         unsure = spec.alone and cost.latency is not None and cost.latency.width > _UNSURE
         if unsure or (cost.disturbed and key not in self.finished):
@@ -145,7 +149,7 @@ class Measurer:
         """What is on record of a candidate, whatever has been compared: of this run or an earlier one, and of an earlier one
         where it was measured again."""
         found = (self.database.get(self.key(spec)), self.earlier.get(spec))
-        return tuple(cost for cost in found if cost is not None)
+        return tuple(cost for cost in found if cost is not None and not cost.foreign)
 
     def outdated(self, cost: Cost, key: CostKey | str) -> bool:
         """Whether what is on record under a key is a failure that is worth another try."""
@@ -167,6 +171,7 @@ class Measurer:
         """
         results: dict[CandidateSpec, Cost] = {}
         data = {spec: task.data for task in tasks for spec in task.candidates}
+        workloads = {spec.region_key: task.workload for task in tasks for spec in task.candidates}
         total = len({spec for task in tasks for spec in task.candidates})
 
         def finish(kind: Literal["known", "measured", "failed"], spec: CandidateSpec, cost: Cost) -> None:
@@ -180,6 +185,7 @@ class Measurer:
                 # The user's limit may be another next time.
                 if cost.outcome != "out-of-memory" or not self.pool.limited:
                     self.database.put(key, cost)
+                    self.database.describe(key, workloads[key.region] if len(spec.steps) == 1 else None, spec.device)
                 if cost.deviation is not None:
                     self.database.put_deviation(key, data[spec], cost.deviation)
             progress(Event(kind, spec, cost, len(results), total))

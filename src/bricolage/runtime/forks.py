@@ -1,5 +1,5 @@
-"""What lives on in a forked process: memory does, threads do not, and most runtimes wait for theirs for ever. Nor are locks let go that
-a thread of the parent held at that moment: where that matters, a fork waits until no call is running."""
+"""What lives on in a forked process: memory does, threads do not, and most runtimes wait for theirs for ever. Nor are
+locks let go that a thread of the parent held at that moment: where that matters, a fork waits until no call is running."""
 
 from __future__ import annotations
 

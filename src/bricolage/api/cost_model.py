@@ -1,0 +1,84 @@
+"""Models of costs from the database of measurements: what `bricolage costs train` does."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from dataclasses import dataclass
+
+from bricolage._version import __version__
+from bricolage.codec import encode
+from bricolage.measure.database import Database
+from bricolage.measure.entries import SCHEMA
+from bricolage.perf.learned.features import Setting
+from bricolage.perf.learned.model import LearnedCosts
+from bricolage.perf.learned.training import Errors, Sample, left_out, train
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model, and how far others that were trained like it are off on what they had not seen."""
+
+    model: LearnedCosts
+    samples: int
+    networks: int
+    by_network: Errors | None
+    """Each network left out once; None where there is only one."""
+    by_machine: Errors | None
+    """Each machine left out once; None where there is only one."""
+
+
+def train_costs(database: Database) -> Trained:
+    """Trains on every latency in a database whose region and device it describes.
+
+    Raises:
+        TooFewCosts: there are not enough.
+        MissingLibrary: LightGBM is not installed.
+    """
+    samples = samples_of(database)
+    machines = sorted({one.machine for one in samples})
+    provenance = {
+        "made": datetime.date.today().isoformat(),
+        "bricolage": __version__,
+        "measurements": str(len(samples)),
+        "machines": "; ".join(machines),
+    }
+    return Trained(
+        train(samples, provenance),
+        len(samples),
+        len({one.network for one in samples}),
+        left_out(samples, lambda one: one.network),
+        left_out(samples, lambda one: one.machine),
+    )
+
+
+def samples_of(database: Database) -> list[Sample]:
+    """What there is to learn from: latencies of single regions that nothing disturbed, in the configuration that the backend's own
+    rules of thumb choose, one for each region, implementation, machine and number of threads."""
+    workloads, devices = database.workloads(), database.devices()
+    found: dict[tuple[str, str, str, int], Sample] = {}
+    for entry in database.entries():  # the newest first
+        key, cost = entry.key, entry.cost
+        workload, device = workloads.get(key.region), devices.get(key.device)
+        known = cost.latency is not None and not cost.disturbed and key.schema == SCHEMA
+        if workload is None or device is None or not known or "{" in key.config or "+" in key.backend:
+            continue
+        assert cost.latency is not None
+        machine = f"{device.model}, {device.isa or 'everything'}"
+        name = f"{key.backend} {key.config}"
+        sample = Sample(
+            workload,
+            Setting(device, key.threads),
+            name,
+            max(cost.latency.median_ms, 1e-6),
+            key.region,
+            workload.network,
+            machine,
+        )
+        found.setdefault((key.region, name, key.device, key.threads), sample)
+    return list(found.values())
+
+
+def to_json(model: LearnedCosts) -> str:
+    """A model as a file holds it."""
+    return json.dumps(encode(model), separators=(",", ":")) + "\n"

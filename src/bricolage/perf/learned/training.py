@@ -1,0 +1,214 @@
+"""Training: gradient-boosted trees over all backends together, and intervals from what cross-validation was off by.
+
+The trees are LightGBM's (Ke et al., NeurIPS 2017), the loss is squared error of logarithms, so that a factor counts the same
+whatever a region takes. Intervals are those of split conformal prediction (Lei et al., JASA 2018): the factor that holds nine of
+ten residuals of networks that the model had not seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import spearmanr
+
+from bricolage.errors import MissingLibrary, TooFewCosts
+from bricolage.perf.learned.features import NAMES, Setting
+from bricolage.perf.learned.forest import Forest, Tree
+from bricolage.perf.learned.model import LearnedCosts, encoded
+from bricolage.work.workload import Workload
+
+_FEWEST = 50
+"""Costs to learn from."""
+_FOLDS = 5
+_COVERED = 0.9
+_TREES = 300
+_SETTINGS: Mapping[str, Any] = {
+    "objective": "regression",
+    "learning_rate": 0.05,
+    "num_leaves": 15,
+    "min_data_in_leaf": 5,
+    "feature_fraction": 0.7,
+    "bagging_fraction": 0.8,
+    "bagging_freq": 1,
+    "lambda_l2": 1.0,
+    "verbosity": -1,
+    "seed": 0,
+    "deterministic": True,
+    "force_row_wise": True,
+}
+_DIGITS = 7
+"""Of numbers in a model."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A measured cost with what it is of."""
+
+    workload: Workload
+    setting: Setting
+    implementation: str
+    """Backend and configuration, such as "openvino f32"."""
+    ms: float
+    region: str
+    """Samples of one region on one machine compete."""
+    network: str
+    machine: str
+
+
+@dataclass(frozen=True)
+class Errors:
+    """How far predictions of what the model had not seen are off."""
+
+    samples: int
+    groups: int
+    """Networks or machines, each left out once."""
+    mape: float
+    """Mean of |predicted / measured - 1|."""
+    median_error: float
+    rank_correlation: float
+    """Spearman's, over all samples."""
+    regret: float
+    """Median over regions with several implementations: what the one predicted as fastest takes over the fastest one, less 1."""
+    worst_regret: float
+    covered: float
+    """Part of the samples inside their intervals."""
+
+
+def train(samples: Sequence[Sample], provenance: Mapping[str, str]) -> LearnedCosts:
+    """A model of all samples, its intervals from cross-validation by network.
+
+    Raises:
+        TooFewCosts: there is too little to learn from.
+        MissingLibrary: LightGBM is not installed.
+    """
+    if len(samples) < _FEWEST:
+        raise TooFewCosts(found=len(samples), needed=_FEWEST)
+    implementations = tuple(sorted({one.implementation for one in samples}))
+    known = {name: number for number, name in enumerate(implementations)}
+    rows = np.array([encoded(one.workload, one.setting, known[one.implementation], len(known)) for one in samples])
+    targets = np.array([math.log(one.ms / one.setting.roofline_ms(one.workload)) for one in samples])
+    off = np.abs(_out_of_fold(rows, targets, [one.network for one in samples]) - targets)
+    overall = float(np.quantile(off, _COVERED))
+    by_name: dict[str, list[float]] = defaultdict(list)
+    for one, each in zip(samples, off, strict=True):
+        by_name[one.implementation].append(float(each))
+    spread = {
+        # With few samples, their own quantile says little.
+        name: math.exp(float(np.quantile(found, _COVERED)) if len(found) >= _FEWEST else overall)
+        for name, found in by_name.items()
+    }
+    rounded = {name: float(f"{value:.{_DIGITS}g}") for name, value in spread.items()}
+    return LearnedCosts(NAMES, implementations, _fitted(rows, targets), rounded, dict(provenance))
+
+
+def left_out(samples: Sequence[Sample], group: Callable[[Sample], str]) -> Errors | None:
+    """Errors of models that are trained without one network (or machine) each, on it; None where there is only one.
+
+    Raises:
+        TooFewCosts, MissingLibrary: see `train`.
+    """
+    groups = sorted({group(one) for one in samples})
+    if len(groups) < 2:
+        return None
+    predicted: list[tuple[Sample, float, bool]] = []
+    for name in groups:
+        model = train([one for one in samples if group(one) != name], {})
+        for setting, own in _by_setting([one for one in samples if group(one) == name]):
+            asked = [one for one in own if one.implementation in model.implementations]
+            for one in asked:
+                ((found,),) = model.predict([one.workload], setting, [one.implementation])
+                assert found is not None
+                predicted.append((one, found.ms, found.low_ms <= one.ms <= found.high_ms))
+    return _errors(predicted, len(groups)) if predicted else None
+
+
+def _by_setting(samples: Iterable[Sample]) -> list[tuple[Setting, list[Sample]]]:
+    found: list[tuple[Setting, list[Sample]]] = []
+    for one in samples:
+        own = next((group for setting, group in found if setting == one.setting), None)
+        if own is None:
+            found.append((one.setting, [one]))
+        else:
+            own.append(one)
+    return found
+
+
+def _errors(predicted: Sequence[tuple[Sample, float, bool]], groups: int) -> Errors:
+    measured = np.array([one.ms for one, _, _ in predicted])
+    ms = np.array([found for _, found, _ in predicted])
+    relative = np.abs(ms / measured - 1.0)
+    by_region: dict[tuple[str, str, int], list[tuple[float, float]]] = defaultdict(list)
+    for one, found, _ in predicted:
+        by_region[one.machine, one.region, one.setting.threads].append((found, one.ms))
+    regrets = [min(found)[1] / min(ms for _, ms in found) - 1.0 for found in by_region.values() if len(found) > 1]
+    return Errors(
+        len(predicted),
+        groups,
+        float(np.mean(relative)),
+        float(np.median(relative)),
+        float(spearmanr(ms, measured).statistic),
+        median(regrets) if regrets else 0.0,
+        max(regrets, default=0.0),
+        float(np.mean([inside for _, _, inside in predicted])),
+    )
+
+
+def _out_of_fold(
+    rows: npt.NDArray[np.float64], targets: npt.NDArray[np.float64], networks: Sequence[str]
+) -> npt.NDArray[np.float64]:
+    """Predictions of each sample by a model that has seen none of its network; of its fold, where there are few networks."""
+    names = sorted(set(networks))
+    if len(names) >= _FOLDS:
+        numbers = {name: place % _FOLDS for place, name in enumerate(names)}
+        folds = np.array([numbers[name] for name in networks])
+    else:
+        folds = np.arange(len(rows)) % _FOLDS
+    found = np.zeros(len(rows))
+    for fold in range(_FOLDS):
+        inside = folds == fold
+        found[inside] = _fitted(rows[~inside], targets[~inside])(rows[inside])
+    return found
+
+
+def _fitted(rows: npt.NDArray[np.float64], targets: npt.NDArray[np.float64]) -> Forest:
+    try:
+        import lightgbm
+    except (ImportError, OSError) as error:  # OSError: its library finds no OpenMP
+        raise MissingLibrary(
+            name="LightGBM", purpose="to train a model of costs", extra="learn", reason=error
+        ) from error
+    data = lightgbm.Dataset(rows, targets, params={"verbosity": -1, "max_bin": 255})
+    booster = lightgbm.train(dict(_SETTINGS), data, num_boost_round=_TREES)
+    return Forest(tuple(_tree(one["tree_structure"]) for one in booster.dump_model()["tree_info"]))
+
+
+def _tree(root: Mapping[str, Any]) -> Tree:
+    """A tree of LightGBM's, its nodes in the order of a walk from the root, so that children come after their parents."""
+    features: list[int] = []
+    thresholds: list[float] = []
+    left: list[int] = []
+    right: list[int] = []
+    leaves: list[float] = []
+
+    def add(node: Mapping[str, Any]) -> int:
+        if "split_feature" not in node:
+            leaves.append(float(f"{node['leaf_value']:.{_DIGITS}g}"))
+            return -len(leaves)
+        number = len(features)
+        features.append(int(node["split_feature"]))
+        thresholds.append(float(node["threshold"]))
+        left.append(0)
+        right.append(0)
+        left[number] = add(node["left_child"])
+        right[number] = add(node["right_child"])
+        return number
+
+    add(root)
+    return Tree(tuple(features), tuple(thresholds), tuple(left), tuple(right), tuple(leaves))
