@@ -70,7 +70,9 @@ class PostgresqlServer:
         import psycopg
 
         with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute("SET lock_timeout = 20000")  # what holds a lock was left open by a test: no reason to hang
+            connection.execute(
+                "SET lock_timeout = 20000"
+            )  # what holds a lock was left open by a test: no reason to hang
             connection.execute("DROP SCHEMA IF EXISTS bricolage CASCADE")
         return self.url
 
