@@ -152,7 +152,7 @@ class Place:
 
         def noted(database: Database, key: CostKey, cost: Cost) -> None:
             put(database, key, cost)
-            on_disk = database._connection.execute("PRAGMA database_list").fetchone()[2]
+            on_disk = database._storage.execute("PRAGMA database_list")[0][2]
             if cost.outcome not in UNSTORED and on_disk:
                 os.write(note, f"{key.digest()}\n".encode())
 
@@ -217,7 +217,11 @@ class Place:
             with closing(sqlite3.connect(self.database)) as connection:
                 (verdict,) = connection.execute("PRAGMA integrity_check").fetchone()
                 tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-                known = {digest for (digest,) in connection.execute("SELECT digest FROM times")} if tables else set()
+                known = (
+                    {digest for (digest,) in connection.execute("SELECT digest FROM measured")}
+                    if "measured" in tables
+                    else set()
+                )
         except sqlite3.DatabaseError as error:
             raise Broken(f"the database is damaged: {error}") from error
         if verdict != "ok" or list(self.cache.glob(f"{FILE}.corrupt-*")):
