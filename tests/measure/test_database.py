@@ -301,7 +301,8 @@ def test_a_later_version_s_database_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("address", "error"),
     [
-        ("mysql://somewhere/costs", BadOption),
+        ("mysql://user:secret@somewhere/costs", BadOption),
+        ("secret", BadOption),
         ("postgresql://user:secret@localhost:1/costs", UnreachableCosts),
         ("postgresql://user:secret@localhost:99999999/costs", UnreachableCosts),
         ("postgresql://?nonsense=1", UnreachableCosts),

@@ -23,9 +23,9 @@ class Trained:
     samples: int
     networks: int
     by_network: Errors | None
-    """Each network left out once; None where there is only one."""
+    """Each network left out once; None where the others are too few."""
     by_machine: Errors | None
-    """Each machine left out once; None where there is only one."""
+    """Each machine left out once; None where the others are too few."""
 
 
 def train_costs(database: Database) -> Trained:

@@ -186,7 +186,11 @@ def _show_errors(trained: Trained) -> None:
         for what, found in (("networks", trained.by_network), ("machines", trained.by_machine))
         if found is not None
     ]
-    output.show(plain_table(heads, rows) if rows else "one network on one machine: nothing to leave out")
+    output.show(
+        plain_table(heads, rows)
+        if rows
+        else "too few networks and machines to leave one out: how far off it is cannot be said"
+    )
 
 
 def _installed() -> dict[str, str]:

@@ -94,8 +94,11 @@ class Database:
         self._storage: Storage
         if isinstance(place, str):
             if not place.startswith(_SCHEMES):
+                scheme = (
+                    place.partition("://")[0] + "://..." if "://" in place else "..."
+                )  # the rest may hold a password
                 raise BadOption(
-                    option=VARIABLE, value=place, advice="Give postgresql://USER@HOST/DATABASE, or unset it"
+                    option=VARIABLE, value=scheme, advice="Give postgresql://USER@HOST/DATABASE, or unset it"
                 )
             self._storage = PostgresqlStorage(place, self.machine)
         else:

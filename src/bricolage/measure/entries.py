@@ -34,7 +34,7 @@ EXPIRING: frozenset[Outcome] = frozenset({"failed", "crashed", "timed-out", "out
 @dataclass(frozen=True)
 class CostKey:
     """What a time depends on. Two measurements with equal keys are comparable. The values of weights and inputs are
-    no part of it: how accurate an answer is depends on them, and is kept apart (see `Database.accuracy`).
+    no part of it: how accurate an answer is depends on them, and is kept apart (see `Database.deviation`).
 
     Regions of static shape are measured in place on bound, aligned, contiguous buffers, others with fresh outputs; the
     region's identity says which it is.

@@ -8,8 +8,8 @@ ten residuals of networks that the model had not seen.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -109,35 +109,25 @@ def train(samples: Sequence[Sample], provenance: Mapping[str, str]) -> LearnedCo
 
 
 def left_out(samples: Sequence[Sample], group: Callable[[Sample], str]) -> Errors | None:
-    """Errors of models that are trained without one network (or machine) each, on it; None where there is only one.
+    """Errors of models that are trained without one network (or machine) each, on it; None where there is only one, or the others
+    are too few to learn from.
 
     Raises:
-        TooFewCosts, MissingLibrary: see `train`.
+        MissingLibrary: see `train`.
     """
-    groups = sorted({group(one) for one in samples})
-    if len(groups) < 2:
+    counts = Counter(group(one) for one in samples)
+    if len(counts) < 2 or len(samples) - max(counts.values()) < _FEWEST:
         return None
     predicted: list[tuple[Sample, float, bool]] = []
-    for name in groups:
+    for name in sorted(counts):
         model = train([one for one in samples if group(one) != name], {})
-        for setting, own in _by_setting([one for one in samples if group(one) == name]):
-            asked = [one for one in own if one.implementation in model.implementations]
-            for one in asked:
-                ((found,),) = model.predict([one.workload], setting, [one.implementation])
-                assert found is not None
+        for one in samples:
+            if group(one) != name:
+                continue
+            ((found,),) = model.predict([one.workload], one.setting, [one.implementation])
+            if found is not None:
                 predicted.append((one, found.ms, found.low_ms <= one.ms <= found.high_ms))
-    return _errors(predicted, len(groups)) if predicted else None
-
-
-def _by_setting(samples: Iterable[Sample]) -> list[tuple[Setting, list[Sample]]]:
-    found: list[tuple[Setting, list[Sample]]] = []
-    for one in samples:
-        own = next((group for setting, group in found if setting == one.setting), None)
-        if own is None:
-            found.append((one.setting, [one]))
-        else:
-            own.append(one)
-    return found
+    return _errors(predicted, len(counts)) if predicted else None
 
 
 def _errors(predicted: Sequence[tuple[Sample, float, bool]], groups: int) -> Errors:

@@ -5,8 +5,8 @@ input channels (channels last, so that a tap is a run of memory). B is cut into 
 when the region is compiled. A tile of the product stays in registers for all of k; then the kernel's epilogue computes on it and
 stores. In bfloat16 both operands are rounded where they are packed; sums, and everything behind them, stay float32.
 
-A matrix unit is so fast that its panel must come from the first-level cache: where all of k does not fit, a block of rows goes
-through the panel piece by piece, with its sums in memory.
+A matrix unit is as fast as what feeds it: threads share rows or columns, whichever makes each read less from beyond its
+second-level cache. A tuner may cut k for it into pieces of a panel that stay in the first-level cache; sums are in memory then.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _TOGETHER = 24
 _PACKING = 8
 """Multiply-adds that take as long as packing an element."""
 _PANEL_BYTES = 32 * 1024
-"""What a matrix unit reads of a panel before it goes on with the next rows: it fits into the first-level cache of every processor
-that has one."""
+"""Of a panel, what fits into the first-level cache of every processor that has a matrix unit: so much is read before the next rows
+where k is cut."""
 _UNIT_L2_BYTES = 2 << 20
 """The second-level cache of processors that have a matrix unit, at least; for the emulated one it is taken for granted."""
 
@@ -76,7 +76,8 @@ class _Blocks:
 
 def block_sizes(l2_bytes: int, *, matrix_unit: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Bytes that a block of rows (MC) and of depth (KC) may take instead of the rules of thumb: half, twice and four times
-    as many rows; with a matrix unit half and twice the rows, half and twice the depth, and all of it."""
+    as many rows; with a matrix unit half and twice the rows, and for the depth, which is not cut, half and twice what of a panel
+    fits into a first-level cache."""
     blocks = _Blocks(l2_bytes)
     if matrix_unit:
         return (blocks.unit_rows // 2, blocks.unit_rows * 2), (_PANEL_BYTES // 2, _PANEL_BYTES * 2, MOST_BYTES)
