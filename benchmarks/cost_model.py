@@ -3,30 +3,71 @@
     python -m benchmarks.cost_model                                   on what the cost database holds
     python -m benchmarks.cost_model --workload six,wide --budget 30   decides these first, so that the database holds them
     python -m benchmarks.cost_model --import zen5.jsonl xeon.jsonl    together with what others have exported
+    python -m benchmarks.cost_model --decide minilm-l6,resnet-50      what decisions lose that rest on it, and gain in time
 
 Each network is left out once, and a model that was trained on all others predicts what its regions take on each backend; the same
 with machines, where there are several. `regret` is what the implementation with the least predicted time takes over the
 fastest one, less one.
+
+With `--decide` each workload is decided three times, each time with nothing known but a model that has not seen it: by measuring
+everything, with what is surely slow left out, and by predictions alone. Then the three plans race. There, `regret` is what a plan
+takes over that of the first decision, less one.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import asdict
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import median
 
 from benchmarks.latency import select
+from benchmarks.opening import state_of
 from benchmarks.workloads import export, workloads
-from bricolage.api.cost_model import train_costs
+from bricolage import scratch
+from bricolage.api.bench import CHALLENGER, bench
+from bricolage.api.cost_model import samples_of, to_json, train_costs
 from bricolage.api.optimize import optimize
+from bricolage.backends import registry
+from bricolage.cache import VARIABLE
 from bricolage.errors import BricolageError
 from bricolage.measure.database import Database
 from bricolage.options import Options
-from bricolage.perf.learned.training import Errors
+from bricolage.perf.learned.installed import own_model
+from bricolage.perf.learned.training import Errors, Sample, train
+from bricolage.plan.plan import Bucket
+
+WAYS: Mapping[str, Options] = {
+    "measured": Options(predict=False),
+    "pruned": Options(),
+    "instant": Options(effort="instant"),
+}
+"""Of deciding: the first is what the others are compared with."""
+
+
+@dataclass(frozen=True)
+class Decided:
+    """One decision of one workload, and how its plan did against that of the first way."""
+
+    workload: str
+    way: str
+    chosen: str
+    seconds: float
+    """That the decision took."""
+    ms: float
+    """Median in the race of all three."""
+    regret: float
+    left_out: int
+    """Measurements of regions that were predicted instead."""
+    stages: Mapping[str, float]
+    """Seconds."""
 
 
 def collect(names: Sequence[str], budget: float) -> None:
@@ -39,20 +80,79 @@ def collect(names: Sequence[str], budget: float) -> None:
             print(f"{name}: {error.sentence}", file=sys.stderr)
 
 
+def decide(name: str, samples: Sequence[Sample], budget: float | None) -> list[Decided]:
+    """Decides a workload in each way, in a cache of its own, and races the plans.
+
+    Raises:
+        BricolageError: it cannot be decided.
+    """
+    workload = workloads()[name]
+    path, inputs = export(workload), workload.example_inputs(0)
+    with state_of(workload, Options(), registry.available(None)) as state:
+        digest = state.digest
+    model = train([one for one in samples if one.network != digest], {})
+    with scratch.using(scratch.temporary()) as folder:
+        made: dict[str, tuple[Bucket, float]] = {}
+        for way, options in WAYS.items():
+            with cache_in(folder / f"cache-{way}"):
+                own_model().write_text(to_json(model))
+                start = time.monotonic()
+                own = options if way == "instant" else replace(options, budget_s=budget)
+                fast = optimize(path, own, inputs=inputs)
+                made[way] = fast.plan.buckets[0], time.monotonic() - start
+                fast.save(folder / f"{way}.bricolage")
+        first, *others = WAYS
+        with cache_in(folder / "cache-race"):
+            rivals = [folder / f"{way}.bricolage" for way in others]
+            raced = bench(folder / f"{first}.bricolage", Options(), inputs=inputs, rivals=rivals).buckets[0]
+    times = {one.name.partition(" (rival")[0]: one.median_ms for one in raced.contestants if one.median_ms}
+    times[first] = times[CHALLENGER]
+    return [
+        Decided(
+            name,
+            way,
+            bucket.chosen,
+            seconds,
+            times[way],
+            times[way] / times[first] - 1.0,
+            bucket.model_use.left_out if bucket.model_use is not None else 0,
+            dict(bucket.seconds),
+        )
+        for way, (bucket, seconds) in made.items()
+    ]
+
+
+@contextmanager
+def cache_in(folder: Path) -> Iterator[None]:
+    """Within it, bricolage and its workers keep what they learn in a new folder."""
+    folder.mkdir(mode=0o700)
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = str(folder)
+    try:
+        yield
+    finally:
+        del os.environ[VARIABLE]
+        if before is not None:
+            os.environ[VARIABLE] = before
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.cost_model", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("--workload", default="", help="names or families to decide first, separated by commas")
-    parser.add_argument("--budget", type=float, default=30.0, help="seconds for each decision")
+    parser.add_argument(
+        "--budget", type=float, help="seconds for each decision; 30 for --workload, the effort's for --decide"
+    )
     parser.add_argument(
         "--import", dest="files", type=Path, nargs="*", default=[], help="what `bricolage costs export` wrote"
     )
+    parser.add_argument("--decide", default="", help="names or families to decide in three ways, separated by commas")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     given = parser.parse_args(arguments)
     if given.workload:
-        collect(select(given.workload.split(",")), given.budget)
+        collect(select(given.workload.split(",")), given.budget or 30.0)
     with (
         tempfile.TemporaryDirectory() as folder,
         Database() as known,
@@ -61,6 +161,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         database.import_lines(known.export_lines())
         for file in given.files:
             database.import_lines(file.read_text().splitlines())
+        if given.decide:
+            show_decisions(select(given.decide.split(",")), samples_of(database), given.budget, given.json)
+            return
         trained = train_costs(database)
     if given.json:
         found = trained.by_network
@@ -74,6 +177,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for what, errors in (("networks", trained.by_network), ("machines", trained.by_machine)):
         if errors is not None:
             print(_row(what, errors))
+
+
+def show_decisions(names: Sequence[str], samples: Sequence[Sample], budget: float | None, as_json: bool) -> None:
+    """Decides and prints, each workload as soon as it is done."""
+    found: list[Decided] = []
+    if not as_json:
+        print("| workload | way | ships | ms | regret | left out | seconds |")
+        print("|---|---|---|---:|---:|---:|---:|")
+    for name in names:
+        try:
+            own = decide(name, samples, budget)
+        except BricolageError as error:
+            print(f"{name}: {error.sentence}", file=sys.stderr)
+            continue
+        found += own
+        for one in [] if as_json else own:
+            cells = f"{one.ms:.3g} | {one.regret:+.1%} | {one.left_out} | {one.seconds:.1f}"
+            print(f"| {one.workload} | {one.way} | {one.chosen} | {cells} |", flush=True)
+    regrets = {way: [one.regret for one in found if one.way == way] for way in WAYS}
+    told = {way: {"median": median(own), "worst": max(own)} for way, own in regrets.items() if own}
+    if as_json:
+        print(json.dumps({"regret": told, "decisions": [asdict(one) for one in found]}, indent=1))
+        return
+    for way, regret in told.items():
+        print(f"{way}: regret {regret['median']:+.1%} in the median, {regret['worst']:+.1%} at worst")
 
 
 def _row(what: str, errors: Errors) -> str:

@@ -37,12 +37,13 @@ options = st.builds(
     tolerance=st.none() | st.floats(1e-9, 0.999),
     objective=st.just("throughput"),
     latency_limit_ms=st.none() | st.floats(1e-3, 1e9),
-    effort=st.sampled_from(EFFORTS),
+    effort=st.sampled_from([one for one in EFFORTS if one != "instant"]),
     budget_s=st.none() | st.floats(1e-3, 1e9),
     threads=st.integers(1, 512),
     backends=st.none() | st.lists(words, min_size=1, max_size=4, unique=True).map(tuple),
     shapes=st.dictionaries(words, st.lists(st.integers(1, 4096), min_size=1, max_size=3).map(tuple), max_size=3),
     rewrite=st.booleans(),
+    predict=st.booleans(),
     seed=st.integers(-(2**31), 2**63),
     isa=st.sampled_from(["", *ISAS]),
     cores=st.none() | distinct,
@@ -127,6 +128,13 @@ def test_threads_that_only_wait_for_each_other_are_refused_or_warned_of(
     assert "16 threads on 2 cores" in caplog.text
     with pytest.raises(BadOption, match="Here are 2 cores"):
         Options(threads=17).check_here()
+
+
+@pytest.mark.parametrize("other", [{"predict": False}, {"objective": "throughput"}], ids=str)
+def test_instant_decides_latency_by_predictions(other: dict[str, Any]) -> None:
+    assert not Options(effort="instant").profile.measures
+    with pytest.raises(BadOption, match="effort cannot be 'instant'"):
+        Options(effort="instant", **other)
 
 
 @pytest.mark.parametrize("text", ["", "a", "1-", "-1", "0,,1", "0;1", "1.5"])
@@ -222,20 +230,26 @@ OTHER: dict[str, Any] = {
     "backends": ("torch",),
     "shapes": {"n": (3,)},
     "rewrite": False,
+    "predict": False,
     "seed": 5,
     "isa": "avx2",
     "cores": tuple(range(100)),
 }
 
 
-def test_every_option_decides_but_the_memory_limit() -> None:
+def test_every_option_decides_but_what_a_decision_is_made_with() -> None:
     base = Options(threads=1, isa="")
     changed = {name: replace(base, **{name: value}).deciding() for name, value in OTHER.items()}
     changed["latency_limit_ms"] = replace(base, objective="throughput", latency_limit_ms=5.0).deciding()
     assert changed["latency_limit_ms"] != changed["objective"]
-    assert set(changed) == {one.name for one in fields(Options)} - {"memory_limit_mb"}
+    assert set(changed) == {one.name for one in fields(Options)} - {"memory_limit_mb", "ray"}
     assert all(found != base.deciding() for found in changed.values())
-    assert replace(base, memory_limit_mb=512).deciding() == base.deciding()
+    assert replace(base, memory_limit_mb=512, ray="auto").deciding() == base.deciding()
+
+
+def test_an_address_is_not_empty() -> None:
+    with pytest.raises(BadOption, match="ray"):
+        Options(ray=" ")
 
 
 @given(options)

@@ -229,6 +229,20 @@ class UnreachableCosts(UsageError):
     hint = "Start it or correct BRICOLAGE_COSTS; without that variable costs are kept in the cache folder"
 
 
+class UnreachableCluster(UsageError):
+    what = "the Ray cluster '{address}' cannot be used: {reason}"
+    hint = "Start it (ray start --head), give its address (auto, HOST:6379), or --ray local for processes of this machine alone"
+
+
+class NoMeasuringNode(UsageError):
+    """Costs hold for a device class, so that others can only compile."""
+
+    what = (
+        "no node of the Ray cluster '{address}' is a machine like this one ({device}) with the same versions: {reasons}"
+    )
+    hint = "Add such a node, install the same versions there, or leave --ray out"
+
+
 class MissingLibrary(UsageError):
     what = "{name} is needed {purpose}, and cannot be imported ({reason})"
     hint = "Install it: pip install 'bricolage[{extra}]'"

@@ -21,7 +21,7 @@ _LARGEST = 2**40
 _HIGHEST_CORE = 65_535
 
 Precision = Literal["highest", "high", "medium"]
-Effort = Literal["quick", "full"]
+Effort = Literal["instant", "quick", "full"]
 Objective = Literal["latency", "throughput"]
 
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -82,6 +82,8 @@ class EffortProfile:
     """Interleaved rounds of the final race."""
     race_seconds: float
     """Upper bound on the final race, getting ready included."""
+    race_processes: int
+    """Of each contestant in the final race: one process runs the same program up to a few percent faster than another."""
     generations: int
     """Generations of the evolutionary refinement."""
     population: int
@@ -95,10 +97,29 @@ class EffortProfile:
     """Whether that search also takes the rules that were found by enumeration."""
     tunes: bool
     """Whether backends that can search for better kernels on this machine do so, for what has done well."""
+    measures: bool = True
+    """Whether whole models and regions are measured before the race; otherwise a learnt model of costs predicts them."""
     shares: Shares = Shares()
 
 
 PROFILES: Mapping[Effort, EffortProfile] = {
+    "instant": EffortProfile(
+        budget_s=30.0,
+        operator_s=0.02,
+        compile_limit_s=15.0,
+        rounds=5,
+        race_rounds=15,
+        race_seconds=4.0,
+        race_processes=1,
+        generations=0,
+        population=0,
+        slow_compilers_per_region=False,
+        variants=1,
+        searched=0,
+        generated_rules=False,
+        tunes=False,
+        measures=False,
+    ),
     "quick": EffortProfile(
         budget_s=90.0,
         operator_s=0.25,
@@ -106,6 +127,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         rounds=7,
         race_rounds=60,
         race_seconds=35.0,
+        race_processes=3,
         generations=2,
         population=6,
         slow_compilers_per_region=False,
@@ -121,6 +143,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         rounds=15,
         race_rounds=150,
         race_seconds=150.0,
+        race_processes=3,
         generations=8,
         population=12,
         slow_compilers_per_region=True,
@@ -185,7 +208,7 @@ class Options:
         help="For throughput: the longest that 99 of 100 requests may take: 50ms, 0.2s.",
         parse=lambda word: parse_milliseconds(word),
     )
-    effort: Effort = _option("quick", flag="--effort", metavar="WORD", help="quick or full.")
+    effort: Effort = _option("quick", flag="--effort", metavar="WORD", help="instant, quick or full.")
     budget_s: float | None = _option(
         None,
         flag="--budget",
@@ -214,6 +237,11 @@ class Options:
         factory=dict,
     )
     rewrite: bool = _option(True, flag="--rewrite/--no-rewrite", help="Let rewritten variants of the graph take part.")
+    predict: bool = _option(
+        True,
+        flag="--predict/--no-predict",
+        help="Let a learnt model of costs leave out what is surely slow.",
+    )
     seed: int = _option(0, flag="--seed", metavar="N", help="Seed of generated inputs and of the refinement.")
     isa: str = _option(
         flag="--isa",
@@ -228,6 +256,13 @@ class Options:
         help="Run on these logical processors only: 0-3 or 0,2. A group of cores is a device of its own.",
         parse=lambda word: parse_cores(word),
     )
+    ray: str | None = _option(
+        None,
+        flag="--ray",
+        metavar="ADDRESS",
+        help="Compile and measure on a Ray cluster, too: auto, HOST:6379, or local for processes of this machine.",
+        decides=False,
+    )
     memory_limit_mb: int | None = _option(
         None,
         flag="--memory-limit",
@@ -240,9 +275,15 @@ class Options:
         if self.precision not in PRECISIONS:
             raise UnknownPrecision(name=self.precision)
         if self.effort not in EFFORTS:
-            raise BadOption(option="effort", value=self.effort, advice="Use quick or full")
+            raise BadOption(option="effort", value=self.effort, advice="Use instant, quick or full")
         if self.objective not in OBJECTIVES:
             raise BadOption(option="objective", value=self.objective, advice="Use latency or throughput")
+        if not self.profile.measures and not self.predict:
+            advice = "It decides by predicted costs: use quick or full with --no-predict"
+            raise BadOption(option="effort", value=self.effort, advice=advice)
+        if not self.profile.measures and self.objective == "throughput":
+            advice = "It goes with --objective latency; for throughput use quick or full"
+            raise BadOption(option="effort", value=self.effort, advice=advice)
         if self.latency_limit_ms is not None and not 0 < self.latency_limit_ms < float("inf"):
             advice = "Give a positive time, for example 50ms"
             raise BadOption(option="latency limit", value=self.latency_limit_ms, advice=advice)
@@ -267,6 +308,8 @@ class Options:
             raise BadOption(option="seed", value=self.seed, advice="Give a number of less than 64 bits")
         if self.isa not in ("", *ISAS):
             raise BadOption(option="isa", value=self.isa, advice=f"Use {' or '.join(ISAS)}, or leave it out")
+        if self.ray is not None and not self.ray.strip():
+            raise BadOption(option="ray", value=self.ray, advice="Give an address: auto, HOST:6379 or local")
         if self.memory_limit_mb is not None and not 64 <= self.memory_limit_mb <= _LARGEST:
             raise BadOption(option="memory limit", value=self.memory_limit_mb, advice="Give at least 64 MB")
         for name, sizes in self.shapes.items():

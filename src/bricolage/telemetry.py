@@ -1,7 +1,8 @@
 """Nothing is sent anywhere: libraries that report their use over the network are told not to before they are loaded.
 
-Two of those that bricolage loads do: ONNX Runtime from 1.30 or so on (its `Privacy.md`; the official wheels collect and upload
-unless an environment variable stands when it is loaded), and OpenVINO's conversion tools, through a package of their own.
+Three of those that bricolage loads do: ONNX Runtime from 1.30 or so on (its `Privacy.md`; the official wheels collect and upload
+unless an environment variable stands when it is loaded), Ray (likewise, "usage stats"), and OpenVINO's conversion tools, through a
+package of their own.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-VARIABLES: Mapping[str, str] = {"ORT_DISABLE_TELEMETRY": "1"}
+VARIABLES: Mapping[str, str] = {"ORT_DISABLE_TELEMETRY": "1", "RAY_USAGE_STATS_ENABLED": "0"}
 """Environment variables that libraries read when they are loaded, here and in worker processes."""
 _PACKAGES = ("openvino_telemetry",)
 """Packages that send. Those who import them take a failure to do so for "not installed"."""

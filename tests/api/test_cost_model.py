@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,13 @@ from bricolage import errors
 from bricolage.api.cost_model import samples_of
 from bricolage.api.optimize import optimize
 from bricolage.cli.main import app
+from bricolage.codec import encode
 from bricolage.device.host import host
 from bricolage.measure.database import Cost, CostKey, Database
 from bricolage.measure.statistics import Latency
 from bricolage.options import Options
 from bricolage.perf.learned.features import Setting
+from bricolage.perf.learned.installed import SHIPPED, model_in_use, own_model
 from bricolage.perf.learned.model import load
 from tests.perf.test_learned import made_up
 
@@ -84,3 +87,51 @@ def test_the_command_trains_and_says_how_far_off_it_is(tmp_path: Path) -> None:
     assert told["by_network"]["mape"] < 0.3 and load(file).implementations == ("quick f32", "slow f32")
     shown = run.invoke(app, ["costs", "train", "-o", str(file)], env={"COLUMNS": "120"})
     assert "6 networks" in shown.stdout and "%" in shown.stdout and f"{count} measurements" in shown.stderr
+
+
+def test_without_a_file_the_model_is_what_decisions_use() -> None:
+    pytest.importorskip("lightgbm", exc_type=ImportError)
+    with Database() as database:
+        fill(database)
+    before = model_in_use()
+    found = run.invoke(app, ["costs", "train", "--json"])
+    assert found.exit_code == 0 and json.loads(found.stdout)["file"] == str(own_model())
+    own = model_in_use()
+    assert own == load(own_model()) != before and own is not None and own.implementations == ("quick f32", "slow f32")
+    told = own.provenance
+    assert (
+        told["networks"] == "6" and told["backends"] == "quick 1.0, slow 1.0" and "regret" in told["errors by network"]
+    )
+    assert "of 6 networks" in own.title
+
+
+def test_an_own_model_that_cannot_be_used_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    shipped = model_in_use()
+    assert shipped is not None and shipped == load(SHIPPED)
+    own_model().write_text("{}")
+    assert model_in_use() == shipped and "is no model of costs" in caplog.text
+
+
+def test_a_decision_rests_on_the_model_of_costs(tmp_path: Path) -> None:
+    from tests.backends import regions
+
+    model, options = regions.conv_net(tmp_path).path, Options(backends=("native", "onnxruntime"), effort="instant")
+    first, again = (optimize(model, options).plan for _ in range(2))
+    assert first.buckets == again.buckets, "it is known"
+    found = load(SHIPPED)
+    own_model().write_text(json.dumps(encode(replace(found, spread=dict.fromkeys(found.spread, 5.0)))))
+    assert optimize(model, options).plan.buckets != first.buckets
+    assert (
+        optimize(model, replace(options, effort="quick", budget_s=2.0, predict=False)).plan.buckets[0].model_use is None
+    )
+
+
+@pytest.mark.parametrize("backends", [("native", "onnxruntime"), ("onnxruntime",)])
+def test_an_instant_decision_is_right_and_says_what_it_rests_on(tmp_path: Path, backends: tuple[str, ...]) -> None:
+    from tests.backends import regions
+
+    found = optimize(regions.conv_net(tmp_path).path, Options(backends=backends, effort="instant", threads=1))
+    (bucket,) = found.plan.buckets
+    assert bucket.winner.accepted and bucket.winner.error is not None and bucket.winner.error <= bucket.bound
+    assert not any(cost.alternatives and cost.measured for cost in bucket.regions if cost.count < bucket.operators)
+    assert bucket.model_use is not None and bucket.model_use.model.endswith(load(SHIPPED).provenance["made"])

@@ -7,9 +7,10 @@ import pytest
 pytest.importorskip("tvm")
 
 from bricolage.backends.interface import RegionModel, Resources
+from bricolage.backends.trials import Timing
 from bricolage.backends.tvm import Tvm
 from bricolage.backends.tvm_schedule import TILINGS, block_size
-from bricolage.backends.tvm_tuning import SEEDS, TURNS, choice_of
+from bricolage.backends.tvm_tuning import SCHEDULE, SEEDS, choice_of
 from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 
@@ -29,18 +30,21 @@ def difference(region: RegionModel, config: KernelConfig) -> float:
 
 
 def names(region: RegionModel) -> list[str]:
-    return [name for name in Tvm().space(region, regions.F32, TWO).parameters if name != TURNS]
+    return list(Tvm().space(region, regions.F32, TWO).parameters)
 
 
-def test_a_short_search_finds_what_is_in_its_space_and_right(region: RegionModel) -> None:
-    found = Tvm().tune(region, regions.F32, TWO, 3.0)
-    assert found in Tvm().space(region, regions.F32, TWO) and dict(found.parameters)[TURNS] == 1
-    assert difference(region, found) < 1e-5
-    again = Tvm().tune(region, found, TWO, 1.0)
-    assert dict(again.parameters)[TURNS] == 2
+def test_trials_time_what_is_in_the_space(region: RegionModel) -> None:
+    tasks, trials = Tvm().space(region, regions.F32, TWO).tasks, Tvm().trials(region, regions.F32, TWO)
+    usual = trials.usual(2)
+    timed = [task for task in tasks if task.name in usual]
+    assert timed and all(usual[task.name] > 0 for task in timed)
+    builds = [{task.name: ((SCHEDULE, choice),)} for task in timed[:3] for choice in (str(TILINGS[0]), "sample 3")]
+    told = trials.run(builds, 2)
+    assert [set(one) for one in told] == [set(build) for build in builds]
+    assert any(isinstance(trial, Timing) for one in told for trial in one.values())
 
 
-@pytest.mark.parametrize("choice", [*map(str, TILINGS[::29]), "sample 1", "sample 12345", f"sample {SEEDS}"])
+@pytest.mark.parametrize("choice", [*map(str, TILINGS[::29]), "sample 1", f"sample {SEEDS}"])
 def test_every_choice_computes_the_same(region: RegionModel, choice: str) -> None:
     assert difference(region, regions.F32.tuned(dict.fromkeys(names(region), choice))) < 1e-5
 

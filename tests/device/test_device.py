@@ -60,6 +60,12 @@ def test_a_limit_is_never_widened() -> None:
     assert DESCRIBED.kept_to("avx512").kept_to("avx2") == avx2
 
 
+def test_half_the_lanes_are_half_the_peak() -> None:
+    assert DESCRIBED.kept_to("avx512").peaks == DESCRIBED.peaks
+    avx2 = DESCRIBED.kept_to("avx2").peaks
+    assert avx2.gflops == DESCRIBED.peaks.gflops / 2 and avx2.gbytes == DESCRIBED.peaks.gbytes
+
+
 def test_an_unknown_instruction_set_is_refused() -> None:
     with pytest.raises(BadOption, match="sse9"):
         DESCRIBED.kept_to("sse9")

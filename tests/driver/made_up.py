@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from bricolage.backends.interface import ANY, Backend, Claim, RegionModel, op
+from bricolage.backends.trials import Timing
 from bricolage.codec import encode
 from bricolage.device.device import Device
 from bricolage.device.host import host
@@ -20,7 +21,7 @@ from bricolage.driver.state import State
 from bricolage.graph.graph import Graph
 from bricolage.graph.store import Store
 from bricolage.measure.disturbance import Tally
-from bricolage.measure.entries import Cost, Outcome
+from bricolage.measure.entries import Cost, Outcome, TrialRecord
 from bricolage.measure.loading import CandidateSpec, Stop, never
 from bricolage.measure.measurer import Event, Measurer, RegionTask, judged
 from bricolage.measure.pool import Answer, Regime
@@ -30,6 +31,7 @@ from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.step import Step
 from bricolage.progress import Silent
 from bricolage.rewrite.variants import GraphVariant
+from bricolage.work.config_space import REGION, ConfigSpace
 from bricolage.work.implementation import Implementation, KernelConfig, named
 from tests.driver.test_candidates import Elementwise, Everything
 
@@ -143,6 +145,7 @@ class MadeUpPool:
 
     def __init__(self) -> None:
         self.tally = Tally()
+        self.cluster = None
         self.found: dict[str, KernelConfig | None] = {}
         self.tuned: list[Implementation] = []
 
@@ -157,12 +160,27 @@ class MadeUpPool:
         del regime
 
     def ask(self, worker: Regime, limit_s: float, command: str, **facts: Any) -> Answer:
-        assert command == "tune" and limit_s > 0
+        assert limit_s > 0
         (backend,) = worker.backends
-        config = facts["step"]["implementation"]["config"]
-        self.tuned.append(Implementation(backend, KernelConfig(config["name"])))
+        config = KernelConfig(facts["step"]["implementation"]["config"]["name"])
         found = self.found.get(backend)
-        return Answer("crashed", "a made-up crash") if found is None else Answer("ok", facts={"config": encode(found)})
+        if found is None:
+            self.tuned.append(Implementation(backend, config))
+            return Answer("crashed", "a made-up crash")
+        if command == "space":
+            self.tuned.append(Implementation(backend, config))
+            values = {name: (value,) for name, value in found.parameters} or {"useless": (True,)}
+            return Answer("ok", facts={"space": encode(ConfigSpace.of(config, values))})
+        assert command == "trial"
+        if not facts["builds"]:
+            return Answer("ok", facts={"usual": {REGION: 1.0}, "tasks_a_build": 1, "builds_at_once": 1})
+        best = [list(one) for one in found.parameters]
+        rounds = facts["rounds"]
+        trials = [
+            {REGION: encode(Timing((0.5 if build[REGION] == best and best else 2.0,) * rounds, (1.0,) * rounds))}
+            for build in facts["builds"]
+        ]
+        return Answer("ok", facts={"trials": trials})
 
 
 class MadeUpDatabase:
@@ -180,6 +198,17 @@ class MadeUpDatabase:
 
     def put_config(self, key: str, value: object) -> None:
         self.configs[key] = value
+
+    def has_trials(self, *_: object) -> bool:
+        return False
+
+    def trials(self, *_: object) -> list[TrialRecord]:
+        return []
+
+    best_trials = nearest_trials = trials
+
+    def put_trial(self, *_: object) -> None:
+        return
 
 
 class MadeUpMeasurer:

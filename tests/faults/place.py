@@ -150,8 +150,8 @@ class Place:
         note = os.open(self.acknowledged, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         put = Database.put
 
-        def noted(database: Database, key: CostKey, cost: Cost) -> None:
-            put(database, key, cost)
+        def noted(database: Database, key: CostKey, cost: Cost, machine: str | None = None) -> None:
+            put(database, key, cost, machine)
             on_disk = database._storage.execute("PRAGMA database_list")[0][2]
             if cost.outcome not in UNSTORED and on_disk:
                 os.write(note, f"{key.digest()}\n".encode())

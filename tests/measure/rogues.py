@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -15,9 +15,11 @@ import numpy as np
 from bricolage.backends import registry
 from bricolage.backends.interface import Available, Backend, Claim, Kind, RegionModel, Resources, Status
 from bricolage.backends.kernel import Call, Kernel
+from bricolage.backends.trials import Build, Timing, Trial, Trials
 from bricolage.cache import cache_directory
 from bricolage.errors import Refused
-from bricolage.work.implementation import ConfigSpace, KernelConfig
+from bricolage.work.config_space import ConfigSpace, TuningTask
+from bricolage.work.implementation import KernelConfig, Scalar
 
 _hoard: list[np.ndarray] = []
 
@@ -224,52 +226,59 @@ class KilledLater(Honest):
 
 
 class Tunes(Honest):
-    """Finds one parameter, how many searches there have been, and compiles with no other; `noted` tells what it did.
-    The name of the configuration says how a search goes: "f32" well, "same" finds nothing better, "crash", "hang",
-    "refuse", "stray" finds what is not in the space."""
+    """Two tasks with made-up times: "first" (two kernels) is twice as fast with n = 5, "second" no faster than usual; `noted` tells
+    what was tried. The name of the configuration says how it goes: "f32" well, "refuse" states no space, "crash" and "hang" end at
+    n = 5, "even" has nothing faster."""
 
     name: ClassVar[str] = "tunes"
     tunable: ClassVar[bool] = True
-    tunes_on: ClassVar[bool] = False
 
     def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
         del region, resources
-        return ConfigSpace(config.base, {} if config.name == "stray" else {"n": tuple(range(1, 100))})
-
-    def tune(self, region: RegionModel, config: KernelConfig, resources: Resources, seconds: float) -> KernelConfig:
-        del region, seconds
-        _note("tuned", f"{config.text} {resources.threads} {resources.device.isa}")
-        if config.name == "crash":
-            ctypes.memset(1, 0, 1)
-        if config.name == "hang":
-            ctypes.PyDLL(None).pause()
         if config.name == "refuse":
             raise Refused(backend="Tunes", reason="not on Sundays")
-        return config if config.name == "same" else config.tuned({"n": len(noted("tuned"))})
+        first = TuningTask("first", {"n": tuple(range(1, 9))}, ("0.", "1."), "a workload", "relu", {"elements": 1024})
+        second = TuningTask("second", {"flag": (True,), "m": (1, 2)}, ("2.",), "another", "relu", {"elements": 4096})
+        return ConfigSpace(config.base, (first, second))
+
+    def trials(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Trials:
+        del region
+        _note("opened", f"{config.text} {resources.threads} {resources.device.isa}")
+        return MadeUpTrials(config.name)
 
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
-        unknown = {name for name, _ in config.parameters} - {"n"}
-        if unknown:
-            raise Refused(backend="Tunes", reason=f"unknown parameters: {', '.join(sorted(unknown))}")
+        if config not in self.space(region, config, resources):
+            raise Refused(backend="Tunes", reason=f"unknown parameters: {config.text}")
         _note("compiled", config.text)
         return super().compile(region, config.base, resources)
 
 
-class TunesOn(Tunes):
-    """Finds more when it is asked again, three times; the next time it crashes where the configuration is called "crashes"."""
+class MadeUpTrials(Trials):
+    tasks_a_build = 2
+    builds_at_once = 2
 
-    name: ClassVar[str] = "tunes-on"
-    tunes_on: ClassVar[bool] = True
+    def __init__(self, way: str) -> None:
+        self.way = way
 
-    def tune(self, region: RegionModel, config: KernelConfig, resources: Resources, seconds: float) -> KernelConfig:
-        del region, resources
-        turn = int(dict(config.parameters).get("n", 0))
-        _note("tuned", f"{config.text} {seconds > 0}")
-        if turn == 3:
-            if config.name == "crashes":
-                ctypes.memset(1, 0, 1)
-            return config
-        return config.tuned({"n": turn + 1})
+    def usual(self, rounds: int) -> Mapping[str, float]:
+        del rounds
+        return {"first": 4.0, "second": 1.0}
+
+    def run(self, builds: Sequence[Build], rounds: int) -> list[Mapping[str, Trial]]:
+        return [{task: self._trial(task, dict(choice), rounds) for task, choice in build.items()} for build in builds]
+
+    def _trial(self, task: str, choice: Mapping[str, Scalar], rounds: int) -> Trial:
+        _note("tried", f"{task} {dict(choice)} {rounds}")
+        wanted = choice.get("n") == 5
+        if wanted and self.way == "crash":
+            ctypes.memset(1, 0, 1)
+        if wanted and self.way == "hang":
+            ctypes.PyDLL(None).pause()
+        if choice.get("n") == 8:
+            return "eight is too many"
+        usual = 4.0 if task == "first" else 1.0
+        gains = wanted and self.way != "even"
+        return Timing((usual * (0.5 if gains else 1.1),) * rounds, (usual,) * rounds)
 
 
 def _note(what: str, line: str) -> None:
@@ -278,8 +287,8 @@ def _note(what: str, line: str) -> None:
 
 
 def noted(what: str) -> list[str]:
-    """A line for each time that `Tunes` "tuned" (configuration, threads, instruction set) or "compiled" (configuration),
-    in whichever process."""
+    """A line for each time that `Tunes` "opened" trials (configuration, threads, instruction set), "tried" a choice (task, choice,
+    rounds) or "compiled" (configuration), in whichever process."""
     path = cache_directory() / f"rogue-{what}"
     return path.read_text().splitlines() if path.exists() else []
 
@@ -302,7 +311,7 @@ ALL: tuple[type[Honest], ...] = (
         Chatters,
         Exits,
     ),
-    *(Killed, KilledLater, Tunes, TunesOn),
+    *(Killed, KilledLater, Tunes),
 )
 
 

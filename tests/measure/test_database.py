@@ -21,11 +21,23 @@ from hypothesis import strategies as st
 from bricolage.device.host import host
 from bricolage.errors import BadOption, MissingLibrary, NewerCosts, UnreachableCosts
 from bricolage.measure.database import FILE, IMPORTED, VARIABLE, Database
-from bricolage.measure.entries import EXPIRY_S, OUTCOMES, UNSTORED, Cost, CostKey, Entry, row_values
+from bricolage.measure.entries import (
+    EXPIRY_S,
+    OUTCOMES,
+    UNSTORED,
+    Cost,
+    CostKey,
+    Entry,
+    TaskKey,
+    TrialRecord,
+    row_values,
+)
 from bricolage.measure.statistics import Latency
 from bricolage.measure.storage import postgresql, schema
 from bricolage.measure.storage.sqlite import _Migrating
 from bricolage.verify.compare import Deviation
+from bricolage.work.config_space import TuningTask
+from bricolage.work.implementation import Scalar
 from bricolage.work.workload import OperatorWork, Workload
 from tests.measure.postgresql_server import PostgresqlServer
 
@@ -438,3 +450,84 @@ def test_processes_share_a_database_and_a_killed_one_loses_nothing() -> None:
         regions = {entry.key.region for entry in database.entries()}
     assert {f"{name} {number}" for name in "abc" for number in range(150)} <= regions
     assert {f"victim {number}" for number in range(finished)} <= regions
+
+
+# --- trials -----------------------------------------------------------------------------------------------------------
+
+PRODUCT = TuningTask("matmul-0", {"rows": (4, 6, 8), "pack": (True,)}, ("0.",), "abc", "matmul", {"m": 64, "n": 64})
+TASK = TaskKey("abc", "native", "1.0", "f32", "a device", 2)
+
+
+def trial(share: float | None, *choice: tuple[str, Scalar], reason: str = "") -> TrialRecord:
+    return TrialRecord(choice, share, None if share is None else 2.0 * share, 5 if share else 0, reason)
+
+
+@pytest.mark.usefixtures("both")
+def test_trials_come_back_and_the_best_come_first() -> None:
+    records = [
+        trial(0.9, ("rows", 4)),
+        trial(None, ("rows", 6), reason="no"),
+        trial(1.2, ("pack", True)),
+        trial(0.7, ("rows", 8)),
+    ]
+    with Database() as database:
+        for record in records:
+            database.put_trial(TASK, PRODUCT, record)
+        database.put_trial(replace(TASK, threads=1), PRODUCT, trial(0.1, ("rows", 4)))
+        database.put_trial(TASK, PRODUCT, trial(0.8, ("rows", 4)))  # once more
+        assert sorted(database.trials(TASK), key=str) == sorted([trial(0.8, ("rows", 4)), *records[1:]], key=str)
+        assert database.best_trials(TASK, 5) == [records[3], trial(0.8, ("rows", 4))], "none that is slower than usual"
+        assert database.best_trials(TASK, 1) == [records[3]]
+        assert database.has_trials("native", "1.0", "a device", 2)
+        assert not database.has_trials("native", "2.0", "a device", 2)
+
+
+@pytest.mark.usefixtures("both")
+def test_the_nearest_workloads_come_first() -> None:
+    """By the logarithms of their sizes; of this device and these threads before others."""
+    with Database() as database:
+        for name, sizes, device in (
+            ("far", {"m": 4096, "n": 64}, "a device"),
+            ("near", {"m": 128, "n": 64}, "a device"),
+            ("elsewhere", {"m": 64, "n": 64}, "another device"),
+            ("other sizes", {"elements": 4096}, "a device"),
+        ):
+            task = replace(PRODUCT, sizes=sizes)
+            key = replace(TASK, workload=name, version="0.9", device=device)
+            rows = {"far": 4, "near": 6, "elsewhere": 8, "other sizes": 4}[name]
+            database.put_trial(key, task, trial(0.9, ("rows", rows), ("pack", True)))
+            database.put_trial(key, task, trial(0.8, ("rows", rows)))
+        database.put_trial(replace(TASK, workload="no gain"), PRODUCT, trial(1.1, ("pack", True)))
+        database.put_trial(replace(TASK, workload="other backend", backend="tvm"), PRODUCT, trial(0.1, ("pack", True)))
+        found = database.nearest_trials(TASK, PRODUCT, 5)
+    assert [dict(one.choice)["rows"] for one in found] == [6, 4, 8] and all(one.foreign for one in found)
+
+
+@pytest.mark.usefixtures("both")
+def test_trials_travel_as_hints(own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Database() as here:
+        here.put_trial(TASK, PRODUCT, trial(0.5, ("rows", 4)))
+        lines = list(here.export_lines())
+        assert len(lines) == 1
+    with Database(tmp_path / "other.sqlite") as there:
+        monkeypatch.setattr(there, "machine", "another machine")
+        done = there.import_lines(
+            [*lines, lines[0].replace("0.5", "-0.5"), lines[0].replace('"rounds": 5', '"rounds": "5"')]
+        )
+        assert [number for number, _ in done.bad] == [2, 3]
+        assert there.trials(TASK) == []
+        assert there.best_trials(TASK, 3) == [replace(trial(0.5, ("rows", 4)), foreign=True)]
+        assert list(there.export_lines()) == lines
+        there.prune(versions={"native": "2.0"})
+        assert there.best_trials(TASK, 3) == []
+
+
+def test_trials_of_another_form_are_left_out(own_cache: Path) -> None:
+    with Database() as database:
+        database.put_trial(TASK, PRODUCT, trial(0.5, ("rows", 4)))
+        with closing(sqlite3.connect(own_cache / FILE)) as raw, raw:
+            raw.execute("UPDATE trials SET choice = ?", ('{"rows": 4}',))
+        assert database.trials(TASK) == [] == database.best_trials(TASK, 1)
+        with closing(sqlite3.connect(own_cache / FILE)) as raw, raw:
+            raw.execute("UPDATE trials SET choice = ?, sizes = ?", ('[["rows", 4]]', "[]"))
+        assert database.nearest_trials(replace(TASK, workload="like it"), PRODUCT, 1) == []

@@ -18,7 +18,8 @@ from bricolage.device.host import host
 from bricolage.errors import BadCostModel, MissingFile, TooFewCosts
 from bricolage.perf.learned.features import NAMES, Setting, features
 from bricolage.perf.learned.forest import Forest, Tree
-from bricolage.perf.learned.model import LearnedCosts, load
+from bricolage.perf.learned.installed import SHIPPED
+from bricolage.perf.learned.model import LearnedCosts, by_roofline, load
 from bricolage.perf.learned.training import Sample, left_out, train
 from bricolage.work.workload import OperatorWork, Workload
 
@@ -75,7 +76,7 @@ def test_features_tell_kinds_of_convolutions_apart() -> None:
 
 
 def test_a_tree_goes_left_up_to_its_threshold() -> None:
-    assert STUMP(np.array([[1.0], [1.5], [1.6]])).tolist() == [10.0, 10.0, 20.0]
+    assert Forest((STUMP,))(np.array([[1.0], [1.5], [1.6]])).tolist() == [10.0, 10.0, 20.0]
     assert Forest((STUMP, Tree((), (), (), (), (1.0,))))(np.array([[0.0]])).tolist() == [11.0]
 
 
@@ -115,7 +116,10 @@ def test_any_tree_evaluates_row_by_row_as_all_together(seed: int) -> None:
             at = tree.left[at] if row[tree.features[at]] <= tree.thresholds[at] else tree.right[at]
         return tree.leaves[-1 - at]
 
-    assert tree(rows).tolist() == [alone(row) for row in rows]
+    assert Forest((tree,))(rows).tolist() == [alone(row) for row in rows]
+    assert Forest((tree, STUMP, tree))(rows).tolist() == pytest.approx(
+        [2 * alone(row) + (10.0 if row[0] <= 1.5 else 20.0) for row in rows]
+    )
 
 
 def test_it_learns_who_is_fast_where() -> None:
@@ -180,6 +184,27 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
             load(file)
     with pytest.raises(MissingFile):
         load(tmp_path / "none")
+
+
+def test_the_roofline_stands_for_what_no_model_knows() -> None:
+    found, floor = by_roofline(product(64, 64, 64), SETTING), SETTING.roofline_ms(product(64, 64, 64))
+    assert found.low_ms < floor < found.ms < found.high_ms and found.high_ms / found.low_ms >= 50
+
+
+def test_the_shipped_model_is_small_and_knows_the_backends() -> None:
+    found = load(SHIPPED)
+    assert SHIPPED.stat().st_size < 1_000_000
+    assert {"native", "onnxruntime", "openvino", "torch"} <= {name.split()[0] for name in found.implementations}
+    assert {"made", "measurements", "networks", "machines", "backends", "errors by network"} <= set(found.provenance)
+    small, large = (found.predict([product(n, n, n)], SETTING, found.implementations)[0] for n in (32, 1024))
+    assert all(one is not None and two is not None and one.ms < two.ms for one, two in zip(small, large, strict=True))
+
+
+def test_models_that_predict_otherwise_have_other_digests() -> None:
+    one = LearnedCosts(NAMES, ("a f32",), Forest((STUMP,)), {"a f32": 1.5})
+    others = [replace(one, spread={"a f32": 2.0}), replace(one, forest=Forest((STUMP, STUMP)))]
+    assert len({each.digest for each in (one, *others)}) == 3
+    assert replace(one, provenance={"made": "today"}).digest == one.digest
 
 
 def test_too_little_to_learn_from() -> None:

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import report_samples as samples
 
-from bricolage.plan.plan import DecidedBy, Disturbance, Proof
+from bricolage.plan.plan import DecidedBy, Disturbance, ModelUse, Proof
 from bricolage.report import explain, html, tables, words
 
 
@@ -71,6 +71,17 @@ def test_a_proof_says_how_far_the_optimum_may_be() -> None:
     assert "2.00 ms, optimal" in said and "300 costs measured, 1 predicted" in said
     said = words.proof(dataclasses.replace(bucket, proof=dataclasses.replace(proof, optimal=False, lower_bound_ms=1.6)))
     assert "at most 25.0 % above the optimum (bound 1.60 ms)" in said
+
+
+def test_what_a_model_of_costs_decided_is_said() -> None:
+    plan, _ = samples.small()
+    bucket = plan.buckets[0]
+    assert words.predictions(bucket) == ""
+    use = ModelUse("9 measurements", 12, 30, ("iree f32",))
+    said = words.predictions(dataclasses.replace(bucket, model_use=use))
+    assert "9 measurements" in said and "12 of 30 measurements of regions" in said and "nothing of iree f32" in said
+    said = words.predictions(dataclasses.replace(bucket, model_use=dataclasses.replace(use, model="")))
+    assert "no model of costs" in said and "roofline" in said
 
 
 def test_what_a_wider_tolerance_takes_is_said_where_it_is_faster() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bricolage._version import __version__
 from bricolage.codec import encode
@@ -36,19 +36,22 @@ def train_costs(database: Database) -> Trained:
         MissingLibrary: LightGBM is not installed.
     """
     samples = samples_of(database)
-    machines = sorted({one.machine for one in samples})
+    networks = {one.network for one in samples}
     provenance = {
         "made": datetime.date.today().isoformat(),
         "bricolage": __version__,
         "measurements": str(len(samples)),
-        "machines": "; ".join(machines),
+        "networks": str(len(networks)),
+        "machines": "; ".join(sorted({one.machine for one in samples})),
+        "backends": ", ".join(sorted({f"{one.backend} {one.version}" for one in samples})),
     }
+    model = train(samples, provenance)
+    by_network = left_out(samples, lambda one: one.network)
+    by_machine = left_out(samples, lambda one: one.machine)
+    errors = {"errors by network": by_network, "errors by machine": by_machine}
+    told = {name: str(found) for name, found in errors.items() if found is not None}
     return Trained(
-        train(samples, provenance),
-        len(samples),
-        len({one.network for one in samples}),
-        left_out(samples, lambda one: one.network),
-        left_out(samples, lambda one: one.machine),
+        replace(model, provenance={**provenance, **told}), len(samples), len(networks), by_network, by_machine
     )
 
 
@@ -74,6 +77,7 @@ def samples_of(database: Database) -> list[Sample]:
             key.region,
             workload.network,
             machine,
+            key.version,
         )
         found.setdefault((key.region, name, key.device, key.threads), sample)
     return list(found.values())

@@ -17,6 +17,7 @@ from bricolage.backends import registry
 from bricolage.backends.interface import Backend
 from bricolage.codec import DecodeError, decode, encode
 from bricolage.device.device import Device
+from bricolage.device.host import selected
 from bricolage.driver.decide import decide
 from bricolage.driver.profile import Session
 from bricolage.driver.variants import made_again, write
@@ -30,6 +31,7 @@ from bricolage.measure.reference import WorkerReference, reference_limit
 from bricolage.measure.rounds import TimingPolicy
 from bricolage.measure.selfcheck import self_checked
 from bricolage.options import Options
+from bricolage.perf.learned.installed import model_in_use
 from bricolage.plan.interface import tensor_specs
 from bricolage.plan.plan import ORIGINAL, Bucket, Plan, Provenance
 from bricolage.progress import Progress
@@ -61,8 +63,22 @@ def make_plan(
 
 
 def open_pool(options: Options) -> Pool:
-    """The worker processes of one run."""
-    return Pool(options.memory_limit_mb << 20 if options.memory_limit_mb else None)
+    """The worker processes of one run, and the nodes of a cluster where one is named.
+
+    Raises:
+        MissingLibrary, UnreachableCluster, NoMeasuringNode: the cluster cannot be used.
+    """
+    limit = options.memory_limit_mb << 20 if options.memory_limit_mb else None
+    pool = Pool(limit)
+    if options.ray is not None:
+        from bricolage.measure.scale_out.cluster import Cluster  # few have one
+
+        try:
+            pool.scale_out(Cluster(options.ray, selected(options.isa, options.cores), limit))
+        except BaseException:
+            pool.close()
+            raise
+    return pool
 
 
 def open_reference(opened: Source, graph: Graph, options: Options, device: Device, pool: Pool) -> WorkerReference:
@@ -95,7 +111,8 @@ def open_session(
         cores=device.threads,
         retrying=retrying,
     )
-    return Session(options, tuple(backends), device, measurer, opened.store, progress, evaluate, opened.digest)
+    costs = model_in_use() if options.predict else None
+    return Session(options, tuple(backends), device, measurer, opened.store, progress, evaluate, opened.digest, costs)
 
 
 def decide_bucket(
@@ -162,6 +179,7 @@ def decision_key(
         "versions": {backend.name: registry.version(backend.name) for backend in backends},
         "device": device.fingerprint(),
         "bricolage": __version__,
+        "costs": costs.digest if options.predict and (costs := model_in_use()) is not None else None,
         **({"batches": list(batches)} if batches else {}),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]

@@ -30,7 +30,7 @@ def content_key(region: RegionModel, *context: str) -> str:
     digest = hashlib.sha256("\0".join(context).encode())
     proto = onnx.load(str(region.path), load_external_data=False)
     mapped: dict[Path, mmap.mmap] = {}
-    for tensor in _tensors(proto.graph):
+    for tensor in tensors(proto.graph):
         if tensor.data_location != _EXTERNAL:
             continue
         where = {entry.key: entry.value for entry in tensor.external_data}
@@ -49,7 +49,7 @@ def content_key(region: RegionModel, *context: str) -> str:
     return digest.hexdigest()[:32]
 
 
-def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+def tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     """Tensors of a graph and of the bodies of its control flow."""
     yield from graph.initializer
     for node in graph.node:
@@ -57,6 +57,6 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
             if attribute.HasField("t"):
                 yield attribute.t
             if attribute.HasField("g"):
-                yield from _tensors(attribute.g)
+                yield from tensors(attribute.g)
             for body in attribute.graphs:
-                yield from _tensors(body)
+                yield from tensors(body)

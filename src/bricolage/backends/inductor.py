@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -29,8 +29,10 @@ from bricolage.backends.interface import (
     RegionModel,
     Resources,
     Status,
+    Travels,
     installed,
     require_static,
+    values_of,
 )
 from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
 from bricolage.backends.limits import library_limits
@@ -38,7 +40,8 @@ from bricolage.backends.torch import bound, lowered, openmp, tensor_of
 from bricolage.device.device import Device
 from bricolage.errors import Refused
 from bricolage.options import Precision
-from bricolage.work.implementation import KernelConfig, named
+from bricolage.work.config_space import ConfigSpace
+from bricolage.work.implementation import KernelConfig, Scalar, named
 
 _PACKAGE = "region.pt2"
 _CONFIG: dict[str, Any] = {
@@ -48,6 +51,18 @@ _CONFIG: dict[str, Any] = {
 }
 
 
+_TUNED: Mapping[str, tuple[Scalar, ...]] = {
+    "cpp.simdlen": (128, 256, 512),
+    "cpp.weight_prepack": (False,),
+    "cpp.enable_tiling_heuristics": (False,),
+    "cpp.min_chunk_size": (512, 1024, 16384),
+    "cpp.max_horizontal_fusion_size": (1, 4),
+    "layout_optimization": (False,),
+    "max_fusion_size": (8, 256),
+}
+"""Inductor's settings that a tuner may choose, and their values besides the usual ones."""
+
+
 class Inductor(Backend):
     """Ahead-of-time compilation by Inductor's C++ code generator, oneDNN for convolutions and matrix products."""
 
@@ -55,6 +70,9 @@ class Inductor(Backend):
     title: ClassVar[str] = "TorchInductor"
     kind: ClassVar[Kind] = "engine"
     compiles_slowly: ClassVar[bool] = True
+    tunable: ClassVar[bool] = True
+    gains_by_tuning: ClassVar[float] = 1.3
+    travels: ClassVar[Travels] = "alike"
 
     def status(self) -> Status:
         found = installed("torch", "torch", "inductor")
@@ -73,6 +91,10 @@ class Inductor(Backend):
         if resources.device.isa == "avx2":
             limited["TORCHINDUCTOR_CPP_MARCH"] = "native -mno-avx512f"  # and with it all that needs it
         return {**openmp(resources), **limited, "TORCHINDUCTOR_COMPILE_THREADS": str(resources.threads)}
+
+    def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
+        del region, resources
+        return ConfigSpace.of(config, _TUNED)
 
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         import torch
@@ -114,11 +136,12 @@ def _package(region: RegionModel, config: KernelConfig, path: Path) -> Path:
     from torch._inductor import aoti_compile_and_package
 
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(_workplace(os.getpid())))
-    module = lowered(region, Inductor.title, config)
+    chosen = values_of(config, _TUNED, Inductor.title)
+    module = lowered(region, Inductor.title, config.base)
     examples = tuple(tensor_of(np.zeros(info.sizes, info.numpy)) for info in region.inputs)
     with torch.no_grad():
         program = torch.export.export(module, examples, strict=False)
-        aoti_compile_and_package(program, package_path=str(path), inductor_configs=_CONFIG)
+        aoti_compile_and_package(program, package_path=str(path), inductor_configs={**_CONFIG, **chosen})
     return path
 
 

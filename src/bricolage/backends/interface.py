@@ -25,12 +25,14 @@ import onnx_ir as ir
 from bricolage.backends.claims import ANY, Claim, Constraint, Growth, Pattern, Shared, accept, any_operator, op
 from bricolage.backends.kernel import Kernel, StaticKernel
 from bricolage.backends.request_queue import RequestQueue
+from bricolage.backends.trials import RegionTrials, Trials
 from bricolage.device.device import Device, Peaks
 from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.graph.graph import TensorInfo, describe
 from bricolage.options import Precision
-from bricolage.work.implementation import ConfigSpace, KernelConfig, named
+from bricolage.work.config_space import ConfigSpace
+from bricolage.work.implementation import KernelConfig, Scalar, named
 
 __all__ = [
     "ANY",
@@ -52,15 +54,21 @@ __all__ = [
     "Shared",
     "StaticKernel",
     "Status",
+    "Travels",
+    "Trials",
     "accept",
     "any_operator",
     "installed",
     "op",
     "require_static",
+    "values_of",
 ]
 """All that a backend needs: `Kernel`, `StaticKernel` and `Refused` too."""
 
 Kind = Literal["kernels", "engine"]
+Travels = Literal["no", "alike", "anywhere"]
+"""Compiled code serves only where it was made; or on machines of the same device class, with the same versions, too; or it can even
+be made (`Backend.build`) on any machine of its architecture."""
 AfterFork = Literal["lives", "again", "ends"]
 """Kernels that were compiled before a fork run on in the new process; or must be compiled again there; or the framework
 cannot be used there at all."""
@@ -103,6 +111,17 @@ def require_static(region: RegionModel, title: str) -> None:
             raise Refused(backend=title, reason=f"'{info.name}' is not a tensor of numbers")
         if not info.static:
             raise Refused(backend=title, reason="shapes must be known when it compiles")
+
+
+def values_of(config: KernelConfig, parameters: Mapping[str, tuple[Scalar, ...]], title: str) -> Mapping[str, Scalar]:
+    """The values that a configuration gives to parameters of a region as a whole, of those that each may have.
+
+    Raises:
+        Refused: it has others.
+    """
+    if config not in ConfigSpace.of(config, parameters):
+        raise Refused(backend=title, reason=f"there is no configuration '{config.text}'")
+    return dict(config.parameters)
 
 
 @dataclass(frozen=True)
@@ -211,15 +230,17 @@ class Backend(ABC):
     compiles_slowly: ClassVar[bool] = False
     """Compiling a region takes seconds rather than milliseconds, so `quick` tries it on large regions only."""
     tunable: ClassVar[bool] = False
-    """`tune` can find better parameters than rules of thumb."""
-    tunes_on: ClassVar[bool] = False
-    """`tune` goes on from the parameters that it is given, so it is asked again as long as there is time."""
+    """It states a `space`: a tuner may find better parameters than rules of thumb."""
+    structural: ClassVar[frozenset[str]] = frozenset()
+    """Names of the parameters that make one of its `structures`."""
     gains_by_tuning: ClassVar[float] = 1.1
-    """By which factor `tune` may make a whole model faster, at most: who is further behind the best is not tuned."""
+    """By which factor tuning may make a whole model faster, at most: who is further behind the best is not tuned."""
     dynamic: ClassVar[bool] = False
     """Runs models whose shapes are known only at run time (`Kernel.run`)."""
     queues: ClassVar[bool] = False
     """Answers several requests at a time in a way of its own (`queue`); for throughput, copies of any backend do."""
+    travels: ClassVar[Travels] = "no"
+    """Where folders of compiled code serve that `compile` keeps in `Resources.cache`."""
     after_fork: ClassVar[AfterFork] = "ends"
     """What becomes of kernels in a forked process, where none of the threads is that the framework had."""
     self_check: SelfCheck | None = None
@@ -246,6 +267,16 @@ class Backend(ABC):
             Refused: the backend declines, with the reason. Any other exception counts as a failed compilation.
         """
 
+    def build(self, region: RegionModel, config: KernelConfig, resources: Resources) -> None:
+        """Keeps in `resources.cache` what `compile` would keep there, for a device that need not be this machine's: nothing of it
+        is run or loaded. Asked only of backends whose code `travels` "anywhere".
+
+        Raises:
+            Refused: the backend declines, with the reason. Any other exception counts as a failed compilation.
+        """
+        del region, config, resources
+        raise Refused(backend=self.title or self.name, reason="it compiles for its own machine only")
+
     def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
         """Configurations that may reach a precision, without parameters; each is measured. Example: named("f32", "bf16")."""
         del precision, device
@@ -262,8 +293,8 @@ class Backend(ABC):
         raise Refused(backend=self.title or self.name, reason="it has no queue of its own")
 
     def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
-        """What may be chosen of a configuration's kernels for this region. What a plan or the cost database names and is not in
-        it was found by another version, and is searched again.
+        """What may be chosen of a configuration's kernels for this region; asked only of backends that are `tunable`. What a plan
+        or the cost database names and is not in it was found by another version, and is searched again.
 
         Raises:
             Refused: the backend declines, with the reason.
@@ -271,16 +302,23 @@ class Backend(ABC):
         del region, resources
         return ConfigSpace(config.base)
 
-    def tune(self, region: RegionModel, config: KernelConfig, resources: Resources, seconds: float) -> KernelConfig:
-        """`config` with the parameters, of those in its `space`, that a measured search on this machine found best for this region;
-        `config` itself where the rules of thumb are best. Asked only of backends that are `tunable`, in a worker process of
-        its own, with no limit but the caller's. `seconds`: after which it should answer, where it can stop at any time.
+    def structures(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Sequence[KernelConfig]:
+        """Other configurations of this base that lead to other kernels: what passes before the choice of each kernel may decide
+        otherwise, such as fusion. A tuner carries them through: `space` and `trials` are asked for each. None by default.
 
         Raises:
             Refused: the backend declines, with the reason.
         """
-        del region, resources, seconds
-        return config
+        del region, config, resources
+        return ()
+
+    def trials(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Trials:
+        """What times choices from the `space` of this region, here and now. By default a choice is compiled with the whole region.
+
+        Raises:
+            Refused: the backend declines, with the reason.
+        """
+        return RegionTrials(self, self.space(region, config, resources), region, resources)
 
     def environment(self, resources: Resources) -> dict[str, str]:
         """Environment variables that must stand before the framework is imported in a fresh process."""

@@ -24,14 +24,17 @@ from bricolage.backends.interface import (
     RegionModel,
     Resources,
     Status,
+    Travels,
     installed,
     require_static,
+    values_of,
 )
-from bricolage.backends.iree_compile import CONVOLUTIONS, ENTRY, IN_BF16, OPTIONS, STACK_BYTES, build, processor
+from bricolage.backends.iree_compile import CONVOLUTIONS, ENTRY, IN_BF16, OPTIONS, STACK_BYTES, TUNED, build, processor
 from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
 from bricolage.device.device import Device
 from bricolage.errors import Refused
 from bricolage.options import Precision
+from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import KernelConfig, named
 
 _PROGRAM = "region.vmfb"
@@ -59,6 +62,9 @@ class Iree(Backend):
     title: ClassVar[str] = "IREE"
     kind: ClassVar[Kind] = "engine"
     compiles_slowly: ClassVar[bool] = True
+    tunable: ClassVar[bool] = True
+    gains_by_tuning: ClassVar[float] = 1.5
+    travels: ClassVar[Travels] = "alike"
 
     def status(self) -> Status:
         compiler = installed("iree-base-compiler", "iree.compiler", "iree")
@@ -70,6 +76,10 @@ class Iree(Backend):
 
     def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
         return named(*CONVOLUTIONS, *(IN_BF16 if precision == "medium" and device.bfloat16 else ()))
+
+    def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
+        del region, resources
+        return ConfigSpace.of(config, TUNED)
 
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         require_static(region, self.title)
@@ -84,6 +94,7 @@ class Iree(Backend):
             processor(resources.device),
             *{**CONVOLUTIONS, **IN_BF16}[config.name],
             f"--iree-llvmcpu-number-of-threads={resources.threads}",
+            *(f"--{name}={str(value).lower()}" for name, value in values_of(config, TUNED, self.title).items()),
         )
         if resources.cache is None:
             with scratch.using(scratch.temporary()) as folder:

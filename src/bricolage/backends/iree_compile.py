@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from bricolage.backends.content import load_proto
 from bricolage.backends.interface import RegionModel
 from bricolage.device.device import Device
 from bricolage.errors import BackendFailed, Refused
+from bricolage.work.implementation import Scalar
 
 STACK_BYTES = 2 << 20
 """Of a thread that runs a program, at least; half of it is for what the program keeps there."""
@@ -42,6 +43,15 @@ CONVOLUTIONS = {"f32": (_IM2COL,), "f32-channels-last": (_first(_CHANNELS_LAST),
 direct with channels last, which is up to 1.7 times as fast on large images and up to 4 times as slow on small ones."""
 IN_BF16 = {"bf16": (_IM2COL, _first(_TO_BF16)), "bf16-channels-last": (_first(_CHANNELS_LAST, _TO_BF16),)}
 """The same with what convolutions and products multiply rounded to bfloat16; they add up in float32."""
+TUNED: Mapping[str, tuple[Scalar, ...]] = {
+    "iree-opt-data-tiling": (False,),
+    "iree-llvmcpu-enable-ukernels": ("none", "all"),
+    "iree-dispatch-creation-enable-aggressive-fusion": (True,),
+    "iree-llvmcpu-target-vector-width-in-bytes": (16, 32, 64),
+    "iree-llvmcpu-distribution-size": (16, 32, 128, 256),
+    "iree-opt-aggressively-propagate-transposes": (True,),
+}
+"""Options of the compiler that a tuner may choose, and their values besides the usual ones."""
 ENTRY = "region"
 """Name of the program's only function."""
 _TITLE = "IREE"

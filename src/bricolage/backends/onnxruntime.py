@@ -7,7 +7,7 @@ content of the weights, and hashing them takes as long as the optimisation that 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, ClassVar
 
@@ -16,7 +16,17 @@ import onnx_ir as ir
 
 from bricolage import telemetry
 from bricolage.backends.capabilities import engine_claims
-from bricolage.backends.interface import AfterFork, Backend, Claim, Kind, RegionModel, Resources, Status, installed
+from bricolage.backends.interface import (
+    AfterFork,
+    Backend,
+    Claim,
+    Kind,
+    RegionModel,
+    Resources,
+    Status,
+    installed,
+    values_of,
+)
 from bricolage.backends.kernel import Array, Call, Kernel
 from bricolage.backends.patterns import LAYER_NORM
 from bricolage.device.device import Device
@@ -24,7 +34,8 @@ from bricolage.errors import BackendFailed, Refused
 from bricolage.graph.graph import TensorInfo
 from bricolage.graph.work import ANCHORS
 from bricolage.options import Precision
-from bricolage.work.implementation import KernelConfig, named
+from bricolage.work.config_space import ConfigSpace
+from bricolage.work.implementation import KernelConfig, Scalar, named
 
 _ERRORS_ONLY = 3
 _FATAL_ONLY = 4
@@ -35,6 +46,16 @@ _WIDTH = 2
 """Operators that run at a time in parallel execution; the threads are divided among them."""
 
 
+_BLOCKS, _PATTERN, _PREPACK, _LEVEL = "dynamic_block_base", "memory_pattern", "prepacking", "optimization"
+_PARAMETERS: Mapping[str, tuple[Scalar, ...]] = {
+    _BLOCKS: (1, 2, 4, 8),  # loops are cut into smaller and smaller pieces, the first this part of a share
+    _PATTERN: (False,),
+    _PREPACK: (False,),
+    _LEVEL: ("basic", "extended"),  # without layouts of its own, or without fusions either
+}
+"""Session options that a tuner may choose, and their values besides the usual ones."""
+
+
 class OnnxRuntime(Backend):
     """Execution at the highest optimisation level, with outputs written straight into the bound buffers: one operator after
     another or, where a graph branches, also several at a time."""
@@ -43,6 +64,7 @@ class OnnxRuntime(Backend):
     title: ClassVar[str] = "ONNX Runtime"
     kind: ClassVar[Kind] = "engine"
     dynamic: ClassVar[bool] = True
+    tunable: ClassVar[bool] = True
     after_fork: ClassVar[AfterFork] = "lives"  # work that no thread of the pool takes up is done by the caller
 
     def status(self) -> Status:
@@ -54,6 +76,11 @@ class OnnxRuntime(Backend):
     def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
         del precision
         return named("f32", _PARALLEL) if device.threads > 1 else named("f32")
+
+    def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
+        del region
+        several = resources.threads > (_WIDTH if config.name == _PARALLEL else 1)
+        return ConfigSpace.of(config, {name: own for name, own in _PARAMETERS.items() if several or name != _BLOCKS})
 
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         if config.name == _PARALLEL and (resources.threads < _WIDTH or not _branches(region.model)):
@@ -96,8 +123,16 @@ def _session(region: RegionModel, config: KernelConfig, resources: Resources) ->
     ort = library()
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
+    chosen = values_of(config, _PARAMETERS, OnnxRuntime.title)
+    levels = ort.GraphOptimizationLevel
+    known = {"basic": levels.ORT_ENABLE_BASIC, "extended": levels.ORT_ENABLE_EXTENDED}
     options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.graph_optimization_level = known.get(str(chosen.get(_LEVEL)), levels.ORT_ENABLE_ALL)
+    options.enable_mem_pattern = bool(chosen.get(_PATTERN, True))
+    if not chosen.get(_PREPACK, True):
+        options.add_session_config_entry("session.disable_prepacking", "1")
+    if _BLOCKS in chosen:
+        options.add_session_config_entry("session.dynamic_block_base", str(chosen[_BLOCKS]))
     width = _WIDTH if config.name == _PARALLEL else 1
     options.execution_mode = ort.ExecutionMode.ORT_PARALLEL if width > 1 else ort.ExecutionMode.ORT_SEQUENTIAL
     options.intra_op_num_threads = resources.threads // width

@@ -15,7 +15,17 @@ import onnx_ir as ir
 from bricolage import sealed, telemetry
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key
-from bricolage.backends.interface import AfterFork, Backend, Claim, Kind, RegionModel, Resources, Status, installed
+from bricolage.backends.interface import (
+    AfterFork,
+    Backend,
+    Claim,
+    Kind,
+    RegionModel,
+    Resources,
+    Status,
+    installed,
+    values_of,
+)
 from bricolage.backends.kernel import Array, Call, Kernel
 from bricolage.backends.limits import library_limits
 from bricolage.backends.patterns import ATTENTION, LAYER_NORM, SIBLINGS
@@ -25,7 +35,8 @@ from bricolage.device.device import Device
 from bricolage.errors import ForkedProcess, Refused
 from bricolage.graph.graph import Graph, Operator, TensorInfo
 from bricolage.options import Precision
-from bricolage.work.implementation import KernelConfig, named
+from bricolage.work.config_space import ConfigSpace
+from bricolage.work.implementation import KernelConfig, Scalar, named
 
 _TYPES = {
     ir.DataType.FLOAT: "f32",
@@ -84,6 +95,7 @@ class OpenVino(Backend):
     kind: ClassVar[Kind] = "engine"
     dynamic: ClassVar[bool] = True
     queues: ClassVar[bool] = True
+    tunable: ClassVar[bool] = True
     after_fork: ClassVar[AfterFork] = "again"  # a request that was running stays busy for ever
 
     def status(self) -> Status:
@@ -99,6 +111,10 @@ class OpenVino(Backend):
 
     def environment(self, resources: Resources) -> dict[str, str]:
         return library_limits(resources.device)
+
+    def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
+        del region
+        return ConfigSpace.of(config, _parameters(resources))
 
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         if any(threads == resources.threads and process != os.getpid() for process, threads in _freed):
@@ -132,11 +148,16 @@ class OpenVino(Backend):
             if info.dtype not in _TYPES:
                 kind = info.dtype.name if info.dtype else "non-tensor"
                 raise Refused(backend=self.title, reason=f"'{info.name}' has the type {kind}")
+        chosen = values_of(config, _parameters(resources), self.title)
         settings = {
             **asked,
             "INFERENCE_NUM_THREADS": str(resources.threads),
             "INFERENCE_PRECISION_HINT": config.name,
             "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",  # else activations before compressed weights become int8
+            **{
+                name: "YES" if value is True else "NO" if value is False else str(value)
+                for name, value in chosen.items()
+            },
         }
         try:
             model = _core().read_model(str(region.path))
@@ -144,10 +165,24 @@ class OpenVino(Backend):
                 _round_masks(model)
             if resources.cache is None:
                 return _core().compile_model(model, "CPU", settings), model
-            folder = resources.cache / f"openvino-{content_key(region, *settings.values())}"
+            folder = (
+                resources.cache
+                / f"openvino-{content_key(region, *(f'{name}={value}' for name, value in settings.items()))}"
+            )
             return _kept(folder, model, settings), model
         except RuntimeError as error:
             raise Refused(backend=self.title, reason=_reason(error)) from error
+
+
+def _parameters(resources: Resources) -> dict[str, tuple[Scalar, ...]]:
+    """Settings that a tuner may choose, and their values; without another the usual ones hold."""
+    fewer = tuple(range(1, resources.threads))
+    found: dict[str, tuple[Scalar, ...]] = {
+        "ENABLE_CPU_PINNING": (True, False),
+        "ENABLE_HYPER_THREADING": (True, False),
+        "CPU_DENORMALS_OPTIMIZATION": (False,),
+    }
+    return {**found, "INFERENCE_NUM_THREADS": fewer} if fewer else found
 
 
 def _latency(resources: Resources) -> dict[str, str]:

@@ -18,19 +18,29 @@ import numpy as np
 from bricolage import sealed
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.content import content_key, load_proto
-from bricolage.backends.interface import Backend, Claim, Kind, RegionModel, Resources, Status, installed, require_static
+from bricolage.backends.interface import (
+    Backend,
+    Claim,
+    Kind,
+    RegionModel,
+    Resources,
+    Status,
+    Travels,
+    Trials,
+    installed,
+    require_static,
+)
 from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
 from bricolage.backends.limits import llvm_features
 from bricolage.backends.tvm_rewrite import channels_last, explicit_statistics, outputs_given, rewrite
 from bricolage.backends.tvm_schedule import schedule
-from bricolage.backends.tvm_tuning import TURNS, Search, choice_of, choices
+from bricolage.backends.tvm_tuning import TvmTrials, choice_of, tasks
 from bricolage.device.device import Device
 from bricolage.errors import Refused
-from bricolage.work.implementation import ConfigSpace, KernelConfig
+from bricolage.work.config_space import ConfigSpace
+from bricolage.work.implementation import KernelConfig
 
 _LIBRARY = "region.so"
-_MOST_TURNS = 100
-"""Of one search; each goes on from what the one before found."""
 _SIZES = (8, 16, 32, 64)
 _ELEMENTS = frozenset(
     ["bool", "float16", "bfloat16", "float32", "float64"]
@@ -45,8 +55,8 @@ class Tvm(Backend):
     title: ClassVar[str] = "TVM"
     kind: ClassVar[Kind] = "engine"
     compiles_slowly: ClassVar[bool] = True
+    travels: ClassVar[Travels] = "alike"
     tunable: ClassVar[bool] = True
-    tunes_on: ClassVar[bool] = True
     gains_by_tuning: ClassVar[float] = 2.0
 
     def status(self) -> Status:
@@ -64,21 +74,14 @@ class Tvm(Backend):
         }
 
     def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
-        import tvm
-
-        functions = _lowered(region, _target(resources.threads, resources.device)).functions_items()
-        names = [variable.name_hint for variable, function in functions if isinstance(function, tvm.tirx.PrimFunc)]
-        return ConfigSpace(config.base, {**dict.fromkeys(names, choices()), TURNS: tuple(range(1, _MOST_TURNS + 1))})
-
-    def tune(self, region: RegionModel, config: KernelConfig, resources: Resources, seconds: float) -> KernelConfig:
         _check(region)
-        known = dict(config.parameters)
-        turn = int(known.pop(TURNS, 0)) + 1
-        if turn > _MOST_TURNS:
-            return config
+        return ConfigSpace(config.base, tuple(tasks(_lowered(region, _target(resources.threads, resources.device)))))
+
+    def trials(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Trials:
+        del config
+        _check(region)
         target = _target(resources.threads, resources.device)
-        found = Search(_lowered(region, target), target, resources.threads, known, seed=turn).run(seconds)
-        return config.tuned({**found, TURNS: turn})
+        return TvmTrials(_lowered(region, target), target, resources.threads)
 
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         _check(region)
@@ -157,7 +160,7 @@ def _build(region: RegionModel, config: KernelConfig, resources: Resources) -> A
 
     threads = resources.threads
     target = _target(threads, resources.device)
-    chosen = {name: choice_of(value) for name, value in config.parameters if name != TURNS}
+    chosen = {name: choice_of(value) for name, value in config.parameters}
     module, passes = _lowered(region, target), relax.transform
     with target:
         module = schedule(module, target, threads, chosen)

@@ -1,43 +1,34 @@
-"""A measured search for how TVM's tensor programs are scheduled, one program after another.
+"""What may be chosen of TVM's tensor programs, and trials of it, one program after another.
 
-TVM's own tuner ends in a segmentation fault (0.27), but its parts work. Two families of candidates take turns: our rule *tile* of
-`tvm_schedule` with other blocks, orders and depths; and programs that MetaSchedule's rules make with their choices drawn
-at random ("Tensor Program Optimization with Probabilistic Programs", Shao et al., NeurIPS 2022), named by the number that seeds the
-draw. Time goes to where the most is left: after each few trials, to the program whose time, and last gain, promise most.
-
-The search can be stopped at any time, and goes on from what it found: a choice is a pair of texts, kept as a parameter.
+TVM's own tuner ends in a segmentation fault (0.27), but its parts work. There are two families of schedules: our rule *tile* of
+`tvm_schedule` with other blocks, orders and depths; and programs that MetaSchedule's rules make with their choices drawn at random
+("Tensor Program Optimization with Probabilistic Programs", Shao et al., NeurIPS 2022), named by the number that seeds the draw.
+A choice is a text, kept as a parameter under the name of the program's function.
 """
 
 from __future__ import annotations
 
-import itertools
+import hashlib
 import math
-import random
 import statistics
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from bricolage.backends.trials import Build, Timing, Trial, Trials, agree, milliseconds
 from bricolage.backends.tvm_schedule import TILINGS, Choice, by_tiling, sampled, scheduled_by_rule
+from bricolage.work.config_space import TuningTask
 from bricolage.work.implementation import Scalar
 
-SEEDS = 1 << 16
+SEEDS = 512
 """Numbers that a sampled program may have."""
-TURNS = "turns"
-"""Parameter that counts how often a search went on."""
-_BATCH = 6
-"""Trials of one program before the next is chosen."""
-_RUN_S = 0.01
-"""Seconds of calls that one measurement lasts, and at least three calls."""
-_PROMISING = 1.2
-"""A candidate whose first run takes longer than that times the best is not measured further."""
-_CLEARLY = 0.97
-_DECAY = 0.7
-"""What a program promises, after trials that did not make it faster."""
-_CONFIRMING = 15
+SCHEDULE = ""
+"""Name of the only parameter of a program, behind that of its function."""
+_BUILDS_AT_ONCE = 4
+_PROMISING = 1.3
+"""A candidate whose first call takes longer than that times the usual is measured once more at most."""
+_SHORT = 16
 
 
 def choice_of(text: Scalar) -> Choice:
@@ -62,106 +53,89 @@ def choices() -> tuple[Scalar, ...]:
     return (*map(str, TILINGS), *(f"sample {seed}" for seed in range(1, SEEDS + 1)))
 
 
-@dataclass
-class _Task:
-    """One tensor program, with all functions that are equal to it."""
-
-    names: list[str]
-    function: Any
-    fresh: Iterator[str]
-    """Choices that were not tried yet."""
-    best: str = ""
-    """Empty: the rules of thumb."""
-    best_s: float = math.inf
-    call: Callable[[], object] | None = None
-    """Of the best."""
-    promise: float = 1.0
-    arguments: list[Any] = field(default_factory=list)
-
-    @property
-    def left_s(self) -> float:
-        """Seconds of a call of the region that another batch of trials could be about."""
-        return len(self.names) * self.best_s * self.promise
+def tasks(module: Any) -> list[TuningTask]:
+    """One for each program of a module; equal programs are one task."""
+    return [_task(names, function) for names, function in distinct(module)]
 
 
-class Search:
-    """Searches the programs of one module."""
+def _task(names: Sequence[str], function: Any) -> TuningTask:
+    text = str(function)
+    shapes = [[int(size) for size in parameter.shape] for parameter in function.params]
+    sizes = {f"elements of {position}": max(1, math.prod(shape)) for position, shape in enumerate(shapes)}
+    kind = names[0].rstrip("0123456789").rstrip("_")
+    workload = hashlib.sha256(text.encode()).hexdigest()[:_SHORT]
+    return TuningTask(names[0], {SCHEDULE: choices()}, tuple(names), workload, kind, sizes)
 
-    def __init__(self, module: Any, target: Any, threads: int, known: Mapping[str, Scalar], seed: int) -> None:
-        """`known`: choices by function, from before. `seed`: of the order in which others are tried; with 1 the likeliest come
-        first."""
+
+class TvmTrials(Trials):
+    """Of the programs of one module: each is compiled and called alone."""
+
+    tasks_a_build = 1
+    builds_at_once = _BUILDS_AT_ONCE
+
+    def __init__(self, module: Any, target: Any, threads: int) -> None:
         self._target, self._threads = target, threads
-        self._rng, self._in_order = random.Random(seed), seed == 1
-        self._tasks = [self._task(names, function, known) for names, function in _distinct(module)]
+        self._functions = {names[0]: (len(names), function) for names, function in distinct(module)}
+        self._usual: dict[str, tuple[Callable[[], object], list[Any]] | None] = {}
 
-    def run(self, seconds: float) -> dict[str, Scalar]:
-        """Choices by function, for those that are clearly faster than by the rules of thumb."""
-        end = time.monotonic() + seconds
-        tasks = [one for one in self._tasks if one.best_s < math.inf]
-        while tasks and time.monotonic() < end:
-            task = max(tasks, key=lambda one: one.left_s)
-            before = task.best_s
-            for text in itertools.islice(task.fresh, _BATCH):
-                self._try(task, text)
-                if time.monotonic() > end:
-                    break
-            else:
-                task.promise = 1.0 if task.best_s < _CLEARLY * before else task.promise * _DECAY
-        return {name: task.best for task in tasks if self._holds(task) for name in task.names}
+    def usual(self, rounds: int) -> Mapping[str, float]:
+        found: dict[str, float] = {}
+        for name, (count, _) in self._functions.items():
+            usual = self._usually(name)
+            if usual is not None:
+                found[name] = count * statistics.median(milliseconds(usual[0]) for _ in range(rounds))
+        return found
 
-    def _task(self, names: list[str], function: Any, known: Mapping[str, Scalar]) -> _Task:
-        task = _Task(names, function, self._fresh())
-        task.arguments = _arguments(function)
-        usual = self._built(task, scheduled_by_rule)
-        if usual is not None:
-            task.best_s, task.call = _seconds(usual), usual
-        if names[0] in known:
-            self._try(task, str(known[names[0]]))
-        return task
+    def run(self, builds: Sequence[Build], rounds: int) -> list[Mapping[str, Trial]]:
+        return [
+            {task: self._trial(task, str(dict(choice)[SCHEDULE]), rounds) for task, choice in build.items()}
+            for build in builds
+        ]
 
-    def _fresh(self) -> Iterator[str]:
-        """Tilings, and samples in between."""
-        tilings = map(str, TILINGS if self._in_order else self._rng.sample(TILINGS, len(TILINGS)))
-        while True:
-            found = list(itertools.islice(tilings, _BATCH // 2))
-            yield from found
-            for _ in range(_BATCH - len(found)):
-                yield f"sample {self._rng.randint(1, SEEDS)}"
+    def _trial(self, name: str, text: str, rounds: int) -> Trial:
+        usual, (count, function) = self._usually(name), self._functions[name]
+        made = self._built(function, choice_of(text))
+        if usual is None or made is None:
+            return "the program cannot be scheduled so"
+        answers = [[np.asarray(_numbers(one)) for one in arguments] for _, arguments in (made, usual)]
+        if not agree(*answers):
+            return "its answer is another"
+        first = milliseconds(usual[0]), milliseconds(made[0])
+        if first[1] > _PROMISING * first[0]:
+            return Timing((count * first[1],), (count * first[0],))
+        turns = [(milliseconds(usual[0]), milliseconds(made[0])) for _ in range(rounds)]
+        return Timing(tuple(count * one for _, one in turns), tuple(count * one for one, _ in turns))
 
-    def _try(self, task: _Task, text: str) -> None:
-        call = self._built(task, choice_of(text))
-        if call is None:
-            return
-        seconds = _seconds(call, limit_s=_PROMISING * task.best_s)
-        if seconds < task.best_s:
-            task.best, task.best_s, task.call = text, seconds, call
+    def _usually(self, name: str) -> tuple[Callable[[], object], list[Any]] | None:
+        if name not in self._usual:
+            self._usual[name] = self._built(self._functions[name][1], scheduled_by_rule)
+        return self._usual[name]
 
-    def _built(self, task: _Task, choice: Choice) -> Callable[[], object] | None:
-        """A call of the program as a choice schedules it; None where it cannot be."""
+    def _built(self, function: Any, choice: Choice) -> tuple[Callable[[], object], list[Any]] | None:
+        """A call of the program as a choice schedules it, and its arguments; None where it cannot be."""
         import tvm
 
         try:
             with self._target:
-                made = choice(task.function, self._target, self._threads)
+                made = choice(function, self._target, self._threads)
                 if made is None:
                     return None
-                function = made.mod["main"].with_attr("global_symbol", "main")
-                built = tvm.compile(tvm.IRModule({"main": function}), target=self._target)["main"]
-            built(*task.arguments)
+                scheduled = made.mod["main"].with_attr("global_symbol", "main")
+                built = tvm.compile(tvm.IRModule({"main": scheduled}), target=self._target)["main"]
+            arguments = _arguments(function)
+            built(*arguments)
         except (tvm.error.InternalError, ValueError, TypeError, RuntimeError):
             return None
-        return lambda: built(*task.arguments)
-
-    def _holds(self, task: _Task) -> bool:
-        """Whether the best is clearly faster than the usual, in turns."""
-        usual = self._built(task, scheduled_by_rule) if task.best else None
-        if usual is None or task.call is None:
-            return False
-        pairs = [(_seconds(usual), _seconds(task.call)) for _ in range(_CONFIRMING)]
-        return statistics.median(new for _, new in pairs) < _CLEARLY * statistics.median(old for old, _ in pairs)
+        return lambda: built(*arguments), arguments
 
 
-def _distinct(module: Any) -> list[tuple[list[str], Any]]:
+def _numbers(tensor: Any) -> np.ndarray:
+    """A TVM tensor's numbers; those of bfloat16 as they are stored."""
+    array: np.ndarray = tensor.numpy()
+    return array
+
+
+def distinct(module: Any) -> list[tuple[list[str], Any]]:
     """The tensor programs of a module, equal ones once, with the names of all their functions in order."""
     import tvm
     import tvm_ffi
@@ -201,18 +175,3 @@ def _bfloat16(array: np.ndarray) -> np.ndarray:
     import ml_dtypes
 
     return array.astype(ml_dtypes.bfloat16)
-
-
-def _seconds(call: Callable[[], object], limit_s: float = math.inf) -> float:
-    """Median of some calls; of the first alone where that takes longer than the limit."""
-    begin = time.perf_counter()
-    call()
-    first = time.perf_counter() - begin
-    if first > limit_s:
-        return first
-    times: list[float] = []
-    while len(times) < 3 or sum(times) < _RUN_S:
-        begin = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times)

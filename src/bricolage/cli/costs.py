@@ -138,15 +138,23 @@ def prune_costs(
 @guarded
 def train_model(
     out: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="Where the model goes, a file of JSON.")
-    ] = Path("costs.json"),
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="A file of JSON; by default the model that decisions use from now on.",
+        ),
+    ] = None,
     as_json: a.Json = False,
 ) -> None:
     """Learn what regions take from what was measured, and say how far predictions for unseen networks are off."""
     from bricolage.api.cost_model import to_json, train_costs
     from bricolage.cli import output
     from bricolage.measure.database import Database
+    from bricolage.perf.learned.installed import own_model
 
+    out = out if out is not None else own_model()
     output.check_writable(out)
     with Database() as database:
         trained = train_costs(database)

@@ -21,6 +21,7 @@ from bricolage.cli.reduce import reduce
 from bricolage.cli.rewrite import rewrite, rules
 from bricolage.cli.run import bench, run
 from bricolage.cli.schedule import schedule
+from bricolage.cli.tune import tune
 from bricolage.errors import plain
 
 app = typer.Typer(
@@ -33,7 +34,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (optimize, run, bench, schedule, explain, report, rewrite, bisect, reduce, backends):
+for command in (optimize, run, bench, tune, schedule, explain, report, rewrite, bisect, reduce, backends):
     app.command()(command)
 app.add_typer(costs.app, name="costs")
 app.add_typer(rules, name="rules")

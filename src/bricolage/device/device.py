@@ -104,7 +104,8 @@ class Device:
         if self.isa and set(_BEYOND[isa]) <= set(_BEYOND[self.isa]):
             return self
         left = frozenset(flag for flag in self.instructions if not flag.startswith(_BEYOND[isa]))
-        return replace(self, instructions=left, isa=isa)
+        gflops = self.peaks.gflops * lanes(left) / lanes(self.instructions)
+        return replace(self, instructions=left, isa=isa, peaks=replace(self.peaks, gflops=gflops))
 
     def group(self, cores: Sequence[int]) -> Device:
         """A device of some of its cores, for work that runs beside other work.
@@ -126,6 +127,11 @@ class Device:
         cores = f"{self.physical_cores} core{'s' * (self.physical_cores != 1)} ({self.threads} usable)"
         memory = f"{round(self.memory_bytes / GIB)} GB"
         return f"{self.model}{extra}{kept}, {cores}, {memory}, {self.system} {self.architecture}"
+
+
+def lanes(instructions: frozenset[str]) -> int:
+    """Numbers in float32 that one vector instruction takes."""
+    return 16 if "avx512f" in instructions else 8 if "avx2" in instructions else 4
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from bricolage.device.caches import host_caches
-from bricolage.device.device import Device, Peaks
+from bricolage.device.device import Device, Peaks, lanes
 from bricolage.options import ISA_VARIABLE, available_cores
 
 _KNOWN = (
@@ -107,8 +107,7 @@ def _whole(threads: int) -> Device:
 
 def nominal_peaks(instructions: frozenset[str], cores: int, ghz: float) -> Peaks:
     """What cores of that clock do at best by their vector width: enough to rank work, no measurement."""
-    lanes = 16 if "avx512f" in instructions else 8 if "avx2" in instructions else 4
-    return Peaks(2.0 * _PRODUCTS_A_CYCLE * lanes * ghz * cores, _NOMINAL_GBYTES)
+    return Peaks(2.0 * _PRODUCTS_A_CYCLE * lanes(instructions) * ghz * cores, _NOMINAL_GBYTES)
 
 
 def cpuinfo(path: Path) -> dict[str, str]:

@@ -26,6 +26,8 @@ from bricolage.work import bits as bitset
 from bricolage.work.implementation import Implementation
 
 Level = Literal["operator", "prefix", "segment", "maximal"]
+LARGE: frozenset[Level] = frozenset({"segment", "maximal"})
+"""Kinds of regions that are measured before others."""
 
 
 @dataclass(frozen=True)
@@ -134,5 +136,4 @@ def _group(
     for key, members in regions.items():
         first = members[0]
         groups.append(Group(key, tuple(members), tuple(implementations[key]), work(Region(graph, first)), level(first)))
-    order: dict[Level, int] = {"segment": 0, "maximal": 0, "operator": 1, "prefix": 1}
-    return tuple(sorted(groups, key=lambda group: (order[group.level], -group.weight(roofline), group.key)))
+    return tuple(sorted(groups, key=lambda group: (group.level not in LARGE, -group.weight(roofline), group.key)))

@@ -13,6 +13,7 @@ from bricolage.driver.final_race import FinalRace, RaceResult
 from bricolage.driver.profile import Session
 from bricolage.driver.quality import assess
 from bricolage.driver.stage import Runner, Stage, StageTime
+from bricolage.driver.stages.foreseeing import ForeseenPlacing, Shortlist
 from bricolage.driver.stages.placing import Placing
 from bricolage.driver.stages.profiling import Baselines, FoundRegions, Reference, Regions
 from bricolage.driver.stages.rewriting import RewriteSearch, RewriteTuning, Rewritten
@@ -20,7 +21,7 @@ from bricolage.driver.stages.scheduling import Scheduling
 from bricolage.driver.stages.tuning import KernelTuning
 from bricolage.driver.state import Challenger, State
 from bricolage.errors import NotAccurate
-from bricolage.plan.plan import Bucket
+from bricolage.plan.plan import Bucket, ModelUse
 from bricolage.rewrite.variants import GraphVariant
 
 
@@ -32,6 +33,9 @@ def decide(session: Session, variants: Sequence[GraphVariant], inputs: Mapping[s
         NoBackend, NoPlacement: nothing installed can run it.
         NotAccurate: nothing that can is accurate enough.
     """
+    state = State(session, list(variants), inputs, digest, _budget(session, variants))
+    if not session.options.profile.measures:
+        return _conclude(session, [Reference(), Shortlist(), ForeseenPlacing()], state)
     stages: list[Stage[State]] = [
         Reference(),
         Baselines(),
@@ -44,7 +48,7 @@ def decide(session: Session, variants: Sequence[GraphVariant], inputs: Mapping[s
         KernelTuning(),
         Scheduling(),
     ]
-    return _conclude(session, stages, State(session, list(variants), inputs, digest, _budget(session, variants)))
+    return _conclude(session, stages, state)
 
 
 def compete(
@@ -118,7 +122,27 @@ def _bucket(session: Session, state: State, result: RaceResult, times: Sequence[
         rules=profile.variant.rules,
         steps=profile.variant.steps,
         rewrite_config=profile.variant.rewrite_config,
+        model_use=_model_use(state),
         model_error=state.calibrated.error if state.calibrated is not None else None,
         schedule=result.schedule,
         attempts=tuple(state.attempts),
+        tuned=tuple(
+            state.tuned[one]
+            for one in dict.fromkeys(assignment.implementation for assignment in result.placement)
+            if one in state.tuned
+        ),
+    )
+
+
+def _model_use(state: State) -> ModelUse | None:
+    """None where nothing was decided by predictions."""
+    session, profiles = state.session, state.profiles.values()
+    used = [one for one in profiles if one.left_out] or [one for one in profiles if state.shortlist]
+    if not used:
+        return None
+    return ModelUse(
+        session.costs.title if session.costs is not None else "",
+        sum(len(one.left_out) for one in used),
+        sum(len(group.implementations) for one in used for group in one.candidates.groups),
+        tuple(sorted({str(implementation) for one in used for implementation in one.forecast.unknown})),
     )

@@ -3,6 +3,7 @@ what was known before decides, and where other processes disturbed it, both toge
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,6 +12,7 @@ from bricolage.deadline import Deadline
 from bricolage.driver.evidence import Evidence, fastest, of_baseline, of_plan, weighed
 from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Stage
+from bricolage.driver.stages.profiling import check_baselines
 from bricolage.driver.state import Challenger, State
 from bricolage.measure.entries import Cost
 from bricolage.measure.loading import CandidateSpec
@@ -19,8 +21,7 @@ from bricolage.measure.statistics import THRESHOLD, Ratio, significant
 from bricolage.plan.plan import ORIGINAL, Contestant, DecidedBy, PlannedSchedule
 from bricolage.work.implementation import Implementation, Placement
 
-_PROCESSES = 3
-"""Of each contestant: one process runs the same program up to a few percent faster than another."""
+_LOG = logging.getLogger(__name__)
 _OUT_OF_REACH = 1.5
 """A baseline that was clearly this many times slower than the best does not race again; its time, interleaved like
 any, is shown."""
@@ -70,18 +71,40 @@ class FinalRace(Stage[State]):
         return state.session.options.race_seconds(len(state.variants[0].graph))
 
     def run(self, state: State, deadline: Deadline) -> None:
-        """Holds it, however little time is left; only after an interruption there is none."""
-        baselines = {str(one): (one, cost) for one, cost in state.original.whole.items()}
-        racing = within_reach({name: cost for name, (_, cost) in baselines.items()})
+        """Holds it, however little time is left; only after an interruption there is none. Where all of a shortlist come to grief,
+        everything is measured, and then races.
+
+        Raises:
+            NoBackend, NotAccurate: then, nothing is left.
+            KeyboardInterrupt: the user interrupted before anything was known.
+        """
+        original = state.original
+        baselines = {str(one): one for one in (*original.whole, *state.shortlist)}
+        measured = {str(one): cost for one, cost in original.whole.items() if one not in state.shortlist}
+        racing = [*map(str, state.shortlist)] or within_reach(measured)
         if not racing:
             return
         self._incumbent = racing[0]
-        specs = {name: state.original.whole_spec(baselines[name][0]) for name in racing}
+        specs = {name: original.whole_spec(baselines[name]) for name in racing}
         specs.update(
             {c.name: state.profiles[c.variant].placement_spec(c.placement, c.cores) for c in state.challengers}
         )
         if len(specs) > 1 and not deadline.interrupted:
-            self._ran = _race(state.original, specs, self._incumbent, lambda: deadline.left)
+            try:
+                more = state.session.options.profile.measures  # an instant race does not go on where it is open
+                self._ran = _race(original, specs, self._incumbent, lambda: deadline.left if more else 0.0)
+            except KeyboardInterrupt:
+                if not original.times:
+                    deadline.interrupted = True  # there is nothing to finish with: this one ends the decision
+                raise
+            raced = {one: cost for one in state.shortlist if (cost := self._ran.costs.get(str(one))) is not None}
+            original.whole.update(raced)
+        if state.shortlist and not original.times and not deadline.interrupted:
+            _LOG.warning("nothing that was predicted to be fast is right: every backend is measured")
+            state.shortlist = ()
+            original.measure_baselines(deadline)
+            check_baselines(original)
+            self.run(state, deadline)
 
     def result(self, state: State) -> RaceResult | None:
         """The decision; None when nothing is correct and alive."""
@@ -96,7 +119,13 @@ class FinalRace(Stage[State]):
         held = ran is not None and bool(raced) and len(arrived) > 1
         challengers = {c.name: c for c in state.challengers}
         before = measured if held else costs  # who failed in a race that came to nothing must not ship
-        evidence = {name: of_baseline(name, before[name], original, one) for name, one in by_name.items()}
+        evidence = {
+            # Of what had not been measured before its race, nothing is known besides but what is on record.
+            name: of_plan(name, original.placement_of(one), original)
+            if held and one in state.shortlist
+            else of_baseline(name, before[name], original, one)
+            for name, one in by_name.items()
+        }
         decided_by: DecidedBy = "race"
         found: _Found | None
         if ran is None or not held:
@@ -136,10 +165,9 @@ class FinalRace(Stage[State]):
             )
             for name, cost in costs.items()
         ]
+        unmeasured = f"not measured: {'predicted to be slower' if state.shortlist else 'the time was up'}"
         table += [
-            Contestant(
-                str(one), "baseline", None, None, None, False, "not measured: the time was up", implementation=one
-            )
+            Contestant(str(one), "baseline", None, None, None, False, unmeasured, implementation=one)
             for one in original.candidates.whole
             if one not in original.whole
         ]
@@ -215,7 +243,7 @@ def _race(profile: Profile, specs: Mapping[str, CandidateSpec], incumbent: str, 
         seconds=session.options.race_seconds(len(profile.graph)),
         incumbent=incumbent,
         progress=lambda name, _: session.progress.advance(1, name),
-        processes=_PROCESSES,
+        processes=effort.race_processes,
         left=left,
     )
     session.progress.finish()

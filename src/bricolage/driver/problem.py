@@ -34,9 +34,8 @@ class PlacementProblem:
         """`backends`: who takes part; by default the most promising."""
         self._profile, self._session = profile, profile.session
         self.graph = to_work(profile.graph)
-        candidates = profile.priced()
-        names = self._contenders(candidates) if backends is None else backends
-        self.candidates = [one for one in candidates if one.implementation.backend in names]
+        names = self._contenders(profile.priced()) if backends is None else backends
+        self.candidates = profile.priced(names)
         self.transfers = self._measured_transfers(deadline)
         model = self._engine_model(deadline)
         self.predictor = Predictor(self.graph, self.candidates, model, self.transfers)
@@ -86,9 +85,14 @@ class PlacementProblem:
             for size, ms in points
         )
 
-    def solve(self) -> PlacementResult:
-        """The exact op-level optimum."""
-        return solve(self.graph, self.candidates, self.transfers, _SEARCH_SECONDS)
+    def solve(self, seconds: float = _SEARCH_SECONDS) -> PlacementResult:
+        """The exact op-level optimum, or after so many seconds the best that was found.
+
+        Raises:
+            NoPlacement: nothing runs an operator.
+            NoCover: no choice of candidates fits together.
+        """
+        return solve(self.graph, self.candidates, self.transfers, seconds)
 
     def proof(self, found: PlacementResult) -> Proof:
         """What is known of an optimum, for the plan."""

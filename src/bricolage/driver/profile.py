@@ -3,13 +3,14 @@ the time reaches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 
 from bricolage.backends.interface import Backend
 from bricolage.device.device import Device
-from bricolage.driver.candidates import Candidates, Group, find
+from bricolage.driver.candidates import LARGE, Candidates, Group, find
+from bricolage.driver.forecast import Forecast, Pair, forecast
 from bricolage.graph.identity import Identities
 from bricolage.graph.region import Region
 from bricolage.graph.store import Store
@@ -19,6 +20,8 @@ from bricolage.measure.loading import CandidateSpec
 from bricolage.measure.measurer import Event, Measurer, RegionTask
 from bricolage.measure.selfcheck import self_checked
 from bricolage.options import BOUNDS, Options
+from bricolage.perf.learned.features import Setting
+from bricolage.perf.learned.model import LearnedCosts
 from bricolage.perf.roofline import Roofline
 from bricolage.plan.step import Step, steps_of
 from bricolage.progress import Progress
@@ -35,7 +38,7 @@ NEAR = 1.25
 _WITHIN_REACH = 2.0
 """Backends within this factor may be the best on a rewritten graph, if they compile quickly."""
 _BATCH = 12
-"""Groups measured together: few enough to stop in time, enough to keep the compiling workers busy."""
+"""Groups measured together by one machine: few enough to stop in time, enough to keep the compiling workers busy."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ class Session:
     """Computes references."""
     network: str = ""
     """Hash of the model."""
+    costs: LearnedCosts | None = None
+    """A learnt model of what regions take; None where there is none or it is not wanted."""
 
     def backend(self, name: str) -> Backend:
         """The backend of that name among those that take part."""
@@ -67,7 +72,9 @@ class Profile:
     candidates: Candidates
     session: Session
     whole: dict[Implementation, Cost] = field(default_factory=dict)
-    regions: dict[tuple[str, Implementation], Cost] = field(default_factory=dict)
+    regions: dict[Pair, Cost] = field(default_factory=dict)
+    left_out: set[Pair] = field(default_factory=set)
+    """What the forecast makes needless to measure: it is priced as predicted."""
     dropped: dict[Implementation, Cost] = field(default_factory=dict)
     """Times of those that are too inaccurate as a whole."""
 
@@ -100,6 +107,12 @@ class Profile:
     def times(self) -> dict[Implementation, float]:
         """Times of the whole graph in ms, of those that run it and are right."""
         return {one: cost.ms for one, cost in self.whole.items() if cost.ms is not None}
+
+    @cached_property
+    def forecast(self) -> Forecast:
+        """What is expected of the candidates before anything is measured; by the roofline alone where the session has no model."""
+        setting = Setting(self.session.device, self.session.options.threads)
+        return forecast(self.graph, self.candidates, self.session.costs, setting)
 
     @property
     def fastest(self) -> tuple[Implementation, float] | None:
@@ -160,7 +173,7 @@ class Profile:
         self.session.progress.start("whole model on each backend", len(first) + len(others))
         if first:
             self.measure_whole(first, lambda: False)
-        step = max(1, self.session.options.threads)
+        step = max(1, self.session.options.threads) * self._machines
         for start in range(0, len(others), step):
             if stop() and self.whole:
                 break
@@ -209,14 +222,52 @@ class Profile:
         return [cost.ms if (cost := costs.get(spec)) is not None else None for spec in specs]
 
     def measure_regions(self, stop: Stop) -> None:
-        """Times region groups in their order until `stop` says so."""
-        groups = self.candidates.groups
-        self.session.progress.start("regions on each backend", sum(len(group.implementations) for group in groups))
-        for start in range(0, len(groups), _BATCH):
-            if stop():
+        """Times region groups until `stop` says so: in their order or, with a model of costs, those first that may gain most, and
+        none on implementations that are surely slow there."""
+        groups = self._worth_measuring()
+        batch = _BATCH * self._machines
+        while groups:
+            self.session.progress.start("regions on each backend", sum(len(group.implementations) for group in groups))
+            for start in range(0, len(groups), batch):
+                if stop():
+                    break
+                self.regions.update(self.group_costs(groups[start : start + batch], stop))
+            self.session.progress.finish()
+            if stop() or not self.left_out:
                 break
-            self.regions.update(self.group_costs(groups[start : start + _BATCH], stop))
-        self.session.progress.finish()
+            # Who was predicted to be fast may have failed: then others are worth measuring after all.
+            before = set(self.left_out)
+            groups = [
+                replace(group, implementations=own)
+                for group in self._worth_measuring()
+                if (own := tuple(one for one in group.implementations if (group.key, one) in before - self.left_out))
+            ]
+
+    def _worth_measuring(self) -> list[Group]:
+        """Groups with the implementations that are worth measuring; the others are left out from now on."""
+        groups, fastest = list(self.candidates.groups), self.fastest
+        if self.session.costs is None or fastest is None:
+            return groups
+        standing, right = fastest[0], self.times
+        expected = self.forecast.corrected(right)
+        measured = {pair: cost.ms for pair, cost in self.regions.items()}
+        kept: list[Group] = []
+        self.left_out.clear()
+        for group in groups:
+            own = expected.worth_measuring(group, standing, right, measured)
+            self.left_out |= {(group.key, one) for one in group.implementations if one not in own}
+            kept.append(replace(group, implementations=own))
+        gains = {group.key: expected.gain_ms(group, standing, right) for group in groups}
+        return sorted(kept, key=lambda group: (group.level not in LARGE, -gains[group.key]))
+
+    def leave_out_regions(self) -> None:
+        """Measures none: all that the model of costs knows is priced as predicted, on backends that compile quickly."""
+        quick = {backend.name for backend in self.session.backends if not backend.compiles_slowly}
+        self.left_out |= {
+            pair
+            for pair in self.forecast.regions
+            if pair[1].backend in quick and pair[1] not in self.forecast.unknown and pair not in self.regions
+        }
 
     def _promising(self, implementation: Implementation) -> bool:
         """Whether compiling regions one by one is worth the time: quick compilers always, slow ones (at `quick` effort) if
@@ -228,17 +279,15 @@ class Profile:
         own = self.times.get(implementation)
         return own is not None and own <= NEAR * min(self.times.values())
 
-    def group_costs(
-        self, groups: Sequence[Group], stop: Stop, cores: int | None = None
-    ) -> dict[tuple[str, Implementation], Cost]:
+    def group_costs(self, groups: Sequence[Group], stop: Stop, cores: int | None = None) -> dict[Pair, Cost]:
         """Costs of regions by key and implementation, on so many of the cores, by default on all; what `stop` cut off is
         absent."""
         device, threads = self.session.device, self.session.options.threads
         if cores is not None and cores < threads:
             device, threads = device.group(device.cores[:cores]), cores
-        found: dict[tuple[str, Implementation], Cost] = {}
+        found: dict[Pair, Cost] = {}
         tasks: list[RegionTask] = []
-        origin: dict[CandidateSpec, tuple[str, Implementation]] = {}
+        origin: dict[CandidateSpec, Pair] = {}
         unknown: list[tuple[Region, list[CandidateSpec]]] = []
         options, measurer = self.session.options, self.session.measurer
         for group in groups:
@@ -275,6 +324,12 @@ class Profile:
         costs = measurer.measure(tasks, self.note, stop)
         return found | {origin[spec]: cost for spec, cost in costs.items()}
 
+    @property
+    def _machines(self) -> int:
+        """How many compile, or compile and measure."""
+        cluster = self.session.measurer.pool.cluster
+        return 1 if cluster is None else max(1, cluster.nodes)
+
     def note(self, event: Event) -> None:
         """Tells the user of one finished measurement."""
         told = f"{event.spec.title}: {event.cost}" if event.kind == "failed" else event.spec.title
@@ -282,21 +337,34 @@ class Profile:
 
     # --- what the searches get --------------------------------------------------------------------------------------
 
-    def priced(self) -> list[Candidate]:
-        """All candidates with a cost. Operators that no measured region covers get one predicted from the whole
-        graph's time on each implementation, in proportion to their work; these have no key."""
+    def priced(self, backends: Collection[str] | None = None) -> list[Candidate]:
+        """All candidates with a cost, or those of some backends. What the forecast made needless to measure has the cost that it
+        expects; operators that no region covers get one predicted from the whole graph's time on each implementation, in proportion
+        to their work. Those that were not measured have no key."""
         merges = {backend.name: backend.kind == "engine" for backend in self.session.backends}
         found: list[Candidate] = []
         covered = 0
+        expected = self.forecast.corrected(self.times).regions if self.left_out else {}
         for group in self.candidates.groups:
             for one in group.implementations:
-                cost = self.regions.get((group.key, one))
-                if cost is None or cost.ms is None:
+                if backends is not None and one.backend not in backends:
+                    continue
+                pair = group.key, one
+                cost = self.regions.get(pair)
+                if cost is None and pair in self.left_out:
+                    ms: float | None = expected[pair].ms
+                else:
+                    ms = cost.ms if cost is not None else None
+                if ms is None:
                     continue
                 for region in group.regions:
                     covered |= region if region.bit_count() == 1 else 0
-                    found.append(Candidate(region, one, cost.ms, group.key, merges[one.backend]))
-        return [*found, *self._predicted(covered, merges)]
+                    key = group.key if cost is not None else ""
+                    found.append(Candidate(region, one, ms, key, merges[one.backend]))
+        return [
+            *found,
+            *(c for c in self._predicted(covered, merges) if backends is None or c.implementation.backend in backends),
+        ]
 
     def shares(self) -> list[float]:
         """What each operator may take of the whole graph's time, by its work."""

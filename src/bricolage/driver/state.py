@@ -11,9 +11,10 @@ from bricolage.driver.profile import Profile, Session
 from bricolage.perf.calibrated import Calibrated
 from bricolage.perf.prediction import Predictor
 from bricolage.plan.plan import ORIGINAL, PlannedSchedule, Proof, ScheduleAttempt, Transfer
+from bricolage.plan.tuned import TunedKernels
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle
-from bricolage.work.implementation import Placement
+from bricolage.work.implementation import Implementation, Placement
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,16 @@ class State:
     budget_s: float
     profiles: dict[str, Profile] = field(default_factory=dict)
     """By variant; the original's is the first."""
+    shortlist: tuple[Implementation, ...] = ()
+    """Implementations of the whole original that race without having been measured before; empty where all are measured."""
     challengers: list[Challenger] = field(default_factory=list)
     searches: dict[str, PlacementSearch] = field(default_factory=dict)
     """By variant."""
     calibrated: Calibrated | None = None
     attempts: list[ScheduleAttempt] = field(default_factory=list)
     """At running regions side by side."""
+    tuned: dict[Implementation, TunedKernels] = field(default_factory=dict)
+    """What a tuner found, by the implementation with it."""
 
     @property
     def original(self) -> Profile:

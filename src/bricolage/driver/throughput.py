@@ -22,8 +22,6 @@ from bricolage.search.pareto import front
 from bricolage.work.implementation import Implementation
 
 _LOG = logging.getLogger(__name__)
-_PROCESSES = 3
-"""Of each finalist, as in the race for latency."""
 _SURVIVES = 1.5
 """Programs race, and are tried at larger batches, whose best rate is at most so many times lower than the best one."""
 _AT_LEAST = 3
@@ -256,7 +254,7 @@ class ThroughputSearch:
             seconds=self.session.options.race_seconds(operators),
             incumbent=incumbent.name,
             progress=lambda name, _: progress.advance(1, name),
-            processes=_PROCESSES,
+            processes=effort.race_processes,
             left=lambda: deadline.left,
         )
         progress.finish()

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -32,6 +33,9 @@ from bricolage.measure.entries import (
     CostKey,
     Description,
     Entry,
+    TaskKey,
+    TrialEntry,
+    TrialRecord,
     entry_of_row,
     parse_line,
     row_values,
@@ -40,6 +44,7 @@ from bricolage.measure.storage.interface import Storage
 from bricolage.measure.storage.postgresql import PostgresqlStorage
 from bricolage.measure.storage.sqlite import SqliteStorage
 from bricolage.verify.compare import Deviation
+from bricolage.work.config_space import Choice, TuningTask
 from bricolage.work.workload import Workload
 
 __all__ = ["FILE", "Cost", "CostKey", "Database", "Entry", "Imported"]
@@ -51,6 +56,10 @@ VARIABLE = "BRICOLAGE_COSTS"
 """Environment variable with the address of a PostgreSQL database."""
 IMPORTED = "imported"
 """Machine of imported entries that say of none."""
+_TRIAL_COLUMNS = (
+    *("task", "machine", "choice", "workload", "kind", "backend", "version", "config", "device", "threads", "sizes"),
+    *("share", "ms", "rounds", "reason", "date"),
+)
 _SCHEMES = ("postgresql://", "postgres://")
 
 
@@ -132,12 +141,12 @@ class Database:
         own = [cost for cost in alive if not cost.foreign] or alive
         return reduce(lambda one, other: one if one.better_sampled_than(other) else other, own) if own else None
 
-    def put(self, key: CostKey, cost: Cost) -> None:
-        """Stores a latency, or why there is none, at once; an earlier one under the same key is replaced. What says
-        nothing of the candidate's time is not stored (`UNSTORED`)."""
+    def put(self, key: CostKey, cost: Cost, machine: str | None = None) -> None:
+        """Stores a latency, or why there is none, at once; an earlier one of that machine (by default this one) under the same key
+        is replaced. What says nothing of the candidate's time is not stored (`UNSTORED`)."""
         if cost.outcome in UNSTORED:
             return
-        self._put(Entry(key, cost, self.machine))
+        self._put(Entry(key, cost, machine or self.machine))
 
     def _put(self, entry: Entry) -> None:
         self._upsert(
@@ -230,6 +239,13 @@ class Database:
             conditions.append("outcome != 'ok'")
         removed = self._execute(f"DELETE FROM measured WHERE {' OR '.join(conditions)} RETURNING digest", values)
         self._execute("DELETE FROM compared WHERE date < ? OR digest NOT IN (SELECT digest FROM measured)", (oldest,))
+        for condition, value in (
+            *([("date < ?", oldest)] if older_than_s is not None else []),
+            *([("device != ?", device)] if device is not None else []),
+        ):
+            self._execute(f"DELETE FROM trials WHERE {condition}", (value,))
+        for name, version in (versions or {}).items():
+            self._execute("DELETE FROM trials WHERE backend = ? AND version != ?", (name, version))
         self._execute("DELETE FROM workloads WHERE key NOT IN (SELECT region FROM measured)")
         self._execute("DELETE FROM devices WHERE key NOT IN (SELECT device FROM measured)")
         return len(removed)
@@ -244,6 +260,8 @@ class Database:
         for name, described in (("device", self.devices()), ("workload", self.workloads())):
             for key, what in described.items():
                 yield json.dumps({"describes": key, name: encode(what)}, sort_keys=True)
+        for trial in self._trial_entries():
+            yield json.dumps({"trial": encode(trial)}, sort_keys=True)
 
     def import_lines(self, lines: Iterator[str] | Sequence[str]) -> Imported:
         """Takes over lines of `export_lines`, as another machine's whoever they are of. What this machine measured itself stays; of
@@ -255,6 +273,10 @@ class Database:
                 continue
             try:
                 entry = parse_line(line)
+                if isinstance(entry, TrialEntry):
+                    owner = entry.machine if entry.machine not in ("", self.machine) else IMPORTED
+                    self._put_trial(replace(entry, machine=owner))
+                    continue
                 if isinstance(entry, Description):
                     if not self._noted(entry.table, entry.key):
                         self._note(entry.table, entry.key, encode(entry.what))
@@ -300,6 +322,80 @@ class Database:
         """Stores measurements of a transfer, anything that JSON holds, in place of older ones."""
         self._note("transfers", self._own(key), value)
 
+    # --- trials of single kernels -------------------------------------------------------------------------------------
+
+    def put_trial(self, key: TaskKey, task: TuningTask, record: TrialRecord, machine: str | None = None) -> None:
+        """Stores what came of a choice on a machine, by default this one, at once, in place of what came of it before."""
+        self._put_trial(TrialEntry(key, task.kind, task.sizes, record, machine or self.machine))
+
+    def _put_trial(self, entry: TrialEntry) -> None:
+        key, record = entry.key, entry.record
+        values = (
+            *(key.digest(), entry.machine, json.dumps(encode(record.choice)), key.workload, entry.kind, key.backend),
+            *(key.version, key.config, key.device, key.threads, json.dumps(dict(entry.sizes), sort_keys=True)),
+            *(record.share, record.ms, record.rounds, record.reason, time.time()),
+        )
+        self._upsert("trials", _TRIAL_COLUMNS, values, keys=("task", "machine", "choice"))
+
+    def _trial_entries(self) -> Iterator[TrialEntry]:
+        """All, in an order that equal databases have alike."""
+        query = f"SELECT {', '.join(_TRIAL_COLUMNS)} FROM trials ORDER BY task, machine, choice"
+        for _, machine, choice, workload, kind, backend, version, config, device, threads, sizes, *row in self._execute(
+            query
+        ):
+            key = TaskKey(str(workload), str(backend), str(version), str(config), str(device), int(str(threads)))
+            known = _sizes(str(sizes))
+            if known is None:
+                continue
+            for record in _trials_of([(choice, *row[:4])], foreign=False):
+                yield TrialEntry(key, str(kind), known, record, str(machine))
+
+    def trials(self, key: TaskKey, since: float = 0.0) -> list[TrialRecord]:
+        """All that this machine has tried of a task since some time (seconds since 1970)."""
+        rows = self._execute(
+            "SELECT choice, share, ms, rounds, reason FROM trials WHERE task = ? AND machine = ? AND date >= ? "
+            "ORDER BY date, choice",
+            (key.digest(), self.machine, since),
+        )
+        return list(_trials_of(rows, foreign=False))
+
+    def has_trials(self, backend: str, version: str, device: str, threads: int) -> bool:
+        """Whether this machine has tried anything with such a backend."""
+        query = "SELECT 1 FROM trials WHERE machine = ? AND backend = ? AND version = ? AND device = ? AND threads = ? LIMIT 1"
+        return bool(self._execute(query, (self.machine, backend, version, device, threads)))
+
+    def best_trials(self, key: TaskKey, count: int) -> list[TrialRecord]:
+        """The fastest choices of a task on any machine, fastest first, each once; none that is slower than usual."""
+        rows = self._execute(
+            "SELECT choice, share, ms, rounds, reason, machine FROM trials WHERE task = ? AND share < 1 ORDER BY share, choice",
+            (key.digest(),),
+        )
+        found: dict[Choice, TrialRecord] = {}
+        for row in rows:
+            for record in _trials_of([row[:5]], foreign=row[5] != self.machine):
+                found.setdefault(record.choice, record)
+        return list(found.values())[:count]
+
+    def nearest_trials(self, key: TaskKey, task: TuningTask, count: int) -> list[TrialRecord]:
+        """What was fastest for the tasks that are most like one: of the same kind, backend and configuration, whatever the build;
+        nearest by the logarithms of their sizes (infinitely far where they have others), those of the same device and
+        threads first. One choice of each task, as hints."""
+        rows = self._execute(
+            "SELECT task, device, threads, sizes, choice, share, ms, rounds, reason FROM trials "
+            "WHERE kind = ? AND backend = ? AND config = ? AND task != ? AND share < 1 ORDER BY share, choice",
+            (task.kind, key.backend, key.config, key.digest()),
+        )
+        best: dict[str, tuple[tuple[bool, float], TrialRecord]] = {}
+        for name, device, threads, sizes, *row in rows:
+            far = _distance(task.sizes, str(sizes))
+            if str(name) in best or far == math.inf:
+                continue
+            elsewhere = (device, threads) != (key.device, key.threads)
+            for record in _trials_of([tuple(row)], foreign=True):
+                best[str(name)] = (elsewhere, far), record
+        ordered = sorted(best.values(), key=lambda one: one[0])
+        return list({record.choice: record for _, record in ordered}.values())[:count]
+
     def _own(self, key: str) -> str:
         return f"{self.machine} {key}"
 
@@ -331,6 +427,36 @@ class Database:
             self._storage.close()
             self._storage = SqliteStorage(file, self.machine)
             return self._storage.execute(query, values)
+
+
+def _trials_of(rows: Iterable[Sequence[object]], *, foreign: bool) -> Iterator[TrialRecord]:
+    """Rows of choice, share, ms, rounds and reason; those that cannot be read are left out."""
+    for choice, share, ms, rounds, reason in rows:
+        try:
+            made = decode(Choice, parse(str(choice)), "choice")
+        except DecodeError as error:
+            _LOG.info("a stored choice is of another version (%s)", error)
+            continue
+        own, single = (None if one is None else float(str(one)) for one in (share, ms))
+        yield TrialRecord(made, own, single, int(str(rounds)), str(reason), foreign)
+
+
+def _sizes(stored: str) -> dict[str, int] | None:
+    """Sizes from JSON; None where it is something else."""
+    try:
+        found = decode(dict[str, int], parse(stored), "sizes")
+    except DecodeError:
+        return None
+    return None if any(size < 0 for size in found.values()) else found
+
+
+def _distance(sizes: Mapping[str, int], stored: str) -> float:
+    """Between sizes, and others as JSON: the root of the sum of squares of their ratios' logarithms; infinite where they have other
+    names or cannot be read."""
+    other = _sizes(stored)
+    if other is None or set(other) != set(sizes):
+        return math.inf
+    return math.sqrt(sum(math.log((sizes[name] + 1) / (other[name] + 1)) ** 2 for name in sizes))
 
 
 def _file() -> Path:

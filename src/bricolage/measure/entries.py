@@ -7,12 +7,13 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal, get_args
+from typing import Annotated, Literal, TypeAlias, get_args
 
-from bricolage.codec import decode
+from bricolage.codec import Length, Within, decode
 from bricolage.device.device import Device
 from bricolage.measure.statistics import Latency
 from bricolage.verify.compare import Deviation
+from bricolage.work.config_space import Choice
 from bricolage.work.workload import Workload
 
 SCHEMA = 5
@@ -56,6 +57,54 @@ class CostKey:
     def digest(self) -> str:
         """A short name of the key, the same in every process and on every machine."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:32]
+
+
+Name: TypeAlias = Annotated[str, Length(1, 1000)]
+Positive: TypeAlias = Annotated[float, Within(1e-12, 1e12)]
+
+
+@dataclass(frozen=True)
+class TaskKey:
+    """What the time of a tuning task's choice depends on: the workload, the device and the backend's build, as in Lorien."""
+
+    workload: Name
+    backend: Name
+    version: Name
+    config: Name
+    """The base configuration."""
+    device: Name
+    """Fingerprint."""
+    threads: Annotated[int, Within(1, 1_000_000)]
+
+    def digest(self) -> str:
+        """A short name of the key, the same in every process and on every machine."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """What came of one choice of a task."""
+
+    choice: Annotated[Choice, Length(0, 100)]
+    share: Positive | None
+    """Of the usual time; None where it failed."""
+    ms: Annotated[float, Within(0.0, 1e12)] | None
+    """Of one kernel."""
+    rounds: Annotated[int, Within(0, 1_000_000)]
+    reason: Annotated[str, Length(0, 1000)] = ""
+    foreign: bool = False
+    """Another machine, or another build, tried it: a hint."""
+
+
+@dataclass(frozen=True)
+class TrialEntry:
+    """What came of a choice, with all that stands behind it: a line of an export."""
+
+    key: TaskKey
+    kind: Annotated[str, Length(0, 1000)]
+    sizes: Annotated[Mapping[str, Annotated[int, Within(0, 2**62)]], Length(0, 100)]
+    record: TrialRecord
+    machine: Annotated[str, Length(0, 1000)] = ""
 
 
 @dataclass(frozen=True)
@@ -158,13 +207,15 @@ def entry_of_row(row: Sequence[object]) -> Entry:
     return _validated(dict(zip(COLUMNS.split(", "), row, strict=True)))
 
 
-def parse_line(line: str) -> Entry | Description:
-    """An exported line: a measurement, or what a hash in one stands for.
+def parse_line(line: str) -> Entry | Description | TrialEntry:
+    """An exported line: a measurement, what a hash in one stands for, or a trial.
 
     Raises:
         ValueError, TypeError, KeyError: it is not one.
     """
     fields = json.loads(line)
+    if isinstance(fields, dict) and "trial" in fields:
+        return decode(TrialEntry, fields["trial"], "trial")
     if isinstance(fields, dict) and "describes" in fields:
         if not isinstance(fields["describes"], str) or not fields["describes"]:
             raise ValueError("'describes' must be a text")

@@ -60,6 +60,11 @@ class CandidateSpec:
         return Regime(tuple(sorted(backends)), self.threads, self.alone, self.device)
 
     @property
+    def is_region(self) -> bool:
+        """Whether it is a part of a model beside others, rather than something that may ship as it is."""
+        return len(self.steps) == 1 and not self.alone and not self.cores and self.serving is None
+
+    @property
     def title(self) -> str:
         """`backend` or `backend+backend`, for people."""
         return "+".join(self.regime.backends)
@@ -150,6 +155,22 @@ class Loader:
         When `should_stop` says so, what is being compiled or waits for its limits is given up; such jobs are neither ready nor
         have an outcome.
         """
+        with self.pool.compiling():
+            doubtful = self._compile(jobs, should_stop, finished)
+        for job in [
+            one for one in doubtful if one.outcome is None
+        ]:  # their workers may have died since, once too often
+            if should_stop():
+                job.worker = None
+            else:
+                self._judge(job, job.limits)
+                if job.outcome is not None and finished is not None:
+                    finished(job)
+            self._outputs(job).unlink(missing_ok=True)
+        self._expected.clear()
+
+    def _compile(self, jobs: Sequence[Job], should_stop: Stop, finished: Callable[[Job], None] | None) -> list[Job]:
+        """As `load`; answers those that cannot be judged without their limits."""
         doubtful: list[Job] = []
         queues: dict[Regime, deque[Job]] = {}
         for job in jobs:
@@ -182,17 +203,7 @@ class Loader:
                     job.fail(answer.outcome, answer.reason)
                 if job.outcome is not None and finished is not None:
                     finished(job)
-        for job in [
-            one for one in doubtful if one.outcome is None
-        ]:  # their workers may have died since, once too often
-            if should_stop():
-                job.worker = None
-            else:
-                self._judge(job, job.limits)
-                if job.outcome is not None and finished is not None:
-                    finished(job)
-            self._outputs(job).unlink(missing_ok=True)
-        self._expected.clear()
+        return doubtful
 
     def drop(self, jobs: Sequence[Job]) -> None:
         """Frees what the jobs hold in workers that still live."""
@@ -219,6 +230,7 @@ class Loader:
             threads=job.spec.threads,
             alone=job.spec.alone,
             caching=self._caching,
+            ephemeral=not self.pool.sharing,
             cores=[list(some) for some in job.spec.cores],
             **({} if job.spec.serving is None else {"serving": encode(job.spec.serving)}),
         )

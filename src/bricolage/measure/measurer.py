@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from bricolage.backends import registry
 from bricolage.cache import cache_directory
@@ -22,6 +22,9 @@ from bricolage.measure.rounds import TimingPolicy, compare, disturbed, latency
 from bricolage.options import available_cores
 from bricolage.verify.compare import Deviation, too_far
 from bricolage.work.workload import Workload
+
+if TYPE_CHECKING:
+    from bricolage.measure.scale_out.cluster import Cluster
 
 _LOG = logging.getLogger(__name__)
 _CHUNK = 48
@@ -95,6 +98,9 @@ class Measurer:
         """What was known and is measured again, because it was unsure or other processes had disturbed it."""
         self.finished: set[CostKey | str] = set()
         """Keys of what was measured in this run."""
+        self._told: dict[tuple[CostKey, str], Deviation] = {}
+        """How far answers were off that other machines compared in this run, by key and data: good for choosing among regions. It
+        is not kept, and what ships is compared here."""
         self._retrying = retrying
         self._versions: dict[str, str] = {}
         self.loader = Loader(pool, scratch, cores or available_cores(), self.limits, caching=caching)
@@ -120,7 +126,7 @@ class Measurer:
         """What the database knows of a candidate on these weights and inputs, judged by this bound. None when it has
         to be measured, or (where the cost that `latency` gives is "ok") at least compared."""
         key = self.key(spec)
-        found = self.database.deviation(key, data)
+        found = self.database.deviation(key, data) or self._told.get((key, data))
         if found is not None and found.excess > bound:
             return judged(_with(Cost("ok"), found), bound)
         cost = self._latency(spec, key)
@@ -135,7 +141,8 @@ class Measurer:
         cost = self.database.get(key)
         if cost is None:
             return None
-        if self.outdated(cost, key) or (cost.foreign and (spec.alone or cost.outcome in EXPIRING)):
+        elsewhere = cost.foreign and (spec.alone or (cost.outcome in EXPIRING and key not in self.finished))
+        if self.outdated(cost, key) or elsewhere:
             return None
         unsure = spec.alone and cost.latency is not None and cost.latency.width > _UNSURE
         if unsure or (cost.disturbed and key not in self.finished):
@@ -174,8 +181,11 @@ class Measurer:
         workloads = {spec.region_key: task.workload for task in tasks for spec in task.candidates}
         total = len({spec for task in tasks for spec in task.candidates})
 
-        def finish(kind: Literal["known", "measured", "failed"], spec: CandidateSpec, cost: Cost) -> None:
-            results[spec] = cost
+        def finish(
+            kind: Literal["known", "measured", "failed"], spec: CandidateSpec, cost: Cost, machine: str | None = None
+        ) -> None:
+            """`machine`: another one that measured it."""
+            results[spec] = cost = replace(cost, foreign=machine is not None or cost.foreign)
             if kind == "failed" and os.strerror(errno.ENOSPC) in cost.reason:
                 # Nothing that is true of the candidate, so nothing to remember.
                 raise CacheNotWritable(path=cache_directory(), reason=os.strerror(errno.ENOSPC))
@@ -184,9 +194,11 @@ class Measurer:
                 self.finished.add(key)
                 # The user's limit may be another next time.
                 if cost.outcome != "out-of-memory" or not self.pool.limited:
-                    self.database.put(key, cost)
+                    self.database.put(key, cost, machine)
                     self.database.describe(key, workloads[key.region] if len(spec.steps) == 1 else None, spec.device)
-                if cost.deviation is not None:
+                if cost.deviation is not None and machine is not None:
+                    self._told[key, data[spec]] = cost.deviation
+                elif cost.deviation is not None:
                     self.database.put_deviation(key, data[spec], cost.deviation)
             progress(Event(kind, spec, cost, len(results), total))
 
@@ -208,11 +220,31 @@ class Measurer:
                 jobs.append(job)
             if jobs:
                 todo.append((task, jobs))
-        for chunk in _chunks(todo):
+        if self.pool.cluster is not None and todo:
+            self._scale_out(self.pool.cluster, todo, finish, should_stop)
+            todo = [(task, [job for job in jobs if job.spec not in results]) for task, jobs in todo]
+        for chunk in _chunks([(task, jobs) for task, jobs in todo if jobs]):
             if should_stop():
                 break
             self._measure_chunk([jobs for _, jobs in chunk], finish, should_stop)
         return results
+
+    def _scale_out(
+        self,
+        cluster: Cluster,
+        todo: Sequence[tuple[RegionTask, Sequence[Job]]],
+        finish: Callable[[Literal["known", "measured", "failed"], CandidateSpec, Cost, str | None], None],
+        should_stop: Stop,
+    ) -> None:
+        """Has candidates compiled on other machines, and those measured of which another machine's word is enough: regions, whose
+        choice the race forgives. The others, and what nobody else could find out, are measured here afterwards."""
+        cluster.compile([job.spec for _, jobs in todo for job in jobs], self.limits.compile_s, should_stop)
+        regions = [(task, [job.spec for job in jobs if job.spec.is_region]) for task, jobs in todo]
+
+        def take(spec: CandidateSpec, cost: Cost, machine: str) -> None:
+            finish("measured" if cost.outcome == "ok" else "failed", spec, cost, machine)
+
+        cluster.measure(regions, self.policy, self.limits, take, should_stop, retrying=self._retrying)
 
     def job(self, spec: CandidateSpec, inputs: Path, expected: Path | None, bound: float, owner: str = "") -> Job:
         """A job for the loader. With an `owner`, it gets worker processes of its own."""

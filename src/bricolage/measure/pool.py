@@ -16,19 +16,23 @@ import sys
 import time
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from bricolage import scratch
 from bricolage.backends.interface import Resources
 from bricolage.device import memory
 from bricolage.device.device import Device
+from bricolage.measure import cores
 from bricolage.measure.disturbance import Tally
 from bricolage.measure.entries import OUTCOMES, Outcome
 from bricolage.measure.launch import launch
+
+if TYPE_CHECKING:
+    from bricolage.measure.scale_out.cluster import Cluster
 
 _LOG = logging.getLogger(__name__)
 _TICK_S = 0.1
@@ -167,6 +171,11 @@ class Pool:
         """Answers that say nothing of the candidate as such: somebody else ended its worker, or the user's memory limit did."""
         self.tally = Tally()
         """What others did while something was timed."""
+        self.cluster: Cluster | None = None
+        """Other machines that compile and measure, too; closed with this pool."""
+        self.sharing = False
+        """Whether other processes of this user's compile and time on this machine: they wait for each other (`measure.cores`), and
+        what they compile is looked for in the cache."""
         self._reserve = memory.reserve_bytes()
         self._memory_kills = memory.kills()
         self._finalizer = weakref.finalize(self, _end_all, self._workers, self._selector, self._logs, os.getpid())
@@ -181,7 +190,14 @@ class Pool:
 
     def close(self) -> None:
         """Ends all workers. Nothing that they were doing is kept."""
+        if self.cluster is not None:
+            self.cluster.close()
+            self.cluster = None
         self._finalizer()
+
+    def scale_out(self, cluster: Cluster) -> None:
+        """Others compile and measure, too, until this pool is closed."""
+        self.cluster, self.sharing = cluster, True
 
     def begin(self) -> None:
         """A decision begins: nothing of the last one is loaded any more, and what others do is counted from here on."""
@@ -278,19 +294,29 @@ class Pool:
         """Within it all workers are stopped except the one that carries out a command, so nobody's spinning or
         background thread takes a core from the one that is timed (Linux; elsewhere idle workers are trusted to be
         quiet)."""
-        if not sys.platform.startswith("linux") or self._exclusive:
+        if self._exclusive:
             yield
             return
-        self._exclusive = True
-        for worker in self._workers.values():
-            if worker.pending is None:
-                worker.pause()
-        try:
-            yield
-        finally:
-            self._exclusive = False
+        with ExitStack() as stack:
+            if self.sharing:
+                stack.enter_context(cores.timing())
+            if not sys.platform.startswith("linux"):
+                yield
+                return
+            self._exclusive = True
             for worker in self._workers.values():
-                worker.resume()
+                if worker.pending is None:
+                    worker.pause()
+            try:
+                yield
+            finally:
+                self._exclusive = False
+                for worker in self._workers.values():
+                    worker.resume()
+
+    def compiling(self) -> AbstractContextManager[None]:
+        """Within it nobody else of this user times on this machine, where others may."""
+        return cores.compiling() if self.sharing and not self._exclusive else nullcontext()
 
     def _busy(self) -> list[WorkerProcess]:
         return [worker for worker in self._workers.values() if worker.pending is not None]

@@ -30,10 +30,12 @@ import numpy as np
 from bricolage import telemetry
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
+from bricolage.backends.trials import Trials
 from bricolage.codec import decode, encode
 from bricolage.device.buffers import in_buffer
+from bricolage.device.device import Device
 from bricolage.device.host import host
-from bricolage.errors import BackendFailed, InvalidGraph, MissingBackend, NoReference, Refused, UnsupportedOperator
+from bricolage.errors import InvalidGraph, MissingBackend, NoReference, Refused, UnsupportedOperator
 from bricolage.measure import closed_loop
 from bricolage.measure.closed_loop import ClosedLoop, Serving
 from bricolage.measure.disturbance import DISTURBED, Watch, waited_share
@@ -41,6 +43,7 @@ from bricolage.options import available_cores
 from bricolage.plan.step import Step
 from bricolage.runtime.compile import compile_program
 from bricolage.verify.tensors import load_values, save_tensors
+from bricolage.work.config_space import Choice
 
 SAMPLE_MS = 0.3
 """A sample repeats the call until it lasts this long, so that the clock and the loop do not show."""
@@ -51,6 +54,8 @@ _MOST_REPEATS = 2000
 _SERVING_S = 0.1
 """Of a turn of a program that answers several requests at a time, unless its calls are longer."""
 _SERVING_TRIES = 2
+_MOST_TRIALS = 4
+"""Regions whose trials stay ready, each with its weights in memory."""
 _REASON_LENGTH = 500
 
 
@@ -78,6 +83,8 @@ class Worker:
         self._watch = Watch()
         self._spent: float | None = None
         """Processor time of this process when the last timing ended; None where another command has come since."""
+        self._trials: dict[tuple[Step, int], Trials] = {}
+        """Of regions, by what they were made for, the last used last."""
         self._evaluator: tuple[object, Callable[[dict[str, object]], dict[str, object]]] | None = None
         """Of the reference, with what it was made for."""
 
@@ -90,11 +97,13 @@ class Worker:
         threads: int,
         alone: bool,
         caching: bool,
+        ephemeral: bool = True,
         cores: Sequence[list[int]] = (),
         serving: object = None,
     ) -> dict[str, object]:
         """Compiles a program of steps (encoded `Step`s) and binds it to the inputs in the .npz file; with `serving` (an encoded
-        `Serving`), for several requests at a time. `cores` are those of each step, where they run side by side."""
+        `Serving`), for several requests at a time. `cores` are those of each step, where they run side by side; for `caching` and
+        `ephemeral` see `compile_step`."""
         made = [decode(Step, step, "step") for step in steps]
         needed = _inputs_of(made)
         resources = Resources(threads, host(), alone)
@@ -112,7 +121,7 @@ class Worker:
             outputs,
             resources,
             caching=caching,
-            ephemeral=True,
+            ephemeral=ephemeral,
             cores=[tuple(some) for some in cores] or None,
         )
         compiled = perf_counter()
@@ -122,6 +131,24 @@ class Worker:
         else:
             self._loaded[id] = _Loaded(lambda: program.run(values), None, keep=(program, values))
         return {"compile_s": compiled - start, "bind_s": perf_counter() - compiled, "bound": program.static}
+
+    def compile(self, step: object, threads: int, device: object, folder: str) -> dict[str, object]:
+        """Compiles a step for a device, which need not be this one, and keeps the code in an empty folder. Nothing is loaded for
+        other devices."""
+        made, target = decode(Step, step, "step"), decode(Device, device, "device")
+        backend, region, config = (
+            registry.get(made.implementation.backend),
+            RegionModel(made.path),
+            made.implementation.config,
+        )
+        here = host()
+        alike = target.fingerprint() == here.fingerprint()
+        resources = Resources(threads, here if alike else target, cache=Path(folder))
+        if alike:
+            backend.compile(region, config, resources)
+        else:
+            backend.build(region, config, resources)
+        return {}
 
     def outputs(self, id: str, path: str) -> dict[str, object]:
         """Runs once and writes the outputs to an .npz file. Bound buffers are spoilt first: an output that the program
@@ -213,16 +240,29 @@ class Worker:
         facts = {"rounds": rounds, "waited": waited, "repeated": sum(len(found) - 1 for found in rounds)}
         return {**facts, "processor_s": self._spent - begun, "latencies": latencies}
 
-    def tune(self, step: object, threads: int, seconds: float) -> dict[str, object]:
-        """Lets the step's backend search for better parameters of its configuration, among those that it offers."""
+    def space(self, step: object, threads: int) -> dict[str, object]:
+        """What a tuner may choose of the kernels of a step's region, and which other kernels it could have."""
         made = decode(Step, step, "step")
         backend, config = registry.get(made.implementation.backend), made.implementation.config
-        region, resources = RegionModel(made.path), Resources(threads, host(), alone=True)
-        found = backend.tune(region, config, resources, seconds)
-        if found not in backend.space(region, config, resources):
-            reason = f"it found '{found.text}', which is not in the space that it states"
-            raise BackendFailed(backend=backend.name, stage="to tune", reason=reason)
-        return {"config": encode(found), "again": backend.tunes_on and found != config}
+        given = RegionModel(made.path), config, Resources(threads, host(), alone=True)
+        return {"space": encode(backend.space(*given)), "structures": encode(list(backend.structures(*given)))}
+
+    def trial(self, step: object, threads: int, builds: list[dict[str, object]], rounds: int) -> dict[str, object]:
+        """Times choices for the kernels of a step's region, in turns with the usual ones; without any, what its tasks take as
+        usual. What is prepared for a region serves for its next trials."""
+        made = decode(Step, step, "step")
+        trials = self._trials.pop((made, threads), None)
+        if trials is None:
+            while len(self._trials) >= _MOST_TRIALS:
+                self._trials.pop(next(iter(self._trials)))
+            backend, config = registry.get(made.implementation.backend), made.implementation.config
+            trials = backend.trials(RegionModel(made.path), config, Resources(threads, host(), alone=True))
+        self._trials[made, threads] = trials
+        if not builds:
+            usual = dict(trials.usual(rounds))
+            return {"usual": usual, "tasks_a_build": trials.tasks_a_build, "builds_at_once": trials.builds_at_once}
+        asked = [{name: decode(Choice, one, name) for name, one in build.items()} for build in builds]
+        return {"trials": [{name: encode(one) for name, one in found.items()} for found in trials.run(asked, rounds)]}
 
     def attempt(self, backend: str, path: str) -> dict[str, object]:
         """Runs the conformance trials in a file on a backend; answers an outcome and a reason for each."""
@@ -260,15 +300,27 @@ class Worker:
         return {}
 
     def clear(self) -> dict[str, object]:
-        """Frees all programs and what is kept of a reference."""
+        """Frees all programs and what is kept of a reference or of trials."""
         self._evaluator = None
+        self._trials.clear()
         return self.drop(list(self._loaded))
 
     def handle(self, line: bytes) -> dict[str, object]:
         """Carries out one command line and returns the answer."""
         command = json.loads(line)
         method = command.pop("command")
-        if method not in ("load", "outputs", "time", "tune", "drop", "clear", "attempt", "evaluate"):
+        if method not in (
+            "load",
+            "compile",
+            "outputs",
+            "time",
+            "space",
+            "trial",
+            "drop",
+            "clear",
+            "attempt",
+            "evaluate",
+        ):
             return {"outcome": "failed", "reason": f"unknown command '{method}'"}
         if method != "time":
             self._spent = None

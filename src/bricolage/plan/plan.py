@@ -15,6 +15,7 @@ from bricolage.codec import Length, Matching, Within
 from bricolage.options import Options
 from bricolage.plan.operating_point import OperatingPoint
 from bricolage.plan.throughput import Throughput
+from bricolage.plan.tuned import TunedKernels
 from bricolage.work.implementation import Endpoint, Implementation
 
 ORIGINAL = "original"
@@ -184,6 +185,20 @@ class RewriteStep:
     bound: tuple[tuple[str, str | None], ...]
 
 
+@dataclass(frozen=True)
+class ModelUse:
+    """What a learnt model of costs did in a decision."""
+
+    model: str
+    """What it was learnt from; empty where there was none, and the roofline stood for it."""
+    left_out: Count
+    """Measurements of regions that it made needless ..."""
+    offered: Count
+    """... of so many."""
+    unknown: tuple[str, ...] = ()
+    """Implementations that offered to run a part of the graph and that it has not seen."""
+
+
 DecidedBy: TypeAlias = Literal["race", "race and prior evidence", "prior evidence"]
 """Which evidence decided."""
 OperatorSignature = str
@@ -342,12 +357,16 @@ class Bucket:
     """For a variant that was searched: how to make it again."""
     rewrite_config: RewriteConfig | None = None
     """For a variant that was tuned for a backend: how to make it again."""
+    model_use: ModelUse | None = None
+    """What a learnt model of costs did; None where none took part."""
     model_error: ErrorNumber | None = None
     """Median relative error of the cost model with which variants were searched, on regions that it had not seen."""
     schedule: PlannedSchedule | None = None
     """Which regions run side by side; None where they run one after the other, each on all cores."""
     attempts: tuple[ScheduleAttempt, ...] = ()
     """At running regions side by side."""
+    tuned: tuple[TunedKernels, ...] = ()
+    """What a tuner found for implementations that ship."""
 
     def __post_init__(self) -> None:
         if self.schedule is not None and len(self.schedule.cores) != len(self.regions):

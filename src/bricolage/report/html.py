@@ -21,6 +21,7 @@ from bricolage.report.explain import cost, why
 from bricolage.report.facts import RegionFacts, regions
 from bricolage.report.palette import COLOURS, slots
 from bricolage.report.roofline import roofline, roofs, timed
+from bricolage.report.tuning import chosen, ranked, sizes
 
 
 def render(
@@ -135,10 +136,19 @@ def _bucket(
         ],
         "disturbance": words.disturbance(bucket),
         "proof": words.proof(bucket),
+        "predictions": words.predictions(bucket),
         "transfer_total": sum(region.transfer_ms for region in bucket.regions),
         "slots": colours,
         "matrices": _matrices(bucket.transfers),
         "data": [_hover(f) for f in facts],
+        "tuned": [
+            {
+                "title": f"{one.implementation.backend} {one.implementation.config.name}",
+                "tasks": [{"task": t, "choice": chosen(t.choice), "sizes": sizes(t)} for t in ranked(one)],
+                "saved_ms": sum(task.saved_ms for task in one.tasks),
+            }
+            for one in bucket.tuned
+        ],
         "kernels": kernels,
         "kernel_rates": [words.rate(one.kernel.flops, one.ms) for one in kernels],
         "roofline": Markup(roofline(kernels, roofs(planned, inside), colours)),

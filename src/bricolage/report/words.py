@@ -152,6 +152,16 @@ def proof(bucket: Bucket) -> str:
     return f"op-level placement {milliseconds(found.total_ms)}, {sure} in the additive model by {found.method}; {costs}"
 
 
+def predictions(bucket: Bucket) -> str:
+    """What a learnt model of costs decided; empty where none took part."""
+    found = bucket.model_use
+    if found is None:
+        return ""
+    model = f"a model of costs ({found.model})" if found.model else "no model of costs: the roofline"
+    did = f"{model} stood for {found.left_out} of {count(found.offered, 'measurement')} of regions"
+    return did + (f"; it knows nothing of {', '.join(found.unknown)}" if found.unknown and found.model else "")
+
+
 def memory(bucket: Bucket) -> str:
     """What lies between the regions; empty for one region."""
     return ", ".join(

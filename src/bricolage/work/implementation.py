@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from bricolage.codec import Matching
@@ -52,27 +51,6 @@ class KernelConfig:
 
     def __str__(self) -> str:
         return self.name + (f" tuned {hashlib.sha256(self.text.encode()).hexdigest()[:4]}" if self.parameters else "")
-
-
-@dataclass(frozen=True)
-class ConfigSpace:
-    """The configurations of a region's kernels that a tuner may choose from: a base, and for each parameter the values that it
-    may have. What a configuration leaves out is decided by the backend's rules of thumb."""
-
-    base: KernelConfig
-    parameters: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
-
-    def __contains__(self, config: object) -> bool:
-        return (
-            isinstance(config, KernelConfig)
-            and config.base == self.base
-            and all(value in self.parameters.get(name, ()) for name, value in config.parameters)
-        )
-
-    @property
-    def size(self) -> int:
-        """How many configurations there are."""
-        return math.prod(len(values) + 1 for values in self.parameters.values())
 
 
 def named(*names: str) -> tuple[KernelConfig, ...]:

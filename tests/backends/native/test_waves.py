@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bricolage.backends.interface import RegionModel, Resources
-from bricolage.backends.native import tuning
 from bricolage.backends.native.cpu.arithmetic import FLOAT32
 from bricolage.backends.native.cpu.build import planned
 from bricolage.backends.native.cpu.isa import available
@@ -84,25 +83,17 @@ def test_a_chain_stays_in_its_order(tmp_path: Path) -> None:
     plan = planned(model, target, FLOAT32, {}, waves=True)
     assert plan.waves == tuple((number,) for number in range(len(plan.kernels)))
     assert generate(plan, target).text == generate(planned(model, target, FLOAT32, {}), target).text
-    assert WAVES not in Native().space(model, regions.F32, Resources(threads=2)).parameters
-    assert not tuning.gains_by_waves(model, plan, {}, target, FLOAT32, Resources(threads=2)), "nothing is saved"
+    assert IN_WAVES not in Native().structures(model, regions.F32, Resources(threads=2))
 
 
-def test_the_parameter_is_offered_where_kernels_are_side_by_side(tmp_path: Path) -> None:
+def test_waves_are_offered_where_kernels_are_side_by_side(tmp_path: Path) -> None:
     model, *_ = branches(tmp_path)
-    space = Native().space(model, regions.F32, Resources(threads=2))
-    assert IN_WAVES in space and KernelConfig("f32", ((WAVES, False),)) not in space
-    assert WAVES not in Native().space(model, regions.F32, Resources(threads=1)).parameters
+    assert IN_WAVES in Native().structures(model, regions.F32, Resources(threads=2))
+    assert IN_WAVES not in Native().structures(model, regions.F32, Resources(threads=1))
+    space = Native().space(model, IN_WAVES, Resources(threads=2))
+    assert IN_WAVES in space and regions.F32 not in space and space.base == IN_WAVES
     with pytest.raises(Refused, match="'waves' cannot be 3"):
         Native().compile(model, KernelConfig("f32", ((WAVES, 3),)), Resources(threads=2))
-
-
-def test_whether_it_is_faster_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, one, _, target = branches(tmp_path)
-    times = iter([1.0, 0.9] * 16 + [1.0, 1.1] * 16)
-    monkeypatch.setattr(tuning, "_milliseconds", lambda call: (call(), next(times))[1])
-    found = [tuning.gains_by_waves(model, one, {}, target, FLOAT32, Resources(threads=2)) for _ in range(2)]
-    assert found == [True, False]
 
 
 @pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)

@@ -28,15 +28,16 @@ from bricolage.backends.interface import (
     RegionModel,
     Resources,
     Status,
+    Travels,
+    Trials,
     require_static,
 )
-from bricolage.backends.native import tuning
 from bricolage.backends.native.cpu import toolchain
 from bricolage.backends.native.cpu.arithmetic import FLOAT32, Arithmetic
 from bricolage.backends.native.cpu.build import TITLE, planned, write
 from bricolage.backends.native.cpu.isa import ISAS, Isa, available, named
 from bricolage.backends.native.cpu.kernel import NativeKernel, Stopwatch
-from bricolage.backends.native.cpu.kernel_choice import from_parameters, to_parameters
+from bricolage.backends.native.cpu.kernel_choice import from_parameters
 from bricolage.backends.native.cpu.module import (
     Source,
     generate,
@@ -44,15 +45,18 @@ from bricolage.backends.native.cpu.module import (
 from bricolage.backends.native.cpu.peaks import measure
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.fuse.inspect import inspect_kernels
+from bricolage.backends.native.fuse.plan import FusionPlan
 from bricolage.backends.native.fuse.waves import in_waves
 from bricolage.backends.native.ir.from_onnx import lower_operator
 from bricolage.backends.native.ir.tensors import Node
+from bricolage.backends.native.tuning import NativeTrials, fusions, space
 from bricolage.backends.patterns import ATTENTION, SIBLINGS
 from bricolage.device.device import Device
 from bricolage.graph.graph import Graph, Operator
 from bricolage.options import Precision
 from bricolage.plan.plan import numbers, ranges
-from bricolage.work.implementation import ConfigSpace, KernelConfig
+from bricolage.work.config_space import ConfigSpace
+from bricolage.work.implementation import KernelConfig
 
 FORCED_ISA_VARIABLE = "BRICOLAGE_NATIVE_ISA"
 """Environment variable that forces an instruction set of this engine's own (plain C, an emulated matrix unit), for tests of its
@@ -101,6 +105,8 @@ class Native(Backend):
     title: ClassVar[str] = TITLE
     kind: ClassVar[Kind] = "engine"
     tunable: ClassVar[bool] = True
+    structural: ClassVar[frozenset[str]] = frozenset([FUSED, WAVES])
+    travels: ClassVar[Travels] = "anywhere"
     after_fork: ClassVar[AfterFork] = "lives"  # the first call starts the threads again, see cpu/threads.py
 
     def status(self) -> Status:
@@ -135,38 +141,38 @@ class Native(Backend):
         )
 
     def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
-        require_static(region, self.title)
-        target, arithmetic = _target(resources), _arithmetic(config, resources.device)
-        kernels = planned(region, target, arithmetic, {})
-        found = tuning.parameters(kernels, target, arithmetic)
-        beside = target.threads > 1 and any(len(wave) > 1 for wave in in_waves(kernels).sections)
-        return ConfigSpace(config.base, {**found, WAVES: (True,)} if beside else found)
+        structure, plan, target, arithmetic = _structured(region, config, resources, {})
+        return space(structure, plan, target, arithmetic)
 
-    def tune(self, region: RegionModel, config: KernelConfig, resources: Resources, seconds: float) -> KernelConfig:
-        del seconds  # every alternative is tried, once
-        require_static(region, self.title)
-        target, arithmetic = _target(resources), _arithmetic(config, resources.device)
-        kernels = planned(region, target, arithmetic, {})
-        choices = tuning.search(region, kernels, target, arithmetic, resources)
-        found = dict(to_parameters(choices))
-        if tuning.gains_by_waves(region, kernels, choices, target, arithmetic, resources):
-            found[WAVES] = True
-        return config.tuned(found)
+    def structures(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Sequence[KernelConfig]:
+        origins = dict[Node, str]()
+        _, plan, target, arithmetic = _structured(region, config.base, resources, origins)
+        found = [config.base.tuned({FUSED: text}) for text in fusions(plan, target, arithmetic, origins)]
+        if target.threads > 1 and any(len(wave) > 1 for wave in in_waves(plan).sections):
+            found.append(config.base.tuned({WAVES: True}))
+        return found
+
+    def trials(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Trials:
+        _, plan, target, arithmetic = _structured(region, config, resources, {})
+        return NativeTrials(region, plan, target, arithmetic, resources)
 
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         require_static(region, self.title)
-        machine = _target(resources)
         if resources.cache is None:
             with scratch.using(scratch.temporary()) as folder:
                 _make(region, config, folder, resources)
                 return NativeKernel(region, folder, resources)
-        named_by = (machine.isa.name, str(machine.l2_bytes), str(machine.threads))
-        key = content_key(region, config.text, *named_by, _generation(toolchain.level()))
         return sealed.kept(
-            resources.cache / f"native-{key}",
+            _kept_in(resources.cache, region, config, resources),
             lambda folder: _make(region, config, folder, resources),
             lambda folder: NativeKernel(region, folder, resources),
         )
+
+    def build(self, region: RegionModel, config: KernelConfig, resources: Resources) -> None:
+        require_static(region, self.title)
+        assert resources.cache is not None
+        with sealed.making(_kept_in(resources.cache, region, config, resources)) as folder:
+            _make(region, config, folder, resources)
 
     def anatomy(
         self, region: RegionModel, config: KernelConfig, resources: Resources, *, timed: bool = True
@@ -179,7 +185,7 @@ class Native(Backend):
         arithmetic = _arithmetic(config, resources.device)
         with scratch.using(scratch.temporary()) as folder:
             write(made, _target(resources).isa, arithmetic, folder)
-            watch = Stopwatch(NativeKernel(region, folder, resources), len(made.plan.kernels))
+            watch = Stopwatch(NativeKernel(region, folder, resources), region, len(made.plan.kernels))
             spent = np.mean([watch.run() for _ in range(_TIMED_RUNS)], axis=0)
         peaks = measure(instruction_set(resources.device), arithmetic, resources.threads)
         return Anatomy(inspect_kernels(made.plan, origins, spent.tolist()), made.text, peaks)
@@ -236,6 +242,13 @@ def _generation(level: str | None) -> str:
     return digest.hexdigest()[:16]
 
 
+def _kept_in(cache: Path, region: RegionModel, config: KernelConfig, resources: Resources) -> Path:
+    """Where the region's library is kept: a name of everything that it is made of."""
+    machine = _target(resources)
+    named_by = (machine.isa.name, str(machine.l2_bytes), str(machine.threads))
+    return cache / f"native-{content_key(region, config.text, *named_by, _generation(toolchain.level()))}"
+
+
 def _make(region: RegionModel, config: KernelConfig, folder: Path, resources: Resources) -> None:
     """Writes the region's library to `folder`.
 
@@ -255,19 +268,36 @@ def _generated(
     Raises:
         Refused: something in the region has no lowering, or the parameters are not the region's.
     """
-    target, arithmetic = _target(resources), _arithmetic(config, resources.device)
-    parameters = dict(config.parameters)
-    fused, waves = parameters.pop(FUSED, None), parameters.pop(WAVES, False)
-    if not isinstance(waves, bool):
-        raise Refused(backend=Native.title, reason=f"the parameter '{WAVES}' cannot be {waves!r}")
+    structure, kernels, target, arithmetic = _structured(region, config, resources, origins)
+    own = tuple((name, value) for name, value in config.parameters if name not in dict(structure.parameters))
     try:
-        kept = None if fused is None else numbers(str(fused))
-        choices = from_parameters(tuple(sorted(parameters.items())))
+        choices = from_parameters(own)
     except ValueError as error:
         raise Refused(backend=Native.title, reason=str(error)) from error
-    kernels = planned(region, target, arithmetic, origins, kept, waves=waves)
     if any(number >= len(kernels.kernels) for number in choices):
         raise Refused(
             backend=Native.title, reason=f"the parameters are those of more than {len(kernels.kernels)} kernels"
         )
     return generate(kernels, target, arithmetic, choices, timed=timed)
+
+
+def _structured(
+    region: RegionModel, config: KernelConfig, resources: Resources, origins: dict[Node, str]
+) -> tuple[KernelConfig, FusionPlan, CpuTarget, Arithmetic]:
+    """The kernels of a region as the structural parameters of a configuration make them; first the configuration with these
+    alone. `origins` as for `planned`.
+
+    Raises:
+        Refused: something in the region has no lowering, or the parameters are not the region's.
+    """
+    require_static(region, Native.title)
+    target, arithmetic = _target(resources), _arithmetic(config, resources.device)
+    given = {name: value for name, value in config.parameters if name in Native.structural}
+    waves = given.get(WAVES, False)
+    if not isinstance(waves, bool):
+        raise Refused(backend=Native.title, reason=f"the parameter '{WAVES}' cannot be {waves!r}")
+    try:
+        kept = numbers(str(given[FUSED])) if FUSED in given else None
+    except ValueError as error:
+        raise Refused(backend=Native.title, reason=str(error)) from error
+    return config.base.tuned(given), planned(region, target, arithmetic, origins, kept, waves=waves), target, arithmetic

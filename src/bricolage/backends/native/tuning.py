@@ -1,165 +1,210 @@
-"""A short measured search for how each product is computed best: which cuts, and whether by Winograd's transformation; then
-whether kernels run in waves.
+"""What may be chosen of the native engine's kernels, and trials of it: kernels that do the same work are one task.
 
-Rules of thumb decide first; every alternative changes one thing for all kernels that have it. A library of each is built that
-takes the time of its kernels, and takes turns with the usual one; each kernel keeps the alternative that is clearly
-faster than the rule of thumb. So as many libraries are built as there are alternatives, however many kernels there
-are."""
+A build is a library that takes the time of each of its kernels, so that one build tries a choice for many tasks at once, among the
+neighbours and with the caches that kernels have in the network. Functions are compiled one by one and kept: a build costs what is
+new in it."""
 
 from __future__ import annotations
 
-import time
+import hashlib
+import math
+import weakref
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from bricolage import scratch
 from bricolage.backends.interface import RegionModel, Resources
-from bricolage.backends.kernel import Call
 from bricolage.backends.native.cpu.arithmetic import Arithmetic
-from bricolage.backends.native.cpu.build import write
+from bricolage.backends.native.cpu.build import LIBRARY, TITLE, write_sizes
 from bricolage.backends.native.cpu.gemm import block_sizes
-from bricolage.backends.native.cpu.kernel import NativeKernel, Stopwatch, on_random_inputs
-from bricolage.backends.native.cpu.kernel_choice import DEFAULT, TILES, GemmConfig, KernelChoice
-from bricolage.backends.native.cpu.module import generate
+from bricolage.backends.native.cpu.implicit_gemm import product
+from bricolage.backends.native.cpu.kernel import NativeKernel, Stopwatch
+from bricolage.backends.native.cpu.kernel_choice import TILES, UNROLLED, choice_of
+from bricolage.backends.native.cpu.module import generate, kernel_texts
+from bricolage.backends.native.cpu.sharing import MOST
 from bricolage.backends.native.cpu.target import CpuTarget
-from bricolage.backends.native.fuse.plan import FusionPlan
-from bricolage.backends.native.fuse.waves import in_waves
-from bricolage.backends.native.ir.tensors import Conv, MatMul
-from bricolage.work.implementation import Scalar
+from bricolage.backends.native.cpu.toolchain import Objects
+from bricolage.backends.native.fuse.inspect import kernel_flops
+from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan, kernel_nodes
+from bricolage.backends.native.ir.tensors import Conv, MatMul, Node
+from bricolage.backends.trials import Build, Timing, Trial, Trials, agree
+from bricolage.errors import Refused
+from bricolage.plan.plan import ranges
+from bricolage.work.config_space import ConfigSpace, TuningTask
+from bricolage.work.implementation import KernelConfig, Scalar
 
-_ROUNDS = 15
-"""Runs of each library."""
-_CLEARLY = 0.97
-"""Part of the usual time that an alternative may take to be chosen ..."""
-_OFTEN = 0.75
-"""... and part of the rounds in which it must be faster."""
+_PIECES = tuple(2**n for n in range(MOST.bit_length()))
+_TASKS_A_BUILD = 24
+_SHORT = 16
+"""Characters of a hash that tell workloads apart."""
 
 
-def parameters(planned: FusionPlan, target: CpuTarget, arithmetic: Arithmetic) -> dict[str, tuple[Scalar, ...]]:
-    """What may be chosen of each kernel that is a product, by key (see `kernel_choice.to_parameters`)."""
+def space(base: KernelConfig, plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic) -> ConfigSpace:
+    """A task for each kind of work in a plan."""
+    return ConfigSpace(base, tuple(task for task, _ in _tasks(plan, target, arithmetic)))
+
+
+def fusions(plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic, origins: Mapping[Node, str]) -> list[str]:
+    """Texts of the structural parameter that leave a fusion of two products out, wherever it does the same work: those are the
+    fusions that a processor's caches decide on. `origins` are the operators that tensors come from."""
+    several = {
+        number
+        for number, kernel in enumerate(plan.kernels)
+        if len({origins[node] for node in kernel_nodes(kernel, plan)[0] if node in origins}) > 1
+    }
+    alike: dict[tuple[str, ...], set[int]] = {}
+    for number in sorted(several):
+        if plan.kernels[number].fused_producer is not None:
+            alike.setdefault(kernel_texts(plan, target, arithmetic, number), set()).add(number)
+    return [ranges(tuple(sorted(several - same))) for same in alike.values()]
+
+
+def _tasks(plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic) -> list[tuple[TuningTask, tuple[int, ...]]]:
+    """Tasks with the numbers of their kernels."""
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for number in range(len(plan.kernels)):
+        alike.setdefault(kernel_texts(plan, target, arithmetic, number), []).append(number)
+    found = []
+    for texts, numbers in alike.items():
+        parameters = _parameters(plan, target, arithmetic, numbers[0])
+        if not parameters:
+            continue
+        kernel = plan.kernels[numbers[0]]
+        words = "\0".join([target.isa.name, str(target.threads), str(target.l2_bytes), *texts])
+        sizes = _sizes(kernel, target)
+        task = TuningTask(
+            f"{kernel.kind}-{numbers[0]}",
+            parameters,
+            tuple(f"{number}." for number in numbers),
+            hashlib.sha256(words.encode()).hexdigest()[:_SHORT],
+            kernel.kind,
+            sizes,
+            kernel_flops(kernel, plan),
+        )
+        found.append((task, tuple(numbers)))
+    return found
+
+
+def _sizes(kernel: FusedKernel, target: CpuTarget) -> dict[str, int]:
+    """Extents of a product, or the elements of the result."""
+    if isinstance(kernel.root, (Conv, MatMul)):
+        p = product(kernel.root, target.lanes)
+        taps = math.prod(kernel.root.weight.shape[2:]) if isinstance(kernel.root, Conv) else 1
+        return {"batch": p.batch, "m": p.m, "n": p.n, "k": p.k, "taps": taps}
+    return {"elements": max(1, math.prod(kernel.result.shape))}
+
+
+def _parameters(
+    plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic, number: int
+) -> dict[str, tuple[Scalar, ...]]:
+    """The values of a kernel's parameters that make another code than the rules of thumb do, each by itself."""
+    usual = kernel_texts(plan, target, arithmetic, number)
+    found: dict[str, tuple[Scalar, ...]] = {}
+    for name, values in _candidates(plan.kernels[number], target, arithmetic).items():
+        texts = {usual}
+        different: list[Scalar] = []
+        for value in values:
+            made = kernel_texts(plan, target, arithmetic, number, choice_of(((name, value),)))
+            if made not in texts:
+                texts.add(made)
+                different.append(value)
+        if different:
+            found[name] = tuple(different)
+    return found
+
+
+def _candidates(kernel: FusedKernel, target: CpuTarget, arithmetic: Arithmetic) -> dict[str, tuple[Scalar, ...]]:
+    """All values that could matter to such a kernel."""
+    found: dict[str, tuple[Scalar, ...]] = {"pieces": _PIECES} if target.threads > 1 else {}
+    if not isinstance(kernel.root, (Conv, MatMul)) or kernel.kind == "attention":
+        return found
     unit = bool(arithmetic.parts and target.isa.matrix_unit)
     mc_bytes, kc_bytes = block_sizes(target.l2_bytes, matrix_unit=unit)
-    values: dict[str, tuple[Scalar, ...]] = {"parallel": ("n", "m"), "prefetch": (True, False), "mc_bytes": mc_bytes}
-    if kc_bytes:
-        values["kc_bytes"] = kc_bytes
-    tiles = tuple(tile for tile in TILES if tile < arithmetic.tile)
-    found: dict[str, tuple[Scalar, ...]] = {}
-    for number, kernel in enumerate(planned.kernels):
-        if isinstance(kernel.root, (Conv, MatMul)):
-            found.update({f"{number}.{name}": allowed for name, allowed in values.items()})
-            if tiles and isinstance(kernel.root, Conv):
-                found[f"{number}.tile"] = tiles
+    rows = target.isa.rows
+    found.update(parallel=("n", "m"), prefetch=(True, False), mc_bytes=mc_bytes, pack=(True,))
+    if unit:
+        found["kc_bytes"] = kc_bytes
+    else:
+        found["rows"] = tuple(sorted({max(1, rows // 2), *(range(max(1, rows * 2 // 3), rows))}))
+        found["unroll"] = UNROLLED
+    if isinstance(kernel.root, Conv) and arithmetic.tile:
+        found["tile"] = tuple(tile for tile in TILES if tile <= arithmetic.tile)
     return found
 
 
-def alternatives(space: Mapping[str, tuple[Scalar, ...]]) -> dict[KernelChoice, list[int]]:
-    """What is tried instead of the usual choice, and for which kernels: one parameter at a time, but rows and depth of a block
-    together, since they share a cache."""
-    kernels: dict[KernelChoice, list[int]] = {}
-    for number, values in _by_kernel(space).items():
-        tried = [KernelChoice(tile=tile) for tile in values.get("tile", ())]
-        tried += [KernelChoice(gemm=GemmConfig(parallel=axis)) for axis in values.get("parallel", ())]
-        tried += [KernelChoice(gemm=GemmConfig(prefetch=fetched)) for fetched in values.get("prefetch", ())]
-        depths = values.get("kc_bytes", (None,))
-        tried += [KernelChoice(gemm=GemmConfig(mc, kc)) for mc in values.get("mc_bytes", ()) for kc in depths]
-        for choice in tried:
-            kernels.setdefault(choice, []).append(number)
-    return kernels
+class NativeTrials(Trials):
+    """Of one plan."""
 
+    tasks_a_build = _TASKS_A_BUILD
 
-def _by_kernel(space: Mapping[str, tuple[Scalar, ...]]) -> dict[int, dict[str, tuple[Any, ...]]]:
-    found: dict[int, dict[str, tuple[Any, ...]]] = {}
-    for key, values in space.items():
-        number, _, name = key.partition(".")
-        found.setdefault(int(number), {})[name] = values
-    return found
+    def __init__(
+        self, region: RegionModel, plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic, resources: Resources
+    ) -> None:
+        """Compiles the usual library.
 
+        Raises:
+            Refused: the C does not compile.
+        """
+        self.builds_at_once = max(1, target.threads)
+        self._region, self._plan, self._target, self._arithmetic = region, plan, target, arithmetic
+        self._resources = resources
+        self._kernels = {task.name: list(numbers) for task, numbers in _tasks(plan, target, arithmetic)}
+        self._packed: dict[object, np.ndarray] = {}
+        folder = scratch.temporary()
+        weakref.finalize(self, scratch.remove, folder)
+        self._objects = Objects(folder, max(1, target.threads))
+        self._usual = self._built({})
 
-def choose(tried: Sequence[KernelChoice], times: Sequence[tuple[np.ndarray, np.ndarray]]) -> Mapping[int, KernelChoice]:
-    """What each kernel should do, where it is not the usual.
+    def usual(self, rounds: int) -> Mapping[str, float]:
+        spent = np.median([self._usual.run() for _ in range(rounds)], axis=0)
+        return {name: float(spent[own].sum()) for name, own in self._kernels.items()}
 
-    `times` are milliseconds [run, kernel] of the usual library and of an alternative that took turns with it, for each of
-    `tried`. An alternative must be faster than the usual choice on the whole, and in most of the rounds.
-    """
-    found: dict[int, KernelChoice] = {}
-    best: dict[int, float] = {}
-    for choice, (usual, other) in zip(tried, times, strict=True):
-        share = np.median(other, axis=0) / np.median(usual, axis=0)
-        often = np.mean(other < usual, axis=0) > _OFTEN
-        for kernel in np.flatnonzero((share < _CLEARLY) & often):
-            if share[kernel] < best.get(int(kernel), 1.0):
-                best[int(kernel)], found[int(kernel)] = float(share[kernel]), choice
-    return found
+    def run(self, builds: Sequence[Build], rounds: int) -> list[Mapping[str, Trial]]:
+        made = [self._made(build) for build in builds]
+        watches = [one for one in made if isinstance(one, Stopwatch)]
+        turns = [[watch.run() for watch in (self._usual, *watches)] for _ in range(rounds if watches else 0)]
+        found: list[Mapping[str, Trial]] = []
+        for build, one in zip(builds, made, strict=True):
+            if isinstance(one, Stopwatch):
+                found.append(self._timings(build, turns, 1 + watches.index(one)))
+            elif len(build) == 1:
+                found.append(dict.fromkeys(build, one))
+            else:  # one of them is to blame
+                alone = [self.run([{task: choice}], rounds)[0] for task, choice in build.items()]
+                found.append({task: trial for told in alone for task, trial in told.items()})
+        return found
 
+    def _timings(self, build: Build, turns: Sequence[Sequence[np.ndarray]], at: int) -> dict[str, Trial]:
+        """Of one build, number `at` in each turn; the first is the usual one."""
+        found: dict[str, Trial] = {}
+        for task in build:
+            kernels = self._kernels[task]
+            ms, usual = (tuple(float(turn[one][kernels].sum()) for turn in turns) for one in (at, 0))
+            found[task] = Timing(ms, usual)
+        return found
 
-def search(
-    region: RegionModel, planned: FusionPlan, target: CpuTarget, arithmetic: Arithmetic, resources: Resources
-) -> Mapping[int, KernelChoice]:
-    """What each kernel should do, where it is not the usual: measured now.
+    def _made(self, build: Build) -> Stopwatch | str:
+        """A library with these choices, or why there is none."""
+        try:
+            watch = self._built(build)
+        except Refused as error:
+            return error.sentence
+        return watch if agree(watch.outputs, self._usual.outputs) else "its answer is another"
 
-    Raises:
-        Refused: the C does not compile.
-    """
+    def _built(self, build: Build) -> Stopwatch:
+        """A library in which tasks have these choices.
 
-    def built(choice: KernelChoice, kernels: Sequence[int], folder: Path) -> Stopwatch | None:
-        """None for what has been built before."""
-        source = generate(planned, target, arithmetic, dict.fromkeys(kernels, choice), timed=True)
-        if source.text in texts:
-            return None
-        texts.add(source.text)
-        write(source, target.isa, arithmetic, folder)
-        return Stopwatch(NativeKernel(region, folder, resources), len(planned.kernels))
-
-    texts: set[str] = set()
-    tried: list[KernelChoice] = []
-    times: list[tuple[np.ndarray, np.ndarray]] = []
-    with scratch.using(scratch.temporary()) as first:
-        usual = built(DEFAULT, (), first)
-        assert usual is not None
-        for choice, kernels in alternatives(parameters(planned, target, arithmetic)).items():
-            with scratch.using(scratch.temporary()) as second:
-                other = built(choice, kernels, second)
-            if other is None:
-                continue
-            turns = [(usual.run(), other.run()) for _ in range(_ROUNDS)]
-            tried.append(choice)
-            times.append((np.array([own for own, _ in turns]), np.array([its for _, its in turns])))
-    return choose(tried, times)
-
-
-def gains_by_waves(
-    region: RegionModel,
-    planned: FusionPlan,
-    choices: Mapping[int, KernelChoice],
-    target: CpuTarget,
-    arithmetic: Arithmetic,
-    resources: Resources,
-) -> bool:
-    """Whether the region's kernels are clearly faster in waves: measured now, with its `choices`, where that saves meetings of
-    threads.
-
-    Raises:
-        Refused: the C does not compile.
-    """
-    sources = [generate(one, target, arithmetic, choices) for one in (planned, in_waves(planned))]
-    if sources[1].meetings >= sources[0].meetings:
-        return False
-    calls: list[Call] = []
-    with scratch.using(scratch.temporary()) as first, scratch.using(scratch.temporary()) as second:
-        for source, folder in zip(sources, (first, second), strict=True):
-            write(source, target.isa, arithmetic, folder)
-            calls.append(on_random_inputs(NativeKernel(region, folder, resources)))
-        turns = np.array([[_milliseconds(call) for call in calls] for _ in range(1 + _ROUNDS)])[1:]
-    return 0 in choose([DEFAULT], [(turns[:, :1], turns[:, 1:])])
-
-
-def _milliseconds(call: Call) -> float:
-    """Of one call, from as many as take a millisecond."""
-    count, begun = 0, time.perf_counter()
-    while (spent := (time.perf_counter() - begun) * 1e3) < 1.0 or not count:
-        call()
-        count += 1
-    return spent / count
+        Raises:
+            Refused: the C does not compile.
+        """
+        flags = self._arithmetic.flags(self._target.isa)
+        choices = {number: choice_of(choice) for task, choice in build.items() for number in self._kernels[task]}
+        made = generate(self._plan, self._target, self._arithmetic, choices, timed=True, packed=self._packed)
+        with scratch.using(scratch.temporary()) as folder:
+            functions = made.objects
+            self._objects.add(functions, flags, TITLE)
+            self._objects.link(made.main, functions, flags, folder / LIBRARY, TITLE)
+            write_sizes(made, folder)
+            kernel = NativeKernel(self._region, folder, self._resources, made.weights)
+        return Stopwatch(kernel, self._region, len(self._plan.kernels))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import ClassVar
 
 from bricolage.backends import registry
 from bricolage.deadline import Deadline
+from bricolage.driver.joint_tuning import arms, search
 from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import Challenger, State
@@ -17,10 +18,15 @@ from bricolage.plan.step import Step
 from bricolage.tune.kernels import KernelTuner
 from bricolage.work.implementation import Implementation, Placement
 
+_OF_BASELINES = 0.7
+"""Part of the time for baselines where plans are to be tuned, too."""
+Tune = Callable[[Step, str, str, Deadline], Implementation]
+"""The implementation of a step with better kernels, given its region's key, its backend's version and a deadline."""
+
 
 class KernelTuning(Stage[State]):
     """Searches for better kernels where backends can, and keeps what is faster end to end. What an earlier search found for
-    the whole graph takes part at every effort."""
+    the whole graph, or for the same work in another one, takes part at every effort."""
 
     name: ClassVar[str] = "kernel tuning"
 
@@ -35,23 +41,20 @@ class KernelTuning(Stage[State]):
             return
         session = state.session
         tuner = KernelTuner(session.measurer, session.device, session.options.threads)
+        tune = _searching(tuner, state) if session.options.profile.tunes else _knowing(tuner, state)
         original = state.original
-        if not session.options.profile.tunes:
-            found = [one for one in map(partial(_known, tuner, original), original.times) if one is not None]
-            if found and not deadline():
-                original.measure_whole(found, deadline)
-            return
-        least = min(original.times.values(), default=0.0)
-        reach = {one.name: one.gains_by_tuning * least for one in session.backends if one.tunable}
-        near = sorted((ms, one) for one, ms in original.times.items() if ms <= reach.get(one.backend, 0.0))
-        session.progress.start("tuned kernels", len(near) + len(state.challengers))
-        for _, one in near:
-            placement = _tuned(tuner, original, original.placement_of(one), deadline)
-            if placement[0].implementation != one and not deadline():
-                original.measure_whole([placement[0].implementation], deadline)
+        session.progress.start("tuned kernels")
+        if session.options.profile.tunes:
+            found = self._search(state, tuner, deadline)
+        else:
+            found = [self._known(tune, original, one, deadline) for one in _near(state)]
+        better = [one for one in dict.fromkeys(found) if one not in original.whole]
+        if better and not deadline():
+            original.measure_whole(better, deadline)
         for challenger in list(state.challengers):
             profile = state.profiles[challenger.variant]
-            placement = _tuned(tuner, profile, challenger.placement, deadline)
+            placement = _tuned(tune, profile, challenger.placement, deadline.at_most(deadline.left / 2))
+            session.progress.advance()
             if placement == challenger.placement or deadline():
                 continue
             before, after = profile.measure_placements([challenger.placement, placement], deadline)
@@ -60,19 +63,57 @@ class KernelTuning(Stage[State]):
                 state.challenge(Challenger(name, placement, None, challenger.variant))
         session.progress.finish()
 
+    @staticmethod
+    def _search(state: State, tuner: KernelTuner, deadline: Deadline) -> list[Implementation]:
+        """Baselines as a search of most of the time makes them, the best expected first."""
+        if deadline():
+            return []
+        part = deadline.at_most(deadline.left * (_OF_BASELINES if state.challengers else 1.0))
+        near = arms([state.original], tuner, part)
+        turned = search(near, tuner, part, "joint", lambda *_: state.session.progress.advance()) if near else []
+        for arm in turned:
+            state.tuned[arm.tuned.implementation] = arm.tuned
+        return [arm.tuned.implementation for arm in turned if arm.result is not None and not arm.result.reason]
 
-def _known(tuner: KernelTuner, profile: Profile, one: Implementation) -> Implementation | None:
-    """An implementation of the whole graph as an earlier search has tuned it."""
-    if not profile.session.backend(one.backend).tunable or one.config.parameters:
-        return None
-    region = profile.graph.everything
-    key = profile.region_key(region)
-    step = Step(one, profile.session.store.region(region, key))
-    config = tuner.known(step, key, registry.version(one.backend))
-    return None if config in (None, one.config) else replace(one, config=config)
+    @staticmethod
+    def _known(tune: Tune, profile: Profile, one: Implementation, deadline: Deadline) -> Implementation:
+        (placed,) = _tuned(tune, profile, profile.placement_of(one), deadline)
+        return placed.implementation
 
 
-def _tuned(tuner: KernelTuner, profile: Profile, placement: Placement, deadline: Deadline) -> Placement:
+def _near(state: State) -> list[Implementation]:
+    """Baselines that could become the fastest."""
+    times = state.original.times
+    least = min(times.values(), default=0.0)
+    reach = {one.name: one.gains_by_tuning * least for one in state.session.backends if one.tunable}
+    return [one for ms, one in sorted((ms, one) for one, ms in times.items()) if ms <= reach.get(one.backend, 0.0)]
+
+
+def _searching(tuner: KernelTuner, state: State) -> Tune:
+    """By search, where nothing is known."""
+
+    def tune(step: Step, key: str, version: str, deadline: Deadline) -> Implementation:
+        found = tuner.tune(step, key, version, deadline)
+        state.tuned[found.implementation] = found
+        return found.implementation
+
+    return tune
+
+
+def _knowing(tuner: KernelTuner, state: State) -> Tune:
+    """By what is known."""
+
+    def tune(step: Step, key: str, version: str, deadline: Deadline) -> Implementation:
+        known = tuner.known(step, key, version)
+        if known is None:
+            return tuner.transferred(step, key, version, deadline)
+        state.tuned[known.implementation] = known
+        return known.implementation
+
+    return tune
+
+
+def _tuned(tune: Tune, profile: Profile, placement: Placement, deadline: Deadline) -> Placement:
     """The placement with tuned configurations, where its backends can be tuned and the time reaches."""
     found = []
     for one in placement:
@@ -82,6 +123,6 @@ def _tuned(tuner: KernelTuner, profile: Profile, placement: Placement, deadline:
             key = profile.region_key(region)
             step = Step(implementation, profile.session.store.region(region, key))
             version = registry.version(implementation.backend)
-            one = replace(one, implementation=tuner.tune(step, key, version, deadline))
+            one = replace(one, implementation=tune(step, key, version, deadline))
         found.append(one)
     return tuple(found)

@@ -97,5 +97,18 @@ def _descriptions(storage: Storage, _machine: str) -> None:
         )
 
 
-_MIGRATIONS: tuple[Migration, ...] = (_times, _by_machine, _descriptions)
+def _trials(storage: Storage, _machine: str) -> None:
+    """What came of choices for single kernels."""
+    storage.execute(
+        """CREATE TABLE trials (
+            task TEXT NOT NULL, machine TEXT NOT NULL, choice TEXT NOT NULL, workload TEXT NOT NULL, kind TEXT NOT NULL,
+            backend TEXT NOT NULL, version TEXT NOT NULL, config TEXT NOT NULL, device TEXT NOT NULL,
+            threads INTEGER NOT NULL, sizes TEXT NOT NULL,
+            share DOUBLE PRECISION, ms DOUBLE PRECISION, rounds INTEGER NOT NULL, reason TEXT NOT NULL,
+            date DOUBLE PRECISION NOT NULL, PRIMARY KEY (task, machine, choice))"""
+    )
+    storage.execute("CREATE INDEX trials_by_kind ON trials (kind, backend, config)")
+
+
+_MIGRATIONS: tuple[Migration, ...] = (_times, _by_machine, _descriptions, _trials)
 """In order; the version of a database is how many it has seen."""

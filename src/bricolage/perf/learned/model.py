@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
+import numpy.typing as npt
 
-from bricolage.codec import DecodeError, Length, Within, decode, parse
+from bricolage.codec import DecodeError, Length, Within, decode, encode, parse
 from bricolage.errors import BadCostModel, MissingFile
 from bricolage.perf.learned.features import NAMES, Setting, features
 from bricolage.perf.learned.forest import Forest
@@ -20,6 +24,10 @@ FORMAT = 1
 _MOST_BYTES = 64 << 20
 _LONGEST = 700.0
 """Of a logarithm of milliseconds."""
+_PRIOR = 3.0
+"""Times the roofline that a region typically takes ..."""
+_UNSURE = 10.0
+"""... give or take this factor."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,18 @@ class LearnedCosts:
         if set(self.spread) != set(self.implementations):
             raise ValueError("intervals and implementations differ")
 
+    @property
+    def title(self) -> str:
+        """What it was learnt from, in a few words."""
+        told = {name: self.provenance.get(name, "?") for name in ("measurements", "networks", "machines", "made")}
+        return "{measurements} measurements of {networks} networks on {machines}, {made}".format(**told)
+
+    @cached_property
+    def digest(self) -> str:
+        """Short hash of all that predictions depend on."""
+        facts = (encode(self.forest), self.implementations, dict(self.spread))
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
     def predict(
         self, workloads: Sequence[Workload], setting: Setting, implementations: Sequence[str]
     ) -> list[list[Prediction | None]]:
@@ -62,8 +82,9 @@ class LearnedCosts:
         asked = [name for name in dict.fromkeys(implementations) if name in known]
         if not workloads or not asked:
             return [[None] * len(implementations) for _ in workloads]
-        rows = [encoded(one, setting, known[name], len(known)) for one in workloads for name in asked]
-        found = np.clip(self.forest(np.array(rows)), -_LONGEST, _LONGEST).reshape(len(workloads), len(asked))
+        seen = np.array([features(one, setting) for one in workloads])
+        rows = np.concatenate([encoded(seen, known[name], len(known)) for name in asked])
+        found = np.clip(self.forest(rows), -_LONGEST, _LONGEST).reshape(len(asked), len(workloads)).T
         predictions: list[list[Prediction | None]] = []
         for workload, logs in zip(workloads, found, strict=True):
             floor = setting.roofline_ms(workload)
@@ -72,11 +93,17 @@ class LearnedCosts:
         return predictions
 
 
-def encoded(workload: Workload, setting: Setting, implementation: int, count: int) -> np.ndarray:
-    """A row of features: of region and device, then of which of `count` implementations it is."""
-    chosen = np.zeros(count)
-    chosen[implementation] = 1.0
-    return np.concatenate([features(workload, setting), chosen])
+def encoded(seen: npt.NDArray[np.float64], implementation: int, count: int) -> npt.NDArray[np.float64]:
+    """Rows of features, [rows, features + count]: `seen` of regions on devices, then of which of `count` implementations it is."""
+    chosen = np.zeros((len(seen), count))
+    chosen[:, implementation] = 1.0
+    return np.concatenate([seen, chosen], axis=1)
+
+
+def by_roofline(workload: Workload, setting: Setting) -> Prediction:
+    """What stands for a cost where no model knows the implementation: a few times the roofline, and hardly sure."""
+    ms = _PRIOR * setting.roofline_ms(workload)
+    return Prediction(ms, ms / _UNSURE, ms * _UNSURE)
 
 
 def load(path: Path) -> LearnedCosts:

@@ -19,13 +19,15 @@ import numpy.typing as npt
 from scipy.stats import spearmanr
 
 from bricolage.errors import MissingLibrary, TooFewCosts
-from bricolage.perf.learned.features import NAMES, Setting
+from bricolage.perf.learned.features import NAMES, Setting, features
 from bricolage.perf.learned.forest import Forest, Tree
 from bricolage.perf.learned.model import LearnedCosts, encoded
 from bricolage.work.workload import Workload
 
 _FEWEST = 50
 """Costs to learn from."""
+_FEWEST_OF_ONE = 15
+"""Of one implementation."""
 _FOLDS = 5
 _COVERED = 0.9
 _TREES = 300
@@ -42,6 +44,8 @@ _SETTINGS: Mapping[str, Any] = {
     "seed": 0,
     "deterministic": True,
     "force_row_wise": True,
+    # There are thousands of rows: threads would wait for each other, for minutes on a busy machine.
+    "num_threads": 1,
 }
 _DIGITS = 7
 """Of numbers in a model."""
@@ -60,6 +64,13 @@ class Sample:
     """Samples of one region on one machine compete."""
     network: str
     machine: str
+    version: str = ""
+    """Of the backend."""
+
+    @property
+    def backend(self) -> str:
+        """Without its configuration."""
+        return self.implementation.partition(" ")[0]
 
 
 @dataclass(frozen=True)
@@ -80,19 +91,29 @@ class Errors:
     covered: float
     """Part of the samples inside their intervals."""
 
+    def __str__(self) -> str:
+        regret = f"regret {self.regret:.1%}, worst {self.worst_regret:.1%}, {self.covered:.0%} in the interval"
+        errors = f"mean error {self.mape:.1%}, median {self.median_error:.1%}"
+        return f"{self.groups} left out, each once: {errors}, rank correlation {self.rank_correlation:.3f}, {regret}"
+
 
 def train(samples: Sequence[Sample], provenance: Mapping[str, str]) -> LearnedCosts:
-    """A model of all samples, its intervals from cross-validation by network.
+    """A model of all samples, its intervals from cross-validation by network. Implementations with few samples are left out: it
+    would pretend to know them.
 
     Raises:
         TooFewCosts: there is too little to learn from.
         MissingLibrary: LightGBM is not installed.
     """
+    counts = Counter(one.implementation for one in samples)
+    samples = [one for one in samples if counts[one.implementation] >= _FEWEST_OF_ONE]
     if len(samples) < _FEWEST:
         raise TooFewCosts(found=len(samples), needed=_FEWEST)
     implementations = tuple(sorted({one.implementation for one in samples}))
     known = {name: number for number, name in enumerate(implementations)}
-    rows = np.array([encoded(one.workload, one.setting, known[one.implementation], len(known)) for one in samples])
+    rows = np.concatenate(
+        [encoded(features(s.workload, s.setting)[None], known[s.implementation], len(known)) for s in samples]
+    )
     targets = np.array([math.log(one.ms / one.setting.roofline_ms(one.workload)) for one in samples])
     off = np.abs(_out_of_fold(rows, targets, [one.network for one in samples]) - targets)
     overall = float(np.quantile(off, _COVERED))
@@ -121,12 +142,16 @@ def left_out(samples: Sequence[Sample], group: Callable[[Sample], str]) -> Error
     predicted: list[tuple[Sample, float, bool]] = []
     for name in sorted(counts):
         model = train([one for one in samples if group(one) != name], {})
+        alike: dict[tuple[Setting, str], list[Sample]] = defaultdict(list)
         for one in samples:
-            if group(one) != name:
-                continue
-            ((found,),) = model.predict([one.workload], one.setting, [one.implementation])
-            if found is not None:
-                predicted.append((one, found.ms, found.low_ms <= one.ms <= found.high_ms))
+            if group(one) == name:
+                alike[one.setting, one.implementation].append(one)
+        for (setting, implementation), some in alike.items():
+            for one, (found,) in zip(
+                some, model.predict([one.workload for one in some], setting, [implementation]), strict=True
+            ):
+                if found is not None:
+                    predicted.append((one, found.ms, found.low_ms <= one.ms <= found.high_ms))
     return _errors(predicted, len(counts)) if predicted else None
 
 
@@ -181,7 +206,7 @@ def _fitted(rows: npt.NDArray[np.float64], targets: npt.NDArray[np.float64]) -> 
 
 def _tree(root: Mapping[str, Any]) -> Tree:
     """A tree of LightGBM's, its nodes in the order of a walk from the root, so that children come after their parents."""
-    features: list[int] = []
+    asked: list[int] = []
     thresholds: list[float] = []
     left: list[int] = []
     right: list[int] = []
@@ -191,8 +216,8 @@ def _tree(root: Mapping[str, Any]) -> Tree:
         if "split_feature" not in node:
             leaves.append(float(f"{node['leaf_value']:.{_DIGITS}g}"))
             return -len(leaves)
-        number = len(features)
-        features.append(int(node["split_feature"]))
+        number = len(asked)
+        asked.append(int(node["split_feature"]))
         thresholds.append(float(node["threshold"]))
         left.append(0)
         right.append(0)
@@ -201,4 +226,4 @@ def _tree(root: Mapping[str, Any]) -> Tree:
         return number
 
     add(root)
-    return Tree(tuple(features), tuple(thresholds), tuple(left), tuple(right), tuple(leaves))
+    return Tree(tuple(asked), tuple(thresholds), tuple(left), tuple(right), tuple(leaves))

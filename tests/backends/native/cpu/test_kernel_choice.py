@@ -56,7 +56,7 @@ def test_what_is_read_is_what_would_be_written(key: str, value: Scalar) -> None:
 
 def test_keys_are_kernels_and_names() -> None:
     chosen = {
-        3: KernelChoice(2, GemmConfig(mc_bytes=1 << 17, parallel="n")),
+        3: KernelChoice(2, gemm=GemmConfig(mc_bytes=1 << 17, parallel="n")),
         12: KernelChoice(gemm=GemmConfig(prefetch=False)),
     }
     assert to_parameters(chosen) == (

@@ -22,6 +22,7 @@ from bricolage.backends.native.ir.tensors import Conv, MatMul, Node
 from bricolage.graph.inference import infer
 
 TITLE = "bricolage native"
+LIBRARY, WEIGHTS, SIZES = "region.so", "weights.bin", "sizes.json"
 
 
 def planned(
@@ -67,11 +68,16 @@ def write(source: Source, isa: Isa, arithmetic: Arithmetic, folder: Path) -> Non
     Raises:
         Refused: the C does not compile.
     """
-    toolchain.build(source.text, arithmetic.flags(isa), folder / "region.so", TITLE)
-    source.weights.tofile(folder / "weights.bin")
+    toolchain.build(source.text, arithmetic.flags(isa), folder / LIBRARY, TITLE)
+    source.weights.tofile(folder / WEIGHTS)
+    write_sizes(source, folder)
+
+
+def write_sizes(source: Source, folder: Path) -> None:
+    """The sizes of its memory, beside a library."""
     sizes = {
         "arena": source.arena_bytes,
         "thread_scratch": -(-source.thread_scratch_bytes // 64) * 64,
         "shared_scratch": source.shared_scratch_bytes,
     }
-    (folder / "sizes.json").write_text(json.dumps(sizes))
+    (folder / SIZES).write_text(json.dumps(sizes))

@@ -137,8 +137,9 @@ class GemmCodegen:
     def __post_init__(self) -> None:
         p, lanes, config = self.p, self.target.lanes, self.config
         self.helpers: dict[str, str] = {}
-        self.packing = Packing(self.plan, self.target.isa, p, self.operand)
-        self.mr = self.operand.rows(self.target.isa)
+        self.packing = Packing(self.plan, self.target.isa, p, self.operand, bool(config.pack))
+        registers = self.operand.rows(self.target.isa)
+        self.mr = registers if isinstance(self.operand, Tiles) else min(config.rows or registers, registers)
         self.tiles = -(-p.m // self.mr)
         self.tile_rows = -(-p.m // self.tiles)
         """Rows of the largest tile: all that there are, shared evenly."""
@@ -432,6 +433,7 @@ class GemmCodegen:
             part=self.packing.part,
             prefetch=self.prefetch,
             adds=self.k_blocks > 1,
+            unroll=self.config.unroll or 1,
         )
         self.helpers[name] = text
         return name

@@ -16,7 +16,8 @@ import numpy as np
 
 from bricolage.backends.interface import RegionModel, Resources, StaticKernel
 from bricolage.backends.kernel import Array, Call
-from bricolage.backends.native.cpu.build import TITLE
+from bricolage.backends.native.cpu.build import LIBRARY, SIZES, TITLE, WEIGHTS
+from bricolage.backends.trials import on_random_inputs
 from bricolage.device.buffers import aligned
 from bricolage.options import available_cores
 
@@ -49,19 +50,26 @@ def _team(library: ctypes.CDLL, cores: tuple[int, ...]) -> _Team:
 class NativeKernel(StaticKernel):
     """The library in a folder that `build.write` has filled."""
 
-    def __init__(self, region: RegionModel, folder: Path, resources: Resources) -> None:
+    def __init__(
+        self, region: RegionModel, folder: Path, resources: Resources, weights: np.ndarray | None = None
+    ) -> None:
+        """With `weights`, bytes, they are taken from there and not from the folder."""
         super().__init__(TITLE, region.inputs, region.outputs)
-        sizes = json.loads((folder / "sizes.json").read_text())
-        self._library = ctypes.CDLL(str(folder / "region.so"))
+        sizes = json.loads((folder / SIZES).read_text())
+        self._library = ctypes.CDLL(str(folder / LIBRARY))
         self._library.region_team.restype = ctypes.c_void_p
         self._library.region_team.argtypes = [ctypes.c_long]
         self._library.region_free.argtypes = [ctypes.c_void_p]
         self._library.region_free.restype = None
         self._library.region_run.restype = None
         self._library.region_run.argtypes = [ctypes.c_void_p] * 5 + [ctypes.c_size_t, ctypes.c_long]
-        with (folder / "weights.bin").open("rb") as file:
-            self._weights = aligned((os.fstat(file.fileno()).st_size,), np.dtype(np.uint8))
-            file.readinto(self._weights.data)
+        if weights is not None:
+            self._weights = aligned(weights.shape, np.dtype(np.uint8))
+            self._weights[...] = weights
+        else:
+            with (folder / WEIGHTS).open("rb") as file:
+                self._weights = aligned((os.fstat(file.fileno()).st_size,), np.dtype(np.uint8))
+                file.readinto(self._weights.data)
         self._thread_scratch = int(sizes["thread_scratch"])
         self._threads = resources.threads
         self._bytes = int(sizes["arena"]), self._thread_scratch * self._threads + int(sizes["shared_scratch"])
@@ -104,23 +112,13 @@ class NativeKernel(StaticKernel):
         return call
 
 
-def on_random_inputs(kernel: NativeKernel) -> Call:
-    """A call of a library with inputs drawn at random."""
-    draw = np.random.default_rng(0)
-    inputs, outputs = ([aligned(i.sizes, i.numpy) for i in infos] for infos in (kernel.inputs, kernel.outputs))
-    for array in inputs:
-        array[...] = draw.standard_normal(array.shape) if array.dtype.kind == "f" else 0
-    return kernel.bind(inputs, outputs)
-
-
 class Stopwatch:
     """Times of a timed library's kernels, on random inputs."""
 
-    def __init__(self, kernel: NativeKernel, count: int) -> None:
+    def __init__(self, kernel: NativeKernel, region: RegionModel, count: int) -> None:
         """For a library of `count` kernels. The first run, here, does not count."""
-        self._call = on_random_inputs(kernel)
+        self._call, self.outputs = on_random_inputs(kernel, region)
         self._spent = kernel.spent(count)
-        self._call()
 
     def run(self) -> np.ndarray:
         """Milliseconds of each kernel in one run."""

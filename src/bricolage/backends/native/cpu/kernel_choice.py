@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from bricolage.backends.native.cpu.sharing import MOST
+from bricolage.work.config_space import Choice
 from bricolage.work.implementation import Scalar
 
 MOST_BYTES = 1 << 40
@@ -32,6 +34,13 @@ class GemmConfig:
     """Whether threads share rows (m) or columns (n) of the product."""
     prefetch: bool | None = None
     """Whether the next panel of B is fetched while one is multiplied."""
+    rows: int | None = None
+    """MR, where that is fewer than the registers would hold."""
+    pack: bool | None = None
+    """True: rows of A are packed even where they lie in rows already, which keeps rows that are a power of two apart from evicting
+    each other."""
+    unroll: int | None = None
+    """Steps along k that the micro-kernel writes out."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +48,9 @@ class KernelChoice:
     """How one kernel is computed. What is None, rules of thumb decide."""
 
     tile: int | None = None
-    """Largest tile of Winograd's transformation, of those that the arithmetic allows; 0 for none."""
+    """Tile of Winograd's transformation, of those that the arithmetic allows, where it fits; 0 for none."""
+    pieces: int | None = None
+    """Into how many pieces a thread's share of a loop is cut at most: more even out what threads are late by, fewer cost less."""
     gemm: GemmConfig = field(default_factory=GemmConfig)
 
 
@@ -47,12 +58,25 @@ DEFAULT = KernelChoice()
 """All by rules of thumb."""
 
 
+def choice_of(values: Choice) -> KernelChoice:
+    """How a kernel is computed with these values of its parameters, by name.
+
+    Raises:
+        ValueError: a name is unknown or there twice, or a value is out of range.
+    """
+    return from_parameters(tuple((f"0.{name}", value) for name, value in values)).get(0, DEFAULT)
+
+
 def to_parameters(choices: Mapping[int, KernelChoice]) -> tuple[tuple[str, Scalar], ...]:
     """The choices of kernels, by number, as pairs of a key such as "3.mc_bytes" and a value, sorted by key. What rules of thumb
     decide is left out."""
     found: list[tuple[str, Scalar]] = []
     for number, choice in choices.items():
-        values = {"tile": choice.tile, **{one.name: getattr(choice.gemm, one.name) for one in fields(GemmConfig)}}
+        values = {
+            "tile": choice.tile,
+            "pieces": choice.pieces,
+            **{one.name: getattr(choice.gemm, one.name) for one in fields(GemmConfig)},
+        }
         found += [(f"{number}.{name}", value) for name, value in values.items() if value is not None]
     return tuple(sorted(found))
 
@@ -78,19 +102,31 @@ def from_parameters(parameters: tuple[tuple[str, Scalar], ...]) -> dict[int, Ker
 
 
 def _choice(values: Mapping[str, Any]) -> KernelChoice:
-    gemm = {name: value for name, value in values.items() if name != "tile"}
-    return KernelChoice(values.get("tile"), GemmConfig(**gemm))
+    gemm = {name: value for name, value in values.items() if name not in _OF_ANY_KERNEL}
+    return KernelChoice(values.get("tile"), values.get("pieces"), GemmConfig(**gemm))
 
 
 def _is_size(value: Scalar) -> bool:
     return type(value) is int and 0 < value <= MOST_BYTES
 
 
+def _is_count(most: int) -> Callable[[Scalar], bool]:
+    return lambda value: type(value) is int and 0 < value <= most
+
+
+_OF_ANY_KERNEL = ("tile", "pieces")
+_MOST_ROWS = 32
+UNROLLED = (2, 4)
+"""Steps that a micro-kernel may write out, besides one."""
 _VALID: Mapping[str, Callable[[Scalar], bool]] = {
     "tile": lambda value: type(value) is int and value in TILES,
     "mc_bytes": _is_size,
     "kc_bytes": _is_size,
     "parallel": lambda value: value in ("m", "n"),
     "prefetch": lambda value: isinstance(value, bool),
+    "pack": lambda value: isinstance(value, bool),
+    "rows": _is_count(_MOST_ROWS),
+    "unroll": lambda value: type(value) is int and value in UNROLLED,
+    "pieces": _is_count(MOST),
 }
 """What values a parameter may have."""

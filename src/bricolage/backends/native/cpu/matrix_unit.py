@@ -73,8 +73,10 @@ class Tiles(Operand):
         part: int = 0,
         prefetch: bool = False,
         adds: bool = False,
+        unroll: int = 1,
     ) -> tuple[str, str]:
         """See `Operand.micro_kernel`: up to 32 rows times two vectors in four tiles, and two tiles each of both sides."""
+        del unroll  # a step is hundreds of cycles
         name = (
             f"tiles_{rows}x{vectors}_{lda}_{self.splits}x{part}{'_ahead' if prefetch else ''}{'_adds' if adds else ''}"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -37,7 +38,14 @@ from bricolage.backends.native.ir.tensors import STORED_TYPES, Conv, MatMul, Nor
 class Source:
     """The C of a region, and the constants that it reads."""
 
-    text: str
+    prologue: str
+    """What every function may use: vectors, elementary functions, threads."""
+    helpers: Mapping[str, str]
+    """Micro-kernels and the like by name; later ones may call earlier ones."""
+    functions: Mapping[str, str]
+    """The work of kernels, by name."""
+    entry: str
+    """The order of their calls, and what the caller sees."""
     weights: np.ndarray
     """Bytes; every tensor in them starts at a multiple of 64."""
     arena_bytes: int
@@ -48,6 +56,48 @@ class Source:
     meetings: int
     """How often threads wait for each other in a run."""
 
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return "\n\n".join([self.prologue, *self.helpers.values(), *self.functions.values(), self.entry])
+
+    @property
+    def objects(self) -> dict[str, str]:
+        """Each function as a text of its own that exports it, by symbol; the same function has the same text in any
+        library."""
+        return {self.symbol(name): self._object(name) for name in self.functions}
+
+    @property
+    def main(self) -> str:
+        """The rest, which calls the functions of the objects."""
+        declared = [f"{_head(text).replace('static ', '', 1)};" for text in self.functions.values()]
+        renamed = [f"#define {name} {self.symbol(name)}" for name in self.functions]
+        return "\n\n".join([self.prologue, "\n".join([*renamed, *declared]), self.entry])
+
+    def symbol(self, name: str) -> str:
+        """What a function is called by the linker: a hash of what it does."""
+        return f"f_{hashlib.sha256(self._anonymous(name).encode()).hexdigest()[:24]}"
+
+    def _anonymous(self, name: str) -> str:
+        """A function with its helpers, without its name."""
+        own = self.functions[name].replace(f"void {name}(", "void FUNCTION(", 1)
+        needed: list[str] = []
+        below = own
+        for helper, text in reversed(list(self.helpers.items())):
+            if helper in below:
+                needed.insert(0, text)
+                below += text
+        return "\n\n".join([self.prologue, *needed, own.replace("static ", "", 1)])
+
+    def _object(self, name: str) -> str:
+        return self._anonymous(name).replace("void FUNCTION(", f"void {self.symbol(name)}(")
+
+
+def _head(function: str) -> str:
+    """The first line of a function behind its comment, without the brace."""
+    line = next(line for line in function.splitlines() if line.startswith("static "))
+    return line.removesuffix("{").strip()
+
 
 def generate(
     plan: FusionPlan,
@@ -56,10 +106,12 @@ def generate(
     choices: Mapping[int, KernelChoice] = MappingProxyType({}),
     *,
     timed: bool = False,
+    packed: dict[object, np.ndarray] | None = None,
 ) -> Source:
     """The library of a plan. `choices` say how kernels, by number, are computed
-    if not as usual. A `timed` library adds up what each kernel takes, and threads meet behind every one."""
-    weights = Weights()
+    if not as usual. A `timed` library adds up what each kernel takes, and threads meet behind every one. `packed` takes what
+    was made of constants; libraries of the same plan, target and arithmetic may share it."""
+    weights = Weights(made={} if packed is None else packed)
     helpers: dict[str, str] = {}
     functions = _FunctionTable(plan, target.threads)
     calls: list[str] = []
@@ -84,17 +136,23 @@ def generate(
             call = functions.call(kernel, phase, memory.start)
             calls.append((f"TIMED({number}, {call})" if timed else call) + f"  /* kernel_{number} */")
             own, shared = max(own, phase.thread_scratch), max(shared, memory.stop)
-    text = "\n\n".join(
+    prologue = "\n\n".join(
         [
             "#define _GNU_SOURCE",
             *arithmetic.operand(target.isa).preamble(target.isa),
             HEAD.strip().replace("@LANES@", str(target.lanes)),
             MATHS.strip(),
-            *([HELPERS.strip()] if any(PREFIX in each for each in (*helpers.values(), *functions.texts)) else []),
+            *(
+                [HELPERS.strip()]
+                if any(PREFIX in each for each in (*helpers.values(), *functions.texts.values()))
+                else []
+            ),
             THREADS.strip(),
+        ]
+    )
+    entry = "\n\n".join(
+        [
             *([_TIMED.strip().replace("@KERNELS@", str(max(1, len(plan.kernels))))] if timed else []),
-            *helpers.values(),
-            *functions.texts,
             "\n".join(
                 [
                     "static void region(char **io, char *arena, const char *weights, char *own, char *shared,"
@@ -111,7 +169,19 @@ def generate(
         assert isinstance(array, np.ndarray)
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         block[offset : offset + raw.size] = raw
-    return Source(text, block, plan.arena_bytes, own, shared, plan, calls.count(_MEET))
+    return Source(
+        prologue, helpers, functions.texts, entry, block, plan.arena_bytes, own, shared, plan, calls.count(_MEET)
+    )
+
+
+def kernel_texts(
+    plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic, number: int, choice: KernelChoice = DEFAULT
+) -> tuple[str, ...]:
+    """The functions that one kernel becomes, without its memory and its constants: equal texts do equal work."""
+    functions, weights = _FunctionTable(plan, target.threads), Weights(dry=True)
+    kernel = plan.kernels[number]
+    phases = _phases(kernel, plan, weights, target, arithmetic, choice)
+    return tuple("\n".join(functions.content(kernel, phase)) for phase in phases)
 
 
 def _side_by_side(bytes_: Mapping[int, int]) -> dict[int, range]:
@@ -191,15 +261,18 @@ def _phases(
     arithmetic: Arithmetic,
     choice: KernelChoice,
 ) -> list[Phase]:
+    if choice.pieces is not None:
+        usual = _phases(kernel, plan, weights, target, arithmetic, replace(choice, pieces=None))
+        return [replace(phase, share=replace(phase.share, most=choice.pieces)) for phase in usual]
     operand, config = arithmetic.operand(target.isa), choice.gemm
-    if choice.tile is not None:
-        arithmetic = replace(arithmetic, tile=min(choice.tile, arithmetic.tile))
     match kernel.root:
         case MatMul() if kernel.fused_producer is not None:
             return [attention.attention(kernel, plan, weights, target, operand)]
         case Conv() if kernel.fused_producer is not None:
             return [separable_conv.separable(kernel, plan, weights, target, operand, config)]
-        case Conv() if (transform := winograd_transform.choose(kernel.root, plan, target, arithmetic)) is not None:
+        case Conv() if (
+            transform := winograd_transform.choose(kernel.root, plan, target, arithmetic, choice.tile)
+        ) is not None:
             return winograd.winograd(kernel, plan, weights, target, transform, operand, config.mc_bytes)
         case Conv() if (phases := grouped_conv.grouped(kernel, plan, weights, target.isa)) is not None:
             return phases
@@ -220,7 +293,8 @@ class _FunctionTable:
     compiling takes as long as the text is."""
 
     def __init__(self, plan: FusionPlan, threads: int) -> None:
-        self.texts: list[str] = []
+        self.texts: dict[str, str] = {}
+        """By name."""
         self._plan = plan
         self._threads = threads
         self._names: dict[tuple[str, str], str] = {}
@@ -228,18 +302,23 @@ class _FunctionTable:
     def call(self, kernel: FusedKernel, phase: Phase, shared: int = 0) -> str:
         """C that carries out a phase; its function is written if there is none like it yet. Its shared scratch memory starts at
         `shared` bytes."""
-        written = {tensor_operand(buffer) for buffer in kernel.targets}
-        given = [self._argument(operand, operand in written) for operand in phase.operands]
-        declared = [f"{kind}m{number}" for number, (kind, _) in enumerate(given)]
-        parameters = ", ".join([*declared, "char *own", "char *shared"])
-        lines = "\n".join(indented(self._shared_out(phase)))
-        key = (parameters, lines)
+        key = parameters, lines = self.content(kernel, phase)
         if key not in self._names:
-            self._names[key] = f"{kernel.kind}_{len(self._names)}"
-            head = f"static __attribute__((noinline)) void {self._names[key]}({parameters}, struct seat *at) {{"
-            self.texts.append("\n".join([f"/* {_described(kernel)} */", head, lines, "}"]))
-        arguments = ", ".join([argument for _, argument in given])
+            name = self._names[key] = f"{kernel.kind}_{len(self._names)}"
+            head = f"static __attribute__((noinline)) void {name}({parameters}, struct seat *at) {{"
+            self.texts[name] = "\n".join([f"/* {_described(kernel)} */", head, lines, "}"])
+        arguments = ", ".join([argument for _, argument in self._arguments(kernel, phase)])
         return f"{self._names[key]}({arguments}, own, shared{f' + {shared}' if shared else ''}, at);"
+
+    def content(self, kernel: FusedKernel, phase: Phase) -> tuple[str, str]:
+        """Parameters and lines of the function of a phase."""
+        declared = [f"{kind}m{number}" for number, (kind, _) in enumerate(self._arguments(kernel, phase))]
+        parameters = ", ".join([*declared, "char *own", "char *shared"])
+        return parameters, "\n".join(indented(self._shared_out(phase)))
+
+    def _arguments(self, kernel: FusedKernel, phase: Phase) -> list[tuple[str, str]]:
+        written = {tensor_operand(buffer) for buffer in kernel.targets}
+        return [self._argument(operand, operand in written) for operand in phase.operands]
 
     def _shared_out(self, phase: Phase) -> list[str]:
         """The loop of a phase, piece by piece."""

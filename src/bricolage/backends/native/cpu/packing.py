@@ -54,6 +54,8 @@ class Packing:
     isa: Isa
     p: Product
     operand: Operand
+    packs: bool = False
+    """Whether rows are packed even where they could be read where they lie."""
 
     def __post_init__(self) -> None:
         p, lanes, operand = self.p, self.isa.lanes, self.operand
@@ -65,7 +67,9 @@ class Packing:
         wide = 2 * lanes
         self.columns = [(start, min(wide, p.n - start)) for start in range(0, p.n, wide)]
         self.vectors = [2 if width > lanes else 1 for _, width in self.columns]
-        self.direct = self._direct(variable("b", p.batch), variable("m", p.m), variable("k", p.k))
+        self.direct = (
+            None if self.packs else self._direct(variable("b", p.batch), variable("m", p.m), variable("k", p.k))
+        )
         """Row 0 of A, and the distance of its rows in elements, if its elements lie in memory as rows."""
 
     @property

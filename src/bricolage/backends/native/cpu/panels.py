@@ -72,13 +72,14 @@ class Operand(ABC):
         part: int = 0,
         prefetch: bool = False,
         adds: bool = False,
+        unroll: int = 1,
     ) -> tuple[str, str]:
         """Name and C of a function `(steps, a, b, tile)` for `rows` rows that lie `lda` apart, and the parts of each `part`, times
         a panel of `vectors` vectors, into a tile.
 
         With `prefetch` it has two more parameters, an address and `stride`, and brings what lies there into the second-level cache,
         `stride` bytes for each step of its own. With `adds`, a last parameter says whether the tile starts from zero; otherwise the
-        products are added to it.
+        products are added to it. `unroll` steps are written out where the operand is in vectors.
         """
 
     def with_tile_config(self, _rows: int, lines: list[str]) -> list[str]:
@@ -134,11 +135,13 @@ class Vectors(Operand):
         part: int = 0,
         prefetch: bool = False,
         adds: bool = False,
+        unroll: int = 1,
     ) -> tuple[str, str]:
         """See `Operand.micro_kernel`: each row has its sums in registers for all of k, so that it never `adds`."""
         del part  # an element is one number
         assert not adds, "vectors keep a tile in registers for all of k"
         name = f"{'pairs' if self.k_pack == 2 else 'product'}_{rows}x{vectors}_{lda}{'_ahead' if prefetch else ''}"
+        name += f"_by{unroll}" if unroll > 1 else ""
         kind = self.element
         more = ", const char *ahead, long stride" if prefetch else ""
         wide = lanes * self.k_pack
@@ -148,6 +151,7 @@ class Vectors(Operand):
             f"(long depth, const {kind} *a, const {kind} *b, float *tile{more}) {{"
         ]
         lines += [f"  vec c{r}_{v} = {{0}};" for r in range(rows) for v in range(vectors)]
+        lines += [f"#pragma GCC unroll {unroll}"] if unroll > 1 else []
         lines += ["  for (long k = 0; k < depth; k++) {"]
         lines += ["    __builtin_prefetch(ahead, 0, 2); ahead += stride;"] if prefetch else []
         lines += [f"    const {self.vector} b{v} = {self.load.format(v * wide)};" for v in range(vectors)]

@@ -25,6 +25,8 @@ class Share:
     """What one takes, in multiply-adds that are done in vectors. Rough: it decides how small pieces may be."""
     block: int = 1
     """Iterations that are done together where there are so many."""
+    most: int | None = None
+    """Pieces of a thread's share, at most; None: by what they take."""
 
     def pieces(self, threads: int) -> int:
         """Into how many pieces it is cut, 1 to `MOST` for each thread, or fewer than threads where it has no more iterations."""
@@ -32,7 +34,7 @@ class Share:
             return self.count
         own = self.count // threads
         work = own * self.work
-        wanted = max(min(work // _SMALL, _USUAL), min(work // _LARGE, MOST))
+        wanted = self.most or max(min(work // _SMALL, _USUAL), min(work // _LARGE, MOST))
         most = min(max(1, wanted), max(1, own // self.block))
         if self.block == 1:
             return threads * most

@@ -8,6 +8,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -16,7 +18,6 @@ from bricolage.errors import Refused
 
 FLAGS = (
     "-std=gnu11",
-    "-shared",
     "-fPIC",
     "-pthread",
     "-fno-math-errno",
@@ -75,20 +76,60 @@ def build(text: str, flags: tuple[str, ...], library: Path, title: str) -> None:
     Raises:
         Refused: there is no compiler, or it does not take the text, which is then kept in the cache folder for a report.
     """
+    _compile(text, library.with_suffix(".c"), ("-shared", *flags, "-o", str(library)), ("-lm",), title)
+
+
+class Objects:
+    """A folder of compiled functions: what a library shares with an earlier one is not compiled again."""
+
+    def __init__(self, folder: Path, jobs: int) -> None:
+        """`jobs` compilers run at a time."""
+        self._folder, self._jobs = folder, jobs
+        self._failed: dict[str, Refused] = {}
+
+    def add(self, texts: Mapping[str, str], flags: tuple[str, ...], title: str) -> dict[str, Refused]:
+        """Compiles what is not there yet, by name; answers why those that do not compile do not."""
+
+        def compiled(name: str) -> None:
+            made = ("-c", "-fvisibility=hidden", *flags, "-o", str(self._object(name)))
+            try:
+                _compile(texts[name], self._folder / f"{name}.c", made, (), title)
+            except Refused as error:
+                self._failed[name] = error
+
+        missing = [name for name in texts if not self._object(name).exists() and name not in self._failed]
+        with ThreadPoolExecutor(self._jobs) as pool:
+            list(pool.map(compiled, missing))
+        return {name: self._failed[name] for name in texts if name in self._failed}
+
+    def link(self, main: str, names: Iterable[str], flags: tuple[str, ...], library: Path, title: str) -> None:
+        """A shared library of compiled functions and the text that calls them.
+
+        Raises:
+            Refused: it does not compile.
+        """
+        objects = [str(self._object(name)) for name in names]
+        _compile(main, library.with_suffix(".c"), ("-shared", *flags, "-o", str(library)), (*objects, "-lm"), title)
+
+    def _object(self, name: str) -> Path:
+        return self._folder / f"{name}.o"
+
+
+def _compile(text: str, source: Path, before: tuple[str, ...], behind: tuple[str, ...], title: str) -> None:
+    """Compiles `text`, with arguments before it and behind it.
+
+    Raises:
+        Refused: as `build`.
+    """
     command = compiler()
     if command is None:
         raise Refused(backend=title, reason="there is no C compiler")
     optimised = level()
     if optimised is None:
         raise Refused(backend=title, reason=f"{LEVEL_VARIABLE} is none of {', '.join(_LEVELS)}")
-    source = library.with_suffix(".c")
     source.write_text(text)
-    ran = subprocess.run(
-        [*command, *FLAGS, optimised, *flags, "-o", str(library), str(source), "-lm"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    arguments = [*command, *FLAGS, optimised, *before, str(source), *behind]
+    ran = subprocess.run(arguments, capture_output=True, text=True, check=False)
     if ran.returncode != 0:
         # Not beside the library: that folder goes when nothing came of it.
         kept = cache_directory() / "failed" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.c"

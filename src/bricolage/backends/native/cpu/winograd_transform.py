@@ -55,13 +55,17 @@ F2 = transform(2, (0.0, 1.0, -1.0))
 F4 = transform(4, (0.0, 1.0, -1.0, 2.0, -2.0))
 
 
-def choose(root: Conv, plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic) -> Transform | None:
+def choose(
+    root: Conv, plan: FusionPlan, target: CpuTarget, arithmetic: Arithmetic, tile: int | None = None
+) -> Transform | None:
     """The transformation that should be fastest for a convolution, of those with tiles that the arithmetic allows; None where the
-    direct way should be faster, or nothing else fits."""
+    direct way should be faster, or nothing else fits. With a `tile` that one, if it is allowed and fits."""
     operand = arithmetic.operand(target.isa)
     if not _fits(root, plan, target.isa) or operand.splits > 1 or math.prod(root.weight.shape[1:-2]) % operand.k_step:
         return None
     ways: list[Transform | None] = [None, *(t for t in (F2, F4) if t.m <= arithmetic.tile)]
+    if tile is not None:
+        return next((t for t in ways if t is not None and t.m == tile), None)
     return min(ways, key=lambda t: _cost(root, t, target, operand))
 
 

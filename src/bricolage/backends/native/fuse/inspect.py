@@ -34,12 +34,17 @@ def inspect_kernels(
             kind=kernel.kind,
             operators=_operators(kernel, plan, origins),
             shape=kernel.result.shape,
-            flops=sum(map(_flops, kernel_nodes(kernel, plan)[0])),
+            flops=kernel_flops(kernel, plan),
             bytes=_bytes(kernel, plan),
             ms=ms,
         )
         for number, (kernel, ms) in enumerate(zip(plan.kernels, spent or repeat(None, len(plan.kernels)), strict=True))
     )
+
+
+def kernel_flops(kernel: FusedKernel, plan: FusionPlan) -> int:
+    """Floating-point operations of a kernel."""
+    return sum(map(_flops, kernel_nodes(kernel, plan)[0]))
 
 
 def _operators(kernel: FusedKernel, plan: FusionPlan, origins: Mapping[Node, str]) -> tuple[str, ...]:

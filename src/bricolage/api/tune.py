@@ -1,0 +1,216 @@
+"""`tune`: better kernels than rules of thumb for a model on this machine, kept in the cost database, where decisions find them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bricolage import scratch
+from bricolage.api.deciding import open_pool, open_reference, open_session
+from bricolage.api.sources import Prepared, Source, measuring_inputs, open_source, working_folder
+from bricolage.backends import registry
+from bricolage.backends.interface import Backend
+from bricolage.deadline import Deadline
+from bricolage.device.device import Device
+from bricolage.device.host import selected
+from bricolage.driver.joint_tuning import Arm, Order, Told, arms, search
+from bricolage.driver.stage import Runner
+from bricolage.driver.stages.profiling import Baselines, Reference
+from bricolage.driver.stages.rewriting import Rewritten
+from bricolage.driver.state import State
+from bricolage.driver.variants import write
+from bricolage.errors import BadOption, NoBackend
+from bricolage.measure.database import Database
+from bricolage.measure.pool import Pool
+from bricolage.measure.race import race
+from bricolage.measure.selfcheck import self_checked
+from bricolage.measure.statistics import Ratio
+from bricolage.options import Options
+from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.tuned import TunedKernels
+from bricolage.progress import Progress, Silent
+from bricolage.rewrite.variants import GraphVariant, rewritten_variants
+from bricolage.tune.kernels import KernelTuner, Snapshot, TuningOptions
+from bricolage.work.implementation import Implementation
+
+BUDGET_S = 600.0
+"""For one set of shapes, unless the options say otherwise."""
+_LEAST_S = 10.0
+_RACING = 0.15
+"""Part of the budget for racing what was found against what was there, ..."""
+_RACE_S = 60.0
+"""... but no more than that."""
+_RACE_ROUNDS, _RACE_PROCESSES = 30, 3
+
+
+@dataclass(frozen=True)
+class TunedImplementation:
+    """One implementation of the whole model: what was found, and whether the whole is faster with it. Milliseconds."""
+
+    sizes: Mapping[str, int]
+    """Of the symbolic dimensions."""
+    variant: str
+    """Of the graph."""
+    tuned: TunedKernels
+    curve: tuple[Snapshot, ...]
+    before_ms: float | None = None
+    """Without what was found; of the race where there was one."""
+    after_ms: float | None = None
+    gain: Ratio | None = None
+    """Of the whole model, by an interleaved race in several processes; None where nothing was found, or nothing raced."""
+    reason: str = ""
+    """Why nothing was searched, or what was found did not race."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What was tuned of a model, the fastest implementations first."""
+
+    model: str
+    hardware: str
+    versions: Mapping[str, str]
+    options: Options
+    implementations: tuple[TunedImplementation, ...]
+    seconds: float
+    interrupted: bool
+
+
+def tune(
+    source: Any,
+    options: Options | None = None,
+    *,
+    tuning: TuningOptions | None = None,
+    order: Order = "joint",
+    example_inputs: Any = None,
+    inputs: Mapping[str, np.ndarray] | None = None,
+    progress: Progress | None = None,
+    told: Told = lambda *_: None,
+) -> Tuned:
+    """Searches for better kernels of what runs a model fastest, jointly with the graph, the layout, the fusion and the backend
+    (`driver.joint_tuning`). Then the best races with what was found against itself without. Decisions for the model find the result
+    in the cost database, and for other models what was best for kernels that do the same work.
+
+    Args:
+        source, example_inputs, inputs: as for `optimize`.
+        options: backends, budget (10 minutes for each set of shapes by default), precision, threads, shapes.
+        tuning: technique, rounds, and whether trials of before count.
+        order: "joint" searches kernels for several choices of the passes before (graph variant, layout or arithmetic, fusion,
+            backend) and drops the worse half again and again; "sequential" only for what is fastest without tuning.
+
+    Raises:
+        NoBackend: nothing near the fastest can be tuned.
+        BadOption: the budget is too short for a single search, or there is no such technique.
+        and as `optimize`.
+
+    Ctrl-C ends the search that runs and the ones to come; trials are kept, and what was found so far is confirmed and raced.
+    """
+    options, progress, begun = options or Options(), progress or Silent(), time.monotonic()
+    options.check_here()
+    budget = options.budget_s if options.budget_s is not None else BUDGET_S
+    if budget < _LEAST_S:
+        raise BadOption(option="--budget", value=f"{budget:g}s", advice=f"A search takes {_LEAST_S:g}s at least")
+    backends, device = registry.available(options.backends), selected(options.isa, options.cores)
+    found: list[TunedImplementation] = []
+    interrupted = False
+    with scratch.using(working_folder()) as directory:
+        opened = open_source(source, options, directory, example_inputs=example_inputs, dynamic=None, given=inputs)
+        with Database() as database, open_pool(options) as pool:
+            for bucket in opened.buckets:
+                deadline = Deadline(0.0 if interrupted else budget)
+                state = _opened(opened, bucket, options, backends, device, database, pool, progress, budget)
+                found += _tuned(state, bucket, tuning or TuningOptions(), order, deadline, told)
+                interrupted |= deadline.interrupted
+    if not found:
+        raise NoBackend(why=" that can be tuned and comes near the fastest")
+    return Tuned(
+        opened.name,
+        str(device),
+        {backend.name: registry.version(backend.name) for backend in backends},
+        options,
+        tuple(found),
+        time.monotonic() - begun,
+        interrupted,
+    )
+
+
+def _opened(
+    opened: Source,
+    bucket: Prepared,
+    options: Options,
+    backends: Sequence[Backend],
+    device: Device,
+    database: Database,
+    pool: Pool,
+    progress: Progress,
+    budget: float,
+) -> State:
+    """A decision's state, with the reference computed and the whole timed on everything that takes it."""
+    variants = [GraphVariant(ORIGINAL, bucket.graph), *(rewritten_variants(bucket.graph) if options.rewrite else ())]
+    for variant in variants[1:]:
+        write(variant, opened.store)
+    pool.begin()
+    reference = open_reference(opened, bucket.graph, options, device, pool)
+    arrays, _ = measuring_inputs(opened, bucket.graph, options, reference)
+    checked = self_checked(backends, [bucket.graph], progress)
+    size = len(bucket.graph)
+    session = open_session(options, checked, device, database, pool, opened, size, progress, reference)
+    state = State(session, variants, arrays, opened.digest, budget)
+    Runner([Reference(), Baselines(), Rewritten()]).run(state, Deadline(budget / 4))
+    return state
+
+
+def _tuned(
+    state: State, bucket: Prepared, tuning: TuningOptions, order: Order, deadline: Deadline, told: Told
+) -> list[TunedImplementation]:
+    session = state.session
+    tuner = KernelTuner(session.measurer, session.device, session.options.threads, tuning)
+    searching = deadline.reserve(min(_RACING * deadline.left, _RACE_S))
+    session.progress.start("other graphs, layouts and fusions")
+    found = arms(list(state.profiles.values()), tuner, searching)
+    session.progress.finish()
+    if not found:
+        return []
+    session.progress.start("tuning kernels")
+    turned = search(found, tuner, searching, order, lambda one, seen: _tell(session.progress, told, one, seen))
+    session.progress.finish()
+    return [_raced(arm, bucket.sizes, _RACE_S if deadline.interrupted else deadline.left) for arm in turned]
+
+
+def _tell(progress: Progress, told: Told, one: Implementation, seen: Snapshot) -> None:
+    progress.advance(1, f"{one.backend} {one.config.name} -{seen.saved:.1%}, {seen.trials} trials")
+    told(one, seen)
+
+
+def _raced(arm: Arm, sizes: Mapping[str, int], seconds: float) -> TunedImplementation:
+    """The race of an implementation with what was found against itself without."""
+    profile, one, tuned = arm.profile, arm.implementation, arm.tuned
+    told = TunedImplementation(dict(sizes), profile.variant.name, tuned, tuple(arm.curve), arm.usual_ms)
+    if arm.result is None or arm.result.reason:
+        return replace(told, reason="there was no time" if arm.result is None else arm.result.reason)
+    if tuned.implementation == one:
+        return told
+    inputs, expected, bound = profile.oracle.files(profile.graph.everything)
+    specs = {"usual": profile.whole_spec(one), "tuned": profile.whole_spec(tuned.implementation)}
+    profile.session.progress.start(f"race of {one} with and without what was found", _RACE_ROUNDS * len(specs))
+    ran = race(
+        profile.session.measurer,
+        specs,
+        inputs,
+        expected,
+        bound,
+        rounds=_RACE_ROUNDS,
+        seconds=min(seconds, _RACE_S),
+        incumbent="usual",
+        progress=lambda name, _: profile.session.progress.advance(1, name),
+        processes=_RACE_PROCESSES,
+    )
+    profile.session.progress.finish()
+    costs = ran.costs
+    missing = [f"{name}: {cost.outcome} ({cost.reason})" for name, cost in costs.items() if cost.ms is None]
+    if missing or len(costs) < len(specs):
+        return replace(told, reason="; ".join(missing) or "there was no time to race")
+    return replace(told, before_ms=costs["usual"].ms, after_ms=costs["tuned"].ms, gain=ran.ratio("tuned", "usual"))

@@ -1,0 +1,108 @@
+"""`bricolage tune`: better kernels by search."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast, get_args
+
+import typer
+
+from bricolage import errors
+from bricolage.cli import arguments as a
+from bricolage.cli.guard import guarded
+from bricolage.options import Options
+
+if TYPE_CHECKING:
+    from bricolage.api.tune import Tuned
+
+_FIELDS = (*a.PROGRAM_OPTIONS, "budget_s", "ray")
+_ROWS = 12
+"""Kernels that are listed of one implementation."""
+
+
+@guarded
+@a.decision_options(*_FIELDS)
+def tune(
+    model: a.Model,
+    data: a.Inputs = None,
+    technique: Annotated[
+        str,
+        typer.Option(
+            "--technique",
+            metavar="NAME",
+            help="random, evolutionary, annealing, pattern, surrogate, or bandit, which chooses among these.",
+        ),
+    ] = "bandit",
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Count what was tried before as tried; otherwise the best of it is tried again."),
+    ] = False,
+    order: Annotated[
+        str,
+        typer.Option(
+            "--order",
+            metavar="WORD",
+            help="joint (with the graph, layout, fusion and backend) or sequential (the fastest of these without tuning).",
+        ),
+    ] = "joint",
+    report: Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML page.")] = None,
+    as_json: a.Json = False,
+    *,
+    options: Options,
+) -> int:
+    """Search for better kernels for MODEL than rules of thumb choose, on this machine.
+
+    Tunes what runs MODEL fastest, and races the result against the usual kernels. Every trial is kept: Ctrl-C ends the search,
+    not its fruits, and `bricolage optimize` finds them, for other models with the same layers too. Exit codes: 0 something is
+    faster, 3 nothing is.
+    """
+    from bricolage.cli import output, progress, values
+    from bricolage.driver.joint_tuning import Order
+
+    if not model.exists():
+        raise errors.MissingFile(path=model)
+    if order not in get_args(Order):
+        raise errors.BadOption(option="--order", value=order, advice=f"Use {' or '.join(get_args(Order))}")
+    if report is not None and report.resolve() == model.resolve():
+        raise errors.BadOption(option="--report", value=report, advice="It would overwrite the model")
+    inputs = None if data is None else values.read_arrays(data)
+    output.check_writable(report)
+    with output.stdout_kept(), progress.shown() as shown:
+        from bricolage.api.tune import tune as run
+        from bricolage.tune.kernels import TuningOptions
+
+        tuning = TuningOptions(technique=technique, resume=resume, seed=options.seed)
+        found = run(model, options, tuning=tuning, order=cast(Order, order), inputs=inputs, progress=shown)
+    if report is not None:
+        from bricolage.report.tuning import page
+
+        output.write_text(report, page(found))
+    if as_json:
+        from bricolage.codec import encode
+
+        output.show_json(encode(found))
+    else:
+        _show(found)
+    output.note(
+        f"kept for `bricolage optimize`, after {found.seconds:.0f} s"
+        + (f"; wrote {report}" if report is not None else "")
+    )
+    return (
+        errors.OK
+        if any(one.gain is not None and one.gain.low > 1.0 for one in found.implementations)
+        else errors.NO_GAIN
+    )
+
+
+def _show(found: Tuned) -> None:
+    from bricolage.cli import output
+    from bricolage.report.tuning import course, kernels, outlook, verdict
+
+    for one in found.implementations:
+        output.show(verdict(one))
+        if one.tuned.tasks:
+            output.show(kernels(one.tuned, _ROWS))
+        for line in (course(one), outlook(one)):
+            if line:
+                output.show(line)
+        output.show("")

@@ -1,0 +1,138 @@
+"""Tuning kernels jointly with what earlier passes decide.
+
+A pass that chooses the graph, the layout or arithmetic, the fusion, or the backend by what is fastest before kernels are tuned
+may choose what is slower afterwards (XTAT; Phothilimthana et al., PACT 2021). So several of its choices
+are carried through: each combination of graph variant, implementation and structure of kernels is an *arm*; all arms have a slice
+of the time, the worse half by the time that the whole is expected to take is dropped, the others have twice as much, and so on
+(successive halving; Jamieson and Talwalkar, AISTATS 2016). What a trial says of a kernel counts in every arm that has one which
+does the same work. The alternative is *sequential*: each pass takes what is fastest before the next one begins.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from bricolage.backends import registry
+from bricolage.deadline import Deadline
+from bricolage.driver.profile import Profile
+from bricolage.plan.step import Step
+from bricolage.plan.tuned import TunedKernels
+from bricolage.tune.kernels import KernelTuner, Snapshot, TuningResult
+from bricolage.work.implementation import Implementation
+
+_LOG = logging.getLogger(__name__)
+Order = Literal["joint", "sequential"]
+_LEAST_S = 12.0
+"""A slice of the time below which an arm has no turn: a search compiles the whole first, and times the best again."""
+_STRUCTURES = 0.15
+"""Part of the time for measuring the whole with other structures."""
+_REACH = 1.05
+"""An arm whose whole takes longer than that times the best is not searched, beyond what its backend may gain by tuning."""
+
+
+@dataclass
+class Arm:
+    """One combination of what earlier passes decide."""
+
+    profile: Profile
+    """Of the graph variant."""
+    implementation: Implementation
+    usual_ms: float
+    """Of the whole, with kernels by rules of thumb."""
+    result: TuningResult | None = None
+    curve: list[Snapshot] = field(default_factory=list)
+    searched_s: float = 0.0
+
+    @property
+    def tuned(self) -> TunedKernels:
+        """What was found; nothing before the first search."""
+        return TunedKernels(self.implementation) if self.result is None else self.result.tuned
+
+    @property
+    def expected_ms(self) -> float:
+        """Of the whole, with what was found."""
+        return self.usual_ms - sum(task.saved_ms for task in self.tuned.tasks)
+
+    @property
+    def gains(self) -> float:
+        """By which factor its backend may gain."""
+        return registry.get(self.implementation.backend).gains_by_tuning
+
+
+Told = Callable[[Implementation, Snapshot], None]
+
+
+def arms(profiles: Sequence[Profile], tuner: KernelTuner, deadline: Deadline) -> list[Arm]:
+    """The combinations that could become the fastest by tuning: every implementation of every variant's whole that comes near the
+    fastest, and the structures that its backend offers besides, as far as time reaches; the fastest first."""
+    found = [
+        Arm(profile, one, ms)
+        for profile in profiles
+        for one, ms in profile.times.items()
+        if profile.session.backend(one.backend).tunable and not one.config.parameters
+    ]
+    fastest = min((ms for profile in profiles for ms in profile.times.values()), default=math.inf)
+    near = sorted((arm for arm in found if arm.usual_ms <= fastest * arm.gains), key=lambda arm: arm.usual_ms)
+    structures = deadline.at_most(_STRUCTURES * deadline.left)
+    for arm in list(near):
+        if structures() or arm.usual_ms > near[0].usual_ms * _REACH:
+            break
+        others = tuner.structures(_step(arm), structures)
+        if others and not structures():
+            arm.profile.measure_whole(others, structures)
+        times = arm.profile.times
+        near += [Arm(arm.profile, one, times[one]) for one in others if one in times]
+    return sorted((arm for arm in near if arm.usual_ms <= fastest * arm.gains), key=lambda arm: arm.usual_ms)
+
+
+def search(found: Sequence[Arm], tuner: KernelTuner, deadline: Deadline, order: Order, told: Told) -> list[Arm]:
+    """Searches arms until `deadline`; those that had a turn, the one that was searched to the end first. With "sequential" the
+    fastest alone."""
+    if order == "sequential":
+        _turn(found[0], tuner, deadline, told, final=True)
+        return [found[0]]
+    alive = list(found[: max(1, int(deadline.left / (2 * _LEAST_S)))])
+    turned: list[Arm] = []
+    try:
+        while alive and not deadline():
+            share = deadline.left / (math.ceil(math.log2(len(alive))) + 1)
+            for number, arm in enumerate(alive):
+                part = deadline.at_most(share / (len(alive) - number) if len(alive) > 1 else deadline.left)
+                begun = deadline.left
+                _turn(arm, tuner, part, told, final=len(alive) == 1)
+                turned += [arm] if arm not in turned else []
+                share -= begun - deadline.left
+                if not arm.curve and len(alive) > 1:  # getting ready took all of its time: there are too many
+                    break
+            if len(alive) == 1:
+                break
+            alive = sorted(alive, key=lambda arm: arm.expected_ms)[: max(1, len(alive) // 2)]
+            _LOG.info("goes on with %s", ", ".join(str(arm.implementation) for arm in alive))
+    finally:
+        for backend in {arm.implementation.backend for arm in turned}:
+            tuner.close(backend)
+    return [*alive, *sorted((arm for arm in turned if arm not in alive), key=lambda arm: arm.expected_ms)]
+
+
+def _turn(arm: Arm, tuner: KernelTuner, deadline: Deadline, told: Told, *, final: bool) -> None:
+    begun = deadline.clock()
+    result = tuner.search(
+        _step(arm),
+        arm.profile.region_key(arm.profile.graph.everything),
+        registry.version(arm.implementation.backend),
+        deadline,
+        lambda seen: told(arm.implementation, seen),
+        final=final,
+    )
+    arm.result, spent = result, arm.searched_s
+    arm.searched_s += deadline.clock() - begun
+    arm.curve += [replace(one, seconds=one.seconds + spent) for one in result.curve]
+
+
+def _step(arm: Arm) -> Step:
+    region = arm.profile.graph.everything
+    return Step(arm.implementation, arm.profile.session.store.region(region, arm.profile.region_key(region)))

@@ -1,0 +1,51 @@
+"""Who has the cores of this machine: whoever times has them alone, those who compile share them.
+
+Processes of bricolage on one machine (workers of a cluster, several decisions side by side) agree on it by two files that they
+lock. Whoever times first takes the gate, so that nobody begins to compile any more, and then the cores, when the last one who
+compiles is done. Locks end with the process that holds them, however it ends. Only who scales out asks for them (`Pool.sharing`):
+a decision by itself sees what others do (`measure.disturbance`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def timing() -> Iterator[None]:
+    """Within it nobody else of this user times or compiles on this machine; waits for those who do."""
+    with _locked("gate", fcntl.LOCK_EX), _locked("cores", fcntl.LOCK_EX):
+        yield
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Within it nobody of this user times on this machine; waits for whoever does, and for whoever waits to."""
+    with _locked("gate", fcntl.LOCK_SH):
+        descriptor = _opened("cores")
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _locked(name: str, how: int) -> Iterator[None]:
+    descriptor = _opened(name)
+    try:
+        fcntl.flock(descriptor, how)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _opened(name: str) -> int:
+    """Another user's file of that name is no way in: it can only be locked, and links are not followed."""
+    path = Path(tempfile.gettempdir()) / f"bricolage-{os.getuid()}-{name}.lock"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

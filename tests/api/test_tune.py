@@ -1,0 +1,92 @@
+"""`tune` and `bricolage tune` on a real backend: what is found is kept, raced, right, and taken up by decisions."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bricolage
+from bricolage import errors
+from bricolage.api.tune import Tuned, tune
+from bricolage.backends import registry
+from bricolage.codec import decode
+from bricolage.errors import BadOption, NoBackend
+from bricolage.measure.database import Database
+from bricolage.options import Options
+from bricolage.tune.kernels import Snapshot, TuningOptions
+from tests.backends import regions
+
+OPTIONS = Options(backends=("native",), threads=1, budget_s=20.0, rewrite=False)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return regions.conv_net(tmp_path).path
+
+
+def test_what_is_found_is_right_and_taken_up(model: Path) -> None:
+    seen: list[Snapshot] = []
+    tuning = TuningOptions(rounds=2, final_rounds=3, least_gain=1e-9)
+    found = tune(model, OPTIONS, tuning=tuning, told=lambda _, snapshot: seen.append(snapshot))
+    first = found.implementations[0]
+    assert first.tuned.tasks and sum(task.trials for task in first.tuned.tasks) >= 3 and seen
+    assert first.variant == "original" and tuple(seen[: len(first.curve)]) == first.curve
+    with Database() as database:
+        version = registry.version("native")
+        assert database.has_trials("native", version, registry_device(), 1)
+    again = tune(model, OPTIONS, tuning=TuningOptions(rounds=2, final_rounds=3))
+    assert sum(task.trials for task in again.implementations[0].tuned.tasks) <= sum(t.trials for t in first.tuned.tasks)
+    executable = bricolage.optimize(model, Options(backends=("native",), threads=1, budget_s=20.0, rewrite=False))
+    x = regions.noise(1, 8, 32, 32)
+    assert regions.error(list(executable(x)), regions.reference(regions.RegionModel(model), x)) < 1e-5
+
+
+def registry_device() -> str:
+    from bricolage.device.host import host
+
+    return host().fingerprint()
+
+
+def test_what_cannot_be_tuned_is_told(model: Path) -> None:
+    with pytest.raises(NoBackend, match="can be tuned"):
+        tune(model, Options(backends=("torch",), threads=1, budget_s=20.0, rewrite=False))
+    with pytest.raises(BadOption, match="budget"):
+        tune(model, Options(backends=("native",), budget_s=1.0))
+
+
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own: measuring starts worker processes."""
+    call = [sys.executable, "-m", "bricolage.cli.main", "tune", *words]
+    return subprocess.run(call, capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_the_command_line(model: Path, tmp_path: Path) -> None:
+    page = tmp_path / "tuning.html"
+    words = ["--backend", "native", "--threads", "1", "--no-rewrite", "--budget", "18s"]
+    ran = command(str(model), *words, "--report", str(page), "--json")
+    assert ran.returncode in (errors.OK, errors.NO_GAIN), ran.stderr
+    found = decode(Tuned, json.loads(ran.stdout))
+    assert (ran.returncode == errors.OK) == any(
+        one.gain is not None and one.gain.low > 1 for one in found.implementations
+    )
+    assert "tuning kernels" in ran.stderr and f"wrote {page}" in ran.stderr and "Task" in page.read_text()
+    again = command(str(model), *words, "--resume", "--technique", "random")
+    assert again.returncode in (errors.OK, errors.NO_GAIN) and "Kernels" in again.stdout, again.stderr
+    for wrong, reason in (
+        ([str(tmp_path / "none.onnx")], "none.onnx"),
+        ([str(model), "--technique", "prayer"], "technique"),
+        ([str(model), "--budget", "1s"], "budget"),
+        ([str(model), "--report", str(model)], "overwrite"),
+    ):
+        ran = command(*wrong, "--backend", "native")
+        assert ran.returncode == 2 and reason in ran.stderr, ran.stderr

@@ -1,0 +1,399 @@
+"""What a learnt model of costs decides: which regions are measured, and what races where nothing is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bricolage.deadline import Deadline
+from bricolage.driver import final_race
+from bricolage.driver.decide import decide
+from bricolage.driver.final_race import FinalRace
+from bricolage.driver.forecast import _QUANTILE, Forecast, _improvement
+from bricolage.driver.problem import PlacementProblem
+from bricolage.driver.stage import Runner, Stage
+from bricolage.driver.stages.foreseeing import ForeseenPlacing, Shortlist, expected_ms
+from bricolage.driver.stages.profiling import Baselines, Regions
+from bricolage.driver.state import State
+from bricolage.errors import NoBackend, NoPlacement, NotAccurate
+from bricolage.graph.graph import Graph
+from bricolage.measure.loading import CandidateSpec
+from bricolage.measure.measurer import judged
+from bricolage.measure.race import Race
+from bricolage.options import Options
+from bricolage.perf.learned.features import NAMES
+from bricolage.perf.learned.forest import Forest, Tree
+from bricolage.perf.learned.model import LearnedCosts, Prediction
+from bricolage.plan.plan import ModelUse
+from bricolage.rewrite.variants import GraphVariant
+from tests.driver.made_up import (
+    Answers,
+    First,
+    MadeUpMeasurer,
+    Partial,
+    Second,
+    Sluggish,
+    Third,
+    Tiled,
+    made_up_state,
+    whole,
+)
+from tests.driver.test_final_race import disturbed, made_up_race
+from tests.graph.models import graph
+
+pytestmark = pytest.mark.usefixtures("registered")
+
+W = np.ones((4, 4), np.float32)
+FIRST, SECOND, THIRD, PARTIAL, SLUGGISH = (whole(name) for name in ("first", "second", "third", "partial", "sluggish"))
+INSTANT = Options(threads=1, effort="instant")
+
+
+@pytest.fixture
+def model() -> Graph:
+    """A product between two element-wise stretches."""
+    return graph("a=Relu(x) b=Tanh(a) c=MatMul(b,w) d=Exp(c) y=Relu(d)", "float[4,4] x", "float[4,4] y", w=W)
+
+
+def costs(times: Mapping[str, float], spread: float = 2.0) -> LearnedCosts:
+    """A model by which each implementation takes so many times its roofline, whatever the region."""
+    names = tuple(sorted(times))
+    trees = tuple(
+        Tree((len(NAMES) + number,), (0.5,), (-1,), (-2,), (0.0, math.log(times[name])))
+        for number, name in enumerate(names)
+    )
+    return LearnedCosts(NAMES, names, Forest(trees), dict.fromkeys(names, spread))
+
+
+def with_costs(state: State, found: LearnedCosts | None) -> State:
+    """A state in which nothing is measured, with a model."""
+    for profile in state.profiles.values():
+        profile.session = replace(profile.session, costs=found)
+    state.session = state.original.session
+    return state
+
+
+def run(state: State, *stages: Stage[State]) -> None:
+    Runner(stages).run(state, Deadline(100.0))
+
+
+def regions_asked(measurer: MadeUpMeasurer) -> dict[str, int]:
+    """How many regions were measured, by backend."""
+    found: dict[str, int] = {}
+    for spec in measurer.asked:
+        if not spec.alone:
+            name = spec.steps[0].implementation.backend
+            found[name] = found.get(name, 0) + 1
+    return found
+
+
+# --- which regions are measured -------------------------------------------------------------------------------------
+
+
+def test_what_is_surely_slow_is_not_measured_but_races_as_a_whole(tmp_path: Path, model: Graph) -> None:
+    answers = Answers({"second": 1.2, "third": 50.0})
+    state, measurer = made_up_state(tmp_path, model, [First(), Second(), Third()], answers)
+    with_costs(state, costs({"first f32": 1.0, "second f32": 1.3, "third f32": 40.0}))
+    run(state, Baselines(), Regions())
+    asked = regions_asked(measurer)
+    assert asked["first"] == asked["second"] > 0 and "third" not in asked
+    assert {one for _, one in state.original.left_out} == {THIRD}
+    assert set(state.original.times) == {FIRST, SECOND, THIRD}
+    prices = {(c.region, c.implementation): c for c in state.original.priced()}
+    left = [c for c in prices.values() if c.implementation == THIRD]
+    assert left and not any(c.key for c in left), "it is priced as predicted, so that placements around it have a price"
+    assert all(c.cost_ms > prices[c.region, FIRST].cost_ms for c in left)
+
+
+@pytest.mark.parametrize("spread", [7.0, 100.0])
+def test_what_may_be_fast_is_measured(tmp_path: Path, model: Graph, spread: float) -> None:
+    state, measurer = made_up_state(tmp_path, model, [First(), Second()])
+    with_costs(state, costs({"first f32": 1.0, "second f32": 40.0}, spread))
+    run(state, Baselines(), Regions())
+    asked = regions_asked(measurer)
+    assert asked["first"] == asked["second"] and not state.original.left_out
+
+
+def test_what_the_model_does_not_know_is_measured(tmp_path: Path, model: Graph) -> None:
+    state, measurer = made_up_state(tmp_path, model, [First(), Second()])
+    with_costs(state, costs({"first f32": 1e-3}))
+    run(state, Baselines(), Regions())
+    asked = regions_asked(measurer)
+    assert asked["first"] == asked["second"] and state.original.forecast.unknown == {SECOND}
+
+
+def test_what_is_wrong_as_a_whole_rules_nothing_out(tmp_path: Path, model: Graph) -> None:
+    """The fastest may be one whose answers are too inaccurate; then the others are needed."""
+    state, measurer = made_up_state(tmp_path, model, [First(), Second(), Third()], Answers(errors={"first": 0.5}))
+    with_costs(state, costs({"first f32": 0.01, "second f32": 1.0, "third f32": 1.0}))
+    run(state, Baselines(), Regions())
+    asked = regions_asked(measurer)
+    assert asked["second"] == asked["third"] == asked["first"]
+
+
+def test_a_wrong_model_costs_time_and_never_the_fastest_as_a_whole(tmp_path: Path, model: Graph) -> None:
+    state, measurer = made_up_state(tmp_path, model, [First(), Second()], Answers({"second": 0.1}))
+    with_costs(state, costs({"first f32": 0.01, "second f32": 100.0}))
+    run(state, Baselines(), Regions())
+    fastest = state.original.fastest
+    assert fastest is not None and fastest[0] == SECOND
+    asked = regions_asked(measurer)
+    assert asked["second"] >= asked["first"], "who is fastest as a whole is measured in any case"
+
+
+def test_where_who_was_predicted_to_be_fast_fails_the_others_are_measured(tmp_path: Path, model: Graph) -> None:
+    times = dict.fromkeys(("Relu", "Tanh", "MatMul", "Exp"), 1e-5)
+    answers = Answers(operators=times, wants={"first": "MatMul"})  # it refuses regions without a product
+    state, measurer = made_up_state(tmp_path, model, [First(), Second()], answers)
+    with_costs(state, costs({"first f32": 0.01, "second f32": 1.0}))
+    run(state, Baselines(), Regions())
+    measured = {pair for pair, cost in state.original.regions.items() if cost.ms is not None}
+    for group in state.original.candidates.groups:
+        assert ((group.key, FIRST) in measured) != ((group.key, SECOND) in measured), (
+            "the second only where the first fails"
+        )
+    assert len([spec for spec in measurer.asked if not spec.alone]) == len(state.original.regions)
+
+
+def test_operators_that_only_others_than_the_contenders_run_alone_have_a_price(tmp_path: Path, model: Graph) -> None:
+    answers = Answers({"second": 50.0}, wants={"first": "MatMul"})
+    state, _ = made_up_state(tmp_path, model, [First(), Second()], answers)
+    with_costs(state, None)
+    run(state, Baselines(), Regions())
+    problem = PlacementProblem(state.original, Deadline(10.0), ["first"])
+    assert problem.solve().choices and {one.implementation for one in problem.candidates} == {FIRST}
+
+
+def test_measured_costs_rule_out_as_predicted_ones_do(tmp_path: Path, model: Graph) -> None:
+    state, _ = made_up_state(tmp_path, model, [First(), Second()])
+    group = state.original.candidates.groups[0]
+    expected = Forecast({(group.key, FIRST): Prediction(1, 0.5, 2), (group.key, SECOND): Prediction(4, 3, 5)}, {})
+    both, right = (FIRST, SECOND), {FIRST, SECOND}
+    assert expected.worth_measuring(group, FIRST, right, {}) == (FIRST,)
+    assert expected.worth_measuring(group, FIRST, {SECOND}, {}) == both
+    assert expected.worth_measuring(group, FIRST, right, {(group.key, FIRST): 3.5}) == both
+    assert expected.worth_measuring(group, FIRST, right, {(group.key, FIRST): None}) == both, "it failed"
+    assert expected.worth_measuring(group, SECOND, right, {}) == both, "who stands stays"
+
+
+def test_those_that_may_gain_most_are_measured_first(tmp_path: Path) -> None:
+    body = "a=Relu(x) b=Tanh(a) c=MatMul(b,w) d=Tanh(c) e=MatMul(d,w) f=Tanh(e) y=Relu(f)"
+    long = graph(body, "float[4,4] x", "float[4,4] y", w=W)
+    state, measurer = made_up_state(tmp_path, long, [First(), Second()])
+    with_costs(state, costs({"first f32": 1.0, "second f32": 0.9}))
+    run(state, Baselines(), Regions())
+    expected, right = state.original.forecast.corrected(state.original.times), state.original.times
+    fastest = state.original.fastest
+    assert fastest is not None
+    gains = {g.key: expected.gain_ms(g, fastest[0], right) for g in state.original.candidates.groups}
+    single = {g.key for g in state.original.candidates.groups if g.level in ("operator", "prefix")}
+    order = list(dict.fromkeys(spec.region_key for spec in measurer.asked if spec.region_key in single))
+    assert len(order) > 2 and [gains[key] for key in order] == sorted((gains[key] for key in order), reverse=True)
+
+
+@given(st.floats(0.01, 100), st.floats(0.01, 100), st.floats(1.0001, 20), st.floats(1.0001, 20))
+def test_expected_gains_are_what_draws_give(own_ms: float, other_ms: float, own_spread: float, spread: float) -> None:
+    own, other = (Prediction(m, m / s, m * s) for m, s in ((own_ms, own_spread), (other_ms, spread)))
+    found = _improvement(own, other)
+    deviation = math.hypot(math.log(own_spread), math.log(spread)) / _QUANTILE
+    levels = np.linspace(-8, 8, 20_001)
+    density = np.exp(-(levels**2) / 2) / np.sqrt(2 * np.pi)
+    logs = math.log(own_ms / other_ms) + deviation * levels
+    drawn = float((own_ms * np.maximum(0.0, 1 - np.exp(-logs)) * density).sum() * (levels[1] - levels[0]))
+    assert found == pytest.approx(drawn, rel=1e-2, abs=1e-3 * own_ms) and 0 <= found <= own_ms
+
+
+def test_a_network_that_is_slower_than_predicted_has_slower_regions(tmp_path: Path, model: Graph) -> None:
+    state, _ = made_up_state(tmp_path, model, [First(), Second()])
+    with_costs(state, costs({"first f32": 1.0, "second f32": 1.0}))
+    before = state.original.forecast
+    after = before.corrected({FIRST: 4 * before.whole[FIRST].ms})
+    for (key, one), found in before.regions.items():
+        assert after.regions[key, one].ms == pytest.approx(found.ms * (2.0 if one == FIRST else 1.0))
+
+
+# --- where nothing is measured before the race ----------------------------------------------------------------------
+
+
+def test_the_shortlist_is_what_is_predicted_to_be_fastest(tmp_path: Path, model: Graph) -> None:
+    backends = [First(), Second(), Third(), Sluggish(), Partial()]
+    state, measurer = made_up_state(tmp_path, model, backends, options=INSTANT)
+    with_costs(state, costs({"first f32": 3.0, "second f32": 1.0, "third f32": 2.0, "sluggish f32": 0.1}))
+    run(state, Shortlist())
+    assert state.shortlist == (SECOND, THIRD, FIRST) and not measurer.asked, "and none that compiles slowly"
+
+
+def test_what_is_on_record_counts_before_what_is_predicted(tmp_path: Path, model: Graph) -> None:
+    state, measurer = made_up_state(tmp_path, model, [First(), Second(), Third()], options=INSTANT)
+    with_costs(state, costs({"first f32": 1.0, "second f32": 1.1, "third f32": 1.2}))
+    spec = state.original.whole_spec(THIRD)
+    expected = state.original.forecast.whole[FIRST].ms
+    answers = Answers(operators=dict.fromkeys(("Relu", "Tanh", "MatMul", "Exp"), expected / 100))
+    measurer.on_record = {spec: answers.cost(spec)}
+    failing = state.original.whole_spec(SECOND)
+    measurer.on_record[failing] = Answers(failures={"second": ("crashed", "no")}).cost(failing)
+    run(state, Shortlist())
+    assert state.shortlist == (THIRD, FIRST)
+
+
+def test_without_a_model_one_configuration_of_each_backend_comes_first(
+    tmp_path: Path, model: Graph, caplog: pytest.LogCaptureFixture
+) -> None:
+    state, _ = made_up_state(tmp_path, model, [Tiled(), First(), Second()], options=INSTANT)
+    run(state, Shortlist(), ForeseenPlacing())
+    assert [str(one) for one in state.shortlist] == ["tiled f32", "first f32", "second f32"]
+    assert "the roofline stands for it" in caplog.text and not state.challengers and not state.searches
+
+
+def test_what_the_model_does_not_know_comes_last(tmp_path: Path, model: Graph) -> None:
+    state, _ = made_up_state(tmp_path, model, [First(), Second(), Third()], options=INSTANT)
+    expected = expected_ms(with_costs(state, costs({"second f32": 1e6})).original)
+    assert sorted(expected, key=expected.__getitem__) == [SECOND, FIRST, THIRD]
+
+
+def test_rewritten_variants_that_are_predicted_to_be_faster_race(tmp_path: Path, model: Graph) -> None:
+    shorter = GraphVariant("rewritten", graph("a=Relu(x) y=MatMul(a,w)", "float[4,4] x", "float[4,4] y", w=W))
+    body = "a=MatMul(x,w) b=MatMul(a,w) c=MatMul(b,w) d=MatMul(c,w) e=MatMul(d,w) y=MatMul(e,w)"
+    longer = GraphVariant("longer", graph(body, "float[4,4] x", "float[4,4] y", w=W))
+    state, _ = made_up_state(tmp_path, model, [First(), Second()], options=INSTANT, variants=[shorter, longer])
+    for profile in state.profiles.values():
+        profile.session = replace(profile.session, costs=costs({"first f32": 1.0, "second f32": 2.0}))
+    run(state, Shortlist())
+    assert [one.name for one in state.challengers] == ["first f32 rewritten"]
+
+
+@pytest.mark.parametrize(("factor", "races"), [(50.0, True), (0.1, False)])
+def test_a_predicted_placement_races_where_it_promises_more(tmp_path: Path, factor: float, races: bool) -> None:
+    """Products are predicted to be cheap on one backend, all else on the other, and five operators together to take so many
+    times as long."""
+    w = np.ones((256, 256), np.float32)
+    body = "a=MatMul(x,w) b=Tanh(a) c=MatMul(b,w) d=Tanh(c) y=MatMul(d,w)"
+    wide = graph(body, "float[256,256] x", "float[256,256] y", w=w)
+    products, operators = NAMES.index("product operators"), NAMES.index("operators")
+    first, second = len(NAMES), len(NAMES) + 1
+    slow, fast = math.log(60.0), math.log(0.5)
+    trees = (
+        Tree((first, products), (0.5, 0.1), (-1, -2), (1, -3), (0.0, fast, slow)),
+        Tree((second, products), (0.5, 0.1), (-1, -2), (1, -3), (0.0, slow, fast)),
+        Tree((operators,), (math.log1p(4.5),), (-1,), (-2,), (0.0, math.log(factor))),
+    )
+    found = LearnedCosts(NAMES, ("first f32", "second f32"), Forest(trees), {"first f32": 1.5, "second f32": 1.5})
+    state, measurer = made_up_state(tmp_path, wide, [First(), Second()], options=INSTANT)
+    with_costs(state, found)
+    run(state, Shortlist(), ForeseenPlacing())
+    assert not [spec for spec in measurer.asked if not spec.region_key.startswith("minimal")]
+    assert state.searches["original"].proof.measured == 0 and state.searches["original"].proof.predicted > 0
+    assert len(state.challengers) == races
+    if races:
+        assert state.challengers[0].predicted_ms == pytest.approx(state.searches["original"].proof.total_ms)
+
+
+def race_of(monkeypatch: pytest.MonkeyPatch, times: Mapping[str, float], wrong: tuple[str, ...] = ()) -> list[str]:
+    """Lets the race go by these times; who took part."""
+    started: list[str] = []
+    fails = Answers(errors=dict.fromkeys((name.split()[0] for name in wrong), 0.5))
+
+    def race(
+        _measurer: object, specs: Mapping[str, CandidateSpec], *_: object, bound: float = 1e-6, **__: object
+    ) -> Race:
+        started.extend(specs)
+        absent = {name: judged(fails.cost(specs[name]), bound) for name in wrong if name in specs}
+        return made_up_race({name: times.get(name, 9.0) for name in specs if name not in absent}, absent)
+
+    monkeypatch.setattr(final_race, "race", race)
+    return started
+
+
+def test_an_instant_decision_measures_only_in_the_race(
+    tmp_path: Path, model: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backends = [First(), Second(), Third(), Sluggish()]
+    state, measurer = made_up_state(tmp_path, model, backends, options=INSTANT)
+    found = costs({"first f32": 3.0, "second f32": 1.0, "third f32": 2.0})
+    with_costs(
+        state, replace(found, provenance={"measurements": "9", "networks": "2", "machines": "here", "made": "now"})
+    )
+    started = race_of(monkeypatch, {"second f32": 5.0, "third f32": 4.0, "first f32": 6.0})
+    bucket = decide(state.session, state.variants, state.inputs, "model")
+    assert bucket.chosen == bucket.best_baseline == "third f32" and set(started) >= {
+        "first f32",
+        "second f32",
+        "third f32",
+    }
+    assert not [spec for spec in measurer.asked if spec.alone and not spec.region_key.startswith("minimal")]
+    table = {one.name: one for one in bucket.contestants}
+    assert table["sluggish f32"].reason == "not measured: predicted to be slower"
+    used = bucket.model_use
+    assert isinstance(used, ModelUse) and used.model.startswith("9 measurements of 2 networks on here")
+    assert 0 < used.left_out <= used.offered and used.unknown == ("sluggish f32",)
+    assert {"predictions", "placement", "race"} <= set(bucket.seconds)
+
+
+def test_where_all_that_were_predicted_to_be_fast_are_wrong_everything_is_measured(
+    tmp_path: Path, model: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = ("first f32", "second f32", "third f32")
+    answers = Answers(errors={"first": 0.5, "second": 0.5, "third": 0.5})
+    state, _ = made_up_state(tmp_path, model, [First(), Second(), Third(), Sluggish()], answers, options=INSTANT)
+    with_costs(state, costs({"first f32": 1.0, "second f32": 1.0, "third f32": 1.0, "sluggish f32": 5.0}))
+    race_of(monkeypatch, {}, wrong)
+    bucket = decide(state.session, state.variants, state.inputs, "model")
+    assert bucket.chosen == "sluggish f32"
+    none, _ = made_up_state(tmp_path, model, [First(), Second(), Third()], answers, options=INSTANT)
+    with_costs(none, costs({"first f32": 1.0, "second f32": 1.0, "third f32": 1.0}))
+    with pytest.raises(NotAccurate):
+        decide(none.session, none.variants, none.inputs, "model")
+
+
+def test_an_interruption_of_a_race_before_which_nothing_was_known_ends_the_decision(
+    tmp_path: Path, model: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> Race:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(final_race, "race", interrupted)
+    state, _ = made_up_state(tmp_path, model, [First(), Second()], options=INSTANT)
+    with pytest.raises(KeyboardInterrupt):
+        decide(state.session, state.variants, state.inputs, "model")
+
+
+def test_a_disturbed_race_is_no_evidence_of_its_own(
+    tmp_path: Path, model: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, _ = made_up_state(tmp_path, model, [First(), Second()], options=INSTANT)
+    run(state, Shortlist())
+    ran = disturbed(made_up_race({"first f32": 5.0, "second f32": 4.0}), "first f32", "second f32")
+    monkeypatch.setattr(final_race, "race", lambda *_, **__: ran)
+    final = FinalRace()
+    final.run(state, Deadline(10.0))
+    result = final.result(state)
+    assert result is not None and result.decided_by == "race and prior evidence" and result.chosen == "second f32"
+    (first,) = [one for one in result.contestants if one.name == "first f32"]
+    assert first.speedup == pytest.approx(0.8), "the race's own"
+
+
+def test_one_that_is_left_is_measured(tmp_path: Path, model: Graph) -> None:
+    state, measurer = made_up_state(tmp_path, model, [First(), Sluggish()], options=INSTANT)
+    run(state, Shortlist(), ForeseenPlacing(), FinalRace())
+    assert set(state.original.times) == {FIRST} and not state.shortlist
+    wrong, _ = made_up_state(tmp_path, model, [First(), Sluggish()], Answers(errors={"first": 0.5}), options=INSTANT)
+    run(wrong, Shortlist())
+    assert set(wrong.original.times) == {SLUGGISH}
+    assert measurer.asked
+
+
+def test_nothing_runs_it(tmp_path: Path, model: Graph) -> None:
+    state, _ = made_up_state(tmp_path, model, [Partial()], options=INSTANT)
+    with pytest.raises(NoPlacement, match="MatMul"):
+        run(state, Shortlist())
+    broken, _ = made_up_state(
+        tmp_path, model, [First()], Answers(failures={"first": ("crashed", "SIGSEGV")}), options=INSTANT
+    )
+    with pytest.raises(NoBackend, match="SIGSEGV"):
+        run(broken, Shortlist())
