@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,8 @@ def test_a_torn_artifact_and_an_orphan_are_found(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(places, "_GRACE_S", 0.5)
     orphan = subprocess.Popen(["sleep", "60"], env={**os.environ, "BRICOLAGE_FAULTS": place.token})
     try:
+        while not place.workers():  # a moment after `exec`, the kernel does not show its environment yet
+            time.sleep(0.01)
         with pytest.raises(Broken, match="orphans"):
             place.check()
     finally:
