@@ -258,6 +258,21 @@ class BadCostModel(UsageError):
     hint = "Make one with `bricolage costs train`"
 
 
+# --- training ---------------------------------------------------------------------------------------------------
+
+
+class BadTrainingSpec(UsageError):
+    what = "'{path}' does not describe training: {reason}"
+    hint = "Write it as docs/training.md shows"
+
+
+class BadTrainingCode(UsageError):
+    """Python that a spec names, or what it returns."""
+
+    what = "'{place}' cannot be trained with: {reason}"
+    hint = "docs/training.md says what a spec's functions take and return"
+
+
 # --- artifacts --------------------------------------------------------------------------------------------------
 
 

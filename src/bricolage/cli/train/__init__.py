@@ -1,0 +1,11 @@
+"""`bricolage train`: what training costs, and how it gets faster."""
+
+from __future__ import annotations
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Predict a training step, train many models as one, keep replicas in step.",
+    rich_markup_mode=None,
+)

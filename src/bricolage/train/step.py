@@ -1,0 +1,170 @@
+"""A training step made ready: the module, its loss, its optimiser and a batch, as PyTorch runs them."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from bricolage import telemetry
+from bricolage.errors import BadTrainingCode, MissingLibrary
+from bricolage.train.spec import Optimiser, StepSpec
+
+if TYPE_CHECKING:
+    import torch
+
+Tensors: TypeAlias = "tuple[torch.Tensor, ...]"
+LossFunction: TypeAlias = "Callable[..., torch.Tensor]"
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """What one step needs. `loss(outputs, *targets)` is a scalar; `module(*inputs)` gives the outputs."""
+
+    module: torch.nn.Module
+    loss: LossFunction
+    inputs: Tensors
+    targets: Tensors
+    optimiser: Optimiser
+
+    def make_optimiser(self) -> torch.optim.Optimizer:
+        """A fresh optimiser over all of the module's parameters that want a gradient."""
+        return make_optimiser(self.optimiser, [p for p in self.module.parameters() if p.requires_grad])
+
+    def run(self, optimiser: torch.optim.Optimizer) -> torch.Tensor:
+        """One step: gradients to none, forward, backward, update. Returns the loss, detached."""
+        optimiser.zero_grad(set_to_none=True)
+        value = self.loss(self.module(*self.inputs), *self.targets)
+        value.backward()
+        optimiser.step()
+        return value.detach()
+
+
+def make_optimiser(spec: Optimiser, parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+    """The optimiser of `torch.optim` that a spec describes."""
+    import torch
+
+    if spec.kind == "sgd":
+        return torch.optim.SGD(
+            parameters, spec.lr, momentum=spec.momentum, nesterov=spec.nesterov, weight_decay=spec.weight_decay
+        )
+    kind = torch.optim.Adam if spec.kind == "adam" else torch.optim.AdamW
+    return kind(parameters, spec.lr, betas=spec.betas, eps=spec.eps, weight_decay=spec.weight_decay)
+
+
+def build(spec: StepSpec) -> TrainingStep:
+    """Imports and runs what the spec names: the module with weights by the spec's seed, and the batch.
+
+    Raises:
+        MissingLibrary: PyTorch is not installed.
+        BadTrainingCode: something that the spec names is not there, fails, or returns something else than it should.
+    """
+    torch = load_torch()
+    torch.manual_seed(spec.seed)
+    module = call(spec.module, spec.folder, **spec.arguments)
+    if not isinstance(module, torch.nn.Module):
+        raise BadTrainingCode(place=spec.module, reason=f"it returns {type(module).__name__}, not a torch.nn.Module")
+    batch = call(spec.batch, spec.folder, spec.batch_size, spec.seed)
+    if not isinstance(batch, tuple) or len(batch) != 2:
+        raise BadTrainingCode(place=spec.batch, reason="it returns no pair of inputs and targets")
+    inputs, targets = (_tensors(part, spec.batch) for part in batch)
+    return TrainingStep(module.train(), find_loss(spec.loss, spec.folder), inputs, targets, spec.optimiser)
+
+
+def find_loss(name: str, folder: str) -> LossFunction:
+    """The loss of that name: of `torch.nn.functional`, or of a file or module.
+
+    Raises:
+        MissingLibrary, BadTrainingCode: as `build` does.
+    """
+    torch = load_torch()
+    if ":" in name:
+        return find(name, folder)
+    found = getattr(torch.nn.functional, name, None) if not name.startswith("_") else None
+    if not callable(found):
+        raise BadTrainingCode(place=name, reason="torch.nn.functional has no such loss")
+    return found  # type: ignore[no-any-return]
+
+
+def call(place: str, folder: str, *args: object, **keywords: object) -> Any:
+    """What a function returns that a spec names.
+
+    Raises:
+        BadTrainingCode: it is not there, takes other arguments, or fails.
+    """
+    function = find(place, folder)
+    try:
+        inspect.signature(function).bind(*args, **keywords)
+    except TypeError as error:
+        raise BadTrainingCode(place=place, reason=f"it does not take these arguments: {error}") from error
+    except ValueError:
+        pass  # built in, without a signature
+    try:
+        return function(*args, **keywords)
+    except Exception as error:  # the user's code may raise anything
+        raise BadTrainingCode(place=place, reason=f"it fails with {type(error).__name__}: {error}") from error
+
+
+def find(place: str, folder: str) -> Callable[..., Any]:
+    """The function or class at "file.py:name" (relative to `folder`) or "package.module:name".
+
+    Raises:
+        BadTrainingCode: it is not there, or its file fails.
+    """
+    home, _, name = place.rpartition(":")
+    try:
+        found: Any = _file(Path(folder, home)) if home.endswith(".py") else importlib.import_module(home)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except Exception as error:  # the user's code runs and may raise anything
+        raise BadTrainingCode(place=place, reason=f"{type(error).__name__}: {error}") from error
+    if not callable(found):
+        raise BadTrainingCode(place=place, reason=f"it is {type(found).__name__}, nothing to call")
+    return found  # type: ignore[no-any-return]
+
+
+def _file(path: Path) -> object:
+    """A Python file as a module, run once in a process, so that two names of it share what it holds."""
+    name = f"bricolage_user_{path.stem}_{abs(hash(path.resolve())):x}"
+    if name in sys.modules:
+        return sys.modules[name]
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file '{path}'")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _tensors(found: object, place: str) -> Tensors:
+    import torch
+
+    several = found if isinstance(found, tuple) else (found,)
+    if not several or not all(isinstance(one, torch.Tensor) for one in several):
+        raise BadTrainingCode(place=place, reason="its inputs and targets are not tensors or tuples of tensors")
+    return several
+
+
+def load_torch() -> Any:
+    """PyTorch.
+
+    Raises:
+        MissingLibrary: it is not installed.
+    """
+    telemetry.disable()
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingLibrary(name="PyTorch", purpose="to train", reason=error, extra="train") from error
+    return torch
