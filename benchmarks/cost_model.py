@@ -1,7 +1,8 @@
 """How far a learnt model of costs is off on networks, and machines, that it has not seen.
 
     python -m benchmarks.cost_model                                   on what the cost database holds
-    python -m benchmarks.cost_model --workload six,wide --budget 30   decides these first, so that the database holds them
+    python -m benchmarks.cost_model --workload six,wide --budget 30   measures their regions first, so that the database holds them
+    python -m benchmarks.cost_model --workload six --budget 20 --threads 1 --isa avx2     as on another class of machine
     python -m benchmarks.cost_model --import zen5.jsonl xeon.jsonl    together with what others have exported
     python -m benchmarks.cost_model --decide minilm-l6,resnet-50      what decisions lose that rest on it, and gain in time
 
@@ -28,6 +29,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 
+from benchmarks.isa import restart_under
 from benchmarks.latency import select
 from benchmarks.opening import state_of
 from benchmarks.workloads import export, workloads
@@ -37,9 +39,11 @@ from bricolage.api.cost_model import samples_of, to_json, train_costs
 from bricolage.api.optimize import optimize
 from bricolage.backends import registry
 from bricolage.cache import VARIABLE
+from bricolage.deadline import Deadline
+from bricolage.driver.stages.profiling import Baselines, Reference
 from bricolage.errors import BricolageError
 from bricolage.measure.database import Database
-from bricolage.options import Options
+from bricolage.options import ISAS, Options, available_cores
 from bricolage.perf.learned.installed import own_model
 from bricolage.perf.learned.training import Errors, Sample, train
 from bricolage.plan.plan import Bucket
@@ -70,12 +74,17 @@ class Decided:
     """Seconds."""
 
 
-def collect(names: Sequence[str], budget: float) -> None:
-    """Decides workloads, for what that measures."""
+def collect(names: Sequence[str], budget: float, threads: int) -> None:
+    """Measures networks whole, and their regions for `budget` seconds each, on what compiles quickly. Nothing is decided: what a
+    decision does beyond that teaches a model of costs nothing."""
+    backends = [backend for backend in registry.available(None) if not backend.compiles_slowly]
+    options = Options(predict=False, threads=threads)
     for name in names:
-        workload = workloads()[name]
         try:
-            optimize(export(workload), Options(budget_s=budget), inputs=workload.example_inputs(0))
+            with Database() as database, state_of(workloads()[name], options, backends, database) as state:
+                for stage in (Reference(), Baselines()):
+                    stage.run(state, Deadline(budget))
+                state.original.measure_regions(Deadline(budget))
         except BricolageError as error:
             print(f"{name}: {error.sentence}", file=sys.stderr)
 
@@ -141,9 +150,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.cost_model", description=(__doc__ or "").partition("\n")[0]
     )
-    parser.add_argument("--workload", default="", help="names or families to decide first, separated by commas")
+    parser.add_argument("--workload", default="", help="names or families to measure first, separated by commas")
     parser.add_argument(
-        "--budget", type=float, help="seconds for each decision; 30 for --workload, the effort's for --decide"
+        "--budget", type=float, help="seconds for each workload; 30 for --workload, the effort's for --decide"
+    )
+    parser.add_argument("--threads", type=int, default=available_cores(), help="for --workload")
+    parser.add_argument(
+        "--isa", default="", choices=ISAS, help="for --workload: keep backends to it, as far as they can be"
     )
     parser.add_argument(
         "--import", dest="files", type=Path, nargs="*", default=[], help="what `bricolage costs export` wrote"
@@ -151,8 +164,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--decide", default="", help="names or families to decide in three ways, separated by commas")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     given = parser.parse_args(arguments)
+    if given.isa:
+        restart_under(given.isa)
     if given.workload:
-        collect(select(given.workload.split(",")), given.budget or 30.0)
+        collect(select(given.workload.split(",")), given.budget or 30.0, given.threads)
     with (
         tempfile.TemporaryDirectory() as folder,
         Database() as known,
