@@ -208,8 +208,9 @@ def _without_padding(conv: Conv) -> Node:
 
 def _intervals(conv: Conv, axis: int) -> list[tuple[int, int, range]]:
     """Output positions along an axis, from and to, that have the same taps inside the source, and those taps. None where a
-    position has no tap inside, and where Winograd's form may save more: neighbouring taps, on more than a few positions."""
-    if conv.dilations[axis] == 1 and conv.shape[2 + axis] > _FEW:
+    position has no tap inside, where Winograd's form may save more (neighbouring taps, on more than a few positions), and along the
+    first dimension, where the tiles of a product leave such taps out themselves (`cpu.implicit_gemm.Product.inside`)."""
+    if conv.shape[2 + axis] > _FEW and (conv.dilations[axis] == 1 or axis == 0):
         return []
     extent, taps = conv.source.shape[2 + axis], conv.weight.shape[2 + axis]
     found: list[tuple[int, int, range]] = []
