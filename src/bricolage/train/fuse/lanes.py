@@ -141,9 +141,7 @@ class Fused:
 
     def _build(self, batch: Sequence[torch.Tensor], shared: bool) -> None:
         self._shared = shared
-        self._program = Program(
-            self._traced, self._numbers, shared, self._views(), self._buffers, batch, self._known
-        )
+        self._program = Program(self._traced, self._numbers, shared, self._views(), self._buffers, batch, self._known)
         self._known.update(self._program.ways)
 
     def _views(self) -> dict[str, torch.Tensor]:

@@ -182,7 +182,7 @@ class Program:
             for mask in found.masks:
                 self.masks.append(mask)
                 self._start.append(None)
-                values.append(torch.ones((self.lanes, *mask.shape)))
+                values.append(torch.ones((self.lanes, *mask.shape), dtype=mask.dtype))
                 self._mask_places.append(len(values) - 1)
             extra = tuple(self._mask_places[len(self._mask_places) - len(found.masks) :]) if found.masks else ()
             self._infos[place] = _Value(True, False, self._root(node, place, reads))
@@ -233,7 +233,8 @@ class Program:
             one, info = values[place], self._infos[place]
             if not isinstance(one, torch.Tensor):
                 raise NotFusible(reason=f"{operator_name(value)} gives no tensor; {where(value)}")
-            return Operand(place, info.stacked, tuple(one.shape[1:] if info.stacked else one.shape), one.dtype)
+            shape = tuple(one.shape[1:] if info.stacked else one.shape)
+            return Operand(place, info.stacked, shape, one.dtype, _order(value.meta.get("val")))
         if isinstance(value, list | tuple):
             return (
                 tuple(self._operand(one, values) for one in value)
@@ -310,6 +311,15 @@ def _plain(call: Call) -> Callable[..., Any]:
         return call.target(*args, **named)
 
     return compute
+
+
+def _order(alone: Any) -> tuple[int, ...]:
+    """Dimensions of a tensor as they lie in memory; empty where they lie as they stand, or overlap."""
+    import torch
+
+    if not isinstance(alone, torch.Tensor) or alone.is_contiguous():
+        return ()
+    return tuple(sorted(range(alone.ndim), key=lambda one: (-alone.stride(one), one)))
 
 
 def _first(error: Exception) -> str:

@@ -40,7 +40,9 @@ class Streams:
         count = len(self._generators)
         for mask in masks:
             rates = [mask.rates[self._of_lane.index(one)] for one in range(count)]
-            made = torch.empty((count, *mask.shape))
+            order = mask.order or tuple(range(len(mask.shape)))
+            places = [0, *(order.index(one) + 1 for one in range(len(order)))]
+            made = torch.empty((count, *(mask.shape[one] for one in order)), dtype=mask.dtype).permute(places)
             for part, rate, generator in zip(made, rates, self._generators, strict=True):
                 if rate:
                     part.bernoulli_(1.0 - rate, generator=generator)

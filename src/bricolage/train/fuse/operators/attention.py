@@ -13,12 +13,12 @@ def dropout(call: Call) -> Joined:
     """Each lane's own mask and rate: an element (a whole channel for `feature_dropout`) is 0, or divided by 1 - rate."""
     x, rate, training = call.args
     rates = tuple(one[0] for one in call.numbers) if call.numbers else (rate,) * call.lanes
-    lanes, shape = call.lanes, x.shape
+    lanes, shape, order = call.lanes, x.shape, x.order
     if not training or not any(rates):
         return only("nothing", (lambda v: v) if x.stacked else (lambda v: v.expand(lanes, *v.shape)))
     if call.name == "aten::feature_dropout":
-        shape = (*x.shape[:2], *[1] * (x.rank - 2))
-    return only("masks of each lane", lambda value, mask: value * mask, Mask(shape, rates))
+        shape, order = (*x.shape[:2], *[1] * (x.rank - 2)), ()
+    return only("masks of each lane", lambda value, mask: value * mask, Mask(shape, rates, order, x.dtype))
 
 
 @TABLE.rule("aten::scaled_dot_product_attention")
@@ -59,5 +59,5 @@ def attention(call: Call) -> Joined | None:
         return torch.matmul(shares, value)
 
     if any(rates):
-        return only("written out", written, Mask((*q.shape[:-1], source), rates))
+        return only("written out", written, Mask((*q.shape[:-1], source), rates, dtype=q.dtype))
     return Joined({"lanes in the batch": folding, "written out": written})

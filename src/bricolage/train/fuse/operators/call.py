@@ -23,6 +23,8 @@ class Operand:
     """Whether it is [lanes, *shape], or one tensor [*shape] for all lanes."""
     shape: tuple[int, ...]
     dtype: torch.dtype
+    order: tuple[int, ...] = ()
+    """Dimensions of one lane's tensor as they lie in memory in training alone, from the outermost to the innermost."""
 
     @property
     def rank(self) -> int:
@@ -38,6 +40,10 @@ class Mask:
     """Of one lane."""
     rates: tuple[float, ...]
     """By lane. A lane with rate 0 draws nothing, as PyTorch does."""
+    order: tuple[int, ...] = ()
+    """Dimensions from the outermost to the innermost in memory, which is the order that they are drawn in; as they stand if empty."""
+    dtype: torch.dtype | None = None
+    """PyTorch's default one if None."""
 
 
 @dataclass(frozen=True)

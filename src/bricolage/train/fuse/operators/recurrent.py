@@ -30,7 +30,11 @@ def recurrent(call: Call) -> Joined | None:
     length, batch = (x.shape[1], x.shape[0]) if batch_first else x.shape[:2]
     rates = tuple(one[0] for one in call.numbers) if call.numbers else (rate,) * lanes
     drops = training and any(rates) and layers > 1
-    masks = tuple(Mask((length, batch, width * directions), rates) for _ in range(layers - 1)) if drops else ()
+    masks = (
+        tuple(Mask((length, batch, width * directions), rates, dtype=x.dtype) for _ in range(layers - 1))
+        if drops
+        else ()
+    )
     operands = call.operands
     cell = _CELLS[call.name]
 
