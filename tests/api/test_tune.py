@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -44,9 +45,9 @@ def test_what_is_found_is_right_and_taken_up(model: Path) -> None:
     with Database() as database:
         version = registry.version("native")
         assert database.has_trials("native", version, registry_device(), 1)
-    again = tune(model, OPTIONS, tuning=TuningOptions(rounds=2, final_rounds=3))
+    again = tune(model, dataclasses.replace(OPTIONS, budget_s=10.0), tuning=TuningOptions(rounds=2, final_rounds=3))
     assert sum(task.trials for task in again.implementations[0].tuned.tasks) <= sum(t.trials for t in first.tuned.tasks)
-    executable = bricolage.optimize(model, Options(backends=("native",), threads=1, budget_s=20.0, rewrite=False))
+    executable = bricolage.optimize(model, dataclasses.replace(OPTIONS, budget_s=4.0))
     x = regions.noise(1, 8, 32, 32)
     assert regions.error(list(executable(x)), regions.reference(regions.RegionModel(model), x)) < 1e-5
 
@@ -72,15 +73,15 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_command_line(model: Path, tmp_path: Path) -> None:
     page = tmp_path / "tuning.html"
-    words = ["--backend", "native", "--threads", "1", "--no-rewrite", "--budget", "18s"]
-    ran = command(str(model), *words, "--report", str(page), "--json")
+    words = ["--backend", "native", "--threads", "1", "--no-rewrite"]
+    ran = command(str(model), *words, "--budget", "16s", "--report", str(page), "--json")
     assert ran.returncode in (errors.OK, errors.NO_GAIN), ran.stderr
     found = decode(Tuned, json.loads(ran.stdout))
     assert (ran.returncode == errors.OK) == any(
         one.gain is not None and one.gain.low > 1 for one in found.implementations
     )
     assert "tuning kernels" in ran.stderr and f"wrote {page}" in ran.stderr and "Task" in page.read_text()
-    again = command(str(model), *words, "--resume", "--technique", "random")
+    again = command(str(model), *words, "--budget", "10s", "--resume", "--technique", "random")
     assert again.returncode in (errors.OK, errors.NO_GAIN) and "Kernels" in again.stdout, again.stderr
     for wrong, reason in (
         ([str(tmp_path / "none.onnx")], "none.onnx"),

@@ -63,7 +63,6 @@ def test_it_is_here_with_its_version(backend: Backend) -> None:
 # --- right answers --------------------------------------------------------------------------------------------------
 
 
-@but()
 def test_every_configuration_of_a_convolutional_network(backend: Backend, resources: Resources, tmp_path: Path) -> None:
     model, x = regions.conv_net(tmp_path), regions.noise(1, 8, 32, 32)
     expected = regions.reference(model, x)

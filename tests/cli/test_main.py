@@ -157,13 +157,14 @@ def test_a_hang_up_that_is_ignored_stays_ignored() -> None:
         assert callable(signal.getsignal(signal.SIGTERM))
 
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    ending = signal.getsignal(signal.SIGTERM)
     try:
         with pytest.raises(typer.Exit) as caught:
             guarded(command)()
         assert caught.value.exit_code == errors.OK
     finally:
         signal.signal(signal.SIGHUP, before)
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is ending
 
 
 def test_own_fault_leaves_a_folder(

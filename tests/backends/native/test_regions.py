@@ -10,6 +10,7 @@ import pytest
 from bricolage.backends.interface import Resources
 from bricolage.backends.native.cpu.isa import Isa, available, named
 from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
+from bricolage.backends.native.ir.lowerings import contractions
 from bricolage.errors import Refused
 from bricolage.testing import grow
 from bricolage.testing.truth import BOUND
@@ -41,6 +42,48 @@ def test_random_regions_in_six_products_are_as_accurate(isa: str, monkeypatch: p
         else:
             checked += 1
     assert checked > 10
+
+
+@pytest.mark.parametrize(
+    ("isa", "config"),
+    [*((isa.name, "f32") for isa in available()), ("emulated-amx", "bf16x6"), ("emulated-amx", "bf16x3")],
+)
+@pytest.mark.parametrize(
+    ("size", "attributes", "out"),
+    [
+        ((17, 17), "pads = [9, 9, 9, 9], dilations = [9, 9]", (17, 17)),
+        ((17, 12), "pads = [7, 3, 9, 10], dilations = [8, 6], strides = [2, 1]", (9, 13)),
+        ((9, 40), "pads = [6, 0, 6, 1], dilations = [7, 2], strides = [1, 2]", (7, 19)),
+        ((8, 16), "pads = [12, 6, 4, 6], dilations = [8, 6], group = 2", (8, 16)),
+        ((40, 6), "pads = [14, 1, 14, 1], dilations = [14, 1]", (40, 6)),
+    ],
+)
+def test_taps_that_fall_into_the_padding(
+    size: tuple[int, int],
+    attributes: str,
+    out: tuple[int, int],
+    isa: str,
+    config: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    if named(isa) is None:
+        pytest.skip("it does not run here")
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa)
+    monkeypatch.setattr(contractions, "_PART", 0)  # in parts even where they are too small to be worth it
+    channels = 20 if "group" not in attributes else 10
+    model = regions.region(
+        tmp_path,
+        f"a = Conv <{attributes}> (x, w, b) \n y = Relu (a)",
+        f"float[2, 20, {size[0]}, {size[1]}] x",
+        f"float[2, 24, {out[0]}, {out[1]}] y",
+        w=regions.noise(24, channels, 3, 3),
+        b=regions.noise(24),
+    )
+    x = regions.noise(2, 20, *size, seed=1)
+    expected = evaluate(model.model, {"x": x}, dtype=np.float64)["y"]
+    found = regions.answer(Native(), model, x, config=KernelConfig(config), resources=Resources(threads=2))
+    assert regions.error(found, [expected]) < (2e-5 if config == "bf16x3" else BOUND)
 
 
 @pytest.mark.parametrize("first", ["", "a = Conv (x, w)"], ids=["channels first", "channels last"])

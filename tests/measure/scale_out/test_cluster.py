@@ -378,7 +378,9 @@ def test_costs_of_a_decision_on_processes_of_this_machine_are_its_own(tmp_path: 
     from bricolage.api.deciding import open_pool
     from bricolage.options import Options
 
+    ending = signal.getsignal(signal.SIGTERM)
     with open_pool(Options(ray="local")) as pool, Database() as database:
+        assert signal.getsignal(signal.SIGTERM) is ending, "Ray took the signal that ends a command"
         assert pool.cluster is not None and [measures for _, measures in pool.cluster.describe()] == [False]
         costs: dict[CandidateSpec, Cost] = measurer(database, pool, tmp_path).measure(
             [task(tmp_path, 64, "honest 0.1")]

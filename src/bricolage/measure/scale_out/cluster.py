@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -484,6 +486,7 @@ class Cluster:
                     stack.enter_context(_one_attempt())
                 if colon and "/" not in host and port.isdigit():
                     socket.create_connection((host, int(port)), _KNOCK_S).close()
+                stack.enter_context(_own_sigterm())
                 self._ray.init(address=self._address, **quiet)
         except Exception as error:  # Ray raises whatever went wrong within
             raise UnreachableCluster(address=self._address, reason=_said(error)) from error
@@ -570,6 +573,17 @@ class Cluster:
             self._ray.kill(node.actor)
         except self._errors as error:
             _LOG.debug("node %s had gone: %s", _who(node), error)
+
+
+@contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Ray takes the signal for itself and leaves it taken: who asks us to end would end without our last words."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread() and before is not None:
+            signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -160,13 +160,40 @@ def test_padding_along_short_dimensions_is_not_computed(tmp_path: Path) -> None:
     found = planned(
         tmp_path,
         "a = Conv <pads = [1,1,1,1,1,1]> (x, w, b) \n y = Relu (a)",
-        "float[1, 8, 2, 6, 6] x",
-        "float[1, 8, 2, 6, 6] y",
-        w=weights(8, 8, 3, 3, 3),
-        b=weights(8),
+        "float[1, 64, 2, 14, 14] x",
+        "float[1, 64, 2, 14, 14] y",
+        w=weights(64, 64, 3, 3, 3),
+        b=weights(64),
     )
     assert kinds(found) == ["conv", "conv"]
-    assert [kernel.root.sources[1].shape for kernel in found.kernels if kernel.root] == [(8, 8, 2, 3, 3)] * 2
+    assert [kernel.root.sources[1].shape for kernel in found.kernels if kernel.root] == [(64, 64, 2, 3, 3)] * 2
+
+
+def test_taps_of_a_large_dilation_that_fall_into_the_padding_are_not_computed(tmp_path: Path) -> None:
+    """At a rate of 9 on 17 columns, the first 8 and the last 8 see two taps of three, the one between sees one. Along rows
+    the tiles of the product leave them out."""
+    found = planned(
+        tmp_path,
+        "a = Conv <pads = [9,9,9,9], dilations = [9,9]> (x, w, b) \n y = Relu (a)",
+        "float[1, 256, 17, 17] x",
+        "float[1, 256, 17, 17] y",
+        w=weights(256, 256, 3, 3),
+        b=weights(256),
+    )
+    sizes = [kernel.root.shape[2:] + kernel.root.sources[1].shape[2:] for kernel in found.kernels if kernel.root]
+    assert sizes == [(17, 8, 3, 2), (17, 1, 3, 1), (17, 8, 3, 2)]
+    assert kinds(found) == ["conv"] * 3, "what follows is done to each part"
+
+
+def test_padding_is_computed_where_each_part_would_read_its_own_weights(tmp_path: Path) -> None:
+    found = planned(
+        tmp_path,
+        "y = Conv <pads = [2,2,2,2], dilations = [2,2]> (x, w)",
+        "float[1, 512, 7, 7] x",
+        "float[1, 512, 7, 7] y",
+        w=weights(512, 512, 3, 3),
+    )
+    assert kinds(found) == ["conv"]
 
 
 def test_a_row_of_taps_of_an_image_of_few_channels_is_a_run_of_memory(tmp_path: Path) -> None:

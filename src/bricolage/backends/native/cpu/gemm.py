@@ -11,6 +11,7 @@ second-level cache. A tuner may cut k for it into pieces of a panel that stay in
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -33,6 +34,8 @@ _FEW_TILES = 64
 """Tiles of a thread up to which waiting for a panel shows (3 % of ResNet-50)."""
 _TOGETHER = 24
 """Tiles for which reading a panel costs next to nothing, beside multiplying with it."""
+_SPARED = 0.98
+"""Of the steps of all tiles, how many are left at most where tiles leave out what falls into the padding: a table says which."""
 _PACKING = 8
 """Multiply-adds that take as long as packing an element."""
 _PANEL_BYTES = 32 * 1024
@@ -356,13 +359,13 @@ class GemmCodegen:
                 "}",
             ]
 
-        def fetch(step: int, behind: str) -> list[str]:
+        def fetch(step: int, behind: str, steps: str) -> list[str]:
             """What is behind in memory is fetched by all tiles together."""
             if not self.prefetch:
                 return []
             return [
                 f"const long stride = ({step * self.packing.bytes} + {last} - {first} - 1) / ({last} - {first});",
-                f"const char *ahead = (const char *)({behind}) + (t - {first}) * stride * steps;",
+                f"const char *ahead = (const char *)({behind}) + (t - {first}) * stride * {steps};",
             ]
 
         reads = ", ahead, stride" if self.prefetch else ""
@@ -373,16 +376,21 @@ class GemmCodegen:
             step = self.packing.depth // self.packing.steps * padded
             # A matrix unit is set up for one size of tiles; the row too much that it may compute is there, and not stored.
             counts = {self.tile_rows} if isinstance(self.operand, Tiles) else {p.m // tiles, self.tile_rows} - {0}
-            calls = {rows: f"{self._micro(rows, vectors, lda)}(steps, {a}, columns, tile{reads});" for rows in counts}
+            own = self._own_steps()
+            begins = (f"{a} + since * {self.operand.k_step}", f"columns + since * {step}") if own else (a, "columns")
+            operands = f"(steps, {begins[0]}, {begins[1]}, tile{reads});"
+            calls = {rows: f"{self._micro(rows, vectors, lda)}{operands}" for rows in counts}
             call = calls.pop(self.tile_rows)
             for rows, other in calls.items():
                 call = f"if (count == {rows}) {other} else {call}"
             return [
                 over,
                 f"  {where}",
-                f"  const long steps = {self.packing.steps};",
+                f"  const long since = {own}[t][0], steps = {own}[t][1];"
+                if own
+                else f"  const long steps = {self.packing.steps};",
                 f"  float tile[{self.tile_rows * padded}] __attribute__((aligned(64)));",
-                *indented(fetch(step, f"columns + {step * self.packing.steps}")),
+                *indented(fetch(step, f"columns + {step * self.packing.steps}", str(self.packing.steps))),
                 f"  {call}",
                 *indented(finish(padded, width)),
                 "}",
@@ -400,7 +408,7 @@ class GemmCodegen:
                 f"  const long steps = {self.packing.steps}L * (piece + 1) / {self.k_blocks} - since;",
                 f"  {over}",
                 f"    const long row = {p.m}L * t / {tiles};",
-                *indented(fetch(step, f"columns + (since + steps) * {step}"), 2),
+                *indented(fetch(step, f"columns + (since + steps) * {step}", "steps"), 2),
                 f"    {micro}(steps, {a} + since * {self.operand.k_step}, columns + since * {step}, {tile}{reads}, piece == 0);",
                 "  }",
                 "}",
@@ -412,6 +420,24 @@ class GemmCodegen:
             ]
 
         return piecewise if self.k_blocks > 1 else whole
+
+    def _own_steps(self) -> str:
+        """Name of a table of each tile's first step and number of steps: those that meet more than padding in one of its rows. None
+        where that spares next to nothing."""
+        p, steps, step = self.p, self.packing.steps, self.operand.k_step
+        if p.inside is None or self.packing.direct is not None:
+            return ""
+        table: list[tuple[int, int]] = []
+        for t in range(self.tiles):
+            own = p.inside(p.m * t // self.tiles, p.m * (t + 1) // self.tiles)
+            since = own.start // step
+            table.append((since, max(1, -(-own.stop // step) - since)))
+        if sum(count for _, count in table) > _SPARED * steps * self.tiles:
+            return ""
+        rows = ", ".join(f"{{{since}, {count}}}" for since, count in table)
+        name = f"steps_{hashlib.sha256(rows.encode()).hexdigest()[:12]}"
+        self.helpers[name] = f"static const int {name}[{self.tiles}][2] = {{{rows}}};"
+        return name
 
     def _epilogue(self, padded: int, width: int) -> list[str]:
         """From a row of the tile to the result in memory."""

@@ -32,6 +32,8 @@ class Product:
     """Extents that k is made of; the last one is the longest run in which only the last of A's coordinates moves."""
     right: Callable[[], np.ndarray] | tuple[Node, Callable[[Index, Index, Index], Coords]]
     """B as an array [batch, k, n], made when it is needed; or a tensor and the coordinates of (batch, k, n) in it."""
+    inside: Callable[[int, int], range] | None = None
+    """For rows from and to, the part of k outside of which A is zero in all of them; None where there is no such part."""
 
 
 def product(root: MatMul | Conv, lanes: int) -> Product:
@@ -104,6 +106,16 @@ def _of_conv(root: Conv, lanes: int) -> Product:
         image, *spots = unflatten(i, (images, *sizes))
         return (image, b * c_out + j, *spots)
 
-    return Product(
-        batch, images * math.prod(sizes), c_out, c_in * math.prod(taps), root_coords, left, (*taps, c_in), right
-    )
+    def inside(start: int, stop: int) -> range:
+        """By the taps along the first dimension, whose channels and other taps lie together along k."""
+        places, run = math.prod(sizes[1:]), math.prod(taps[1:]) * c_in
+        if start // (sizes[0] * places) != (stop - 1) // (sizes[0] * places):
+            return range(run * taps[0])  # of several images
+        spots = [start // places % sizes[0], (stop - 1) // places % sizes[0]]
+        first, last = (spot * root.strides[0] - root.pads[0] for spot in spots)
+        extent, apart = root.source.shape[2], root.dilations[0]
+        own = [t for t in range(taps[0]) if last + t * apart >= 0 and first + t * apart < extent]
+        return range(own[0] * run, (own[-1] + 1) * run) if own else range(0)
+
+    m = images * math.prod(sizes)
+    return Product(batch, m, c_out, c_in * math.prod(taps), root_coords, left, (*taps, c_in), right, inside)

@@ -16,6 +16,9 @@ import numpy as np
 from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.ir.tensors import STORED_BYTES, STORED_TYPES
 
+_CHAINS = 8
+"""Sums that are under way at a time, at least: a multiply-add takes four or five cycles, of which two begin in each."""
+
 
 @dataclass(frozen=True)
 class Operand(ABC):
@@ -141,29 +144,48 @@ class Vectors(Operand):
         del part  # an element is one number
         assert not adds, "vectors keep a tile in registers for all of k"
         name = f"{'pairs' if self.k_pack == 2 else 'product'}_{rows}x{vectors}_{lda}{'_ahead' if prefetch else ''}"
-        name += f"_by{unroll}" if unroll > 1 else ""
+        sets = max(1, _CHAINS // (rows * vectors))
+        name += f"_by{unroll}" if unroll > 1 and sets == 1 else ""
         kind = self.element
         more = ", const char *ahead, long stride" if prefetch else ""
-        wide = lanes * self.k_pack
         lines = [
             # noipa: GCC 12 takes the tile for unwritten where it looks into this function from its caller (-fipa-modref).
             f"static __attribute__((noinline, noipa)) void {name}"
             f"(long depth, const {kind} *a, const {kind} *b, float *tile{more}) {{"
         ]
-        lines += [f"  vec c{r}_{v} = {{0}};" for r in range(rows) for v in range(vectors)]
-        lines += [f"#pragma GCC unroll {unroll}"] if unroll > 1 else []
-        lines += ["  for (long k = 0; k < depth; k++) {"]
-        lines += ["    __builtin_prefetch(ahead, 0, 2); ahead += stride;"] if prefetch else []
-        lines += [f"    const {self.vector} b{v} = {self.load.format(v * wide)};" for v in range(vectors)]
-        for r in range(rows):
-            lines += [f"    {{ const {self.vector} x = {self.broadcast.format(r * lda)};"]
-            lines += [f"      {self.multiply.format(f'c{r}_{v}', 'x', f'b{v}')}" for v in range(vectors)]
-            lines += ["    }"]
-        lines += [f"    a += {self.k_pack}; b += {vectors * wide};", "  }"]
         lines += [
-            f"  *(vec *)(tile + {(r * vectors + v) * lanes}) = c{r}_{v};" for r in range(rows) for v in range(vectors)
+            f"  vec {', '.join(f'c{s}_{r}_{v} = {{0}}' for r in range(rows) for v in range(vectors))};"
+            for s in range(sets)
+        ]
+        if sets > 1:
+            lines += ["  long k = 0;", f"  for (; k + {sets} <= depth; k += {sets}) {{"]
+            for s in range(sets):
+                lines += self._step(s, rows, vectors, lda, lanes, prefetch)
+            lines += ["  }", "  for (; k < depth; k++) {", *self._step(0, rows, vectors, lda, lanes, prefetch), "  }"]
+        else:
+            lines += [f"#pragma GCC unroll {unroll}"] if unroll > 1 else []
+            lines += [
+                "  for (long k = 0; k < depth; k++) {",
+                *self._step(0, rows, vectors, lda, lanes, prefetch),
+                "  }",
+            ]
+        lines += [
+            f"  *(vec *)(tile + {(r * vectors + v) * lanes}) = {' + '.join(f'c{s}_{r}_{v}' for s in range(sets))};"
+            for r in range(rows)
+            for v in range(vectors)
         ]
         return name, "\n".join([*lines, "}"])
+
+    def _step(self, s: int, rows: int, vectors: int, lda: int, lanes: int, prefetch: bool) -> list[str]:
+        """One step along k, added to the sums of set `s`."""
+        wide = lanes * self.k_pack
+        lines = ["    { __builtin_prefetch(ahead, 0, 2); ahead += stride;" if prefetch else "    {"]
+        lines += [f"      const {self.vector} b{v} = {self.load.format(v * wide)};" for v in range(vectors)]
+        for r in range(rows):
+            lines += [f"      {{ const {self.vector} x = {self.broadcast.format(r * lda)};"]
+            lines += [f"        {self.multiply.format(f'c{s}_{r}_{v}', 'x', f'b{v}')}" for v in range(vectors)]
+            lines += ["      }"]
+        return [*lines, f"      a += {self.k_pack}; b += {vectors * wide};", "    }"]
 
 
 NARROW = r"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -161,37 +162,81 @@ def _by_rows_of_taps(conv: Conv) -> Conv:
 
 
 _FEW = 4
-"""Output positions along a dimension up to which convolutions are written apart."""
+"""Output positions along a dimension that are no image's."""
+_FLOPS_A_BYTE = 8
+"""Operations that take as long as reading a byte of weights: each part of a convolution reads its own."""
+_PART = 2_000_000
+"""Operations that take as long as starting a part: threads wait for each other."""
+_WORTH_IT = 0.9
+"""Of the time of a convolution in one piece, what it may take at most in parts: their tiles are not all full."""
 
 
 def _without_padding(conv: Conv) -> Node:
-    """Along dimensions with few output positions, a convolution for each, with only those kernel taps that do not fall
-    into the padding: in a deep network on short clips most of them do."""
-    assert isinstance(conv.weight, Constant)
-    for axis in range(len(conv.strides)):
-        extent, positions, taps = conv.source.shape[2 + axis], conv.shape[2 + axis], conv.weight.shape[2 + axis]
-        if taps == 1 or positions > _FEW:
-            continue
-        reads = [
-            [o * conv.strides[axis] + t * conv.dilations[axis] - conv.pads[axis] for t in range(taps)]
-            for o in range(positions)
-        ]
-        inside = [[t for t, spot in enumerate(row) if 0 <= spot < extent] for row in reads]
-        if not all(inside) or sum(map(len, inside)) > 0.85 * positions * taps:
-            continue
-        parts: list[Node] = []
-        for o, own in enumerate(inside):
-            array = np.ascontiguousarray(conv.weight.array.take(range(own[0], own[-1] + 1), axis=2 + axis))
-            pads = tuple(-reads[o][own[0]] if i == axis else pad for i, pad in enumerate(conv.pads))
-            shape = tuple(1 if i == 2 + axis else size for i, size in enumerate(conv.shape))
-            weight = Constant(array.shape, "float32", array)
-            part = Conv(shape, "float32", conv.source, weight, conv.strides, pads, conv.dilations, conv.groups)
-            parts.append(part if positions > 1 else _without_padding(part))
-        if positions == 1:
-            return parts[0]
-        starts = tuple(tuple(o if i == 2 + axis else 0 for i in range(len(conv.shape))) for o in range(positions))
-        return ConcatBuffer(conv.shape, "float32", tuple(parts), starts, (1,) * len(conv.shape), split=True)
-    return conv
+    """In parts, each with only those kernel taps that do not fall into the padding for any of its output positions: in a deep
+    network on short clips, and where a dilation is as large as the image, most of them do."""
+    if conv.weight.shape[1] == 1:
+        return conv  # one channel at a time is bound by memory, not by products
+    axes = range(len(conv.strides))
+    whole = [[(0, conv.shape[2 + axis], range(conv.weight.shape[2 + axis]))] for axis in axes]
+    options = [(one, _intervals(conv, axis) or one) for axis, one in enumerate(whole)]
+    best = min(itertools.product(*options), key=lambda cut: _conv_time(conv, cut))
+    if _conv_time(conv, best) > _WORTH_IT * _conv_time(conv, whole):
+        return conv
+    weight = conv.weight
+    assert isinstance(weight, Constant)
+    parts: list[Conv] = []
+    starts: list[tuple[int, ...]] = []
+    for intervals in itertools.product(*best):
+        array = weight.array
+        for axis, (_, _, taps) in enumerate(intervals):
+            array = array.take(taps, axis=2 + axis)
+        array = np.ascontiguousarray(array)
+        pads = tuple(
+            pad - first * stride - taps[0] * dilation
+            for (first, _, taps), pad, stride, dilation in zip(
+                intervals, conv.pads, conv.strides, conv.dilations, strict=True
+            )
+        )
+        shape = (*conv.shape[:2], *(stop - first for first, stop, _ in intervals))
+        own = Constant(array.shape, "float32", array)
+        parts.append(Conv(shape, "float32", conv.source, own, conv.strides, pads, conv.dilations, conv.groups))
+        starts.append((0, 0, *(first for first, _, _ in intervals)))
+    if len(parts) == 1:
+        return parts[0]
+    return ConcatBuffer(conv.shape, "float32", tuple(parts), tuple(starts), (1,) * len(conv.shape), split=True)
+
+
+def _intervals(conv: Conv, axis: int) -> list[tuple[int, int, range]]:
+    """Output positions along an axis, from and to, that have the same taps inside the source, and those taps. None where a
+    position has no tap inside, where Winograd's form may save more (neighbouring taps, on more than a few positions), and along the
+    first dimension, where the tiles of a product leave such taps out themselves (`cpu.implicit_gemm.Product.inside`)."""
+    if conv.shape[2 + axis] > _FEW and (conv.dilations[axis] == 1 or axis == 0):
+        return []
+    extent, taps = conv.source.shape[2 + axis], conv.weight.shape[2 + axis]
+    found: list[tuple[int, int, range]] = []
+    for o in range(conv.shape[2 + axis]):
+        start = o * conv.strides[axis] - conv.pads[axis]
+        inside = [t for t in range(taps) if 0 <= start + t * conv.dilations[axis] < extent]
+        if not inside:
+            return []
+        own = range(inside[0], inside[-1] + 1)
+        if found and found[-1][2] == own:
+            found[-1] = (found[-1][0], o + 1, own)
+        else:
+            found.append((o, o + 1, own))
+    return found
+
+
+def _conv_time(conv: Conv, cut: Sequence[Sequence[tuple[int, int, range]]]) -> float:
+    """Of a convolution cut into parts along each axis, in operations: those of its products, and as many as take as long as
+    reading the weights of all parts and starting them. Products and weights are sums over all combinations of intervals, hence
+    products of sums."""
+    outputs = math.prod(conv.shape[:2])
+    channels = conv.weight.shape[0] * conv.weight.shape[1]
+    starting = _PART * math.prod(map(len, cut))
+    products = math.prod(sum((stop - first) * len(taps) for first, stop, taps in axis) for axis in cut)
+    weights = math.prod(sum(len(taps) for _, _, taps in axis) for axis in cut)
+    return 2 * outputs * conv.weight.shape[1] * products + _FLOPS_A_BYTE * 4 * channels * weights + starting
 
 
 @lowering("ConvTranspose")
