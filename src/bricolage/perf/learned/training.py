@@ -130,18 +130,21 @@ def train(samples: Sequence[Sample], provenance: Mapping[str, str]) -> LearnedCo
 
 
 def left_out(samples: Sequence[Sample], group: Callable[[Sample], str]) -> Errors | None:
-    """Errors of models that are trained without one network (or machine) each, on it; None where there is only one, or the others
-    are too few to learn from.
+    """Errors of models that are trained without one network (or machine) each, on it. Those are left away without which there is
+    too little to learn from; None where that leaves none.
 
     Raises:
         MissingLibrary: see `train`.
     """
-    counts = Counter(group(one) for one in samples)
-    if len(counts) < 2 or len(samples) - max(counts.values()) < _FEWEST:
-        return None
+    names = sorted({group(one) for one in samples})
     predicted: list[tuple[Sample, float, bool]] = []
-    for name in sorted(counts):
-        model = train([one for one in samples if group(one) != name], {})
+    left = 0
+    for name in names:
+        try:
+            model = train([one for one in samples if group(one) != name], {})
+        except TooFewCosts:
+            continue  # almost all is of this one
+        left += 1
         alike: dict[tuple[Setting, str], list[Sample]] = defaultdict(list)
         for one in samples:
             if group(one) == name:
@@ -152,7 +155,7 @@ def left_out(samples: Sequence[Sample], group: Callable[[Sample], str]) -> Error
             ):
                 if found is not None:
                     predicted.append((one, found.ms, found.low_ms <= one.ms <= found.high_ms))
-    return _errors(predicted, len(counts)) if predicted else None
+    return _errors(predicted, left) if predicted else None
 
 
 def _errors(predicted: Sequence[tuple[Sample, float, bool]], groups: int) -> Errors:
