@@ -37,8 +37,9 @@ def fuse(
 ) -> None:
     """Train many small models as one; each comes out as if trained alone.
 
-    SWEEP names a training step, the data, and lanes with hyper-parameters of their own. Lanes of equal layers and shapes are trained
-    as one where that is fastest here; the others one by one, and the table says why. Running it runs the Python that it names.
+    SWEEP names a training step, the data, and lanes with hyper-parameters of their own. Lanes of equal layers and shapes are
+    trained as one where that is fastest here; the others one by one, and the table says why. Running it runs the Python that it
+    names.
     """
     from bricolage.cli import output, progress
     from bricolage.train.fuse.fuse import HOWS
@@ -66,12 +67,10 @@ def fuse(
 
 
 def _save(done: FusedSweep, out: Path) -> None:
-    import torch
-
     from bricolage.cli import output
 
-    for name, state in done.states.items():
-        output.write(out / f"{name}.pt", lambda file, state=state: torch.save(state, file))  # type: ignore[misc]
+    for name in done.states:
+        output.write(out / f"{name}.pt", lambda file, name=name: done.save(name, file))  # type: ignore[misc]
 
 
 def _show(report: Swept) -> None:

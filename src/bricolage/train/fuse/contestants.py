@@ -1,5 +1,5 @@
-"""Ways to train the lanes of a group: one after another, as one, and both in several processes. All of them train for real, so that what
-was measured of the chosen one is not lost."""
+"""Ways to train the lanes of a group: one after another, as one, and both in several processes. All of them train for real, so
+that what was measured of the chosen one is not lost."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Runs a sweep: lanes that can be one are grouped, the ways to train a group are timed while they train, and the fastest goes on.
 
-Whoever trains as one must win: where one after another is as fast, within the noise and 2 %, lanes stay apart and the report says so.
+Whoever trains as one must win: where one after another is as fast, within the noise and 2 %, lanes stay apart and the report says
+so.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import IO, TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from bricolage.errors import NotFusible
 from bricolage.measure.statistics import Latency, paired_ratio, significant
@@ -83,6 +84,10 @@ class FusedSweep:
 
     report: Swept
     states: dict[str, dict[str, torch.Tensor]]
+
+    def save(self, lane: str, file: IO[bytes]) -> None:
+        """Writes the state of a lane's module, for `torch.load` and `Module.load_state_dict`."""
+        load_torch().save(self.states[lane], file)
 
 
 Make: TypeAlias = "Callable[[], Contestant]"

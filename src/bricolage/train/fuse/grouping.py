@@ -1,8 +1,8 @@
 """Which lanes can be trained as one: those whose graphs are equal, up to numbers that each lane may have of its own.
 
-What enters the update alone (learning rate, momentum, betas, decay, the kind of optimiser), dropout rates, label smoothing, seeds, the order of
-the data, clipping, loss scales and lengths may differ within a group. Shapes, batch sizes and layers may not: lanes of other shapes form
-groups of their own.
+What enters the update alone (learning rate, momentum, betas, decay, the kind of optimiser), dropout rates, label smoothing,
+seeds, the order of the data, clipping, loss scales and lengths may differ within a group. Shapes, batch sizes and layers may not:
+lanes of other shapes form groups of their own.
 """
 
 from __future__ import annotations

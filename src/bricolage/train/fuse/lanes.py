@@ -1,8 +1,9 @@
 """Lanes trained as one: weights side by side in one tensor, and whatever is global in training alone kept for each lane.
 
-All trained weights of a lane are one row of [lanes, parameters], of which the program reads views; so gradients, their norms and the update
-are a handful of operators, however many layers there are. Each lane has its own loss, clipping norm, loss scale, order of the data, random
-stream, length and early stopping. A lane that ends leaves the tensors, so that the others go on without its cost.
+All trained weights of a lane are one row of [lanes, parameters], of which the program reads views; so gradients, their norms and
+the update are a handful of operators, however many layers there are. Each lane has its own loss, clipping norm, loss scale, order
+of the data, random stream, length and early stopping. A lane that ends leaves the tensors, so that the others go on without its
+cost.
 """
 
 from __future__ import annotations
@@ -38,8 +39,6 @@ class Fused:
             NotFusible: an operator cannot be computed for several lanes.
             BadTrainingCode: the training step's functions fail.
         """
-        import torch
-
         order = sorted(range(len(lanes)), key=lambda one: lanes[one].optimiser.kind)
         self._data = data
         self._traced = traced[0]
@@ -167,7 +166,7 @@ class Fused:
                     self.at[row].skipped += not good
         if any(norm is not None for norm in self._norms):
             norms = torch.linalg.vector_norm(gradients, dim=1)
-            most = torch.tensor([math.inf if norm is None else norm for norm in self._norms])
+            most = torch.tensor([math.inf if norm is None else norm for norm in self._norms], dtype=norms.dtype)
             gradients = gradients * (most / (norms + _CLIP_EPS)).clamp_(max=1.0).view(-1, 1)
         weights = self._weights.detach()
         for begin, end, optimiser in self._optimisers:
@@ -178,7 +177,7 @@ class Fused:
         import torch
 
         scales = [1.0 if scale is None else scale for scale in self._scales]
-        return torch.tensor([1.0 / one for one in scales] if inverse else scales)
+        return torch.tensor([1.0 / one for one in scales] if inverse else scales, dtype=self._weights.dtype)
 
     def _drop_not_finite(self) -> bool:
         """Ends lanes whose loss is not finite, before their update. Whether there were none."""

@@ -1,20 +1,20 @@
 """Optimisers over lanes: `torch.optim`'s formulas on one tensor [lanes, parameters], with a hyper-parameter for each lane.
 
-Values that all lanes share are numbers, others vectors [lanes, 1] (Wang et al., MLSys 2021). SGD with momentum and Nesterov's (Sutskever et
-al., 2013), Adam (Kingma and Ba, 2015), AdamW (Loshchilov and Hutter, 2019).
+Values that all lanes share are numbers, others vectors [lanes, 1] (Wang et al., MLSys 2021). SGD with momentum and Nesterov's
+(Sutskever et al., 2013), Adam (Kingma and Ba, 2015), AdamW (Loshchilov and Hutter, 2019).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from bricolage.train.spec import Optimiser
 
 if TYPE_CHECKING:
     import torch
 
-    Value = float | torch.Tensor
+Value: TypeAlias = "float | torch.Tensor"
 
 
 class LaneOptimiser:

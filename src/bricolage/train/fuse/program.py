@@ -1,4 +1,5 @@
-"""The graph of one lane as a program for several: each operator as the operator table computes it, in the way that is fastest here."""
+"""The graph of one lane as a program for several: each operator as the operator table computes it, in the way that is fastest
+here."""
 
 from __future__ import annotations
 
@@ -95,7 +96,7 @@ class Program:
             values[place] = one
         for place, compute, reads in self._program:
             values[place] = compute(*[values[one] for one in reads])
-        return values[self._end].reshape(self.lanes)  # type: ignore[no-any-return]
+        return values[self._end].reshape(self.lanes)
 
     @property
     def ways(self) -> dict[str, str]:
@@ -203,7 +204,7 @@ class Program:
             self.choices[node.name] = Choice(name, first, {})
             return first
         known = self._known.get(node.name)
-        if known in found.ways and found.ways[known] is not None:
+        if known is not None and known in found.ways:
             self.choices[node.name] = Choice(name, known, {known: 0.0})
             return known
         try:

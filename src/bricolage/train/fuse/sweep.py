@@ -15,8 +15,8 @@
     name = "slow"
     lr = 0.001
 
-What a lane leaves out is as the training step has it. Without `data`, step t of a lane trains on `batch(batch_size, order · 2^20 + t)`
-of the training step; such a sweep counts in steps.
+What a lane leaves out is as the training step has it. Without `data`, step t of a lane trains on `batch(batch_size, order · 2^20
++ t)` of the training step; such a sweep counts in steps.
 """
 
 from __future__ import annotations
@@ -175,8 +175,10 @@ def _lanes(found: _File, step: StepSpec) -> tuple[Lane, ...]:
     if found.grid:
         if math.prod(map(len, found.grid.values())) > MOST_LANES:
             raise ValueError(f"its grid has more than {MOST_LANES} lanes")
-        for values in itertools.product(*found.grid.values()):
-            settings.append(_merged(common, dict(zip(found.grid, map(encode, values), strict=True)), "it.grid"))
+        settings += [
+            _merged(common, dict(zip(found.grid, map(encode, values), strict=True)), "it.grid")
+            for values in itertools.product(*found.grid.values())
+        ]
     for number, one in enumerate(found.lane):
         settings.append(_merged(common, _given(one), f"it.lane[{number}]"))
     if not settings:

@@ -1,7 +1,7 @@
 """One lane's forward and loss as a graph of ATen operators, and what two such graphs have in common.
 
-The graph is what `torch.export` gives for training, before any decomposition: a convolution is one operator, and so is attention or an
-LSTM, which is the level at which the operators of several lanes are joined.
+The graph is what `torch.export` gives for training, before any decomposition: a convolution is one operator, and so is attention
+or an LSTM, which is the level at which the operators of several lanes are joined.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ LANE_CONSTANTS: Mapping[str, tuple[int, ...]] = {
     "aten::rnn_tanh.input": (5,),
     "aten::rnn_relu.input": (5,),
 }
-"""Operators with numbers that may differ from lane to lane, and which of their arguments these are: rates of dropout (a list of them
-in attention and recurrent layers), label smoothing."""
+"""Operators with numbers that may differ from lane to lane, and which of their arguments these are: rates of dropout (a list of
+them in attention and recurrent layers), label smoothing."""
 _IGNORED = ("aten::_assert", "aten::sym_", "aten::_local_scalar")
 
 
@@ -67,7 +67,7 @@ def trace(data: Data, lane: Lane) -> Traced:
     loss = make_loss(data, lane)
     count = len(batch.inputs)
 
-    class Step(torch.nn.Module):
+    class Step(torch.nn.Module):  # type: ignore[misc]  # PyTorch is Any to a type checker
         def __init__(self) -> None:
             super().__init__()
             self.module = module
@@ -207,6 +207,6 @@ def _reason(error: Exception) -> str:
         if "/torch/" not in frame.filename and "bricolage/train" not in frame.filename:
             line = f"{frame.filename}, line {frame.lineno}: {frame.line}"
     if not line:
-        named = [word for word in words if word.startswith("File ") or "(" in word and ".py:" in word]
+        named = [word for word in words if word.startswith("File ") or ("(" in word and ".py:" in word)]
         line = named[-1] if named else "a line that is not known"
     return f"{type(error).__name__}: {first} ({line})"

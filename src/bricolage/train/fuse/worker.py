@@ -2,8 +2,8 @@
 
     python -m bricolage.train.fuse.worker DESCRIPTOR PARENT
 
-Commands and answers are pickles on a pipe from the process that started it, which is this program itself: what it sends is trusted. A
-worker whose parent is gone ends.
+Commands and answers are pickles on a pipe from the process that started it, which is this program itself: what it sends is
+trusted. A worker whose parent is gone ends.
 """
 
 from __future__ import annotations

@@ -41,7 +41,8 @@ class Mask:
     rates: tuple[float, ...]
     """By lane. A lane with rate 0 draws nothing, as PyTorch does."""
     order: tuple[int, ...] = ()
-    """Dimensions from the outermost to the innermost in memory, which is the order that they are drawn in; as they stand if empty."""
+    """Dimensions from the outermost to the innermost in memory, which is the order that they are drawn in; as they stand if
+    empty."""
     dtype: torch.dtype | None = None
     """PyTorch's default one if None."""
 
@@ -131,7 +132,7 @@ def aligned(tensor: torch.Tensor, operand: Operand, rank: int) -> torch.Tensor:
 
 def batch_outside(tensor: torch.Tensor) -> bool:
     """Whether [lanes, batch, ...] lies in memory as [batch, lanes, ...]."""
-    return tensor.stride(1) > tensor.stride(0)
+    return bool(tensor.stride(1) > tensor.stride(0))
 
 
 def folded(tensor: torch.Tensor, compute: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:

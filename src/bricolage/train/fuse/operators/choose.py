@@ -27,8 +27,6 @@ def choose(joined: Joined, tensors: Sequence[Any]) -> tuple[str, dict[str, float
     first: list[Any] | None = None
     problem: Exception | None = None
     for name, compute in joined.ways.items():
-        if compute is None:
-            continue
         try:
             values = _results(compute(*_fresh(tensors)))
             _once(compute, tensors)

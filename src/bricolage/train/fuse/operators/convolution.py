@@ -29,8 +29,9 @@ _MOST_PATCHES = 1 << 26
     "aten::conv3d.padding",
 )
 def convolution(call: Call) -> Joined | None:
-    """Weights [lanes, Co, Ci / g, ...]: channels of all lanes side by side and lanes · g groups; where all lanes share the input and
-    g = 1, one convolution with lanes · Co filters; or patches [lanes, batch, Ci · k, places] by weights, as batched products."""
+    """Weights [lanes, Co, Ci / g, ...]: channels of all lanes side by side and lanes · g groups; where all lanes share the input
+    and g = 1, one convolution with lanes · Co filters; or patches [lanes, batch, Ci · k, places] by weights, as batched
+    products."""
     x, weight, bias, stride, padding, dilation, groups = call.args
     lanes = call.lanes
     spatial = weight.rank - 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from bricolage.train.fuse.operators.call import TABLE, Call, Joined, aligned, only
@@ -57,9 +58,8 @@ def pointwise(call: Call) -> Joined:
     operands = call.operands
     rank = max((operand.rank for operand in operands), default=0)
     if all(operand.rank == rank for operand in operands if operand.stacked):
-        if not call.keywords and all(one is operand for one, operand in zip(call.args, operands, strict=False)):
-            if len(call.args) == len(operands):
-                return only("unchanged", call.target)
+        if not call.keywords and len(call.args) == len(operands) and all(map(operator.is_, call.args, operands)):
+            return only("unchanged", call.target)
         if len(operands) == 1 and call.args and call.args[0] is operands[0] and not call.keywords:
             rest, target = call.args[1:], call.target
             return only("unchanged", lambda x: target(x, *rest))

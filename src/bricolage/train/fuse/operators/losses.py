@@ -18,8 +18,8 @@ _ELEMENTS = {
 
 @TABLE.rule("aten::cross_entropy_loss")
 def cross_entropy(call: Call) -> Joined | None:
-    """Classes as int64 [batch], outputs [batch, classes]: losses of all samples at once, then each lane's mean over the samples that
-    are not ignored. Label smoothing (Szegedy et al., 2016) may differ by lane."""
+    """Classes as int64 [batch], outputs [batch, classes]: losses of all samples at once, then each lane's mean over the samples
+    that are not ignored. Label smoothing (Szegedy et al., 2016) may differ by lane."""
     import torch
 
     outputs, targets, weight, reduction, ignored, _ = call.args
@@ -28,7 +28,7 @@ def cross_entropy(call: Call) -> Joined | None:
     lanes, (batch, classes) = call.lanes, outputs.shape
     smoothing = [one[0] for one in call.numbers]
     same = len(set(smoothing)) == 1
-    rates = torch.tensor(smoothing).view(-1, 1)
+    rates = torch.tensor(smoothing, dtype=torch.float64).view(-1, 1)
 
     def compute(scores: Any, wanted: Any) -> Any:
         flat, numbers = scores.reshape(-1, classes), stack(wanted, targets, lanes).reshape(-1)
