@@ -15,7 +15,7 @@ CHECK_WITHOUT := $(addprefix --deselect=tests/,cli/test_optimize.py cli/test_rew
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check test test-slow fuzz-loaders test-real test-exporters conformance faults soak replay fuzz lint docs bench capabilities clean
+.PHONY: help install demo demo-train check test test-slow fuzz-loaders test-real test-exporters conformance faults soak replay fuzz lint docs bench capabilities clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -29,6 +29,9 @@ install: $(STAMP) ## virtual environment with every backend
 
 demo: $(STAMP) ## the main job on a real model: sentence embeddings, measured, verified, explained
 	$(BIN)/python -m examples.demo
+
+demo-train: $(STAMP) ## eight small networks trained as one on a real data set
+	$(BIN)/bricolage train fuse examples/demo_train/cnn.toml
 
 $(CHECK_STAMP): pyproject.toml constraints.txt
 	test -x $(CHECK_VENV)/bin/python || $(PYTHON) -m venv $(CHECK_VENV)

@@ -273,6 +273,18 @@ class BadTrainingCode(UsageError):
     hint = "docs/training.md says what a spec's functions take and return"
 
 
+class NotFusible(UsageError):
+    """Lanes of a sweep that cannot be trained as one. A sweep trains them one by one and says why."""
+
+    what = "these lanes cannot be trained as one: {reason}"
+    hint = "They can be trained one by one: `bricolage train fuse --how serial`; docs/training-fused.md says what fuses"
+
+
+class TrainingWorkerFailed(BricolageError):
+    what = "a process that trains lanes of the sweep failed: {reason}"
+    hint = "Train without processes (--how fused or --how serial), or with less memory taken elsewhere"
+
+
 # --- artifacts --------------------------------------------------------------------------------------------------
 
 

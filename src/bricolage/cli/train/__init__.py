@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import typer
 
+from bricolage.cli.train.fuse import fuse
+
 app = typer.Typer(
     no_args_is_help=True,
     help="Predict a training step, train many models as one, keep replicas in step.",
     rich_markup_mode=None,
 )
+app.command()(fuse)

@@ -1,0 +1,239 @@
+"""One lane trained by itself, in plain PyTorch: what a fused lane has to equal, and what runs where fusing does not pay."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from bricolage.errors import BadTrainingCode
+from bricolage.train.fuse.data import Data, Order, epoch_of, steps_of
+from bricolage.train.fuse.sweep import Lane
+from bricolage.train.step import LossFunction, Tensors, call, find_loss, load_torch, make_optimiser
+
+if TYPE_CHECKING:
+    import torch
+
+GROWTH_INTERVAL = 2000
+"""Good steps after which a loss scale doubles, as in `torch.amp.GradScaler`."""
+
+
+@dataclass
+class Progressed:
+    """Where a lane's training stands."""
+
+    lane: Lane
+    steps: int = 0
+    stopped: str = ""
+    """Why it ended: "finished", "early", "not finite"; empty while it goes on."""
+    loss: float = math.nan
+    """Of the last step."""
+    losses: list[float] = field(default_factory=list)
+    """On the held-out data, after each epoch."""
+    skipped: int = 0
+    """Steps left out since gradients overflowed under the loss scale."""
+
+    def epoch_over(self, held_out: float) -> bool:
+        """Notes a loss on the held-out data; whether the lane stops early."""
+        self.losses.append(held_out)
+        patience = self.lane.patience
+        if patience is None or len(self.losses) <= patience:
+            return False
+        best = min(self.losses[:-patience], default=math.inf)
+        return not min(self.losses[-patience:]) < best
+
+
+@dataclass(frozen=True)
+class LaneResult:
+    """What became of one lane."""
+
+    name: str
+    steps: int
+    stopped: str
+    loss: float
+    """Of its last training step."""
+    held_out_loss: float | None
+    accuracy: float | None
+    """Share of held-out samples whose largest output is the target; None where targets are no classes."""
+    skipped: int = 0
+
+
+def make_module(data: Data, lane: Lane) -> tuple[torch.nn.Module, torch.Tensor]:
+    """The lane's module as it starts, in training mode, and the state of its random stream after its weights were drawn.
+
+    Raises:
+        BadTrainingCode: the training step's function fails or returns no module.
+    """
+    torch = load_torch()
+    kept = torch.get_rng_state()
+    try:
+        torch.manual_seed(lane.seed)
+        module = call(data.step.module, data.step.folder, **lane.arguments)
+        if not isinstance(module, torch.nn.Module):
+            reason = f"it returns {type(module).__name__}, not a torch.nn.Module"
+            raise BadTrainingCode(place=data.step.module, reason=reason)
+        set_dropout(module, lane.dropout)
+        return module.train(), torch.get_rng_state()
+    finally:
+        torch.set_rng_state(kept)
+
+
+def set_dropout(module: torch.nn.Module, rate: float | None) -> None:
+    """Sets the rate of all dropout in a module: layers, attention, between recurrent layers."""
+    import torch
+
+    if rate is None:
+        return
+    for part in module.modules():
+        if isinstance(part, torch.nn.modules.dropout._DropoutNd):
+            part.p = rate
+        elif isinstance(part, torch.nn.MultiheadAttention) or (
+            isinstance(part, torch.nn.RNNBase) and part.num_layers > 1
+        ):
+            part.dropout = rate
+
+
+def make_loss(data: Data, lane: Lane) -> LossFunction:
+    """The lane's loss."""
+    import functools
+
+    found = find_loss(data.step.loss, data.step.folder)
+    return found if lane.label_smoothing is None else functools.partial(found, label_smoothing=lane.label_smoothing)
+
+
+def loss_value(value: Any, place: str) -> torch.Tensor:
+    """A loss as it has to be.
+
+    Raises:
+        BadTrainingCode: it is no scalar.
+    """
+    import torch
+
+    if not isinstance(value, torch.Tensor) or value.numel() != 1:
+        raise BadTrainingCode(place=place, reason="its result is no scalar")
+    return value.reshape(())
+
+
+class Alone:
+    """Trains one lane, step by step."""
+
+    def __init__(self, data: Data, lane: Lane) -> None:
+        self.at = Progressed(lane)
+        self._data = data
+        self.module, self._random = make_module(data, lane)
+        self._loss = make_loss(data, lane)
+        self._place = data.step.loss
+        self._order = Order(lane, data)
+        self._most = steps_of(lane, data)
+        self._epoch = epoch_of(lane, data)
+        self._parameters = [one for one in self.module.parameters() if one.requires_grad]
+        self._optimiser = make_optimiser(lane.optimiser, self._parameters)
+        self._scale, self._good = lane.loss_scale, 0
+
+    def run(self, steps: int) -> int:
+        """Trains at most so many steps; how many it were. The lane's random stream is its own meanwhile."""
+        import torch
+
+        kept = torch.get_rng_state()
+        torch.set_rng_state(self._random)
+        before = self.at.steps
+        try:
+            while self.at.steps - before < steps and not self.at.stopped:
+                self._step()
+        finally:
+            self._random = torch.get_rng_state()
+            torch.set_rng_state(kept)
+        return self.at.steps - before
+
+    def _step(self) -> None:
+        import torch
+
+        at = self.at
+        batch = self._order.batch()
+        self._optimiser.zero_grad(set_to_none=True)
+        loss = loss_value(self._loss(self.module(*batch.inputs), *batch.targets), self._place)
+        (loss if self._scale is None else loss * self._scale).backward()
+        at.loss = float(loss.detach())
+        if not math.isfinite(at.loss):
+            at.stopped = "not finite"
+            return
+        finite = True
+        if self._scale is not None:
+            gradients = [one.grad for one in self._parameters if one.grad is not None]
+            torch._foreach_mul_(gradients, 1.0 / self._scale)
+            finite = math.isfinite(float(sum(one.sum() for one in gradients)))
+        if finite:
+            if at.lane.clip_norm is not None:
+                torch.nn.utils.clip_grad_norm_(self._parameters, at.lane.clip_norm)
+            self._optimiser.step()
+        else:
+            at.skipped += 1
+        if self._scale is not None:
+            self._scale, self._good = next_scale(self._scale, self._good, finite)
+        at.steps += 1
+        if at.steps % self._epoch == 0 and at.lane.patience is not None:
+            held_out = evaluate(self.module, self._data, at.lane)
+            if held_out is not None and at.epoch_over(held_out[0]):
+                at.stopped = "early"
+        if at.steps >= self._most:
+            at.stopped = at.stopped or "finished"
+
+    def result(self) -> LaneResult:
+        """What became of it, with the loss on the held-out data."""
+        return result_of(self.at, self.module, self._data)
+
+
+def next_scale(scale: float, good: int, finite: bool) -> tuple[float, int]:
+    """A loss scale, and how many good steps it has had, after a step (`torch.amp.GradScaler`: growth 2, backoff 1/2)."""
+    if not finite:
+        return scale * 0.5, 0
+    return (scale * 2.0, 0) if good + 1 == GROWTH_INTERVAL else (scale, good + 1)
+
+
+def evaluate(
+    module: torch.nn.Module, data: Data, lane: Lane, state: dict[str, torch.Tensor] | None = None
+) -> tuple[float, float | None] | None:
+    """Loss (without label smoothing) and accuracy on the held-out data, by a module in evaluation mode with its own state or
+    another; None without such data."""
+    import torch
+
+    if data.held_out is None:
+        return None
+    loss = find_loss(data.step.loss, data.step.folder)
+    was = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            inputs, targets = data.held_out.inputs, data.held_out.targets
+            if state is None:
+                outputs = module(*inputs)
+            else:
+                outputs = torch.func.functional_call(module, state, inputs)
+            value = float(loss_value(loss(outputs, *targets), data.step.loss))
+    finally:
+        module.train(was)
+    del lane
+    return value, _accuracy(outputs, targets)
+
+
+def _accuracy(outputs: Any, targets: Tensors) -> float | None:
+    import torch
+
+    classes = len(targets) == 1 and isinstance(outputs, torch.Tensor) and outputs.ndim == 2 and targets[0].ndim == 1
+    if not classes or targets[0].is_floating_point():
+        return None
+    return float((outputs.argmax(1) == targets[0]).double().mean())
+
+
+def result_of(
+    at: Progressed, module: torch.nn.Module, data: Data, state: dict[str, torch.Tensor] | None = None
+) -> LaneResult:
+    """What became of a lane whose weights are in a module, or given."""
+    held_out = evaluate(module, data, at.lane, state)
+    value, accuracy = held_out if held_out is not None else (None, None)
+    return LaneResult(at.lane.name, at.steps, at.stopped, at.loss, value, accuracy, at.skipped)
+
+
+def shortened(lane: Lane, steps: int) -> Lane:
+    """The lane with another number of steps."""
+    return replace(lane, steps=steps, epochs=None)

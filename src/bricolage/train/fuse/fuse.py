@@ -1,0 +1,243 @@
+"""Runs a sweep: lanes that can be one are grouped, the ways to train a group are timed while they train, and the fastest goes on.
+
+Whoever trains as one must win: where one after another is as fast, within the noise and 2 %, lanes stay apart and the report says
+so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Literal, TypeAlias, get_args
+
+from bricolage.errors import NotFusible
+from bricolage.measure.statistics import Latency, paired_ratio, significant
+from bricolage.options import available_cores
+from bricolage.progress import Progress, Silent
+from bricolage.train.fuse.alone import LaneResult
+from bricolage.train.fuse.contestants import Contestant, Here, Outcome, Serial
+from bricolage.train.fuse.data import Data, load, steps_of
+from bricolage.train.fuse.grouping import Group, group
+from bricolage.train.fuse.sweep import Sweep
+from bricolage.train.step import load_torch
+
+if TYPE_CHECKING:
+    import torch
+
+How: TypeAlias = Literal["auto", "serial", "fused", "processes", "fused-processes"]
+HOWS: tuple[str, ...] = get_args(How)
+ROUNDS = 5
+_LEAST_S, _MOST_S = 0.05, 0.5
+"""Of one turn of a contestant."""
+_SHARE = 0.02
+"""Part of the predicted time that one turn takes."""
+_PROCESSES_FROM_S = 20.0
+"""Predicted time from which on processes, which take some seconds to start, are tried."""
+_FUSING_FROM_S = 1.0
+"""The same for fusing, whose graphs take about a second."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Samples a second of all lanes together: the median over rounds with its 95 % interval."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, rounds: Sequence[float]) -> Speed:
+        """From milliseconds for one sample."""
+        found = Latency.of(rounds)
+        return cls(1e3 / found.median_ms, 1e3 / found.high_ms, 1e3 / found.low_ms)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """How a group was trained."""
+
+    lanes: tuple[str, ...]
+    how: str
+    """ "serial", "fused", "processes" or "fused processes"."""
+    reason: str
+    """Why."""
+    speeds: Mapping[str, Speed] = field(default_factory=dict)
+    """By contestant, where they were timed."""
+    ways: Mapping[str, str] = field(default_factory=dict)
+    """How operators were computed for all lanes, by their place in the graph."""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A sweep that was trained. Its weights are apart: `FusedSweep.states`."""
+
+    lanes: tuple[LaneResult, ...]
+    groups: tuple[Trained, ...]
+    seconds: float
+
+
+@dataclass
+class FusedSweep:
+    """A report and, by lane, the state of each module."""
+
+    report: Swept
+    states: dict[str, dict[str, torch.Tensor]]
+
+    def save(self, lane: str, file: IO[bytes]) -> None:
+        """Writes the state of a lane's module, for `torch.load` and `Module.load_state_dict`."""
+        load_torch().save(self.states[lane], file)
+
+
+Make: TypeAlias = "Callable[[], Contestant]"
+
+
+def fuse(sweep: Sweep, how: How = "auto", threads: int | None = None, progress: Progress | None = None) -> FusedSweep:
+    """Trains all lanes of a sweep.
+
+    Args:
+        sweep: step, data and lanes.
+        how: "auto" times the ways to do it and takes the fastest; or one of them. Lanes that cannot be one are trained apart.
+        threads: cores to use; all by default.
+        progress: told about samples.
+
+    Raises:
+        MissingLibrary: PyTorch is not installed.
+        BadTrainingCode: a function that the training step names is not there, fails, or returns something else than it should.
+        TrainingWorkerFailed: a process that trains lanes ends.
+    """
+    torch = load_torch()
+    shown = progress if progress is not None else Silent()
+    cores = threads or available_cores()
+    began, kept = time.perf_counter(), torch.get_num_threads()
+    try:
+        data = load(sweep)
+        shown.start("comparing graphs")
+        apart = how in ("serial", "processes")
+        groups = [Group(sweep.lanes, (), "as asked")] if apart else group(data, sweep.lanes)
+        samples = sum(steps_of(lane, data) * lane.batch_size for lane in sweep.lanes)
+        shown.start("training (samples)", samples)
+        outcome, trained = Outcome(), []
+        for one in groups:
+            made, told = _train(sweep, data, one, how, cores, shown)
+            outcome.add(made)
+            trained.append(told)
+        shown.finish()
+    finally:
+        torch.set_num_threads(kept)
+    results = tuple(outcome.results[lane.name] for lane in sweep.lanes)
+    return FusedSweep(Swept(results, tuple(trained), time.perf_counter() - began), outcome.states)
+
+
+def _train(sweep: Sweep, data: Data, one: Group, how: str, cores: int, progress: Progress) -> tuple[Outcome, Trained]:
+    began = time.perf_counter()
+    names = tuple(lane.name for lane in one.lanes)
+    makers = _makers(sweep, data, one, cores)
+    speeds: dict[str, Speed] = {}
+    samples = sum(steps_of(lane, data) * lane.batch_size for lane in one.lanes)
+    if how == "auto":
+        chosen, speeds, reason = _fastest(makers, one, samples, cores, progress)
+    else:
+        wanted = how.replace("-", " ")
+        if wanted.startswith("fused") and (one.reason or len(names) == 1):
+            reason = one.reason or "it is alone in its group"
+            chosen = makers["serial"]()
+        else:
+            reason = "as asked"
+            chosen = makers[wanted]()
+    try:
+        outcome = chosen.finish(progress.advance)
+    finally:
+        chosen.close()
+    ways = {}
+    if isinstance(chosen, Here):
+        ways = {name: f"{choice.operator}: {choice.way}" for name, choice in chosen.ways.items() if choice.ms}
+    label = chosen.how
+    return outcome, Trained(names, label, reason, speeds, ways, time.perf_counter() - began)
+
+
+def _makers(sweep: Sweep, data: Data, one: Group, cores: int) -> dict[str, Make]:
+    from bricolage.train.fuse.crew import Crew
+
+    names = tuple(lane.name for lane in one.lanes)
+    return {
+        "serial": lambda: Serial(data, one, cores),
+        "serial, 1 thread": lambda: Serial(data, one, 1, "serial, 1 thread"),
+        "fused": lambda: Here(data, one, cores),
+        "fused, 1 thread": lambda: Here(data, one, 1, "fused, 1 thread"),
+        "processes": lambda: Crew(sweep, names, cores, "serial"),
+        "fused processes": lambda: Crew(sweep, names, cores, "fused"),
+    }
+
+
+def _fastest(
+    makers: Mapping[str, Make], one: Group, samples: int, cores: int, progress: Progress
+) -> tuple[Contestant, dict[str, Speed], str]:
+    """The contestant to go on with, what was measured, and why it is this one."""
+    racers: dict[str, Contestant] = {}
+    rounds: dict[str, list[float]] = {}
+    several = ["serial", "serial, 1 thread"] if cores > 1 else ["serial"]
+    _race(racers, rounds, several, makers, _LEAST_S, 2, progress)
+    base = min(several, key=lambda name: min(rounds.get(name) or [float("inf")]))
+    if not rounds.get(base):
+        return racers[base], {}, "it was over before anything could be timed"
+    predicted = samples * min(rounds[base]) / 1e3
+    reason = one.reason
+    if predicted < _FUSING_FROM_S and not reason:
+        reason = f"one after another takes {predicted:.1f} s: too little to make anything ready for"
+    racing = [base]
+    if not one.reason and len(one.lanes) > 1 and predicted >= _FUSING_FROM_S:
+        racing += ["fused", "fused, 1 thread"] if cores > 1 else ["fused"]
+    if cores > 1 and len(one.lanes) > 1 and predicted >= _PROCESSES_FROM_S:
+        racing += ["processes", "fused processes"] if not one.reason and len(one.lanes) > cores else ["processes"]
+    rounds = {}
+    failed: dict[str, str] = {}
+    if len(racing) > 1:
+        turn = min(_MOST_S, max(_LEAST_S, predicted * _SHARE / len(racing)))
+        failed = _race(racers, rounds, racing, makers, turn, ROUNDS, progress)
+    timed = {name: times for name, times in rounds.items() if len(times) == ROUNDS}
+    speeds = {name: Speed.of(times) for name, times in timed.items()}
+    chosen = max(speeds, key=lambda name: speeds[name].median, default=base)
+    if chosen != base and base in timed:
+        ratio = paired_ratio([[one] for one in timed[base]], [[one] for one in timed[chosen]])
+        if not significant(ratio):
+            reason, chosen = f"{chosen} is not surely faster than one after another ({ratio})", base
+        else:
+            reason = reason or f"{ratio} as fast as one after another"
+    elif not reason:
+        reason = next(iter(failed.values()), "nothing is faster than one after another")
+    for name, racer in racers.items():
+        if name != chosen:
+            racer.close()
+    return racers[chosen], speeds, reason
+
+
+def _race(
+    racers: dict[str, Contestant],
+    rounds: dict[str, list[float]],
+    names: Sequence[str],
+    makers: Mapping[str, Make],
+    turn: float,
+    count: int,
+    progress: Progress,
+) -> dict[str, str]:
+    """Interleaved rounds of milliseconds for one sample; why contestants could not take part."""
+    failed: dict[str, str] = {}
+    for name in names:
+        if name in racers:
+            continue
+        try:
+            racers[name] = makers[name]()
+            racers[name].run(0.0 if name.startswith("serial") else turn / 10)
+        except NotFusible as error:
+            failed[name] = str(error.facts["reason"])
+            racers.pop(name, None)
+    for _ in range(count):
+        for name in names:
+            if name in racers:
+                samples, seconds = racers[name].run(turn)
+                if samples:
+                    rounds.setdefault(name, []).append(seconds * 1e3 / samples)
+    del progress
+    return failed

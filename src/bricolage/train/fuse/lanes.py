@@ -1,0 +1,257 @@
+"""Lanes trained as one: weights side by side in one tensor, and whatever is global in training alone kept for each lane.
+
+All trained weights of a lane are one row of [lanes, parameters], of which the program reads views; so gradients, their norms and
+the update are a handful of operators, however many layers there are. Each lane has its own loss, clipping norm, loss scale, order
+of the data, random stream, length and early stopping. A lane that ends leaves the tensors, so that the others go on without its
+cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from bricolage.train.fuse.alone import LaneResult, Progressed, evaluate, make_module, next_scale, result_of
+from bricolage.train.fuse.data import Batches, Data, epoch_of, steps_of
+from bricolage.train.fuse.optimisers import LaneOptimiser
+from bricolage.train.fuse.program import Choice, Program
+from bricolage.train.fuse.streams import Streams
+from bricolage.train.fuse.sweep import Lane
+from bricolage.train.fuse.trace import Traced
+
+if TYPE_CHECKING:
+    import torch
+
+_CLIP_EPS = 1e-6
+"""As in `torch.nn.utils.clip_grad_norm_`."""
+
+
+class Fused:
+    """Trains lanes of equal graphs as one."""
+
+    def __init__(
+        self, data: Data, lanes: Sequence[Lane], traced: Sequence[Traced], known: Mapping[str, str] | None = None
+    ) -> None:
+        """Makes the lanes ready, timing the ways of each operator but for those that are `known`.
+
+        Raises:
+            NotFusible: an operator cannot be computed for several lanes.
+            BadTrainingCode: the training step's functions fail.
+        """
+        order = sorted(range(len(lanes)), key=lambda one: lanes[one].optimiser.kind)
+        self._data = data
+        self._traced = traced[0]
+        self.lanes = [lanes[one] for one in order]
+        self.at = [Progressed(lane) for lane in self.lanes]
+        self.results: dict[str, LaneResult] = {}
+        self.states: dict[str, dict[str, torch.Tensor]] = {}
+        self._numbers = [traced[one].numbers for one in order]
+        self._known = dict(known or {})
+        self._batches = Batches(self.lanes, data)
+        self._step = 0
+        self._read_modules()
+        self._scales = [lane.loss_scale for lane in self.lanes]
+        self._good = [0] * len(self.lanes)
+        self._norms = [lane.clip_norm for lane in self.lanes]
+        self._optimisers = self._make_optimisers()
+        self._losses: torch.Tensor | None = None
+        self._program: Program | None = None
+        self._shared: bool | None = None
+
+    @property
+    def choices(self) -> dict[str, Choice]:
+        """How each operator is computed, by its name in the graph; empty before the first step."""
+        return dict(self._program.choices) if self._program is not None else {}
+
+    def _read_modules(self) -> None:
+        import torch
+
+        rows, states, frozen, buffers = [], [], [], []
+        for lane in self.lanes:
+            module, state = make_module(self._data, lane)
+            own = dict(module.named_parameters())
+            names = [name for name in own if name in self._traced.trained]
+            rows.append(torch.cat([own[name].detach().reshape(-1) for name in names]))
+            frozen.append({name: one.detach() for name, one in own.items() if name not in self._traced.trained})
+            buffers.append(dict(module.named_buffers()))
+            states.append(state)
+        self._module = module
+        self._names = names
+        self._shapes = [tuple(own[name].shape) for name in names]
+        self._sizes = [own[name].numel() for name in names]
+        self._weights = torch.stack(rows).requires_grad_()
+        self._frozen = {name: torch.stack([one[name] for one in frozen]) for name in frozen[0]}
+        self._buffers = {name: torch.stack([one[name] for one in buffers]) for name in buffers[0]}
+        self._streams = Streams(states, self._numbers)
+
+    def _make_optimisers(self) -> list[tuple[int, int, LaneOptimiser]]:
+        made, begin = [], 0
+        while begin < len(self.lanes):
+            kind = self.lanes[begin].optimiser.kind
+            end = begin
+            while end < len(self.lanes) and self.lanes[end].optimiser.kind == kind:
+                end += 1
+            specs = [lane.optimiser for lane in self.lanes[begin:end]]
+            made.append((begin, end, LaneOptimiser(specs, self._weights.detach()[begin:end])))
+            begin = end
+        return made
+
+    def run(self, steps: int) -> int:
+        """Trains all lanes at most so many steps; how many it were. Lanes that end leave a result and a state."""
+        done = 0
+        while done < steps and self.lanes:
+            before = self._step
+            self._run_to(min(self._step + steps - done, self._next_event()))
+            done += self._step - before
+            self._leave()
+        return done
+
+    def _next_event(self) -> int:
+        """The step after which a lane ends, or has to be tested for early stopping."""
+        events = [steps_of(lane, self._data) for lane in self.lanes]
+        epoch = epoch_of(self.lanes[0], self._data)
+        if any(lane.patience is not None for lane in self.lanes):
+            events.append((self._step // epoch + 1) * epoch)
+        return min(events)
+
+    def _run_to(self, end: int) -> None:
+        """Steps until `end`, or until a lane's loss is not finite."""
+        import torch
+
+        while self._step < end:
+            batch, shared = self._batches.next()
+            if self._program is None or shared != self._shared:
+                self._build(batch.tensors, shared)
+            assert self._program is not None
+            masks = self._streams.draw(self._program.masks) if self._program.masks else []
+            losses = self._program(self._views(), self._buffers, batch.tensors, masks)
+            self._losses = losses.detach()
+            scaled = any(scale is not None for scale in self._scales)
+            total = (losses * self._scale_vector(False)).sum() if scaled else losses.sum()
+            (gradients,) = torch.autograd.grad(total, self._weights)
+            if not math.isfinite(float(self._losses.sum())) and not self._drop_not_finite():
+                if not self.lanes:
+                    return
+                gradients = gradients[self._kept]
+            with torch.no_grad():
+                self._update(gradients)
+            self._step += 1
+
+    def _build(self, batch: Sequence[torch.Tensor], shared: bool) -> None:
+        self._shared = shared
+        self._program = Program(self._traced, self._numbers, shared, self._views(), self._buffers, batch, self._known)
+        self._known.update(self._program.ways)
+
+    def _views(self) -> dict[str, torch.Tensor]:
+        parts = self._weights.split(self._sizes, 1)
+        count = len(self.lanes)
+        named = {n: part.view(count, *shape) for n, part, shape in zip(self._names, parts, self._shapes, strict=True)}
+        return {**named, **self._frozen} if self._frozen else named
+
+    def _update(self, gradients: torch.Tensor) -> None:
+        import torch
+
+        rows: list[int] | None = None
+        if any(scale is not None for scale in self._scales):
+            gradients = gradients.mul(self._scale_vector(True).view(-1, 1))
+            finite = torch.isfinite(gradients.sum(1)).tolist()
+            finite = [good or scale is None for good, scale in zip(finite, self._scales, strict=True)]
+            if not all(finite):
+                rows = [row for row, good in enumerate(finite) if good]
+            for row, good in enumerate(finite):
+                scale = self._scales[row]
+                if scale is not None:
+                    self._scales[row], self._good[row] = next_scale(scale, self._good[row], good)
+                    self.at[row].skipped += not good
+        if any(norm is not None for norm in self._norms):
+            norms = torch.linalg.vector_norm(gradients, dim=1)
+            most = torch.tensor([math.inf if norm is None else norm for norm in self._norms], dtype=norms.dtype)
+            gradients = gradients * (most / (norms + _CLIP_EPS)).clamp_(max=1.0).view(-1, 1)
+        weights = self._weights.detach()
+        for begin, end, optimiser in self._optimisers:
+            own = None if rows is None else [row - begin for row in rows if begin <= row < end]
+            optimiser.update(weights[begin:end], gradients[begin:end], own)
+
+    def _scale_vector(self, inverse: bool) -> torch.Tensor:
+        import torch
+
+        scales = [1.0 if scale is None else scale for scale in self._scales]
+        return torch.tensor([1.0 / one for one in scales] if inverse else scales, dtype=self._weights.dtype)
+
+    def _drop_not_finite(self) -> bool:
+        """Ends lanes whose loss is not finite, before their update. Whether there were none."""
+        assert self._losses is not None
+        good = [math.isfinite(value) for value in self._losses.tolist()]
+        self._kept = [row for row, fine in enumerate(good) if fine]
+        if len(self._kept) == len(good):
+            return True
+        for row, fine in enumerate(good):
+            if not fine:
+                self._end(row, "not finite")
+        self._keep(self._kept)
+        return False
+
+    def _leave(self) -> None:
+        """Ends lanes that are done, or that stop early."""
+        epoch_over = self.lanes and self._step % epoch_of(self.lanes[0], self._data) == 0
+        kept = []
+        for row, lane in enumerate(self.lanes):
+            stopped = "finished" if self._step >= steps_of(lane, self._data) else ""
+            if epoch_over and lane.patience is not None:
+                held_out = evaluate(self._module, self._data, lane, self._state(row))
+                if held_out is not None and self.at[row].epoch_over(held_out[0]):
+                    stopped = "early"
+            if stopped:
+                self._end(row, stopped)
+            else:
+                kept.append(row)
+        if len(kept) < len(self.lanes):
+            self._keep(kept)
+
+    def _end(self, row: int, stopped: str) -> None:
+        at = self.at[row]
+        at.stopped, at.steps = stopped, self._step
+        at.loss = float(self._losses[row]) if self._losses is not None else math.nan
+        state = {name: one.clone() for name, one in self._state(row).items()}
+        self.results[at.lane.name] = result_of(at, self._module, self._data, state)
+        self.states[at.lane.name] = {name: state[name] for name in self._module.state_dict()}
+
+    def _state(self, row: int) -> dict[str, torch.Tensor]:
+        """Parameters and buffers of one lane, under every name that the module has for them."""
+        import torch
+
+        with torch.no_grad():
+            views = self._views()
+        first = {id(one): name for name, one in self._module.named_parameters()}
+        own = {
+            name: views[first[id(one)]][row].detach()
+            for name, one in self._module.named_parameters(remove_duplicate=False)
+        }
+        return {**own, **{name: one[row] for name, one in self._buffers.items()}}
+
+    def _keep(self, rows: Sequence[int]) -> None:
+        """Goes on with these lanes alone."""
+        rows = list(rows)
+        self.lanes = [self.lanes[row] for row in rows]
+        self.at = [self.at[row] for row in rows]
+        self._numbers = [self._numbers[row] for row in rows]
+        self._scales = [self._scales[row] for row in rows]
+        self._good = [self._good[row] for row in rows]
+        self._norms = [self._norms[row] for row in rows]
+        self._weights = self._weights.detach()[rows].requires_grad_()
+        self._frozen = {name: one[rows] for name, one in self._frozen.items()}
+        self._buffers = {name: one[rows] for name, one in self._buffers.items()}
+        self._losses = None if self._losses is None else self._losses[rows]
+        kept: list[tuple[int, int, LaneOptimiser]] = []
+        at = 0
+        for begin, end, optimiser in self._optimisers:
+            own = [row - begin for row in rows if begin <= row < end]
+            if own:
+                optimiser.keep(own)
+                kept.append((at, at + len(own), optimiser))
+                at += len(own)
+        self._optimisers = kept
+        self._streams.keep(rows)
+        self._batches.keep(rows)
+        self._program = None

@@ -1,0 +1,100 @@
+"""Convolutions: with groups for lanes, as batched products over patches, or lane by lane."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from bricolage.train.fuse.operators.call import (
+    TABLE,
+    Call,
+    Joined,
+    Operand,
+    batch_outside,
+    channels_joined,
+    channels_split,
+)
+from bricolage.train.fuse.operators.general import by_lane
+
+_MOST_PATCHES = 1 << 26
+"""Elements of all patches, beyond which unfolding is not tried."""
+
+
+@TABLE.rule(
+    "aten::conv1d",
+    "aten::conv2d",
+    "aten::conv3d",
+    "aten::conv1d.padding",
+    "aten::conv2d.padding",
+    "aten::conv3d.padding",
+)
+def convolution(call: Call) -> Joined | None:
+    """Weights [lanes, Co, Ci / g, ...]: channels of all lanes side by side and lanes · g groups; where all lanes share the input
+    and g = 1, one convolution with lanes · Co filters; or patches [lanes, batch, Ci · k, places] by weights, as batched
+    products."""
+    x, weight, bias, stride, padding, dilation, groups = call.args
+    lanes = call.lanes
+    spatial = weight.rank - 2
+    if x.rank != spatial + 2 or not weight.stacked or (bias is not None and not bias.stacked):
+        return None
+    target = call.target
+
+    def grouped(value: Any, w: Any, b: Any = None) -> Any:
+        joined = channels_joined(value if x.stacked else value.expand(lanes, *value.shape))
+        flat = None if b is None else b.reshape(-1)
+        made = target(joined, w.flatten(0, 1), flat, stride, padding, dilation, lanes * groups)
+        return channels_split(made, lanes)
+
+    def wide(value: Any, w: Any, b: Any = None) -> Any:
+        made = target(value, w.flatten(0, 1), None if b is None else b.reshape(-1), stride, padding, dilation, 1)
+        return channels_split(made, lanes)
+
+    ways: dict[str, Any] = {"groups": grouped, "loop": by_lane(call)}
+    if not x.stacked and groups == 1:
+        ways = {"one convolution": wide, **ways}
+    patches = lanes * x.shape[0] * math.prod(weight.shape[1:]) * math.prod(call.shape[2:])
+    if spatial == 2 and groups == 1 and not isinstance(padding, str) and patches <= _MOST_PATCHES:
+        ways["patches"] = _patches(call, x, weight)
+    return Joined(ways)
+
+
+def _patches(call: Call, x: Operand, weight: Operand) -> Any:
+    import torch
+
+    _, _, _, stride, padding, dilation, _ = call.args
+    kernel, lanes, outputs = weight.shape[2:], call.lanes, weight.shape[0]
+    spatial, batch = call.shape[2:], x.shape[0]
+
+    def compute(value: Any, w: Any, b: Any = None) -> Any:
+        if x.stacked:
+            outside = batch_outside(value)
+            joined = (value.transpose(0, 1) if outside else value).flatten(0, 1)
+            columns = torch.nn.functional.unfold(joined, kernel, dilation, padding, stride)
+            columns = columns.unflatten(0, (batch, lanes) if outside else (lanes, batch))
+            columns = columns.transpose(0, 1) if outside else columns
+        else:
+            columns = torch.nn.functional.unfold(value, kernel, dilation, padding, stride).unsqueeze(0)
+        made = torch.matmul(w.reshape(lanes, 1, outputs, -1), columns)
+        if b is not None:
+            made = made + b.reshape(lanes, 1, outputs, 1)
+        return made.view(lanes, batch, outputs, *spatial)
+
+    return compute
+
+
+@TABLE.rule("aten::conv_transpose1d", "aten::conv_transpose2d.input", "aten::conv_transpose3d.input")
+def transposed(call: Call) -> Joined | None:
+    """As `convolution`, with weights [lanes, Ci, Co / g, ...]."""
+    x, weight, bias, stride, padding, extra, groups, dilation = call.args
+    lanes = call.lanes
+    if x.rank != weight.rank or not weight.stacked or (bias is not None and not bias.stacked):
+        return None
+    target = call.target
+
+    def grouped(value: Any, w: Any, b: Any = None) -> Any:
+        joined = channels_joined(value if x.stacked else value.expand(lanes, *value.shape))
+        flat = None if b is None else b.reshape(-1)
+        made = target(joined, w.flatten(0, 1), flat, stride, padding, extra, lanes * groups, dilation)
+        return channels_split(made, lanes)
+
+    return Joined({"groups": grouped, "loop": by_lane(call)})

@@ -1,0 +1,93 @@
+"""Operators without a rule of their own: through `torch.vmap`, or lane by lane. And those that act element by element."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from bricolage.train.fuse.operators.call import TABLE, Call, Joined, aligned, only
+
+_SCALED = ("aten::add.Tensor", "aten::sub.Tensor", "aten::mul.Tensor", "aten::div.Tensor")
+
+
+def general(call: Call) -> Joined:
+    """Any operator: by its batching rule in PyTorch, or as many calls as there are lanes."""
+    return Joined({"vmap": by_vmap(call), "loop": by_lane(call)})
+
+
+def by_vmap(call: Call) -> Any:
+    """The operator through `torch.vmap`."""
+    import torch
+
+    def one(*tensors: Any) -> Any:
+        args, keywords = call.filled(tensors)
+        return call.target(*args, **keywords)
+
+    places = tuple(0 if operand.stacked else None for operand in call.operands)
+    return torch.vmap(one, in_dims=places) if any(place == 0 for place in places) else None
+
+
+def by_lane(call: Call) -> Any:
+    """The operator once for each lane, its results stacked."""
+    import torch
+
+    operands = call.operands
+
+    def compute(*tensors: Any) -> Any:
+        results = []
+        for lane in range(call.lanes):
+            own = [t[lane] if operand.stacked else t for t, operand in zip(tensors, operands, strict=True)]
+            args, keywords = call.filled(own)
+            results.append(call.target(*args, **keywords))
+        if isinstance(results[0], torch.Tensor):
+            return torch.stack(results)
+        return tuple(torch.stack(parts) for parts in zip(*results, strict=True))
+
+    return compute
+
+
+def is_pointwise(call: Call) -> bool:
+    """Whether PyTorch says that the operator acts element by element."""
+    import torch
+
+    return torch.Tag.pointwise in getattr(call.target, "tags", ())
+
+
+def pointwise(call: Call) -> Joined:
+    """Element by element: the operator itself, with each lane's tensors aligned so that they broadcast as they would alone."""
+    operands = call.operands
+    rank = max((operand.rank for operand in operands), default=0)
+    if all(operand.rank == rank for operand in operands if operand.stacked):
+        if not call.keywords and len(call.args) == len(operands) and all(map(operator.is_, call.args, operands)):
+            return only("unchanged", call.target)
+        if len(operands) == 1 and call.args and call.args[0] is operands[0] and not call.keywords:
+            rest, target = call.args[1:], call.target
+            return only("unchanged", lambda x: target(x, *rest))
+
+    def compute(*tensors: Any) -> Any:
+        fitting = [aligned(one, operand, rank) for one, operand in zip(tensors, operands, strict=True)]
+        args, keywords = call.filled(fitting)
+        return call.target(*args, **keywords)
+
+    return only("unchanged", compute)
+
+
+@TABLE.rule("aten::prelu")
+def prelu(call: Call) -> Joined | None:
+    """One slope, or one for each channel: of each lane (HFTA's table has it unchanged, which shares lane 0's)."""
+    import torch
+
+    x, weight = call.operands
+    if not x.stacked or not weight.stacked:
+        return None
+    ones = [1] * (max(x.rank, 2) - 2)
+    channels = weight.shape[0] if weight.rank else 1
+
+    def compute(value: Any, slope: Any) -> Any:
+        if x.rank < 2:
+            slope = slope.reshape(call.lanes, *[1] * x.rank)
+        else:
+            slope = slope.reshape(call.lanes, 1, channels, *ones)
+        return torch.where(value >= 0, value, slope * value)
+
+    return only("slopes of each lane", compute)

@@ -1,0 +1,89 @@
+"""Normalisation: statistics of each lane and channel, scales and shifts of each lane."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bricolage.train.fuse.operators.call import (
+    TABLE,
+    Call,
+    Joined,
+    Operand,
+    channels_joined,
+    channels_split,
+    folded,
+    only,
+)
+from bricolage.train.fuse.operators.general import by_lane
+
+
+@TABLE.rule("aten::batch_norm")
+def batch_norm(call: Call) -> Joined | None:
+    """One batch-norm over lanes · channels channels, running statistics included."""
+    x, weight, bias, mean, variance, training, momentum, eps, _ = call.args
+    lanes = call.lanes
+    given = [isinstance(one, Operand) for one in (weight, bias, mean, variance)]
+    if x.rank < 2 or not all(one.stacked for one in call.operands[1:]):
+        return None
+
+    def compute(value: Any, *rest: Any) -> Any:
+        import torch
+
+        w, b, m, v = _parts(given, iter(rest))
+        joined = channels_joined(value if x.stacked else value.expand(lanes, *value.shape))
+        made = torch.nn.functional.batch_norm(joined, m, v, w, b, training, momentum, eps)
+        return channels_split(made, lanes)
+
+    return only("channels of all lanes", compute)
+
+
+def _parts(given: list[bool], left: Any) -> list[Any]:
+    """Flat over lanes. Running statistics are written to, so those have to be views."""
+    flat = []
+    for place, one in enumerate(given):
+        tensor = next(left) if one else None
+        flat.append(tensor if tensor is None else tensor.reshape(-1) if place < 2 else tensor.view(-1))
+    return flat
+
+
+@TABLE.rule("aten::layer_norm")
+def layer_norm(call: Call) -> Joined | None:
+    """Normalised without scale and shift, which then are those of each lane."""
+    import torch
+
+    x, shape, weight, bias, eps, _ = call.args
+    if not x.stacked:
+        return None
+    ones = [1] * (x.rank - len(shape))
+    given, operands = [isinstance(one, Operand) for one in (weight, bias)], call.operands[1:]
+
+    def written(value: Any, *rest: Any) -> Any:
+        made = torch.nn.functional.layer_norm(value, shape, None, None, eps)
+        views = [
+            one.reshape(-1 if operand.stacked else 1, *ones, *shape)
+            for one, operand in zip(rest, operands, strict=True)
+        ]
+        if all(given):
+            return torch.addcmul(views[1], made, views[0])
+        return made * views[0] if given[0] else made + views[0] if given[1] else made
+
+    return Joined({"scales of each lane": written, "loop": by_lane(call)})
+
+
+@TABLE.rule("aten::group_norm")
+def group_norm(call: Call) -> Joined | None:
+    """The same by groups of channels."""
+    import torch
+
+    x, groups, weight, bias, eps, _ = call.args
+    if not x.stacked or not isinstance(weight, Operand) or not isinstance(bias, Operand):
+        return None
+    if not weight.stacked or not bias.stacked:
+        return None
+    channels, ones = x.shape[1], [1] * (x.rank - 2)
+
+    def compute(value: Any, w: Any, b: Any) -> Any:
+        made = folded(value, lambda one: torch.nn.functional.group_norm(one, groups, None, None, eps))
+        return torch.addcmul(b.reshape(-1, 1, channels, *ones), made, w.reshape(-1, 1, channels, *ones))
+
+    return Joined({"scales of each lane": compute, "loop": by_lane(call)})

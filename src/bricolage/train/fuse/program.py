@@ -1,0 +1,328 @@
+"""The graph of one lane as a program for several: each operator as the operator table computes it, in the way that is fastest
+here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bricolage.errors import NotFusible
+from bricolage.train.fuse.operators.call import Call, Joined, Mask, Operand
+from bricolage.train.fuse.operators.choose import choose
+from bricolage.train.fuse.operators.table import joined
+from bricolage.train.fuse.trace import Traced, arguments, is_ignored, keywords, operator_name, where
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How an operator is computed for all lanes."""
+
+    operator: str
+    way: str
+    ms: Mapping[str, float]
+    """Forward and backward, by way; empty where nothing was measured."""
+
+
+@dataclass
+class _Value:
+    stacked: bool
+    constant: bool
+    """Known without the batch and the weights."""
+    root: int
+    """The node whose memory it shares, as far as views say."""
+
+
+class Program:
+    """Computes the losses of all lanes. Built by running it once on a batch, while the ways of each operator are timed."""
+
+    def __init__(
+        self,
+        traced: Traced,
+        numbers: Sequence[tuple[tuple[float, ...], ...]],
+        shared_batch: bool,
+        parameters: Mapping[str, torch.Tensor],
+        buffers: Mapping[str, torch.Tensor],
+        batch: Sequence[torch.Tensor],
+        known: Mapping[str, str] | None = None,
+    ) -> None:
+        """Builds it.
+
+        Args:
+            traced: graph of one lane.
+            numbers: for each lane its own constants.
+            shared_batch: whether all lanes see one batch, [batch, *] instead of [lanes, batch, *].
+            parameters: by name, [lanes, *].
+            buffers: by name, [lanes, *]; they are not written to.
+            batch: an example.
+            known: ways chosen before, by node: these are not timed again.
+
+        Raises:
+            NotFusible: an operator cannot be computed for several lanes; the reason names it and its line.
+        """
+        self.lanes = len(numbers)
+        self.masks: list[Mask] = []
+        self.choices: dict[str, Choice] = {}
+        self._traced = traced
+        self._numbers = numbers
+        self._known = known or {}
+        self._places = {node: index for index, node in enumerate(traced.graph.nodes)}
+        self._start: list[Any] = [None] * len(self._places)
+        self._program: list[tuple[int, Callable[..., Any], tuple[int, ...]]] = []
+        self._bound: dict[int, int] = {}
+        """Nodes that were written to in place → the node that has the new value."""
+        self._own = 0
+        self._build(shared_batch, parameters, {name: one.clone() for name, one in buffers.items()}, batch)
+
+    def __call__(
+        self,
+        parameters: Mapping[str, torch.Tensor],
+        buffers: Mapping[str, torch.Tensor],
+        batch: Sequence[torch.Tensor],
+        masks: Sequence[torch.Tensor],
+    ) -> torch.Tensor:
+        """The losses, [lanes]. Running statistics in the buffers are updated."""
+        values = self._start.copy()
+        for place, name in self._parameters:
+            values[place] = parameters[name]
+        for place, name in self._buffers:
+            values[place] = buffers[name]
+        for place, one in zip(self._batch, batch, strict=True):
+            values[place] = one
+        for place, one in zip(self._mask_places, masks, strict=True):
+            values[place] = one
+        for place, compute, reads in self._program:
+            values[place] = compute(*[values[one] for one in reads])
+        return values[self._end].reshape(self.lanes)
+
+    @property
+    def ways(self) -> dict[str, str]:
+        """The way chosen for each node that had several."""
+        return {name: choice.way for name, choice in self.choices.items() if choice.ms}
+
+    def _build(
+        self,
+        shared_batch: bool,
+        parameters: Mapping[str, torch.Tensor],
+        buffers: Mapping[str, torch.Tensor],
+        batch: Sequence[torch.Tensor],
+    ) -> None:
+        traced, start = self._traced, self._start
+        self._parameters = [
+            (self._places[n], traced.parameters[n.name]) for n in self._places if n.name in traced.parameters
+        ]
+        self._buffers = [(self._places[n], traced.buffers[n.name]) for n in self._places if n.name in traced.buffers]
+        named = {node.name: place for node, place in self._places.items()}
+        self._batch = [named[name] for name in traced.batch]
+        self._mask_places: list[int] = []
+        self._end = -1
+        self._infos: dict[int, _Value] = {}
+        values: list[Any] = list(start)
+        for place, name in self._parameters:
+            values[place], self._infos[place] = parameters[name], _Value(True, False, place)
+        for place, name in self._buffers:
+            values[place], self._infos[place] = buffers[name], _Value(True, False, place)
+        for place, one in zip(self._batch, batch, strict=True):
+            values[place], self._infos[place] = one, _Value(not shared_batch, False, place)
+        for name, constant in traced.constants.items():
+            place = named[name]
+            values[place] = start[place] = constant
+            self._infos[place] = _Value(False, True, place)
+        for node, place in self._places.items():
+            if node.op == "call_function" and not is_ignored(node):
+                self._add(node, place, values)
+            elif node.op == "output":
+                (end,) = node.args[0]
+                self._end = self._slot(end)
+                if not self._infos[self._end].stacked or values[self._end].numel() != self.lanes:
+                    raise NotFusible(reason="its loss is no scalar that depends on the weights")
+
+    def _add(self, node: torch.fx.Node, place: int, values: list[Any]) -> None:
+        import torch
+
+        target: Any = node.target
+        name = operator_name(node)
+        numbers: tuple[tuple[float, ...], ...] = ()
+        if name in _own_numbers():
+            numbers = tuple(lane[self._own] for lane in self._numbers)
+            self._own += 1
+        if (
+            name == "getitem"
+            and isinstance(node.args[0], torch.fx.Node)
+            and isinstance(values[self._slot(node.args[0])], tuple | list)
+        ):
+            source, at = self._slot(node.args[0]), node.args[1]
+            self._infos[place] = _Value(self._infos[source].stacked, self._infos[source].constant, place)
+            self._emit(place, lambda several: several[at], (source,), values)
+            return
+        mutated = _mutated(target)
+        if mutated:
+            target = self._out_of_place(node, name, values)
+        call = self._call(node, name.replace("_.", ".") if mutated else name, target, values, numbers)
+        if mutated:
+            call = _renamed(call, target)
+        reads = tuple(one.place for one in call.operands)
+        random = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+        if not call.stacked and not random:
+            constant = all(self._infos[one].constant for one in reads)
+            self._infos[place] = _Value(False, constant, self._root(node, place, reads))
+            self._emit(place, _plain(call), reads, values)
+            if constant:
+                self._program.pop()
+                self._start[place] = values[place]
+        else:
+            found = joined(call)
+            if random and not found.plain:
+                raise NotFusible(
+                    reason=f"{name} draws random numbers, and only dropout has a stream for each lane; {where(node)}"
+                )
+            way = self._way(node, name, found, [values[one] for one in reads])
+            for mask in found.masks:
+                self.masks.append(mask)
+                self._start.append(None)
+                values.append(torch.ones((self.lanes, *mask.shape), dtype=mask.dtype))
+                self._mask_places.append(len(values) - 1)
+            extra = tuple(self._mask_places[len(self._mask_places) - len(found.masks) :]) if found.masks else ()
+            self._infos[place] = _Value(True, False, self._root(node, place, reads))
+            try:
+                self._emit(place, found.ways[way], (*reads, *extra), values)
+            except Exception as error:  # whatever PyTorch says of it
+                raise NotFusible(reason=f"{name} fails for several lanes: {_first(error)}; {where(node)}") from error
+        if mutated:
+            self._rebind(node, place)
+
+    def _emit(self, place: int, compute: Callable[..., Any], reads: tuple[int, ...], values: list[Any]) -> None:
+        values[place] = compute(*[values[one] for one in reads])
+        self._program.append((place, compute, reads))
+
+    def _way(self, node: torch.fx.Node, name: str, found: Joined, tensors: list[Any]) -> str:
+        first = next(iter(found.ways))
+        if found.plain:
+            self.choices[node.name] = Choice(name, first, {})
+            return first
+        known = self._known.get(node.name)
+        if known is not None and known in found.ways:
+            self.choices[node.name] = Choice(name, known, {known: 0.0})
+            return known
+        try:
+            way, ms = choose(found, tensors)
+        except RuntimeError as error:
+            raise NotFusible(
+                reason=f"{name} cannot be computed for several lanes: {_first(error)}; {where(node)}"
+            ) from error
+        self.choices[node.name] = Choice(name, way, ms)
+        return way
+
+    def _call(
+        self, node: torch.fx.Node, name: str, target: Any, values: list[Any], numbers: tuple[tuple[float, ...], ...]
+    ) -> Call:
+        shown: Any = node.meta.get("val")
+        shown = shown[0] if isinstance(shown, list | tuple) and shown else shown
+        shape = tuple(shown.shape) if hasattr(shown, "shape") else ()
+        args = tuple(self._operand(one, values) for one in arguments(node))
+        named = {key: self._operand(one, values) for key, one in keywords(node).items()}
+        return Call(name, target, args, named, self.lanes, numbers, shape)
+
+    def _operand(self, value: Any, values: list[Any]) -> Any:
+        import torch
+
+        if isinstance(value, torch.fx.Node):
+            place = self._slot(value)
+            one, info = values[place], self._infos[place]
+            if not isinstance(one, torch.Tensor):
+                raise NotFusible(reason=f"{operator_name(value)} gives no tensor; {where(value)}")
+            shape = tuple(one.shape[1:] if info.stacked else one.shape)
+            return Operand(place, info.stacked, shape, one.dtype, _order(value.meta.get("val")))
+        if isinstance(value, list | tuple):
+            return (
+                tuple(self._operand(one, values) for one in value)
+                if isinstance(value, tuple)
+                else [self._operand(one, values) for one in value]
+            )
+        return value
+
+    def _slot(self, node: torch.fx.Node) -> int:
+        place = self._places[node]
+        return self._bound.get(place, place)
+
+    def _root(self, node: torch.fx.Node, place: int, reads: tuple[int, ...]) -> int:
+        schema = getattr(node.target, "_schema", None)
+        aliases = schema is not None and any(one.alias_info is not None for one in schema.returns)
+        return self._infos[reads[0]].root if aliases and reads else place
+
+    def _out_of_place(self, node: torch.fx.Node, name: str, values: list[Any]) -> Any:
+        """The operator that gives a new tensor instead of writing to one, where nobody would see the difference; for a buffer, the
+        operator itself."""
+        import torch
+
+        source = node.args[0]
+        assert isinstance(source, torch.fx.Node)
+        place = self._slot(source)
+        if any(place == one for one, _ in self._buffers):
+            return node.target
+        root = self._infos[place].root
+        later = [one for one in self._places if self._places[one] > self._places[node]]
+        aliased = [
+            n for n, at in self._places.items() if at in self._infos and self._infos[at].root == root and at != place
+        ]
+        seen = any(user in aliased for one in later for user in one.all_input_nodes)
+        bare = name.split(".")[0].removeprefix("aten::").removesuffix("_")
+        packet = getattr(torch.ops.aten, bare, None)
+        overload = getattr(packet, getattr(node.target, "_overloadname", ""), None)
+        if seen or source.op == "placeholder" or overload is None:
+            raise NotFusible(reason=f"{name} writes to a tensor that others see; {where(node)}")
+        del values
+        return overload
+
+    def _rebind(self, node: torch.fx.Node, place: int) -> None:
+        source: Any = node.args[0]
+        if not any(self._places[source] == one for one, _ in self._buffers):
+            self._bound[self._places[source]] = place
+
+
+def _own_numbers() -> Mapping[str, tuple[int, ...]]:
+    from bricolage.train.fuse.trace import LANE_CONSTANTS
+
+    return LANE_CONSTANTS
+
+
+def _renamed(call: Call, target: Any) -> Call:
+    import dataclasses
+
+    name = str(target._schema.name)
+    overload = target._overloadname
+    return dataclasses.replace(call, name=name if overload == "default" else f"{name}.{overload}")
+
+
+def _mutated(target: Any) -> bool:
+    schema = getattr(target, "_schema", None)
+    return schema is not None and any(
+        one.alias_info is not None and one.alias_info.is_write for one in schema.arguments
+    )
+
+
+def _plain(call: Call) -> Callable[..., Any]:
+    """The operator as it stands, for tensors that all lanes share."""
+
+    def compute(*tensors: Any) -> Any:
+        args, named = call.filled(tensors)
+        return call.target(*args, **named)
+
+    return compute
+
+
+def _order(alone: Any) -> tuple[int, ...]:
+    """Dimensions of a tensor as they lie in memory; empty where they lie as they stand, or overlap."""
+    import torch
+
+    if not isinstance(alone, torch.Tensor) or alone.is_contiguous():
+        return ()
+    return tuple(sorted(range(alone.ndim), key=lambda one: (-alone.stride(one), one)))
+
+
+def _first(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
