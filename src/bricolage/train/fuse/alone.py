@@ -172,7 +172,7 @@ class Alone:
             self._scale, self._good = next_scale(self._scale, self._good, finite)
         at.steps += 1
         if at.steps % self._epoch == 0 and at.lane.patience is not None:
-            held_out = evaluate(self.module, self._data, at.lane)
+            held_out = evaluate(self.module, self._data)
             if held_out is not None and at.epoch_over(held_out[0]):
                 at.stopped = "early"
         if at.steps >= self._most:
@@ -191,7 +191,7 @@ def next_scale(scale: float, good: int, finite: bool) -> tuple[float, int]:
 
 
 def evaluate(
-    module: torch.nn.Module, data: Data, lane: Lane, state: dict[str, torch.Tensor] | None = None
+    module: torch.nn.Module, data: Data, state: dict[str, torch.Tensor] | None = None
 ) -> tuple[float, float | None] | None:
     """Loss (without label smoothing) and accuracy on the held-out data, by a module in evaluation mode with its own state or
     another; None without such data."""
@@ -212,7 +212,6 @@ def evaluate(
             value = float(loss_value(loss(outputs, *targets), data.step.loss))
     finally:
         module.train(was)
-    del lane
     return value, _accuracy(outputs, targets)
 
 
@@ -229,7 +228,7 @@ def result_of(
     at: Progressed, module: torch.nn.Module, data: Data, state: dict[str, torch.Tensor] | None = None
 ) -> LaneResult:
     """What became of a lane whose weights are in a module, or given."""
-    held_out = evaluate(module, data, at.lane, state)
+    held_out = evaluate(module, data, state)
     value, accuracy = held_out if held_out is not None else (None, None)
     return LaneResult(at.lane.name, at.steps, at.stopped, at.loss, value, accuracy, at.skipped)
 

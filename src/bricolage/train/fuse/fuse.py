@@ -137,7 +137,7 @@ def _train(sweep: Sweep, data: Data, one: Group, how: str, cores: int, progress:
     speeds: dict[str, Speed] = {}
     samples = sum(steps_of(lane, data) * lane.batch_size for lane in one.lanes)
     if how == "auto":
-        chosen, speeds, reason = _fastest(makers, one, samples, cores, progress)
+        chosen, speeds, reason = _fastest(makers, one, samples, cores)
     else:
         wanted = how.replace("-", " ")
         if wanted.startswith("fused") and (one.reason or len(names) == 1):
@@ -172,13 +172,13 @@ def _makers(sweep: Sweep, data: Data, one: Group, cores: int) -> dict[str, Make]
 
 
 def _fastest(
-    makers: Mapping[str, Make], one: Group, samples: int, cores: int, progress: Progress
+    makers: Mapping[str, Make], one: Group, samples: int, cores: int
 ) -> tuple[Contestant, dict[str, Speed], str]:
     """The contestant to go on with, what was measured, and why it is this one."""
     racers: dict[str, Contestant] = {}
     rounds: dict[str, list[float]] = {}
     several = ["serial", "serial, 1 thread"] if cores > 1 else ["serial"]
-    _race(racers, rounds, several, makers, _LEAST_S, 2, progress)
+    _race(racers, rounds, several, makers, _LEAST_S, 2)
     base = min(several, key=lambda name: min(rounds.get(name) or [float("inf")]))
     if not rounds.get(base):
         return racers[base], {}, "it was over before anything could be timed"
@@ -195,7 +195,7 @@ def _fastest(
     failed: dict[str, str] = {}
     if len(racing) > 1:
         turn = min(_MOST_S, max(_LEAST_S, predicted * _SHARE / len(racing)))
-        failed = _race(racers, rounds, racing, makers, turn, ROUNDS, progress)
+        failed = _race(racers, rounds, racing, makers, turn, ROUNDS)
     timed = {name: times for name, times in rounds.items() if len(times) == ROUNDS}
     speeds = {name: Speed.of(times) for name, times in timed.items()}
     chosen = max(speeds, key=lambda name: speeds[name].median, default=base)
@@ -220,7 +220,6 @@ def _race(
     makers: Mapping[str, Make],
     turn: float,
     count: int,
-    progress: Progress,
 ) -> dict[str, str]:
     """Interleaved rounds of milliseconds for one sample; why contestants could not take part."""
     failed: dict[str, str] = {}
@@ -239,5 +238,4 @@ def _race(
                 samples, seconds = racers[name].run(turn)
                 if samples:
                     rounds.setdefault(name, []).append(seconds * 1e3 / samples)
-    del progress
     return failed

@@ -199,7 +199,7 @@ class Fused:
         for row, lane in enumerate(self.lanes):
             stopped = "finished" if self._step >= steps_of(lane, self._data) else ""
             if epoch_over and lane.patience is not None:
-                held_out = evaluate(self._module, self._data, lane, self._state(row))
+                held_out = evaluate(self._module, self._data, self._state(row))
                 if held_out is not None and self.at[row].epoch_over(held_out[0]):
                     stopped = "early"
             if stopped:
