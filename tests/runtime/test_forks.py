@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import faulthandler
+import gc
 import os
 import signal
 import sys
@@ -44,6 +46,7 @@ def in_child(act: Callable[[], bool]) -> bool | None:
     """What a forked process says; None where it hangs."""
     child = os.fork()
     if child == 0:
+        faulthandler.dump_traceback_later(_PATIENCE_S - 5.0, file=sys.__stderr__)  # where it hangs
         try:
             os._exit(0 if act() else 1)
         except BaseException:
@@ -122,6 +125,22 @@ def test_a_fork_waits_for_a_call_but_not_for_ever(tmp_path: Path, monkeypatch: p
         assert in_child(lambda: ended.is_set() == ends_first and np.array_equal(fast(x), y)) is True  # noqa: B023
         thread.join()
     assert np.array_equal(fast(x), y)
+
+
+def test_garbage_of_the_parent_is_not_collected_in_the_child() -> None:
+    openvino = pytest.importorskip("openvino")
+    x = openvino.opset13.parameter([64, 64], np.float32)
+    model = openvino.Model([openvino.opset13.matmul(x, x, False, False)], [x])
+    compiled = openvino.Core().compile_model(model, "CPU", {"INFERENCE_NUM_THREADS": 2})
+    compiled(np.ones((64, 64), np.float32))
+    gc.disable()
+    try:
+        cycle: list[object] = [compiled]
+        cycle.append(cycle)
+        del compiled, cycle
+        assert in_child(lambda: gc.collect() >= 0) is True
+    finally:
+        gc.enable()
 
 
 def test_what_must_be_compiled_again_is_and_what_lives_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ locks let go that a thread of the parent held at that moment: where that matters
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import threading
 import time
@@ -91,6 +92,8 @@ def _in_parent() -> None:
 
 
 def _in_child() -> None:
+    # What the parent had not collected yet may hold compiled models, whose threads are gone: collecting it would wait for them.
+    gc.freeze()
     _mine.held = []
     _gone.update(name for name, fate in _used.items() if fate == "ends")
     for who in list(_told):
