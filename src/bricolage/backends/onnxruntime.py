@@ -65,7 +65,7 @@ class OnnxRuntime(Backend):
     kind: ClassVar[Kind] = "engine"
     dynamic: ClassVar[bool] = True
     tunable: ClassVar[bool] = True
-    after_fork: ClassVar[AfterFork] = "lives"  # work that no thread of the pool takes up is done by the caller
+    after_fork: ClassVar[AfterFork] = "again"  # a lock that a thread of the pool holds then is held for ever
 
     def status(self) -> Status:
         return installed("onnxruntime", "onnxruntime", "onnxruntime")
