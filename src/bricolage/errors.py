@@ -280,6 +280,25 @@ class NotFusible(UsageError):
     hint = "They can be trained one by one: `bricolage train fuse --how serial`; docs/training-fused.md says what fuses"
 
 
+class NotTraceable(UsageError):
+    """A training step whose operators rest on the values of tensors."""
+
+    what = "this training step cannot be predicted: {reason}"
+    hint = "Predict a step without control flow on values; docs/training-predict.md says what can be followed"
+
+
+class BadVariant(UsageError):
+    """A change of a training step that cannot be made."""
+
+    what = "'{variant}' is no change of this training step: {reason}"
+    hint = "docs/training-predict.md lists the changes: batch=64, amp, fused, recompute, micro=4, freeze=NAME, workers=2 ..."
+
+
+class BadTrainingLog(UsageError):
+    what = "'{path}' is no record of a training run: {reason}"
+    hint = "Write a line for each step: its number, a comma, the loss"
+
+
 class TrainingWorkerFailed(BricolageError):
     what = "a process that trains lanes of the sweep failed: {reason}"
     hint = "Train without processes (--how fused or --how serial), or with less memory taken elsewhere"

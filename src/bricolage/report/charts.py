@@ -36,7 +36,7 @@ def contestants(bucket: Bucket, slots: Mapping[str, int]) -> str:
     axis = min(longest * 1.02, fastest * _CLIP) or 1.0
     height = len(timed) * _ROW + 26
     parts = [svg(_LABEL + _PLOT + 150, height, "Median time of each contestant")]
-    parts += _grid(axis, _LABEL, _PLOT, 0, height)
+    parts += grid(axis, _LABEL, _PLOT, 0, height)
     for row, contestant in enumerate(timed):
         parts.append(
             _bar(contestant, row * _ROW, axis, contestant.name == bucket.chosen, backend_class(contestant, slots))
@@ -157,7 +157,7 @@ def schedule(bucket: Bucket, slots: Mapping[str, int]) -> str:
     cores = sorted({core for some in found.cores for core in some})
     height = 18 + len(cores) * _LANE + 24
     parts = [svg(_CORE + _TIMES + 60, height, "Predicted schedule of the regions on the cores")]
-    parts += _grid(end, _CORE, _TIMES, 18, height)
+    parts += grid(end, _CORE, _TIMES, 18, height)
     for row, core in enumerate(cores):
         y = 18 + row * _LANE
         parts.append(f'<text class="name" x="{_CORE - 10}" y="{y + _LANE / 2 + 4}">core {core}</text>')
@@ -171,7 +171,7 @@ def schedule(bucket: Bucket, slots: Mapping[str, int]) -> str:
     return "".join((*parts, "</svg>"))
 
 
-def _grid(axis: float, left: int, width: int, top: int, height: int) -> Iterator[str]:
+def grid(axis: float, left: int, width: int, top: int, height: int) -> Iterator[str]:
     """Lines at round times of an axis that begins at 0, and what they say."""
     by = step(axis)
     for i in range(int(axis / by) + 1):

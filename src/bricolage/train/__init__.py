@@ -9,16 +9,34 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bricolage.train.predict.predict import Predicted, Prediction, predict
+    from bricolage.train.predict.variant import Variant, parse_variant
     from bricolage.train.spec import Optimiser, StepSpec, read_spec
     from bricolage.train.step import TrainingStep, build
 
-__all__ = ["Optimiser", "StepSpec", "TrainingStep", "build", "read_spec"]
+__all__ = [
+    "Optimiser",
+    "Predicted",
+    "Prediction",
+    "StepSpec",
+    "TrainingStep",
+    "Variant",
+    "build",
+    "parse_variant",
+    "predict",
+    "read_spec",
+]
 
 _HOMES = {
     "Optimiser": "bricolage.train.spec",
+    "Predicted": "bricolage.train.predict.predict",
+    "Prediction": "bricolage.train.predict.predict",
     "StepSpec": "bricolage.train.spec",
     "TrainingStep": "bricolage.train.step",
+    "Variant": "bricolage.train.predict.variant",
     "build": "bricolage.train.step",
+    "parse_variant": "bricolage.train.predict.variant",
+    "predict": "bricolage.train.predict.predict",
     "read_spec": "bricolage.train.spec",
 }
 

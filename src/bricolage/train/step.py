@@ -45,16 +45,17 @@ class TrainingStep:
         return value.detach()
 
 
-def make_optimiser(spec: Optimiser, parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
-    """The optimiser of `torch.optim` that a spec describes."""
+def make_optimiser(spec: Optimiser, parameters: list[torch.Tensor], how: str = "") -> torch.optim.Optimizer:
+    """The optimiser of `torch.optim` that a spec describes; `how` it computes: "foreach", "fused", or as it would by itself."""
     import torch
 
+    own = {"foreach": how == "foreach", "fused": how == "fused"} if how else {}
     if spec.kind == "sgd":
         return torch.optim.SGD(
-            parameters, spec.lr, momentum=spec.momentum, nesterov=spec.nesterov, weight_decay=spec.weight_decay
+            parameters, spec.lr, momentum=spec.momentum, nesterov=spec.nesterov, weight_decay=spec.weight_decay, **own
         )
     kind = torch.optim.Adam if spec.kind == "adam" else torch.optim.AdamW
-    return kind(parameters, spec.lr, betas=spec.betas, eps=spec.eps, weight_decay=spec.weight_decay)
+    return kind(parameters, spec.lr, betas=spec.betas, eps=spec.eps, weight_decay=spec.weight_decay, **own)
 
 
 def build(spec: StepSpec) -> TrainingStep:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import typer
 
 from bricolage.cli.train.fuse import fuse
+from bricolage.cli.train.predict import predict
 
 app = typer.Typer(
     no_args_is_help=True,
     help="Predict a training step, train many models as one, keep replicas in step.",
     rich_markup_mode=None,
 )
+app.command()(predict)
 app.command()(fuse)

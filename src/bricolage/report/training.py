@@ -1,0 +1,141 @@
+"""A predicted training step as a page of its own: when what runs, what memory is taken meanwhile, and where both go."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from bricolage._version import __version__
+from bricolage.report import words
+from bricolage.report.charts import grid, svg
+
+if TYPE_CHECKING:
+    from bricolage.train.predict.predict import Predicted, Prediction
+
+_LEFT, _WIDTH, _LANE, _MEMORY = 84, 960, 26, 130
+_PHASES = ("forward", "recompute", "backward", "update", "exchange")
+_THINNEST = 0.25
+"""Pixels: a narrower span is drawn with those beside it."""
+
+
+def phase_bars(found: Prediction) -> str:
+    """One bar for each variant: its phases one after another, on one axis."""
+    shown = [one for one in found.predicted if not one.reason]
+    axis = max(one.ms for one in shown) * 1.02 or 1.0
+    left, width, row = 240, 640, 30
+    height = len(shown) * row + 26
+    parts = [svg(left + width + 130, height, "Predicted time of a step by phases"), *grid(axis, left, width, 0, height)]
+    for number, one in enumerate(shown):
+        x, y = float(left), number * row
+        parts.append(f'<text class="name" x="{left - 10}" y="{y + 19}">{escape(_short(one.variant))}</text>')
+        for phase in _PHASES:
+            ms = one.phases.get(phase, 0.0)
+            if ms <= 0.0:
+                continue
+            wide = ms / axis * width
+            title = f"<title>{phase}: {words.milliseconds(ms)}</title>"
+            parts.append(
+                f'<rect class="{phase}" x="{x:.1f}" y="{y + 6}" width="{wide:.1f}" height="{row - 12}">{title}</rect>'
+            )
+            x += wide
+        if one.measured is not None:
+            at = left + one.measured.median_ms / axis * width
+            if at <= left + width:
+                parts.append(f'<path class="whisker" d="M{at:.1f} {y + 2}v{row - 4}"/>')
+        parts.append(f'<text class="value" x="{max(x, left) + 9:.1f}" y="{y + 19}">{words.milliseconds(one.ms)}</text>')
+    return "".join((*parts, "</svg>"))
+
+
+def course(one: Predicted) -> str:
+    """When phases, layers and exchanges run, and the memory that tensors take, on one axis of time."""
+    if one.course is None or not one.course.spans:
+        return ""
+    end = max([one.course.spans[-1].end_ms, *(sent.end_ms for sent in one.course.sent)]) or 1.0
+    lanes = ["computing"] + (["exchange"] if one.course.sent else [])
+    top = len(lanes) * _LANE + 8
+    height = top + _MEMORY + 34
+    parts = [svg(_LEFT + _WIDTH + 20, height, f"Course of the step: {one.variant}")]
+    parts += grid(end, _LEFT, _WIDTH, 0, height)
+    for number, name in enumerate(lanes):
+        parts.append(f'<text class="name" x="{_LEFT - 8}" y="{number * _LANE + 17}">{name}</text>')
+    parts += _spans(one, end)
+    for sent in one.course.sent:
+        x, wide = _LEFT + sent.start_ms / end * _WIDTH, (sent.end_ms - sent.start_ms) / end * _WIDTH
+        title = f"<title>{words.size(sent.bytes)} in {words.milliseconds(sent.end_ms - sent.start_ms)}</title>"
+        parts.append(
+            f'<rect class="exchange" x="{x:.1f}" y="{_LANE + 4}" width="{max(wide, 1):.1f}" height="{_LANE - 8}">{title}</rect>'
+        )
+    parts += _memory(one, end, top)
+    return "".join((*parts, "</svg>"))
+
+
+def _spans(one: Predicted, end: float) -> list[str]:
+    assert one.course is not None
+    parts: list[str] = []
+    start, phase = 0.0, ""
+    layers: list[str] = []
+    spans = one.course.spans
+    for number, span in enumerate(spans):
+        if not layers:
+            start, phase = span.start_ms, span.phase
+        layers.append(span.layer or "outside of modules")
+        last = number + 1 == len(spans) or spans[number + 1].phase != phase
+        wide = (span.end_ms - start) / end * _WIDTH
+        if wide < _THINNEST and not last:
+            continue
+        told = ", ".join(dict.fromkeys(layers[:4])) + (" ..." if len(layers) > 4 else "")
+        title = f"<title>{escape(phase)}: {escape(told)}, {words.milliseconds(span.end_ms - start)}</title>"
+        x = _LEFT + start / end * _WIDTH
+        parts.append(
+            f'<rect class="{phase} part" x="{x:.2f}" y="4" width="{wide:.2f}" height="{_LANE - 8}">{title}</rect>'
+        )
+        layers = []
+    return parts
+
+
+def _memory(one: Predicted, end: float, top: int) -> list[str]:
+    assert one.course is not None
+    points, floor = one.course.memory, top + _MEMORY
+    most = max((size for _, size in points), default=1) or 1
+    path = [f"M{_LEFT} {floor}"]
+    for at, size in points:
+        x, y = _LEFT + at / end * _WIDTH, floor - size / most * (_MEMORY - 12)
+        path.append(f"H{x:.1f}V{y:.1f}")
+    path.append(f"H{_LEFT + _WIDTH}V{floor}Z")
+    return [
+        f'<path class="memory" d="{"".join(path)}"><title>peak {words.size(one.peak_bytes)}</title></path>',
+        f'<text class="name" x="{_LEFT - 8}" y="{top + 16}">{escape(words.size(most))}</text>',
+        f'<text class="name" x="{_LEFT - 8}" y="{floor}">0</text>',
+    ]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 34 else f"{text[:24]}…{text[-8:]}"
+
+
+def page(found: Prediction) -> str:
+    """The page: variants beside each other, and of each the course of time and memory; the operators and layers of the step."""
+    environment = Environment(
+        loader=PackageLoader("bricolage.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"ms": words.milliseconds, "size": words.size}
+    whole = sum(one.ms for one in found.operators) or 1.0
+    layers = sorted(found.layers, key=lambda one: -sum(one.ms.values()))
+    return environment.get_template("training.html.j2").render(
+        found=found,
+        base=found.predicted[0],
+        bars=Markup(phase_bars(found)),
+        shown=[(one, Markup(course(one))) for one in found.predicted if not one.reason],
+        refused=[one for one in found.predicted if one.reason],
+        operators=[(one, one.ms / whole) for one in found.operators[:20]],
+        layers=layers[:30],
+        phases=_PHASES[:4],
+        version=__version__,
+    )

@@ -1,0 +1,160 @@
+"""How long training goes on: Optimus' models (Peng et al., EuroSys 2018), fitted by non-negative least squares.
+
+The loss after k steps is taken as 1 / (a k + b) + c; the speed of w workers with q parameter servers on a batch of M samples in
+all as 1 / (a M / w + b + c w / q + d w + e q) steps a second where they wait for each other, and w / (a + b w / q + c w + d q)
+where they do not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bricolage.errors import BadTrainingLog, MissingFile
+
+_LEAST_POINTS = 5
+_OFFSETS = 200
+"""Values of c that are tried, up to the least loss that was seen."""
+
+
+@dataclass(frozen=True)
+class LossCurve:
+    """loss(k) = 1 / (a k + b) + c, and how far off it is on what was seen: the root mean square by the spread of losses."""
+
+    a: float
+    b: float
+    c: float
+    error: float
+
+    def loss(self, steps: float) -> float:
+        """After so many steps."""
+        return 1.0 / max(self.a * steps + self.b, 1e-300) + self.c
+
+    def steps_to(self, loss: float) -> float:
+        """Steps until the loss is so low; infinite where it never is."""
+        if loss <= self.c or self.a <= 0.0:
+            return math.inf if loss < self.loss(0.0) else 0.0
+        return max(0.0, (1.0 / (loss - self.c) - self.b) / self.a)
+
+
+def fit_loss(points: Sequence[tuple[float, float]]) -> LossCurve:
+    """The curve through (step, loss), later points with more weight.
+
+    Raises ValueError where there are fewer than five of them, or a loss is not a number.
+    """
+    import numpy as np
+    from scipy.optimize import nnls
+
+    data = np.array(sorted(points), dtype=float).reshape(-1, 2)
+    if len(data) < _LEAST_POINTS:
+        raise ValueError(f"it has {len(data)} losses; {_LEAST_POINTS} are needed")
+    if not np.isfinite(data).all():
+        raise ValueError("a step or a loss is not a number")
+    steps, losses = data.T
+    weights = np.linspace(0.5, 1.5, len(data))
+    best: LossCurve | None = None
+    spread = float(np.std(losses)) or 1.0
+    low = float(losses.min())
+    for c in np.linspace(0.0, low, _OFFSETS, endpoint=False) if low > 0 else [0.0]:
+        gap = np.maximum(losses - c, 1e-9)
+        scale = weights * gap * gap  # an error of 1 / gap is one of the loss times its square
+        (a, b), _ = nnls(np.stack([steps, np.ones_like(steps)], 1) * scale[:, None], scale / gap)
+        curve = LossCurve(float(a), float(b), float(c), 0.0)
+        off = float(
+            np.sqrt(
+                np.mean(
+                    [(weight * (curve.loss(k) - y)) ** 2 for weight, k, y in zip(weights, steps, losses, strict=True)]
+                )
+            )
+        )
+        if best is None or off / spread < best.error:
+            best = LossCurve(curve.a, curve.b, curve.c, off / spread)
+    assert best is not None
+    return best
+
+
+@dataclass(frozen=True)
+class Run:
+    """A short run: workers, parameter servers (0: all-reduce), samples of all workers in a step, and steps a second."""
+
+    workers: int
+    servers: int
+    batch: int
+    steps_s: float
+
+
+@dataclass(frozen=True)
+class SpeedModel:
+    """Seconds of a step as a sum of terms, each by its non-negative factor."""
+
+    synchronous: bool
+    factors: tuple[float, ...]
+
+    def steps_s(self, workers: int, servers: int, batch: int) -> float:
+        """Steps a second; without waiting, those of all workers together."""
+        seconds = sum(
+            f * t for f, t in zip(self.factors, _terms(self.synchronous, workers, servers, batch), strict=True)
+        )
+        return (1.0 if self.synchronous else workers) / max(seconds, 1e-300)
+
+
+def fit_speed(runs: Sequence[Run], synchronous: bool = True) -> SpeedModel:
+    """The model through short runs; eight to ten of them, says Optimus.
+
+    Raises ValueError where there are none, or one has no workers or no speed.
+    """
+    import numpy as np
+    from scipy.optimize import nnls
+
+    if not runs or any(one.workers < 1 or one.servers < 0 or one.batch < 1 or not one.steps_s > 0 for one in runs):
+        raise ValueError("runs need workers, a batch and a speed")
+    seconds = np.array([(1.0 if synchronous else one.workers) / one.steps_s for one in runs])
+    terms = np.array([_terms(synchronous, one.workers, one.servers, one.batch) for one in runs])
+    factors, _ = nnls(terms / seconds[:, None], np.ones(len(runs)))  # relative errors
+    return SpeedModel(synchronous, tuple(float(one) for one in factors))
+
+
+def _terms(synchronous: bool, workers: int, servers: int, batch: int) -> tuple[float, ...]:
+    shared = workers / servers if servers else 0.0
+    if synchronous:
+        return (batch / workers, 1.0, shared, float(workers), float(servers))
+    return (1.0, shared, float(workers), float(servers))
+
+
+def read_losses(path: Path) -> list[tuple[float, float]]:
+    """Steps and losses from a text file: a line each, separated by a comma or a blank; one number alone is a loss of the next step.
+
+    Raises:
+        MissingFile: there is no such file.
+        BadTrainingLog: a line is neither.
+    """
+    if not path.is_file():
+        raise MissingFile(path=path)
+    found: list[tuple[float, float]] = []
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadTrainingLog(path=path, reason=f"it cannot be read ({error})") from error
+    for number, line in enumerate(lines, 1):
+        words = line.replace(",", " ").split()
+        if not words or (number == 1 and not _is_number(words[0])):
+            continue  # a head
+        try:
+            values = [float(one) for one in words]
+        except ValueError as error:
+            raise BadTrainingLog(path=path, reason=f"line {number} is no step and loss") from error
+        if len(values) > 2 or not all(map(math.isfinite, values)):
+            raise BadTrainingLog(path=path, reason=f"line {number} is no step and loss")
+        found.append((values[0], values[1]) if len(values) == 2 else (float(len(found) + 1), values[0]))
+    if len(found) < _LEAST_POINTS:
+        raise BadTrainingLog(path=path, reason=f"it has {len(found)} losses; {_LEAST_POINTS} are needed")
+    return found
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,215 @@
+"""What operators of a training step cost here: in their place in the step, and alone on made-up tensors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bricolage.errors import NotTraceable
+from bricolage.frontends.torch_training import OperatorCall, Phase, StepGraph, TensorArgument
+from bricolage.measure.statistics import Latency
+from bricolage.train.predict.running import Running
+
+if TYPE_CHECKING:
+    import torch
+
+_ROUNDS = (5, 40)
+_ALONE_S = 0.004
+"""For which an operator is repeated, beyond `_ALONE_ROUNDS[0]` times."""
+_ALONE_ROUNDS = (4, 50)
+_QUANTILE = 0.25
+"""Of an operator's times: what others do meanwhile only adds to them."""
+_RECURRENT = "aten::mkldnn_rnn_layer"
+_INDICES: Mapping[str, tuple[int, int]] = {
+    "aten::embedding": (0, 0),
+    "aten::nll_loss_forward": (0, 1),
+    "aten::nll_loss_backward": (1, 1),
+    "aten::gather": (0, 0),
+    "aten::index_select": (0, 0),
+}
+"""Operators that read integers as indices: which argument, and which of its dimensions, they count in."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A step that was run: milliseconds of each operator in its place, and of phases when nothing watches them."""
+
+    step: Latency
+    phases: Mapping[Phase, float]
+    operators: tuple[float, ...]
+
+
+@dataclass
+class Alone:
+    """Operators by signature, each on made-up tensors, measured when it is first asked for."""
+
+    threads: int
+    known: dict[str, float | None] = field(default_factory=dict)
+    """Milliseconds. None: it cannot run alone."""
+    scratch: dict[str, int] = field(default_factory=dict)
+    """Bytes that it takes while it runs, beyond what it returns."""
+    workspaces: dict[str, int] = field(default_factory=dict)
+    """Bytes that it keeps for the backward phase in a form of its own, which PyTorch does not know beforehand."""
+
+    def measure(self, calls: Mapping[str, OperatorCall], signatures: Iterable[str]) -> None:
+        """Those of the signatures that are not known yet."""
+        import torch
+
+        kept = torch.get_num_threads()
+        state = torch.get_rng_state()
+        torch.set_num_threads(self.threads)
+        torch.manual_seed(0)
+        try:
+            for one in dict.fromkeys(signatures):
+                if one not in self.known:
+                    self.known[one] = _alone(one.partition("(")[0], calls[one])
+        finally:
+            torch.set_num_threads(kept)
+            torch.set_rng_state(state)
+
+
+def profile(running: Running, graph: StepGraph, threads: int, seconds: float) -> Profile:
+    """Runs the step for `seconds`, each time once watched and once not.
+
+    Raises:
+        NotTraceable: it runs other operators than its graph has.
+    """
+    import torch
+
+    kept = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    watched: list[list[float]] = []
+    plain: list[dict[Phase, float]] = []
+    timing = _timing()
+    try:
+        running.run()
+        end = time.perf_counter() + seconds
+        while len(plain) < _ROUNDS[0] or (time.perf_counter() < end and len(plain) < _ROUNDS[1]):
+            timing.times.clear()
+            with timing:
+                running.run()
+            watched.append([one / 1e6 for one in timing.times])
+            plain.append(timed(running))
+    finally:
+        torch.set_num_threads(kept)
+    if any(len(one) != len(graph.work) for one in watched):
+        raise NotTraceable(
+            reason="it runs other operators from one step to the next, or from what it runs without data"
+        )
+    phases: dict[Phase, float] = {
+        phase: float(np.median([one.get(phase, 0.0) for one in plain])) for phase in dict.fromkeys(graph.phases)
+    }
+    return Profile(
+        Latency.of([sum(one.values()) for one in plain]),
+        phases,
+        tuple(np.quantile(np.array(watched), _QUANTILE, axis=0).tolist()),
+    )
+
+
+def timed(running: Running) -> dict[Phase, float]:
+    """Milliseconds of the phases of one step."""
+    found: dict[Phase, float] = {}
+    now: list[Any] = [None, time.perf_counter_ns()]
+
+    def begin(phase: Phase | None) -> None:
+        at = time.perf_counter_ns()
+        if now[0] is not None:
+            found[now[0]] = found.get(now[0], 0.0) + (at - now[1]) / 1e6
+        now[:] = [phase, at]
+
+    running.run(begin)
+    begin(None)
+    return found
+
+
+def _timing() -> Any:
+    """A dispatch mode that takes the time of each operator. In a function, since its base class is PyTorch's."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Timing(TorchDispatchMode):  # type: ignore[misc]  # PyTorch is Any to a type checker
+        def __init__(self) -> None:
+            super().__init__()
+            self.times: list[int] = []
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            begun = time.perf_counter_ns()
+            out = func(*args, **kwargs)
+            if func.namespace != "prim":
+                self.times.append(time.perf_counter_ns() - begun)
+            return out
+
+    return Timing()
+
+
+UNSUITABLE = (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError)
+"""What operators raise where made-up arguments do not suit them."""
+
+
+def _alone(name: str, call: OperatorCall) -> float | None:
+    import torch
+
+    try:
+        with torch.no_grad():
+            args, kwargs = made(name, call)
+            call.function(*args, **kwargs)
+            times: list[float] = []
+            end = time.perf_counter() + _ALONE_S
+            while len(times) < _ALONE_ROUNDS[0] or (time.perf_counter() < end and len(times) < _ALONE_ROUNDS[1]):
+                begun = time.perf_counter_ns()
+                call.function(*args, **kwargs)
+                times.append((time.perf_counter_ns() - begun) / 1e6)
+    except UNSUITABLE:
+        return None
+    return float(np.quantile(times, _QUANTILE))
+
+
+def made(name: str, call: OperatorCall) -> tuple[Any, Any]:
+    """Made-up arguments of an operator: random numbers, and indices that are within their tensors."""
+    from torch.utils._pytree import tree_map
+
+    limit = 1
+    if name in _INDICES:
+        place, dimension = _INDICES[name]
+        limit = call.args[place].shape[dimension]
+    elif name == "aten::embedding_dense_backward":
+        limit = int(call.args[2])
+
+    def make(value: Any) -> Any:
+        return _tensor(value, limit) if isinstance(value, TensorArgument) else value
+
+    args, kwargs = tree_map(make, call.args), tree_map(make, dict(call.kwargs))
+    return (_with_workspace(call, args), kwargs) if name == f"{_RECURRENT}_backward" else (args, kwargs)
+
+
+def _with_workspace(call: OperatorCall, args: Any) -> Any:
+    """Arguments of a recurrent layer's backward operator with the workspace that its forward operator leaves for it."""
+    import torch
+
+    names = [one.name for one in call.function._schema.arguments]
+    given = {**dict(zip(names, args, strict=True)), "cx_": args[names.index("cx_tmp")], "train": True}
+    given |= {f"weight{one}": given[f"weight{one + 1}"] for one in range(4)}
+    forward = torch.ops.aten.mkldnn_rnn_layer.default
+    with torch.enable_grad():  # oneDNN keeps nothing where nothing will ask for it
+        workspace = forward(*(given[one.name] for one in forward._schema.arguments))[-1]
+    return tuple(workspace if name == "workspace" else one for name, one in zip(names, args, strict=True))
+
+
+def _tensor(one: TensorArgument, limit: int) -> torch.Tensor:
+    import torch
+
+    made = torch.empty_strided(one.shape, one.strides, dtype=one.dtype)
+    if one.dtype.is_floating_point:
+        # An operator that expands a tensor reads one element often: it is written once.
+        elements = made.as_strided((sum((n - 1) * s for n, s in zip(one.shape, one.strides, strict=True)) + 1,), (1,))
+        if one.bytes and elements.numel():
+            elements.normal_()
+    elif one.dtype == torch.bool:
+        made = torch.rand(one.shape) < 0.5
+    else:
+        made = torch.randint(max(1, limit), one.shape).to(one.dtype)
+    return made

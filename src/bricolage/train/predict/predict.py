@@ -1,0 +1,423 @@
+"""Predicts a training step as it is, and as variants would run it; and, where it is asked to, runs them beside that."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bricolage.device.description import DescribedDevice, read_devices
+from bricolage.device.host import host
+from bricolage.errors import BadVariant
+from bricolage.frontends.torch_training import Kind, Phase, StepGraph, trace_step
+from bricolage.measure.statistics import Latency
+from bricolage.options import available_cores
+from bricolage.progress import Progress, Silent
+from bricolage.train.predict.exchange import Link, Sent, buckets, overlapped
+from bricolage.train.predict.memory import measured_peak, sized
+from bricolage.train.predict.operators import Alone, Profile, profile, timed
+from bricolage.train.predict.price import PriceList
+from bricolage.train.predict.recompute import Block, Recomputation, fit
+from bricolage.train.predict.running import Running, blocks, prepared
+from bricolage.train.predict.team import measure_link, run_steps
+from bricolage.train.predict.variant import Variant, usual
+from bricolage.train.spec import StepSpec
+from bricolage.train.step import TrainingStep, load_torch
+
+if TYPE_CHECKING:
+    import torch
+
+_ROUNDS = (7, 60)
+
+
+@dataclass(frozen=True)
+class OperatorTime:
+    """All operators of one type in one phase."""
+
+    type: str
+    phase: Phase
+    count: int
+    ms: float
+    flops: float
+    bytes: int
+
+
+@dataclass(frozen=True)
+class LayerTime:
+    """A module: milliseconds by phase, and bytes that it keeps for the backward phase."""
+
+    layer: str
+    ms: Mapping[str, float]
+    kept_bytes: int
+
+
+@dataclass(frozen=True)
+class Span:
+    """Operators of one phase and layer, one after another."""
+
+    phase: str
+    layer: str
+    start_ms: float
+    end_ms: float
+
+
+@dataclass(frozen=True)
+class Course:
+    """What happens when in a step: spans, buckets on their way, and bytes taken from a moment on."""
+
+    spans: tuple[Span, ...]
+    sent: tuple[Sent, ...]
+    memory: tuple[tuple[float, int], ...]
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A step as a variant runs it. Where `reason` is not empty it cannot, and nothing else holds."""
+
+    variant: str
+    batch_size: int = 0
+    """Of all workers together."""
+    ms: float = 0.0
+    phases: Mapping[str, float] = field(default_factory=dict)
+    """Milliseconds; "exchange": what workers wait for gradients, beyond what is computed meanwhile."""
+    peak_bytes: int = 0
+    """Of tensors, on one worker."""
+    memory: Mapping[Kind, int] = field(default_factory=dict)
+    """Bytes at the peak, by what they are."""
+    sent_bytes: int = 0
+    """By one worker in a step."""
+    operators: int = 0
+    known: int = 0
+    """Operators whose time was measured in the step as it is."""
+    alone: int = 0
+    """Operators that were measured alone, on made-up tensors."""
+    measured: Latency | None = None
+    """A step that was really run so."""
+    measured_peak_bytes: int | None = None
+    course: Course | None = None
+    reason: str = ""
+
+    @property
+    def samples_s(self) -> float:
+        """Samples a second of all workers."""
+        return self.batch_size / self.ms * 1e3 if self.ms else 0.0
+
+    @property
+    def error(self) -> float | None:
+        """Predicted by measured time, minus one."""
+        return None if self.measured is None else self.ms / self.measured.median_ms - 1.0
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A training step and its variants. The first is the step as it is, which is measured."""
+
+    module: str
+    device: str
+    threads: int
+    torch: str
+    predicted: tuple[Predicted, ...]
+    operators: tuple[OperatorTime, ...]
+    """Of the step as it is, those that take most first."""
+    layers: tuple[LayerTime, ...]
+    link: Link | None = None
+    """Between workers here, where a variant has several."""
+    recomputation: Recomputation | None = None
+    """What was chosen for a limit of memory; its variant is the last one."""
+
+
+def predict(
+    spec: StepSpec,
+    variants: Sequence[Variant] | None = None,
+    *,
+    threads: int | None = None,
+    seconds: float = 4.0,
+    measure: bool = False,
+    memory_limit: int | None = None,
+    progress: Progress | None = None,
+) -> Prediction:
+    """Predicts a training step and changes of it.
+
+    The step itself is run for `seconds` to see what its operators take; variants are not run, unless `measure` asks for it. Several
+    workers are measured as such: what it costs that they run at once, and what exchanging takes.
+
+    Args:
+        spec: the training step.
+        variants: what is asked about; by default mixed precision, a fused optimiser, twice the batch, recomputation, micro-batches
+            and two workers.
+        threads: of one worker; all cores by default, divided among workers.
+        seconds: for the step as it is, and for each measurement that is asked for.
+        measure: runs every variant, too, and says what it took.
+        memory_limit: bytes that a step may take for tensors; blocks to recompute are chosen so that it does, at least time.
+        progress: told about variants.
+
+    Raises:
+        MissingLibrary: PyTorch is not installed.
+        BadTrainingCode: a function that the spec names is not there, fails, or returns something else than it should.
+        NotTraceable: the step's control flow rests on values of tensors.
+        BadDevices, MissingFile: the spec names a device's file that cannot be used.
+        TrainingWorkerFailed: a process that takes part in a measurement ends.
+    """
+    torch = load_torch()
+    shown = progress if progress is not None else Silent()
+    asked = (Variant(), *(usual(spec) if variants is None else variants))
+    shown.start("predicting (variants)", len(asked))
+    work = _Predictor(spec, threads or available_cores(), seconds, torch)
+    kept = torch.get_num_threads()
+    found = []
+    chosen: Recomputation | None = None
+    try:
+        for variant in asked:
+            found.append(work.both(variant, measure))
+            shown.advance(1)
+        if memory_limit is not None:
+            chosen = work.recomputation(memory_limit)
+            found.append(work.both(Variant(recompute=chosen.blocks), measure))
+        shown.finish()
+    finally:
+        torch.set_num_threads(kept)
+    return work.told(tuple(found), chosen)
+
+
+class _Predictor:
+    """Graphs, profiles and links that several variants share."""
+
+    def __init__(self, spec: StepSpec, threads: int, seconds: float, torch: object) -> None:
+        self.spec, self.threads, self.seconds = spec, threads, seconds
+        self._version = str(torch.__version__)  # type: ignore[attr-defined]
+        self.described = spec.device != "here"
+        self._machine = read_devices(Path(spec.folder, spec.device)) if self.described else None
+        self._lists: dict[int, PriceList] = {}
+        self._links: dict[tuple[int, int], tuple[Link, float]] = {}
+        self._base: tuple[StepGraph, tuple[float, ...]] | None = None
+
+    def both(self, variant: Variant, measure: bool) -> Predicted:
+        """A prediction, and beside it what the variant really takes, if that is asked for and can be."""
+        found = self.predict(variant)
+        return self.measured(variant, found) if measure and not found.reason and not self.described else found
+
+    def recomputation(self, limit: int) -> Recomputation:
+        """The blocks to recompute."""
+        assert self._base is not None
+        graph, ms = self._base
+        step = prepared(self.spec, Variant())
+        under = {name: (name, f"{name}.") for name in blocks(step.module)}
+        found = []
+        for name, (own, inner) in under.items():
+            inside = [layer == own or layer.startswith(inner) for layer in graph.layers]
+            forward = sum(
+                one for one, phase, here in zip(ms, graph.phases, inside, strict=True) if here and phase == "forward"
+            )
+            kept = sum(
+                one.bytes
+                for one in graph.storages
+                if one.kind == "activations" and (one.layer == own or one.layer.startswith(inner))
+            )
+            if kept:
+                found.append(Block(name, forward, kept))
+        alone = self._list(self._threads(Variant())).alone
+
+        def peak(names: tuple[str, ...]) -> int:
+            return sized(self._graph(step, Variant(recompute=names)), alone).peak()
+
+        return fit(found, limit, peak)
+
+    def predict(self, variant: Variant) -> Predicted:
+        """One variant; with a reason where it cannot run."""
+        try:
+            return self._predict(variant)
+        except BadVariant as error:
+            return Predicted(variant.name, reason=str(error.facts["reason"]))
+
+    def _predict(self, variant: Variant) -> Predicted:
+        step = prepared(self.spec, variant)
+        link, gbytes, contention = self._exchange(variant)
+        known = self._list(self._threads(variant))
+        graph = sized(self._graph(step, variant), known.alone)
+        priced = known.price(graph)
+        ms = tuple(
+            one * contention * self._scale(operator.op_type)
+            for one, operator in zip(priced.operators, graph.work.operators, strict=True)
+        )
+        sending = buckets(graph.gradients, variant.bucket_mb) if link is not None else []
+        size = sum(one.bytes for one in sending)
+        if variant == Variant():
+            self._base = graph, ms
+        course, waiting = _course(graph, ms, sending, link.among(variant.workers, gbytes) if link else None)
+        phases: dict[str, float] = {}
+        for one, phase in zip(ms, graph.phases, strict=True):
+            phases[phase] = phases.get(phase, 0.0) + one
+        if sending:
+            phases["exchange"] = waiting
+        at = max(range(len(graph.work)), key=graph.memory().__getitem__)
+        return Predicted(
+            variant.name,
+            (variant.batch_size or self.spec.batch_size) * variant.workers,
+            sum(phases.values()),
+            phases,
+            graph.peak() + size,
+            _kinds(graph, at, size),
+            2 * (variant.workers - 1) * size // variant.workers,
+            len(graph.work),
+            priced.measured,
+            priced.alone,
+            course=course,
+        )
+
+    def measured(self, variant: Variant, predicted: Predicted) -> Predicted:
+        """The prediction with what the variant really takes."""
+        if variant.workers > 1:
+            if variant.gbytes is not None or variant.workers > available_cores():
+                return predicted  # not what is here
+            times = run_steps(self.spec, variant, self._threads(variant), self.seconds)
+            return replace(predicted, measured=Latency.of(times))
+        import time
+
+        import torch
+
+        running = self._running(variant)
+        torch.set_num_threads(self._threads(variant))
+        for _ in range(3):
+            running.run()
+        times, end = [], time.perf_counter() + self.seconds
+        while len(times) < _ROUNDS[0] or (time.perf_counter() < end and len(times) < _ROUNDS[1]):
+            times.append(sum(timed(running).values()))
+        return replace(predicted, measured=Latency.of(times), measured_peak_bytes=measured_peak(running))
+
+    def told(self, found: tuple[Predicted, ...], chosen: Recomputation | None) -> Prediction:
+        """All of it."""
+        assert self._base is not None
+        graph, ms = self._base
+        device = Path(self.spec.device).name if self.described else str(host())
+        link = next((one for one, _ in self._links.values()), None)
+        return Prediction(
+            self.spec.module,
+            device,
+            self.threads,
+            self._version,
+            found,
+            _by_type(graph, ms),
+            _by_layer(graph, ms),
+            link,
+            chosen,
+        )
+
+    def _running(self, variant: Variant) -> Running:
+        gc.collect()
+        step = prepared(self.spec, variant)
+        return Running(step.module, [*step.inputs, *step.targets], step, variant)
+
+    def _graph(self, step: TrainingStep, variant: Variant) -> StepGraph:
+        def start(module: torch.nn.Module, tensors: Sequence[torch.Tensor]) -> tuple[Running, object]:
+            running = Running(module, tensors, step, variant)
+            return running, running.lasting
+
+        return trace_step(step.module, [*step.inputs, *step.targets], start)  # type: ignore[arg-type]
+
+    def _list(self, threads: int) -> PriceList:
+        if threads not in self._lists:
+            step = prepared(self.spec, Variant())
+            graph = self._graph(step, Variant())
+            running = Running(copy.deepcopy(step.module), [*step.inputs, *step.targets], step, Variant())
+            seen: Profile = profile(running, graph, threads, self.seconds)
+            self._lists[threads] = PriceList(graph, seen, Alone(threads))
+        return self._lists[threads]
+
+    def _threads(self, variant: Variant) -> int:
+        if variant.threads is not None:
+            return variant.threads
+        return max(1, self.threads // variant.workers) if variant.workers <= available_cores() else self.threads
+
+    def _scale(self, kind: str) -> float:
+        if self._machine is None:
+            return 1.0
+        device: DescribedDevice = self._machine.device[0]
+        return device.operators.get(kind, device.scale)
+
+    def _exchange(self, variant: Variant) -> tuple[Link | None, float | None, float]:
+        """The link that was measured, another bandwidth, and how much longer steps take because workers run at once."""
+        if variant.workers == 1:
+            return None, None, 1.0
+        here = variant.workers <= available_cores() and not self.described
+        gbytes = variant.gbytes
+        if gbytes is None and self._machine is not None and self._machine.link:
+            gbytes = self._machine.link[0].gbytes
+        if not here and gbytes is None:
+            raise BadVariant(
+                variant=variant.name,
+                reason="so many workers do not fit here: say over which bandwidth=... they are linked",
+            )
+        count = variant.workers if here else min(2, available_cores())
+        if count < 2:
+            raise BadVariant(
+                variant=variant.name, reason="exchanging gradients is measured between two cores; here is one"
+            )
+        key = (count, self._threads(variant) if here else 1)
+        if key not in self._links:
+            self._links[key] = measure_link(self.spec, *key, self.seconds)
+        link, contention = self._links[key]
+        return link, gbytes, contention if here else 1.0
+
+
+def _course(graph: StepGraph, ms: Sequence[float], sending: Sequence, link: Link | None) -> tuple[Course, float]:  # type: ignore[type-arg]
+    """What happens when, and what the update waits for gradients."""
+    first = next((number for number, phase in enumerate(graph.phases) if phase == "update"), len(ms))
+    ends, sent = overlapped(ms[:first], sending, link or Link(1, 0.0, 0.0))
+    computed = sum(ms[:first])
+    arrived = max([ends[-1] if ends else 0.0, *(one.end_ms for one in sent)])
+    if link is not None:  # into buckets, and back
+        arrived += 2 * link.copy_ms_per_byte * sum(one.bytes for one in sending)
+    now = arrived
+    for one in ms[first:]:
+        now += one
+        ends.append(now)
+    starts = [end - one for end, one in zip(ends, ms, strict=True)]
+    spans: list[Span] = []
+    for start, end, phase, layer in zip(starts, ends, graph.phases, graph.layers, strict=True):
+        if spans and spans[-1].phase == phase and spans[-1].layer == layer:
+            spans[-1] = replace(spans[-1], end_ms=end)
+        else:
+            spans.append(Span(phase, layer, start, end))
+    memory: list[tuple[float, int]] = []
+    for start, size in zip(starts, graph.memory(), strict=True):
+        if not memory or memory[-1][1] != size:
+            memory.append((start, size))
+    return Course(tuple(spans), tuple(sent), tuple(memory)), arrived - computed
+
+
+def _kinds(graph: StepGraph, at: int, buckets_bytes: int) -> dict[Kind, int]:
+    found: dict[Kind, int] = {}
+    for one in graph.storages:
+        if one.born <= at and (one.freed is None or one.freed > at):
+            found[one.kind] = found.get(one.kind, 0) + one.bytes
+    if buckets_bytes:
+        found["gradients"] = found.get("gradients", 0) + buckets_bytes
+    return found
+
+
+def _by_type(graph: StepGraph, ms: Sequence[float]) -> tuple[OperatorTime, ...]:
+    found: dict[tuple[str, Phase], list[tuple[float, float, int]]] = {}
+    for one, operator, phase in zip(ms, graph.work.operators, graph.phases, strict=True):
+        found.setdefault((operator.op_type, phase), []).append((one, operator.flops, operator.bytes))
+    rows = [
+        OperatorTime(
+            kind, phase, len(some), sum(a for a, _, _ in some), sum(b for _, b, _ in some), sum(c for _, _, c in some)
+        )
+        for (kind, phase), some in found.items()
+    ]
+    return tuple(sorted(rows, key=lambda one: -one.ms))
+
+
+def _by_layer(graph: StepGraph, ms: Sequence[float]) -> tuple[LayerTime, ...]:
+    times: dict[str, dict[str, float]] = {}
+    for one, phase, layer in zip(ms, graph.phases, graph.layers, strict=True):
+        of = times.setdefault(layer, {})
+        of[phase] = of.get(phase, 0.0) + one
+    kept: dict[str, int] = {}
+    for storage in graph.storages:
+        if storage.kind == "activations":
+            kept[storage.layer] = kept.get(storage.layer, 0) + storage.bytes
+    return tuple(LayerTime(layer, phases, kept.get(layer, 0)) for layer, phases in times.items())

@@ -1,0 +1,194 @@
+"""One of several processes that exchange gradients, to measure what that takes or to run a step that does.
+
+    python -m bricolage.train.predict.worker < JOB > ANSWER
+
+A job and its answer are JSON. Processes find each other through a file that the job names, and give up after its time-out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+import numpy as np
+
+from bricolage.codec import decode, encode, parse
+from bricolage.train.predict.operators import timed
+from bricolage.train.predict.running import Running, prepared
+from bricolage.train.predict.variant import Variant
+from bricolage.train.spec import StepSpec
+
+_SIZES = (1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
+"""Bytes of the all-reduces that are measured."""
+_COPIED = 1 << 24
+_ALONG = 1 << 22
+"""Bytes of those that run beside a step."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all of them do together."""
+
+    kind: Literal["probe", "step"]
+    spec: StepSpec
+    variant: Variant
+    rank: int
+    workers: int
+    threads: int
+    seconds: float
+    store: str
+    """A file that is not there yet."""
+    timeout_s: float = 120.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one found; milliseconds."""
+
+    alone: Mapping[str, float] | None = None
+    """Phases of a step while nobody else runs; of the first worker."""
+    together: Mapping[str, float] | None = None
+    """While all run, without exchange."""
+    along: float | None = None
+    """A whole step while all-reduces run beside it."""
+    sizes: tuple[tuple[int, float], ...] = ()
+    """Bytes and milliseconds of all-reduces."""
+    along_sizes: tuple[tuple[int, float], ...] = ()
+    """The same beside a step."""
+    copy_ms_per_byte: float = 0.0
+    steps: tuple[float, ...] = ()
+    """Whole steps with exchange."""
+
+
+def main() -> int:
+    """Does the job on standard input."""
+    job = decode(Job, parse(sys.stdin.read()), "job")
+    answer = _work(job)
+    sys.stdout.write(json.dumps(encode(answer)) + "\n")
+    sys.stdout.flush()
+    os._exit(0)  # without waiting for threads of the group
+
+
+def _work(job: Job) -> Answer:
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(job.threads)
+    dist.init_process_group(
+        "gloo",
+        store=dist.FileStore(job.store, job.workers),
+        rank=job.rank,
+        world_size=job.workers,
+        timeout=timedelta(seconds=job.timeout_s),
+    )
+    step = prepared(job.spec, job.variant)
+    tensors = [*step.inputs, *step.targets]
+    if job.kind == "step":
+        megabytes = job.variant.bucket_mb
+
+        def wrap(module: Any) -> Any:
+            return torch.nn.parallel.DistributedDataParallel(module, bucket_cap_mb=megabytes)
+
+        running = Running(step.module, tensors, step, job.variant, wrap)
+        return Answer(steps=tuple(sum(one.values()) for one in _loop(running, job.seconds, dist)))
+    return _probe(job, Running(step.module, tensors, step, job.variant), dist)
+
+
+def _loop(running: Running, seconds: float, dist: Any, apart: bool = False) -> list[dict[str, float]]:
+    """Steps for about so long; as many on every worker, since those with exchange wait for each other."""
+    for _ in range(3):
+        running.run()
+    begun = time.perf_counter()
+    running.run()
+    count = max(5, min(200, round(seconds / (time.perf_counter() - begun))))
+    if not apart:
+        count = int(_most(count, dist))
+        dist.barrier()
+    return [{str(k): v for k, v in timed(running).items()} for _ in range(count)]
+
+
+def _most(value: float, dist: Any) -> float:
+    import torch
+
+    found = torch.tensor([float(value)])
+    dist.all_reduce(found, op=dist.ReduceOp.MAX)
+    return float(found[0])
+
+
+def _probe(job: Job, running: Running, dist: Any) -> Answer:
+    import torch
+
+    alone = _median(_loop(running, job.seconds, dist, apart=True)) if job.rank == 0 else None
+    dist.barrier()
+    together = _median(_loop(running, job.seconds, dist))
+    sizes = tuple((size, _all_reduce(size, job.seconds / len(_SIZES), dist)) for size in _SIZES)
+    source, target = torch.ones(_COPIED // 4), torch.ones(_COPIED // 4)
+    copying = _times(lambda: target.copy_(source), 0.2)
+    dist.barrier()
+    # Exchanges run in threads of the process group; each is waited for in one of ours, beside the steps.
+    import threading
+
+    stop, along_sizes = threading.Event(), []
+    steps: list[float] = []
+
+    def step() -> None:
+        while not stop.is_set():
+            steps.append(sum(timed(running).values()))
+
+    thread = threading.Thread(target=step)
+    thread.start()
+    try:
+        along_sizes.append((_ALONG, _all_reduce(_ALONG, 2 * job.seconds, dist)))
+    finally:
+        stop.set()
+        thread.join()
+    return Answer(
+        alone=alone,
+        together=together,
+        along=float(np.median(steps)) if steps else None,
+        sizes=sizes,
+        along_sizes=tuple(along_sizes),
+        copy_ms_per_byte=copying / _COPIED,
+    )
+
+
+def _all_reduce(size: int, seconds: float, dist: Any) -> float:
+    import torch
+
+    tensor = torch.zeros(size // 4)
+
+    def act() -> None:
+        dist.all_reduce(tensor)
+
+    first = _most(_times(act, 0.0), dist)
+    count = max(5, min(500, int(seconds * 1e3 / max(first, 1e-3))))
+    times = []
+    for _ in range(count):
+        begun = time.perf_counter()
+        act()
+        times.append((time.perf_counter() - begun) * 1e3)
+    return float(np.median(times))
+
+
+def _times(act: Callable[[], object], seconds: float) -> float:
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < 3 or time.perf_counter() < end:
+        begun = time.perf_counter()
+        act()
+        times.append((time.perf_counter() - begun) * 1e3)
+    return float(np.median(times))
+
+
+def _median(steps: list[dict[str, float]]) -> dict[str, float]:
+    return {phase: float(np.median([one[phase] for one in steps])) for phase in steps[0]}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

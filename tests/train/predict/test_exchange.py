@@ -1,0 +1,88 @@
+"""Buckets of gradients, and two queues that slow each other."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bricolage.frontends.torch_training import Gradient
+from bricolage.train.predict.exchange import Bucket, Link, buckets, overlapped
+
+MIB = 1 << 20
+
+
+@given(st.lists(st.integers(1, 8 * MIB), max_size=20), st.floats(0.1, 30.0))
+def test_every_gradient_travels_once_in_order(sizes: list[int], megabytes: float) -> None:
+    gradients = [Gradient(str(number), size, 2 * number) for number, size in enumerate(sizes)]
+    found = buckets(gradients, megabytes)
+    assert sum(one.bytes for one in found) == sum(sizes)
+    assert [one.ready for one in found] == sorted(one.ready for one in found)
+    if found:
+        assert found[-1].ready == 2 * (len(sizes) - 1)
+    for place, one in enumerate(found[:-1]):
+        assert one.bytes >= (min(1.0, megabytes) if place == 0 else megabytes) * MIB
+
+
+def test_pytorchs_first_bucket_is_small() -> None:
+    gradients = [Gradient(str(number), MIB // 2, number) for number in range(8)]
+    assert buckets(gradients, 25) == [Bucket(MIB, 1), Bucket(3 * MIB, 7)]
+
+
+def by_small_steps(operators: list[float], sending: list[Bucket], link: Link, by: float) -> float:
+    """The same by brute force: time in little steps."""
+    now, done, number = 0.0, 0, 0
+    left = operators[0] if operators else 0.0
+    moving: float | None = None
+    while done < len(operators) or number < len(sending):
+        computing = done < len(operators)
+        if moving is None and number < len(sending) and sending[number].ready < done:
+            moving = link.ms(sending[number].bytes)
+        exchanging = moving is not None
+        both = computing and exchanging
+        if computing:
+            left -= by / (link.slows_computing if both else 1.0)
+        if moving is not None:
+            moving -= by / (link.slowed if both else 1.0)
+        now += by
+        if computing and left <= 0:
+            done += 1
+            left = operators[done] if done < len(operators) else 0.0
+        if moving is not None and moving <= 0:
+            number, moving = number + 1, None
+    return now
+
+
+@given(
+    st.lists(st.floats(0.1, 2.0), min_size=1, max_size=5),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(1, 20)), max_size=3),
+    st.floats(1.0, 3.0),
+    st.floats(1.0, 3.0),
+)
+def test_against_time_in_little_steps(
+    operators: list[float], some: list[tuple[int, int]], slow: float, slowed: float
+) -> None:
+    sending = [Bucket(size, min(ready, len(operators) - 1)) for ready, size in sorted(some)]
+    link = Link(2, 0.05, 0.1, slows_computing=slow, slowed=slowed)
+    ends, sent = overlapped(operators, sending, link)
+    found = max([ends[-1], *(one.end_ms for one in sent)])
+    assert found == pytest.approx(by_small_steps(operators, sending, link, 0.0005), abs=0.02)
+    assert ends == sorted(ends)
+    assert all(a.end_ms <= b.start_ms + 1e-9 for a, b in itertools.pairwise(sent))
+
+
+def test_what_is_hidden_and_what_is_not() -> None:
+    link = Link(2, 0.0, 1.0)
+    ends, sent = overlapped([1.0, 1.0, 1.0, 1.0], [Bucket(2, 0), Bucket(3, 3)], link)
+    assert ends == [1.0, 2.0, 3.0, 4.0]
+    assert [(one.start_ms, one.end_ms) for one in sent] == [(1.0, 3.0), (4.0, 7.0)]
+
+
+def test_a_ring_of_more_workers() -> None:
+    link = Link(2, 0.1, 2e-6)
+    four = link.among(4, None)
+    assert four.ms_per_byte == pytest.approx(2e-6 * 1.5) and four.latency_ms == pytest.approx(0.3)
+    other = link.among(2, 10.0)
+    assert other.ms(10**7) - other.latency_ms == pytest.approx(1.0), "10 MB each way at 10 GB/s"

@@ -1,0 +1,158 @@
+"""Predictions of the step that the demonstration trains."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bricolage.codec import decode, encode
+from bricolage.errors import BadVariant, NotTraceable, TrainingWorkerFailed
+from bricolage.train.predict.operators import Alone, profile
+from bricolage.train.predict.predict import Prediction, predict
+from bricolage.train.predict.running import Running, blocks, prepared
+from bricolage.train.predict.team import run_team
+from bricolage.train.predict.variant import Variant, parse_variant
+from bricolage.train.spec import Optimiser, StepSpec
+from tests.frontends.test_torch_training import DIGITS, graph_of, step
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
+SPEC = StepSpec(
+    "digits.py:cnn", "digits.py:batch", batch_size=16, optimiser=Optimiser("sgd", 0.1, momentum=0.9), folder=DIGITS
+)
+
+
+def variants(*words: str) -> list[Variant]:
+    return [parse_variant(one) for one in words]
+
+
+def test_a_step_and_its_changes() -> None:
+    asked = variants(
+        "amp", "fused", "batch=32", "recompute", "micro=2", "freeze=0", "micro=3", "recompute=nine", "channels-last"
+    )
+    found = predict(SPEC, asked, threads=1, seconds=0.05, measure=True)
+    assert [one.variant for one in found.predicted] == ["as it is", *(one.name for one in asked)]
+    base = found.predicted[0]
+    assert base.known == base.operators and base.alone == 0
+    assert base.ms == pytest.approx(sum(base.phases.values())) and set(base.phases) == {"forward", "backward", "update"}
+    by_name = {one.variant: one for one in found.predicted}
+    assert "3 equal parts" in by_name["micro=3"].reason and "'nine'" in by_name["recompute=nine"].reason
+    for one in found.predicted:
+        if one.reason:
+            assert one.measured is None
+            continue
+        assert one.measured is not None and one.ms > 0 and one.course is not None
+        # Beside what is recomputed PyTorch keeps the state of random numbers, 5,056 bytes for each block.
+        assert one.measured_peak_bytes == pytest.approx(one.peak_bytes, rel=0.05, abs=21_000)
+        assert one.peak_bytes == max(size for _, size in one.course.memory) == sum(one.memory.values())
+        assert one.course.spans[-1].end_ms == pytest.approx(one.ms, rel=1e-6)
+    assert "recompute" in by_name["recompute"].phases and by_name["recompute"].operators > base.operators
+    assert by_name["freeze=0"].operators < base.operators > by_name["fused"].operators
+    assert by_name["batch=32"].batch_size == 32 and by_name["batch=32"].peak_bytes > base.peak_bytes
+    assert sum(one.ms for one in found.operators) == pytest.approx(base.ms)
+    assert sum(sum(one.ms.values()) for one in found.layers) == pytest.approx(base.ms)
+    assert decode(Prediction, encode(found)) == found
+
+
+def test_blocks_are_chosen_for_a_limit_of_memory() -> None:
+    spec = replace(SPEC, module="digits.py:transformer", arguments={"layers": 3}, batch_size=64)
+    free = predict(spec, [], threads=1, seconds=0.05)
+    limit = int(free.predicted[0].peak_bytes * 0.85)
+    found = predict(spec, [], threads=1, seconds=0.05, memory_limit=limit, measure=True)
+    chosen = found.recomputation
+    assert chosen is not None and chosen.fits and 0 < len(chosen.blocks) < 3
+    last = found.predicted[-1]
+    assert last.variant == f"recompute={'+'.join(chosen.blocks)}"
+    assert last.peak_bytes == chosen.peak_bytes <= limit
+    assert last.measured_peak_bytes is not None and last.measured_peak_bytes <= limit * 1.1
+    hopeless = predict(spec, [], threads=1, seconds=0.05, memory_limit=1000)
+    assert hopeless.recomputation is not None and not hopeless.recomputation.fits
+
+
+def test_two_workers_are_predicted_and_run() -> None:
+    found = predict(SPEC, variants("workers=2,bucket=0.002"), threads=2, seconds=0.3, measure=True)
+    if found.predicted[1].reason:
+        assert "one" in found.predicted[1].reason  # a machine with one core
+        return
+    two = found.predicted[1]
+    assert two.batch_size == 32 and two.measured is not None and found.link is not None
+    assert two.course is not None and len(two.course.sent) > 1
+    weights = sum(p.numel() * 4 for p in prepared(SPEC, Variant()).module.parameters())
+    assert two.sent_bytes == weights and sum(one.bytes for one in two.course.sent) == weights
+    assert two.phases["exchange"] > 0
+
+
+def test_many_workers_need_a_bandwidth() -> None:
+    found = predict(
+        SPEC, variants("workers=64", "workers=64,bandwidth=1", "workers=64,bandwidth=0.001"), threads=1, seconds=0.1
+    )
+    without, fast, slow = found.predicted[1:]
+    assert "bandwidth" in without.reason
+    if not fast.reason:
+        assert slow.ms > fast.ms and fast.batch_size == 16 * 64
+
+
+def test_a_described_device_scales_what_is_measured_here(tmp_path: Path) -> None:
+    file = tmp_path / "fast.toml"
+    file.write_text('[[device]]\nname = "gpu"\nkind = "gpu"\nscale = 0.1\n')
+    found = predict(replace(SPEC, device=str(file)), variants("amp"), threads=1, seconds=0.05, measure=True)
+    assert found.device == "fast.toml" and found.predicted[0].measured is None
+    whole = sum(one.ms for one in found.operators)
+    assert whole == pytest.approx(found.predicted[0].ms)
+
+
+@pytest.mark.parametrize("words", ["recompute", "micro=2", "foreach", "channels-last"])
+def test_changes_learn_the_same(words: str) -> None:
+    """In float32; without batch-norm, whose statistics go by micro-batch."""
+    one = step("transformer", "sgd")
+    for part in one.module.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
+        if isinstance(part, torch.nn.MultiheadAttention):
+            part.dropout = 0.0
+    modules = []
+    for chosen in ("", words):
+        module = copy.deepcopy(one.module)
+        running = Running(module, [*one.inputs, *one.targets], one, parse_variant(chosen))
+        for _ in range(3):
+            running.run()
+        modules.append(module)
+    for a, b in zip(*(module.parameters() for module in modules), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_blocks_that_repeat() -> None:
+    assert blocks(step("transformer").module) == ("encoder.layers.0", "encoder.layers.1")
+    assert blocks(step("lstm").module) == ("lstm", "out")
+
+
+def test_what_cannot_be_changed() -> None:
+    one = step("mlp")
+    with pytest.raises(BadVariant, match="nothing is left"):
+        Running(copy.deepcopy(one.module), [*one.inputs, *one.targets], one, parse_variant("freeze=1+4"))
+
+
+def test_a_step_that_runs_otherwise_than_its_graph_is_refused() -> None:
+    one = step("mlp")
+    other = Running(copy.deepcopy(one.module), [*one.inputs, *one.targets], one, parse_variant("fused"))
+    with pytest.raises(NotTraceable, match="other operators"):
+        profile(other, graph_of(one), 1, 0.01)
+
+
+def test_operators_run_alone_too() -> None:
+    """On made-up tensors; the backward operator of a recurrent layer on what its forward operator leaves for it."""
+    for network in ("cnn", "lstm", "transformer"):
+        graph = graph_of(step(network))
+        alone = Alone(1)
+        alone.measure(graph.calls, graph.signatures)
+        assert [one for one, ms in alone.known.items() if ms is None] == []
+
+
+def test_a_worker_that_fails_says_why(tmp_path: Path) -> None:
+    spec = replace(SPEC, module="digits.py:nothing")
+    with pytest.raises(TrainingWorkerFailed, match="nothing"):
+        run_team("step", spec, parse_variant("workers=2"), 2, 1, 0.1)
