@@ -29,7 +29,7 @@ from bricolage.options import available_cores
 from bricolage.train.fuse.contestants import Contestant, Here, Serial
 from bricolage.train.fuse.crew import Crew
 from bricolage.train.fuse.data import load
-from bricolage.train.fuse.fuse import Speed, fuse
+from bricolage.train.fuse.fuse import Speed, train_sweep
 from bricolage.train.fuse.grouping import group
 from bricolage.train.fuse.sweep import Sweep, read_sweep
 
@@ -74,7 +74,7 @@ def sweep(network: str, models: int, steps: int) -> Sweep:
 def deviation(network: str, models: int) -> float:
     """Of held-out losses, after 100 steps."""
     given = sweep(network, models, 100)
-    found, wanted = (fuse(given, how, threads=1).report.lanes for how in ("fused", "serial"))
+    found, wanted = (train_sweep(given, how, threads=1).report.lanes for how in ("fused", "serial"))
     off = 0.0
     for one, other in zip(found, wanted, strict=True):
         assert one.held_out_loss is not None and other.held_out_loss is not None

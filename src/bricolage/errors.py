@@ -291,12 +291,12 @@ class BadVariant(UsageError):
     """A change of a training step that cannot be made."""
 
     what = "'{variant}' is no change of this training step: {reason}"
-    hint = "docs/training-predict.md lists the changes: batch=64, amp, fused, recompute, micro=4, freeze=NAME, workers=2 ..."
+    hint = "docs/training-predict.md lists the changes: batch=64, amp, fused, recompute, micro=4, freeze=NAME, workers=2 and so on"
 
 
 class BadTrainingLog(UsageError):
     what = "'{path}' is no record of a training run: {reason}"
-    hint = "Write a line for each step: its number, a comma, the loss"
+    hint = "Write a line for each step: its number, a comma, the loss; or for each run: workers, servers, batch, steps a second"
 
 
 class TrainingWorkerFailed(BricolageError):

@@ -45,3 +45,58 @@ def test_the_sweep_of_the_demonstration(tmp_path: Path) -> None:
 def test_bad_commands(words: list[str], reason: str) -> None:
     found = train("fuse", *words)
     assert found.returncode == 2 and reason in found.stderr, found.stderr
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    path = tmp_path / "step.toml"
+    code = SWEEP.parent / "digits.py"
+    path.write_text(f'module = "{code}:cnn"\nbatch = "{code}:batch"\nbatch_size = 16\nloss = "cross_entropy"\n')
+    return path
+
+
+def test_a_prediction(spec: Path, tmp_path: Path) -> None:
+    from bricolage.train.predict.predict import Prediction
+
+    losses, runs, page = tmp_path / "losses.csv", tmp_path / "runs.csv", tmp_path / "step.html"
+    losses.write_text("\n".join(str(1 / (0.1 * step + 0.5) + 0.2) for step in range(1, 30)))
+    runs.write_text("\n".join(f"{w},0,64,{1 / (0.2 / w + 0.1)}" for w in (1, 2, 4, 8)))
+    words = [str(spec), "--what-if", "batch=32", "--what-if", "micro=3", "--seconds", "0.1", "--threads", "1"]
+    more = ["--losses", str(losses), "--target", "0.3", "--runs", str(runs), "--memory", "100kB"]
+    shown = train("predict", *words, *more, "--measure", "--html", str(page))
+    assert shown.returncode == 0, shown.stderr
+    for part in (
+        "batch=32",
+        "3 equal parts",
+        "aten::convolution_backward",
+        "Really run",
+        "reaches 0.3",
+        "Workers",
+        "Within",
+    ):
+        assert part in shown.stdout, (part, shown.stdout)
+    html = page.read_text()
+    assert "<svg" in html and "batch=32" in html and "http://" not in html.replace("http://www.w3.org", "")
+    found = train("predict", *words, *more, "--json")
+    told = json.loads(found.stdout)
+    assert told.pop("convergence")["steps"] == pytest.approx(95, rel=0.1)
+    speed = told.pop("speed")
+    assert [one["workers"] for one in speed] == [1, 2, 4, 8, 16]
+    assert speed[-1]["steps_s"] == pytest.approx(1 / (0.2 / 16 + 0.1), rel=0.05)
+    assert [one.variant for one in decode(Prediction, told).predicted][:3] == ["as it is", "batch=32", "micro=3"]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--what-if", "magic"], "magic"),
+        (["--memory", "2 apples"], "2GB"),
+        (["--target", "0.1"], "--losses"),
+        (["--losses", "none.csv", "--target", "0.1"], "none.csv"),
+        (["--runs", "none.csv"], "none.csv"),
+        (["--html", "/none/there.html"], "there.html"),
+    ],
+)
+def test_bad_predictions(spec: Path, words: list[str], reason: str) -> None:
+    found = train("predict", str(spec), *words)
+    assert found.returncode == 2 and reason in found.stderr, found.stderr

@@ -9,35 +9,45 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bricolage.train.predict.predict import Predicted, Prediction, predict
+    from bricolage.train.fuse.fuse import FusedSweep, train_sweep
+    from bricolage.train.fuse.sweep import Sweep, read_sweep
+    from bricolage.train.predict.predict import Predicted, Prediction, predict_step
     from bricolage.train.predict.variant import Variant, parse_variant
     from bricolage.train.spec import Optimiser, StepSpec, read_spec
     from bricolage.train.step import TrainingStep, build
 
 __all__ = [
+    "FusedSweep",
     "Optimiser",
     "Predicted",
     "Prediction",
     "StepSpec",
+    "Sweep",
     "TrainingStep",
     "Variant",
     "build",
     "parse_variant",
-    "predict",
+    "predict_step",
     "read_spec",
+    "read_sweep",
+    "train_sweep",
 ]
 
 _HOMES = {
+    "FusedSweep": "bricolage.train.fuse.fuse",
     "Optimiser": "bricolage.train.spec",
     "Predicted": "bricolage.train.predict.predict",
     "Prediction": "bricolage.train.predict.predict",
     "StepSpec": "bricolage.train.spec",
+    "Sweep": "bricolage.train.fuse.sweep",
     "TrainingStep": "bricolage.train.step",
     "Variant": "bricolage.train.predict.variant",
     "build": "bricolage.train.step",
     "parse_variant": "bricolage.train.predict.variant",
-    "predict": "bricolage.train.predict.predict",
+    "predict_step": "bricolage.train.predict.predict",
     "read_spec": "bricolage.train.spec",
+    "read_sweep": "bricolage.train.fuse.sweep",
+    "train_sweep": "bricolage.train.fuse.fuse",
 }
 
 

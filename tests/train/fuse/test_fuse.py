@@ -13,7 +13,7 @@ import pytest
 from bricolage.errors import BadTrainingCode, BadTrainingSpec, NotFusible, TrainingWorkerFailed
 from bricolage.train.fuse.crew import Crew
 from bricolage.train.fuse.data import load
-from bricolage.train.fuse.fuse import FusedSweep, How, fuse
+from bricolage.train.fuse.fuse import FusedSweep, How, train_sweep
 from bricolage.train.fuse.grouping import group
 from bricolage.train.fuse.sweep import Sweep, read_sweep
 from bricolage.train.fuse.trace import trace
@@ -142,7 +142,7 @@ LANES: list[dict[str, Any]] = [
 def test_over_200_steps_each_model_comes_out_as_if_trained_alone(network: str, tmp_path: Path) -> None:
     lanes = [{**lane, "steps": 200} if lane["seed"] != 4 else lane for lane in LANES]
     given = sweep(tmp_path, network, lanes)
-    found, wanted = (fuse(given, how, threads=1) for how in ("fused", "serial"))
+    found, wanted = (train_sweep(given, how, threads=1) for how in ("fused", "serial"))
     (together,) = found.report.groups
     assert together.how == "fused" and len(together.lanes) == len(LANES), together.reason
     assert apart(found, wanted) < 1e-9
@@ -162,7 +162,7 @@ def test_in_float32_they_differ_by_its_rounding(network: str, tmp_path: Path) ->
     """Seen in what the models make of held-out data: weights whose gradient is zero but for rounding (those of keys in attention)
     go wherever Adam takes them."""
     given = sweep(tmp_path, network, [{**lane, "steps": 200} for lane in LANES], wide=False)
-    found, wanted = (fuse(given, how, threads=1) for how in ("fused", "serial"))
+    found, wanted = (train_sweep(given, how, threads=1) for how in ("fused", "serial"))
     for one, other in zip(found.report.lanes, wanted.report.lanes, strict=True):
         assert one.held_out_loss == pytest.approx(other.held_out_loss, rel=1e-2)
 
@@ -170,7 +170,7 @@ def test_in_float32_they_differ_by_its_rounding(network: str, tmp_path: Path) ->
 def test_a_lane_that_is_not_finite_stops_alone(tmp_path: Path) -> None:
     lanes = [{"lr": 0.05}, {"lr": 1e6, "name": "wild"}, {"lr": 0.01}]
     given = sweep(tmp_path, "mlp", lanes, wide=False)
-    found, wanted = (fuse(given, how, threads=1) for how in ("fused", "serial"))
+    found, wanted = (train_sweep(given, how, threads=1) for how in ("fused", "serial"))
     ends = {lane.name: (lane.stopped, lane.steps) for lane in found.report.lanes}
     assert ends["wild"][0] == "not finite" and ends["wild"][1] < 40
     assert ends == {lane.name: (lane.stopped, lane.steps) for lane in wanted.report.lanes}
@@ -186,7 +186,7 @@ def test_lanes_stop_early_one_by_one(tmp_path: Path) -> None:
         {"lr": 0.01, "epochs": 3},
     ]
     given = sweep(tmp_path, "mlp", lanes, steps=None)
-    found, wanted = (fuse(given, how, threads=1) for how in ("fused", "serial"))
+    found, wanted = (train_sweep(given, how, threads=1) for how in ("fused", "serial"))
     ends = [(lane.stopped, lane.steps) for lane in found.report.lanes]
     assert ends == [(lane.stopped, lane.steps) for lane in wanted.report.lanes]
     assert ends[1] == ("early", 3 * 8) and ends[2] == ("finished", 3 * 8), "without a smaller loss for two epochs"
@@ -196,7 +196,7 @@ def test_lanes_stop_early_one_by_one(tmp_path: Path) -> None:
 def test_lanes_of_other_shapes_are_groups_of_their_own(tmp_path: Path) -> None:
     lanes = [{"arguments": {"width": width}, "seed": seed} for width in (4, 8) for seed in (1, 2)]
     given = sweep(tmp_path, "mlp", lanes)
-    found, wanted = (fuse(given, how, threads=1) for how in ("fused", "serial"))
+    found, wanted = (train_sweep(given, how, threads=1) for how in ("fused", "serial"))
     assert [len(one.lanes) for one in found.report.groups] == [2, 2]
     assert {one.how for one in found.report.groups} == {"fused"}
     assert apart(found, wanted) < 1e-9
@@ -208,13 +208,13 @@ def test_control_flow_that_depends_on_data_is_trained_apart_and_the_line_named(t
     assert "nets.py" in one.reason and "the line to be named" in one.reason
     with pytest.raises(NotFusible, match="does not export"):
         trace(load(given), given.lanes[0])
-    found = fuse(given, "fused", threads=1)
+    found = train_sweep(given, "fused", threads=1)
     assert found.report.groups[0].how == "serial" and "nets.py" in found.report.groups[0].reason
     assert {lane.stopped for lane in found.report.lanes} == {"finished"}
 
 
 def test_what_would_not_pay_is_trained_one_after_another(tmp_path: Path) -> None:
-    found = fuse(sweep(tmp_path, "mlp", [{"lr": 0.1}, {"lr": 0.2}], steps=30), "auto", threads=1)
+    found = train_sweep(sweep(tmp_path, "mlp", [{"lr": 0.1}, {"lr": 0.2}], steps=30), "auto", threads=1)
     (told,) = found.report.groups
     assert told.how.startswith("serial") and ("too little" in told.reason or "over before" in told.reason)
 
@@ -223,7 +223,7 @@ def test_what_would_not_pay_is_trained_one_after_another(tmp_path: Path) -> None
 def test_processes_train_the_same(how: How, tmp_path: Path) -> None:
     lanes = [{"lr": lr, "seed": seed} for lr in (0.1, 0.01) for seed in (1, 2)]
     given = sweep(tmp_path, "mlp", lanes)
-    found, wanted = fuse(given, how, threads=2), fuse(given, "serial", threads=1)
+    found, wanted = train_sweep(given, how, threads=2), train_sweep(given, "serial", threads=1)
     assert found.report.groups[0].how == how.replace("-", " ")
     assert apart(found, wanted) < 1e-9
 
@@ -241,7 +241,7 @@ def test_a_process_that_ends_is_said(tmp_path: Path) -> None:
 
 def test_a_sweep_counts_in_steps_where_it_has_no_data(tmp_path: Path) -> None:
     given = sweep(tmp_path, "mlp", [{"lr": 0.1}, {"lr": 0.2, "order": 5}], data=None)
-    found, wanted = (fuse(given, how, threads=1) for how in ("fused", "serial"))
+    found, wanted = (train_sweep(given, how, threads=1) for how in ("fused", "serial"))
     assert apart(found, wanted) < 1e-9
     assert found.report.lanes[0].held_out_loss is None
 

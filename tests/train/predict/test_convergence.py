@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bricolage.errors import BadTrainingLog, MissingFile
-from bricolage.train.predict.convergence import Run, fit_loss, fit_speed, read_losses
+from bricolage.train.predict.convergence import Run, fit_loss, fit_speed, read_losses, read_runs
 
 
 @pytest.mark.parametrize(("a", "b", "c"), [(0.01, 0.5, 0.2), (0.002, 0.4, 0.0), (0.1, 2.0, 1.0)])
@@ -59,3 +59,9 @@ def test_files(tmp_path: Path) -> None:
             read_losses(file)
     with pytest.raises(MissingFile):
         read_losses(tmp_path / "none")
+    file.write_text("workers,servers,batch,steps_s\n1,0,64,2.5\n2 0 64 4\n")
+    assert read_runs(file) == [Run(1, 0, 64, 2.5), Run(2, 0, 64, 4.0)]
+    for text in ("", "1,0,64\n", "1.5,0,64,2\n", "0,0,64,2\n", "1,0,64,0\n"):
+        file.write_text(text)
+        with pytest.raises(BadTrainingLog):
+            read_runs(file)

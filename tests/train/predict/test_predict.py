@@ -11,7 +11,7 @@ import pytest
 from bricolage.codec import decode, encode
 from bricolage.errors import BadVariant, NotTraceable, TrainingWorkerFailed
 from bricolage.train.predict.operators import Alone, profile
-from bricolage.train.predict.predict import Prediction, predict
+from bricolage.train.predict.predict import Prediction, predict_step
 from bricolage.train.predict.running import Running, blocks, prepared
 from bricolage.train.predict.team import run_team
 from bricolage.train.predict.variant import Variant, parse_variant
@@ -34,7 +34,7 @@ def test_a_step_and_its_changes() -> None:
     asked = variants(
         "amp", "fused", "batch=32", "recompute", "micro=2", "freeze=0", "micro=3", "recompute=nine", "channels-last"
     )
-    found = predict(SPEC, asked, threads=1, seconds=0.05, measure=True)
+    found = predict_step(SPEC, asked, threads=1, seconds=0.05, measure=True)
     assert [one.variant for one in found.predicted] == ["as it is", *(one.name for one in asked)]
     base = found.predicted[0]
     assert base.known == base.operators and base.alone == 0
@@ -60,21 +60,21 @@ def test_a_step_and_its_changes() -> None:
 
 def test_blocks_are_chosen_for_a_limit_of_memory() -> None:
     spec = replace(SPEC, module="digits.py:transformer", arguments={"layers": 3}, batch_size=64)
-    free = predict(spec, [], threads=1, seconds=0.05)
+    free = predict_step(spec, [], threads=1, seconds=0.05)
     limit = int(free.predicted[0].peak_bytes * 0.85)
-    found = predict(spec, [], threads=1, seconds=0.05, memory_limit=limit, measure=True)
+    found = predict_step(spec, [], threads=1, seconds=0.05, memory_limit=limit, measure=True)
     chosen = found.recomputation
     assert chosen is not None and chosen.fits and 0 < len(chosen.blocks) < 3
     last = found.predicted[-1]
     assert last.variant == f"recompute={'+'.join(chosen.blocks)}"
     assert last.peak_bytes == chosen.peak_bytes <= limit
     assert last.measured_peak_bytes is not None and last.measured_peak_bytes <= limit * 1.1
-    hopeless = predict(spec, [], threads=1, seconds=0.05, memory_limit=1000)
+    hopeless = predict_step(spec, [], threads=1, seconds=0.05, memory_limit=1000)
     assert hopeless.recomputation is not None and not hopeless.recomputation.fits
 
 
 def test_two_workers_are_predicted_and_run() -> None:
-    found = predict(SPEC, variants("workers=2,bucket=0.002"), threads=2, seconds=0.3, measure=True)
+    found = predict_step(SPEC, variants("workers=2,bucket=0.002"), threads=2, seconds=0.3, measure=True)
     if found.predicted[1].reason:
         assert "one" in found.predicted[1].reason  # a machine with one core
         return
@@ -87,7 +87,7 @@ def test_two_workers_are_predicted_and_run() -> None:
 
 
 def test_many_workers_need_a_bandwidth() -> None:
-    found = predict(
+    found = predict_step(
         SPEC, variants("workers=64", "workers=64,bandwidth=1", "workers=64,bandwidth=0.001"), threads=1, seconds=0.1
     )
     without, fast, slow = found.predicted[1:]
@@ -99,7 +99,7 @@ def test_many_workers_need_a_bandwidth() -> None:
 def test_a_described_device_scales_what_is_measured_here(tmp_path: Path) -> None:
     file = tmp_path / "fast.toml"
     file.write_text('[[device]]\nname = "gpu"\nkind = "gpu"\nscale = 0.1\n')
-    found = predict(replace(SPEC, device=str(file)), variants("amp"), threads=1, seconds=0.05, measure=True)
+    found = predict_step(replace(SPEC, device=str(file)), variants("amp"), threads=1, seconds=0.05, measure=True)
     assert found.device == "fast.toml" and found.predicted[0].measured is None
     whole = sum(one.ms for one in found.operators)
     assert whole == pytest.approx(found.predicted[0].ms)

@@ -42,8 +42,7 @@ def fuse(
     names.
     """
     from bricolage.cli import output, progress
-    from bricolage.train.fuse.fuse import HOWS
-    from bricolage.train.fuse.fuse import fuse as run
+    from bricolage.train.fuse.fuse import HOWS, train_sweep
     from bricolage.train.fuse.sweep import read_sweep
 
     if how not in HOWS:
@@ -53,7 +52,7 @@ def fuse(
         output.make_folder(out)
         output.check_writable(out / "lane.pt")
     with output.stdout_kept(), progress.shown() as shown:
-        done = run(found, cast("How", how), threads, shown)
+        done = train_sweep(found, cast("How", how), threads, shown)
     if out is not None:
         _save(done, out)
     if as_json:

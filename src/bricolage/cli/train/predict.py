@@ -13,7 +13,9 @@ from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
 
 if TYPE_CHECKING:
-    from bricolage.train.predict.convergence import LossCurve
+    from collections.abc import Sequence
+
+    from bricolage.train.predict.convergence import LossCurve, Run, SpeedModel
     from bricolage.train.predict.predict import Predicted, Prediction
 
 
@@ -43,6 +45,17 @@ def predict(
     target: Annotated[
         float | None, typer.Option("--target", metavar="LOSS", help="The loss to reach, for --losses.")
     ] = None,
+    runs: Annotated[
+        Path | None,
+        typer.Option(
+            "--runs",
+            metavar="FILE",
+            help="Short runs (workers, parameter servers or 0, batch of all, steps/s): the speed of other numbers of workers.",
+        ),
+    ] = None,
+    asynchronous: Annotated[
+        bool, typer.Option("--asynchronous", help="Workers of --runs do not wait for each other.")
+    ] = False,
     threads: Annotated[
         int | None, typer.Option("--threads", metavar="N", min=1, help="Cores to use; all by default.")
     ] = None,
@@ -58,8 +71,8 @@ def predict(
     changes are not run unless --measure asks for it. Running it runs the Python that SPEC names.
     """
     from bricolage.cli import output, progress
-    from bricolage.train.predict.convergence import fit_loss, read_losses
-    from bricolage.train.predict.predict import predict as run
+    from bricolage.train.predict.convergence import fit_loss, fit_speed, read_losses, read_runs
+    from bricolage.train.predict.predict import predict_step
     from bricolage.train.predict.variant import parse_variant
     from bricolage.train.spec import read_spec
 
@@ -69,9 +82,11 @@ def predict(
     if (losses is None) != (target is None):
         raise errors.BadOption(option="--target", value=str(target), advice="Give --losses and --target together")
     curve = None if losses is None else fit_loss(read_losses(losses))
+    short = [] if runs is None else read_runs(runs)
+    scaled = _scaled(fit_speed(short, not asynchronous), short) if short else []
     output.check_writable(html)
     with output.stdout_kept(), progress.shown() as shown:
-        done = run(
+        done = predict_step(
             found, variants, threads=threads, seconds=seconds, measure=measure, memory_limit=limit, progress=shown
         )
     if html is not None:
@@ -84,11 +99,15 @@ def predict(
         told = encode(done)
         if curve is not None and target is not None:
             told["convergence"] = {**encode(curve), "target": target, "steps": _finite(curve.steps_to(target))}
+        if scaled:
+            told["speed"] = [{"workers": workers, "steps_s": speed} for workers, speed in scaled]
         output.show_json(told)
         return
     _show(done, measure)
     if curve is not None and target is not None:
         _show_convergence(done, curve, target)
+    if scaled:
+        _show_speed(scaled, None if curve is None or target is None else curve.steps_to(target))
     if html is not None:
         output.note(f"wrote {html}")
 
@@ -163,6 +182,27 @@ def _show_convergence(done: Prediction, curve: LossCurve, target: float) -> None
         return
     seconds = steps * done.predicted[0].ms / 1e3
     print(f"It reaches {target:g} after about {steps:,.0f} steps, {words.seconds(seconds)} as it is.")
+
+
+def _scaled(model: SpeedModel, short: Sequence[Run]) -> list[tuple[int, float]]:
+    """Steps a second for 1, 2, 4 ... workers, up to twice those that ran; servers and the batch as in the last run."""
+    last, most = short[-1], 2 * max(one.workers for one in short)
+    counts = [1 << one for one in range(most.bit_length()) if 1 << one <= most]
+    return [(count, model.steps_s(count, last.servers, last.batch)) for count in counts]
+
+
+def _show_speed(scaled: Sequence[tuple[int, float]], steps: float | None) -> None:
+    from bricolage.cli import output
+    from bricolage.report import words
+    from bricolage.report.tables import plain_table
+
+    print("\nOther numbers of workers, by a model of the short runs:")
+    heads = [("Workers", "right"), ("Steps/s", "right"), ("To the target", "right")]
+    rows = []
+    for count, speed in scaled:
+        long = words.MISSING if steps is None or math.isinf(steps) else words.seconds(steps / speed)
+        rows.append([str(count), f"{speed:,.4g}", long])
+    output.show(plain_table(heads, rows))
 
 
 def _finite(value: float) -> float | None:

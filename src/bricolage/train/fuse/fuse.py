@@ -93,7 +93,9 @@ class FusedSweep:
 Make: TypeAlias = "Callable[[], Contestant]"
 
 
-def fuse(sweep: Sweep, how: How = "auto", threads: int | None = None, progress: Progress | None = None) -> FusedSweep:
+def train_sweep(
+    sweep: Sweep, how: How = "auto", threads: int | None = None, progress: Progress | None = None
+) -> FusedSweep:
     """Trains all lanes of a sweep.
 
     Args:

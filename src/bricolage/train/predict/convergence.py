@@ -7,7 +7,7 @@ where they do not."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,9 +129,40 @@ def read_losses(path: Path) -> list[tuple[float, float]]:
         MissingFile: there is no such file.
         BadTrainingLog: a line is neither.
     """
+    found: list[tuple[float, float]] = []
+    for number, values in _numbers(path):
+        if len(values) > 2:
+            raise BadTrainingLog(path=path, reason=f"line {number} is no step and loss")
+        found.append((values[0], values[1]) if len(values) == 2 else (float(len(found) + 1), values[0]))
+    if len(found) < _LEAST_POINTS:
+        raise BadTrainingLog(path=path, reason=f"it has {len(found)} losses; {_LEAST_POINTS} are needed")
+    return found
+
+
+def read_runs(path: Path) -> list[Run]:
+    """Short runs from a text file: workers, parameter servers (0: all-reduce), samples of all workers in a step, steps a second.
+
+    Raises:
+        MissingFile: there is no such file.
+        BadTrainingLog: a line is no run, or there are none.
+    """
+    found = []
+    for number, values in _numbers(path):
+        if len(values) != 4 or any(one != int(one) for one in values[:3]):
+            raise BadTrainingLog(path=path, reason=f"line {number} is no run: workers, servers, batch, steps a second")
+        run = Run(int(values[0]), int(values[1]), int(values[2]), values[3])
+        if run.workers < 1 or run.servers < 0 or run.batch < 1 or run.steps_s <= 0:
+            raise BadTrainingLog(path=path, reason=f"line {number} has no workers, no batch or no speed")
+        found.append(run)
+    if not found:
+        raise BadTrainingLog(path=path, reason="it has no runs")
+    return found
+
+
+def _numbers(path: Path) -> Iterator[tuple[int, list[float]]]:
+    """Lines that are not empty, but for a head, with their numbers."""
     if not path.is_file():
         raise MissingFile(path=path)
-    found: list[tuple[float, float]] = []
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -139,17 +170,14 @@ def read_losses(path: Path) -> list[tuple[float, float]]:
     for number, line in enumerate(lines, 1):
         words = line.replace(",", " ").split()
         if not words or (number == 1 and not _is_number(words[0])):
-            continue  # a head
+            continue
         try:
             values = [float(one) for one in words]
         except ValueError as error:
-            raise BadTrainingLog(path=path, reason=f"line {number} is no step and loss") from error
-        if len(values) > 2 or not all(map(math.isfinite, values)):
-            raise BadTrainingLog(path=path, reason=f"line {number} is no step and loss")
-        found.append((values[0], values[1]) if len(values) == 2 else (float(len(found) + 1), values[0]))
-    if len(found) < _LEAST_POINTS:
-        raise BadTrainingLog(path=path, reason=f"it has {len(found)} losses; {_LEAST_POINTS} are needed")
-    return found
+            raise BadTrainingLog(path=path, reason=f"line {number} has something else than numbers") from error
+        if not all(map(math.isfinite, values)):
+            raise BadTrainingLog(path=path, reason=f"line {number} has something else than numbers")
+        yield number, values
 
 
 def _is_number(word: str) -> bool:

@@ -129,7 +129,7 @@ class Prediction:
     """What was chosen for a limit of memory; its variant is the last one."""
 
 
-def predict(
+def predict_step(
     spec: StepSpec,
     variants: Sequence[Variant] | None = None,
     *,
