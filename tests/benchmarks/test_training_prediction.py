@@ -1,0 +1,33 @@
+"""The benchmark of predicted training steps, on one network and few changes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("torch")
+
+from benchmarks import training_prediction
+
+
+def test_predicted_and_measured_in_one_run(capsys: pytest.CaptureFixture[str]) -> None:
+    training_prediction.main(
+        ["--network", "mlp", "--change", "fused", "--change", "micro=2", "--seconds", "0.1", "--json"]
+    )
+    found = json.loads(capsys.readouterr().out)
+    assert [row["change"] for row in found["results"]] == ["as it is", "fused", "micro=2"]
+    assert found["changes"] == 2 and found["worst_error"] >= found["median_error"] >= 0
+    assert found["worst_peak_error"] < 0.05
+    assert all(row["low_ms"] <= row["measured_ms"] <= row["high_ms"] for row in found["results"])
+
+
+def test_every_network_has_a_batch_and_parts_to_freeze() -> None:
+    for network in training_prediction.BATCHES:
+        assert len(training_prediction.changes(network)) >= 6
+        assert network in training_prediction.FROZEN
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(SystemExit):
+        training_prediction.main(["--network", "poem"])
