@@ -300,8 +300,10 @@ class BadTrainingLog(UsageError):
 
 
 class TrainingWorkerFailed(BricolageError):
-    what = "a process that trains lanes of the sweep failed: {reason}"
-    hint = "Train without processes (--how fused or --how serial), or with less memory taken elsewhere"
+    what = "a process that takes part in training failed: {reason}"
+    hint = (
+        "See whether the training step runs by itself and memory suffices; `train fuse --how serial` needs no processes"
+    )
 
 
 # --- artifacts --------------------------------------------------------------------------------------------------

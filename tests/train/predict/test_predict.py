@@ -13,7 +13,7 @@ from bricolage.errors import BadVariant, NotTraceable, TrainingWorkerFailed
 from bricolage.train.predict.operators import Alone, profile
 from bricolage.train.predict.predict import Prediction, predict_step
 from bricolage.train.predict.running import Running, blocks, prepared
-from bricolage.train.predict.team import run_team
+from bricolage.train.predict.team import run_steps
 from bricolage.train.predict.variant import Variant, parse_variant
 from bricolage.train.spec import Optimiser, StepSpec
 from tests.frontends.test_torch_training import DIGITS, graph_of, step
@@ -155,4 +155,4 @@ def test_operators_run_alone_too() -> None:
 def test_a_worker_that_fails_says_why(tmp_path: Path) -> None:
     spec = replace(SPEC, module="digits.py:nothing")
     with pytest.raises(TrainingWorkerFailed, match="nothing"):
-        run_team("step", spec, parse_variant("workers=2"), 2, 1, 0.1)
+        run_steps(spec, parse_variant("workers=2"), 1, 0.1)

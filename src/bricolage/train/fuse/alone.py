@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bricolage.errors import BadTrainingCode
-from bricolage.train.fuse.data import Data, Order, epoch_of, steps_of
+from bricolage.train.data import Data
+from bricolage.train.evaluate import evaluate, loss_value
+from bricolage.train.fuse.data import Order, epoch_of, steps_of
 from bricolage.train.fuse.sweep import Lane
-from bricolage.train.step import LossFunction, Tensors, call, find_loss, load_torch, make_optimiser
+from bricolage.train.step import LossFunction, call, find_loss, load_torch, make_optimiser
 
 if TYPE_CHECKING:
     import torch
@@ -101,19 +103,6 @@ def make_loss(data: Data, lane: Lane) -> LossFunction:
     return found if lane.label_smoothing is None else functools.partial(found, label_smoothing=lane.label_smoothing)
 
 
-def loss_value(value: Any, place: str) -> torch.Tensor:
-    """A loss as it has to be.
-
-    Raises:
-        BadTrainingCode: it is no scalar.
-    """
-    import torch
-
-    if not isinstance(value, torch.Tensor) or value.numel() != 1:
-        raise BadTrainingCode(place=place, reason="its result is no scalar")
-    return value.reshape(())
-
-
 class Alone:
     """Trains one lane, step by step."""
 
@@ -188,40 +177,6 @@ def next_scale(scale: float, good: int, finite: bool) -> tuple[float, int]:
     if not finite:
         return scale * 0.5, 0
     return (scale * 2.0, 0) if good + 1 == GROWTH_INTERVAL else (scale, good + 1)
-
-
-def evaluate(
-    module: torch.nn.Module, data: Data, state: dict[str, torch.Tensor] | None = None
-) -> tuple[float, float | None] | None:
-    """Loss (without label smoothing) and accuracy on the held-out data, by a module in evaluation mode with its own state or
-    another; None without such data."""
-    import torch
-
-    if data.held_out is None:
-        return None
-    loss = find_loss(data.step.loss, data.step.folder)
-    was = module.training
-    module.eval()
-    try:
-        with torch.no_grad():
-            inputs, targets = data.held_out.inputs, data.held_out.targets
-            if state is None:
-                outputs = module(*inputs)
-            else:
-                outputs = torch.func.functional_call(module, state, inputs)
-            value = float(loss_value(loss(outputs, *targets), data.step.loss))
-    finally:
-        module.train(was)
-    return value, _accuracy(outputs, targets)
-
-
-def _accuracy(outputs: Any, targets: Tensors) -> float | None:
-    import torch
-
-    classes = len(targets) == 1 and isinstance(outputs, torch.Tensor) and outputs.ndim == 2 and targets[0].ndim == 1
-    if not classes or targets[0].is_floating_point():
-        return None
-    return float((outputs.argmax(1) == targets[0]).double().mean())
 
 
 def result_of(

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from bricolage.train.data import Data
 from bricolage.train.fuse.alone import Alone, LaneResult
-from bricolage.train.fuse.data import Data, load
+from bricolage.train.fuse.data import load
 from bricolage.train.fuse.grouping import group
 from bricolage.train.fuse.lanes import Fused
 from bricolage.train.fuse.program import Choice

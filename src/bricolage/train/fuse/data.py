@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from bricolage.errors import BadTrainingCode
+from bricolage.train.data import Data, Samples, as_samples, read_data
 from bricolage.train.fuse.sweep import Lane, Sweep
 from bricolage.train.spec import StepSpec
 from bricolage.train.step import call
@@ -14,38 +14,8 @@ from bricolage.train.step import call
 if TYPE_CHECKING:
     import torch
 
-Tensors: TypeAlias = "tuple[torch.Tensor, ...]"
 _STEPS_OF_ORDER = 1 << 20
 _MOST_SEED = 2**63 - 1
-
-
-@dataclass(frozen=True)
-class Samples:
-    """Tensors whose first dimension counts samples."""
-
-    inputs: Tensors
-    targets: Tensors
-
-    def __len__(self) -> int:
-        return len(self.inputs[0])
-
-    def rows(self, index: torch.Tensor) -> Samples:
-        """These samples: for an index of shape [...], tensors of shape [..., *]."""
-        return Samples(tuple(one[index] for one in self.inputs), tuple(one[index] for one in self.targets))
-
-    @property
-    def tensors(self) -> Tensors:
-        """Inputs, then targets."""
-        return (*self.inputs, *self.targets)
-
-
-@dataclass(frozen=True)
-class Data:
-    """What lanes train on and are tested on. Without `train`, batches come from the training step's own function."""
-
-    step: StepSpec
-    train: Samples | None
-    held_out: Samples | None
 
 
 def load(sweep: Sweep) -> Data:
@@ -55,37 +25,17 @@ def load(sweep: Sweep) -> Data:
         BadTrainingCode: it is not there, fails, or returns something else; or a lane's batch is larger than the data, or a lane
             is to stop early and there is nothing held out.
     """
-    if sweep.data is None:
-        return Data(sweep.step, None, None)
-    place = sweep.data
-    found = call(place, sweep.step.folder)
-    if not isinstance(found, tuple) or len(found) != 2:
-        raise BadTrainingCode(place=place, reason="it returns no pair of training data and held-out data (or None)")
-    train = _samples(found[0], place)
-    held_out = None if found[1] is None else _samples(found[1], place)
+    data = read_data(sweep.step, sweep.data)
+    if sweep.data is None or data.train is None:
+        return data
     for lane in sweep.lanes:
-        if lane.batch_size > len(train):
-            raise BadTrainingCode(
-                place=place,
-                reason=f"lane '{lane.name}' has batches of {lane.batch_size} and there are {len(train)} samples",
-            )
-        if lane.patience is not None and held_out is None:
-            raise BadTrainingCode(place=place, reason=f"lane '{lane.name}' is to stop early, and nothing is held out")
-    return Data(sweep.step, train, held_out)
-
-
-def _samples(found: object, place: str) -> Samples:
-    import torch
-
-    if not isinstance(found, tuple) or len(found) != 2:
-        raise BadTrainingCode(place=place, reason="its data are no pair of inputs and targets")
-    parts = [one if isinstance(one, tuple) else (one,) for one in found]
-    if not all(part and all(isinstance(one, torch.Tensor) and one.ndim for one in part) for part in parts):
-        raise BadTrainingCode(place=place, reason="its inputs and targets are not tensors or tuples of tensors")
-    samples = Samples(*(tuple(one.detach() for one in part) for part in parts))
-    if len({len(one) for one in (*samples.inputs, *samples.targets)}) != 1 or not len(samples):
-        raise BadTrainingCode(place=place, reason="its inputs and targets are not equally many samples, at least one")
-    return samples
+        if lane.batch_size > len(data.train):
+            reason = f"lane '{lane.name}' has batches of {lane.batch_size} and there are {len(data.train)} samples"
+            raise BadTrainingCode(place=sweep.data, reason=reason)
+        if lane.patience is not None and data.held_out is None:
+            reason = f"lane '{lane.name}' is to stop early, and nothing is held out"
+            raise BadTrainingCode(place=sweep.data, reason=reason)
+    return data
 
 
 def steps_of(lane: Lane, data: Data) -> int:
@@ -140,7 +90,7 @@ def drawn_batch(step: StepSpec, size: int, order: int, number: int) -> Samples:
         BadTrainingCode: it fails or returns something else than a pair of tensors.
     """
     seed = (order * _STEPS_OF_ORDER + number) % _MOST_SEED
-    return _samples(call(step.batch, step.folder, size, seed), step.batch)
+    return as_samples(call(step.batch, step.folder, size, seed), step.batch)
 
 
 class Batches:

@@ -15,9 +15,10 @@ from bricolage.errors import NotFusible
 from bricolage.measure.statistics import Latency, paired_ratio, significant
 from bricolage.options import available_cores
 from bricolage.progress import Progress, Silent
+from bricolage.train.data import Data
 from bricolage.train.fuse.alone import LaneResult
 from bricolage.train.fuse.contestants import Contestant, Here, Outcome, Serial
-from bricolage.train.fuse.data import Data, load, steps_of
+from bricolage.train.fuse.data import load, steps_of
 from bricolage.train.fuse.grouping import Group, group
 from bricolage.train.fuse.sweep import Sweep
 from bricolage.train.step import load_torch

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bricolage.errors import NotFusible
-from bricolage.train.fuse.data import Data
+from bricolage.train.data import Data
 from bricolage.train.fuse.sweep import Lane
 from bricolage.train.fuse.trace import Traced, trace
 

@@ -12,8 +12,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from bricolage.train.fuse.alone import LaneResult, Progressed, evaluate, make_module, next_scale, result_of
-from bricolage.train.fuse.data import Batches, Data, epoch_of, steps_of
+from bricolage.train.data import Data
+from bricolage.train.evaluate import evaluate
+from bricolage.train.fuse.alone import LaneResult, Progressed, make_module, next_scale, result_of
+from bricolage.train.fuse.data import Batches, epoch_of, steps_of
 from bricolage.train.fuse.optimisers import LaneOptimiser
 from bricolage.train.fuse.program import Choice, Program
 from bricolage.train.fuse.streams import Streams

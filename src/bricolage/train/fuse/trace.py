@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bricolage.errors import NotFusible
+from bricolage.train.data import Data
 from bricolage.train.fuse.alone import make_loss, make_module
-from bricolage.train.fuse.data import Data, example
+from bricolage.train.fuse.data import example
 from bricolage.train.fuse.sweep import Lane
 
 if TYPE_CHECKING:

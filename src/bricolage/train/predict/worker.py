@@ -1,28 +1,21 @@
-"""One of several processes that exchange gradients, to measure what that takes or to run a step that does.
-
-    python -m bricolage.train.predict.worker < JOB > ANSWER
-
-A job and its answer are JSON. Processes find each other through a file that the job names, and give up after its time-out.
-"""
+"""One of several processes that exchange gradients, to measure what that takes or to run a step that does (see `train.team`)."""
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from bricolage.codec import decode, encode, parse
 from bricolage.train.predict.operators import timed
 from bricolage.train.predict.running import Running, prepared
 from bricolage.train.predict.variant import Variant
 from bricolage.train.spec import StepSpec
+from bricolage.train.team import meet, take_part
 
 _SIZES = (1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 """Bytes of the all-reduces that are measured."""
@@ -42,9 +35,6 @@ class Job:
     workers: int
     threads: int
     seconds: float
-    store: str
-    """A file that is not there yet."""
-    timeout_s: float = 120.0
 
 
 @dataclass(frozen=True)
@@ -66,30 +56,13 @@ class Answer:
     """Whole steps with exchange."""
 
 
-def main() -> int:
-    """Does the job on standard input."""
-    job = decode(Job, parse(sys.stdin.read()), "job")
-    answer = _work(job)
-    sys.stdout.write(json.dumps(encode(answer)) + "\n")
-    sys.stdout.flush()
-    os._exit(0)  # without waiting for threads of the group
-
-
-def _work(job: Job) -> Answer:
-    import torch
-    import torch.distributed as dist
-
-    torch.set_num_threads(job.threads)
-    dist.init_process_group(
-        "gloo",
-        store=dist.FileStore(job.store, job.workers),
-        rank=job.rank,
-        world_size=job.workers,
-        timeout=timedelta(seconds=job.timeout_s),
-    )
+def _work(job: Job, folder: Path) -> Answer:
+    dist = meet(folder, job.rank, job.workers, job.threads)
     step = prepared(job.spec, job.variant)
     tensors = [*step.inputs, *step.targets]
     if job.kind == "step":
+        import torch
+
         megabytes = job.variant.bucket_mb
 
         def wrap(module: Any) -> Any:
@@ -191,4 +164,4 @@ def _median(steps: list[dict[str, float]]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    take_part(sys.argv[1:], Job, _work)

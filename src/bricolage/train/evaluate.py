@@ -1,0 +1,59 @@
+"""How good a module is on held-out data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bricolage.errors import BadTrainingCode
+from bricolage.train.data import Data
+from bricolage.train.step import Tensors, find_loss
+
+if TYPE_CHECKING:
+    import torch
+
+
+def loss_value(value: Any, place: str) -> torch.Tensor:
+    """A loss as it has to be.
+
+    Raises:
+        BadTrainingCode: it is no scalar.
+    """
+    import torch
+
+    if not isinstance(value, torch.Tensor) or value.numel() != 1:
+        raise BadTrainingCode(place=place, reason="its result is no scalar")
+    return value.reshape(())
+
+
+def evaluate(
+    module: torch.nn.Module, data: Data, state: dict[str, torch.Tensor] | None = None
+) -> tuple[float, float | None] | None:
+    """Loss (without label smoothing) and accuracy on the held-out data, by a module in evaluation mode with its own state or
+    another; None without such data."""
+    import torch
+
+    if data.held_out is None:
+        return None
+    loss = find_loss(data.step.loss, data.step.folder)
+    was = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            inputs, targets = data.held_out.inputs, data.held_out.targets
+            if state is None:
+                outputs = module(*inputs)
+            else:
+                outputs = torch.func.functional_call(module, state, inputs)
+            value = float(loss_value(loss(outputs, *targets), data.step.loss))
+    finally:
+        module.train(was)
+    return value, _accuracy(outputs, targets)
+
+
+def _accuracy(outputs: Any, targets: Tensors) -> float | None:
+    import torch
+
+    classes = len(targets) == 1 and isinstance(outputs, torch.Tensor) and outputs.ndim == 2 and targets[0].ndim == 1
+    if not classes or targets[0].is_floating_point():
+        return None
+    return float((outputs.argmax(1) == targets[0]).double().mean())

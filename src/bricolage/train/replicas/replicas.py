@@ -1,0 +1,141 @@
+"""Trains replicas of one model by each of several methods, and says what each is worth: accuracy, time, bytes."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from bricolage.errors import BadTrainingCode
+from bricolage.options import available_cores
+from bricolage.progress import Progress, Silent
+from bricolage.train.data import read_data
+from bricolage.train.replicas.spec import LOCKSTEP, Method, Replicas
+from bricolage.train.replicas.worker import STATE, Answer, Job, Point, servers
+from bricolage.train.step import build, load_torch
+from bricolage.train.team import run_team
+
+if TYPE_CHECKING:
+    import torch
+
+_READY_S = 300.0
+_LIMIT_S = 7 * 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What became of one method."""
+
+    method: Method
+    seed: int
+    workers: int
+    seconds: float
+    """From the first step to the end of the last worker."""
+    samples: int
+    """Of all workers."""
+    batch: int
+    """Of one worker, in its last step."""
+    sent_bytes: int
+    """By all workers and servers, for training; in rings where that is how it is done."""
+    loss: float | None
+    """On held-out data; None without such data."""
+    accuracy: float | None
+    """None where targets are no classes."""
+    ahead: int
+    """Steps by which a worker was beyond the slowest, at most; as far as servers see it."""
+    staleness: float
+    """Updates of others between reading weights and applying a gradient, on average; as far as servers see it."""
+    course: tuple[Point, ...]
+
+    @property
+    def samples_s(self) -> float:
+        """Samples a second of all workers."""
+        return self.samples / self.seconds
+
+    def at(self, seconds: float) -> Point | None:
+        """The last point of its course within so many seconds."""
+        return max((one for one in self.course if one.seconds <= seconds), key=lambda one: one.seconds, default=None)
+
+
+@dataclass(frozen=True)
+class TrainedReplicas:
+    """A method's report, and the weights that it ended with."""
+
+    report: Trained
+    _state: bytes
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Parameters and buffers, by name."""
+        found: dict[str, torch.Tensor] = load_torch().load(io.BytesIO(self._state), weights_only=True)
+        return found
+
+    def save(self, file: BinaryIO) -> None:
+        """Writes them as `torch.save` does."""
+        file.write(self._state)
+
+
+def train_replicas(
+    replicas: Replicas,
+    method: Method | None = None,
+    *,
+    threads: int | None = None,
+    seed: int | None = None,
+    progress: Progress | None = None,
+) -> TrainedReplicas:
+    """Trains by one method, in a process for each worker and each server.
+
+    Args:
+        replicas: what is trained, on what, by how many.
+        method: by default the first of those that `replicas` has.
+        threads: of each worker; by default cores divided by workers.
+        seed: of weights and of the data's order, instead of the training step's.
+        progress: told when it is done.
+
+    Raises:
+        MissingLibrary: PyTorch is not installed.
+        BadTrainingCode: a function that the spec names is not there, fails, or returns something else than it should; or there is
+            too little data for a step of all workers.
+        TrainingWorkerFailed: a process ends; the others are ended, too.
+    """
+    load_torch()
+    shown = progress if progress is not None else Silent()
+    chosen = method if method is not None else replicas.methods[0]
+    shown.start(f"training ({chosen.label})", 1)
+    module = build(replicas.step).module  # what is wrong with it is said here, not by a process
+    data = read_data(replicas.step, replicas.data)
+    assert data.train is not None
+    if len(data.train) < replicas.workers * replicas.step.batch_size:
+        reason = (
+            f"{len(data.train)} samples are too few for {replicas.workers} workers with {replicas.step.batch_size} each"
+        )
+        raise BadTrainingCode(place=replicas.data, reason=reason)
+    own = threads or max(1, available_cores() // replicas.workers)
+    count = servers(chosen, sum(1 for one in module.parameters() if one.requires_grad))
+    taken = replicas.step.seed if seed is None else seed
+    jobs = [Job(replicas, chosen, rank, count, own, taken) for rank in range(replicas.workers + count)]
+    state: list[bytes] = []
+
+    def keep(folder: Path) -> None:
+        state.append(Path(folder, STATE).read_bytes())
+
+    answers = run_team("bricolage.train.replicas.worker", jobs, Answer, own, _READY_S + _LIMIT_S, keep)
+    shown.advance(1)
+    shown.finish()
+    workers, served = answers[: replicas.workers], answers[replicas.workers :]
+    lockstep = chosen.kind in LOCKSTEP
+    report = Trained(
+        chosen,
+        taken,
+        replicas.workers,
+        max(one.seconds for one in workers),
+        sum(one.samples for one in workers),
+        workers[0].batch,
+        sum(one.sent_bytes for one in answers),
+        workers[0].loss,
+        workers[0].accuracy,
+        max((one.ahead for one in served), default=0),
+        0.0 if lockstep else max((one.staleness for one in served), default=0.0),
+        workers[0].course,
+    )
+    return TrainedReplicas(report, state[0])
