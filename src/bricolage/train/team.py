@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -125,8 +126,20 @@ def take_part(arguments: Sequence[str], job: type[J], work: Callable[[J, Path], 
     os._exit(0)
 
 
-def meet(folder: Path, rank: int, size: int, threads: int, patience_s: float = _PATIENCE_S) -> Any:
-    """Joins the others by gloo, with so many threads of its own; `torch.distributed`.
+@dataclass(frozen=True)
+class Meeting:
+    """Where processes of a team are together: `torch.distributed` with a process group, and a store of numbers by name."""
+
+    dist: Any
+    store: Any
+
+    def add(self, name: str, number: int) -> int:
+        """Adds to a number that is common to all, zero at first; what it is then."""
+        return int(self.store.add(name, number))
+
+
+def meet(folder: Path, rank: int, size: int, threads: int, patience_s: float = _PATIENCE_S) -> Meeting:
+    """Joins the others by gloo, with so many threads of its own.
 
     Raises RuntimeError where they do not come, and later, where one of them is gone.
     """
@@ -135,4 +148,4 @@ def meet(folder: Path, rank: int, size: int, threads: int, patience_s: float = _
     store = torch.distributed.FileStore(str(Path(folder, "store")), size)
     limit = timedelta(seconds=patience_s)
     torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
-    return torch.distributed
+    return Meeting(torch.distributed, store)

@@ -6,6 +6,7 @@ import typer
 
 from bricolage.cli.train.fuse import fuse
 from bricolage.cli.train.predict import predict
+from bricolage.cli.train.replicas import replicas
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -14,3 +15,4 @@ app = typer.Typer(
 )
 app.command()(predict)
 app.command()(fuse)
+app.command()(replicas)

@@ -57,7 +57,7 @@ class Answer:
 
 
 def _work(job: Job, folder: Path) -> Answer:
-    dist = meet(folder, job.rank, job.workers, job.threads)
+    dist = meet(folder, job.rank, job.workers, job.threads).dist
     step = prepared(job.spec, job.variant)
     tensors = [*step.inputs, *step.targets]
     if job.kind == "step":

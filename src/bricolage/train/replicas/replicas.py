@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING
 
 from bricolage.errors import BadTrainingCode
 from bricolage.options import available_cores
 from bricolage.progress import Progress, Silent
 from bricolage.train.data import read_data
+from bricolage.train.replicas.flat import Flat
 from bricolage.train.replicas.spec import LOCKSTEP, Method, Replicas
 from bricolage.train.replicas.worker import STATE, Answer, Job, Point, servers
 from bricolage.train.step import build, load_torch
@@ -70,7 +71,7 @@ class TrainedReplicas:
         found: dict[str, torch.Tensor] = load_torch().load(io.BytesIO(self._state), weights_only=True)
         return found
 
-    def save(self, file: BinaryIO) -> None:
+    def save(self, file: IO[bytes]) -> None:
         """Writes them as `torch.save` does."""
         file.write(self._state)
 
@@ -103,6 +104,10 @@ def train_replicas(
     chosen = method if method is not None else replicas.methods[0]
     shown.start(f"training ({chosen.label})", 1)
     module = build(replicas.step).module  # what is wrong with it is said here, not by a process
+    try:
+        Flat(module)
+    except ValueError as error:
+        raise BadTrainingCode(place=replicas.step.module, reason=str(error)) from error
     data = read_data(replicas.step, replicas.data)
     assert data.train is not None
     if len(data.train) < replicas.workers * replicas.step.batch_size:

@@ -2,7 +2,7 @@
 
 step = "digits.toml"             # a training step's file, or a table [step]; batch_size is of one worker
 data = "digits.py:data"          # data() -> ((inputs, targets), held-out (inputs, targets))
-epochs = 10                      # or steps = 500, of each worker
+epochs = 10                      # or steps = 500 of each worker, or as many samples
 workers = 4
 decay_at = [0.5, 0.75]           # shares of the training after which lr is multiplied by `decay`
 
@@ -135,7 +135,8 @@ class Replicas:
     workers: int = 2
     epochs: int | None = None
     steps: int | None = None
-    """Of each worker. Exactly one of both is given; with `similarity`, as many samples as these steps would be."""
+    """Exactly one of both is given. Steps are of each worker; where workers need not wait for each other, or batches change, all
+    together train on as many samples as these steps have."""
     decay_at: tuple[float, ...] = ()
     decay: float = 0.1
     straggler_ms: float = 0.0

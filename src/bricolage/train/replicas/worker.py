@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,9 @@ from bricolage.train.replicas.flat import Flat
 from bricolage.train.replicas.keepers import KEEPERS, Keeper
 from bricolage.train.replicas.peers import Peers
 from bricolage.train.replicas.server import Server
-from bricolage.train.replicas.spec import SERVED, Method, Replicas
+from bricolage.train.replicas.spec import LOCKSTEP, SERVED, Method, Replicas
 from bricolage.train.step import build, find_loss
-from bricolage.train.team import meet, take_part
+from bricolage.train.team import Meeting, meet, take_part
 
 if TYPE_CHECKING:
     import torch
@@ -75,17 +75,19 @@ class Answer:
 
 
 def work(job: Job, folder: Path) -> Answer:
-    """Trains, or serves."""
-    from dataclasses import replace
+    """Meets the others, and trains or serves."""
+    return take(job, meet(folder, job.rank, job.replicas.workers + job.servers, job.threads), folder)
 
-    replicas, method = job.replicas, job.method
-    dist = meet(folder, job.rank, replicas.workers + job.servers, job.threads)
+
+def take(job: Job, meeting: Meeting, folder: Path) -> Answer:
+    """Trains, or serves. Servers whose number is beyond the job's have nothing to do."""
+    replicas, method, dist = job.replicas, job.method, meeting.dist
     peers = Peers(dist, job.rank, replicas.workers)
+    if job.rank >= replicas.workers + job.servers:
+        dist.barrier()
+        return Answer()
     step = build(replace(replicas.step, seed=job.seed))
-    try:
-        flat = Flat(step.module)
-    except ValueError as error:
-        raise BadTrainingCode(place=replicas.step.module, reason=str(error)) from error
+    flat = Flat(step.module)
     optimiser = replicas.step.optimiser
     if job.rank >= replicas.workers:
         begin, end = flat.shards(job.servers)[job.rank - replicas.workers]
@@ -94,7 +96,7 @@ def work(job: Job, folder: Path) -> Answer:
         stale = sum(served.staleness) / len(served.staleness) if served.staleness else 0.0
         return Answer(sent_bytes=peers.sent_bytes, ahead=served.ahead, staleness=stale)
     keeper = KEEPERS[method.kind](flat, method, optimiser, peers, job.seed)
-    answer = _train(job, read_data(replicas.step, replicas.data), keeper, folder)
+    answer = _train(job, read_data(replicas.step, replicas.data), keeper, meeting, folder)
     dist.barrier()
     return answer
 
@@ -104,7 +106,7 @@ def servers(method: Method, parameters: int) -> int:
     return min(method.servers, parameters) if method.kind in SERVED else 0
 
 
-def _train(job: Job, data: Data, keeper: Keeper, folder: Path) -> Answer:
+def _train(job: Job, data: Data, keeper: Keeper, meeting: Meeting, folder: Path) -> Answer:
     import torch
 
     replicas, method, flat = job.replicas, job.method, keeper.flat
@@ -126,12 +128,20 @@ def _train(job: Job, data: Data, keeper: Keeper, folder: Path) -> Answer:
     torch.manual_seed(job.seed * 1_000_003 + job.rank)
     keeper.peers.barrier()
     begun = time.perf_counter()
-    samples = last = 0
+    samples = own = last = 0
+    lockstep = method.kind in LOCKSTEP
+    name = f"samples of {method.label} {job.seed}"
     while samples < whole:
         lr = first_lr * replicas.decay ** sum(samples >= at * whole for at in replicas.decay_at)
-        now = min(keeper.batch or size, math.ceil((whole - samples) / replicas.workers), share.most)
+        now = size if keeper.batch is None else min(keeper.batch, share.most)
+        if lockstep:
+            samples += now * replicas.workers
+        else:  # who is faster takes more of them
+            samples = meeting.add(name, now)
+            if samples - now >= whole:
+                break
+        own += now
         batch = share.next(now)
-        samples += now * replicas.workers
         keeper.begin(lr, samples / len(data.train))
         if late:
             time.sleep(late)
@@ -144,7 +154,7 @@ def _train(job: Job, data: Data, keeper: Keeper, folder: Path) -> Answer:
     keeper.finish()
     _average_buffers(keeper)
     seconds = time.perf_counter() - begun
-    answer = Answer(seconds, keeper.steps, samples // replicas.workers, now, keeper.peers.sent_bytes, keeper.weight)
+    answer = Answer(seconds, keeper.steps, own, now, keeper.peers.sent_bytes, keeper.weight)
     return answer if job.rank else _judged(answer, data, flat, kept, folder)
 
 
@@ -152,8 +162,6 @@ def _judged(
     answer: Answer, data: Data, flat: Flat, kept: list[tuple[float, int, dict[str, Any]]], folder: Path
 ) -> Answer:
     """With what the weights are worth, in the end and on the way; of the first worker."""
-    from dataclasses import replace
-
     import torch
 
     final = evaluate(flat.module, data)

@@ -1,0 +1,132 @@
+"""`bricolage train replicas`: one model trained by several workers, kept in step by one of several methods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bricolage import errors
+from bricolage.cli import arguments as a
+from bricolage.cli.guard import guarded
+
+if TYPE_CHECKING:
+    from bricolage.train.replicas.replicas import Trained
+
+
+@guarded
+def replicas(
+    spec: Annotated[
+        Path, typer.Argument(metavar="SPEC", help="Training by replicas, as TOML or JSON.", show_default=False)
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="DIR", help="A folder for the weights: METHOD.pt for each method."),
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method",
+            metavar="KIND",
+            help="Instead of the file's methods: allreduce, bsp, asp, ssp, easgd, adpsgd, "
+            "gosgd, local, postlocal. May be given several times.",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", metavar="N", min=1, max=64, help="Instead of the file's.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option("--threads", metavar="N", min=1, help="Of each worker; by default cores by workers.")
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option("--seeds", metavar="N", min=1, max=100, help="Train each so many times, with other seeds.")
+    ] = 1,
+    straggler: Annotated[
+        float | None,
+        typer.Option("--straggler", metavar="MS", min=0.0, help="By which every step of the last worker is longer."),
+    ] = None,
+    as_json: a.Json = False,
+) -> None:
+    """Train one model by several workers, by one method or by several to compare.
+
+    SPEC names a training step, the data, how many workers, and methods. Printed are accuracy, time, samples/s and bytes sent, and
+    accuracy by the time at which the fastest was done. Running it runs the Python that SPEC names.
+    """
+    from bricolage.cli import output, progress
+    from bricolage.train.replicas.replicas import train_replicas
+    from bricolage.train.replicas.spec import KINDS, Method, read_replicas, refusal
+
+    found = read_replicas(spec)
+    if method is not None:
+        kinds = [one for one in KINDS if one in method]
+        if len(kinds) < len(set(method)):
+            wrong = next(one for one in method if one not in KINDS)
+            raise errors.BadOption(option="--method", value=wrong, advice=f"Use one of {', '.join(KINDS)}")
+        found = replace(found, methods=tuple(Method(one) for one in kinds))
+    found = replace(found, workers=workers or found.workers)
+    if straggler is not None:
+        found = replace(found, straggler_ms=straggler)
+    for one in found.methods:
+        if reason := refusal(one, found.workers, found.step):
+            raise errors.BadTrainingSpec(path=spec, reason=f"method '{one.label}': {reason}")
+    if out is not None:
+        output.make_folder(out)
+        output.check_writable(out / "method.pt")
+    done: list[Trained] = []
+    with output.stdout_kept(), progress.shown() as shown:
+        for one in found.methods:
+            for number in range(seeds):
+                seed = found.step.seed + number
+                trained = train_replicas(found, one, threads=threads, seed=seed, progress=shown)
+                done.append(trained.report)
+                if out is not None and number == 0:
+                    output.write(out / f"{one.label}.pt", trained.save)
+    if as_json:
+        from bricolage.codec import encode
+
+        output.show_json([{**encode(one), "samples_s": one.samples_s} for one in done])
+        return
+    _show(done, found.workers)
+    if out is not None:
+        output.note(f"wrote the weights of {len(found.methods)} methods to {out}")
+
+
+def _show(done: Sequence[Trained], workers: int) -> None:
+    from bricolage.cli import output
+    from bricolage.report import words
+    from bricolage.report.tables import plain_table
+
+    within = min(one.seconds for one in done)
+    heads = [("Method", "fold"), ("Loss", "right"), ("Accuracy", "right"), (f"In {within:.2f} s", "right")]
+    heads += [("Time", "right"), ("Samples/s", "right"), ("Sent", "right"), ("Ahead", "right"), ("Stale", "right")]
+    rows = []
+    labels = dict.fromkeys(one.method.label for one in done)
+    for label in labels:
+        some = [one for one in done if one.method.label == label]
+        early = [at.accuracy for one in some if (at := one.at(within)) is not None and at.accuracy is not None]
+        rows.append(
+            [
+                label,
+                _mean([one.loss for one in some], "{:.4f}"),
+                _mean([one.accuracy for one in some], "{:.1%}"),
+                _mean(early, "{:.1%}"),
+                words.seconds(sum(one.seconds for one in some) / len(some)),
+                f"{sum(one.samples_s for one in some) / len(some):,.0f}",
+                words.size(sum(one.sent_bytes for one in some) // len(some)),
+                str(max(one.ahead for one in some)),
+                f"{max(one.staleness for one in some):.1f}",
+            ]
+        )
+    output.show(plain_table(heads, rows))
+    several = len(done) > len(labels)
+    print(f"\n{words.count(workers, 'worker')}" + (f"; means over {len(done) // len(labels)} seeds" if several else ""))
+
+
+def _mean(values: Sequence[float | None], form: str) -> str:
+    from bricolage.report import words
+
+    known = [one for one in values if one is not None]
+    return form.format(sum(known) / len(known)) if known else words.MISSING
