@@ -86,6 +86,27 @@ def test_a_prediction(spec: Path, tmp_path: Path) -> None:
     assert [one.variant for one in decode(Prediction, told).predicted][:3] == ["as it is", "batch=32", "micro=3"]
 
 
+def test_replicas(tmp_path: Path) -> None:
+    code = SWEEP.parent / "digits.py"
+    spec = tmp_path / "replicas.toml"
+    step = f'[step]\nmodule = "{code}:cnn"\nbatch = "{code}:batch"\nbatch_size = 32\n[step.optimiser]\nlr = 0.05\nmomentum = 0.9\n'
+    spec.write_text(f'data = "{code}:data"\nsteps = 40\n[[method]]\nkind = "easgd"\n[[method]]\nname = "fast"\n{step}')
+    shown = train("replicas", str(spec), "-o", str(tmp_path / "models"))
+    assert shown.returncode == 0, shown.stderr
+    assert "easgd" in shown.stdout and "fast" in shown.stdout and "2 workers" in shown.stdout
+    assert torch.load(tmp_path / "models" / "fast.pt")["0.weight"].shape == (8, 1, 3, 3)
+    found = train("replicas", str(spec), "--method", "local", "--seeds", "2", "--straggler", "2", "--json")
+    rows = json.loads(found.stdout)
+    assert [(row["method"]["kind"], row["seed"]) for row in rows] == [("local", 0), ("local", 1)]
+    assert all(row["samples"] == 40 * 32 * 2 and row["samples_s"] > 0 and 0 < row["accuracy"] <= 1 for row in rows)
+    for words, reason in (
+        (["--method", "magic"], "allreduce, bsp"),
+        (["--method", "adpsgd", "--workers", "1"], "one worker"),
+    ):
+        bad = train("replicas", str(spec), *words)
+        assert bad.returncode == 2 and reason in bad.stderr, bad.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
