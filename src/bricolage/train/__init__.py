@@ -13,40 +13,52 @@ if TYPE_CHECKING:
     from bricolage.train.fuse.sweep import Sweep, read_sweep
     from bricolage.train.predict.predict import Predicted, Prediction, predict_step
     from bricolage.train.predict.variant import Variant, parse_variant
+    from bricolage.train.replicas.replicas import Trained, train_replicas
+    from bricolage.train.replicas.spec import Method, Replicas, read_replicas
     from bricolage.train.spec import Optimiser, StepSpec, read_spec
     from bricolage.train.step import TrainingStep, build
 
 __all__ = [
     "FusedSweep",
+    "Method",
     "Optimiser",
     "Predicted",
     "Prediction",
+    "Replicas",
     "StepSpec",
     "Sweep",
+    "Trained",
     "TrainingStep",
     "Variant",
     "build",
     "parse_variant",
     "predict_step",
+    "read_replicas",
     "read_spec",
     "read_sweep",
+    "train_replicas",
     "train_sweep",
 ]
 
 _HOMES = {
     "FusedSweep": "bricolage.train.fuse.fuse",
+    "Method": "bricolage.train.replicas.spec",
     "Optimiser": "bricolage.train.spec",
     "Predicted": "bricolage.train.predict.predict",
     "Prediction": "bricolage.train.predict.predict",
+    "Replicas": "bricolage.train.replicas.spec",
     "StepSpec": "bricolage.train.spec",
     "Sweep": "bricolage.train.fuse.sweep",
+    "Trained": "bricolage.train.replicas.replicas",
     "TrainingStep": "bricolage.train.step",
     "Variant": "bricolage.train.predict.variant",
     "build": "bricolage.train.step",
     "parse_variant": "bricolage.train.predict.variant",
     "predict_step": "bricolage.train.predict.predict",
+    "read_replicas": "bricolage.train.replicas.spec",
     "read_spec": "bricolage.train.spec",
     "read_sweep": "bricolage.train.fuse.sweep",
+    "train_replicas": "bricolage.train.replicas.replicas",
     "train_sweep": "bricolage.train.fuse.fuse",
 }
 
