@@ -5,9 +5,10 @@
 
 The networks of benchmarks/training_networks.py, trained by Adam on all cores. The step as it is is measured, its changes (mixed
 precision, a fused optimiser, half and twice the batch, recomputation, micro-batches, a frozen part, channels innermost for
-images, one thread, two workers with one core each) are predicted from it without being run, and then run. `error` is predicted by
-measured time, minus one; `peak_error` the same of memory, by PyTorch's profiler. "as it is" says how far the machine drifts within
-the run; it does not count. `median_error` and `worst_error` are of the sizes of errors of all changes of all networks.
+images, one thread, two workers with one core each) are predicted from it without being run, and then run, in turns with the
+step as it is. `error` is predicted by measured time, minus one, both by those of the step as it is: a machine that is slower than
+when the step was profiled does not count; in `time_error` it does. `peak_error` is of memory, by PyTorch's profiler. `median_error`
+and `worst_error` are of the sizes of errors of all changes of all networks; "as it is" does not count.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class Row:
     low_ms: float
     high_ms: float
     error: float
+    time_error: float
     gain: float
     """Samples a second by those of the step as it is, as predicted."""
     measured_gain: float
@@ -94,7 +96,7 @@ def run(network: str, asked: Sequence[str], seconds: float) -> list[Row]:
     found = predict_step(spec, [parse_variant(one) for one in asked], seconds=seconds, measure=True)
     rows, base = [], found.predicted[0]
     for one in found.predicted:
-        if one.measured is None or one.error is None or base.measured is None:
+        if one.measured is None or one.error is None or one.measured_base is None:
             continue
         ms, peak = one.measured.median_ms, one.measured_peak_bytes
         rows.append(
@@ -106,8 +108,9 @@ def run(network: str, asked: Sequence[str], seconds: float) -> list[Row]:
                 one.measured.low_ms,
                 one.measured.high_ms,
                 one.error,
+                one.time_error or 0.0,
                 one.samples_s / base.samples_s,
-                one.batch_size / ms / (base.batch_size / base.measured.median_ms),
+                one.batch_size / ms / (base.batch_size / one.measured_base.median_ms),
                 one.peak_bytes,
                 peak,
                 None if peak is None else one.peak_bytes / peak - 1.0,
@@ -123,6 +126,7 @@ def summary(rows: Sequence[Row]) -> dict[str, float]:
     return {
         "median_error": median(errors),
         "worst_error": max(errors),
+        "median_time_error": median(abs(one.time_error) for one in rows if one.change != "as it is"),
         "median_peak_error": median(peaks),
         "worst_peak_error": max(peaks),
         "changes": len(errors),

@@ -90,10 +90,10 @@ def test_replicas(tmp_path: Path) -> None:
     code = SWEEP.parent / "digits.py"
     spec = tmp_path / "replicas.toml"
     step = f'[step]\nmodule = "{code}:cnn"\nbatch = "{code}:batch"\nbatch_size = 32\n[step.optimiser]\nlr = 0.05\nmomentum = 0.9\n'
-    spec.write_text(f'data = "{code}:data"\nsteps = 40\n[[method]]\nkind = "easgd"\n[[method]]\nname = "fast"\n{step}')
+    spec.write_text(f'data = "{code}:data"\nsteps = 40\n[[method]]\nname = "fast"\n{step}')
     shown = train("replicas", str(spec), "-o", str(tmp_path / "models"))
     assert shown.returncode == 0, shown.stderr
-    assert "easgd" in shown.stdout and "fast" in shown.stdout and "2 workers" in shown.stdout
+    assert "fast" in shown.stdout and "2 workers" in shown.stdout
     assert torch.load(tmp_path / "models" / "fast.pt")["0.weight"].shape == (8, 1, 3, 3)
     found = train("replicas", str(spec), "--method", "local", "--seeds", "2", "--straggler", "2", "--json")
     rows = json.loads(found.stdout)
@@ -121,3 +121,23 @@ def test_replicas(tmp_path: Path) -> None:
 def test_bad_predictions(spec: Path, words: list[str], reason: str) -> None:
     found = train("predict", str(spec), *words)
     assert found.returncode == 2 and reason in found.stderr, found.stderr
+
+
+def test_a_search(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    code = SWEEP.parent / "digits.py"
+    path = tmp_path / "search.toml"
+    step = f'[step]\nmodule = "{code}:mlp"\nbatch = "{code}:batch"\nbatch_size = 64\n'
+    ranges = "[search]\nlr = { low = 0.01, high = 1.0, log = true }\n"
+    path.write_text(f'data = "{code}:data"\nepochs = 2\ntrials = 4\ntogether = 4\n{ranges}{step}')
+    shown = train("tune", str(path), "--how", "fused", "--threads", "1", "-o", str(tmp_path / "best.pt"))
+    assert shown.returncode == 0, shown.stderr
+    assert "trial 0" in shown.stdout and "* is the best" in shown.stdout and "fused" in shown.stdout
+    assert torch.load(tmp_path / "best.pt")["1.weight"].shape == (32, 64)
+    for words, reason in (
+        (["--how", "processes"], 'pruner = "none"'),
+        (["--how", "magic"], "auto"),
+        (["--memory", "x"], "2GB"),
+    ):
+        bad = train("tune", str(path), *words)
+        assert bad.returncode == 2 and reason in bad.stderr, bad.stderr

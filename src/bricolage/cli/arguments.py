@@ -46,6 +46,25 @@ PROGRAM_OPTIONS = (
 """Fields of `Options` that say how a model becomes a program, with what it may take."""
 
 
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+
+
+def memory_bytes(word: str) -> int:
+    """Bytes that `--memory` says.
+
+    Raises:
+        BadOption: no size, or none that there can be.
+    """
+    unit = word.strip().lstrip("0123456789.eE+-")
+    try:
+        value = float(word.strip()[: len(word.strip()) - len(unit)]) * _UNITS[unit.strip().lower()]
+        if not 0 < value < 2**62:
+            raise ValueError
+    except (ValueError, KeyError):
+        raise BadOption(option="--memory", value=word, advice="Write a size with a unit: 2GB, 300MB") from None
+    return int(value)
+
+
 def trial_seconds(word: str) -> float:
     """What `Trial` says.
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from bricolage.train.predict.variant import Variant, parse_variant
     from bricolage.train.replicas.replicas import Trained, train_replicas
     from bricolage.train.replicas.spec import Method, Replicas, read_replicas
+    from bricolage.train.search.search import Searched, tune
+    from bricolage.train.search.spec import Search, read_search
     from bricolage.train.spec import Optimiser, StepSpec, read_spec
     from bricolage.train.step import TrainingStep, build
 
@@ -25,6 +27,8 @@ __all__ = [
     "Predicted",
     "Prediction",
     "Replicas",
+    "Search",
+    "Searched",
     "StepSpec",
     "Sweep",
     "Trained",
@@ -34,10 +38,12 @@ __all__ = [
     "parse_variant",
     "predict_step",
     "read_replicas",
+    "read_search",
     "read_spec",
     "read_sweep",
     "train_replicas",
     "train_sweep",
+    "tune",
 ]
 
 _HOMES = {
@@ -47,6 +53,8 @@ _HOMES = {
     "Predicted": "bricolage.train.predict.predict",
     "Prediction": "bricolage.train.predict.predict",
     "Replicas": "bricolage.train.replicas.spec",
+    "Search": "bricolage.train.search.spec",
+    "Searched": "bricolage.train.search.search",
     "StepSpec": "bricolage.train.spec",
     "Sweep": "bricolage.train.fuse.sweep",
     "Trained": "bricolage.train.replicas.replicas",
@@ -56,10 +64,12 @@ _HOMES = {
     "parse_variant": "bricolage.train.predict.variant",
     "predict_step": "bricolage.train.predict.predict",
     "read_replicas": "bricolage.train.replicas.spec",
+    "read_search": "bricolage.train.search.spec",
     "read_spec": "bricolage.train.spec",
     "read_sweep": "bricolage.train.fuse.sweep",
     "train_replicas": "bricolage.train.replicas.replicas",
     "train_sweep": "bricolage.train.fuse.fuse",
+    "tune": "bricolage.train.search.search",
 }
 
 

@@ -7,12 +7,14 @@ import typer
 from bricolage.cli.train.fuse import fuse
 from bricolage.cli.train.predict import predict
 from bricolage.cli.train.replicas import replicas
+from bricolage.cli.train.tune import tune
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Predict a training step, train many models as one, keep replicas in step.",
+    help="Predict a training step, train many models as one, search hyper-parameters, keep replicas in step.",
     rich_markup_mode=None,
 )
 app.command()(predict)
 app.command()(fuse)
+app.command()(tune)
 app.command()(replicas)

@@ -33,6 +33,12 @@ def fuse(
     threads: Annotated[
         int | None, typer.Option("--threads", metavar="N", min=1, help="Cores to use; all by default.")
     ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            "--memory", metavar="SIZE", help="What lanes trained as one may hold (2GB); else most of what is free."
+        ),
+    ] = None,
     as_json: a.Json = False,
 ) -> None:
     """Train many small models as one; each comes out as if trained alone.
@@ -48,11 +54,12 @@ def fuse(
     if how not in HOWS:
         raise errors.BadOption(option="--how", value=how, advice=f"Use one of {', '.join(HOWS)}")
     found = read_sweep(sweep)
+    limit = None if memory is None else a.memory_bytes(memory)
     if out is not None:
         output.make_folder(out)
         output.check_writable(out / "lane.pt")
     with output.stdout_kept(), progress.shown() as shown:
-        done = train_sweep(found, cast("How", how), threads, shown)
+        done = train_sweep(found, cast("How", how), threads, shown, memory_limit=limit)
     if out is not None:
         _save(done, out)
     if as_json:

@@ -78,7 +78,7 @@ def predict(
 
     found = read_spec(spec)
     variants = [parse_variant(one) for one in what_if] if what_if else None
-    limit = None if memory is None else _bytes(memory)
+    limit = None if memory is None else a.memory_bytes(memory)
     if (losses is None) != (target is None):
         raise errors.BadOption(option="--target", value=str(target), advice="Give --losses and --target together")
     curve = None if losses is None else fit_loss(read_losses(losses))
@@ -207,16 +207,3 @@ def _show_speed(scaled: Sequence[tuple[int, float]], steps: float | None) -> Non
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _bytes(text: str) -> int:
-    units = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-    number = text.strip().rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
-    unit = text.strip()[len(number) :].strip().lower()
-    try:
-        value = float(number) * units[unit]
-        if not 0 < value < 2**62:
-            raise ValueError
-    except (ValueError, KeyError):
-        raise errors.BadOption(option="--memory", value=text, advice="Write a size with a unit: 2GB, 300MB") from None
-    return int(value)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from bricolage.errors import BadTrainingCode
 from bricolage.train.data import Data
@@ -20,6 +21,10 @@ GROWTH_INTERVAL = 2000
 """Good steps after which a loss scale doubles, as in `torch.amp.GradScaler`."""
 
 
+Judge: TypeAlias = "Callable[[str, int, float], bool]"
+"""Asked after each epoch of a lane, by its name, with the epochs so far and the loss on held-out data: whether it is given up."""
+
+
 @dataclass
 class Progressed:
     """Where a lane's training stands."""
@@ -27,7 +32,7 @@ class Progressed:
     lane: Lane
     steps: int = 0
     stopped: str = ""
-    """Why it ended: "finished", "early", "not finite"; empty while it goes on."""
+    """Why it ended: "finished", "early", "given up", "not finite"; empty while it goes on."""
     loss: float = math.nan
     """Of the last step."""
     losses: list[float] = field(default_factory=list)
@@ -43,6 +48,14 @@ class Progressed:
             return False
         best = min(self.losses[:-patience], default=math.inf)
         return not min(self.losses[-patience:]) < best
+
+    def judged(self, held_out: tuple[float, float | None] | None, epochs: int, judge: Judge | None) -> str:
+        """Why it ends after so many epochs, given loss and accuracy on the held-out data; empty where it goes on."""
+        if held_out is None:
+            return ""
+        if self.epoch_over(held_out[0]):
+            return "early"
+        return "given up" if judge is not None and judge(self.lane.name, epochs, held_out[0]) else ""
 
 
 @dataclass(frozen=True)
@@ -106,8 +119,9 @@ def make_loss(data: Data, lane: Lane) -> LossFunction:
 class Alone:
     """Trains one lane, step by step."""
 
-    def __init__(self, data: Data, lane: Lane) -> None:
+    def __init__(self, data: Data, lane: Lane, judge: Judge | None = None) -> None:
         self.at = Progressed(lane)
+        self._judge = judge
         self._data = data
         self.module, self._random = make_module(data, lane)
         self._loss = make_loss(data, lane)
@@ -160,10 +174,9 @@ class Alone:
         if self._scale is not None:
             self._scale, self._good = next_scale(self._scale, self._good, finite)
         at.steps += 1
-        if at.steps % self._epoch == 0 and at.lane.patience is not None:
-            held_out = evaluate(self.module, self._data)
-            if held_out is not None and at.epoch_over(held_out[0]):
-                at.stopped = "early"
+        judge = self._judge if at.steps < self._most else None  # who is done is not given up
+        if at.steps % self._epoch == 0 and (at.lane.patience is not None or judge is not None):
+            at.stopped = at.judged(evaluate(self.module, self._data), at.steps // self._epoch, judge)
         if at.steps >= self._most:
             at.stopped = at.stopped or "finished"
 

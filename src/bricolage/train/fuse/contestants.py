@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from bricolage.train.data import Data
-from bricolage.train.fuse.alone import Alone, LaneResult
+from bricolage.train.fuse.alone import Alone, Judge, LaneResult
 from bricolage.train.fuse.data import load
 from bricolage.train.fuse.grouping import group
 from bricolage.train.fuse.lanes import Fused
@@ -59,8 +59,9 @@ class Contestant(Protocol):
 class Serial:
     """Lanes one after another, in this process."""
 
-    def __init__(self, data: Data, group: Group, threads: int, how: str = "serial") -> None:
+    def __init__(self, data: Data, group: Group, threads: int, how: str = "serial", judge: Judge | None = None) -> None:
         self.how = how
+        self._judge = judge
         self._data = data
         self._left = list(group.lanes)
         self._threads = threads
@@ -75,7 +76,9 @@ class Serial:
         samples, spent = 0, 0.0
         while spent < seconds and (self._now is not None or self._left):
             if self._now is None:
-                self._now = Alone(self._data, self._left.pop(0))  # outside the time, as making fused lanes ready is
+                self._now = Alone(
+                    self._data, self._left.pop(0), self._judge
+                )  # outside the time, as making fused lanes ready is
                 continue
             began = time.perf_counter()
             samples += self._now.run(4) * self._now.at.lane.batch_size
@@ -101,14 +104,20 @@ class Here:
     """Lanes as one, in this process."""
 
     def __init__(
-        self, data: Data, group: Group, threads: int, how: str = "fused", known: Mapping[str, str] | None = None
+        self,
+        data: Data,
+        group: Group,
+        threads: int,
+        how: str = "fused",
+        known: Mapping[str, str] | None = None,
+        judge: Judge | None = None,
     ) -> None:
         import torch
 
         self.how = how
         self._threads = threads
         torch.set_num_threads(threads)
-        self.fused = Fused(data, group.lanes, group.traced, known)
+        self.fused = Fused(data, group.lanes, group.traced, known, judge)
         self._size = group.lanes[0].batch_size
         self.ways: dict[str, Choice] = {}
         """How operators are computed, by node; known after the first step."""

@@ -16,7 +16,8 @@ from bricolage.measure.statistics import Latency, paired_ratio, significant
 from bricolage.options import available_cores
 from bricolage.progress import Progress, Silent
 from bricolage.train.data import Data
-from bricolage.train.fuse.alone import LaneResult
+from bricolage.train.fuse.alone import Judge, LaneResult
+from bricolage.train.fuse.capacity import within
 from bricolage.train.fuse.contestants import Contestant, Here, Outcome, Serial
 from bricolage.train.fuse.data import load, steps_of
 from bricolage.train.fuse.grouping import Group, group
@@ -95,7 +96,13 @@ Make: TypeAlias = "Callable[[], Contestant]"
 
 
 def train_sweep(
-    sweep: Sweep, how: How = "auto", threads: int | None = None, progress: Progress | None = None
+    sweep: Sweep,
+    how: How = "auto",
+    threads: int | None = None,
+    progress: Progress | None = None,
+    *,
+    memory_limit: int | None = None,
+    judge: Judge | None = None,
 ) -> FusedSweep:
     """Trains all lanes of a sweep.
 
@@ -104,6 +111,9 @@ def train_sweep(
         how: "auto" times the ways to do it and takes the fastest; or one of them. Lanes that cannot be one are trained apart.
         threads: cores to use; all by default.
         progress: told about samples.
+        memory_limit: bytes that a process which trains lanes as one may hold; by default most of what is free. Groups that need
+            more are cut, by dry runs.
+        judge: asked after each epoch of a lane, which it may give up. Lanes are trained in this process then.
 
     Raises:
         MissingLibrary: PyTorch is not installed.
@@ -119,11 +129,13 @@ def train_sweep(
         shown.start("comparing graphs")
         apart = how in ("serial", "processes")
         groups = [Group(sweep.lanes, (), "as asked")] if apart else group(data, sweep.lanes)
+        if not apart:
+            groups = [part for one in groups for part in within(sweep, data, one, memory_limit, cores, shown)]
         samples = sum(steps_of(lane, data) * lane.batch_size for lane in sweep.lanes)
         shown.start("training (samples)", samples)
         outcome, trained = Outcome(), []
         for one in groups:
-            made, told = _train(sweep, data, one, how, cores, shown)
+            made, told = _train(sweep, data, one, how, cores, shown, judge)
             outcome.add(made)
             trained.append(told)
         shown.finish()
@@ -133,10 +145,12 @@ def train_sweep(
     return FusedSweep(Swept(results, tuple(trained), time.perf_counter() - began), outcome.states)
 
 
-def _train(sweep: Sweep, data: Data, one: Group, how: str, cores: int, progress: Progress) -> tuple[Outcome, Trained]:
+def _train(
+    sweep: Sweep, data: Data, one: Group, how: str, cores: int, progress: Progress, judge: Judge | None
+) -> tuple[Outcome, Trained]:
     began = time.perf_counter()
     names = tuple(lane.name for lane in one.lanes)
-    makers = _makers(sweep, data, one, cores)
+    makers = _makers(sweep, data, one, cores, judge)
     speeds: dict[str, Speed] = {}
     samples = sum(steps_of(lane, data) * lane.batch_size for lane in one.lanes)
     if how == "auto":
@@ -160,15 +174,20 @@ def _train(sweep: Sweep, data: Data, one: Group, how: str, cores: int, progress:
     return outcome, Trained(names, label, reason, speeds, ways, time.perf_counter() - began)
 
 
-def _makers(sweep: Sweep, data: Data, one: Group, cores: int) -> dict[str, Make]:
+def _makers(sweep: Sweep, data: Data, one: Group, cores: int, judge: Judge | None) -> dict[str, Make]:
     from bricolage.train.fuse.crew import Crew
 
     names = tuple(lane.name for lane in one.lanes)
+    here: dict[str, Make] = {
+        "serial": lambda: Serial(data, one, cores, judge=judge),
+        "serial, 1 thread": lambda: Serial(data, one, 1, "serial, 1 thread", judge),
+        "fused": lambda: Here(data, one, cores, judge=judge),
+        "fused, 1 thread": lambda: Here(data, one, 1, "fused, 1 thread", judge=judge),
+    }
+    if judge is not None:
+        return here
     return {
-        "serial": lambda: Serial(data, one, cores),
-        "serial, 1 thread": lambda: Serial(data, one, 1, "serial, 1 thread"),
-        "fused": lambda: Here(data, one, cores),
-        "fused, 1 thread": lambda: Here(data, one, 1, "fused, 1 thread"),
+        **here,
         "processes": lambda: Crew(sweep, names, cores, "serial"),
         "fused processes": lambda: Crew(sweep, names, cores, "fused"),
     }
@@ -192,7 +211,7 @@ def _fastest(
     racing = [base]
     if not one.reason and len(one.lanes) > 1 and predicted >= _FUSING_FROM_S:
         racing += ["fused", "fused, 1 thread"] if cores > 1 else ["fused"]
-    if cores > 1 and len(one.lanes) > 1 and predicted >= _PROCESSES_FROM_S:
+    if "processes" in makers and cores > 1 and len(one.lanes) > 1 and predicted >= _PROCESSES_FROM_S:
         racing += ["processes", "fused processes"] if not one.reason and len(one.lanes) > cores else ["processes"]
     rounds = {}
     failed: dict[str, str] = {}

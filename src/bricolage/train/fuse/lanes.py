@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from bricolage.train.data import Data
 from bricolage.train.evaluate import evaluate
-from bricolage.train.fuse.alone import LaneResult, Progressed, make_module, next_scale, result_of
+from bricolage.train.fuse.alone import Judge, LaneResult, Progressed, make_module, next_scale, result_of
 from bricolage.train.fuse.data import Batches, epoch_of, steps_of
 from bricolage.train.fuse.optimisers import LaneOptimiser
 from bricolage.train.fuse.program import Choice, Program
@@ -33,9 +33,14 @@ class Fused:
     """Trains lanes of equal graphs as one."""
 
     def __init__(
-        self, data: Data, lanes: Sequence[Lane], traced: Sequence[Traced], known: Mapping[str, str] | None = None
+        self,
+        data: Data,
+        lanes: Sequence[Lane],
+        traced: Sequence[Traced],
+        known: Mapping[str, str] | None = None,
+        judge: Judge | None = None,
     ) -> None:
-        """Makes the lanes ready, timing the ways of each operator but for those that are `known`.
+        """Makes the lanes ready, timing the ways of each operator but for those that are `known`. `judge` may give lanes up.
 
         Raises:
             NotFusible: an operator cannot be computed for several lanes.
@@ -43,6 +48,7 @@ class Fused:
         """
         order = sorted(range(len(lanes)), key=lambda one: lanes[one].optimiser.kind)
         self._data = data
+        self._judge = judge
         self._traced = traced[0]
         self.lanes = [lanes[one] for one in order]
         self.at = [Progressed(lane) for lane in self.lanes]
@@ -113,7 +119,7 @@ class Fused:
         """The step after which a lane ends, or has to be tested for early stopping."""
         events = [steps_of(lane, self._data) for lane in self.lanes]
         epoch = epoch_of(self.lanes[0], self._data)
-        if any(lane.patience is not None for lane in self.lanes):
+        if self._judge is not None or any(lane.patience is not None for lane in self.lanes):
             events.append((self._step // epoch + 1) * epoch)
         return min(events)
 
@@ -200,10 +206,11 @@ class Fused:
         kept = []
         for row, lane in enumerate(self.lanes):
             stopped = "finished" if self._step >= steps_of(lane, self._data) else ""
-            if epoch_over and lane.patience is not None:
+            judge = None if stopped else self._judge  # who is done is not given up
+            if epoch_over and (lane.patience is not None or judge is not None):
                 held_out = evaluate(self._module, self._data, self._state(row))
-                if held_out is not None and self.at[row].epoch_over(held_out[0]):
-                    stopped = "early"
+                epochs = self._step // epoch_of(lane, self._data)
+                stopped = self.at[row].judged(held_out, epochs, judge) or stopped
             if stopped:
                 self._end(row, stopped)
             else:

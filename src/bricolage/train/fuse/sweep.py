@@ -176,11 +176,11 @@ def _lanes(found: _File, step: StepSpec) -> tuple[Lane, ...]:
         if math.prod(map(len, found.grid.values())) > MOST_LANES:
             raise ValueError(f"its grid has more than {MOST_LANES} lanes")
         settings += [
-            _merged(common, dict(zip(found.grid, map(encode, values), strict=True)), "it.grid")
+            merged(common, dict(zip(found.grid, map(encode, values), strict=True)), "it.grid")
             for values in itertools.product(*found.grid.values())
         ]
     for number, one in enumerate(found.lane):
-        settings.append(_merged(common, _given(one), f"it.lane[{number}]"))
+        settings.append(merged(common, _given(one), f"it.lane[{number}]"))
     if not settings:
         raise ValueError("it has no lanes: give [grid] or [[lane]]")
     lanes = make_lanes(step, settings, found.epochs, found.steps)
@@ -196,7 +196,12 @@ def _given(one: HyperParameters) -> dict[str, Any]:
     return {key: value for key, value in encode(one).items() if value is not None and value != {}}
 
 
-def _merged(common: dict[str, Any], own: dict[str, Any], where: str) -> HyperParameters:
+def merged(common: dict[str, Any], own: dict[str, Any], where: str) -> HyperParameters:
+    """What all lanes have, with what one has of its own, both as TOML has it; `where` is what an error calls it.
+
+    Raises:
+        DecodeError: together they are no hyper-parameters.
+    """
     base = dict(common)
     if "epochs" in own or "steps" in own:
         base.pop("epochs", None)

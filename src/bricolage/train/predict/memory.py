@@ -84,6 +84,7 @@ def _once(name: str, call: OperatorCall, mark: str) -> int | None:
 
 def measured_peak(running: Running) -> int:
     """Bytes of tensors at most while a step runs, by PyTorch's profiler; what lasts and the batch included."""
+    running.run()  # the optimiser makes its state
     running.forget()  # the profiler counts as freed only what it saw made
     there: dict[int, int] = {}
     for tensors in running.lasting().values():

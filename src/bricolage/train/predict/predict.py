@@ -30,7 +30,9 @@ from bricolage.train.step import TrainingStep, load_torch
 if TYPE_CHECKING:
     import torch
 
-_ROUNDS = (7, 60)
+_ROUNDS = (9, 60)
+_TURN = 3
+"""Steps of one turn, after one that does not count."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,12 @@ class Predicted:
     """Operators whose time was measured in the step as it is."""
     alone: int = 0
     """Operators that were measured alone, on made-up tensors."""
+    base_ms: float = 0.0
+    """What the step as it is takes, as predicted."""
     measured: Latency | None = None
     """A step that was really run so."""
+    measured_base: Latency | None = None
+    """The step as it is, run in turns with that."""
     measured_peak_bytes: int | None = None
     course: Course | None = None
     reason: str = ""
@@ -107,7 +113,15 @@ class Predicted:
 
     @property
     def error(self) -> float | None:
-        """Predicted by measured time, minus one."""
+        """Predicted by measured time, minus one; both by those of the step as it is, which ran in turns with it, so that a machine
+        that is slower now than when the step was profiled does not count."""
+        if self.measured is None or self.measured_base is None or not self.base_ms:
+            return None
+        return (self.ms / self.base_ms) / (self.measured.median_ms / self.measured_base.median_ms) - 1.0
+
+    @property
+    def time_error(self) -> float | None:
+        """The same of time alone."""
         return None if self.measured is None else self.ms / self.measured.median_ms - 1.0
 
 
@@ -197,6 +211,8 @@ class _Predictor:
     def both(self, variant: Variant, measure: bool) -> Predicted:
         """A prediction, and beside it what the variant really takes, if that is asked for and can be."""
         found = self.predict(variant)
+        if self._base is not None:
+            found = replace(found, base_ms=sum(self._base[1]))
         return self.measured(variant, found) if measure and not found.reason and not self.described else found
 
     def recomputation(self, limit: int) -> Recomputation:
@@ -272,20 +288,29 @@ class _Predictor:
         if variant.workers > 1:
             if variant.gbytes is not None or variant.workers > available_cores():
                 return predicted  # not what is here
+            before = self._turns([Variant()], self.seconds / 2)[0]
             times = run_steps(self.spec, variant, self._threads(variant), self.seconds)
-            return replace(predicted, measured=Latency.of(times))
+            base = before + self._turns([Variant()], self.seconds / 2)[0]
+            return replace(predicted, measured=Latency.of(times), measured_base=Latency.of(base))
+        base, times = self._turns([Variant(), variant], self.seconds)
+        peak = measured_peak(self._running(variant))
+        return replace(predicted, measured=Latency.of(times), measured_base=Latency.of(base), measured_peak_bytes=peak)
+
+    def _turns(self, variants: Sequence[Variant], seconds: float) -> list[list[float]]:
+        """Milliseconds of steps of each, some at a time, in turns."""
         import time
 
         import torch
 
-        running = self._running(variant)
-        torch.set_num_threads(self._threads(variant))
-        for _ in range(3):
-            running.run()
-        times, end = [], time.perf_counter() + self.seconds
-        while len(times) < _ROUNDS[0] or (time.perf_counter() < end and len(times) < _ROUNDS[1]):
-            times.append(sum(timed(running).values()))
-        return replace(predicted, measured=Latency.of(times), measured_peak_bytes=measured_peak(running))
+        running = [(self._running(one), self._threads(one)) for one in variants]
+        found: list[list[float]] = [[] for _ in variants]
+        end = time.perf_counter() + seconds * len(variants)
+        while len(found[0]) < _ROUNDS[0] or (time.perf_counter() < end and len(found[0]) < _ROUNDS[1]):
+            for (one, threads), times in zip(running, found, strict=True):
+                torch.set_num_threads(threads)
+                one.run()
+                times += [sum(timed(one).values()) for _ in range(_TURN)]
+        return found
 
     def told(self, found: tuple[Predicted, ...], chosen: Recomputation | None) -> Prediction:
         """All of it."""

@@ -1,0 +1,108 @@
+"""`bricolage train tune`: hyper-parameters found by search, whose trials are trained as one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from bricolage import errors
+from bricolage.cli import arguments as a
+from bricolage.cli.guard import guarded
+
+if TYPE_CHECKING:
+    from bricolage.train.fuse.fuse import How
+    from bricolage.train.search.search import Searched
+
+
+@guarded
+def tune(
+    search: Annotated[Path, typer.Argument(metavar="SEARCH", help="A search as TOML or JSON.", show_default=False)],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="A file for the weights of the best trial.")
+    ] = None,
+    trials: Annotated[int | None, typer.Option("--trials", metavar="N", min=1, help="Instead of the file's.")] = None,
+    together: Annotated[
+        int | None,
+        typer.Option("--together", metavar="N", min=1, help="Trials asked for at once, instead of the file's."),
+    ] = None,
+    how: Annotated[
+        str,
+        typer.Option(
+            "--how", metavar="WORD", help="How trials are trained: auto, serial, fused, as `train fuse` has it."
+        ),
+    ] = "auto",
+    threads: Annotated[
+        int | None, typer.Option("--threads", metavar="N", min=1, help="Cores to use; all by default.")
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            "--memory", metavar="SIZE", help="What trials trained as one may hold (2GB); else most of what is free."
+        ),
+    ] = None,
+    as_json: a.Json = False,
+) -> None:
+    """Search hyper-parameters; trials that have equal layers are trained as one.
+
+    SEARCH names a training step, the data, ranges, and who draws from them. Those that are behind are given up. Running it runs the
+    Python that it names.
+    """
+    from bricolage.cli import output, progress
+    from bricolage.train.fuse.fuse import HOWS
+    from bricolage.train.search.search import tune as run
+    from bricolage.train.search.spec import read_search
+
+    if how not in HOWS:
+        raise errors.BadOption(option="--how", value=how, advice=f"Use one of {', '.join(HOWS)}")
+    found = read_search(search)
+    found = replace(found, trials=trials or found.trials, together=together or found.together)
+    if how.endswith("processes") and found.pruner != "none":
+        raise errors.BadOption(
+            option="--how", value=how, advice='Processes are not watched: set pruner = "none", or use fused'
+        )
+    limit = None if memory is None else a.memory_bytes(memory)
+    output.check_writable(out)
+    with output.stdout_kept(), progress.shown() as shown:
+        done = run(found, cast("How", how), threads, shown, memory_limit=limit)
+    if out is not None and done.state is not None:
+        output.write(out, done.save)
+    if as_json:
+        from bricolage.codec import encode
+
+        output.show_json(encode(done.report))
+        return
+    _show(done.report)
+    if out is not None and done.state is not None:
+        output.note(f"wrote {out}")
+
+
+def _show(report: Searched) -> None:
+    from bricolage.cli import output
+    from bricolage.report import words
+    from bricolage.report.tables import plain_table
+
+    heads = [("Trial", "left"), ("Drawn", "fold"), ("Steps", "right"), ("End", "left"), ("Held-out loss", "right")]
+    heads += [("Accuracy", "right"), ("Trained", "left")]
+    rows = [
+        [
+            one.name + (" *" if one.name == report.best else ""),
+            ", ".join(
+                f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}"
+                for key, value in one.drawn.items()
+            ),
+            str(one.steps),
+            one.stopped,
+            words.MISSING if one.loss is None else f"{one.loss:.4f}",
+            words.MISSING if one.accuracy is None else f"{one.accuracy:.1%}",
+            one.how,
+        ]
+        for one in sorted(report.trials, key=lambda one: (one.stopped != "finished", one.loss is None, one.loss))
+    ]
+    output.show(plain_table(heads, rows))
+    rate = report.samples / report.seconds
+    print(
+        f"\n{words.count(len(report.trials), 'trial')} in {report.seconds:.1f} s, {rate:,.0f} samples/s; * is the best"
+    )

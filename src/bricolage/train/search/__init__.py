@@ -1,0 +1,1 @@
+"""Hyper-parameters found by search, whose trials are trained as one."""
