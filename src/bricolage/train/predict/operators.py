@@ -21,8 +21,8 @@ _ROUNDS = (5, 40)
 _ALONE_S = 0.004
 """For which an operator is repeated, beyond `_ALONE_ROUNDS[0]` times."""
 _ALONE_ROUNDS = (4, 50)
-_QUANTILE = 0.25
-"""Of an operator's times: what others do meanwhile only adds to them."""
+QUANTILE = 0.25
+"""Of times: what others do meanwhile only adds to them."""
 _RECURRENT = "aten::mkldnn_rnn_layer"
 _INDICES: Mapping[str, tuple[int, int]] = {
     "aten::embedding": (0, 0),
@@ -101,12 +101,13 @@ def profile(running: Running, graph: StepGraph, threads: int, seconds: float) ->
             reason="it runs other operators from one step to the next, or from what it runs without data"
         )
     phases: dict[Phase, float] = {
-        phase: float(np.median([one.get(phase, 0.0) for one in plain])) for phase in dict.fromkeys(graph.phases)
+        phase: float(np.quantile([one.get(phase, 0.0) for one in plain], QUANTILE))
+        for phase in dict.fromkeys(graph.phases)
     }
     return Profile(
         Latency.of([sum(one.values()) for one in plain]),
         phases,
-        tuple(np.quantile(np.array(watched), _QUANTILE, axis=0).tolist()),
+        tuple(np.quantile(np.array(watched), QUANTILE, axis=0).tolist()),
     )
 
 
@@ -165,7 +166,7 @@ def _alone(name: str, call: OperatorCall) -> float | None:
                 times.append((time.perf_counter_ns() - begun) / 1e6)
     except UNSUITABLE:
         return None
-    return float(np.quantile(times, _QUANTILE))
+    return float(np.quantile(times, QUANTILE))
 
 
 def made(name: str, call: OperatorCall) -> tuple[Any, Any]:
