@@ -111,7 +111,7 @@ def run(network: str, asked: Sequence[str], seconds: float) -> list[Row]:
                 one.error,
                 one.time_error or 0.0,
                 one.samples_s / base.samples_s,
-                one.batch_size / ms / (base.batch_size / one.measured_base.median_ms),
+                one.batch_size / base.batch_size / (one.measured_ratio or 1.0),
                 one.peak_bytes,
                 peak,
                 None if peak is None else one.peak_bytes / peak - 1.0,

@@ -18,7 +18,7 @@ from bricolage.options import available_cores
 from bricolage.progress import Progress, Silent
 from bricolage.train.predict.exchange import Link, Sent, buckets, overlapped
 from bricolage.train.predict.memory import measured_peak, sized
-from bricolage.train.predict.operators import Alone, Profile, profile, timed
+from bricolage.train.predict.operators import QUANTILE, Alone, Profile, profile, timed
 from bricolage.train.predict.price import PriceList
 from bricolage.train.predict.recompute import Block, Recomputation, fit
 from bricolage.train.predict.running import Running, blocks, prepared
@@ -102,6 +102,8 @@ class Predicted:
     """A step that was really run so."""
     measured_base: Latency | None = None
     """The step as it is, run in turns with that."""
+    measured_ratio: float | None = None
+    """Of both by their quicker quarters: what others do meanwhile only adds to times."""
     measured_peak_bytes: int | None = None
     course: Course | None = None
     reason: str = ""
@@ -115,9 +117,7 @@ class Predicted:
     def error(self) -> float | None:
         """Predicted by measured time, minus one; both by those of the step as it is, which ran in turns with it, so that a machine
         that is slower now than when the step was profiled does not count."""
-        if self.measured is None or self.measured_base is None or not self.base_ms:
-            return None
-        return (self.ms / self.base_ms) / (self.measured.median_ms / self.measured_base.median_ms) - 1.0
+        return self.ms / self.base_ms / self.measured_ratio - 1.0 if self.measured_ratio and self.base_ms else None
 
     @property
     def time_error(self) -> float | None:
@@ -291,10 +291,10 @@ class _Predictor:
             before = self._turns([Variant()], self.seconds / 2)[0]
             times = run_steps(self.spec, variant, self._threads(variant), self.seconds)
             base = before + self._turns([Variant()], self.seconds / 2)[0]
-            return replace(predicted, measured=Latency.of(times), measured_base=Latency.of(base))
+            return _told(predicted, times, base)
         base, times = self._turns([Variant(), variant], self.seconds)
         peak = measured_peak(self._running(variant))
-        return replace(predicted, measured=Latency.of(times), measured_base=Latency.of(base), measured_peak_bytes=peak)
+        return replace(_told(predicted, times, base), measured_peak_bytes=peak)
 
     def _turns(self, variants: Sequence[Variant], seconds: float) -> list[list[float]]:
         """Milliseconds of steps of each, some at a time, in turns."""
@@ -385,6 +385,13 @@ class _Predictor:
             self._links[key] = measure_link(self.spec, *key, self.seconds)
         link, contention = self._links[key]
         return link, gbytes, contention if here else 1.0
+
+
+def _told(predicted: Predicted, times: Sequence[float], base: Sequence[float]) -> Predicted:
+    import numpy as np
+
+    ratio = float(np.quantile(times, QUANTILE) / np.quantile(base, QUANTILE))
+    return replace(predicted, measured=Latency.of(times), measured_base=Latency.of(base), measured_ratio=ratio)
 
 
 def _course(graph: StepGraph, ms: Sequence[float], sending: Sequence, link: Link | None) -> tuple[Course, float]:  # type: ignore[type-arg]
