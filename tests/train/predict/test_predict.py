@@ -117,12 +117,22 @@ def test_changes_learn_the_same(words: str) -> None:
     modules = []
     for chosen in ("", words):
         module = copy.deepcopy(one.module)
-        running = Running(module, [*one.inputs, *one.targets], one, parse_variant(chosen))
+        running = Running(module, [*one.inputs, *one.targets], one, parse_variant(chosen), learning=True)
         for _ in range(3):
             running.run()
         modules.append(module)
     for a, b in zip(*(module.parameters() for module in modules), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_weights_stay_as_they_are_while_a_step_is_measured() -> None:
+    one = step("mlp")
+    module = copy.deepcopy(one.module)
+    running = Running(module, [*one.inputs, *one.targets], one, Variant())
+    for _ in range(3):
+        running.run()
+    for a, b in zip(one.module.parameters(), module.parameters(), strict=True):
+        assert torch.equal(a, b)
 
 
 def test_blocks_that_repeat() -> None:

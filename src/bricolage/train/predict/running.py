@@ -41,8 +41,12 @@ class Running:
         step: TrainingStep,
         variant: Variant,
         wrap: Callable[[torch.nn.Module], torch.nn.Module] | None = None,
+        learning: bool = False,
     ) -> None:
         """`tensors`: inputs, then targets. `wrap` puts what exchanges gradients around the module.
+
+        Unless it is `learning`, the optimiser's lr is zero: one batch again and again would be learnt by heart, and gradients that
+        underflow make a step many times slower than it is in training.
 
         Raises:
             BadVariant: it names modules that are not there, or the batch has no such parts.
@@ -59,7 +63,9 @@ class Running:
         self._trained = [one for one in module.parameters() if one.requires_grad]
         if not self._trained:
             raise BadVariant(variant=variant.name, reason="nothing is left to train")
-        self._optimiser = make_optimiser(step.optimiser, self._trained, variant.optimiser)
+        self._optimiser = make_optimiser(
+            step.optimiser if learning else replace(step.optimiser, lr=0.0), self._trained, variant.optimiser
+        )
         self._wrapped = self._module if wrap is None else wrap(self._module)
 
     def run(self, phase: Callable[[Phase], None] = unheard) -> None:
