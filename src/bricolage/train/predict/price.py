@@ -1,9 +1,9 @@
 """The time of a step from its graph: operators by what they were seen to take, others by what they take alone.
 
 An operator of the step that was profiled costs what it cost there. One that is new, since its shapes or types are others, is
-measured alone on made-up tensors, where its operands are in caches that they are not in within a step; so it is multiplied by what
-its counterpart in the profiled step took there for one millisecond alone. Between operators there is the time of Python and
-of autograd: what the phases took beyond their operators, for each operator alike.
+measured alone on made-up tensors, where its operands are in caches that they are not in within a step; so it is given what its
+counterpart in the profiled step took there beyond its time alone, by the bytes that both move. Between operators there is the
+time of Python and of autograd: what the phases took beyond their operators, for each operator alike.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ from bricolage.frontends.torch_training import Phase, StepGraph
 from bricolage.train.predict.operators import Alone, Profile
 
 _CORRECTION = (0.4, 2.5)
-"""Beyond which a ratio is a disturbance."""
+"""Times its time alone beyond which an operator's time is a disturbance."""
+_CACHED = 1 << 16
+"""Bytes of operators that are in some cache anyway: what they take more in a step does not grow with bytes."""
+_DISPATCH_MS = 0.05
+"""That an operator may take more than alone, however short it is: PyTorch's dispatch."""
 _ALIKE = 9
 
 
@@ -64,7 +68,7 @@ class PriceList:
         seen: dict[tuple[str, Phase], list[float]] = {}
         for ms, signature, phase in zip(self.profile.operators, self.graph.signatures, self.graph.phases, strict=True):
             seen.setdefault((signature, phase), []).append(ms)
-        ratios, work = self._ratios(), self._work()
+        extras, work = self._extras(), self._work()
         overhead = self.overhead()
         prices, measured, single = [], 0, 0
         for operator, signature, phase, layer in zip(
@@ -76,17 +80,19 @@ class PriceList:
             if (signature, like) in seen:
                 ms, measured = median(seen[signature, like]), measured + 1
             elif known is not None:
-                found = next((ratios[key] for key in keys if key in ratios), None) or self._alike(operator.bytes)
-                ms, single = known * min(max(median(found), _CORRECTION[0]), _CORRECTION[1]), single + 1
+                found = next((extras[key] for key in keys if key in extras), None) or self._alike(operator.bytes)
+                more = median(extra * _growth(size, operator.bytes) for extra, size in found)
+                low, high = (known * factor for factor in _CORRECTION)
+                ms, single = min(max(known + more, low), max(high, known + _DISPATCH_MS)), single + 1
             else:
                 base = next((work[key] for key in keys if key in work), None)
                 ms = 0.0 if base is None else base[0] * max(operator.flops, 1.0) / max(base[1], 1.0)
             prices.append(max(0.0, ms + overhead[phase]))
         return Priced(tuple(prices), measured, single)
 
-    def _ratios(self) -> dict[tuple[str, str, Phase | None], list[float]]:
-        """Time in its place by time alone: by operator type, layer and phase, by less, and by nothing."""
-        found: dict[tuple[str, str, Phase | None], list[float]] = {}
+    def _extras(self) -> dict[tuple[str, str, Phase | None], list[tuple[float, int]]]:
+        """Time in its place beyond time alone, and bytes: by operator type, layer and phase, by less, and by type alone."""
+        found: dict[tuple[str, str, Phase | None], list[tuple[float, int]]] = {}
         for ms, operator, signature, phase, layer in zip(
             self.profile.operators,
             self.graph.work.operators,
@@ -96,22 +102,23 @@ class PriceList:
             strict=True,
         ):
             known = self.alone.known[signature]
-            if known:
+            if known is not None:
                 kind = operator.op_type
                 for key in ((kind, layer, phase), (kind, "", phase), (kind, "", None)):
-                    found.setdefault(key, []).append(ms / known)
+                    found.setdefault(key, []).append((ms - known, operator.bytes))
         return found
 
-    def _alike(self, size: int) -> list[float]:
-        """Time in its place by time alone of operators that move about as many bytes: caches help them alike."""
-        sizes: list[tuple[float, float]] = []
+    def _alike(self, size: int) -> list[tuple[float, int]]:
+        """The same of operators that move about as many bytes: caches help them alike."""
+        sizes: list[tuple[float, float, int]] = []
         for ms, operator, signature in zip(
             self.profile.operators, self.graph.work.operators, self.graph.signatures, strict=True
         ):
             known = self.alone.known[signature]
-            if known:
-                sizes.append((abs(math.log2(max(size, 1) / max(operator.bytes, 1))), ms / known))
-        return [ratio for _, ratio in sorted(sizes)[:_ALIKE]] or [1.0]
+            if known is not None:
+                off = abs(math.log2(max(size, 1) / max(operator.bytes, 1)))
+                sizes.append((off, ms - known, operator.bytes))
+        return [(extra, own) for _, extra, own in sorted(sizes)[:_ALIKE]] or [(0.0, size)]
 
     def _work(self) -> dict[tuple[str, str, Phase | None], tuple[float, float]]:
         """Milliseconds and FLOPs of operators, by the same keys."""
@@ -123,3 +130,8 @@ class PriceList:
             for key in ((kind, layer, phase), (kind, "", phase), (kind, "", None)):
                 found.setdefault(key, (ms, operator.flops))
         return found
+
+
+def _growth(size: int, other: int) -> float:
+    """How much more caches miss for so many other bytes."""
+    return other / size if size > _CACHED else 1.0
