@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
@@ -85,6 +85,10 @@ class StepSpec:
     folder: str = "."
 
 
+StepOrFile: TypeAlias = Annotated[str, Matching(r"[^\n]{1,400}", "file of a training step")] | StepSpec
+"""A training step in another file: a table, or the name of a file beside that one."""
+
+
 def read_spec(path: Path) -> StepSpec:
     """The training step that a file describes.
 
@@ -93,6 +97,25 @@ def read_spec(path: Path) -> StepSpec:
         BadTrainingSpec: it cannot be read, or describes no training step.
     """
     return read_as(StepSpec, path)
+
+
+def step_of(given: str | StepSpec, path: Path) -> StepSpec:
+    """The training step that another file has as a table, or names.
+
+    Args:
+        given: what it has.
+        path: that file, beside which a named one lies.
+
+    Raises:
+        MissingFile: there is no such file.
+        BadTrainingSpec: it cannot be read, describes no training step, or is a table with a folder.
+    """
+    folder = path.resolve().parent
+    if isinstance(given, str):
+        return read_spec(folder / given)
+    if given.folder != ".":
+        raise BadTrainingSpec(path=path, reason="it.step has the unknown field 'folder'")
+    return replace(given, folder=str(folder))
 
 
 def read_as(kind: type[T], path: Path) -> T:

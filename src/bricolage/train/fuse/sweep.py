@@ -30,7 +30,7 @@ from typing import Annotated, Any, Literal
 
 from bricolage.codec import DecodeError, Length, Matching, Within, decode, encode
 from bricolage.errors import BadTrainingSpec
-from bricolage.train.spec import Argument, Entry, Optimiser, Seed, StepSpec, read_as, read_spec
+from bricolage.train.spec import Argument, Entry, Optimiser, Seed, StepOrFile, StepSpec, read_as, step_of
 
 MOST_LANES = 4096
 
@@ -112,7 +112,7 @@ Value = bool | int | float | str | tuple[float, ...] | Mapping[str, Argument]
 
 @dataclass(frozen=True)
 class _File:
-    step: Annotated[str, Matching(r"[^\n]{1,400}", "file of a training step")] | StepSpec
+    step: StepOrFile
     data: Entry | None = None
     epochs: Count | None = None
     steps: Count | None = None
@@ -130,12 +130,7 @@ def read_sweep(path: Path) -> Sweep:
         BadTrainingSpec: one of them cannot be read, or describes no sweep.
     """
     found = read_as(_File, path)
-    if isinstance(found.step, StepSpec):
-        if found.step.folder != ".":
-            raise BadTrainingSpec(path=path, reason="it.step has the unknown field 'folder'")
-        step = replace(found.step, folder=found.folder)
-    else:
-        step = read_spec(Path(found.folder, found.step))
+    step = step_of(found.step, path)
     try:
         return Sweep(step, _lanes(found, step), found.data)
     except (DecodeError, ValueError) as error:

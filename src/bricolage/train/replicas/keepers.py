@@ -149,12 +149,28 @@ class LocalSGD(Keeper):
         self.peers.mean(self.flat.weights)
 
 
-class Pushing(Keeper):
-    """Gradients go to servers, which update and give weights back: BSP, ASP, SSP."""
+class Served(Keeper):
+    """Servers hold the weights that training ends with, or their centre."""
 
     def __init__(self, flat: Flat, method: Method, optimiser: Optimiser, peers: Peers, seed: int) -> None:
         super().__init__(flat, method, optimiser, peers, seed)
         self._shards = flat.shards(method.servers)
+
+    def finish(self) -> None:
+        """See `Keeper`."""
+        for shard, (begin, end) in enumerate(self._shards):
+            self.peers.tell(self.peers.size + shard, DONE, self.flat.weights[begin:end])
+        if self.peers.rank == 0:
+            for shard, (begin, end) in enumerate(self._shards):
+                self.peers.hear(self.peers.size + shard, self.flat.weights[begin:end])
+        self.peers.settle()
+
+
+class Pushing(Served):
+    """Gradients go to servers, which update and give weights back: BSP, ASP, SSP."""
+
+    def __init__(self, flat: Flat, method: Method, optimiser: Optimiser, peers: Peers, seed: int) -> None:
+        super().__init__(flat, method, optimiser, peers, seed)
         self._missing: list[int] = []
         if method.wait_free:
             ends = [end for _, end in self._shards]
@@ -192,23 +208,13 @@ class Pushing(Keeper):
         for shard, (begin, end) in enumerate(self._shards):
             self.peers.hear(self.peers.size + shard, self.flat.weights[begin:end])
 
-    def finish(self) -> None:
-        """See `Keeper`."""
-        for shard, (begin, end) in enumerate(self._shards):
-            self.peers.tell(self.peers.size + shard, DONE, self.flat.gradient[begin:end])
-        if self.peers.rank == 0:
-            for shard, (begin, end) in enumerate(self._shards):
-                self.peers.hear(self.peers.size + shard, self.flat.weights[begin:end])
-        self.peers.settle()
 
-
-class Elastic(Keeper):
+class Elastic(Served):
     """EASGD: each updates by itself; every so many steps it and the centre move towards each other."""
 
     def __init__(self, flat: Flat, method: Method, optimiser: Optimiser, peers: Peers, seed: int) -> None:
         super().__init__(flat, method, optimiser, peers, seed)
-        self._shards = flat.shards(method.servers)
-        self._alpha = method.alpha if method.alpha is not None else 0.9 / peers.size
+        self._alpha = method.pull(peers.size)
         self._centre = flat.weights.clone()
 
     def exchange(self) -> None:
@@ -221,15 +227,6 @@ class Elastic(Keeper):
                 self.peers.hear(self.peers.size + shard, self._centre[begin:end])
             weights.add_(self._centre - weights, alpha=self._alpha)
         self.update()
-
-    def finish(self) -> None:
-        """The centre is what training ends with."""
-        for shard, (begin, end) in enumerate(self._shards):
-            self.peers.tell(self.peers.size + shard, DONE, self.flat.weights[begin:end])
-        if self.peers.rank == 0:
-            for shard, (begin, end) in enumerate(self._shards):
-                self.peers.hear(self.peers.size + shard, self.flat.weights[begin:end])
-        self.peers.settle()
 
 
 class Neighbours(Keeper):

@@ -36,7 +36,7 @@ class Server:
         self._method, self._peers = method, peers
         self._parameter = torch.nn.Parameter(self.weights)
         self._optimiser = make_optimiser(optimiser, [self._parameter])
-        self._alpha = method.alpha if method.alpha is not None else min(0.9, 1.0) / peers.size
+        self._alpha = method.pull(peers.size)
         self._clocks = dict.fromkeys(range(peers.size), 0.0)
         self._read = dict.fromkeys(range(peers.size), 0)
         """By worker, the number of updates before it last read the weights."""

@@ -18,13 +18,13 @@ compression = "powersgd"
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from bricolage.codec import Length, Matching, Within
 from bricolage.errors import BadTrainingSpec
-from bricolage.train.spec import Entry, StepSpec, read_as, read_spec
+from bricolage.train.spec import Entry, StepOrFile, StepSpec, read_as, step_of
 
 Kind = Literal["allreduce", "bsp", "asp", "ssp", "easgd", "adpsgd", "gosgd", "local", "postlocal"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -98,6 +98,10 @@ class Method:
         if self.accordion and not self.compression:
             raise ValueError("accordion goes with compression")
 
+    def pull(self, workers: int) -> float:
+        """The share of their distance by which a replica and the centre move, among so many workers."""
+        return self.alpha if self.alpha is not None else 0.9 / workers
+
     @property
     def label(self) -> str:
         """Its name."""
@@ -145,7 +149,7 @@ class Replicas:
 
 @dataclass(frozen=True)
 class _File:
-    step: Annotated[str, Matching(r"[^\n]{1,400}", "file of a training step")] | StepSpec
+    step: StepOrFile
     data: Entry
     method: Annotated[tuple[Method, ...], Length(0, 64)] = ()
     workers: Annotated[int, Within(1, 64)] = 2
@@ -165,12 +169,7 @@ def read_replicas(path: Path) -> Replicas:
         BadTrainingSpec: one of them cannot be read, or describes no training by replicas.
     """
     found = read_as(_File, path)
-    if isinstance(found.step, StepSpec):
-        if found.step.folder != ".":
-            raise BadTrainingSpec(path=path, reason="it.step has the unknown field 'folder'")
-        step = replace(found.step, folder=found.folder)
-    else:
-        step = read_spec(Path(found.folder, found.step))
+    step = step_of(found.step, path)
     if (found.epochs is None) == (found.steps is None):
         raise BadTrainingSpec(path=path, reason="give epochs or steps")
     methods = found.method or (Method(),)

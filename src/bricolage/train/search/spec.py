@@ -22,14 +22,14 @@ width = { low = 8, high = 32, whole = true, log = true }
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from bricolage.codec import Matching, Within, encode
+from bricolage.codec import Within, encode
 from bricolage.errors import BadTrainingSpec
 from bricolage.train.fuse.sweep import Count, HyperParameters, Lane, make_lanes, merged
-from bricolage.train.spec import Argument, Entry, StepSpec, read_as, read_spec
+from bricolage.train.spec import Argument, Entry, StepOrFile, StepSpec, read_as, step_of
 
 _FIXED = ("name", "arguments", "epochs", "steps", "patience")
 SEARCHED = tuple(one.name for one in fields(HyperParameters) if one.name not in _FIXED)
@@ -90,7 +90,7 @@ class Search:
 
 @dataclass(frozen=True)
 class _File:
-    step: Annotated[str, Matching(r"[^\n]{1,400}", "file of a training step")] | StepSpec
+    step: StepOrFile
     data: Entry
     epochs: Count
     search: Mapping[str, Range] = field(default_factory=dict)
@@ -111,12 +111,7 @@ def read_search(path: Path) -> Search:
         BadTrainingSpec: one of them cannot be read, or describes no search.
     """
     found = read_as(_File, path)
-    if isinstance(found.step, StepSpec):
-        if found.step.folder != ".":
-            raise BadTrainingSpec(path=path, reason="it.step has the unknown field 'folder'")
-        step = replace(found.step, folder=found.folder)
-    else:
-        step = read_spec(Path(found.folder, found.step))
+    step = step_of(found.step, path)
     ranges = {**found.search, **{f"arguments.{name}": one for name, one in found.arguments.items()}}
     for name in found.search:
         if name not in SEARCHED:
