@@ -4,11 +4,12 @@
     python -m benchmarks.fused_training --models 1,2,4,8,16,32 --network cnn,transformer,mlp,lstm --output out/fused.json
 
 The networks of examples/demo_train on scikit-learn's digits, in batches of 32, plain SGD with momentum, each model with a
-learning rate of its own. All ways train for real, in turns: one after another with all threads and with one, as one with all
-threads and with one, and one process a number from 2 on, one thread each, whose models take turns. `serial`, `fused` and
-`processes` are the best of each kind (samples/s of all models together, the median over the rounds with its 95 % interval),
-`over_serial` and `over_processes` are ratios within the rounds. `deviation` is the largest relative difference of a held-out loss
-between models trained as one and alone, after 100 steps, in the same run.
+learning rate of its own. All ways train for real, in turns: one after another with all threads and with one; as one with all
+threads, with one, and in as many processes as there are cores, each with its part of the models; and one process a number from 2
+on, one thread each, whose models take turns. `serial`, `fused` and `processes` are the best of each kind (samples/s of all models
+together, the median over the rounds with its 95 % interval), `over_serial` and `over_processes` are ratios within the rounds.
+`deviation` is the largest relative difference of a held-out loss between models trained as one and alone, after 100 steps, in the
+same run.
 """
 
 from __future__ import annotations
@@ -98,7 +99,9 @@ def run(network: str, models: int, rounds: int, turn_s: float) -> Row:
     racers: dict[str, list[Contestant]] = {"serial": [], "fused": [], "processes": []}
     for threads in sorted({1, cores}):
         racers["serial"].append(Serial(data, one, threads, f"serial, {threads} threads"))
-        racers["fused"].append(Here(data, one, threads, f"fused, {threads} threads"))
+        racers["fused"].append(Here(data, one, threads, f"fused, {threads} threads", ahead=cores > 1))
+    if models >= 2 * cores > 2:
+        racers["fused"].append(Crew(given, names, cores, "fused"))
     for count in range(2, min(models, 2 * cores) + 1):
         crew = Crew(given, names, count, "serial")
         crew.how = f"{count} processes"

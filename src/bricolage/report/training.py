@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,10 @@ from bricolage.report import words
 from bricolage.report.charts import grid, svg
 
 if TYPE_CHECKING:
-    from bricolage.train.predict.predict import Predicted, Prediction
+    from bricolage.train.predict.predict import Predicted, Prediction, Span
 
 _LEFT, _WIDTH, _LANE, _MEMORY = 84, 960, 26, 130
-_PHASES = ("forward", "recompute", "backward", "update", "exchange")
+_PHASES = ("forward", "recompute", "backward", "update", "exchange", "idle")
 _THINNEST = 0.25
 """Pixels: a narrower span is drawn with those beside it."""
 
@@ -53,15 +54,18 @@ def course(one: Predicted) -> str:
     """When phases, layers and exchanges run, and the memory that tensors take, on one axis of time."""
     if one.course is None or not one.course.spans:
         return ""
-    end = max([one.course.spans[-1].end_ms, *(sent.end_ms for sent in one.course.sent)]) or 1.0
-    lanes = ["computing"] + (["exchange"] if one.course.sent else [])
+    stages = max(span.stage for span in one.course.spans) + 1
+    end = max([span.end_ms for span in one.course.spans] + [sent.end_ms for sent in one.course.sent]) or 1.0
+    lanes = [f"stage {number + 1}" for number in range(stages)] if stages > 1 else ["computing"]
+    lanes += ["exchange"] if one.course.sent else []
     top = len(lanes) * _LANE + 8
     height = top + _MEMORY + 34
     parts = [svg(_LEFT + _WIDTH + 20, height, f"Course of the step: {one.variant}")]
     parts += grid(end, _LEFT, _WIDTH, 0, height)
     for number, name in enumerate(lanes):
         parts.append(f'<text class="name" x="{_LEFT - 8}" y="{number * _LANE + 17}">{name}</text>')
-    parts += _spans(one, end)
+    for number in range(stages):
+        parts += _spans([span for span in one.course.spans if span.stage == number], end, number * _LANE + 4)
     for sent in one.course.sent:
         x, wide = _LEFT + sent.start_ms / end * _WIDTH, (sent.end_ms - sent.start_ms) / end * _WIDTH
         title = f"<title>{words.size(sent.bytes)} in {words.milliseconds(sent.end_ms - sent.start_ms)}</title>"
@@ -72,17 +76,17 @@ def course(one: Predicted) -> str:
     return "".join((*parts, "</svg>"))
 
 
-def _spans(one: Predicted, end: float) -> list[str]:
-    assert one.course is not None
+def _spans(spans: Sequence[Span], end: float, top: int) -> list[str]:
     parts: list[str] = []
     start, phase = 0.0, ""
     layers: list[str] = []
-    spans = one.course.spans
     for number, span in enumerate(spans):
         if not layers:
             start, phase = span.start_ms, span.phase
         layers.append(span.layer or "outside of modules")
-        last = number + 1 == len(spans) or spans[number + 1].phase != phase
+        following = spans[number + 1] if number + 1 < len(spans) else None
+        # Spans that do not touch, as of micro-batches that wait for each other, are drawn apart.
+        last = following is None or following.phase != phase or following.start_ms > span.end_ms + 1e-9
         wide = (span.end_ms - start) / end * _WIDTH
         if wide < _THINNEST and not last:
             continue
@@ -90,7 +94,7 @@ def _spans(one: Predicted, end: float) -> list[str]:
         title = f"<title>{escape(phase)}: {escape(told)}, {words.milliseconds(span.end_ms - start)}</title>"
         x = _LEFT + start / end * _WIDTH
         parts.append(
-            f'<rect class="{phase} part" x="{x:.2f}" y="4" width="{wide:.2f}" height="{_LANE - 8}">{title}</rect>'
+            f'<rect class="{phase} part" x="{x:.2f}" y="{top}" width="{wide:.2f}" height="{_LANE - 8}">{title}</rect>'
         )
         layers = []
     return parts

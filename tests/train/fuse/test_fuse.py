@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from bricolage.train.fuse.crew import Crew
 from bricolage.train.fuse.data import load
 from bricolage.train.fuse.fuse import FusedSweep, How, train_sweep
 from bricolage.train.fuse.grouping import group
+from bricolage.train.fuse.operators.call import Joined
+from bricolage.train.fuse.operators.choose import choose
 from bricolage.train.fuse.sweep import Sweep, read_sweep
 from bricolage.train.fuse.trace import trace
 
@@ -76,6 +79,22 @@ class Recurrent(nn.Module):
 def lstm(width=6):
     return wide(Recurrent(width))
 
+class Errata(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.words = nn.Embedding(5, width, padding_idx=2)
+        self.norm = nn.BatchNorm1d(width, momentum=None)
+        self.slope = nn.PReLU()
+        self.slopes = nn.PReLU(width)
+        self.out = nn.Linear(width, 3)
+
+    def forward(self, images):
+        words = images.flatten(1).mul(2).long().clamp(0, 4)
+        return self.out(self.slopes(self.slope(self.norm(self.words(words).mean(1)))))
+
+def errata(width=4):
+    return wide(Errata(width))
+
 class Undecided(nn.Module):
     def __init__(self):
         super().__init__()
@@ -136,6 +155,37 @@ LANES: list[dict[str, Any]] = [
     {"kind": "adamw", "lr": 0.002, "weight_decay": 0.1, "seed": 5, "loss_scale": 128.0},
 ]
 """Every hyper-parameter that lanes may have of their own."""
+
+
+@pytest.mark.parametrize("way", ["groups", "groups, channels last", "loop"])
+def test_however_convolutions_are_computed_models_are_the_same(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def chosen(joined: Joined, tensors: Sequence[Any]) -> tuple[str, dict[str, float]]:
+        found, ms = choose(joined, tensors)
+        return (way if way in ms else found), ms
+
+    monkeypatch.setattr("bricolage.train.fuse.program.choose", chosen)
+    given = sweep(tmp_path, "cnn", LANES, steps=60)
+    found, wanted = train_sweep(given, "fused", threads=1), train_sweep(given, "serial", threads=1)
+    (trained,) = found.report.groups
+    assert all(one == f"aten::conv2d: {way}" for name, one in trained.ways.items() if name.startswith("conv2d"))
+    assert apart(found, wanted) < 1e-8
+
+
+def test_what_the_public_code_of_hfta_has_wrong(tmp_path: Path) -> None:
+    """Each lane's own slopes and padding row; lanes of different age, whose statistics count their own batches (HFTA's fused
+    layers share PReLU's slope, zero a lane of `Embedding` in the place of a row, and have one `num_batches_tracked`)."""
+    lanes = [{"lr": 0.1, "seed": 1}, {"lr": 0.3, "seed": 2, "steps": 11}, {"lr": 0.2, "seed": 3, "steps": 24}]
+    given = sweep(tmp_path, "errata", lanes)
+    found, wanted = train_sweep(given, "fused", threads=1), train_sweep(given, "serial", threads=1)
+    assert apart(found, wanted) < 1e-8
+    states = list(found.states.values())
+    assert [int(one["norm.num_batches_tracked"]) for one in states] == [40, 11, 24]
+    assert all(float(one["words.weight"][2].abs().max()) == 0.0 for one in states), "the padding row gets no gradient"
+    assert all(float(one["words.weight"][0].abs().max()) > 0.0 for one in states)
+    slopes = [float(one["slope.weight"][0]) for one in states]
+    assert len(set(slopes)) == 3 and 0.25 not in slopes
 
 
 @pytest.mark.parametrize("network", ["mlp", "cnn", "transformer", "lstm"])

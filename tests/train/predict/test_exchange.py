@@ -86,3 +86,6 @@ def test_a_ring_of_more_workers() -> None:
     assert four.ms_per_byte == pytest.approx(2e-6 * 1.5) and four.latency_ms == pytest.approx(0.3)
     other = link.among(2, 10.0)
     assert other.ms(10**7) - other.latency_ms == pytest.approx(1.0), "10 MB each way at 10 GB/s"
+    sending = Link(2, 0.1, 2e-6, send_latency_ms=0.2, send_ms_per_byte=3e-6)
+    assert sending.among(4, None).send_ms(10**6) == pytest.approx(3.2)
+    assert sending.among(4, 1.0).send_ms(10**6) == pytest.approx(1.2)

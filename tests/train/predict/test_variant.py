@@ -22,6 +22,8 @@ from bricolage.train.spec import StepSpec
         ("freeze=embed", Variant(freeze=("embed",))),
         ("workers=2,bucket=0.5,bandwidth=1.25", Variant(workers=2, bucket_mb=0.5, gbytes=1.25)),
         ("channels-last,threads=1", Variant(channels_last=True, threads=1)),
+        ("fuse=8,batch=16", Variant(models=8, batch_size=16)),
+        ("stages=2,micro=4,fused,bandwidth=10", Variant(stages=2, micro_batches=4, optimiser="fused", gbytes=10.0)),
     ],
 )
 def test_words_and_back(text: str, variant: Variant) -> None:
@@ -32,7 +34,26 @@ def test_words_and_back(text: str, variant: Variant) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["quick", "batch", "batch=", "batch=x", "batch=0", "amp,amp", "foreach,fused", "amp=2", "bucket=1", "workers=0"],
+    [
+        "quick",
+        "batch",
+        "batch=",
+        "batch=x",
+        "batch=0",
+        "amp,amp",
+        "foreach,fused",
+        "amp=2",
+        "bucket=1",
+        "workers=0",
+        "bandwidth=1",
+        "fuse=0",
+        "fuse=8,amp",
+        "fuse=8,workers=2",
+        "stages=2",
+        "stages=4,micro=2",
+        "stages=2,micro=2,recompute",
+        "stages=2,micro=2,workers=2",
+    ],
 )
 def test_what_is_no_change(text: str) -> None:
     with pytest.raises(BadVariant):

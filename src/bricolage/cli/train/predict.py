@@ -28,7 +28,8 @@ def predict(
             "--what-if",
             metavar="WORDS",
             help="A change, or several with commas between: batch=N, amp, foreach, fused, recompute[=A+B], micro=N, "
-            "freeze=A+B, channels-last, threads=N, workers=N, bucket=MIB, bandwidth=GB/S. May be given several times.",
+            "freeze=A+B, channels-last, threads=N, workers=N, bucket=MIB, stages=N (with micro=M), bandwidth=GB/S, fuse=N. "
+            "May be given several times.",
         ),
     ] = None,
     measure: Annotated[

@@ -111,13 +111,15 @@ class Here:
         how: str = "fused",
         known: Mapping[str, str] | None = None,
         judge: Judge | None = None,
+        ahead: bool = False,
     ) -> None:
+        """`ahead`: another core is free for random numbers."""
         import torch
 
         self.how = how
         self._threads = threads
         torch.set_num_threads(threads)
-        self.fused = Fused(data, group.lanes, group.traced, known, judge)
+        self.fused = Fused(data, group.lanes, group.traced, known, judge, ahead)
         self._size = group.lanes[0].batch_size
         self.ways: dict[str, Choice] = {}
         """How operators are computed, by node; known after the first step."""

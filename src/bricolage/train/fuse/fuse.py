@@ -181,8 +181,8 @@ def _makers(sweep: Sweep, data: Data, one: Group, cores: int, judge: Judge | Non
     here: dict[str, Make] = {
         "serial": lambda: Serial(data, one, cores, judge=judge),
         "serial, 1 thread": lambda: Serial(data, one, 1, "serial, 1 thread", judge),
-        "fused": lambda: Here(data, one, cores, judge=judge),
-        "fused, 1 thread": lambda: Here(data, one, 1, "fused, 1 thread", judge=judge),
+        "fused": lambda: Here(data, one, cores, judge=judge, ahead=cores > 1),
+        "fused, 1 thread": lambda: Here(data, one, 1, "fused, 1 thread", judge=judge, ahead=cores > 1),
     }
     if judge is not None:
         return here

@@ -8,17 +8,19 @@ cost.
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from bricolage.frontends.torch_training import Phase
 from bricolage.train.data import Data
 from bricolage.train.evaluate import evaluate
 from bricolage.train.fuse.alone import Judge, LaneResult, Progressed, make_module, next_scale, result_of
 from bricolage.train.fuse.data import Batches, epoch_of, steps_of
 from bricolage.train.fuse.optimisers import LaneOptimiser
 from bricolage.train.fuse.program import Choice, Program
-from bricolage.train.fuse.streams import Streams
+from bricolage.train.fuse.streams import DrawnAhead, Streams
 from bricolage.train.fuse.sweep import Lane
 from bricolage.train.fuse.trace import Traced
 
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 
 _CLIP_EPS = 1e-6
 """As in `torch.nn.utils.clip_grad_norm_`."""
+
+
+def _nothing() -> None:
+    """Nobody asks when the backward phase begins."""
 
 
 class Fused:
@@ -39,8 +45,10 @@ class Fused:
         traced: Sequence[Traced],
         known: Mapping[str, str] | None = None,
         judge: Judge | None = None,
+        ahead: bool = False,
     ) -> None:
         """Makes the lanes ready, timing the ways of each operator but for those that are `known`. `judge` may give lanes up.
+        `ahead`: another core is free to draw a step's random numbers while the one before it is computed.
 
         Raises:
             NotFusible: an operator cannot be computed for several lanes.
@@ -49,6 +57,7 @@ class Fused:
         order = sorted(range(len(lanes)), key=lambda one: lanes[one].optimiser.kind)
         self._data = data
         self._judge = judge
+        self._may_draw_ahead = ahead
         self._traced = traced[0]
         self.lanes = [lanes[one] for one in order]
         self.at = [Progressed(lane) for lane in self.lanes]
@@ -92,6 +101,7 @@ class Fused:
         self._frozen = {name: torch.stack([one[name] for one in frozen]) for name in frozen[0]}
         self._buffers = {name: torch.stack([one[name] for one in buffers]) for name in buffers[0]}
         self._streams = Streams(states, self._numbers)
+        self._ahead = DrawnAhead(self._streams) if self._may_draw_ahead else self._streams
 
     def _make_optimisers(self) -> list[tuple[int, int, LaneOptimiser]]:
         made, begin = [], 0
@@ -129,15 +139,8 @@ class Fused:
 
         while self._step < end:
             batch, shared = self._batches.next()
-            if self._program is None or shared != self._shared:
-                self._build(batch.tensors, shared)
-            assert self._program is not None
-            masks = self._streams.draw(self._program.masks) if self._program.masks else []
-            losses = self._program(self._views(), self._buffers, batch.tensors, masks)
-            self._losses = losses.detach()
-            scaled = any(scale is not None for scale in self._scales)
-            total = (losses * self._scale_vector(False)).sum() if scaled else losses.sum()
-            (gradients,) = torch.autograd.grad(total, self._weights)
+            gradients = self._gradients(batch.tensors, shared, self._ahead)
+            assert self._losses is not None
             if not math.isfinite(float(self._losses.sum())) and not self._drop_not_finite():
                 if not self.lanes:
                     return
@@ -145,6 +148,58 @@ class Fused:
             with torch.no_grad():
                 self._update(gradients)
             self._step += 1
+
+    def step(self, batch: Sequence[torch.Tensor], phase: Callable[[Phase], None]) -> None:
+        """One step on a batch that all lanes share, which counts for nothing; `phase` is called where forward, backward and update
+        begin. Losses are not looked at, so that tensors need no memory."""
+        import torch
+
+        phase("forward")
+        gradients = self._gradients(batch, True, self._streams, lambda: phase("backward"))
+        phase("update")
+        with torch.no_grad():
+            self._update(gradients)
+
+    def without_memory(self, convert: Callable[[torch.Tensor], torch.Tensor]) -> Fused:
+        """The same lanes with other tensors in the place of weights, buffers and the optimisers' state."""
+        twin = copy.copy(self)
+        twin._weights = convert(self._weights.detach()).requires_grad_()
+        twin._frozen = {name: convert(one) for name, one in self._frozen.items()}
+        twin._buffers = {name: convert(one) for name, one in self._buffers.items()}
+        twin._optimisers = [(begin, end, one.with_state(convert)) for begin, end, one in self._optimisers]
+        twin._program = None
+        return twin
+
+    def lasting(self) -> dict[str, list[torch.Tensor]]:
+        """Tensors that outlast a step, by what they are."""
+        return {
+            "weights": [self._weights, *self._frozen.values(), *self._buffers.values()],
+            "optimiser state": [
+                state for _, _, one in self._optimisers for state in (one.first, one.second) if state is not None
+            ],
+        }
+
+    def _gradients(
+        self,
+        batch: Sequence[torch.Tensor],
+        shared: bool,
+        streams: Streams | DrawnAhead,
+        backward: Callable[[], None] = _nothing,
+    ) -> torch.Tensor:
+        """[lanes, parameters]; the losses are kept. `backward` is called between the two."""
+        import torch
+
+        if self._program is None or shared != self._shared:
+            self._build(batch, shared)
+        assert self._program is not None
+        masks = streams.draw(self._program.masks) if self._program.masks else []
+        losses = self._program(self._views(), self._buffers, batch, masks)
+        self._losses = losses.detach()
+        scaled = any(scale is not None for scale in self._scales)
+        total = (losses * self._scale_vector(False)).sum() if scaled else losses.sum()
+        backward()
+        (gradients,) = torch.autograd.grad(total, self._weights)
+        return gradients
 
     def _build(self, batch: Sequence[torch.Tensor], shared: bool) -> None:
         self._shared = shared
@@ -261,6 +316,8 @@ class Fused:
                 kept.append((at, at + len(own), optimiser))
                 at += len(own)
         self._optimisers = kept
+        if isinstance(self._ahead, DrawnAhead):
+            self._ahead.discard()
         self._streams.keep(rows)
         self._batches.keep(rows)
         self._program = None

@@ -6,7 +6,8 @@ Values that all lanes share are numbers, others vectors [lanes, 1] (Wang et al.,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from bricolage.train.spec import Optimiser
@@ -32,6 +33,13 @@ class LaneOptimiser:
         self.first = torch.zeros_like(parameters) if moved else None
         """Momentum, or Adam's first moment."""
         self.second = torch.zeros_like(parameters) if two else None
+
+    def with_state(self, convert: Callable[[torch.Tensor], torch.Tensor]) -> LaneOptimiser:
+        """The same with other tensors in the place of its state."""
+        twin = copy.copy(self)
+        twin.first = None if self.first is None else convert(self.first)
+        twin.second = None if self.second is None else convert(self.second)
+        return twin
 
     def keep(self, rows: Sequence[int]) -> None:
         """Goes on with these lanes alone."""

@@ -75,6 +75,8 @@ class Program:
         self._bound: dict[int, int] = {}
         """Nodes that were written to in place → the node that has the new value."""
         self._own = 0
+        self._unbound: dict[tuple[int, int], int] = {}
+        """By tensor and dimension: where all that is selected along it lies."""
         self._build(shared_batch, parameters, {name: one.clone() for name, one in buffers.items()}, batch)
 
     def __call__(
@@ -158,6 +160,8 @@ class Program:
             self._infos[place] = _Value(self._infos[source].stacked, self._infos[source].constant, place)
             self._emit(place, lambda several: several[at], (source,), values)
             return
+        if name == "aten::select.int" and self._select_at_once(node, place, values):
+            return
         mutated = _mutated(target)
         if mutated:
             target = self._out_of_place(node, name, values)
@@ -193,6 +197,37 @@ class Program:
                 raise NotFusible(reason=f"{name} fails for several lanes: {_first(error)}; {where(node)}") from error
         if mutated:
             self._rebind(node, place)
+
+    def _select_at_once(self, node: torch.fx.Node, place: int, values: list[Any]) -> bool:
+        """Where everything along a dimension is selected, one by one, it is taken apart in one operator: the gradient of one
+        selection is a tensor as large as the whole, mostly of zeros, and all of them are added up."""
+        import torch
+
+        source = node.args[0]
+        if not isinstance(source, torch.fx.Node):
+            return False
+        dimension, number = int(node.args[1]), int(node.args[2])
+        at = self._slot(source)
+        one = values[at]
+        if not self._infos[at].stacked or not isinstance(one, torch.Tensor) or one.ndim < 2:
+            return False
+        dimension %= one.ndim - 1
+        count = one.shape[dimension + 1]
+        numbers = [
+            int(user.args[2]) % count
+            for user in source.users
+            if operator_name(user) == "aten::select.int" and int(user.args[1]) % (one.ndim - 1) == dimension
+        ]
+        if count < 2 or sorted(numbers) != list(range(count)) or len(source.users) != count:
+            return False
+        if (at, dimension) not in self._unbound:
+            self._start.append(None)
+            values.append(None)
+            self._unbound[at, dimension] = len(values) - 1
+            self._emit(len(values) - 1, lambda x: x.unbind(dimension + 1), (at,), values)
+        self._infos[place] = _Value(True, False, self._infos[at].root)
+        self._emit(place, lambda several: several[number], (self._unbound[at, dimension],), values)
+        return True
 
     def _emit(self, place: int, compute: Callable[..., Any], reads: tuple[int, ...], values: list[Any]) -> None:
         values[place] = compute(*[values[one] for one in reads])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from bricolage.train.fuse.operators.call import Mask
@@ -34,23 +35,69 @@ class Streams:
 
     def draw(self, masks: Sequence[Mask]) -> list[torch.Tensor]:
         """Factors for every mask, [lanes, *shape], or [1, *shape] where all lanes draw the same."""
+        return self._finished(masks, self._raw(masks))
+
+    def _raw(self, masks: Sequence[Mask]) -> list[torch.Tensor]:
+        """Zeros and ones, by stream. Nothing here runs on several threads."""
         import torch
 
         drawn = []
         count = len(self._generators)
         for mask in masks:
-            rates = [mask.rates[self._of_lane.index(one)] for one in range(count)]
             order = mask.order or tuple(range(len(mask.shape)))
             places = [0, *(order.index(one) + 1 for one in range(len(order)))]
             made = torch.empty((count, *(mask.shape[one] for one in order)), dtype=mask.dtype).permute(places)
-            for part, rate, generator in zip(made, rates, self._generators, strict=True):
+            for part, rate, generator in zip(made, self._rates(mask), self._generators, strict=True):
                 if rate:
                     part.bernoulli_(1.0 - rate, generator=generator)
-                    if len(set(rates)) > 1:
-                        part.div_(1.0 - rate)
                 else:
                     part.fill_(1.0)
-            if len(set(rates)) == 1 and rates[0]:
-                made.div_(1.0 - rates[0])
-            drawn.append(made if count in (1, len(self._of_lane)) else made[self._of_lane])
+            drawn.append(made)
         return drawn
+
+    def _finished(self, masks: Sequence[Mask], drawn: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        finished = []
+        count = len(self._generators)
+        for mask, made in zip(masks, drawn, strict=True):
+            rates = self._rates(mask)
+            if len(set(rates)) > 1:
+                for part, rate in zip(made, rates, strict=True):
+                    part.div_(1.0 - rate)
+            elif rates[0]:
+                made.div_(1.0 - rates[0])
+            finished.append(made if count in (1, len(self._of_lane)) else made[self._of_lane])
+        return finished
+
+    def _rates(self, mask: Mask) -> list[float]:
+        return [mask.rates[self._of_lane.index(one)] for one in range(len(self._generators))]
+
+
+class DrawnAhead:
+    """Streams that draw for the next step while this one is computed: random numbers come from one thread each, whatever cores
+    there are."""
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+        self._thread = ThreadPoolExecutor(1)
+        self._masks: tuple[Mask, ...] = ()
+        self._before: list[torch.Tensor] = []
+        self._drawing: Future[list[torch.Tensor]] | None = None
+
+    def draw(self, masks: Sequence[Mask]) -> list[torch.Tensor]:
+        """As `Streams.draw`."""
+        streams, wanted = self._streams, tuple(masks)
+        if self._drawing is not None and wanted != self._masks:
+            self.discard()
+        drawn = streams._raw(wanted) if self._drawing is None else self._drawing.result()
+        finished = streams._finished(wanted, drawn)
+        self._masks, self._before = wanted, [one.get_state() for one in streams._generators]
+        self._drawing = self._thread.submit(streams._raw, wanted)
+        return finished
+
+    def discard(self) -> None:
+        """The streams are where they were before anything was drawn ahead."""
+        if self._drawing is not None:
+            self._drawing.result()
+            for generator, state in zip(self._streams._generators, self._before, strict=True):
+                generator.set_state(state)
+            self._drawing = None

@@ -8,7 +8,7 @@ exchanging slow each other by factors that are measured (as the γ of Proteus, T
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bricolage.frontends.torch_training import Gradient
 
@@ -30,10 +30,17 @@ class Link:
     """A factor of the time of what is computed meanwhile."""
     slowed: float = 1.0
     """A factor of its own time, then."""
+    send_latency_ms: float = 0.0
+    """From one worker to another."""
+    send_ms_per_byte: float = 0.0
 
     def ms(self, size: float) -> float:
         """Milliseconds of an all-reduce of so many bytes."""
         return self.latency_ms + self.ms_per_byte * size
+
+    def send_ms(self, size: float) -> float:
+        """Milliseconds from one worker to another."""
+        return self.send_latency_ms + self.send_ms_per_byte * size
 
     def among(self, workers: int, gbytes: float | None) -> Link:
         """The same among more workers, each of which sends 2 (p - 1) / p of the bytes in 2 (p - 1) messages (a ring), at another
@@ -42,7 +49,10 @@ class Link:
         own = self.ms_per_byte / (2 * (self.workers - 1) / self.workers)
         per_byte = own if gbytes is None else 1.0 / (gbytes * 1e6)
         latency = self.latency_ms * (workers - 1) / max(1, self.workers - 1)
-        return Link(workers, latency, share * per_byte, self.copy_ms_per_byte, self.slows_computing, self.slowed)
+        sending = self.send_ms_per_byte if gbytes is None else per_byte
+        return replace(
+            self, workers=workers, latency_ms=latency, ms_per_byte=share * per_byte, send_ms_per_byte=sending
+        )
 
 
 @dataclass(frozen=True)

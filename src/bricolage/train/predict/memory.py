@@ -14,7 +14,7 @@ from typing import Any
 
 from bricolage.frontends.torch_training import OperatorCall, StepGraph, Storage
 from bricolage.train.predict.operators import UNSUITABLE, Alone, made
-from bricolage.train.predict.running import Running
+from bricolage.train.predict.running import Runs
 
 _MARK = "bricolage "
 
@@ -82,7 +82,7 @@ def _once(name: str, call: OperatorCall, mark: str) -> int | None:
     return None
 
 
-def measured_peak(running: Running) -> int:
+def measured_peak(running: Runs) -> int:
     """Bytes of tensors at most while a step runs, by PyTorch's profiler; what lasts and the batch included."""
     running.run()  # the optimiser makes its state
     running.forget()  # the profiler counts as freed only what it saw made

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bricolage.device.caches import host_caches
 from bricolage.errors import NotTraceable
 from bricolage.frontends.torch_training import OperatorCall, Phase, StepGraph, TensorArgument
 from bricolage.measure.statistics import Latency
-from bricolage.train.predict.running import Running
+from bricolage.train.predict.running import Running, Runs
 
 if TYPE_CHECKING:
     import torch
@@ -22,6 +23,9 @@ _PASSES = 2
 _ALONE_S = 0.003
 """For which an operator is repeated, beyond `_ALONE_ROUNDS[0]` times."""
 _ALONE_ROUNDS = (4, 50)
+_COLD_ROUNDS = 2
+_LONG_MS = 10.0
+"""Operators that take so long read more than caches hold, or compute so much that caches do not count."""
 QUANTILE = 0.25
 """Of times: what others do meanwhile only adds to them."""
 _RECURRENT = "aten::mkldnn_rnn_layer"
@@ -44,13 +48,27 @@ class Profile:
     operators: tuple[float, ...]
 
 
+@dataclass(frozen=True)
+class AloneTime:
+    """Milliseconds of an operator alone."""
+
+    warm: float
+    """Again and again, on the same tensors: they are in caches as far as they fit."""
+    cold: float
+    """After something else has filled the caches; at least `warm`."""
+
+    def at(self, share: float) -> float:
+        """With so much of what caches hold lost."""
+        return self.warm + share * (self.cold - self.warm)
+
+
 @dataclass
 class Alone:
     """Operators by signature, each on made-up tensors, measured when it is first asked for."""
 
     threads: int
-    known: dict[str, float | None] = field(default_factory=dict)
-    """Milliseconds. None: it cannot run alone."""
+    known: dict[str, AloneTime | None] = field(default_factory=dict)
+    """None: it cannot run alone."""
     scratch: dict[str, int] = field(default_factory=dict)
     """Bytes that it takes while it runs, beyond what it returns."""
     workspaces: dict[str, int] = field(default_factory=dict)
@@ -66,10 +84,13 @@ class Alone:
         torch.manual_seed(0)
         try:
             missing = [one for one in dict.fromkeys(signatures) if one not in self.known]
+            dirty = _dirty() if missing else None
             for _ in range(_PASSES):  # apart, so that what disturbs one is gone in the next
                 for one in missing:
-                    before, now = self.known.get(one), _alone(one.partition("(")[0], calls[one])
-                    self.known[one] = now if before is None or now is None else min(before, now)
+                    before, now = self.known.get(one), _alone(one.partition("(")[0], calls[one], dirty)
+                    if before is not None and now is not None:
+                        now = AloneTime(min(before.warm, now.warm), min(before.cold, now.cold))
+                    self.known[one] = now
         finally:
             torch.set_num_threads(kept)
             torch.set_rng_state(state)
@@ -114,7 +135,7 @@ def profile(running: Running, graph: StepGraph, threads: int, seconds: float) ->
     )
 
 
-def timed(running: Running) -> dict[Phase, float]:
+def timed(running: Runs) -> dict[Phase, float]:
     """Milliseconds of the phases of one step."""
     found: dict[Phase, float] = {}
     now: list[Any] = [None, time.perf_counter_ns()]
@@ -154,7 +175,15 @@ UNSUITABLE = (RuntimeError, IndexError, ValueError, TypeError, NotImplementedErr
 """What operators raise where made-up arguments do not suit them."""
 
 
-def _alone(name: str, call: OperatorCall) -> float | None:
+def _dirty() -> torch.Tensor:
+    """What fills the caches when it is written to: twice their size."""
+    import torch
+
+    caches = host_caches()
+    return torch.zeros(2 * max(caches.l3_bytes or 0, caches.l2_bytes) // 4)
+
+
+def _alone(name: str, call: OperatorCall, dirty: torch.Tensor) -> AloneTime | None:
     import torch
 
     try:
@@ -167,9 +196,16 @@ def _alone(name: str, call: OperatorCall) -> float | None:
                 begun = time.perf_counter_ns()
                 call.function(*args, **kwargs)
                 times.append((time.perf_counter_ns() - begun) / 1e6)
+            warm = float(np.quantile(times, QUANTILE))
+            cold = []
+            for _ in range(_COLD_ROUNDS if warm < _LONG_MS else 0):
+                dirty.add_(1.0)
+                begun = time.perf_counter_ns()
+                call.function(*args, **kwargs)
+                cold.append((time.perf_counter_ns() - begun) / 1e6)
     except UNSUITABLE:
         return None
-    return float(np.quantile(times, QUANTILE))
+    return AloneTime(warm, max(warm, min(cold, default=warm)))
 
 
 def made(name: str, call: OperatorCall) -> tuple[Any, Any]:

@@ -16,13 +16,15 @@ from bricolage.frontends.torch_training import Kind, Phase, StepGraph, trace_ste
 from bricolage.measure.statistics import Latency
 from bricolage.options import available_cores
 from bricolage.progress import Progress, Silent
+from bricolage.train.predict import pipeline
 from bricolage.train.predict.exchange import Link, Sent, buckets, overlapped
+from bricolage.train.predict.fused import FusedRunning, fused_graph, fused_running
 from bricolage.train.predict.memory import measured_peak, sized
 from bricolage.train.predict.operators import QUANTILE, Alone, Profile, profile, timed
 from bricolage.train.predict.price import PriceList
 from bricolage.train.predict.recompute import Block, Recomputation, fit
-from bricolage.train.predict.running import Running, blocks, prepared
-from bricolage.train.predict.team import measure_link, run_steps
+from bricolage.train.predict.running import Running, Runs, blocks, prepared
+from bricolage.train.predict.team import measure_link, run_stages, run_steps
 from bricolage.train.predict.variant import Variant, usual
 from bricolage.train.spec import StepSpec
 from bricolage.train.step import TrainingStep, load_torch
@@ -64,11 +66,13 @@ class Span:
     layer: str
     start_ms: float
     end_ms: float
+    stage: int = 0
 
 
 @dataclass(frozen=True)
 class Course:
-    """What happens when in a step: spans, buckets on their way, and bytes taken from a moment on."""
+    """What happens when in a step: spans (of all stages), buckets on their way, and bytes taken from a moment on (on the stage that
+    takes most)."""
 
     spans: tuple[Span, ...]
     sent: tuple[Sent, ...]
@@ -81,12 +85,13 @@ class Predicted:
 
     variant: str
     batch_size: int = 0
-    """Of all workers together."""
+    """Of all workers, or models, together."""
     ms: float = 0.0
     phases: Mapping[str, float] = field(default_factory=dict)
-    """Milliseconds; "exchange": what workers wait for gradients, beyond what is computed meanwhile."""
+    """Milliseconds; "exchange": what workers wait for gradients, beyond what is computed meanwhile; "idle": what the stage that
+    ends last waits for others."""
     peak_bytes: int = 0
-    """Of tensors, on one worker."""
+    """Of tensors, on one worker, or the stage that takes most."""
     memory: Mapping[Kind, int] = field(default_factory=dict)
     """Bytes at the peak, by what they are."""
     sent_bytes: int = 0
@@ -96,6 +101,8 @@ class Predicted:
     """Operators whose time was measured in the step as it is."""
     alone: int = 0
     """Operators that were measured alone, on made-up tensors."""
+    begins: tuple[str, ...] = ()
+    """Blocks with which stages begin, but for the first."""
     base_ms: float = 0.0
     """What the step as it is takes, as predicted."""
     measured: Latency | None = None
@@ -206,6 +213,7 @@ class _Predictor:
         self._machine = read_devices(Path(spec.folder, spec.device)) if self.described else None
         self._lists: dict[int, PriceList] = {}
         self._links: dict[tuple[int, int], tuple[Link, float]] = {}
+        self._lanes: dict[Variant, FusedRunning] = {}
         self._base: tuple[StepGraph, tuple[float, ...]] | None = None
 
     def both(self, variant: Variant, measure: bool) -> Predicted:
@@ -252,12 +260,23 @@ class _Predictor:
         step = prepared(self.spec, variant)
         link, gbytes, contention = self._exchange(variant)
         known = self._list(self._threads(variant))
-        graph = sized(self._graph(step, variant), known.alone)
+        traced = self._graph(step, variant) if variant.models == 1 else fused_graph(self._fused(variant))
+        graph = sized(traced, known.alone)
         priced = known.price(graph)
         ms = tuple(
             one * contention * self._scale(operator.op_type)
             for one, operator in zip(priced.operators, graph.work.operators, strict=True)
         )
+        if variant.stages > 1:
+            assert link is not None
+            found = staged(graph, ms, blocks(step.module), variant, link.among(variant.stages, gbytes))
+            return replace(
+                found,
+                batch_size=variant.batch_size or self.spec.batch_size,
+                operators=len(graph.work),
+                known=priced.measured,
+                alone=priced.alone,
+            )
         sending = buckets(graph.gradients, variant.bucket_mb) if link is not None else []
         size = sum(one.bytes for one in sending)
         if variant == Variant():
@@ -271,7 +290,7 @@ class _Predictor:
         at = max(range(len(graph.work)), key=graph.memory().__getitem__)
         return Predicted(
             variant.name,
-            (variant.batch_size or self.spec.batch_size) * variant.workers,
+            (variant.batch_size or self.spec.batch_size) * variant.workers * variant.models,
             sum(phases.values()),
             phases,
             graph.peak() + size,
@@ -285,13 +304,17 @@ class _Predictor:
 
     def measured(self, variant: Variant, predicted: Predicted) -> Predicted:
         """The prediction with what the variant really takes."""
-        if variant.workers > 1:
-            if variant.gbytes is not None or variant.workers > available_cores():
+        if _processes(variant) > 1:
+            if variant.gbytes is not None or _processes(variant) > available_cores():
                 return predicted  # not what is here
             before = self._turns([Variant()], self.seconds / 2)[0]
-            times = run_steps(self.spec, variant, self._threads(variant), self.seconds)
+            threads, peak = self._threads(variant), None
+            if variant.stages > 1:
+                times, peak = run_stages(self.spec, variant, predicted.begins, threads, self.seconds)
+            else:
+                times = run_steps(self.spec, variant, threads, self.seconds)
             base = before + self._turns([Variant()], self.seconds / 2)[0]
-            return _told(predicted, times, base)
+            return replace(_told(predicted, times, base), measured_peak_bytes=peak)
         base, times = self._turns([Variant(), variant], self.seconds)
         peak = measured_peak(self._running(variant))
         return replace(_told(predicted, times, base), measured_peak_bytes=peak)
@@ -330,10 +353,22 @@ class _Predictor:
             chosen,
         )
 
-    def _running(self, variant: Variant) -> Running:
+    def _running(self, variant: Variant) -> Runs:
         gc.collect()
+        if variant.models > 1:
+            return self._fused(variant)
         step = prepared(self.spec, variant)
         return Running(step.module, [*step.inputs, *step.targets], step, variant)
+
+    def _fused(self, variant: Variant) -> FusedRunning:
+        """What is predicted and what is run compute operators in the same ways: those chosen when it is made ready."""
+        if variant not in self._lanes:
+            import torch
+
+            torch.set_num_threads(self._threads(variant))
+            spec = self.spec if variant.batch_size is None else replace(self.spec, batch_size=variant.batch_size)
+            self._lanes[variant] = fused_running(spec, prepared(self.spec, variant), variant)
+        return self._lanes[variant]
 
     def _graph(self, step: TrainingStep, variant: Variant) -> StepGraph:
         def start(module: torch.nn.Module, tensors: Sequence[torch.Tensor]) -> tuple[Running, object]:
@@ -354,7 +389,8 @@ class _Predictor:
     def _threads(self, variant: Variant) -> int:
         if variant.threads is not None:
             return variant.threads
-        return max(1, self.threads // variant.workers) if variant.workers <= available_cores() else self.threads
+        count = _processes(variant)
+        return max(1, self.threads // count) if count <= available_cores() else self.threads
 
     def _scale(self, kind: str) -> float:
         if self._machine is None:
@@ -364,27 +400,73 @@ class _Predictor:
 
     def _exchange(self, variant: Variant) -> tuple[Link | None, float | None, float]:
         """The link that was measured, another bandwidth, and how much longer steps take because workers run at once."""
-        if variant.workers == 1:
+        if _processes(variant) == 1:
             return None, None, 1.0
-        here = variant.workers <= available_cores() and not self.described
+        here = _processes(variant) <= available_cores() and not self.described
         gbytes = variant.gbytes
         if gbytes is None and self._machine is not None and self._machine.link:
             gbytes = self._machine.link[0].gbytes
         if not here and gbytes is None:
             raise BadVariant(
                 variant=variant.name,
-                reason="so many workers do not fit here: say over which bandwidth=... they are linked",
+                reason="so many workers or stages do not fit here: say over which bandwidth=... they are linked",
             )
-        count = variant.workers if here else min(2, available_cores())
+        count = _processes(variant) if here else min(2, available_cores())
         if count < 2:
-            raise BadVariant(
-                variant=variant.name, reason="exchanging gradients is measured between two cores; here is one"
-            )
+            raise BadVariant(variant=variant.name, reason="exchanging is measured between two cores; here is one")
         key = (count, self._threads(variant) if here else 1)
         if key not in self._links:
             self._links[key] = measure_link(self.spec, *key, self.seconds)
         link, contention = self._links[key]
         return link, gbytes, contention if here else 1.0
+
+
+def _processes(variant: Variant) -> int:
+    return max(variant.workers, variant.stages)
+
+
+def staged(graph: StepGraph, ms: Sequence[float], blocks: Sequence[str], variant: Variant, link: Link) -> Predicted:
+    """A step whose module is divided into stages.
+
+    Raises:
+        BadVariant: it cannot be.
+    """
+    parts = variant.micro_batches
+    stages = pipeline.divide(graph, ms, blocks, variant.stages, parts, variant.name)
+    actions = pipeline.simulate(stages, parts, [link.send_ms(one.sent_bytes) for one in stages[:-1]])
+    ready = [max(one.end_ms for one in actions if one.stage == number) for number in range(len(stages))]
+    ends = [at + one.update_ms for at, one in zip(ready, stages, strict=True)]
+    last = max(range(len(stages)), key=ends.__getitem__)
+    slowest, end = stages[last], ends[last]
+    phases = {
+        "forward": parts * slowest.forward_ms,
+        "backward": parts * slowest.backward_ms,
+        "update": slowest.update_ms,
+    }
+    taken = [
+        pipeline.memory(one, [action for action in actions if action.stage == number], ready[number])
+        for number, one in enumerate(stages)
+    ]
+    fullest = max(taken, key=lambda some: max(sum(kinds.values()) for _, kinds in some))
+    peak = max((kinds for _, kinds in fullest), key=lambda kinds: sum(kinds.values()))
+    names = [one.begin or "the begin" for one in stages]
+    spans = [
+        Span(one.kind, f"micro-batch {one.micro_batch + 1}", one.start_ms, one.end_ms, one.stage) for one in actions
+    ]
+    spans += [
+        Span("update", f"the stage from {names[number]}", ready[number], ends[number], number)
+        for number in range(len(stages))
+    ]
+    return Predicted(
+        variant.name,
+        ms=end,
+        phases={**phases, "idle": end - sum(phases.values())},
+        peak_bytes=sum(peak.values()),
+        memory=peak,
+        sent_bytes=max(parts * 2 * one.sent_bytes for one in stages),
+        begins=tuple(one.begin for one in stages[1:]),
+        course=Course(tuple(spans), (), tuple((at, sum(kinds.values())) for at, kinds in fullest)),
+    )
 
 
 def _told(predicted: Predicted, times: Sequence[float], base: Sequence[float]) -> Predicted:

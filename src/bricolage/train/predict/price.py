@@ -1,9 +1,9 @@
 """The time of a step from its graph: operators by what they were seen to take, others by what they take alone.
 
 An operator of the step that was profiled costs what it cost there. One that is new, since its shapes or types are others, is
-measured alone on made-up tensors, where its operands are in caches that they are not in within a step; so it is given what its
-counterpart in the profiled step took there beyond its time alone, by the bytes that both move. Between operators there is the
-time of Python and of autograd: what the phases took beyond their operators, for each operator alike.
+measured alone on made-up tensors, with warm caches and with cold ones; within a step it lies between the two, as far as its
+counterpart in the profiled step did there. Between operators there is the time of Python and of autograd: what the phases took
+beyond their operators, for each operator alike.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from statistics import median
 
 from bricolage.frontends.torch_training import Phase, StepGraph
-from bricolage.train.predict.operators import Alone, Profile
+from bricolage.train.predict.operators import Alone, AloneTime, Profile
 
-_CORRECTION = (0.4, 2.5)
-"""Times its time alone beyond which an operator's time is a disturbance."""
-_CACHED = 1 << 16
-"""Bytes of operators that are in some cache anyway: what they take more in a step does not grow with bytes."""
-_DISPATCH_MS = 0.05
-"""That an operator may take more than alone, however short it is: PyTorch's dispatch."""
+_OFF = (0.6, 1.8)
+"""Times what caches explain beyond which an operator's time is a disturbance."""
+_LEAST_MS = 0.002
+"""Between warm and cold, below which an operator says nothing of caches."""
 _ALIKE = 9
 
 
@@ -39,6 +37,23 @@ class Priced:
     def ms(self) -> float:
         """Of the whole step, on one worker."""
         return sum(self.operators)
+
+
+@dataclass(frozen=True, order=True)
+class _Place:
+    """An operator in its place in the step beside what it takes alone."""
+
+    share: float
+    """Of what caches hold for it when it is alone, as much is lost: from 0 to 1."""
+    off: float
+    """What it takes by what that explains."""
+
+    @staticmethod
+    def of(ms: float, alone: AloneTime) -> _Place:
+        span = alone.cold - alone.warm
+        share = min(max((ms - alone.warm) / span, 0.0), 1.0) if span > _LEAST_MS else 0.5
+        low, high = _OFF
+        return _Place(share, min(max(ms / max(alone.at(share), 1e-6), low), high))
 
 
 @dataclass(frozen=True)
@@ -68,7 +83,7 @@ class PriceList:
         seen: dict[tuple[str, Phase], list[float]] = {}
         for ms, signature, phase in zip(self.profile.operators, self.graph.signatures, self.graph.phases, strict=True):
             seen.setdefault((signature, phase), []).append(ms)
-        extras, work = self._extras(), self._work()
+        places, work = self._places(), self._work()
         overhead = self.overhead()
         prices, measured, single = [], 0, 0
         for operator, signature, phase, layer in zip(
@@ -80,19 +95,18 @@ class PriceList:
             if (signature, like) in seen:
                 ms, measured = median(seen[signature, like]), measured + 1
             elif known is not None:
-                found = next((extras[key] for key in keys if key in extras), None) or self._alike(operator.bytes)
-                more = median(extra * _growth(size, operator.bytes) for extra, size in found)
-                low, high = (known * factor for factor in _CORRECTION)
-                ms, single = min(max(known + more, low), max(high, known + _DISPATCH_MS)), single + 1
+                found = next((places[key] for key in keys if key in places), None) or self._alike(operator.bytes)
+                share = median(one.share for one in found)
+                ms, single = known.at(share) * median(one.off for one in found), single + 1
             else:
                 base = next((work[key] for key in keys if key in work), None)
                 ms = 0.0 if base is None else base[0] * max(operator.flops, 1.0) / max(base[1], 1.0)
             prices.append(max(0.0, ms + overhead[phase]))
         return Priced(tuple(prices), measured, single)
 
-    def _extras(self) -> dict[tuple[str, str, Phase | None], list[tuple[float, int]]]:
-        """Time in its place beyond time alone, and bytes: by operator type, layer and phase, by less, and by type alone."""
-        found: dict[tuple[str, str, Phase | None], list[tuple[float, int]]] = {}
+    def _places(self) -> dict[tuple[str, str, Phase | None], list[_Place]]:
+        """What operators took in their places: by operator type, layer and phase, by less, and by type alone."""
+        found: dict[tuple[str, str, Phase | None], list[_Place]] = {}
         for ms, operator, signature, phase, layer in zip(
             self.profile.operators,
             self.graph.work.operators,
@@ -105,20 +119,20 @@ class PriceList:
             if known is not None:
                 kind = operator.op_type
                 for key in ((kind, layer, phase), (kind, "", phase), (kind, "", None)):
-                    found.setdefault(key, []).append((ms - known, operator.bytes))
+                    found.setdefault(key, []).append(_Place.of(ms, known))
         return found
 
-    def _alike(self, size: int) -> list[tuple[float, int]]:
+    def _alike(self, size: int) -> list[_Place]:
         """The same of operators that move about as many bytes: caches help them alike."""
-        sizes: list[tuple[float, float, int]] = []
-        for ms, operator, signature in zip(
-            self.profile.operators, self.graph.work.operators, self.graph.signatures, strict=True
+        sizes: list[tuple[float, int, _Place]] = []
+        for number, (ms, operator, signature) in enumerate(
+            zip(self.profile.operators, self.graph.work.operators, self.graph.signatures, strict=True)
         ):
             known = self.alone.known[signature]
             if known is not None:
                 off = abs(math.log2(max(size, 1) / max(operator.bytes, 1)))
-                sizes.append((off, ms - known, operator.bytes))
-        return [(extra, own) for _, extra, own in sorted(sizes)[:_ALIKE]] or [(0.0, size)]
+                sizes.append((off, number, _Place.of(ms, known)))
+        return [place for _, _, place in sorted(sizes)[:_ALIKE]] or [_Place(0.5, 1.0)]
 
     def _work(self) -> dict[tuple[str, str, Phase | None], tuple[float, float]]:
         """Milliseconds and FLOPs of operators, by the same keys."""
@@ -130,8 +144,3 @@ class PriceList:
             for key in ((kind, layer, phase), (kind, "", phase), (kind, "", None)):
                 found.setdefault(key, (ms, operator.flops))
         return found
-
-
-def _growth(size: int, other: int) -> float:
-    """How much more caches miss for so many other bytes."""
-    return other / size if size > _CACHED else 1.0

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bricolage.errors import BadVariant
 from bricolage.frontends.torch_training import Phase
@@ -29,6 +29,19 @@ def prepared(spec: StepSpec, variant: Variant) -> TrainingStep:
 
 def unheard(_: Phase) -> None:
     """Nobody asks which phase begins."""
+
+
+class Runs(Protocol):
+    """A training step that can be run again and again."""
+
+    def run(self, phase: Callable[[Phase], None] = ...) -> None:
+        """One step. `phase` is called where forward, backward and update begin."""
+
+    def forget(self) -> None:
+        """Drops the gradients of the last step."""
+
+    def lasting(self) -> Mapping[str, list[Any]]:
+        """Tensors that outlast a step, by what they are."""
 
 
 class Running:

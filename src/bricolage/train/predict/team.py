@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -23,12 +24,8 @@ def measure_link(spec: StepSpec, workers: int, threads: int, seconds: float) -> 
         TrainingWorkerFailed: one of them ends, or does not answer.
     """
     answers = _run("probe", spec, Variant(), workers, threads, seconds)
-    sizes = np.array([[1.0, size] for size, _ in answers[0].sizes])
-    times = np.array([max(one.sizes[place][1] for one in answers) for place in range(len(sizes))])
-    from scipy.optimize import nnls
-
-    weights = 1.0 / np.maximum(times, 1e-6)  # relative errors: small ones count as much as large ones
-    (latency, per_byte), _ = nnls(sizes * weights[:, None], times * weights)
+    latency, per_byte = _line([[one.sizes[place] for one in answers] for place in range(len(answers[0].sizes))])
+    sending = _line([[one] for one in answers[0].sends])
     alone = sum((answers[0].alone or {}).values())
     together = max(sum((one.together or {}).values()) for one in answers)
     along = max((one.along or together) for one in answers)
@@ -36,8 +33,32 @@ def measure_link(spec: StepSpec, workers: int, threads: int, seconds: float) -> 
         latency + per_byte * answers[0].along_sizes[0][0], 1e-9
     )
     copying = max(one.copy_ms_per_byte for one in answers)
-    link = Link(workers, float(latency), float(per_byte), copying, max(1.0, along / together), max(1.0, float(slowed)))
+    link = Link(workers, latency, per_byte, copying, max(1.0, along / together), max(1.0, float(slowed)), *sending)
     return link, max(1.0, together / alone) if alone > 0 else 1.0
+
+
+def _line(seen: Sequence[Sequence[tuple[int, float]]]) -> tuple[float, float]:
+    """Milliseconds for any size and for each byte, from bytes and milliseconds that each worker saw."""
+    from scipy.optimize import nnls
+
+    sizes = np.array([[1.0, some[0][0]] for some in seen])
+    times = np.array([max(ms for _, ms in some) for some in seen])
+    weights = 1.0 / np.maximum(times, 1e-6)  # relative errors: small ones count as much as large ones
+    (latency, per_byte), _ = nnls(sizes * weights[:, None], times * weights)
+    return float(latency), float(per_byte)
+
+
+def run_stages(
+    spec: StepSpec, variant: Variant, begins: tuple[str, ...], threads: int, seconds: float
+) -> tuple[list[float], int]:
+    """Milliseconds of steps of stages that hand micro-batches on, by the slowest of them, and the bytes at most on any.
+
+    Raises:
+        TrainingWorkerFailed: one of them ends, or does not answer; or PyTorch cannot divide the module there.
+    """
+    answers = _run("stage", spec, variant, variant.stages, threads, seconds, begins)
+    steps = [max(together) for together in zip(*(one.steps for one in answers), strict=True)]
+    return steps, max(one.peak_bytes for one in answers)
 
 
 def run_steps(spec: StepSpec, variant: Variant, threads: int, seconds: float) -> list[float]:
@@ -51,7 +72,13 @@ def run_steps(spec: StepSpec, variant: Variant, threads: int, seconds: float) ->
 
 
 def _run(
-    kind: Literal["probe", "step"], spec: StepSpec, variant: Variant, workers: int, threads: int, seconds: float
+    kind: Literal["probe", "step", "stage"],
+    spec: StepSpec,
+    variant: Variant,
+    workers: int,
+    threads: int,
+    seconds: float,
+    begins: tuple[str, ...] = (),
 ) -> list[Answer]:
-    jobs = [Job(kind, spec, variant, rank, workers, threads, seconds) for rank in range(workers)]
+    jobs = [Job(kind, spec, variant, rank, workers, threads, seconds, begins) for rank in range(workers)]
     return run_team("bricolage.train.predict.worker", jobs, Answer, threads, _READY_S + 20 * seconds)

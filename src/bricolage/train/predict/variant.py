@@ -37,6 +37,10 @@ class Variant:
     goes on (Li et al., "PyTorch Distributed", 2020)."""
     bucket_mb: Annotated[float, Within(1e-6, 1e6)] = 25.0
     """Of gradients, MiB; the first one has 1 at most, as PyTorch has it."""
+    models: Annotated[int, Within(1, 4096)] = 1
+    """Models of the step that are trained as one, each with the batch of the spec (Wang et al., "HFTA", MLSys 2021)."""
+    stages: Annotated[int, Within(1, 4096)] = 1
+    """Devices that have a part of the module each, through which the micro-batches go (1F1B; see `pipeline`)."""
     gbytes: Annotated[float, Within(1e-9, 1e9)] | None = None
     """Another bandwidth of the links between workers, 10⁹ bytes a second in each direction; by default what is measured here."""
 
@@ -74,6 +78,8 @@ _WORDS: Mapping[str, tuple[Callable[[str], Any], Callable[[Any], str]]] = {
     "threads": _number("threads", int),
     "workers": _number("workers", int),
     "bucket_mb": _number("bucket", float),
+    "models": _number("fuse", int),
+    "stages": _number("stages", int),
     "gbytes": _number("bandwidth", float),
 }
 _DEFAULTS = {one.name: one.default for one in fields(Variant)}
@@ -86,6 +92,8 @@ _KEYS = {
     "freeze": "freeze",
     "threads": "threads",
     "workers": "workers",
+    "fuse": "models",
+    "stages": "stages",
 }
 _FLAGS: Mapping[str, tuple[str, Any]] = {
     "amp": ("amp", True),
@@ -94,6 +102,13 @@ _FLAGS: Mapping[str, tuple[str, Any]] = {
     "fused": ("optimiser", "fused"),
     "recompute": ("recompute", ("all",)),
 }
+
+
+_BESIDE = {
+    "models": {"batch_size", "threads"},
+    "stages": {"batch_size", "threads", "micro_batches", "optimiser", "gbytes"},
+}
+"""What can be asked about together with these."""
 
 
 def parse_variant(text: str) -> Variant:
@@ -123,11 +138,18 @@ def parse_variant(text: str) -> Variant:
 
 
 def _check(text: str, found: Mapping[str, Any]) -> None:
-    for name in ("batch_size", "micro_batches", "threads", "workers", "bucket_mb", "gbytes"):
+    for name in ("batch_size", "micro_batches", "threads", "workers", "bucket_mb", "gbytes", "models", "stages"):
         if name in found and not found[name] > 0:
             raise BadVariant(variant=text, reason=f"{found[name]:g} is not positive")
-    if found.get("workers", 1) == 1 and {"bucket_mb", "gbytes"} & set(found):
-        raise BadVariant(variant=text, reason="bucket and bandwidth need several workers")
+    workers, stages = found.get("workers", 1), found.get("stages", 1)
+    if (workers == 1 and "bucket_mb" in found) or (workers == stages == 1 and "gbytes" in found):
+        raise BadVariant(variant=text, reason="bucket needs several workers, and bandwidth several workers or stages")
+    for name, word in (("models", "fuse"), ("stages", "stages")):
+        if found.get(name, 1) > 1 and (wrong := sorted(set(found) - {name} - _BESIDE[name])):
+            other = _WORDS[wrong[0]][1](found[wrong[0]])
+            raise BadVariant(variant=text, reason=f"'{other}' cannot be predicted together with '{word}'")
+    if stages > 1 and found.get("micro_batches", 1) < max(2, stages):
+        raise BadVariant(variant=text, reason=f"{stages} stages need micro=... with {stages} parts or more")
 
 
 def usual(spec: StepSpec) -> tuple[Variant, ...]:

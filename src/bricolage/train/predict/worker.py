@@ -11,8 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from bricolage.train.predict.memory import measured_peak
 from bricolage.train.predict.operators import timed
-from bricolage.train.predict.running import Running, prepared
+from bricolage.train.predict.running import Running, Runs, prepared
+from bricolage.train.predict.stage import StageRunning
 from bricolage.train.predict.variant import Variant
 from bricolage.train.spec import StepSpec
 from bricolage.train.team import meet, take_part
@@ -20,6 +22,7 @@ from bricolage.train.team import meet, take_part
 _SIZES = (1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 """Bytes of the all-reduces that are measured."""
 _COPIED = 1 << 24
+_SENDS = 20
 _ALONG = 1 << 22
 """Bytes of those that run beside a step."""
 
@@ -28,13 +31,15 @@ _ALONG = 1 << 22
 class Job:
     """What all of them do together."""
 
-    kind: Literal["probe", "step"]
+    kind: Literal["probe", "step", "stage"]
     spec: StepSpec
     variant: Variant
     rank: int
     workers: int
     threads: int
     seconds: float
+    begins: tuple[str, ...] = ()
+    """Paths of the blocks with which stages begin, but for the first."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +57,22 @@ class Answer:
     along_sizes: tuple[tuple[int, float], ...] = ()
     """The same beside a step."""
     copy_ms_per_byte: float = 0.0
+    sends: tuple[tuple[int, float], ...] = ()
+    """Bytes and milliseconds from the first worker to the second."""
     steps: tuple[float, ...] = ()
     """Whole steps with exchange."""
+    peak_bytes: int = 0
+    """Of tensors on a stage."""
 
 
 def _work(job: Job, folder: Path) -> Answer:
     dist = meet(folder, job.rank, job.workers, job.threads).dist
     step = prepared(job.spec, job.variant)
     tensors = [*step.inputs, *step.targets]
+    if job.kind == "stage":
+        stage = StageRunning(step, job.variant, job.begins, job.rank)
+        times = tuple(sum(one.values()) for one in _loop(stage, job.seconds, dist))
+        return Answer(steps=times, peak_bytes=measured_peak(stage))
     if job.kind == "step":
         import torch
 
@@ -73,7 +86,7 @@ def _work(job: Job, folder: Path) -> Answer:
     return _probe(job, Running(step.module, tensors, step, job.variant), dist)
 
 
-def _loop(running: Running, seconds: float, dist: Any, apart: bool = False) -> list[dict[str, float]]:
+def _loop(running: Runs, seconds: float, dist: Any, apart: bool = False) -> list[dict[str, float]]:
     """Steps for about so long; as many on every worker, since those with exchange wait for each other."""
     for _ in range(3):
         running.run()
@@ -101,6 +114,8 @@ def _probe(job: Job, running: Running, dist: Any) -> Answer:
     dist.barrier()
     together = _median(_loop(running, job.seconds, dist))
     sizes = tuple((size, _all_reduce(size, job.seconds / len(_SIZES), dist)) for size in _SIZES)
+    sends = tuple((size, _send(size, job, dist)) for size in _SIZES) if job.rank < 2 else ()
+    dist.barrier()
     source, target = torch.ones(_COPIED // 4), torch.ones(_COPIED // 4)
     copying = _times(lambda: target.copy_(source), 0.2)
     dist.barrier()
@@ -128,7 +143,26 @@ def _probe(job: Job, running: Running, dist: Any) -> Answer:
         sizes=sizes,
         along_sizes=tuple(along_sizes),
         copy_ms_per_byte=copying / _COPIED,
+        sends=sends,
     )
+
+
+def _send(size: int, job: Job, dist: Any) -> float:
+    """Half of a way there and back between the first two workers."""
+    import torch
+
+    tensor, other = torch.zeros(size // 4), 1 - job.rank
+    times = []
+    for number in range(_SENDS + 1):
+        begun = time.perf_counter()
+        for sending in (job.rank == 0, job.rank == 1):
+            if sending:
+                dist.send(tensor, other)
+            else:
+                dist.recv(tensor, other)
+        if number:
+            times.append((time.perf_counter() - begun) * 500.0)
+    return float(np.median(times))
 
 
 def _all_reduce(size: int, seconds: float, dist: Any) -> float:

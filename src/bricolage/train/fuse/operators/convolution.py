@@ -52,10 +52,30 @@ def convolution(call: Call) -> Joined | None:
     ways: dict[str, Any] = {"groups": grouped, "loop": by_lane(call)}
     if not x.stacked and groups == 1:
         ways = {"one convolution": wide, **ways}
+    if spatial == 2:
+        ways |= {f"{name}, channels last": _channels_last(ways[name]) for name in tuple(ways) if name != "loop"}
     patches = lanes * x.shape[0] * math.prod(weight.shape[1:]) * math.prod(call.shape[2:])
     if spatial == 2 and groups == 1 and not isinstance(padding, str) and patches <= _MOST_PATCHES:
         ways["patches"] = _patches(call, x, weight)
     return Joined(ways)
+
+
+def _channels_last(compute: Any) -> Any:
+    """The same with the channels of all lanes innermost in memory, which what follows keeps: with few channels a lane, they are
+    what fills a vector."""
+    import torch
+
+    def innermost(value: Any) -> Any:
+        # Of a stacked tensor, [lanes, batch, C, H, W], as of a shared one, [batch, C, H, W].
+        joined = channels_joined(value) if value.ndim == 5 else value
+        made = joined.contiguous(memory_format=torch.channels_last)
+        return channels_split(made, value.shape[0]) if value.ndim == 5 else made
+
+    def wrapped(value: Any, w: Any, b: Any = None) -> Any:
+        # [lanes, Co, Ci, h, w] with Ci innermost: so it is with lanes and Co as one dimension.
+        return compute(innermost(value), w.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3), b)
+
+    return wrapped
 
 
 def _patches(call: Call, x: Operand, weight: Operand) -> Any:

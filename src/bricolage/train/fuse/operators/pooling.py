@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from bricolage.train.fuse.operators.call import TABLE, Call, Joined, folded, only
+from bricolage.train.fuse.operators.call import (
+    TABLE,
+    Call,
+    Joined,
+    batch_outside,
+    channels_joined,
+    channels_split,
+    folded,
+    only,
+)
 
 _SPATIAL = {
     **{f"aten::max_pool{d}d": d for d in (1, 2, 3)},
@@ -20,7 +29,8 @@ _SPATIAL = {
 
 @TABLE.rule(*_SPATIAL)
 def pooling(call: Call) -> Joined | None:
-    """[lanes, batch, ...] folded to [lanes · batch, ...], in the order that memory has."""
+    """[lanes, batch, ...] folded to [lanes · batch, ...], in the order that memory has; where the batch is outside, and channels
+    count for themselves, the channels of all lanes side by side."""
     operands, spatial = call.operands, _SPATIAL[call.name]
     if len(operands) != 1 or (spatial and operands[0].rank != spatial + 2) or operands[0].rank < 2:
         return None
@@ -28,7 +38,11 @@ def pooling(call: Call) -> Joined | None:
     if spatial == 0 and len(rest[0]) > 2 * (operands[0].rank - 1):
         return None  # it pads the batch
 
+    channels = spatial > 0 and call.name != "aten::pixel_shuffle" and operands[0].rank == spatial + 2
+
     def compute(value: Any) -> Any:
+        if channels and batch_outside(value):
+            return channels_split(target(channels_joined(value), *rest, **keywords), call.lanes)
         return folded(value, lambda one: target(one, *rest, **keywords))
 
     return only("folded", compute)

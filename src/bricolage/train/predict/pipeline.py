@@ -1,0 +1,310 @@
+"""A training step divided into stages, each on a device of its own, through which micro-batches go one behind another.
+
+The schedule is 1F1B (Narayanan et al., "PipeDream", SOSP 2019; Fan et al., "DAPPLE", PPoPP 2021) with one update after all
+micro-batches, as `torch.distributed.pipelining.Schedule1F1B` runs it: stage s of p begins with p - s forward passes, then a
+backward and a forward pass take turns, so that at most p - s micro-batches keep their activations there. Stages begin at blocks
+that repeat; cuts are those whose slowest stage is fastest, found exactly (the classic partition of a row into contiguous parts).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from bricolage.errors import BadVariant
+from bricolage.frontends.torch_training import Kind, StepGraph
+from bricolage.work.graph import GRAPH_INPUT
+
+Pass: TypeAlias = Literal["forward", "backward"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage: milliseconds of each pass of one micro-batch and of the update, and bytes."""
+
+    begin: str
+    """Path of the block that it begins with; empty for the first."""
+    forward_ms: float
+    backward_ms: float
+    update_ms: float
+    sent_bytes: int
+    """Of activations to the next stage for each micro-batch; as many come back as gradients."""
+    lasting: Mapping[Kind, int]
+    """Bytes of weights, gradients, the optimiser's state and the batch, and of what transfers are received in ("temporary")."""
+    kept_bytes: int
+    """That a micro-batch keeps between its two passes."""
+    forward_bytes: int
+    """At most during a forward pass, beyond what other micro-batches keep; with what it keeps."""
+    backward_bytes: int
+    update_bytes: int
+    """Temporary, during the update."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """A pass of one micro-batch on one stage; milliseconds from the begin of the step."""
+
+    stage: int
+    kind: Pass
+    micro_batch: int
+    start_ms: float
+    end_ms: float
+
+
+def order(stage: int, stages: int, micro_batches: int) -> list[tuple[Pass, int]]:
+    """What a stage does, one after another, in 1F1B."""
+    ahead = min(micro_batches, stages - stage)
+    found: list[tuple[Pass, int]] = [("forward", number) for number in range(ahead)]
+    for number in range(micro_batches):
+        found.append(("backward", number))
+        if ahead + number < micro_batches:
+            found.append(("forward", ahead + number))
+    return found
+
+
+def simulate(stages: Sequence[Stage], micro_batches: int, send_ms: Sequence[float]) -> list[Action]:
+    """When each pass runs: after the one before it on its stage, and after its input has come.
+
+    Args:
+        stages: from the first to the last.
+        micro_batches: at least as many as stages.
+        send_ms: milliseconds of a transfer between each stage and the next, in either direction.
+    """
+    last = len(stages) - 1
+    left = [order(number, len(stages), micro_batches) for number in range(len(stages))]
+    ends: dict[tuple[int, Pass, int], float] = {}
+    free = [0.0] * len(stages)
+    found: list[Action] = []
+    while any(left):
+        for number, stage in enumerate(stages):
+            while left[number]:
+                kind, micro = left[number][0]
+                if kind == "forward":
+                    before = None if number == 0 else (number - 1, kind, micro)
+                    wait = send_ms[number - 1] if number else 0.0
+                else:
+                    before = (number, "forward", micro) if number == last else (number + 1, kind, micro)
+                    wait = 0.0 if number == last else send_ms[number]
+                if before is not None and before not in ends:
+                    break
+                # A message moves when both sides wait for it (gloo's do): nothing is received during a pass.
+                start = max(free[number], 0.0 if before is None else ends[before]) + wait
+                end = start + (stage.forward_ms if kind == "forward" else stage.backward_ms)
+                ends[number, kind, micro] = free[number] = end
+                found.append(Action(number, kind, micro, start, end))
+                left[number].pop(0)
+    return found
+
+
+def memory(stage: Stage, actions: Sequence[Action], ready_ms: float) -> list[tuple[float, Mapping[Kind, int]]]:
+    """Bytes of one stage from a moment on, by what they are.
+
+    Args:
+        stage: the stage.
+        actions: its passes, in their order.
+        ready_ms: when its update begins.
+    """
+    found: list[tuple[float, Mapping[Kind, int]]] = []
+    ahead = 0
+
+    def taken(at: float, passing: int) -> None:
+        kept = ahead * stage.kept_bytes
+        temporary = stage.lasting.get("temporary", 0) + passing
+        found.append((at, {**stage.lasting, "activations": kept, "temporary": temporary}))
+
+    for one in actions:
+        ahead += one.kind == "forward"
+        passing = stage.forward_bytes if one.kind == "forward" else stage.backward_bytes
+        taken(one.start_ms, max(0, passing - stage.kept_bytes))
+        ahead -= one.kind == "backward"
+        taken(one.end_ms, 0)
+    taken(ready_ms, stage.update_bytes)
+    return found
+
+
+def divide(
+    graph: StepGraph, ms: Sequence[float], blocks: Sequence[str], stages: int, micro_batches: int, variant: str
+) -> list[Stage]:
+    """The stages of a step.
+
+    Args:
+        graph: the step with its micro-batches one after another.
+        ms: of each operator.
+        blocks: paths of modules with which stages may begin.
+        stages: how many.
+        micro_batches: of the graph, at least two.
+        variant: its name.
+
+    Raises:
+        BadVariant: there are fewer blocks than stages.
+    """
+    row = _Row(graph, ms, blocks, micro_batches)
+    if row.count < stages:
+        raise BadVariant(
+            variant=variant,
+            reason=f"it has {row.count} parts at which stages may begin (the blocks that repeat), and {stages} are asked for",
+        )
+    weights = [
+        micro_batches * (forward + backward) + update
+        for forward, backward, update in zip(row.forward, row.backward, row.update, strict=True)
+    ]
+    cuts = [0, *partition(weights, stages), row.count]
+    return [row.stage(begin, end) for begin, end in itertools.pairwise(cuts)]
+
+
+def partition(weights: Sequence[float], parts: int) -> list[int]:
+    """Where a row is cut so that its heaviest part is lightest: the begin of each part but the first; no part is empty."""
+    sums = [0.0]
+    for one in weights:
+        sums.append(sums[-1] + one)
+    count = len(weights)
+    best = [sums[end] for end in range(count + 1)]
+    """Of the first `end`, in as many parts as so far."""
+    chosen: list[list[int]] = []
+    for part in range(1, parts):
+        now, cut = [float("inf")] * (count + 1), [0] * (count + 1)
+        for end in range(part + 1, count + 1):
+            for begin in range(part, end):
+                heaviest = max(best[begin], sums[end] - sums[begin])
+                if heaviest < now[end]:
+                    now[end], cut[end] = heaviest, begin
+        best = now
+        chosen.append(cut)
+    found, end = [], count
+    for cut in reversed(chosen):
+        end = cut[end]
+        found.append(end)
+    return found[::-1]
+
+
+class _Row:
+    """The parts of a step, in their order: what each takes in one micro-batch."""
+
+    def __init__(self, graph: StepGraph, ms: Sequence[float], blocks: Sequence[str], micro_batches: int) -> None:
+        self._graph = graph
+        self._ms = ms
+        begin, end = _second(graph)
+        self._range = range(begin, end)
+        self._names = [""]
+        self._parts = self._places(blocks)
+        self.count = len(self._names)
+        self.forward, self.backward = [0.0] * self.count, [0.0] * self.count
+        for number in self._range:
+            here = self.forward if graph.phases[number] == "forward" else self.backward
+            here[self._parts[number]] += ms[number]
+        shares = self._shares()
+        whole = sum(one for one, phase in zip(ms, graph.phases, strict=True) if phase == "update")
+        self.update = [share * whole for share in shares]
+        self._shared = shares
+        self._micro_batches = micro_batches
+
+    def stage(self, begin: int, end: int) -> Stage:
+        """Parts from `begin` on, before `end`."""
+        graph = self._graph
+        inside = {number for number in self._range if begin <= self._parts[number] < end}
+        own = [one for one in graph.storages if one.born in inside]
+        peaks = {"forward": 0, "backward": 0}
+        for number in inside:
+            alive = sum(one.bytes for one in own if one.born <= number and (one.freed is None or one.freed > number))
+            phase = "forward" if graph.phases[number] == "forward" else "backward"
+            peaks[phase] = max(peaks[phase], alive)
+        share = sum(self._shared[begin:end])
+        lasting: dict[Kind, int] = {}
+        parts: Mapping[Kind, float] = {
+            "weights": share,
+            "gradients": share,
+            "optimiser state": share,
+            "inputs": 0.5 * ((begin == 0) + (end == self.count)),
+        }
+        for one in graph.storages:
+            if one.kind in parts:
+                lasting[one.kind] = lasting.get(one.kind, 0) + int(one.bytes * parts[one.kind])
+        first = next((n for n, phase in enumerate(graph.phases) if phase == "update"), len(graph.phases))
+        temporary = max(
+            (
+                sum(
+                    o.bytes
+                    for o in graph.storages
+                    if o.born >= first and o.born <= n and (o.freed is None or o.freed > n)
+                )
+                for n in range(first, len(graph.phases))
+            ),
+            default=0,
+        )
+        sent = self._crossing(end) if end < self.count else 0
+        received = self._crossing(begin) if begin else 0
+        return Stage(
+            self._names[begin],
+            sum(self.forward[begin:end]),
+            sum(self.backward[begin:end]),
+            sum(self.update[begin:end]),
+            sent,
+            # Where what comes is put is made once for all micro-batches.
+            {**lasting, "temporary": self._micro_batches * (sent + received)},
+            sum(one.bytes for one in own if one.kind == "activations"),
+            peaks["forward"],
+            peaks["backward"],
+            int(share * temporary),
+        )
+
+    def _places(self, blocks: Sequence[str]) -> dict[int, int]:
+        """Operators of one micro-batch → their part, numbered by the blocks that begin them."""
+        graph, now = self._graph, 0
+        found: dict[int, int] = {}
+        known: dict[str, set[int]] = {}
+        begun: dict[str, int] = {}
+        for number in self._range:
+            layer = graph.layers[number]
+            if graph.phases[number] == "forward":
+                block = next((one for one in blocks if layer == one or layer.startswith(f"{one}.")), None)
+                if block is not None and block not in begun:
+                    if found:  # what the step begins with has no block before it
+                        self._names.append(block)
+                        now += 1
+                    begun[block] = now
+                known.setdefault(layer, set()).add(now)
+            else:
+                # A module that runs before and after others has its gradients from both; they come in the order of the parts.
+                places = known.get(layer)
+                if places:
+                    now = max((one for one in places if one <= now), default=min(places))
+            found[number] = now
+        self._by_layer = known
+        return found
+
+    def _shares(self) -> list[float]:
+        """Of the weights that are trained, by bytes."""
+        sizes = [0.0] * self.count
+        for one in self._graph.gradients:
+            layer = one.parameter.rpartition(".")[0]
+            while layer and layer not in self._by_layer:
+                layer = layer.rpartition(".")[0]
+            sizes[min(self._by_layer.get(layer, {0}))] += one.bytes
+        total = sum(sizes)
+        return [one / total if total else 0.0 for one in sizes]
+
+    def _crossing(self, cut: int) -> int:
+        """Bytes of activations that are made before a part and read by it or later ones, in the forward phase."""
+        graph = self._graph
+        size = 0
+        for one in graph.work.tensors:
+            if one.producer == GRAPH_INPUT or one.producer not in self._parts or self._parts[one.producer] >= cut:
+                continue
+            if graph.phases[one.producer] == "forward" and any(
+                self._parts.get(reader, -1) >= cut and graph.phases[reader] == "forward" for reader in one.consumers
+            ):
+                size += one.bytes
+        return size
+
+
+def _second(graph: StepGraph) -> tuple[int, int]:
+    """The second micro-batch's operators: unlike the first one's, its gradients are added to what is there."""
+    begins = [
+        number
+        for number, phase in enumerate(graph.phases)
+        if phase == "forward" and (number == 0 or graph.phases[number - 1] != "forward")
+    ]
+    end = begins[2] if len(begins) > 2 else next(n for n, phase in enumerate(graph.phases) if phase == "update")
+    return begins[1], end

@@ -1,0 +1,80 @@
+"""Stages: how a row is cut, in which order they work, and when they are done."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bricolage.train.predict.pipeline import Action, Stage, memory, order, partition, simulate
+
+
+def stage(forward: float, backward: float, update: float = 0.0) -> Stage:
+    return Stage("", forward, backward, update, 0, {"weights": 100}, 10, 15, 13, 7)
+
+
+@given(st.lists(st.floats(0.0, 10.0), min_size=1, max_size=9), st.integers(1, 4))
+def test_cuts_against_brute_force(weights: list[float], parts: int) -> None:
+    parts = min(parts, len(weights))
+
+    def heaviest(cuts: tuple[int, ...]) -> float:
+        ends = [0, *cuts, len(weights)]
+        return max(sum(weights[begin:end]) for begin, end in itertools.pairwise(ends))
+
+    found = tuple(partition(weights, parts))
+    assert len(found) == parts - 1 and list(found) == sorted(set(found))
+    every = itertools.combinations(range(1, len(weights)), parts - 1)
+    assert heaviest(found) == pytest.approx(min(map(heaviest, every)))
+
+
+@given(st.integers(1, 6), st.integers(0, 10))
+def test_equal_stages_take_what_the_formula_says(stages: int, more: int) -> None:
+    """(micro-batches + stages - 1) (forward + backward): the bubble of 1F1B (Narayanan et al., 2021)."""
+    micro = stages + more
+    found = simulate([stage(1.0, 2.0)] * stages, micro, [0.0] * (stages - 1))
+    assert max(one.end_ms for one in found) == pytest.approx((micro + stages - 1) * 3.0)
+    assert len(found) == 2 * stages * micro
+
+
+def passes(found: list[Action], number: int) -> list[Action]:
+    return [one for one in found if one.stage == number]
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.1, 3.0), st.floats(0.1, 3.0)), min_size=2, max_size=4),
+    st.integers(0, 5),
+    st.floats(0.0, 2.0),
+)
+def test_nothing_runs_before_its_input_or_at_once_with_another(
+    times: list[tuple[float, float]], more: int, send: float
+) -> None:
+    stages, count = [stage(*one) for one in times], len(times)
+    micro = count + more
+    found = simulate(stages, micro, [send] * (count - 1))
+    ends = {(one.stage, one.kind, one.micro_batch): one.end_ms for one in found}
+    for one in found:
+        if one.kind == "forward" and one.stage:
+            assert one.start_ms >= ends[one.stage - 1, "forward", one.micro_batch] + send
+        if one.kind == "backward":
+            assert one.start_ms >= ends[one.stage, "forward", one.micro_batch]
+            if one.stage + 1 < count:
+                assert one.start_ms >= ends[one.stage + 1, "backward", one.micro_batch] + send
+    for number in range(count):
+        own = passes(found, number)
+        assert all(a.end_ms <= b.start_ms for a, b in itertools.pairwise(own))
+        assert [(one.kind, one.micro_batch) for one in own] == order(number, count, micro)
+        ahead = most = 0
+        for one in own:
+            ahead += 1 if one.kind == "forward" else -1
+            most = max(most, ahead)
+        assert most == count - number and ahead == 0
+
+
+def test_memory_of_a_stage() -> None:
+    found = simulate([stage(1.0, 2.0)] * 2, 3, [0.0])
+    first, last = (memory(stage(1.0, 2.0), passes(found, number), 99.0) for number in (0, 1))
+    assert max(sum(kinds.values()) for _, kinds in first) == 100 + 2 * 10 + 5
+    assert max(sum(kinds.values()) for _, kinds in last) == 100 + 10 + 5
+    assert first[-1] == (99.0, {"weights": 100, "activations": 0, "temporary": 7})
