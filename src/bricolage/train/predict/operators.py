@@ -171,6 +171,8 @@ def _timing() -> Any:
     return Timing()
 
 
+_POSITIVE = ("sqrt", "log", "pow")
+"""Operators for which numbers below zero are errors, which take many times as long."""
 UNSUITABLE = (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError)
 """What operators raise where made-up arguments do not suit them."""
 
@@ -219,8 +221,10 @@ def made(name: str, call: OperatorCall) -> tuple[Any, Any]:
     elif name == "aten::embedding_dense_backward":
         limit = int(call.args[2])
 
+    positive = any(word in name for word in _POSITIVE)
+
     def make(value: Any) -> Any:
-        return _tensor(value, limit) if isinstance(value, TensorArgument) else value
+        return _tensor(value, limit, positive) if isinstance(value, TensorArgument) else value
 
     args, kwargs = tree_map(make, call.args), tree_map(make, dict(call.kwargs))
     return (_with_workspace(call, args), kwargs) if name == f"{_RECURRENT}_backward" else (args, kwargs)
@@ -239,7 +243,7 @@ def _with_workspace(call: OperatorCall, args: Any) -> Any:
     return tuple(workspace if name == "workspace" else one for name, one in zip(names, args, strict=True))
 
 
-def _tensor(one: TensorArgument, limit: int) -> torch.Tensor:
+def _tensor(one: TensorArgument, limit: int, positive: bool) -> torch.Tensor:
     import torch
 
     made = torch.empty_strided(one.shape, one.strides, dtype=one.dtype)
@@ -248,6 +252,8 @@ def _tensor(one: TensorArgument, limit: int) -> torch.Tensor:
         elements = made.as_strided((sum((n - 1) * s for n, s in zip(one.shape, one.strides, strict=True)) + 1,), (1,))
         if one.bytes and elements.numel():
             elements.normal_()
+            if positive:
+                elements.abs_()
     elif one.dtype == torch.bool:
         made = torch.rand(one.shape) < 0.5
     else:

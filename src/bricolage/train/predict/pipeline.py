@@ -219,7 +219,8 @@ class _Row:
             "inputs": 0.5 * ((begin == 0) + (end == self.count)),
         }
         for one in graph.storages:
-            if one.kind in parts:
+            # Gradients of the step before are given back as it begins.
+            if one.kind in parts and (one.freed is None or one.born >= 0):
                 lasting[one.kind] = lasting.get(one.kind, 0) + int(one.bytes * parts[one.kind])
         first = next((n for n, phase in enumerate(graph.phases) if phase == "update"), len(graph.phases))
         temporary = max(
