@@ -5,11 +5,11 @@
 
 The networks of benchmarks/training_networks.py, trained by Adam on all cores. The step as it is is measured, its changes (mixed
 precision, a fused optimiser, half and twice the batch, recomputation, micro-batches, a frozen part, channels innermost for
-images, one thread, two workers with one core each) are predicted from it without being run, and then run, in turns with the
-step as it is. `error` is predicted by measured time (the quicker quarter), minus one, both by those of the step as it is: a machine
-that is slower than when the step was profiled does not count; in `time_error`, of medians, it does. `peak_error` is of memory, by
-PyTorch's profiler. `median_error` and `worst_error` are of the sizes of errors of all changes of all networks; "as it is" does not
-count.
+images, one thread, two workers with one core each, two stages, two models as one) are predicted from it without being run, and
+then run, in turns with the step as it is. `error` is predicted by measured time (the quicker quarter), minus one, both by those of
+the step as it is: a machine that is slower than when the step was profiled does not count; in `time_error`, of medians, it does.
+`peak_error` is of memory, by PyTorch's profiler. `median_error` and `worst_error` are of the sizes of errors of all changes of all
+networks; "as it is" does not count.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def changes(network: str) -> list[str]:
     if network in IMAGES:
         asked.append("channels-last")
     if available_cores() > 1:
-        asked += ["threads=1", "workers=2", "workers=2,bucket=1"]
+        asked += ["threads=1", "workers=2", "workers=2,bucket=1", "stages=2,micro=4"]
+    asked.append("fuse=2")
     return [*asked, "amp,fused,recompute"]
 
 
