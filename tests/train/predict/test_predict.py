@@ -96,6 +96,13 @@ def test_many_workers_need_a_bandwidth() -> None:
         assert slow.ms > fast.ms and fast.batch_size == 16 * 64
 
 
+def test_stages_whose_activations_lie_otherwise_in_memory() -> None:
+    """What an LSTM gives with the batch first is a view with dimensions in another order; messages are contiguous."""
+    spec = replace(SPEC, module="digits.py:lstm")
+    found = predict_step(spec, variants("stages=2,micro=2"), threads=2, seconds=0.1, measure=True).predicted[1]
+    assert "one" in found.reason or (found.measured is not None and found.begins == ("out",))
+
+
 @pytest.mark.parametrize("network", ["cnn", "mlp", "transformer", "lstm"])
 def test_models_trained_as_one_are_predicted_and_run(network: str) -> None:
     spec = replace(SPEC, module=f"digits.py:{network}", optimiser=Optimiser("adam", 0.01))

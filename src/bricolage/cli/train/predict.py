@@ -129,6 +129,10 @@ def _show(done: Prediction, measure: bool) -> None:
     for one in done.predicted:
         if one.reason:
             print(f"{one.variant}: {one.reason}")
+        if one.begins:
+            print(f"{one.variant}: stages begin at {', '.join(one.begins)}")
+        if one.not_run:
+            print(f"{one.variant}: it could not be run: {one.not_run}")
     if done.recomputation is not None:
         chosen = done.recomputation
         fits = "fits" if chosen.fits else "nothing fits; the least that was found is"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from bricolage.device.description import DescribedDevice, read_devices
 from bricolage.device.host import host
-from bricolage.errors import BadVariant
+from bricolage.errors import BadVariant, TrainingWorkerFailed
 from bricolage.frontends.torch_training import Kind, Phase, StepGraph, trace_step
 from bricolage.measure.statistics import Latency
 from bricolage.options import available_cores
@@ -112,6 +112,8 @@ class Predicted:
     measured_ratio: float | None = None
     """Of both by their quicker quarters: what others do meanwhile only adds to times."""
     measured_peak_bytes: int | None = None
+    not_run: str = ""
+    """Why it could not be run, where that was asked for."""
     course: Course | None = None
     reason: str = ""
 
@@ -309,10 +311,13 @@ class _Predictor:
                 return predicted  # not what is here
             before = self._turns([Variant()], self.seconds / 2)[0]
             threads, peak = self._threads(variant), None
-            if variant.stages > 1:
-                times, peak = run_stages(self.spec, variant, predicted.begins, threads, self.seconds)
-            else:
-                times = run_steps(self.spec, variant, threads, self.seconds)
+            try:
+                if variant.stages > 1:
+                    times, peak = run_stages(self.spec, variant, predicted.begins, threads, self.seconds)
+                else:
+                    times = run_steps(self.spec, variant, threads, self.seconds)
+            except TrainingWorkerFailed as error:
+                return replace(predicted, not_run=str(error.facts["reason"]))
             base = before + self._turns([Variant()], self.seconds / 2)[0]
             return replace(_told(predicted, times, base), measured_peak_bytes=peak)
         base, times = self._turns([Variant(), variant], self.seconds)

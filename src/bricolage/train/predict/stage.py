@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bricolage.errors import BadVariant
 from bricolage.frontends.torch_training import Phase
 from bricolage.train.predict.running import unheard
 from bricolage.train.predict.variant import Variant
 from bricolage.train.step import TrainingStep, make_optimiser
+
+if TYPE_CHECKING:
+    import torch
 
 
 class StageRunning:
@@ -23,14 +26,16 @@ class StageRunning:
             BadVariant: PyTorch cannot divide the module there, or the loss takes several targets.
         """
         import torch
-        from torch.distributed.pipelining import Schedule1F1B, SplitPoint, pipeline
+        from torch.distributed.pipelining import Schedule1F1B, pipeline
 
         if len(step.targets) != 1:
             raise BadVariant(variant=variant.name, reason="stages need a loss with one target")
         parts = variant.micro_batches
         example = tuple(one.chunk(parts)[0] for one in step.inputs)
         try:
-            divided = pipeline(step.module, example, split_spec=dict.fromkeys(begins, SplitPoint.BEGINNING))
+            for name in begins:
+                _begin_stage(step.module.get_submodule(name))
+            divided = pipeline(step.module, example)
             stage = divided.build_stage(rank, torch.device("cpu"))
         except Exception as error:  # whatever tracing says of it
             line = next(iter(str(error).strip().splitlines()), type(error).__name__)
@@ -81,3 +86,18 @@ class StageRunning:
         several = [*self._stage.args_recv_info.values(), *self._stage.grad_recv_info.values()]
         found = [getattr(one, "buffer", None) for infos in several for one in infos]
         return [one for one in found if isinstance(one, torch.Tensor)]
+
+
+def _begin_stage(part: torch.nn.Module) -> None:
+    """A stage begins where this module runs. What it is given is contiguous, since messages are."""
+    import torch
+    from torch.distributed.pipelining import pipe_split
+
+    inner = part.forward
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        given = [one.contiguous() if isinstance(one, torch.Tensor) else one for one in args]
+        pipe_split()
+        return inner(*given, **kwargs)
+
+    part.forward = forward

@@ -22,6 +22,9 @@ from bricolage.train.team import meet, take_part
 _SIZES = (1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 """Bytes of the all-reduces that are measured."""
 _COPIED = 1 << 24
+_TURNS = 3
+_LEAST = 4
+"""Steps in a turn."""
 _SENDS = 20
 _ALONG = 1 << 22
 """Bytes of those that run beside a step."""
@@ -88,11 +91,10 @@ def _work(job: Job, folder: Path) -> Answer:
 
 def _loop(running: Runs, seconds: float, dist: Any, apart: bool = False) -> list[dict[str, float]]:
     """Steps for about so long; as many on every worker, since those with exchange wait for each other."""
-    for _ in range(3):
-        running.run()
+    running.run()
     begun = time.perf_counter()
     running.run()
-    count = max(5, min(200, round(seconds / (time.perf_counter() - begun))))
+    count = max(_LEAST, min(200, round(seconds / (time.perf_counter() - begun))))
     if not apart:
         count = int(_most(count, dist))
         dist.barrier()
@@ -110,9 +112,15 @@ def _most(value: float, dist: Any) -> float:
 def _probe(job: Job, running: Running, dist: Any) -> Answer:
     import torch
 
-    alone = _median(_loop(running, job.seconds, dist, apart=True)) if job.rank == 0 else None
-    dist.barrier()
-    together = _median(_loop(running, job.seconds, dist))
+    # In turns, since a machine may be slower a second later.
+    apart: list[dict[str, float]] = []
+    at_once: list[dict[str, float]] = []
+    for _ in range(_TURNS):
+        if job.rank == 0:
+            apart += _loop(running, job.seconds / _TURNS, dist, apart=True)
+        dist.barrier()
+        at_once += _loop(running, job.seconds / _TURNS, dist)
+    alone, together = _median(apart) if apart else None, _median(at_once)
     sizes = tuple((size, _all_reduce(size, job.seconds / len(_SIZES), dist)) for size in _SIZES)
     sends = tuple((size, _send(size, job, dist)) for size in _SIZES) if job.rank < 2 else ()
     dist.barrier()
