@@ -58,6 +58,13 @@ def test_a_step_and_its_changes() -> None:
     assert decode(Prediction, encode(found)) == found
 
 
+def test_what_pytorch_cannot_run_on_this_processor_is_said() -> None:
+    """An LSTM in bfloat16 has no operator without AVX-512: it is predicted, and either run or not."""
+    spec = replace(SPEC, module="digits.py:lstm")
+    found = predict_step(spec, variants("amp"), threads=1, seconds=0.05, measure=True).predicted[1]
+    assert not found.reason and found.ms > 0 and (found.measured is None) == bool(found.not_run)
+
+
 def test_blocks_are_chosen_for_a_limit_of_memory() -> None:
     spec = replace(SPEC, module="digits.py:transformer", arguments={"layers": 3}, batch_size=64)
     free = predict_step(spec, [], threads=1, seconds=0.05)

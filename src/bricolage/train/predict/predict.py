@@ -320,8 +320,11 @@ class _Predictor:
                 return replace(predicted, not_run=str(error.facts["reason"]))
             base = before + self._turns([Variant()], self.seconds / 2)[0]
             return replace(_told(predicted, times, base), measured_peak_bytes=peak)
-        base, times = self._turns([Variant(), variant], self.seconds)
-        peak = measured_peak(self._running(variant))
+        try:
+            base, times = self._turns([Variant(), variant], self.seconds)
+            peak = measured_peak(self._running(variant))
+        except RuntimeError as error:  # PyTorch has not each operator in each type on each processor
+            return replace(predicted, not_run=next(iter(str(error).splitlines()), type(error).__name__))
         return replace(_told(predicted, times, base), measured_peak_bytes=peak)
 
     def _turns(self, variants: Sequence[Variant], seconds: float) -> list[list[float]]:
