@@ -56,7 +56,7 @@ def spec(tmp_path: Path) -> Path:
 
 
 def test_a_prediction(spec: Path, tmp_path: Path) -> None:
-    from bricolage.train.predict.predict import Prediction
+    from bricolage.train.predict.prediction import Prediction
 
     losses, runs, page = tmp_path / "losses.csv", tmp_path / "runs.csv", tmp_path / "step.html"
     losses.write_text("\n".join(str(1 / (0.1 * step + 0.5) + 0.2) for step in range(1, 30)))

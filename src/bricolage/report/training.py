@@ -14,7 +14,7 @@ from bricolage.report import words
 from bricolage.report.charts import grid, svg
 
 if TYPE_CHECKING:
-    from bricolage.train.predict.predict import Predicted, Prediction, Span
+    from bricolage.train.predict.prediction import Predicted, Prediction, Span
 
 _LEFT, _WIDTH, _LANE, _MEMORY = 84, 960, 26, 130
 _PHASES = ("forward", "recompute", "backward", "update", "exchange", "idle")

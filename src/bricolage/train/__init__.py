@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bricolage.train.fuse.fuse import FusedSweep, train_sweep
     from bricolage.train.fuse.sweep import Sweep, read_sweep
-    from bricolage.train.predict.predict import Predicted, Prediction, predict_step
+    from bricolage.train.predict.predict import predict_step
+    from bricolage.train.predict.prediction import Predicted, Prediction
     from bricolage.train.predict.variant import Variant, parse_variant
     from bricolage.train.replicas.replicas import Trained, train_replicas
     from bricolage.train.replicas.spec import Method, Replicas, read_replicas
@@ -50,8 +51,8 @@ _HOMES = {
     "FusedSweep": "bricolage.train.fuse.fuse",
     "Method": "bricolage.train.replicas.spec",
     "Optimiser": "bricolage.train.spec",
-    "Predicted": "bricolage.train.predict.predict",
-    "Prediction": "bricolage.train.predict.predict",
+    "Predicted": "bricolage.train.predict.prediction",
+    "Prediction": "bricolage.train.predict.prediction",
     "Replicas": "bricolage.train.replicas.spec",
     "Search": "bricolage.train.search.spec",
     "Searched": "bricolage.train.search.search",

@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from bricolage.errors import BadTrainingCode, BadTrainingSpec, NotFusible, TrainingWorkerFailed
+from bricolage.train.fuse.contestants import Here
 from bricolage.train.fuse.crew import Crew
 from bricolage.train.fuse.data import load
 from bricolage.train.fuse.fuse import FusedSweep, How, train_sweep
 from bricolage.train.fuse.grouping import group
-from bricolage.train.fuse.operators.call import Joined
+from bricolage.train.fuse.operators.call import Joined, Mask
 from bricolage.train.fuse.operators.choose import choose
+from bricolage.train.fuse.streams import DrawnAhead, Streams
 from bricolage.train.fuse.sweep import Sweep, read_sweep
 from bricolage.train.fuse.trace import trace
 
@@ -171,6 +173,44 @@ def test_however_convolutions_are_computed_models_are_the_same(
     (trained,) = found.report.groups
     assert all(one == f"aten::conv2d: {way}" for name, one in trained.ways.items() if name.startswith("conv2d"))
     assert apart(found, wanted) < 1e-8
+
+
+@pytest.mark.parametrize("network", ["mlp", "transformer"])
+def test_random_numbers_that_are_drawn_ahead_are_the_same(network: str, tmp_path: Path) -> None:
+    """Also after lanes have ended, one of them since its loss is not finite."""
+    given = sweep(tmp_path, network, [*LANES, {"lr": 1e6, "seed": 6}], steps=40)
+    data = load(given)
+    (one,) = group(data, given.lanes)
+    wanted = train_sweep(given, "serial", threads=1)
+    ahead = Here(data, one, 1, ahead=True)
+    found = ahead.finish(lambda _: None)
+    assert isinstance(ahead.fused._ahead, DrawnAhead)
+    assert {name: (one.steps, one.stopped) for name, one in found.results.items()} == {
+        one.name: (one.steps, one.stopped) for one in wanted.report.lanes
+    }
+    ended = {one.name for one in wanted.report.lanes if one.stopped == "finished"}
+    assert len(ended) >= len(LANES)
+    for name in ended:
+        for key, tensor in wanted.states[name].items():
+            torch.testing.assert_close(found.states[name][key], tensor, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("discard", [False, True])
+def test_streams_are_where_they_were_when_what_was_drawn_is_discarded(discard: bool) -> None:
+    masks = [Mask((4, 3), (0.5, 0.5)), Mask((2,), (0.1, 0.1))]
+
+    def streams() -> Streams:
+        states = [torch.Generator().manual_seed(seed).get_state() for seed in (1, 2)]
+        return Streams(states, [(), ()])
+
+    plain, under = streams(), streams()
+    ahead = DrawnAhead(under)
+    for _ in range(3):
+        assert all(torch.equal(a, b) for a, b in zip(plain.draw(masks), ahead.draw(masks), strict=True))
+        if discard:
+            ahead.discard()
+    other = masks[:1]  # it asks for something else than was drawn ahead
+    assert torch.equal(plain.draw(other)[0], ahead.draw(other)[0])
 
 
 def test_what_the_public_code_of_hfta_has_wrong(tmp_path: Path) -> None:

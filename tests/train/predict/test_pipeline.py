@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from bricolage.train.predict.pipeline import Action, Stage, memory, order, partition, simulate
 
 
-def stage(forward: float, backward: float, update: float = 0.0) -> Stage:
-    return Stage("", forward, backward, update, 0, {"weights": 100}, 10, 15, 13, 7)
+def stage(forward: float, backward: float) -> Stage:
+    return Stage("", forward, backward, 0.0, 0, {"weights": 100}, 10, 15, 13, 7)
 
 
 @given(st.lists(st.floats(0.0, 10.0), min_size=1, max_size=9), st.integers(1, 4))

@@ -10,8 +10,10 @@ import pytest
 
 from bricolage.codec import decode, encode
 from bricolage.errors import BadVariant, NotTraceable, TrainingWorkerFailed
+from bricolage.options import available_cores
 from bricolage.train.predict.operators import Alone, profile
-from bricolage.train.predict.predict import Prediction, predict_step
+from bricolage.train.predict.predict import predict_step
+from bricolage.train.predict.prediction import Prediction
 from bricolage.train.predict.running import Running, blocks, prepared
 from bricolage.train.predict.team import run_steps
 from bricolage.train.predict.variant import Variant, parse_variant
@@ -103,11 +105,12 @@ def test_many_workers_need_a_bandwidth() -> None:
         assert slow.ms > fast.ms and fast.batch_size == 16 * 64
 
 
+@pytest.mark.skipif(available_cores() < 2, reason="stages are measured on two cores")
 def test_stages_whose_activations_lie_otherwise_in_memory() -> None:
     """What an LSTM gives with the batch first is a view with dimensions in another order; messages are contiguous."""
     spec = replace(SPEC, module="digits.py:lstm")
     found = predict_step(spec, variants("stages=2,micro=2"), threads=2, seconds=0.1, measure=True).predicted[1]
-    assert "one" in found.reason or (found.measured is not None and found.begins == ("out",))
+    assert found.measured is not None and not found.not_run and found.begins == ("out",)
 
 
 @pytest.mark.parametrize("network", ["cnn", "mlp", "transformer", "lstm"])
@@ -115,7 +118,7 @@ def test_models_trained_as_one_are_predicted_and_run(network: str) -> None:
     spec = replace(SPEC, module=f"digits.py:{network}", optimiser=Optimiser("adam", 0.01))
     base, eight = predict_step(spec, variants("fuse=8"), threads=1, seconds=0.05, measure=True).predicted
     assert eight.batch_size == 8 * base.batch_size and not eight.reason
-    assert eight.measured is not None and eight.samples_s > base.samples_s
+    assert eight.measured is not None and eight.operators < 8 * base.operators
     assert base.memory["weights"] < eight.memory["weights"] <= 8 * base.memory["weights"]
     assert eight.measured_peak_bytes == pytest.approx(eight.peak_bytes, rel=0.05, abs=21_000)
 
@@ -144,21 +147,22 @@ def test_what_does_not_fuse_is_said(tmp_path: Path) -> None:
     assert not base.reason and "rand_like" in two.reason and "noisy.py" in two.reason
 
 
+@pytest.mark.skipif(available_cores() < 2, reason="stages are measured on two cores")
 def test_two_stages_are_predicted_and_run() -> None:
     spec = replace(SPEC, module="digits.py:transformer", arguments={"layers": 4})
-    found = predict_step(spec, variants("stages=2,micro=4", "stages=9,micro=16"), threads=2, seconds=0.3, measure=True)
+    found = predict_step(
+        spec, variants("stages=2,micro=4", "stages=9,micro=16,bandwidth=1"), threads=2, seconds=0.3, measure=True
+    )
     two, nine = found.predicted[1:]
-    if "one" in two.reason:
-        return  # a machine with one core
     assert not two.reason and two.batch_size == 16 and two.measured is not None and two.course is not None
     assert two.begins and {span.stage for span in two.course.spans} == {0, 1}
     assert sum(span.phase == "forward" for span in two.course.spans) == 8
     assert two.ms == pytest.approx(sum(two.phases.values())) and two.phases["idle"] >= 0
     assert two.peak_bytes == max(size for _, size in two.course.memory) == sum(two.memory.values())
     assert two.peak_bytes < found.predicted[0].peak_bytes
-    assert two.measured_peak_bytes == pytest.approx(two.peak_bytes, rel=0.25, abs=100_000)
+    assert two.measured_peak_bytes == pytest.approx(two.peak_bytes, rel=0.1)
     assert two.sent_bytes == 2 * 16 * 8 * 32 * 4, "activations of 8 tokens, 32 wide, and their gradients"
-    assert "9 are asked for" in nine.reason or "bandwidth" in nine.reason
+    assert "9 are asked for" in nine.reason
 
 
 def test_a_described_device_scales_what_is_measured_here(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bricolage.train.predict.convergence import LossCurve, Run, SpeedModel
-    from bricolage.train.predict.predict import Predicted, Prediction
+    from bricolage.train.predict.prediction import Predicted, Prediction
 
 
 @guarded

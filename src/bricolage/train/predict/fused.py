@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bricolage.errors import BadVariant, NotFusible
+from bricolage.errors import BadVariant, NotFusible, NotTraceable
 from bricolage.frontends.torch_training import Phase, StepGraph, trace_step
 from bricolage.train.data import Data
 from bricolage.train.fuse.grouping import group
@@ -65,11 +65,11 @@ def fused_running(spec: StepSpec, step: TrainingStep, variant: Variant) -> Fused
     return running
 
 
-def fused_graph(running: FusedRunning) -> StepGraph:
+def fused_graph(running: FusedRunning, variant: Variant) -> StepGraph:
     """The step as a graph, with operators computed as they were chosen.
 
     Raises:
-        NotTraceable: an operator of it cannot run without memory.
+        BadVariant: an operator of it cannot run without memory.
     """
     import torch
 
@@ -80,4 +80,7 @@ def fused_graph(running: FusedRunning) -> StepGraph:
         twin = FusedRunning(lanes.without_memory(mode.from_tensor), batch)
         return twin, twin.lasting
 
-    return trace_step(torch.nn.Identity(), running.tensors, start)
+    try:
+        return trace_step(torch.nn.Identity(), running.tensors, start)
+    except NotTraceable as error:
+        raise BadVariant(variant=variant.name, reason=str(error.facts["reason"])) from error

@@ -9,12 +9,15 @@ that repeat; cuts are those whose slowest stage is fastest, found exactly (the c
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from bricolage.errors import BadVariant
-from bricolage.frontends.torch_training import Kind, StepGraph
+from bricolage.frontends.torch_training import Kind, StepGraph, Storage
+from bricolage.train.predict.exchange import Link
+from bricolage.train.predict.prediction import Course, Predicted, Span
+from bricolage.train.predict.variant import Variant
 from bricolage.work.graph import GRAPH_INPUT
 
 Pass: TypeAlias = Literal["forward", "backward"]
@@ -179,6 +182,50 @@ def partition(weights: Sequence[float], parts: int) -> list[int]:
     return found[::-1]
 
 
+def predicted(graph: StepGraph, ms: Sequence[float], blocks: Sequence[str], variant: Variant, link: Link) -> Predicted:
+    """A step whose module is divided into stages.
+
+    Raises:
+        BadVariant: it cannot be.
+    """
+    parts = variant.micro_batches
+    stages = divide(graph, ms, blocks, variant.stages, parts, variant.name)
+    actions = simulate(stages, parts, [link.send_ms(one.sent_bytes) for one in stages[:-1]])
+    ready = [max(one.end_ms for one in actions if one.stage == number) for number in range(len(stages))]
+    ends = [at + one.update_ms for at, one in zip(ready, stages, strict=True)]
+    last = max(range(len(stages)), key=ends.__getitem__)
+    slowest, end = stages[last], ends[last]
+    phases = {
+        "forward": parts * slowest.forward_ms,
+        "backward": parts * slowest.backward_ms,
+        "update": slowest.update_ms,
+    }
+    taken = [
+        memory(one, [action for action in actions if action.stage == number], ready[number])
+        for number, one in enumerate(stages)
+    ]
+    fullest = max(taken, key=lambda some: max(sum(kinds.values()) for _, kinds in some))
+    peak = max((kinds for _, kinds in fullest), key=lambda kinds: sum(kinds.values()))
+    names = [one.begin or "the begin" for one in stages]
+    spans = [
+        Span(one.kind, f"micro-batch {one.micro_batch + 1}", one.start_ms, one.end_ms, one.stage) for one in actions
+    ]
+    spans += [
+        Span("update", f"the stage from {names[number]}", ready[number], ends[number], number)
+        for number in range(len(stages))
+    ]
+    return Predicted(
+        variant.name,
+        ms=end,
+        phases={**phases, "idle": end - sum(phases.values())},
+        peak_bytes=sum(peak.values()),
+        memory=peak,
+        sent_bytes=max(parts * 2 * one.sent_bytes for one in stages),
+        begins=tuple(one.begin for one in stages[1:]),
+        course=Course(tuple(spans), (), tuple((at, sum(kinds.values())) for at, kinds in fullest)),
+    )
+
+
 class _Row:
     """The parts of a step, in their order: what each takes in one micro-batch."""
 
@@ -205,11 +252,8 @@ class _Row:
         graph = self._graph
         inside = {number for number in self._range if begin <= self._parts[number] < end}
         own = [one for one in graph.storages if one.born in inside]
-        peaks = {"forward": 0, "backward": 0}
-        for number in inside:
-            alive = sum(one.bytes for one in own if one.born <= number and (one.freed is None or one.freed > number))
-            phase = "forward" if graph.phases[number] == "forward" else "backward"
-            peaks[phase] = max(peaks[phase], alive)
+        forward = [number for number in inside if graph.phases[number] == "forward"]
+        backward = inside.difference(forward)
         share = sum(self._shared[begin:end])
         lasting: dict[Kind, int] = {}
         parts: Mapping[Kind, float] = {
@@ -222,18 +266,8 @@ class _Row:
             # Gradients of the step before are given back as it begins.
             if one.kind in parts and (one.freed is None or one.born >= 0):
                 lasting[one.kind] = lasting.get(one.kind, 0) + int(one.bytes * parts[one.kind])
-        first = next((n for n, phase in enumerate(graph.phases) if phase == "update"), len(graph.phases))
-        temporary = max(
-            (
-                sum(
-                    o.bytes
-                    for o in graph.storages
-                    if o.born >= first and o.born <= n and (o.freed is None or o.freed > n)
-                )
-                for n in range(first, len(graph.phases))
-            ),
-            default=0,
-        )
+        update = [number for number, phase in enumerate(graph.phases) if phase == "update"]
+        temporary = _most([one for one in graph.storages if one.born >= min(update, default=0)], update)
         sent = self._crossing(end) if end < self.count else 0
         received = self._crossing(begin) if begin else 0
         return Stage(
@@ -245,8 +279,8 @@ class _Row:
             # Where what comes is put is made once for all micro-batches.
             {**lasting, "temporary": self._micro_batches * (sent + received)},
             sum(one.bytes for one in own if one.kind == "activations"),
-            peaks["forward"],
-            peaks["backward"],
+            _most(own, forward),
+            _most(own, backward),
             int(share * temporary),
         )
 
@@ -298,6 +332,17 @@ class _Row:
             ):
                 size += one.bytes
         return size
+
+
+def _most(storages: Sequence[Storage], numbers: Iterable[int]) -> int:
+    """Bytes of these that are there at once, at most, while one of these operators runs."""
+    return max(
+        (
+            sum(one.bytes for one in storages if one.born <= number and (one.freed is None or one.freed > number))
+            for number in numbers
+        ),
+        default=0,
+    )
 
 
 def _second(graph: StepGraph) -> tuple[int, int]:

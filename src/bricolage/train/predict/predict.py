@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,10 +17,11 @@ from bricolage.measure.statistics import Latency
 from bricolage.options import available_cores
 from bricolage.progress import Progress, Silent
 from bricolage.train.predict import pipeline
-from bricolage.train.predict.exchange import Link, Sent, buckets, overlapped
+from bricolage.train.predict.exchange import Link, buckets, overlapped
 from bricolage.train.predict.fused import FusedRunning, fused_graph, fused_running
 from bricolage.train.predict.memory import measured_peak, sized
 from bricolage.train.predict.operators import QUANTILE, Alone, Profile, profile, timed
+from bricolage.train.predict.prediction import Course, LayerTime, OperatorTime, Predicted, Prediction, Span
 from bricolage.train.predict.price import PriceList
 from bricolage.train.predict.recompute import Block, Recomputation, fit
 from bricolage.train.predict.running import Running, Runs, blocks, prepared
@@ -35,121 +36,6 @@ if TYPE_CHECKING:
 _ROUNDS = (9, 60)
 _TURN = 3
 """Steps of one turn, after one that does not count."""
-
-
-@dataclass(frozen=True)
-class OperatorTime:
-    """All operators of one type in one phase."""
-
-    type: str
-    phase: Phase
-    count: int
-    ms: float
-    flops: float
-    bytes: int
-
-
-@dataclass(frozen=True)
-class LayerTime:
-    """A module: milliseconds by phase, and bytes that it keeps for the backward phase."""
-
-    layer: str
-    ms: Mapping[str, float]
-    kept_bytes: int
-
-
-@dataclass(frozen=True)
-class Span:
-    """Operators of one phase and layer, one after another."""
-
-    phase: str
-    layer: str
-    start_ms: float
-    end_ms: float
-    stage: int = 0
-
-
-@dataclass(frozen=True)
-class Course:
-    """What happens when in a step: spans (of all stages), buckets on their way, and bytes taken from a moment on (on the stage that
-    takes most)."""
-
-    spans: tuple[Span, ...]
-    sent: tuple[Sent, ...]
-    memory: tuple[tuple[float, int], ...]
-
-
-@dataclass(frozen=True)
-class Predicted:
-    """A step as a variant runs it. Where `reason` is not empty it cannot, and nothing else holds."""
-
-    variant: str
-    batch_size: int = 0
-    """Of all workers, or models, together."""
-    ms: float = 0.0
-    phases: Mapping[str, float] = field(default_factory=dict)
-    """Milliseconds; "exchange": what workers wait for gradients, beyond what is computed meanwhile; "idle": what the stage that
-    ends last waits for others."""
-    peak_bytes: int = 0
-    """Of tensors, on one worker, or the stage that takes most."""
-    memory: Mapping[Kind, int] = field(default_factory=dict)
-    """Bytes at the peak, by what they are."""
-    sent_bytes: int = 0
-    """By one worker in a step."""
-    operators: int = 0
-    known: int = 0
-    """Operators whose time was measured in the step as it is."""
-    alone: int = 0
-    """Operators that were measured alone, on made-up tensors."""
-    begins: tuple[str, ...] = ()
-    """Blocks with which stages begin, but for the first."""
-    base_ms: float = 0.0
-    """What the step as it is takes, as predicted."""
-    measured: Latency | None = None
-    """A step that was really run so."""
-    measured_base: Latency | None = None
-    """The step as it is, run in turns with that."""
-    measured_ratio: float | None = None
-    """Of both by their quicker quarters: what others do meanwhile only adds to times."""
-    measured_peak_bytes: int | None = None
-    not_run: str = ""
-    """Why it could not be run, where that was asked for."""
-    course: Course | None = None
-    reason: str = ""
-
-    @property
-    def samples_s(self) -> float:
-        """Samples a second of all workers."""
-        return self.batch_size / self.ms * 1e3 if self.ms else 0.0
-
-    @property
-    def error(self) -> float | None:
-        """Predicted by measured time, minus one; both by those of the step as it is, which ran in turns with it, so that a machine
-        that is slower now than when the step was profiled does not count."""
-        return self.ms / self.base_ms / self.measured_ratio - 1.0 if self.measured_ratio and self.base_ms else None
-
-    @property
-    def time_error(self) -> float | None:
-        """The same of time alone."""
-        return None if self.measured is None else self.ms / self.measured.median_ms - 1.0
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """A training step and its variants. The first is the step as it is, which is measured."""
-
-    module: str
-    device: str
-    threads: int
-    torch: str
-    predicted: tuple[Predicted, ...]
-    operators: tuple[OperatorTime, ...]
-    """Of the step as it is, those that take most first."""
-    layers: tuple[LayerTime, ...]
-    link: Link | None = None
-    """Between workers here, where a variant has several."""
-    recomputation: Recomputation | None = None
-    """What was chosen for a limit of memory; its variant is the last one."""
 
 
 def predict_step(
@@ -262,7 +148,7 @@ class _Predictor:
         step = prepared(self.spec, variant)
         link, gbytes, contention = self._exchange(variant)
         known = self._list(self._threads(variant))
-        traced = self._graph(step, variant) if variant.models == 1 else fused_graph(self._fused(variant))
+        traced = self._graph(step, variant) if variant.models == 1 else fused_graph(self._fused(variant), variant)
         graph = sized(traced, known.alone)
         priced = known.price(graph)
         ms = tuple(
@@ -271,7 +157,7 @@ class _Predictor:
         )
         if variant.stages > 1:
             assert link is not None
-            found = staged(graph, ms, blocks(step.module), variant, link.among(variant.stages, gbytes))
+            found = pipeline.predicted(graph, ms, blocks(step.module), variant, link.among(variant.stages, gbytes))
             return replace(
                 found,
                 batch_size=variant.batch_size or self.spec.batch_size,
@@ -431,50 +317,6 @@ class _Predictor:
 
 def _processes(variant: Variant) -> int:
     return max(variant.workers, variant.stages)
-
-
-def staged(graph: StepGraph, ms: Sequence[float], blocks: Sequence[str], variant: Variant, link: Link) -> Predicted:
-    """A step whose module is divided into stages.
-
-    Raises:
-        BadVariant: it cannot be.
-    """
-    parts = variant.micro_batches
-    stages = pipeline.divide(graph, ms, blocks, variant.stages, parts, variant.name)
-    actions = pipeline.simulate(stages, parts, [link.send_ms(one.sent_bytes) for one in stages[:-1]])
-    ready = [max(one.end_ms for one in actions if one.stage == number) for number in range(len(stages))]
-    ends = [at + one.update_ms for at, one in zip(ready, stages, strict=True)]
-    last = max(range(len(stages)), key=ends.__getitem__)
-    slowest, end = stages[last], ends[last]
-    phases = {
-        "forward": parts * slowest.forward_ms,
-        "backward": parts * slowest.backward_ms,
-        "update": slowest.update_ms,
-    }
-    taken = [
-        pipeline.memory(one, [action for action in actions if action.stage == number], ready[number])
-        for number, one in enumerate(stages)
-    ]
-    fullest = max(taken, key=lambda some: max(sum(kinds.values()) for _, kinds in some))
-    peak = max((kinds for _, kinds in fullest), key=lambda kinds: sum(kinds.values()))
-    names = [one.begin or "the begin" for one in stages]
-    spans = [
-        Span(one.kind, f"micro-batch {one.micro_batch + 1}", one.start_ms, one.end_ms, one.stage) for one in actions
-    ]
-    spans += [
-        Span("update", f"the stage from {names[number]}", ready[number], ends[number], number)
-        for number in range(len(stages))
-    ]
-    return Predicted(
-        variant.name,
-        ms=end,
-        phases={**phases, "idle": end - sum(phases.values())},
-        peak_bytes=sum(peak.values()),
-        memory=peak,
-        sent_bytes=max(parts * 2 * one.sent_bytes for one in stages),
-        begins=tuple(one.begin for one in stages[1:]),
-        course=Course(tuple(spans), (), tuple((at, sum(kinds.values())) for at, kinds in fullest)),
-    )
 
 
 def _told(predicted: Predicted, times: Sequence[float], base: Sequence[float]) -> Predicted:

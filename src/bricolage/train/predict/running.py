@@ -73,11 +73,11 @@ class Running:
         if variant.channels_last:
             tensors = [*map(_channels_last, tensors[:count]), *tensors[count:]]
         self._inputs, self._targets = _split(tensors[:count], variant), _split(tensors[count:], variant)
-        self._trained = [one for one in module.parameters() if one.requires_grad]
-        if not self._trained:
+        trained = [one for one in module.parameters() if one.requires_grad]
+        if not trained:
             raise BadVariant(variant=variant.name, reason="nothing is left to train")
         self._optimiser = make_optimiser(
-            step.optimiser if learning else replace(step.optimiser, lr=0.0), self._trained, variant.optimiser
+            step.optimiser if learning else replace(step.optimiser, lr=0.0), trained, variant.optimiser
         )
         self._wrapped = self._module if wrap is None else wrap(self._module)
 
@@ -113,15 +113,8 @@ class Running:
 
     def lasting(self) -> Mapping[str, list[Any]]:
         """Tensors that outlast a step, by what they are."""
-        import torch
-
-        states = [one for state in self._optimiser.state.values() for one in state.values()]
-        return {
-            "weights": [*self._module.parameters(), *self._module.buffers()],
-            "optimiser state": [one for one in states if isinstance(one, torch.Tensor)],
-            "gradients": [one.grad for one in self._trained if one.grad is not None],
-            "inputs": [one for parts in (self._inputs, self._targets) for part in parts for one in part],
-        }
+        batch = [one for parts in (self._inputs, self._targets) for part in parts for one in part]
+        return tensors_that_last(self._module, self._optimiser, batch)
 
     def _changed(self, module: torch.nn.Module, variant: Variant, fake: bool) -> torch.nn.Module:
         parts = dict(module.named_modules())
@@ -158,6 +151,21 @@ class Running:
             return checkpoint(again, *args, use_reentrant=False, preserve_rng_state=not fake, **kwargs)
 
         part.forward = forward
+
+
+def tensors_that_last(
+    module: torch.nn.Module, optimiser: torch.optim.Optimizer, batch: Sequence[torch.Tensor]
+) -> dict[str, list[Any]]:
+    """Tensors that outlast a step, by what they are."""
+    import torch
+
+    states = [one for state in optimiser.state.values() for one in state.values()]
+    return {
+        "weights": [*module.parameters(), *module.buffers()],
+        "optimiser state": [one for one in states if isinstance(one, torch.Tensor)],
+        "gradients": [one.grad for one in module.parameters() if one.grad is not None],
+        "inputs": list(batch),
+    }
 
 
 def blocks(module: torch.nn.Module) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bricolage.errors import BadVariant
 from bricolage.frontends.torch_training import Phase
-from bricolage.train.predict.running import unheard
+from bricolage.train.predict.running import tensors_that_last, unheard
 from bricolage.train.predict.variant import Variant
 from bricolage.train.step import TrainingStep, make_optimiser
 
@@ -52,7 +52,6 @@ class StageRunning:
         self._target = step.targets[0] if rank == len(begins) else None
         trained = [one for one in self._module.parameters() if one.requires_grad]
         self._optimiser = make_optimiser(replace(step.optimiser, lr=0.0), trained, variant.optimiser)
-        self._trained = trained
 
     def run(self, phase: Callable[[Phase], None] = unheard) -> None:
         """One step: all micro-batches, and the update. Its passes count as one phase, since they take turns."""
@@ -68,16 +67,8 @@ class StageRunning:
 
     def lasting(self) -> Mapping[str, list[Any]]:
         """Tensors that outlast a step, by what they are."""
-        import torch
-
-        states = [one for state in self._optimiser.state.values() for one in state.values()]
-        return {
-            "weights": [*self._module.parameters(), *self._module.buffers()],
-            "optimiser state": [one for one in states if isinstance(one, torch.Tensor)],
-            "gradients": [one.grad for one in self._trained if one.grad is not None],
-            "inputs": [*self._inputs, *([] if self._target is None else [self._target])],
-            "temporary": self._received(),
-        }
+        batch = [*self._inputs, *([] if self._target is None else [self._target])]
+        return {**tensors_that_last(self._module, self._optimiser, batch), "temporary": self._received()}
 
     def _received(self) -> list[Any]:
         """What transfers are received in, made once for all micro-batches."""

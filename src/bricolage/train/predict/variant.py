@@ -42,7 +42,8 @@ class Variant:
     stages: Annotated[int, Within(1, 4096)] = 1
     """Devices that have a part of the module each, through which the micro-batches go (1F1B; see `pipeline`)."""
     gbytes: Annotated[float, Within(1e-9, 1e9)] | None = None
-    """Another bandwidth of the links between workers, 10⁹ bytes a second in each direction; by default what is measured here."""
+    """Another bandwidth of the links between workers or stages, 10⁹ bytes a second in each direction; by default what is measured
+    here."""
 
     @property
     def name(self) -> str:
