@@ -210,7 +210,8 @@ class _Predictor:
             base, times = self._turns([Variant(), variant], self.seconds)
             peak = measured_peak(self._running(variant))
         except RuntimeError as error:  # PyTorch has not each operator in each type on each processor
-            return replace(predicted, not_run=next(iter(str(error).splitlines()), type(error).__name__))
+            line = next(iter(str(error).splitlines()), type(error).__name__)
+            return replace(predicted, not_run=line.rstrip("."))
         return replace(_told(predicted, times, base), measured_peak_bytes=peak)
 
     def _turns(self, variants: Sequence[Variant], seconds: float) -> list[list[float]]:
