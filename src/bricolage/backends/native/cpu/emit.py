@@ -163,6 +163,11 @@ KEEP_SCALAR = '__asm__ volatile ("");'
 the one inside, it mixes up the conditions of guarded elements that lie side by side, and takes some for zero."""
 
 
+VECTORISED = "#pragma omp simd"
+"""Said of loops of one or two vectors, such as epilogues over a tile. GCC 12 writes such loops out before it looks for vectors, and then
+leaves those with conditions scalar, with a jump for each element: a hard-swish took four times as long as its convolution."""
+
+
 def conjunction(tests: Sequence[str]) -> str:
     """All of these conditions, in C. They are all computed: of conditions that hide others (`&&`), GCC 12 splits loops in
     which it then takes guarded elements for zero, with AVX2 and AVX-512."""

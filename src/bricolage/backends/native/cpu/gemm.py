@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bricolage.backends.native.cpu.emit import epilogue, indented
+from bricolage.backends.native.cpu.emit import VECTORISED, epilogue, indented
 from bricolage.backends.native.cpu.implicit_gemm import Product, product
 from bricolage.backends.native.cpu.kernel_choice import MOST_BYTES, GemmConfig
 from bricolage.backends.native.cpu.matrix_unit import Tiles
@@ -448,7 +448,7 @@ class GemmCodegen:
         lines = epilogue(self.kernel, self.plan, self.memory, coords, f"tile[r * {padded} + j]")
         if width == 1:
             return ["{", *indented(["const long j = 0;", *lines]), "}"]
-        return ["#pragma GCC ivdep", f"for (long j = 0; j < {width}; j++) {{", *indented(lines), "}"]
+        return [VECTORISED, f"for (long j = 0; j < {width}; j++) {{", *indented(lines), "}"]
 
     def _micro(self, rows: int, vectors: int, lda: int) -> str:
         name, text = self.operand.micro_kernel(

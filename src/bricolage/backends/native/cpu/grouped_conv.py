@@ -3,7 +3,7 @@ hold.
 
 Every input that a row of positions needs is loaded once for each row of kernel taps, and so are the taps: one by one, each
 multiplication would cost two loads. Threads share blocks of channels first, so that the rows that a block reads again stay in
-the first-level cache.
+the first-level cache; a block holds whole cache lines, since a vector may be half a line.
 
 A vector holds whole groups, if they are small: a shuffle brings the i-th input of its group to every output, so that nothing is
 multiplied with zeros. Where a group holds whole vectors, its inputs are broadcast one after another.
@@ -12,12 +12,14 @@ multiplied with zeros. Where a group holds whole vectors, its inputs are broadca
 from __future__ import annotations
 
 import math
+from collections.abc import Set
 from dataclasses import dataclass
 
 import numpy as np
 
 from bricolage.backends.native.cpu.emit import (
     KEEP_SCALAR,
+    VECTORISED,
     Body,
     bounds_tests,
     conjunction,
@@ -31,24 +33,28 @@ from bricolage.backends.native.cpu.isa import Isa
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
 from bricolage.backends.native.cpu.sharing import Share
 from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
-from bricolage.backends.native.ir.indexing import ZERO, Index, flatten, unflatten, variable
+from bricolage.backends.native.ir.indexing import ZERO, Index, constant, flatten, unflatten, variable
 from bricolage.backends.native.ir.tensors import Constant, Conv
 
 _MOST_POSITIONS = 14
 _SINGLY = 4
 """Multiply-adds that take as long as one for a position alone."""
+_MOST_EDGES = 4
+"""Starts of neighbours at an edge that have code of their own."""
+_LINE = 16
+"""Floats of a cache line."""
 MOST_TAPS = 11
 """Taps in a row that are kept in registers."""
 VECTOR_DTYPES = frozenset(["float32", "bfloat16"])
 """Types that vectors are loaded from."""
 
 
-def grouped(kernel: FusedKernel, plan: FusionPlan, weights: Weights, isa: Isa) -> list[Phase] | None:
+def grouped(kernel: FusedKernel, plan: FusionPlan, weights: Weights, isa: Isa, l1_bytes: int) -> list[Phase] | None:
     """The phase of a convolution in groups, with its epilogue; None where a matrix product does better."""
     root = kernel.root
     assert isinstance(root, Conv)
     memory = FunctionMemory(weights)
-    writer = GroupedConvCodegen(kernel, plan, memory, isa)
+    writer = GroupedConvCodegen(kernel, plan, memory, isa, l1_bytes)
     if root.groups == 1 or not (writer.regular or root.depthwise):
         return None
     lines = [*writer.declared(), *(writer.blocks() if writer.regular else writer.singly())]
@@ -63,6 +69,7 @@ class GroupedConvCodegen:
     plan: FusionPlan
     memory: FunctionMemory
     isa: Isa
+    l1_bytes: int
 
     def __post_init__(self) -> None:
         assert isinstance(self.kernel.root, Conv)
@@ -101,9 +108,20 @@ class GroupedConvCodegen:
         ]
 
     @property
+    def block(self) -> int:
+        """Channels that are gone through before the next row: whole cache lines, and as many as leave the rows of the source that
+        the next one reads again, the taps, and a row of results half of the first-level cache."""
+        line = max(self.isa.lanes, _LINE)
+        read = self.root.source.shape[-1] * (self.taps[-2] if len(self.taps) > 1 else 1)
+        each = 4 * (read + self.sizes[-1] + math.prod(self.taps) * self.inputs)
+        most = max(1, self.l1_bytes // 2 // each // line)
+        blocks = -(-self.channels // (most * line))
+        return -(-self.channels // blocks // line) * line
+
+    @property
     def blocks_of_channels(self) -> int:
-        """How many vectors the channels take; the last one may overlap the one before."""
-        return -(-self.channels // self.isa.lanes)
+        """Into how many blocks the channels are cut."""
+        return -(-self.channels // self.block)
 
     def share(self) -> Share:
         """What threads share: rows of a block of channels, or positions."""
@@ -139,15 +157,14 @@ class GroupedConvCodegen:
     def blocks(self) -> list[str]:
         """Blocks of channels, rows of output, and blocks of positions."""
         positions, width = self.positions, self.sizes[-1]
+        starts = {min(at, width - positions) for at in range(0, width, positions)}
         start = f"q * {positions} < {width - positions} ? q * {positions} : {width - positions}"
         return [
             "for (long o = begin; o < end; o++) {",
-            f"  {KEEP_SCALAR}",
             *([f"  const long y = o % {self.rows};"] if self.rows > 1 else []),
-            *indented(self._channels(f"o / {self.rows} * {self.isa.lanes}")),
             f"  for (long q = 0; q < {-(-width // positions)}; q++) {{",
             *([f"    const long x = {start};"] if width > positions else []),
-            *indented(self._neighbours(), 2),
+            *indented(self._over_channels(f"o / {self.rows}", self._neighbours(starts)), 2),
             "  }",
             "}",
         ]
@@ -159,48 +176,57 @@ class GroupedConvCodegen:
         first = f"q + {positions} <= past ? q : past > {positions} ? past - {positions} : 0"
         return [
             f"for (long o = 0; o < {self.blocks_of_channels}; o++) {{",
-            *indented(self._channels(f"o * {self.isa.lanes}")),
             f"  for (long m = {start}; m < {stop};) {{",
-            f"    {KEEP_SCALAR}",
             f"    const long {f'y = m / {width}, ' if self.rows > 1 else ''}from = m % {width}, past = {past};",
             f"    for (long q = from; q < past; q += {positions}) {{",
             *([f"      const long x = {first};"] if width > positions else []),
-            *indented(self._neighbours(), 3),
+            *indented(self._over_channels("o", self._neighbours(set(range(width - positions + 1)))), 3),
             "    }",
             "    m += past - from;",
             "  }",
             "}",
         ]
 
-    def _channels(self, first: str) -> list[str]:
-        """Where a block of channels begins, which should begin at `first`."""
-        channels, lanes = self.channels, self.isa.lanes
-        if channels % lanes:  # the last block begins earlier, and leaves alone what the one before has stored
-            last = channels - lanes
-            declared = [f"const long c = {first} < {last} ? {first} : {last}, skip = {first} - c;"]
-        else:
-            declared = [f"const long c = {first};"] if channels > lanes else []
+    def _over_channels(self, number: str, lines: list[str]) -> list[str]:
+        """The vectors of a block of channels by number, the first channel of each in c. The very last one may begin earlier, and
+        leaves alone what the one before has stored."""
+        channels, lanes, block = self.channels, self.isa.lanes, self.block
+        last = channels - lanes
+        declared: list[str] = []
+        if channels % lanes:
+            declared += [f"const long c = at < {last} ? at : {last}, skip = at - c;"]
+        elif channels > lanes:
+            declared += ["const long c = at;"]
         if self.outputs >= lanes and self.root.groups > 1:
             declared.append(f"const long g = c / {self.outputs};")
-        return declared
+        past = f"({number} + 1) * {block}"
+        return [
+            f"const long past_block = {f'{past} < {channels} ? {past} : {channels}' if channels % block else past};",
+            f"for (long at = {number} * {block}; at < past_block; at += {lanes}) {{",
+            f"  {KEEP_SCALAR}",
+            *indented([*declared, *lines]),
+            "}",
+        ]
 
-    def _neighbours(self) -> list[str]:
-        """Neighbouring positions of a block of channels."""
-        lanes, positions = self.isa.lanes, self.positions
-        reach = (positions - 1) * self.root.strides[-1] + (self.taps[-1] - 1) * self.root.dilations[-1]
-        left = self._spot(len(self.outer), self.x, 0)
-        tests = [f"{left.c()} >= 0"] if left.range[0] < 0 else []
-        extent = self.root.source.shape[-1]
-        tests += [f"{(left + reach).c()} < {extent}"] if left.range[1] + reach >= extent else []
-        work = self._over_taps(edge=False)
-        if tests:
-            work = [
-                f"if ({conjunction(tests)}) {{",
-                *indented(work),
-                "} else {",
-                *indented(self._over_taps(edge=True)),
-                "}",
-            ]
+    def _neighbours(self, starts: Set[int]) -> list[str]:
+        """Neighbouring positions of a block of channels; the first, x, is one of `starts`. A few starts whose taps reach beyond the
+        edge have code of their own, which leaves these taps out; where there are more, the others test every column."""
+        lanes, positions, stride = self.isa.lanes, self.positions, self.root.strides[-1]
+        reach = (positions - 1) * stride + (self.taps[-1] - 1) * self.root.dilations[-1]
+        extent, before = self.root.source.shape[-1], self.root.pads[-1]
+        edges = sorted(x for x in starts if x * stride < before or x * stride - before + reach >= extent)
+        apart = edges if len(edges) <= _MOST_EDGES else [edges[0], edges[-1]]
+        ways: list[tuple[str, list[str]]] = []
+        if starts - set(edges):
+            tests = bounds_tests(self._column(self.x, 0), extent) + bounds_tests(self._column(self.x, reach), extent)
+            ways.append((conjunction(tests), self._over_taps(self.x, edge=False)))
+        ways += [(f"x == {x}", self._over_taps(constant(x), edge=False)) for x in apart]
+        if len(edges) > len(apart):
+            ways.append(("", self._over_taps(self.x, edge=True)))
+        work: list[str] = []
+        for test, lines in ways[:-1]:
+            work += [f"{'} else ' if work else ''}if ({test}) {{", *indented(lines)]
+        work += ["} else {", *indented(ways[-1][1]), "}"] if work else ways[-1][1]
         return [
             *(f"vec acc{r} = {{0}};" for r in range(positions)),
             *work,
@@ -209,8 +235,12 @@ class GroupedConvCodegen:
             *self._finish(),
         ]
 
-    def _over_taps(self, *, edge: bool) -> list[str]:
-        """All rows of taps; at the edge, columns may lie outside."""
+    def _column(self, x: Index, beyond: int) -> Index:
+        """The column of the source that is so far beyond the first that position x reads."""
+        return x * self.root.strides[-1] + (beyond - self.root.pads[-1])
+
+    def _over_taps(self, x: Index, *, edge: bool) -> list[str]:
+        """All rows of taps for the positions from x on; at the edge, columns are tested, if x does not say where they lie."""
         root = self.root
         *outer_taps, _ = self.taps
         t = [variable(f"t{n}", extent) for n, extent in enumerate(outer_taps)]
@@ -220,13 +250,17 @@ class GroupedConvCodegen:
         lines = [f"const float *w = taps + {first.c()};"]
         if self.outputs < self.isa.lanes:
             for i in range(self.inputs):
-                lines += ["{", *indented(self._row(spots, str(i), edge=edge)), "}"]
+                lines += ["{", *indented(self._row(x, spots, str(i), edge=edge)), "}"]
         else:
-            lines += [f"for (long i = 0; i < {self.inputs}; i++) {{", *indented(self._row(spots, "i", edge=edge)), "}"]
+            lines += [
+                f"for (long i = 0; i < {self.inputs}; i++) {{",
+                *indented(self._row(x, spots, "i", edge=edge)),
+                "}",
+            ]
         lines = [f"if ({conjunction(tests)}) {{", *indented(lines), "}"] if tests else ["{", *indented(lines), "}"]
         return nested("t", outer_taps, lines)
 
-    def _row(self, spots: list[Index], i: str, *, edge: bool) -> list[str]:
+    def _row(self, x: Index, spots: list[Index], i: str, *, edge: bool) -> list[str]:
         """A row of taps on the i-th input of every group."""
         root, row, lanes = self.root, self.taps[-1], self.isa.lanes
         stride, dilation = root.strides[-1], root.dilations[-1]
@@ -238,9 +272,10 @@ class GroupedConvCodegen:
                 for r in range(self.positions)
                 if (u - r * stride) % dilation == 0 and 0 <= (u - r * stride) // dilation < row
             ]
-            if not uses:
+            column = self._column(x, u)
+            first, last = column.range
+            if not uses or last < 0 or first >= root.source.shape[-1]:
                 continue
-            column = self.x * stride + (u - root.pads[-1])
             found = trace(root.source, (self.image, self._first_input, *spots, column), self.plan)
             assert found is not None
             where = f"{self.memory.pointer(found[0])} + {found[1].c()}"
@@ -267,7 +302,7 @@ class GroupedConvCodegen:
         def loop(start: str) -> list[str]:
             return [
                 f"for (long r = 0; r < {self.positions}; r++) {{",
-                "  #pragma GCC ivdep",
+                f"  {VECTORISED}",
                 f"  for (long j = {start}; j < {lanes}; j++) {{",
                 *indented(lines, 2),
                 "  }",
@@ -305,7 +340,7 @@ class GroupedConvCodegen:
             f"  float tile[{channels}];",
             f"  for (long j = 0; j < {channels}; j++) tile[j] = 0.0f;",
             *indented(nested("t", self.taps, over)),
-            "  #pragma GCC ivdep",
+            f"  {VECTORISED}",
             f"  for (long j = 0; j < {channels}; j++) {{",
             *indented(finish, 2),
             "  }",

@@ -274,7 +274,9 @@ def _phases(
             transform := winograd_transform.choose(kernel.root, plan, target, arithmetic, choice.tile)
         ) is not None:
             return winograd.winograd(kernel, plan, weights, target, transform, operand, config.mc_bytes)
-        case Conv() if (phases := grouped_conv.grouped(kernel, plan, weights, target.isa)) is not None:
+        case Conv() if (
+            phases := grouped_conv.grouped(kernel, plan, weights, target.isa, target.caches.l1_bytes)
+        ) is not None:
             return phases
         case Conv() | MatMul():
             return gemm.contraction(kernel, plan, weights, target, operand, config)

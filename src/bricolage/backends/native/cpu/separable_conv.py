@@ -32,7 +32,7 @@ def separable(
     rows = _rows(between, "bfloat16" if operand.dtype == "bfloat16" and operand.splits == 1 else "float32")
     inner = FusedKernel(between, rows, first)
     memory = FunctionMemory(weights)
-    grouped = GroupedConvCodegen(inner, plan, memory, target.isa)
+    grouped = GroupedConvCodegen(inner, plan, memory, target.isa, target.caches.l1_bytes)
     lines = ["{", *indented([*grouped.declared(), *grouped.part("start", "stop")]), "}"]
     made = ComputedRows(rows, between.shape[1], grouped.positions, lines)
     known = replace(plan, buffers={**plan.buffers, between: rows})

@@ -19,6 +19,7 @@ import numpy as np
 
 from bricolage.backends.native.cpu.emit import (
     KEEP_SCALAR,
+    VECTORISED,
     bounds_tests,
     conjunction,
     epilogue,
@@ -229,7 +230,7 @@ class _WinogradCodegen:
                 coords = (self.image, panel * self.wide + j, *self.deep, y, x)
                 finish = epilogue(self.kernel, self.plan, self.memory, coords, f"tile[{a * m + b}][j]")
                 loop = [
-                    "#pragma GCC ivdep",
+                    VECTORISED,
                     f"for (long j = 0; j < {width}; j++) {{",
                     *indented(finish),
                     "}",
