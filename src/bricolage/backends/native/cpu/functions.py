@@ -191,8 +191,8 @@ static inline float nat_tanh(float x) {
   return x != x ? x : r;
 }
 
-/* erf: x times a quotient of two polynomials in x^2, fitted for the least relative error (linear programs over Chebyshev nodes, with
-   the denominator of the one before as weight); 7 ulp, 1 on average. Beyond 4 it is 1. */
+/* erf: x times a quotient of two polynomials in x^2, fitted for the least relative error (linear programs over Chebyshev nodes,
+   with the denominator of the one before as weight); 7 ulp, 1 on average. Beyond 4 it is 1. */
 static inline float nat_erf(float x) {
   float z = x * x;
   float p = 1.915706889121793e-6f;
