@@ -4,6 +4,7 @@
     python -m benchmarks.cost_model --workload six,wide --budget 30   measures their regions first, so that the database holds them
     python -m benchmarks.cost_model --workload six --budget 20 --threads 1 --isa avx2     as on another class of machine
     python -m benchmarks.cost_model --import zen5.jsonl xeon.jsonl    together with what others have exported
+    python -m benchmarks.cost_model --in-use                          how far the model in use is off on what the database holds
     python -m benchmarks.cost_model --decide minilm-l6,resnet-50      what decisions lose that rest on it, and gain in time
 
 Each network is left out once, and a model that was trained on all others predicts what its regions take on each backend; the same
@@ -44,8 +45,8 @@ from bricolage.driver.stages.profiling import Baselines, Reference
 from bricolage.errors import BricolageError
 from bricolage.measure.database import Database
 from bricolage.options import ISAS, Options, available_cores
-from bricolage.perf.learned.installed import own_model
-from bricolage.perf.learned.training import Errors, Sample, train
+from bricolage.perf.learned.installed import model_in_use, own_model
+from bricolage.perf.learned.training import Errors, Sample, errors_of, train
 from bricolage.plan.plan import Bucket
 
 WAYS: Mapping[str, Options] = {
@@ -162,6 +163,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--import", dest="files", type=Path, nargs="*", default=[], help="what `bricolage costs export` wrote"
     )
     parser.add_argument("--decide", default="", help="names or families to decide in three ways, separated by commas")
+    parser.add_argument(
+        "--in-use", action="store_true", help="only how far the model in use is off on what the database holds"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     given = parser.parse_args(arguments)
     if given.isa:
@@ -179,6 +183,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if given.decide:
             show_decisions(select(given.decide.split(",")), samples_of(database), given.budget, given.json)
             return
+        if given.in_use:
+            show_in_use(samples_of(database), given.json)
+            return
         trained = train_costs(database)
     if given.json:
         found = trained.by_network
@@ -187,11 +194,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(json.dumps({**told, "by_network": found and asdict(found), "by_machine": by_machine}, indent=1))
         return
     print(f"{trained.samples} measurements, {trained.networks} networks")
-    print("| left out | samples | mean error | median | rank correlation | regret | worst | in the interval |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+    print(_HEAD.format("left out"))
     for what, errors in (("networks", trained.by_network), ("machines", trained.by_machine)):
         if errors is not None:
             print(_row(what, errors))
+
+
+def show_in_use(samples: Sequence[Sample], as_json: bool) -> None:
+    """Prints the errors of the model that decisions use here."""
+    model = model_in_use()
+    errors = errors_of(model, samples) if model is not None else None
+    if as_json:
+        print(json.dumps(errors and asdict(errors), indent=1))
+    elif errors is None:
+        print(f"no model is in use here, or it knows none of {len(samples)} measurements")
+    else:
+        print(f"{_HEAD.format('measured here')}\n{_row('networks', errors)}")
 
 
 def show_decisions(names: Sequence[str], samples: Sequence[Sample], budget: float | None, as_json: bool) -> None:
@@ -217,6 +235,11 @@ def show_decisions(names: Sequence[str], samples: Sequence[Sample], budget: floa
         return
     for way, regret in told.items():
         print(f"{way}: regret {regret['median']:+.1%} in the median, {regret['worst']:+.1%} at worst")
+
+
+_HEAD = (
+    "| {} | samples | mean error | median | rank correlation | regret | worst | in the interval |\n|---|" + "---:|" * 7
+)
 
 
 def _row(what: str, errors: Errors) -> str:

@@ -20,7 +20,7 @@ from bricolage.perf.learned.features import NAMES, Setting, features
 from bricolage.perf.learned.forest import Forest, Tree
 from bricolage.perf.learned.installed import SHIPPED
 from bricolage.perf.learned.model import LearnedCosts, by_roofline, load
-from bricolage.perf.learned.training import Sample, left_out, train
+from bricolage.perf.learned.training import Sample, errors_of, left_out, train
 from bricolage.work.workload import OperatorWork, Workload
 
 SETTING = Setting(replace(host(), peaks=Peaks(100.0, 10.0)), 2)
@@ -136,6 +136,16 @@ def test_it_learns_who_is_fast_where() -> None:
     assert small[0] is not None and small[1] is not None and large[0] is not None and large[1] is not None
     assert small[0].ms > small[1].ms and large[0].ms < large[1].ms and small[2] is None
     assert all(one.low_ms < one.ms < one.high_ms for one in (*small[:2], *large) if one is not None)
+
+
+def test_errors_of_a_model_on_what_it_was_not_trained_on() -> None:
+    pytest.importorskip("lightgbm", exc_type=ImportError)
+    model, others = train(made_up(), {}), made_up(seed=1)
+    errors = errors_of(model, [*others, replace(others[0], implementation="unheard-of f32")])
+    assert errors is not None and errors.samples == len(others) and errors.groups == 6 and errors.mape < 0.15
+    slower = errors_of(model, [replace(one, ms=2 * one.ms) for one in others])
+    assert slower is not None and slower.mape > 0.4 and slower.covered < 0.2 and slower.regret == errors.regret
+    assert errors_of(model, [replace(others[0], implementation="unheard-of f32")]) is None
 
 
 def test_the_trees_say_what_their_library_says() -> None:

@@ -145,17 +145,29 @@ def left_out(samples: Sequence[Sample], group: Callable[[Sample], str]) -> Error
         except TooFewCosts:
             continue  # almost all is of this one
         left += 1
-        alike: dict[tuple[Setting, str], list[Sample]] = defaultdict(list)
-        for one in samples:
-            if group(one) == name:
-                alike[one.setting, one.implementation].append(one)
-        for (setting, implementation), some in alike.items():
-            for one, (found,) in zip(
-                some, model.predict([one.workload for one in some], setting, [implementation]), strict=True
-            ):
-                if found is not None:
-                    predicted.append((one, found.ms, found.low_ms <= one.ms <= found.high_ms))
+        predicted += _predicted(model, [one for one in samples if group(one) == name])
     return _errors(predicted, left) if predicted else None
+
+
+def errors_of(model: LearnedCosts, samples: Sequence[Sample]) -> Errors | None:
+    """Errors of a model on measurements that it was not trained on; None where it knows none of their implementations."""
+    predicted = _predicted(model, samples)
+    return _errors(predicted, len({one.network for one, _, _ in predicted})) if predicted else None
+
+
+def _predicted(model: LearnedCosts, samples: Sequence[Sample]) -> list[tuple[Sample, float, bool]]:
+    """Milliseconds of each sample whose implementation the model knows, and whether what was measured lies in the interval."""
+    alike: dict[tuple[Setting, str], list[Sample]] = defaultdict(list)
+    for one in samples:
+        alike[one.setting, one.implementation].append(one)
+    found: list[tuple[Sample, float, bool]] = []
+    for (setting, implementation), some in alike.items():
+        for one, (own,) in zip(
+            some, model.predict([one.workload for one in some], setting, [implementation]), strict=True
+        ):
+            if own is not None:
+                found.append((one, own.ms, own.low_ms <= one.ms <= own.high_ms))
+    return found
 
 
 def _errors(predicted: Sequence[tuple[Sample, float, bool]], groups: int) -> Errors:
