@@ -107,3 +107,12 @@ def test_what_follows_a_group_normalisation_has_a_shape() -> None:
     prepared = prepare(model, {"n": 2})
     assert [operator.op_type for operator in prepared.operators] == ["GroupNormalization"] * 2
     assert prepared.static
+
+
+def test_what_follows_a_mean_and_variance_normalisation_has_a_shape() -> None:
+    """Nor for this one's."""
+    opset = '<ir_version: 10, opset_import: ["" : 21]>'
+    body = "t = MeanVarianceNormalization <axes = [2]> (x) \n y = Relu (t)"
+    prepared = prepare(parse(f"{opset} t (float[n, 4, 3] x) => (float[n, 4, 3] y) {{ {body} }}"), {"n": 2})
+    assert [operator.op_type for operator in prepared.operators] == ["MeanVarianceNormalization", "Relu"]
+    assert prepared.static and "axes" in prepared.operators[0].node.attributes

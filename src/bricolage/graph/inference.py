@@ -14,8 +14,9 @@ from onnx_ir.passes.common import ShapeInferencePass
 from bricolage.graph.extents import is_explicit, pairs, pool_size
 from bricolage.graph.graph import bodies
 
-_GROUPED, _ALIKE = "GroupNormalization", "InstanceNormalization"
-"""onnx 1.23 infers no shape of the first where another operator reads it; of the second it does, and that is its input's, too."""
+_ALIKE = {"GroupNormalization": "InstanceNormalization", "MeanVarianceNormalization": "Softplus"}
+"""Of the first, onnx 1.23 infers no shape where another operator reads them; of the second, which take as many inputs of the same
+types, it does, and that is their first input's, too."""
 _POOLS = frozenset(["MaxPool", "AveragePool", "LpPool"])
 _PROPAGATING, _OF_EQUAL_SHAPE = frozenset(["Add", "Mul", "Sub"]), "Max"
 """Of the first, onnx writes out every element of a result of rank 1, known or not, at more than a microsecond each; not of the
@@ -62,21 +63,19 @@ def inferable(model: ir.Model) -> Iterator[None]:
     """Within it, operators have a form of which onnx infers the right shapes; what they compute may differ."""
     nodes = list(model.graph.all_nodes())
     enumerated = [(node, node.op_type) for node in _enumerated(model, nodes)]
-    grouped = [node for node in nodes if node.op_type == _GROUPED and not node.domain]
+    opaque = [(node, node.op_type) for node in nodes if node.op_type in _ALIKE and not node.domain]
     pools = [(node, dict(node.attributes), found) for node in _ceiled(model, nodes) if (found := _counts(node))]
     try:
-        for node in grouped:
-            node.op_type = _ALIKE
+        for node, op_type in opaque:
+            node.op_type = _ALIKE[op_type]
         for node, _, counts in pools:
             _write_floored(node, counts)
         for node, _ in enumerated:
             node.op_type = _OF_EQUAL_SHAPE
         yield
     finally:
-        for node, op_type in enumerated:
+        for node, op_type in (*enumerated, *opaque):
             node.op_type = op_type
-        for node in grouped:
-            node.op_type = _GROUPED
         for node, attributes, _ in pools:
             node.attributes.clear()
             node.attributes.update(attributes)
