@@ -206,10 +206,10 @@ def show_in_use(samples: Sequence[Sample], as_json: bool) -> None:
     errors = errors_of(model, samples) if model is not None else None
     if as_json:
         print(json.dumps(errors and asdict(errors), indent=1))
-    elif errors is None:
+    elif model is None or errors is None:
         print(f"no model is in use here, or it knows none of {len(samples)} measurements")
     else:
-        print(f"{_HEAD.format('measured here')}\n{_row('networks', errors)}")
+        print(f"{model.title}\n\n{_HEAD.format('measured here')}\n{_row('networks', errors)}")
 
 
 def show_decisions(names: Sequence[str], samples: Sequence[Sample], budget: float | None, as_json: bool) -> None:

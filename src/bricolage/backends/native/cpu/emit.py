@@ -164,8 +164,9 @@ the one inside, it mixes up the conditions of guarded elements that lie side by 
 
 
 VECTORISED = "#pragma omp simd"
-"""Said of loops of one or two vectors, such as epilogues over a tile. GCC 12 writes such loops out before it looks for vectors, and
-then leaves those with conditions scalar, with a jump for each element: with AVX2, a hard-swish took longer than its convolution."""
+"""Said of loops whose iterations are independent and fill vectors, above all of those of one or two, such as epilogues over a tile:
+GCC 12 writes these out before it looks for vectors, and then leaves those with conditions scalar, with a jump for each element:
+with AVX2, a hard-swish took longer than its convolution."""
 
 
 def conjunction(tests: Sequence[str]) -> str:

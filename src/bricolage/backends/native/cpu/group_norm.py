@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from bricolage.backends.native.cpu.blocked_sum import blocked_sum, blocked_sums, looped
-from bricolage.backends.native.cpu.emit import KEEP_SCALAR, Body, indented, literal
+from bricolage.backends.native.cpu.emit import KEEP_SCALAR, VECTORISED, Body, indented, literal
 from bricolage.backends.native.cpu.phase import FunctionMemory, Phase, Weights
 from bricolage.backends.native.cpu.sharing import Share
 from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
@@ -108,11 +108,11 @@ def _beside(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase | 
         ]
 
     def term(total: str) -> list[str]:
-        return over([*body.lines, f"{total}[i] += {element};"], "#pragma omp simd")
+        return over([*body.lines, f"{total}[i] += {element};"], VECTORISED)
 
     def square(total: str) -> list[str]:
         distance = f"const float d = {element} - mean[i];"
-        return over([*body.lines, distance, f"{total}[i] += d * d;"], "#pragma omp simd")
+        return over([*body.lines, distance, f"{total}[i] += d * d;"], VECTORISED)
 
     inside = [
         *([KEEP_SCALAR] if body.guarded else []),

@@ -327,7 +327,7 @@ class GroupedConvCodegen:
         # Said to be vectorised on its own, since GCC 12 makes wrong code of the loop over guarded taps around it.
         over = [
             f"const float *w = taps + {(flatten(tap, self.taps) * channels).c()};",
-            "#pragma omp simd",
+            VECTORISED,
             f"for (long j = 0; j < {channels}; j++) {{",
             *indented([*body.lines, f"tile[j] += {value} * w[j];"]),
             "}",

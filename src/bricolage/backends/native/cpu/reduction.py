@@ -10,6 +10,7 @@ import numpy as np
 from bricolage.backends.native.cpu.blocked_sum import adding, blocked_sum, blocked_sums, looped
 from bricolage.backends.native.cpu.emit import (
     KEEP_SCALAR,
+    VECTORISED,
     Body,
     bounds_tests,
     conjunction,
@@ -98,7 +99,7 @@ def reduction(kernel: FusedKernel, plan: FusionPlan, weights: Weights) -> Phase:
         def beside(total: str) -> list[str]:
             # Said to be vectorised on its own, since GCC 12 makes wrong code of the loop over guarded taps around it.
             inner = _if([text for text, varies in tests if varies], step(f"{total}[i - base]"))
-            over = ["#pragma omp simd", "for (long i = base; i < stop; i++) {", *indented(inner), "}"]
+            over = [VECTORISED, "for (long i = base; i < stop; i++) {", *indented(inner), "}"]
             return _if([text for text, varies in tests if not varies], over)
 
         if added:
