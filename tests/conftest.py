@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from bricolage.backends.native.cpu.toolchain import LEVEL_VARIABLE
 from bricolage.errors import MissingBackend, NoBackend
+from tests.apart import Apart
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -28,6 +29,34 @@ for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
 
 FRAMEWORKS = ("torch", "onnxruntime", "openvino", "jax", "tvm", "iree", "onnxscript", "matplotlib")
 _MISSING = frozenset(name for name in FRAMEWORKS if importlib.util.find_spec(name) is None)
+
+
+_COMPILERS = frozenset({"inductor", "xla", "tvm", "iree"})
+"""Backends whose code other compilers generate."""
+_APART = Apart()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of a backend that runs code which other compilers generate are marked by the backend's name."""
+    for item in items:
+        parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        if parameters.get("backend") in _COMPILERS:
+            item.add_marker("apart")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs the bodies of tests marked `apart` in their own process."""
+    if pyfuncitem.get_closest_marker("apart") is None:
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    _APART.run(pyfuncitem.module.__name__, pyfuncitem.originalname, given)
+    return True
+
+
+def pytest_sessionfinish() -> None:
+    """The process of its own ends with the session."""
+    _APART.close()
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from bricolage.backends.interface import Resources
 from tests.backends import regions
 
 BACKEND = registry.get("tvm")
+pytestmark = pytest.mark.apart
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -15,6 +15,7 @@ from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 
 TWO = Resources(threads=2)
+pytestmark = pytest.mark.apart
 
 
 @pytest.fixture(scope="module")

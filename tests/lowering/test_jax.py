@@ -16,6 +16,7 @@ from bricolage.lowering import jax as lowering  # noqa: E402
 
 MODELS = {"convolutional": models.convolutional, "transformer": models.transformer}
 PASSED_AT_LEAST = 1500
+pytestmark = pytest.mark.apart
 
 
 def run(model: ir.Model, inputs: suite.Arrays) -> suite.Arrays:

@@ -35,7 +35,7 @@ from bricolage.backends.interface import (
     values_of,
 )
 from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
-from bricolage.backends.limits import library_limits
+from bricolage.backends.limits import library_limits, llvm_target
 from bricolage.backends.torch import bound, lowered, openmp, tensor_of
 from bricolage.device.device import Device
 from bricolage.errors import Refused
@@ -105,8 +105,9 @@ class Inductor(Backend):
         if resources.cache is None:
             with scratch.using(scratch.temporary()) as folder:
                 return _InductorKernel(region, _package(region, config, folder / _PACKAGE))
+        flags = str(llvm_target(resources.device))  # "native", for the C++ compiler, stands for these
         return sealed.kept(
-            resources.cache / f"inductor-{content_key(region, config.text, str(resources.threads))}",
+            resources.cache / f"inductor-{content_key(region, config.text, str(resources.threads), flags)}",
             lambda folder: _package(region, config, folder / _PACKAGE),
             lambda folder: _InductorKernel(region, folder / _PACKAGE),
         )

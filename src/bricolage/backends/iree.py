@@ -91,7 +91,7 @@ class Iree(Backend):
             raise Refused(backend=self.title, reason=f"without convolutions, {config.name} is the same as {plain}")
         options = (
             *OPTIONS,
-            processor(resources.device),
+            *processor(resources.device),
             *{**CONVOLUTIONS, **IN_BF16}[config.name],
             f"--iree-llvmcpu-number-of-threads={resources.threads}",
             *(f"--{name}={str(value).lower()}" for name, value in values_of(config, TUNED, self.title).items()),

@@ -10,6 +10,7 @@ from typing import Any
 
 from bricolage.backends.content import load_proto
 from bricolage.backends.interface import RegionModel
+from bricolage.backends.limits import llvm_target
 from bricolage.device.device import Device
 from bricolage.errors import BackendFailed, Refused
 from bricolage.work.implementation import Scalar
@@ -57,11 +58,10 @@ ENTRY = "region"
 _TITLE = "IREE"
 
 
-def processor(device: Device) -> str:
-    """What the compiler is told about the processor. It takes features only of processors that it is told by name, so under a
-    limit the processor is a level of x86-64."""
-    name = {"avx2": "x86-64-v3", "avx512": "x86-64-v4"}.get(device.isa, "host")
-    return f"--iree-llvmcpu-target-cpu={name}"
+def processor(device: Device) -> tuple[str, ...]:
+    """What the compiler is told about the processor."""
+    told = llvm_target(device)
+    return f"--iree-llvmcpu-target-cpu={told.cpu}", f"--iree-llvmcpu-target-cpu-features={','.join(told.features)}"
 
 
 def build(region: RegionModel, program: Path, options: Sequence[str]) -> None:

@@ -1,6 +1,9 @@
-"""How libraries below several backends are kept to a device's instruction set."""
+"""What libraries and compilers below several backends are told of a device's instruction set."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from bricolage.device.device import Device
 
@@ -15,6 +18,40 @@ def library_limits(device: Device) -> dict[str, str]:
     return {}
 
 
-def llvm_features(device: Device) -> str:
-    """What LLVM is told to leave out of this very processor ("-avx512f": and all that needs it); empty without a limit."""
-    return {"avx2": "-amx-tile,-avx512f", "avx512": "-amx-tile"}.get(device.isa, "")
+LLVM_NAMES: Mapping[str, str] = {
+    **{flag: flag for flag in ("ssse3", "popcnt", "cx16", "avx", "f16c", "fma", "avx2", "bmi2", "movbe", "avx512f")},
+    **{flag: flag for flag in ("avx512cd", "avx512bw", "avx512dq", "avx512vl", "bf16", "i8mm", "sve", "sve2")},
+    "sse4_1": "sse4.1",
+    "sse4_2": "sse4.2",
+    "lahf_lm": "sahf",
+    "bmi1": "bmi",
+    "abm": "lzcnt",
+    "avx_vnni": "avxvnni",
+    "avx512_vnni": "avx512vnni",
+    "avx512_bf16": "avx512bf16",
+    "avx512_fp16": "avx512fp16",
+    "asimd": "neon",
+    "asimddp": "dotprod",
+}
+"""Processor flags that LLVM may use, and its names for them. Those of matrix units are left out: no compiler here makes code for them
+unasked, and a process has to ask the system for their registers first."""
+_BASELINES = {"x86_64": "x86-64", "AMD64": "x86-64"}
+
+
+@dataclass(frozen=True)
+class LlvmTarget:
+    """What LLVM is told of a processor: what every one of the architecture has, and what this one has besides. Never the processor's
+    own name: it stands for all that this model was sold with, and a hypervisor or an emulator may have taken some of it away."""
+
+    cpu: str
+    features: tuple[str, ...]
+    """With a plus each, sorted."""
+
+    def __str__(self) -> str:
+        return f"{self.cpu},{','.join(self.features)}"
+
+
+def llvm_target(device: Device) -> LlvmTarget:
+    """For code that runs on a device: by its flags alone."""
+    found = sorted(f"+{LLVM_NAMES[flag]}" for flag in device.instructions & LLVM_NAMES.keys())
+    return LlvmTarget(_BASELINES.get(device.architecture, "generic"), tuple(found))

@@ -31,7 +31,7 @@ from bricolage.backends.interface import (
     require_static,
 )
 from bricolage.backends.kernel import Array, Call, Kernel, StaticKernel
-from bricolage.backends.limits import llvm_features
+from bricolage.backends.limits import llvm_target
 from bricolage.backends.tvm_rewrite import channels_last, explicit_statistics, outputs_given, rewrite
 from bricolage.backends.tvm_schedule import schedule
 from bricolage.backends.tvm_tuning import TvmTrials, choice_of, tasks
@@ -86,10 +86,11 @@ class Tvm(Backend):
     def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
         _check(region)
         if resources.cache is None or which("cc") is None:  # keeping compiled code needs a linker
-            return _TvmKernel(region, _build(region, config, resources))
+            return _TvmKernel(region, build(region, config, resources))
+        told = str(llvm_target(resources.device))
         return sealed.kept(
-            resources.cache / f"tvm-{content_key(region, config.text, str(resources.threads))}",
-            lambda folder: _build(region, config, resources).export_library(str(folder / _LIBRARY)),
+            resources.cache / f"tvm-{content_key(region, config.text, str(resources.threads), told)}",
+            lambda folder: build(region, config, resources).export_library(str(folder / _LIBRARY)),
             lambda folder: _TvmKernel(region, _load(folder / _LIBRARY)),
         )
 
@@ -148,7 +149,7 @@ def _lowered(region: RegionModel, target: Any) -> Any:
         return tvm.ir.transform.Sequential(lower)(module)
 
 
-def _build(region: RegionModel, config: KernelConfig, resources: Resources) -> Any:
+def build(region: RegionModel, config: KernelConfig, resources: Resources) -> Any:
     """An executable of the region.
 
     Raises:
@@ -194,11 +195,10 @@ def _reason(error: Exception) -> str:
 
 def _target(threads: int, device: Device) -> Any:
     import tvm
-    from tvm.target import codegen
 
-    processor = {"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu(), "num-cores": threads}
-    features = llvm_features(device)
-    return tvm.target.Target({**processor, "mattr": features.split(",")} if features else processor)
+    told = llvm_target(device)
+    processor = {"kind": "llvm", "mcpu": told.cpu, "num-cores": threads}
+    return tvm.target.Target({**processor, "mattr": list(told.features)} if told.features else processor)
 
 
 class _TvmKernel(StaticKernel):

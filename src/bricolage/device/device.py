@@ -16,6 +16,10 @@ Kind = Literal["cpu"]
 _BEYOND: Mapping[str, tuple[str, ...]] = {"avx512": ("amx",), "avx2": ("amx", "avx512")}
 """How the names of processor flags begin that an instruction set leaves out."""
 _BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+GENERAL_FLAGS = frozenset(
+    ["ssse3", "sse4_1", "sse4_2", "popcnt", "cx16", "lahf_lm", "avx", "bmi1", "bmi2", "movbe", "abm", "avx512cd"]
+)
+"""Processor flags that compilers are told of and that no kernel of ours is chosen by: costs do not depend on them by themselves."""
 GIB = 1 << 30
 
 
@@ -79,7 +83,7 @@ class Device:
         facts = [
             self.kind,
             self.model,
-            sorted(self.instructions),
+            sorted(self.instructions - GENERAL_FLAGS),
             self.physical_cores,
             self.system,
             self.architecture,

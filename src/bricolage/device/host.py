@@ -6,15 +6,16 @@ import ctypes
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import psutil
 
 from bricolage.device.caches import host_caches
-from bricolage.device.device import Device, Peaks, lanes
+from bricolage.device.device import GENERAL_FLAGS, Device, Peaks, lanes
 from bricolage.options import ISA_VARIABLE, available_cores
 
 _KNOWN = (
@@ -22,6 +23,13 @@ _KNOWN = (
     "amx_tile", "amx_bf16", "amx_int8", "amx_fp16", "asimd", "asimddp", "bf16", "i8mm", "sve", "sve2",
 )  # fmt: skip
 """The processor flags that kernels are chosen by, as Linux names them (x86-64 and 64-bit ARM)."""
+_NUMPY_NAMES = {
+    "ssse3": "SSSE3", "sse4_1": "SSE41", "sse4_2": "SSE42", "popcnt": "POPCNT", "avx": "AVX", "f16c": "F16C", "fma": "FMA3",
+    "avx2": "AVX2", "bmi1": "BMI", "bmi2": "BMI2", "movbe": "MOVBE", "abm": "LZCNT",
+    "avx512f": "AVX512F", "avx512cd": "AVX512CD", "avx512bw": "AVX512BW", "avx512dq": "AVX512DQ", "avx512vl": "AVX512VL",
+    "avx512_vnni": "AVX512VNNI", "avx512_bf16": "AVX512BF16", "avx512_fp16": "AVX512FP16",
+}  # fmt: skip
+"""Processor flags as numpy names them, which asks the processor itself."""
 _CPUINFO = Path("/proc/cpuinfo")
 _NOMINAL_GHZ = 2.5
 _NOMINAL_GBYTES = 10.0
@@ -88,7 +96,7 @@ def _getcpu() -> Callable[[], int] | None:
 def _whole(threads: int) -> Device:
     facts = cpuinfo(_CPUINFO)
     flags = set(facts.get("flags", facts.get("features", "")).split()) or _sysctl_flags()
-    instructions = frozenset(name for name in _KNOWN if name in flags)
+    instructions = usable(flags & {*_KNOWN, *GENERAL_FLAGS}, _numpy_features())
     cores = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else tuple(range(threads))
     return Device(
         name="cpu",
@@ -103,6 +111,24 @@ def _whole(threads: int) -> Device:
         system=platform.system(),
         architecture=platform.machine(),
     )
+
+
+def usable(flags: set[str], seen: Mapping[str, bool]) -> frozenset[str]:
+    """Those of the system's processor flags that this process can use: an emulator has another processor than `/proc/cpuinfo` tells of.
+
+    Args:
+        flags: as Linux names them.
+        seen: what the processor itself answers, as numpy names it; what it does not name is believed.
+    """
+    found = {flag for flag in flags if seen.get(_NUMPY_NAMES.get(flag, ""), True)}
+    return frozenset(found if "avx512f" in found or "avx512f" not in flags else {f for f in found if f[:3] != "amx"})
+
+
+def _numpy_features() -> Mapping[str, bool]:
+    """Empty where numpy was told to leave something out, which says nothing of the processor."""
+    core = getattr(np, "_core", None)
+    told = {} if "NPY_DISABLE_CPU_FEATURES" in os.environ else getattr(core, "_multiarray_umath", None)
+    return getattr(told, "__cpu_features__", {})
 
 
 def nominal_peaks(instructions: frozenset[str], cores: int, ghz: float) -> Peaks:

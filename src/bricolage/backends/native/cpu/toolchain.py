@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -37,6 +38,8 @@ COMPILERS = ("cc", "gcc", "clang", "zig")
 LEVEL_VARIABLE = "BRICOLAGE_NATIVE_LEVEL"
 """Environment variable with how much the compiler optimises (0 to 3), for tests that compile much and time nothing."""
 _LEVELS = ("0", "1", "2", "3")
+_ZIG_BASELINE = {"x86_64": ("-march=x86_64",), "AMD64": ("-march=x86_64",)}
+"""Without it, Zig's compiler takes all that the processor it runs on has; `Isa.flags` say what may be taken."""
 
 
 @cache
@@ -45,7 +48,7 @@ def compiler() -> tuple[str, ...] | None:
     forced = os.environ.get(FORCED_COMPILER_VARIABLE)
     for name in (forced,) if forced else COMPILERS:
         if name == "zig" and importlib.util.find_spec("ziglang"):
-            return (sys.executable, "-m", "ziglang", "cc")
+            return (sys.executable, "-m", "ziglang", "cc", *_ZIG_BASELINE.get(platform.machine(), ()))
         if name != "zig" and name in COMPILERS and shutil.which(name):
             return (name,)
     return None
