@@ -53,7 +53,9 @@ def used(program: Path) -> set[str]:
     for i, image in enumerate(images(program)):
         part = program.with_suffix(f".{i}.elf")
         part.write_bytes(image)
-        shown = subprocess.run(["objdump", "-d", "--no-show-raw-insn", str(part)], capture_output=True, text=True, check=True).stdout
+        shown = subprocess.run(
+            ["objdump", "-d", "--no-show-raw-insn", str(part)], capture_output=True, text=True, check=True
+        ).stdout
         assert "\tret" in shown
         found |= {"avx512"} & {"avx512" for _ in re.finditer(r"%zmm|%k[1-7]|%[xy]mm(1[6-9]|2\d|3[01])\b", shown)}
         found |= {"avx"} & {"avx" for _ in re.finditer(r"%ymm", shown)}

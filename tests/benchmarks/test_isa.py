@@ -22,6 +22,7 @@ def cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where the processor's flags are read, for this test and not after it."""
     path = tmp_path / "cpuinfo"
     monkeypatch.setattr(reading, "_CPUINFO", path)
+    monkeypatch.setattr(reading, "_numpy_features", dict)
     reading._whole.cache_clear()
     yield path
     reading._whole.cache_clear()

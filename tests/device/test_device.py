@@ -40,6 +40,7 @@ def test_memory_and_threads_do_not_change_the_fingerprint() -> None:
         replace(DESCRIBED, cores=(0, 1)),
         replace(DESCRIBED, peaks=Peaks(1.0, 1.0)),
         replace(DESCRIBED, instructions=frozenset(sorted(DESCRIBED.instructions, reverse=True))),
+        replace(DESCRIBED, instructions=DESCRIBED.instructions | {"bmi2"}),
     ):
         assert other.fingerprint() == DESCRIBED.fingerprint()
 

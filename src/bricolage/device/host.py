@@ -125,10 +125,10 @@ def usable(flags: set[str], seen: Mapping[str, bool]) -> frozenset[str]:
 
 
 def _numpy_features() -> Mapping[str, bool]:
-    """Empty where numpy was told to leave something out, which says nothing of the processor."""
-    core = getattr(np, "_core", None)
-    told = {} if "NPY_DISABLE_CPU_FEATURES" in os.environ else getattr(core, "_multiarray_umath", None)
-    return getattr(told, "__cpu_features__", {})
+    """What the processor answered numpy, but for what numpy was told to leave out: that says nothing of the processor."""
+    told = getattr(getattr(getattr(np, "_core", None), "_multiarray_umath", None), "__cpu_features__", {})
+    left_out = os.environ.get("NPY_DISABLE_CPU_FEATURES", "").replace(",", " ").split()
+    return {name: there for name, there in told.items() if name not in left_out}
 
 
 def nominal_peaks(instructions: frozenset[str], cores: int, ghz: float) -> Peaks:

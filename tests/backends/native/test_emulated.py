@@ -1,0 +1,39 @@
+"""Our engine on a processor that is emulated (`make test-emulated` runs all of its tests on two)."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.backends import regions
+
+_RUN = """
+import sys
+from pathlib import Path
+import numpy as np
+from bricolage.backends.interface import RegionModel, Resources
+from bricolage.backends.native.cpu.isa import available
+from bricolage.backends.native.engine import Native
+from bricolage.work.implementation import KernelConfig
+folder = Path(sys.argv[1])
+x = np.load(folder / "x.npy")
+kernel = Native().compile(RegionModel(folder / "region.onnx"), KernelConfig("f32"), Resources(threads=2))
+np.save(folder / "y.npy", kernel.run([x])[0])
+print(available()[0].name)
+"""
+
+
+@pytest.mark.skipif(shutil.which("qemu-x86_64") is None, reason="qemu-x86_64 (Debian's qemu-user) is not installed")
+def test_without_avx(tmp_path: Path) -> None:
+    """The system still tells of the real processor's flags there, so what is chosen comes from what the emulated one answers."""
+    model, x = regions.attention_block(tmp_path), regions.noise(1, 16, 32)
+    np.save(tmp_path / "x.npy", x)
+    command = ["qemu-x86_64", "-cpu", "Nehalem", sys.executable, "-c", _RUN, str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "generic\n"), ran.stderr
+    assert regions.error([np.load(tmp_path / "y.npy")], regions.reference(model, x)[:1]) < 2e-6
