@@ -1,7 +1,7 @@
 """Tests marked `apart`: their bodies run in a process of their own, one for all such tests of a pytest worker.
 
-What other compilers generate may hold an instruction that this processor lacks, or one that it has in name only: a process that dies
-of it fails the one test that ran it, wherever the tests run. Fixtures stay with pytest; what they give goes over by pickle.
+What other compilers generate may hold an instruction that this processor lacks: a process that dies of it fails the one test that
+ran it. Fixtures stay with pytest; what they give goes over by pickle.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ import pytest
 
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources
-from bricolage.backends.iree_compile import processor
-from bricolage.backends.limits import LLVM_NAMES, library_limits, llvm_target
+from bricolage.backends.limits import library_limits, llvm_target
 from bricolage.device.device import Device
 from bricolage.device.host import host
 

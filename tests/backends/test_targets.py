@@ -1,6 +1,6 @@
 """What compilers are told of processors that are not this machine's, and the instructions that they then use.
 
-Each processor is the flags that Linux showed on a real one. A code generator that goes by a processor's name takes instructions that a
+Each processor is the flags that Linux shows on one. A code generator that goes by a processor's name takes instructions that a
 hypervisor has taken away; one that goes by flags cannot.
 """
 

@@ -33,15 +33,15 @@ LLVM_NAMES: Mapping[str, str] = {
     "asimd": "neon",
     "asimddp": "dotprod",
 }
-"""Processor flags that LLVM may use, and its names for them. Those of matrix units are left out: no compiler here makes code for them
-unasked, and a process has to ask the system for their registers first."""
+"""Processor flags that LLVM may use, and its names for them. Those of matrix units are left out: no compiler here makes code for
+them unasked, and a process has to ask the system for their registers first."""
 _BASELINES = {"x86_64": "x86-64", "AMD64": "x86-64"}
 
 
 @dataclass(frozen=True)
 class LlvmTarget:
-    """What LLVM is told of a processor: what every one of the architecture has, and what this one has besides. Never the processor's
-    own name: it stands for all that this model was sold with, and a hypervisor or an emulator may have taken some of it away."""
+    """What LLVM is told of a processor: the architecture's baseline, and what this one has besides. Never the processor's own
+    name: it stands for all that the model was sold with, and a hypervisor may have taken some of it away."""
 
     cpu: str
     features: tuple[str, ...]

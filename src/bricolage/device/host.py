@@ -114,7 +114,7 @@ def _whole(threads: int) -> Device:
 
 
 def usable(flags: set[str], seen: Mapping[str, bool]) -> frozenset[str]:
-    """Those of the system's processor flags that this process can use: an emulator has another processor than `/proc/cpuinfo` tells of.
+    """Those of the system's processor flags that this process can use. In an emulator `/proc/cpuinfo` tells of the real processor.
 
     Args:
         flags: as Linux names them.
