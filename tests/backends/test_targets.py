@@ -38,6 +38,7 @@ PROCESSORS = {
     "Zen 4, AVX512_BF16 masked": f"{_V4} avx512_vnni",
     "Sapphire Rapids": f"{_V4} avx_vnni avx512_vnni avx512_bf16 avx512_fp16 amx_tile amx_bf16 amx_int8",
 }
+_REGISTERS = {"avx512": r"%zmm|%k[1-7]|%[xy]mm(1[6-9]|2\d|3[01])\b", "avx": r"%ymm"}
 
 
 def device(name: str) -> Device:
@@ -53,12 +54,10 @@ def used(program: Path) -> set[str]:
     for i, image in enumerate(images(program)):
         part = program.with_suffix(f".{i}.elf")
         part.write_bytes(image)
-        shown = subprocess.run(
-            ["objdump", "-d", "--no-show-raw-insn", str(part)], capture_output=True, text=True, check=True
-        ).stdout
+        command = ["objdump", "-d", "--no-show-raw-insn", str(part)]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         assert "\tret" in shown
-        found |= {"avx512"} & {"avx512" for _ in re.finditer(r"%zmm|%k[1-7]|%[xy]mm(1[6-9]|2\d|3[01])\b", shown)}
-        found |= {"avx"} & {"avx" for _ in re.finditer(r"%ymm", shown)}
+        found |= {kind for kind, registers in _REGISTERS.items() if re.search(registers, shown)}
     return found
 
 
