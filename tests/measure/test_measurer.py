@@ -283,9 +283,7 @@ def test_a_keyboard_interrupt_keeps_what_is_finished_and_ends_the_workers(tmp_pa
     with Database() as database, pytest.raises(KeyboardInterrupt), Pool() as pool:
         measurer = Measurer(database, pool, tmp_path, policy=POLICY)
         measurer.measure([task(tmp_path, ("honest", f"0.{n}")) for n in range(1, 9)], interrupt)
-    assert not [
-        child for child in psutil.Process().children() if "bricolage.measure.worker" in " ".join(child.cmdline())
-    ]
+    assert not [child for child in psutil.Process().children() if "bricolage.measure" in " ".join(child.cmdline())]
     with Database() as database:
         assert len(list(database.entries())) == 3
 

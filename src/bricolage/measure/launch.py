@@ -26,7 +26,7 @@ def launch(
         log: file to which its standard error is added.
         variables: environment variables beside those of `environment`.
     """
-    arguments = [sys.executable, "-P", "-m", "bricolage.measure.worker", "--parent", str(os.getpid())]
+    arguments = [sys.executable, "-P", "-m", "bricolage.measure", "--parent", str(os.getpid())]
     arguments += ["--cores", ",".join(map(str, resources.device.cores))]
     for name, reference in registry.added().items():
         arguments += ["--register", f"{name}={reference}"]

@@ -1,7 +1,7 @@
 """A worker process: compiles, runs and times programs on command, so that a backend that crashes takes only this
 process along.
 
-    python -m bricolage.measure.worker [--parent PID] [--cores N,N] [--register name=module:Class]...
+    python -m bricolage.measure [--parent PID] [--cores N,N] [--register name=module:Class]...
 
 Commands come as lines of JSON on standard input, and every command is answered by one line on what was standard output
 at the start. Frameworks print on standard output, so the descriptors are moved away first and file descriptor 1 joins
@@ -438,7 +438,3 @@ def main(arguments: list[str]) -> None:
         data = answer.encode()
         while data:
             data = data[os.write(answers, data) :]
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

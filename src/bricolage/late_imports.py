@@ -1,0 +1,41 @@
+"""Modules of others that are executed at their first use instead of at their import, for processes that start often.
+
+`onnx_ir` imports sympy for arithmetic on symbolic dimensions, which workers hardly ever do: it takes longer than everything else
+that a worker imports.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import LazyLoader
+from types import ModuleType
+
+SYMBOLIC = ("sympy", "onnx_ir._symbolic_shapes")
+"""The second uses the first while it is executed."""
+
+
+class _Late:
+    """A finder that answers for a few modules, once for each."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = set(names)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The module's own specification with a loader that waits; None for others, which are imported as usual."""
+        if name not in self._names:
+            return None
+        self._names.discard(name)
+        found = PathFinder.find_spec(name, path, target)
+        if found is not None and found.loader is not None:
+            found.loader = LazyLoader(found.loader)
+        return found
+
+
+def import_late(names: Sequence[str] = SYMBOLIC) -> None:
+    """From now on these are executed when an attribute of theirs is first asked for. Only for processes in which one thread
+    imports: before Python 3.12 another thread may see the module half-made."""
+    sys.meta_path.insert(0, _Late([name for name in names if name not in sys.modules]))
