@@ -6,12 +6,14 @@ import importlib.util
 import os
 import signal
 from collections.abc import Generator
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from bricolage.backends.native.cpu.toolchain import LEVEL_VARIABLE
 from bricolage.errors import MissingBackend, NoBackend
+from bricolage.options import PROFILES
 from tests.apart import Apart
 
 # How long an example takes says how busy the machine is.
@@ -21,6 +23,11 @@ settings.load_profile("any machine")
 # Compiling generated C is what most tests wait for, and none of them times it. What the compiler makes of it at the product's own
 # level is tested where `product_level` is asked for, and in all of `make test-slow`.
 os.environ.setdefault(LEVEL_VARIABLE, "1")
+
+# Decisions of small models spend their time on starting processes for the race and on rounds. No test asks who wins, so that one process
+# and few rounds do; budgets stay as they are, so that a busy machine leaves nothing out.
+FEW = {"rounds": 3, "race_rounds": 7, "race_seconds": 10.0, "race_processes": 1}
+PROFILES.update({effort: replace(profile, **FEW) for effort, profile in PROFILES.items()})  # type: ignore[attr-defined]
 
 # A suite that a shell starts in the background ignores Ctrl-C, one under nohup hang-ups; so would all that it starts.
 for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
