@@ -21,7 +21,7 @@ from bricolage.options import Options
 from bricolage.tune.kernels import Snapshot, TuningOptions
 from tests.backends import regions
 
-OPTIONS = Options(backends=("native",), threads=1, budget_s=20.0, rewrite=False)
+OPTIONS = Options(backends=("native",), threads=1, budget_s=60.0, rewrite=False)
 
 
 @pytest.fixture(autouse=True)
@@ -37,15 +37,16 @@ def model(tmp_path: Path) -> Path:
 
 def test_what_is_found_is_right_and_taken_up(model: Path) -> None:
     seen: list[Snapshot] = []
-    tuning = TuningOptions(rounds=2, final_rounds=3, least_gain=1e-9)
+    tuning = TuningOptions(rounds=2, final_rounds=3, least_gain=1e-9, trials=6)
     found = tune(model, OPTIONS, tuning=tuning, told=lambda _, snapshot: seen.append(snapshot))
     first = found.implementations[0]
     assert first.tuned.tasks and sum(task.trials for task in first.tuned.tasks) >= 3 and seen
+    assert all(before.trials < 6 for one in found.implementations for before in one.curve[:-1]), "it ended with the trials"
     assert first.variant == "original" and tuple(seen[: len(first.curve)]) == first.curve
     with Database() as database:
         version = registry.version("native")
         assert database.has_trials("native", version, registry_device(), 1)
-    again = tune(model, dataclasses.replace(OPTIONS, budget_s=10.0), tuning=TuningOptions(rounds=2, final_rounds=3))
+    again = tune(model, OPTIONS, tuning=TuningOptions(rounds=2, final_rounds=3, trials=1))
     assert sum(task.trials for task in again.implementations[0].tuned.tasks) <= sum(t.trials for t in first.tuned.tasks)
     executable = bricolage.optimize(model, dataclasses.replace(OPTIONS, budget_s=4.0))
     x = regions.noise(1, 8, 32, 32)
@@ -74,14 +75,14 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
 def test_the_command_line(model: Path, tmp_path: Path) -> None:
     page = tmp_path / "tuning.html"
     words = ["--backend", "native", "--threads", "1", "--no-rewrite"]
-    ran = command(str(model), *words, "--budget", "16s", "--report", str(page), "--json")
+    ran = command(str(model), *words, "--budget", "60s", "--trials", "3", "--report", str(page), "--json")
     assert ran.returncode in (errors.OK, errors.NO_GAIN), ran.stderr
     found = decode(Tuned, json.loads(ran.stdout))
     assert (ran.returncode == errors.OK) == any(
         one.gain is not None and one.gain.low > 1 for one in found.implementations
     )
     assert "tuning kernels" in ran.stderr and f"wrote {page}" in ran.stderr and "Task" in page.read_text()
-    again = command(str(model), *words, "--budget", "10s", "--resume", "--technique", "random")
+    again = command(str(model), *words, "--budget", "60s", "--trials", "1", "--resume", "--technique", "random")
     assert again.returncode in (errors.OK, errors.NO_GAIN) and "Kernels" in again.stdout, again.stderr
     for wrong, reason in (
         ([str(tmp_path / "none.onnx")], "none.onnx"),

@@ -44,7 +44,7 @@ _RACING = 0.15
 """Part of the budget for racing what was found against what was there, ..."""
 _RACE_S = 60.0
 """... but no more than that."""
-_RACE_ROUNDS, _RACE_PROCESSES = 30, 3
+_RACE_ROUNDS = 30
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def _raced(arm: Arm, sizes: Mapping[str, int], seconds: float) -> TunedImplement
         seconds=min(seconds, _RACE_S),
         incumbent="usual",
         progress=lambda name, _: profile.session.progress.advance(1, name),
-        processes=_RACE_PROCESSES,
+        processes=profile.session.options.profile.race_processes,
     )
     profile.session.progress.finish()
     costs = ran.costs

@@ -45,6 +45,10 @@ def tune(
             help="joint (with the graph, layout, fusion and backend) or sequential (the fastest of these without tuning).",
         ),
     ] = "joint",
+    trials: Annotated[
+        int | None,
+        typer.Option("--trials", metavar="N", help="End a search after N choices, even where the budget allows more."),
+    ] = None,
     report: Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML page.")] = None,
     as_json: a.Json = False,
     *,
@@ -71,7 +75,7 @@ def tune(
         from bricolage.api.tune import tune as run
         from bricolage.tune.kernels import TuningOptions
 
-        tuning = TuningOptions(technique=technique, resume=resume, seed=options.seed)
+        tuning = TuningOptions(technique=technique, resume=resume, seed=options.seed, trials=trials)
         found = run(model, options, tuning=tuning, order=cast(Order, order), inputs=inputs, progress=shown)
     if report is not None:
         from bricolage.report.tuning import page

@@ -66,6 +66,8 @@ class TuningOptions:
     """Whether what this machine tried before this tuner was made counts as tried; otherwise it is a hint."""
     least_gain: float = 1.01
     """Ratio of the usual time to that of a choice, from which on it is kept, if its interval is above 1."""
+    trials: int | None = None
+    """Choices that a search of one implementation tries, after which it ends; as many as the time allows where it is None."""
 
     def __post_init__(self) -> None:
         if self.technique not in (known := techniques()):
@@ -73,8 +75,8 @@ class TuningOptions:
                 "" if "surrogate" in known else "; surrogate needs bricolage[learn]"
             )
             raise BadOption(option="technique", value=self.technique, advice=advice)
-        for name in ("rounds", "final_rounds", "finalists"):
-            if getattr(self, name) < 1:
+        for name in ("rounds", "final_rounds", "finalists", "trials"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise BadOption(option=name.replace("_", " "), value=getattr(self, name), advice="Give 1 or more")
 
 
@@ -368,8 +370,8 @@ class _Search:
         )
 
     def _trials_until(self, deadline: Deadline, told: Callable[[Snapshot], None]) -> None:
-        batch_s = 0.0
-        while not deadline() and deadline.left > batch_s:
+        batch_s, limit = 0.0, math.inf if self._options.trials is None else self._options.trials
+        while not deadline() and deadline.left > batch_s and sum(task.trials for task in self._tasks) < limit:
             begun = time.monotonic()
             progress = [task.progress for task in self._tasks]
             picked = [self._tasks[number] for number in next_tasks(progress, self._tasks_a_build)]
