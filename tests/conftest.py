@@ -43,8 +43,30 @@ _COMPILERS = frozenset({"inductor", "xla", "tvm", "iree"})
 _APART = Apart()
 
 
+def _thin(items: list[pytest.Item]) -> None:
+    """Marks as slow what `thinned("isa", ...)` leaves out of a parametrised test: for each combination of the other parameters it keeps
+    one value of each that is named, in turn, so that every value of every parameter still occurs."""
+    cases: dict[object, list[pytest.Function]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("thinned") and hasattr(item, "callspec"):
+            cases.setdefault((item.path, item.originalname), []).append(item)
+    for group in cases.values():
+        named = group[0].get_closest_marker("thinned").args  # type: ignore[union-attr]
+        values = {
+            name: list(dict.fromkeys(repr(item.callspec.params[name]) for item in group))
+            for name in group[0].callspec.params
+        }
+        for item in group:
+            places = {name: values[name].index(repr(value)) for name, value in item.callspec.params.items()}
+            turn = sum(place for name, place in places.items() if name not in named)
+            if any(places[name] != turn % len(values[name]) for name in named):
+                item.add_marker("slow")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of a backend that runs code which other compilers generate are marked by the backend's name."""
+    """Tests of a backend that runs code which other compilers generate are marked by the backend's name; `thinned` ones are."""
+    _thin(items)
     for item in items:
         parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
         if parameters.get("backend") in _COMPILERS:

@@ -41,7 +41,9 @@ def test_what_is_found_is_right_and_taken_up(model: Path) -> None:
     found = tune(model, OPTIONS, tuning=tuning, told=lambda _, snapshot: seen.append(snapshot))
     first = found.implementations[0]
     assert first.tuned.tasks and sum(task.trials for task in first.tuned.tasks) >= 3 and seen
-    assert all(before.trials < 6 for one in found.implementations for before in one.curve[:-1]), "it ended with the trials"
+    assert all(before.trials < 6 for one in found.implementations for before in one.curve[:-1]), (
+        "it ended with the trials"
+    )
     assert first.variant == "original" and tuple(seen[: len(first.curve)]) == first.curve
     with Database() as database:
         version = registry.version("native")

@@ -96,6 +96,7 @@ def test_waves_are_offered_where_kernels_are_side_by_side(tmp_path: Path) -> Non
         Native().compile(model, KernelConfig("f32", ((WAVES, 3),)), Resources(threads=2))
 
 
+@pytest.mark.thinned("threads")
 @pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_random_regions_side_by_side(isa: object, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:

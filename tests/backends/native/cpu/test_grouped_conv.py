@@ -43,6 +43,7 @@ CASES: dict[str, tuple[int, int, int, tuple[int, ...], tuple[int, ...], dict[str
 }
 
 
+@pytest.mark.thinned("isa")
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 @pytest.mark.parametrize("case", CASES)
 def test_convolutions_in_groups(case: str, isa: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,7 @@ def check(model: RegionModel, given: list[np.ndarray], config: KernelConfig, thr
     assert regions.error(found, regions.reference(model, *given)) < BOUNDS[config]
 
 
+@pytest.mark.thinned("constant")
 @units
 @pytest.mark.parametrize("config", BOUNDS, ids=str)
 @pytest.mark.parametrize("constant", [True, False], ids=["weights", "inputs"])

@@ -32,7 +32,9 @@ def only_zig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         cached.cache_clear()
 
 
-@pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
+@pytest.mark.parametrize(
+    "isa", [pytest.param(isa, id=isa.name, marks=[pytest.mark.slow] * (isa != available()[0])) for isa in available()]
+)
 def test_it_compiles_what_the_system_compiler_does(
     isa: Isa, only_zig: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

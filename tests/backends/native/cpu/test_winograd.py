@@ -69,6 +69,7 @@ def error(model: RegionModel, x: np.ndarray, config: KernelConfig, direct: Kerne
     return regions.error(found, regions.reference(model, x))
 
 
+@pytest.mark.thinned("isa", "config")
 @LAYERS
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 @pytest.mark.parametrize("config", named("f32-winograd2", "f32-winograd4"), ids=str)

@@ -38,6 +38,7 @@ def check(model: RegionModel) -> None:
     assert np.allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.thinned("out")
 @pytest.mark.parametrize("out", [(10, 14), (8, 9), (3, 4), (1, 21)], ids=str)
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 @pytest.mark.parametrize("where", ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"])
