@@ -6,18 +6,42 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytest.importorskip("onnxruntime")
 
+from torch import nn
+
 from benchmarks import ablation
+from benchmarks.workloads.inputs import normal
+from benchmarks.workloads.registry import Workload
+
+
+def small() -> nn.Module:
+    """Two convolutions and what stands around them: as many ways to cut it as a test needs."""
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 8 * 8, 10))
+    return nn.Sequential(*layers).eval()
+
+
+SMALL = Workload(
+    "small",
+    "demo",
+    small,
+    lambda seed: {"x": normal((1, 3, 12, 12), seed)},
+    ("x",),
+    ("y",),
+    2e-6 * (8 * 27 * 100 + 8 * 72 * 64 + 5120),
+)
 
 
 def test_every_search_is_told_with_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path))
-    monkeypatch.setattr(ablation, "_TRANSFERS_S", 5.0)
-    monkeypatch.setattr(ablation, "_REFINING_S", 3.0)
-    options = ablation.Options(budget_s=6.0, backends=("native", "onnxruntime"))
-    result = ablation.run("dcgan", 2, options, genetic_s=2.0)
+    monkeypatch.setenv("BRICOLAGE_WORKLOADS", str(tmp_path / "workloads"))
+    monkeypatch.setattr(ablation, "workloads", lambda: {"small": SMALL})
+    monkeypatch.setattr(ablation, "_TRANSFERS_S", 2.0)
+    monkeypatch.setattr(ablation, "_REFINING_S", 1.0)
+    options = ablation.Options(budget_s=3.0, backends=("native", "onnxruntime"))
+    result = ablation.run("small", 2, options, genetic_s=0.5)
     assert result.batch == 2 and result.best_single_ms > 0
     rows = {row.variant: row for row in result.rows}
     assert {"priority", "per operator", "collage op", "exact", "two-level"} <= set(rows)

@@ -13,7 +13,7 @@ from benchmarks import fused_training
 
 
 def test_all_ways_are_timed_in_one_run(capsys: pytest.CaptureFixture[str]) -> None:
-    fused_training.main(["--models", "2", "--network", "mlp", "--rounds", "2", "--turn", "0.05", "--json"])
+    fused_training.main(["--models", "2", "--network", "mlp", "--rounds", "1", "--turn", "0.05", "--json"])
     (row,) = json.loads(capsys.readouterr().out)["results"]
     assert {"2 processes", "serial, 1 threads", "fused, 1 threads"} <= set(row["speeds"])
     assert row["deviation"] < 1e-2 and all(row[kind]["median"] > 0 for kind in ("serial", "fused", "processes"))

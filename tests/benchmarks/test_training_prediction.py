@@ -6,12 +6,26 @@ import json
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
+
+from torch import nn
 
 from benchmarks import training_prediction
 
 
-def test_predicted_and_measured_in_one_run(capsys: pytest.CaptureFixture[str]) -> None:
+def mlp() -> nn.Module:
+    """As the benchmark's, and a tenth as wide."""
+    return nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10))
+
+
+def mlp_batch(size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """[size, 784], and one of 10 classes."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(size, 784, generator=generator), torch.randint(10, (size,), generator=generator)
+
+
+def test_predicted_and_measured_in_one_run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_prediction, "CODE", __name__)
     training_prediction.main(["--network", "mlp", "--change", "fused", "--seconds", "0.1", "--json"])
     found = json.loads(capsys.readouterr().out)
     assert [row["change"] for row in found["results"]] == ["as it is", "fused"]
