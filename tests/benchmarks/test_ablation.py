@@ -9,11 +9,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxruntime")
 
-from torch import nn
+from torch import nn  # noqa: E402
 
-from benchmarks import ablation
-from benchmarks.workloads.inputs import normal
-from benchmarks.workloads.registry import Workload
+from benchmarks import ablation  # noqa: E402
+from benchmarks.workloads.inputs import normal  # noqa: E402
+from benchmarks.workloads.registry import Workload  # noqa: E402
 
 
 def small() -> nn.Module:

@@ -8,9 +8,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import nn
+from torch import nn  # noqa: E402
 
-from benchmarks import training_prediction
+from benchmarks import training_prediction  # noqa: E402
 
 
 def mlp() -> nn.Module:

@@ -14,9 +14,17 @@ from bricolage.rewrite.catalogue import written
 from bricolage.rewrite.rule import Rule
 from bricolage.testing import contexts
 from tests.rewrite.checking import check_equal
-from tests.rewrite.test_rules import label
+from tests.rewrite.test_rules import first_only, label
 
-CASES = [(rule, i) for rule in written() for i in range(len(rule.examples))]
+CASES = [first_only(rule, i) for rule in written() for i in range(len(rule.examples))]
+BODIES = [
+    pytest.param(
+        rule, context, marks=() if number % 2 == which else pytest.mark.slow, id=f"{rule.name}-{context.__name__}"
+    )
+    for number, rule in enumerate(written())
+    for which, context in enumerate((contexts.in_loop, contexts.in_scan))
+]
+"""A loop for one rule, a scan for the next; weekly both for each."""
 NOT_WHERE_READ_ELSEWHERE = {
     "move-transpose-behind-function": "a transpose that is read elsewhere stays, so that moving it brings not profitable nearer",
     "move-layout-border": "the same of all transposes of a part",
@@ -54,7 +62,12 @@ NOT_WITH_CAPTURED_CONSTANTS = dict.fromkeys(
 )
 
 
-def check(rule: Rule, context: Callable[[ir.Model], ir.Model], exceptions: Collection[str], attempts: int = 1) -> None:
+Context = Callable[[ir.Model], ir.Model]
+extents = pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["one", "every"])
+"""The first example to which a rule applies, or weekly all of them."""
+
+
+def check(rule: Rule, context: Context, exceptions: Collection[str], every: bool, attempts: int = 1) -> None:
     """The rule applies to an example in this context, or to none if it is an exception; the answer stays."""
     applied = 0
     for example in rule.examples:
@@ -62,27 +75,33 @@ def check(rule: Rule, context: Callable[[ir.Model], ir.Model], exceptions: Colle
         if apply_once(after, rule) is not None:
             check_equal(before, after, sizes=contexts.sizes(before), attempts=attempts)
             applied += 1
+            if not every:
+                break
     assert (applied > 0) == (rule.name not in exceptions)
 
 
+@extents
 @pytest.mark.parametrize("rule", written(), ids=label)
-def test_values_that_are_graph_outputs_stay(rule: Rule) -> None:
-    check(rule, contexts.inner_outputs, NOT_WHERE_READ_ELSEWHERE)
+def test_values_that_are_graph_outputs_stay(rule: Rule, every: bool) -> None:
+    check(rule, contexts.inner_outputs, NOT_WHERE_READ_ELSEWHERE, every)
 
 
+@extents
 @pytest.mark.parametrize("rule", written(), ids=label)
-def test_values_that_are_read_elsewhere_stay(rule: Rule) -> None:
-    check(rule, contexts.second_users, NOT_WITH_SECOND_USERS)
+def test_values_that_are_read_elsewhere_stay(rule: Rule, every: bool) -> None:
+    check(rule, contexts.second_users, NOT_WITH_SECOND_USERS, every)
 
 
+@extents
 @pytest.mark.parametrize("rule", written(), ids=label)
-def test_symbolic_dimensions(rule: Rule) -> None:
-    check(rule, contexts.symbolic, NOT_WITH_A_SYMBOLIC_BATCH)
+def test_symbolic_dimensions(rule: Rule, every: bool) -> None:
+    check(rule, contexts.symbolic, NOT_WITH_A_SYMBOLIC_BATCH, every)
 
 
+@extents
 @pytest.mark.parametrize("rule", written(), ids=label)
-def test_weights_of_the_enclosing_graph(rule: Rule) -> None:
-    check(rule, partial(contexts.in_branches, captured=True), NOT_WITH_CAPTURED_CONSTANTS, attempts=2)
+def test_weights_of_the_enclosing_graph(rule: Rule, every: bool) -> None:
+    check(rule, partial(contexts.in_branches, captured=True), NOT_WITH_CAPTURED_CONSTANTS, every, attempts=2)
 
 
 def test_exceptions_are_few_and_known() -> None:
@@ -99,9 +118,8 @@ def test_branches_of_an_if_are_rewritten(rule: Rule, index: int) -> None:
     check_equal(before, after, attempts=2)
 
 
-@pytest.mark.parametrize("context", [contexts.in_loop, contexts.in_scan], ids=lambda c: c.__name__)
-@pytest.mark.parametrize("rule", written(), ids=label)
-def test_bodies_of_loop_and_scan_are_rewritten(rule: Rule, context: Callable[[ir.Model], ir.Model]) -> None:
+@pytest.mark.parametrize(("rule", "context"), BODIES)
+def test_bodies_of_loop_and_scan_are_rewritten(rule: Rule, context: Context) -> None:
     example = rule.examples[0]
     before, after = context(example.model()), context(example.model())
     applied = [apply_once(after, rule)] if rule.cost_based else rewrite(after, [rule])

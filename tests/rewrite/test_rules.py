@@ -20,6 +20,11 @@ CASES = [(rule, i) for rule in written() for i in range(len(rule.examples))]
 COUNTERCASES = [(rule, i) for rule in written() for i in range(len(rule.counterexamples))]
 
 
+def first_only(rule: Rule, index: int) -> Any:
+    """One of a rule's examples; those behind the first are for `make test-slow`."""
+    return pytest.param(rule, index, marks=pytest.mark.slow if index else (), id=f"{rule.name}-{index}")
+
+
 def label(value: object) -> str:
     return value.name if isinstance(value, Rule) else str(value)
 
@@ -35,7 +40,7 @@ def test_examples_are_rewritten_and_stay_equal(rule: Rule, index: int) -> None:
     check_equal(before, after)
 
 
-@pytest.mark.parametrize(("rule", "index"), CASES, ids=label)
+@pytest.mark.parametrize(("rule", "index"), [first_only(*case) for case in CASES])
 def test_unfolded_applications_are_valid_too(rule: Rule, index: int) -> None:
     before, after = (rule.examples[index].model() for _ in range(2))
     assert apply_once(after, rule, fold=False) is not None
@@ -62,7 +67,7 @@ def test_every_rule_states_its_equation_and_has_examples(rule: Rule) -> None:
         assert rule.counterexamples, "a rule with conditions shows where they do not hold"
 
 
-@pytest.mark.parametrize(("rule", "index"), CASES, ids=label)
+@pytest.mark.parametrize(("rule", "index"), [first_only(*case) for case in CASES])
 def test_onnxruntime_runs_what_rules_make(rule: Rule, index: int) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     before, after = (rule.examples[index].model() for _ in range(2))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -29,6 +31,16 @@ from tests.rewrite.checking import check_equal
 from tests.rewrite.search.models import BRANCHES, FANNED, FIRE, KERNELS, PRODUCTS, Odd, Started, layers, parsed
 
 methods = pytest.mark.parametrize("method", METHODS)
+_LONG_S = 3600.0
+"""What is reached by nobody: how far a search comes in some seconds says how busy the machine is."""
+
+
+def unhurried(nodes: int | None = None, **chosen: Any) -> SearchOptions:
+    """Options without limits in seconds; e-graphs have at most so many nodes."""
+    usual = SearchOptions()
+    saturation = replace(usual.saturation, seconds=_LONG_S, nodes=nodes or usual.saturation.nodes)
+    extraction = replace(usual.extraction, seconds=60.0)  # it proves its choice long before
+    return SearchOptions(seconds=_LONG_S, saturation=saturation, extraction=extraction, **chosen)
 
 
 def kinds(model: ir.Model) -> list[str]:
@@ -52,7 +64,7 @@ def canonical_cost(model: ir.Model, cost: OperatorCost, used: Sequence[Rule]) ->
 )
 def test_what_the_fixpoint_misses(example: Example, cost: OperatorCost, expected: list[str], method: Method) -> None:
     model, used = example.model(), chosen(skip=["layout", "generated"])  # layouts are decided by a search of their own
-    found = search_graphs(model, used, cost, SearchOptions(method=method, alpha=1.5))
+    found = search_graphs(model, used, cost, unhurried(method=method, alpha=1.5))
     assert kinds(found.best.model) == expected
     assert found.best.cost < 0.8 * canonical_cost(model, cost, used)
     assert found.best.applications and [a.number for a in found.best.applications] == list(
@@ -75,7 +87,7 @@ def test_expanding_convolutions_are_merged_where_that_pays() -> None:
             return 1e-6 * flops(operator)
 
     for cost, convolutions in ((Started(), 2), (Counted(), 3)):
-        found = search_graphs(FIRE.model(), used, cost, SearchOptions(alpha=1.5, graphs=30))
+        found = search_graphs(FIRE.model(), used, cost, unhurried(alpha=1.5, graphs=30))
         assert kinds(found.best.model).count("Conv") == convolutions
         check_equal(FIRE.model(), found.best.model)
         rules = {one.rule for one in found.best.applications}
@@ -85,16 +97,16 @@ def test_expanding_convolutions_are_merged_where_that_pays() -> None:
 @methods
 def test_random_models_stay_equal(method: Method) -> None:
     better = 0
-    for seed in range(6):
+    for seed in range(4):
         model = random_model(seed, written())
         if seed % 2:
             simplify(model)
-        options = SearchOptions(method=method, graphs=4, part=8 if seed % 3 else 40, alpha=1.2)
+        options = unhurried(300, method=method, graphs=4, part=8 if seed % 3 else 40, alpha=1.2)
         found = search_graphs(model, written(), Odd(seed), options)
         assert found.best.cost <= canonical_cost(model, Odd(seed), written()) * (1 + 1e-9)
         better += found.best.cost < found.before
         check_equal(random_model(seed, written()), found.best.model, seed=seed, attempts=1, own_error=True)
-    assert better >= 3
+    assert better >= 2
 
 
 @pytest.mark.slow
@@ -112,7 +124,7 @@ def test_many_random_models_stay_equal(method: Method, start: int) -> None:
 def test_the_same_every_time(method: Method) -> None:
     def once() -> SearchResult:
         return search_graphs(
-            random_model(3, written()), written(), Odd(3), SearchOptions(method=method, graphs=10, part=8)
+            random_model(3, written()), written(), Odd(3), unhurried(300, method=method, graphs=4, part=8)
         )
 
     first, second = once(), once()
@@ -127,7 +139,7 @@ def test_the_same_every_time(method: Method) -> None:
 def test_equal_blocks_are_searched_once(method: Method) -> None:
     model = layers(6)
     found = search_graphs(
-        model, chosen(["merging", "product"]), Started(), SearchOptions(method=method, part=12, alpha=1.5)
+        model, chosen(["merging", "product"]), Started(), unhurried(method=method, part=12, alpha=1.5)
     )
     assert kinds(found.best.model).count("MatMul") + kinds(found.best.model).count("Gemm") == 6
     assert found.statistics.distinct < found.statistics.parts
@@ -139,7 +151,7 @@ def test_a_block_with_other_weights_is_not_taken_for_equal(method: Method) -> No
     """One bias is zero, so that its addition can go; the others have equal shapes and must stay."""
     for plain in (0, 2):
         found = search_graphs(
-            layers(4, plain=plain), chosen(["identity"]), Started(), SearchOptions(method=method, part=12)
+            layers(4, plain=plain), chosen(["identity"]), Started(), unhurried(method=method, part=12)
         )
         assert kinds(found.best.model).count("Add") == 7
         check_equal(layers(4, plain=plain), found.best.model)
@@ -147,7 +159,7 @@ def test_a_block_with_other_weights_is_not_taken_for_equal(method: Method) -> No
 
 def test_a_candidate_is_made_again_step_by_step() -> None:
     model = layers(3)
-    found = search_graphs(model, written(), Started(), SearchOptions(part=12, alpha=1.5))
+    found = search_graphs(model, written(), Started(), unhurried(part=12, alpha=1.5, graphs=15))
     steps = found.best.steps
     assert len(steps) == len(found.best.applications) > 2
     for count in (0, 1, len(steps) // 2, len(steps)):
@@ -159,14 +171,14 @@ def test_a_candidate_is_made_again_step_by_step() -> None:
 def test_the_model_is_not_changed(method: Method) -> None:
     model = layers(2)
     before = ir.to_proto(model).SerializeToString()
-    search_graphs(model, written(), Odd(0), SearchOptions(method=method, alpha=1.5))
+    search_graphs(model, written(), Odd(0), unhurried(300, method=method, alpha=1.5, graphs=15))
     assert ir.to_proto(model).SerializeToString() == before
 
 
 @methods
 def test_symbolic_dimensions_stay(method: Method) -> None:
     example = Example("float[N,3] x", "a = MatMul(x, v) b = MatMul(x, w)", {"v": (3, 4), "w": (3, 4)}, outputs="b, a")
-    found = search_graphs(example.model(), written(), Started(), SearchOptions(method=method, alpha=1.5))
+    found = search_graphs(example.model(), written(), Started(), unhurried(method=method, alpha=1.5))
     assert kinds(found.best.model) == ["MatMul", "Split"]
     check_equal(example.model(), found.best.model)
     assert str(found.best.model.graph.inputs[0].shape) == "[N,3]"
