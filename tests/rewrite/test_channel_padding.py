@@ -75,7 +75,7 @@ def depthwise(model: ir.Model) -> list[int]:
     return [group for group in groups if group is not None and group > 1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(networks())
 def test_networks_of_any_shape(example: Example) -> None:
     before, after = example.model(), example.model()

@@ -43,7 +43,7 @@ def told_apart(draw: st.DrawFn) -> Geometry:
     )
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 @given(geometries(spatial_ranks=(2, 3, 3, 3, 4)) | told_apart())
 def test_a_direction_becomes_channels_unless_half_are_zeros(geometry: Geometry) -> None:
     carried = geometry.met(0) >= 0
@@ -152,7 +152,7 @@ def networks(draw: st.DrawFn) -> Example:
     return Example(f"float[N,2,{positions['x']},3,4] x", " ".join(body), weights, outputs=", ".join(sorted(outputs)))
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 @given(networks())
 def test_networks_stay_equal(example: Example) -> None:
     before, after = example.model(), example.model()

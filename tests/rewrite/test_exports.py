@@ -104,12 +104,12 @@ AFFINE = {"scale": torch.rand(8), "shift": torch.rand(8)}
     ("module", "shapes", "expected"),
     [
         (TurnPairs(**tables(angles(4).repeat_interleave(2, -1)[:, None])), [HEADS_BEHIND], BESIDE),
-        (Pairs(**tables(angles()[:, None])), [HEADS_BEHIND], BESIDE),
+        pytest.param(Pairs(**tables(angles()[:, None])), [HEADS_BEHIND], BESIDE, marks=pytest.mark.slow),
         (Halves(**tables(torch.cat([angles()] * 2, -1)[:, None])), [HEADS_BEHIND], BESIDE),
         (MaskedAndAdded(seen=SEEN), [*[HEADS_FIRST] * 3, (2, 1, 1, 5)], ["Add", "Attention"]),
-        (Causal(), [HEADS_FIRST] * 3, ["Attention"]),
+        pytest.param(Causal(), [HEADS_FIRST] * 3, ["Attention"], marks=pytest.mark.slow),
         (Folded(**AFFINE), [HEADS_FIRST], ["LayerNormalization"]),
-        (Unbiased(**AFFINE), [HEADS_FIRST], ["LayerNormalization"]),
+        pytest.param(Unbiased(**AFFINE), [HEADS_FIRST], ["LayerNormalization"], marks=pytest.mark.slow),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Module) else "",
 )

@@ -49,7 +49,7 @@ def check(rule: str, example: Example, applies: bool, data: Array, expected: Arr
     return model
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(5, 9), pads, cuts)
 def test_what_a_slice_leaves_of_a_pad(size: int, pad: tuple[int, int], cut: Cut) -> None:
     x = np.arange(1.0, size + 1)
@@ -64,7 +64,7 @@ def test_what_a_slice_leaves_of_a_pad(size: int, pad: tuple[int, int], cut: Cut)
         )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(5, 12), cuts, cuts)
 def test_slices_of_slices(size: int, inner: Cut, outer: Cut) -> None:
     x = np.arange(1.0, size + 1)
@@ -73,7 +73,7 @@ def test_slices_of_slices(size: int, inner: Cut, outer: Cut) -> None:
     check("compose-slices", Example(f"float[{size}] x", body, weights), True, x, x[slice(*inner)][slice(*outer)])
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(5, 12), cuts, st.integers(2, 4), st.tuples(st.integers(0, 4), st.integers(0, 4)))
 def test_strides_over_a_slice(size: int, cut: Cut, stride: int, pad: tuple[int, int]) -> None:
     x = np.arange(1.0, size + 1)

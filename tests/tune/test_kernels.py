@@ -21,6 +21,7 @@ from bricolage.measure.probes import relu_region, vector
 from bricolage.measure.rounds import TimingPolicy
 from bricolage.plan.step import Step
 from bricolage.tune.kernels import KernelTuner, Snapshot, TuningOptions, TuningResult
+from bricolage.tune.techniques import TECHNIQUES
 from bricolage.work.implementation import Implementation, KernelConfig
 from tests.measure import rogues
 
@@ -83,7 +84,9 @@ def configured(step: Step, name: str) -> Step:
     return replace(step, implementation=replace(step.implementation, config=KernelConfig(name)))
 
 
-@pytest.mark.parametrize("technique", ["random", "evolutionary", "annealing", "pattern", "bandit"])
+@pytest.mark.parametrize(
+    "technique", ["bandit", *(pytest.param(one, marks=pytest.mark.slow) for one in TECHNIQUES if one != "bandit")]
+)
 def test_a_search_finds_what_is_faster_and_says_how_sure(measurer: Measurer, step: Step, technique: str) -> None:
     seen: list[Snapshot] = []
     options = TuningOptions(technique=technique)

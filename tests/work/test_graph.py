@@ -46,7 +46,7 @@ def test_components() -> None:
 
 
 @given(problems(), st.integers(1, 255))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_convexity_equals_the_definition(problem, region: int) -> None:
     graph = problem[0]
     region &= graph.everything
