@@ -24,8 +24,8 @@ settings.load_profile("any machine")
 # level is tested where `product_level` is asked for, and in all of `make test-slow`.
 os.environ.setdefault(LEVEL_VARIABLE, "1")
 
-# Decisions of small models spend their time on starting processes for the race and on rounds. No test asks who wins, so that one process
-# and few rounds do; budgets stay as they are, so that a busy machine leaves nothing out.
+# Decisions of small models spend their time on starting processes for the race and on rounds. No test asks who wins, so one
+# process and few rounds do; budgets stay as they are, so that a busy machine leaves nothing out.
 FEW = {"rounds": 3, "race_rounds": 7, "race_seconds": 10.0, "race_processes": 1}
 PROFILES.update({effort: replace(profile, **FEW) for effort, profile in PROFILES.items()})  # type: ignore[attr-defined]
 
@@ -44,8 +44,8 @@ _APART = Apart()
 
 
 def _thin(items: list[pytest.Item]) -> None:
-    """Marks as slow what `thinned("isa", ...)` leaves out of a parametrised test: for each combination of the other parameters it keeps
-    one value of each that is named, in turn, so that every value of every parameter still occurs."""
+    """Marks as slow what `thinned("isa", ...)` leaves out of a parametrised test: for each combination of the other parameters
+    it keeps one value of each that is named, in turn, so that every value of every parameter still occurs."""
     cases: dict[object, list[pytest.Function]] = {}
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker("thinned") and hasattr(item, "callspec"):
