@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import signal
@@ -71,6 +72,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
         if parameters.get("backend") in _COMPILERS:
             item.add_marker("apart")
+
+
+def pytest_collection_finish() -> None:
+    """What the tests' modules imported stays: looking through it at each collection of garbage would take most of a second."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

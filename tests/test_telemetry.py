@@ -102,7 +102,7 @@ for call in (
 
 def test_nothing_is_sent(watch: Watch, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    use(tmp_path, watch, ["onnxruntime", "native"], "4s", 0.0)
+    use(tmp_path, watch, ["onnxruntime", "native"], "2s", 0.0)
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
 
 TRAINED = 1400
@@ -12,6 +11,8 @@ TRAINED = 1400
 
 def data() -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]:
     """Training and held-out images [n, 1, 8, 8] from 0 to 1, with their digits [n]; shuffled once, since they come by writer."""
+    from sklearn.datasets import load_digits  # the networks need nothing of it
+
     digits = load_digits()
     order = torch.randperm(len(digits.images), generator=torch.Generator().manual_seed(0))
     images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1)[order] / 16

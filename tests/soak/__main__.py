@@ -41,12 +41,13 @@ def main() -> int:
                 soaked.append(soak.soak(executables[one], one, count, chosen.threads))
                 print(soaked[-1], flush=True)
         calls = max(100, chosen.inferences // 1000)
+        endings = min(3, 1 + chosen.inferences // 100_000)
         lives: dict[str, Callable[[], bool]] = {
             "several runtimes in one process": lambda: soak.together(executables, calls),
             "signals": lambda: soak.signals(native, 10 * calls),
             "forks while a thread runs": lambda: soak.forked(native, 5),
             "spawned processes": lambda: soak.spawned(paths["native"], folder),
-            "interpreter exit in the middle of runs": lambda: soak.ends_in_the_middle(paths["native"], folder),
+            "interpreter exit in the middle of runs": lambda: soak.ends_in_the_middle(paths["native"], folder, endings),
         }
         failed = []
         for life, run in lives.items():

@@ -86,7 +86,7 @@ def artifact(folder: Path, backend: str, cores: int) -> Path:
     outs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 10])]
     graph = helper.make_graph(nodes, "net", ends, outs, inits)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
-    options = Options(backends=(backend,), budget_s=2.0, threads=cores)
+    options = Options(backends=(backend,), budget_s=1.0, threads=cores)
     return bricolage.optimize(model, options).save(folder / f"{backend}.bricolage")
 
 
@@ -205,11 +205,11 @@ def spawned(path: Path, folder: Path) -> bool:
     return _runs(script, path)
 
 
-def ends_in_the_middle(path: Path, folder: Path) -> bool:
-    """The interpreter ends while daemon threads are in the middle of runs."""
+def ends_in_the_middle(path: Path, folder: Path, times: int) -> bool:
+    """Each time the interpreter ends while daemon threads are in the middle of runs."""
     script = folder / "ending.py"
     script.write_text(_EXIT)
-    return all(_runs(script, path) for _ in range(3))
+    return all(_runs(script, path) for _ in range(times))
 
 
 def _runs(script: Path, path: Path) -> bool:

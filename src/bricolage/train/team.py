@@ -1,13 +1,17 @@
 """Processes that work on one job together, each of which ends with an answer.
 
-A process is `python -m MODULE FOLDER RANK`: its job lies in FOLDER as `jobRANK`, and it writes its answer to `answerRANK`, both
-JSON. They find each other through the file `store` in that folder. Where one of them fails, the others are ended at once.
+One process, `python -m bricolage.train.leader` (see there), imports PyTorch and becomes all of them by forking: importing takes
+seconds. In its folder each job lies as `jobRANK`, and its process writes its answer to `answerRANK`, both JSON; what it prints
+goes to `wordsRANK`, and how it ended to `endRANK`. They find each other through the file `store` there. Where one of them fails,
+the others are ended at once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,11 +31,13 @@ J = TypeVar("J")
 A = TypeVar("A")
 _PATIENCE_S = 120.0
 """For which processes wait for each other."""
+_END_S = 5.0
+"""Until a leader that is told to has ended its processes and itself."""
 
 
 def run_team(
-    module: str,
-    jobs: Sequence[object],
+    work: Callable[[J, Path], A],
+    jobs: Sequence[J],
     answer: type[A],
     threads: int,
     seconds: float,
@@ -40,9 +46,9 @@ def run_team(
     """Runs a process for each job.
 
     Args:
-        module: its name.
-        jobs: dataclasses.
-        answer: the dataclass that each ends with.
+        work: what each does with its job and the folder of all; a function of a module.
+        jobs: dataclasses of one type.
+        answer: the dataclass that `work` returns.
         threads: of each.
         seconds: after which they are ended.
         keep: given the folder when all have answered, before it is deleted.
@@ -57,24 +63,23 @@ def run_team(
         "MKL_NUM_THREADS": str(threads),
     }
     environment["PYTHONPATH"] = os.pathsep.join(one for one in sys.path if one)
+    names = [f"{one.__module__}:{one.__qualname__}" for one in (work, type(jobs[0]))]
     with tempfile.TemporaryDirectory(prefix="bricolage-") as name:
         folder = Path(name)
-        team: list[subprocess.Popen[bytes]] = []
+        leader: subprocess.Popen[bytes] | None = None
         try:
             for rank, job in enumerate(jobs):
                 Path(folder, f"job{rank}").write_text(json.dumps(encode(job)))
-                with Path(folder, f"words{rank}").open("wb") as words:
-                    team.append(
-                        subprocess.Popen(
-                            [sys.executable, "-P", "-m", module, name, str(rank)],
-                            stdin=subprocess.DEVNULL,
-                            stdout=words,
-                            stderr=words,
-                            env=environment,
-                            start_new_session=True,  # Ctrl-C in the terminal is for us
-                        )
-                    )
-            _wait(team, folder, seconds)
+            with Path(folder, "words").open("wb") as words:
+                leader = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "bricolage.train.leader", *names, name, str(len(jobs))],
+                    stdin=subprocess.DEVNULL,
+                    stdout=words,
+                    stderr=words,
+                    env=environment,
+                    start_new_session=True,  # Ctrl-C in the terminal is for us
+                )
+            _wait(leader, folder, len(jobs), seconds)
             answers = [
                 decode(answer, parse(Path(folder, f"answer{rank}").read_text()), "it") for rank in range(len(jobs))
             ]
@@ -84,46 +89,56 @@ def run_team(
         except (DecodeError, OSError) as error:
             raise TrainingWorkerFailed(reason=f"it does not answer ({error})") from error
         finally:
-            for one in team:
-                if one.poll() is None:
-                    one.kill()
-            for one in team:
-                one.wait()
+            if leader is not None:
+                _end(leader)
 
 
-def _wait(team: Sequence[subprocess.Popen[bytes]], folder: Path, seconds: float) -> None:
+def _wait(leader: subprocess.Popen[bytes], folder: Path, count: int, seconds: float) -> None:
     end = time.monotonic() + seconds
     while True:
-        codes = [one.poll() for one in team]
+        gone = leader.poll()  # before the others' ends are read, which it writes
+        codes = [_code(folder, rank) for rank in range(count)]
         # The first that failed says why; those that waited for it say only that it is gone.
         failed = [rank for rank, code in enumerate(codes) if code not in (None, 0)]
         if failed:
-            raise TrainingWorkerFailed(reason=_reason(folder, failed[0], codes[failed[0]] or 0))
+            raise TrainingWorkerFailed(reason=_reason(folder, str(failed[0]), codes[failed[0]] or 0))
         if all(code == 0 for code in codes):
             return
+        if gone is not None:
+            raise TrainingWorkerFailed(reason=_reason(folder, "", gone))
         if time.monotonic() > end:
             raise TrainingWorkerFailed(reason=f"it has not ended after {seconds:.0f} s")
         time.sleep(0.02)
 
 
-def _reason(folder: Path, rank: int, code: int) -> str:
+def _code(folder: Path, rank: int) -> int | None:
+    """How a process ended: its exit code, or a signal's number below zero; None while it runs."""
+    file = Path(folder, f"end{rank}")
+    return int(file.read_text()) if file.exists() else None
+
+
+def _end(leader: subprocess.Popen[bytes]) -> None:
+    """Ends it and all that it forked; it ends those that still run when it is told to end."""
+    if leader.poll() is None:
+        leader.terminate()
+        try:
+            leader.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(leader.pid, signal.SIGKILL)
+            leader.wait()
+    else:
+        with contextlib.suppress(ProcessLookupError):  # nobody is left, unless it was killed
+            os.killpg(leader.pid, signal.SIGKILL)
+
+
+def _reason(folder: Path, rank: str, code: int) -> str:
+    """`rank` is empty for the leader."""
     words = Path(folder, f"words{rank}").read_text(errors="replace")
     lines = [line for line in words.splitlines() if line.strip()]
+    who = f"process {rank}" if rank else "the process that starts the others"
     if code < 0:
-        return f"process {rank} ended with signal {-code}"
-    return lines[-1] if lines else f"process {rank} ended with exit code {code}"
-
-
-def take_part(arguments: Sequence[str], job: type[J], work: Callable[[J, Path], object]) -> None:
-    """What a process of a team does: reads its job, works, writes its answer, and ends without waiting for threads of libraries."""
-    folder, rank = Path(arguments[0]), int(arguments[1])
-    found = work(decode(job, parse(Path(folder, f"job{rank}").read_text()), "job"), folder)
-    beside = Path(folder, f"answer{rank}.part")
-    beside.write_text(json.dumps(encode(found)))
-    beside.rename(Path(folder, f"answer{rank}"))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+        return f"{who} ended with signal {-code}"
+    return lines[-1] if lines else f"{who} ended with exit code {code}"
 
 
 @dataclass(frozen=True)

@@ -247,7 +247,10 @@ def test_over_200_steps_each_model_comes_out_as_if_trained_alone(network: str, t
         assert one.held_out_loss == pytest.approx(other.held_out_loss, rel=1e-6)
 
 
-@pytest.mark.parametrize("network", ["mlp", "cnn", "transformer", "lstm"])
+@pytest.mark.parametrize(
+    "network",
+    ["cnn", "transformer", pytest.param("mlp", marks=pytest.mark.slow), pytest.param("lstm", marks=pytest.mark.slow)],
+)
 def test_in_float32_they_differ_by_its_rounding(network: str, tmp_path: Path) -> None:
     """Seen in what the models make of held-out data: weights whose gradient is zero but for rounding (those of keys in attention)
     go wherever Adam takes them."""

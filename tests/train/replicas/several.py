@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from bricolage.train.replicas.worker import STATE, Answer, Job, take
-from bricolage.train.team import meet, take_part
+from bricolage.train.team import meet
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,3 @@ def work(job: Several, folder: Path) -> Answers:
         if one.rank == 0:
             Path(folder, STATE).rename(Path(folder, f"{number}.pt"))
     return Answers(tuple(found))
-
-
-if __name__ == "__main__":
-    take_part(sys.argv[1:], Several, work)

@@ -17,7 +17,7 @@ from bricolage.train.replicas.worker import Answer, Job, Share
 from bricolage.train.spec import Optimiser, StepSpec
 from bricolage.train.step import build, make_optimiser
 from bricolage.train.team import run_team
-from tests.train.replicas.several import Answers, Several
+from tests.train.replicas.several import Answers, Several, work
 
 torch = pytest.importorskip("torch")
 
@@ -51,7 +51,7 @@ def together(jobs: Sequence[tuple[Replicas, Method]]) -> list[tuple[list[Answer]
     def keep(folder: Path) -> None:
         states.extend(torch.load(Path(folder, f"{number}.pt"), weights_only=True) for number in range(len(jobs)))
 
-    answers = run_team("tests.train.replicas.several", several, Answers, 1, 120, keep)
+    answers = run_team(work, several, Answers, 1, 120, keep)
     return [([one.each[number] for one in answers], states[number]) for number in range(len(jobs))]
 
 

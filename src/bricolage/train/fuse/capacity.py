@@ -17,7 +17,7 @@ from bricolage.train.fuse.alone import make_module, shortened
 from bricolage.train.fuse.data import load
 from bricolage.train.fuse.grouping import Group, group
 from bricolage.train.fuse.sweep import Sweep
-from bricolage.train.team import run_team, take_part
+from bricolage.train.team import run_team
 
 STEPS = 5
 """Of a dry run."""
@@ -85,7 +85,7 @@ def fits(sweep: Sweep, one: Group, lanes: int, threads: int, limit: int) -> bool
     some = tuple(replace(shortened(lane, STEPS), patience=None) for lane in one.lanes[:lanes])
     job = DryRun(replace(sweep, lanes=some), threads, limit)
     try:
-        (held,) = run_team("bricolage.train.fuse.capacity", [job], Held, threads, _LIMIT_S)
+        (held,) = run_team(work, [job], Held, threads, _LIMIT_S)
     except TrainingWorkerFailed:
         return False
     return held.bytes <= limit
@@ -105,7 +105,3 @@ def work(job: DryRun, _: Path) -> Held:
     Here(data, one, job.threads).fused.run(STEPS)
     unit = 1 if sys.platform == "darwin" else 1024
     return Held(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
-
-
-if __name__ == "__main__":
-    take_part(sys.argv[1:], DryRun, work)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -84,13 +86,15 @@ class Alone:
         torch.manual_seed(0)
         try:
             missing = [one for one in dict.fromkeys(signatures) if one not in self.known]
-            dirty = _dirty() if missing else None
+            if not missing:
+                return
+            dirty = _dirty()
             for _ in range(_PASSES):  # apart, so that what disturbs one is gone in the next
-                for one in missing:
-                    before, now = self.known.get(one), _alone(one.partition("(")[0], calls[one], dirty)
+                for signature, now in _alone(missing, calls, dirty):
+                    before = self.known.get(signature)
                     if before is not None and now is not None:
                         now = AloneTime(min(before.warm, now.warm), min(before.cold, now.cold))
-                    self.known[one] = now
+                    self.known[signature] = now
         finally:
             torch.set_num_threads(kept)
             torch.set_rng_state(state)
@@ -185,29 +189,66 @@ def _dirty() -> torch.Tensor:
     return torch.zeros(2 * max(caches.l3_bytes or 0, caches.l2_bytes) // 4)
 
 
-def _alone(name: str, call: OperatorCall, dirty: torch.Tensor) -> AloneTime | None:
+def _alone(
+    signatures: Sequence[str], calls: Mapping[str, OperatorCall], dirty: torch.Tensor
+) -> Iterator[tuple[str, AloneTime | None]]:
+    """The time of each, or None where it cannot run alone.
+
+    Several have their arguments made at once, as many as fit into a part of the caches: filling these once makes all of them cold.
+    """
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    most = dirty.nbytes // 8
+    ready: list[tuple[str, Callable[[], object], float]] = []
+    held = 0
+    for signature in signatures:
+        call = calls[signature]
+        try:
+            with torch.no_grad():
+                args, kwargs = made(signature.partition("(")[0], call)
+                run = partial(call.function, *args, **kwargs)
+                run()
+                warm = _warm(run)
+        except UNSUITABLE:
+            yield signature, None
+            continue
+        ready.append((signature, run, warm))
+        held += sum(one.nbytes for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor))
+        if held > most:
+            yield from _cold(ready, dirty)
+            ready, held = [], 0
+    yield from _cold(ready, dirty)
+
+
+def _warm(run: Callable[[], object]) -> float:
+    """Milliseconds, again and again on the same tensors."""
+    times: list[float] = []
+    end = time.perf_counter() + _ALONE_S
+    while len(times) < _ALONE_ROUNDS[0] or (time.perf_counter() < end and len(times) < _ALONE_ROUNDS[1]):
+        begun = time.perf_counter_ns()
+        run()
+        times.append((time.perf_counter_ns() - begun) / 1e6)
+    return float(np.quantile(times, QUANTILE))
+
+
+def _cold(
+    ready: Sequence[tuple[str, Callable[[], object], float]], dirty: torch.Tensor
+) -> Iterator[tuple[str, AloneTime]]:
+    """What they take after something else has filled the caches, beside what they take warm."""
     import torch
 
-    try:
-        with torch.no_grad():
-            args, kwargs = made(name, call)
-            call.function(*args, **kwargs)
-            times: list[float] = []
-            end = time.perf_counter() + _ALONE_S
-            while len(times) < _ALONE_ROUNDS[0] or (time.perf_counter() < end and len(times) < _ALONE_ROUNDS[1]):
-                begun = time.perf_counter_ns()
-                call.function(*args, **kwargs)
-                times.append((time.perf_counter_ns() - begun) / 1e6)
-            warm = float(np.quantile(times, QUANTILE))
-            cold = []
-            for _ in range(_COLD_ROUNDS if warm < _LONG_MS else 0):
-                dirty.add_(1.0)
-                begun = time.perf_counter_ns()
-                call.function(*args, **kwargs)
-                cold.append((time.perf_counter_ns() - begun) / 1e6)
-    except UNSUITABLE:
-        return None
-    return AloneTime(warm, max(warm, min(cold, default=warm)))
+    cold = [warm if warm >= _LONG_MS else math.inf for _, _, warm in ready]
+    with torch.no_grad():
+        for _ in range(_COLD_ROUNDS if math.inf in cold else 0):
+            dirty.add_(1.0)
+            for place, (_, run, warm) in enumerate(ready):
+                if warm < _LONG_MS:
+                    begun = time.perf_counter_ns()
+                    run()
+                    cold[place] = min(cold[place], (time.perf_counter_ns() - begun) / 1e6)
+    for (signature, _, warm), after in zip(ready, cold, strict=True):
+        yield signature, AloneTime(warm, max(warm, after))
 
 
 def made(name: str, call: OperatorCall) -> tuple[Any, Any]:

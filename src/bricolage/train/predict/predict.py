@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bricolage.device.description import DescribedDevice, read_devices
 from bricolage.device.host import host
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 _ROUNDS = (9, 60)
 _TURN = 3
 """Steps of one turn, after one that does not count."""
+_BESIDE_THE_GRAPH: Mapping[str, Any] = {
+    name: getattr(Variant(), name) for name in ("threads", "workers", "bucket_mb", "stages", "gbytes")
+}
+"""What of a variant changes no operator."""
 
 
 def predict_step(
@@ -101,6 +105,7 @@ class _Predictor:
         self._machine = read_devices(Path(spec.folder, spec.device)) if self.described else None
         self._lists: dict[int, PriceList] = {}
         self._links: dict[tuple[int, int], tuple[Link, float]] = {}
+        self._graphs: dict[Variant, StepGraph] = {}
         self._lanes: dict[Variant, FusedRunning] = {}
         self._base: tuple[StepGraph, tuple[float, ...]] | None = None
 
@@ -266,11 +271,16 @@ class _Predictor:
         return self._lanes[variant]
 
     def _graph(self, step: TrainingStep, variant: Variant) -> StepGraph:
+        """What one process runs of it, if it is not divided into stages: the same however many there are."""
+
         def start(module: torch.nn.Module, tensors: Sequence[torch.Tensor]) -> tuple[Running, object]:
             running = Running(module, tensors, step, variant)
             return running, running.lasting
 
-        return trace_step(step.module, [*step.inputs, *step.targets], start)  # type: ignore[arg-type]
+        alike = replace(variant, **_BESIDE_THE_GRAPH)
+        if alike not in self._graphs:
+            self._graphs[alike] = trace_step(step.module, [*step.inputs, *step.targets], start)  # type: ignore[arg-type]
+        return self._graphs[alike]
 
     def _list(self, threads: int) -> PriceList:
         if threads not in self._lists:

@@ -9,7 +9,7 @@ import numpy as np
 
 from bricolage.train.predict.exchange import Link
 from bricolage.train.predict.variant import Variant
-from bricolage.train.predict.worker import Answer, Job
+from bricolage.train.predict.worker import Answer, Job, work
 from bricolage.train.spec import StepSpec
 from bricolage.train.team import run_team
 
@@ -81,4 +81,4 @@ def _run(
     begins: tuple[str, ...] = (),
 ) -> list[Answer]:
     jobs = [Job(kind, spec, variant, rank, workers, threads, seconds, begins) for rank in range(workers)]
-    return run_team("bricolage.train.predict.worker", jobs, Answer, threads, _READY_S + 20 * seconds)
+    return run_team(work, jobs, Answer, threads, _READY_S + 20 * seconds)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from bricolage.train.predict.running import Running, Runs, prepared
 from bricolage.train.predict.stage import StageRunning
 from bricolage.train.predict.variant import Variant
 from bricolage.train.spec import StepSpec
-from bricolage.train.team import meet, take_part
+from bricolage.train.team import meet
 
 _SIZES = (1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 """Bytes of the all-reduces that are measured."""
@@ -68,7 +67,8 @@ class Answer:
     """Of tensors on a stage."""
 
 
-def _work(job: Job, folder: Path) -> Answer:
+def work(job: Job, folder: Path) -> Answer:
+    """Meets the others, and measures what is asked for."""
     dist = meet(folder, job.rank, job.workers, job.threads).dist
     step = prepared(job.spec, job.variant)
     tensors = [*step.inputs, *step.targets]
@@ -203,7 +203,3 @@ def _times(act: Callable[[], object], seconds: float) -> float:
 
 def _median(steps: list[dict[str, float]]) -> dict[str, float]:
     return {phase: float(np.median([one[phase] for one in steps])) for phase in steps[0]}
-
-
-if __name__ == "__main__":
-    take_part(sys.argv[1:], Job, _work)

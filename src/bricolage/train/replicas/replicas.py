@@ -13,7 +13,7 @@ from bricolage.progress import Progress, Silent
 from bricolage.train.data import read_data
 from bricolage.train.replicas.flat import Flat
 from bricolage.train.replicas.spec import LOCKSTEP, Method, Replicas
-from bricolage.train.replicas.worker import STATE, Answer, Job, Point, servers
+from bricolage.train.replicas.worker import STATE, Answer, Job, Point, servers, work
 from bricolage.train.step import build, load_torch
 from bricolage.train.team import run_team
 
@@ -124,7 +124,7 @@ def train_replicas(
     def keep(folder: Path) -> None:
         state.append(Path(folder, STATE).read_bytes())
 
-    answers = run_team("bricolage.train.replicas.worker", jobs, Answer, own, _READY_S + _LIMIT_S, keep)
+    answers = run_team(work, jobs, Answer, own, _READY_S + _LIMIT_S, keep)
     shown.advance(1)
     shown.finish()
     workers, served = answers[: replicas.workers], answers[replicas.workers :]

@@ -19,7 +19,7 @@ from bricolage.train.replicas.peers import Peers
 from bricolage.train.replicas.server import Server
 from bricolage.train.replicas.spec import LOCKSTEP, SERVED, Method, Replicas
 from bricolage.train.step import build, find_loss
-from bricolage.train.team import Meeting, meet, take_part
+from bricolage.train.team import Meeting, meet
 
 if TYPE_CHECKING:
     import torch
@@ -218,7 +218,3 @@ class Share:
             self._left = next(self._order)
         now, self._left = self._left[: size * self._workers], self._left[size * self._workers :]
         return self._data.rows(now[self._rank :: self._workers])
-
-
-if __name__ == "__main__":
-    take_part(sys.argv[1:], Job, work)
