@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import logging
 import warnings
@@ -62,7 +61,6 @@ def from_torch(source: object, example_inputs: object = None, dynamic: object = 
         raise BadTorchModel(reason=f"{error.name} is not installed (pip install 'bricolage[export]')") from error
     if _kind(source) == "module" and example_inputs is None:
         raise BadTorchModel(reason="tracing it needs example inputs, for example example_inputs=(torch.randn(1, 3),)")
-    _read_operators_once()
     args, kwargs = _arguments(example_inputs)
     evaluation = _evaluation_mode(source) if isinstance(source, torch.nn.Module) else contextlib.nullcontext()
     try:
@@ -85,35 +83,6 @@ def from_torch(source: object, example_inputs: object = None, dynamic: object = 
     _keep_arrays(model)
     _name_outputs(model, _output_names(program.exported_program))
     return clean(model)
-
-
-@functools.cache
-def _read_operators_once() -> None:
-    """For each export the exporter reads the source of all its operators, which takes a second: here again only when there are
-    others. Where a version has them elsewhere, exporting just takes that second."""
-    try:
-        from onnxscript.function_libs.torch_lib import registration
-        from torch.onnx._internal import _lazy_import
-
-        place = _lazy_import.onnxscript_apis
-        read = place.get_torchlib_ops
-
-        def count() -> int:
-            return sum(len(one.overloads) + len(one.complex) for _, one in registration.default_registry.items())
-
-        count()  # as far as it is filled
-    except (ImportError, AttributeError):
-        return
-
-    known: dict[int, list[object]] = {}
-
-    def operators() -> list[object]:
-        if count() not in known:
-            found = list(read())  # the first time it fills the registry
-            known[count()] = found
-        return list(known[count()])
-
-    place.get_torchlib_ops = operators
 
 
 def _refuse_writes(program: torch.export.ExportedProgram | None) -> None:
