@@ -15,7 +15,7 @@ CHECK_WITHOUT := $(addprefix --deselect=tests/,cli/test_optimize.py cli/test_rew
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-train check test test-slow test-emulated fuzz-loaders test-real test-exporters conformance faults soak replay fuzz lint docs bench capabilities clean
+.PHONY: help install demo demo-train check test test-all test-emulated fuzz-loaders test-real test-exporters conformance faults soak replay fuzz lint docs bench capabilities clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -41,11 +41,11 @@ $(CHECK_STAMP): pyproject.toml constraints.txt
 check: $(CHECK_STAMP) ## the tests that need no framework, in an environment without any (2 minutes on 2 cores)
 	$(CHECK_VENV)/bin/python -m pytest $(CHECK) $(CHECK_WITHOUT) -m "not slow" -n $(WORKERS) --dist worksteal
 
-test: $(STAMP) ## all tests but the slow ones (some 20 minutes on 2 slow cores)
+test: $(STAMP) ## all tests but the slow ones (8 minutes on 2 slow cores)
 	$(BIN)/python -m pytest $(TESTS) -m "not slow" -n $(WORKERS) --dist worksteal
 
-test-slow: $(STAMP) ## whole conformance suites, big models, every benchmark workload
-	BRICOLAGE_NATIVE_LEVEL=3 $(BIN)/python -m pytest $(TESTS) -m slow
+test-all: $(STAMP) ## the slow tests too: whole conformance suites, all of every mass of parameters, big models (weekly)
+	BRICOLAGE_NATIVE_LEVEL=3 $(BIN)/python -m pytest $(TESTS)
 
 # Numpy's own kernels for AVX2 are left out: some of them end in a fault of QEMU 7.2.
 test-emulated: $(STAMP) ## our engine on emulated processors, without AVX and with AVX2 alone (needs Debian's qemu-user; weekly)

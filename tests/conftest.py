@@ -22,7 +22,7 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 
 # Compiling generated C is what most tests wait for, and none of them times it. What the compiler makes of it at the product's own
-# level is tested where `product_level` is asked for, and in all of `make test-slow`.
+# level is tested where `product_level` is asked for, and in all of `make test-all`.
 os.environ.setdefault(LEVEL_VARIABLE, "1")
 
 # Decisions of small models spend their time on starting processes for the race and on rounds. No test asks who wins, so one

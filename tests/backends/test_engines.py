@@ -31,7 +31,7 @@ def but(*names: str) -> pytest.MarkDecorator:
 
 _SLOW = {
     "inductor": pytest.mark.slow
-}  # ten seconds a network: tests that name no engine are run on it by `make test-slow`
+}  # ten seconds a network: tests that name no engine are run on it by `make test-all`
 
 
 @pytest.fixture(params=[pytest.param(name, marks=_SLOW[name]) if name in _SLOW else name for name in ENGINES])

@@ -21,7 +21,7 @@ COUNTERCASES = [(rule, i) for rule in written() for i in range(len(rule.countere
 
 
 def first_only(rule: Rule, index: int) -> Any:
-    """One of a rule's examples; those behind the first are for `make test-slow`."""
+    """One of a rule's examples; those behind the first are for `make test-all`."""
     return pytest.param(rule, index, marks=pytest.mark.slow if index else (), id=f"{rule.name}-{index}")
 
 
