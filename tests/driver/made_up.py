@@ -79,6 +79,16 @@ class Tiled(Everything):
         return named("f32", "f32-tiles")
 
 
+class Fusing(Everything):
+    """Has a switch for its optimisations."""
+
+    name = "fusing"
+
+    def unoptimised(self, config: KernelConfig) -> KernelConfig | None:
+        del config
+        return KernelConfig("f32-unoptimised")
+
+
 class Dense(Everything):
     """A kernel library that knows one pattern: a product, and what is added to it."""
 
@@ -90,7 +100,7 @@ class Dense(Everything):
 
 REFERENCES = {
     one.name: f"{__name__}:{one.__name__}"
-    for one in (First, Second, Third, Partial, Sluggish, Tuned, Untuned, Tiled, Dense)
+    for one in (First, Second, Third, Partial, Sluggish, Tuned, Untuned, Tiled, Fusing, Dense)
 }
 """For the registry."""
 

@@ -14,7 +14,7 @@ from bricolage.graph.graph import Graph
 from bricolage.measure.loading import CandidateSpec
 from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL, Bucket, numbers
-from tests.driver.made_up import Answers, First, MadeUpMeasurer, Second, made_up_state, whole
+from tests.driver.made_up import Answers, First, Fusing, MadeUpMeasurer, Second, made_up_state, whole
 from tests.graph.models import graph
 
 pytestmark = pytest.mark.usefixtures("registered")
@@ -69,6 +69,24 @@ def test_ctrl_c_keeps_what_is_known_and_the_plan_says_so(tmp_path: Path, model: 
 def test_nothing_ships_that_is_wrong(tmp_path: Path, model: Graph) -> None:
     with pytest.raises(NotAccurate):
         decided(tmp_path, model, Answers(errors={"first": 0.5}))
+
+
+def test_a_backend_that_disagrees_with_itself_ships_without_its_optimisations(tmp_path: Path, model: Graph) -> None:
+    answers = Answers(errors={"fusing f32": 0.5})
+    state, _ = made_up_state(tmp_path, model, [Fusing()], answers, options=OPTIONS)
+    bucket = decide(state.session, state.variants, {"x": np.ones((4, 4), np.float32)}, "model")
+    assert bucket.chosen == "fusing f32-unoptimised"
+    (wrong,) = (one for one in bucket.contestants if one.name == "fusing f32")
+    assert not wrong.accepted and "right without its graph optimisations" in wrong.reason
+
+
+@pytest.mark.parametrize("errors", [{"fusing f32": 1e-3}, {"fusing": 0.5}], ids=["rounding", "wrong either way"])
+def test_optimisations_are_not_blamed_for_what_is_not_their_fault(
+    errors: dict[str, float], tmp_path: Path, model: Graph
+) -> None:
+    state, _ = made_up_state(tmp_path, model, [Fusing()], Answers(errors=errors), options=OPTIONS)
+    with pytest.raises(NotAccurate):
+        decide(state.session, state.variants, {"x": np.ones((4, 4), np.float32)}, "model")
 
 
 def test_a_competition_is_baselines_and_a_race(tmp_path: Path, model: Graph) -> None:

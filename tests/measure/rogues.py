@@ -93,6 +93,28 @@ class Labours(Computes):
     name: ClassVar[str] = "labours"
 
 
+class Blind(Honest):
+    """Right unless all that it is given is negative."""
+
+    name: ClassVar[str] = "blind"
+
+    def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
+        del region, config, resources
+        return _Blind(lambda: None)
+
+
+class _Blind(_Relu):
+    def bind(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Call:
+        usual = super().bind(inputs, outputs)
+
+        def call() -> None:
+            usual()
+            if (inputs[0] < 0).all():
+                outputs[0][...] = inputs[0]
+
+        return call
+
+
 class Slow(Honest):
     """Takes a second to compile."""
 
@@ -299,6 +321,7 @@ ALL: tuple[type[Honest], ...] = (
         Twin,
         Computes,
         Labours,
+        Blind,
         Slow,
         Segfaults,
         SegfaultsLater,

@@ -27,7 +27,8 @@ from bricolage.measure.rounds import TimingPolicy, compare
 from bricolage.measure.statistics import Latency
 from bricolage.plan.step import Step
 from bricolage.verify.compare import Deviation
-from bricolage.verify.tensors import load_values, save_tensors
+from bricolage.verify.tensors import load_values, save_expected, save_tensors
+from bricolage.verify.variations import Allowance, Variation
 from bricolage.work.implementation import Implementation, KernelConfig
 
 POLICY = TimingPolicy(rounds=7, most_rounds=14, seconds=5.0)
@@ -222,6 +223,26 @@ def test_a_wrong_answer_is_judged_by_the_bound_of_the_day(measurer: Measurer, tm
     assert loose.outcome == "ok" and loose.latency is not None
     (strict_again,) = measurer.measure([task(tmp_path, ("wrong", ""))]).values()
     assert strict_again.outcome == "wrong" and "1e-06" in strict_again.reason.replace("1.00e-06", "1e-06")
+
+
+def test_other_inputs_are_compared_too(measurer: Measurer, tmp_path: Path) -> None:
+    negative, nothing = -np.arange(1, 1025, dtype=np.float32), np.zeros(1024)
+    save_tensors(tmp_path / "negative.npz", {"x": negative})
+    save_expected(tmp_path / "zeros.npz", {"y": nothing}, {"y": 0.0})
+    asked: list[str] = []
+
+    def allowances() -> dict[str, Allowance]:
+        asked.append("once")
+        return {"y": Allowance(1e-6)}
+
+    one = Variation("negative", tmp_path / "negative.npz", tmp_path / "zeros.npz", allowances)
+    plain = task(tmp_path, ("honest", ""), ("blind", ""))
+    costs = named(measurer.measure([replace(plain, variations=lambda: (one,))]))
+    assert costs["honest"].outcome == "ok" and costs["honest"].latency is not None
+    assert costs["blind"].outcome == "wrong" and "negative" in costs["blind"].reason
+    assert asked == ["once"], "what is right needs no more evaluations"
+    unseen = named(measurer.measure([replace(plain, data="without variations")]))
+    assert unseen["blind"].outcome == "ok", "on the first inputs alone it is right"
 
 
 def test_an_error_belongs_to_the_weights_and_inputs_that_it_was_seen_on(measurer: Measurer, tmp_path: Path) -> None:

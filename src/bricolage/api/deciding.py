@@ -36,6 +36,7 @@ from bricolage.plan.interface import tensor_specs
 from bricolage.plan.plan import ORIGINAL, Bucket, Plan, Provenance
 from bricolage.progress import Progress
 from bricolage.rewrite.variants import GraphVariant, rewritten_variants
+from bricolage.verify.oracle import JUDGEMENT
 from bricolage.verify.reference import Evaluate
 
 _LOG = logging.getLogger(__name__)
@@ -179,6 +180,7 @@ def decision_key(
         "versions": {backend.name: registry.version(backend.name) for backend in backends},
         "device": device.fingerprint(),
         "bricolage": __version__,
+        "judgement": JUDGEMENT,
         "costs": costs.digest if options.predict and (costs := model_in_use()) is not None else None,
         **({"batches": list(batches)} if batches else {}),
     }

@@ -346,13 +346,22 @@ def _vouched(backend: Backend) -> Rule:
 
 def _quarantined(kept: Sequence[Entry], graph: Graph, operator: Operator) -> str | None:
     """Why an operator, or one in its bodies, is in quarantine; None where none is."""
-    for node in _with_bodies(operator.node):
-        opset = graph.opsets.get(node.domain, 1)
-        name, types, own = operator_key(node), type_key(node), features(node, opset)
-        for entry in kept:
-            if entry.meets(node, name, types, own):
-                return entry.reason
-    return None
+    met = _met([entry for entry in kept if not entry.without], operator.node, graph.opsets)
+    return next((entry.reason for entry in met), None)
+
+
+def _met(kept: Sequence[Entry], root: ir.Node, opsets: Mapping[str, int]) -> Iterator[Entry]:
+    """Entries about an operator, or one in its bodies."""
+    for node in _with_bodies(root) if kept else ():
+        name, types, own = operator_key(node), type_key(node), features(node, opsets.get(node.domain, 1))
+        yield from (entry for entry in kept if entry.meets(node, name, types, own))
+
+
+def switched_off(backend: Backend, model: ir.Model) -> list[str]:
+    """Optimisations of a backend that are in quarantine for an operator of a region, as the backend names them."""
+    kept = [entry for entry in entries(backend.name, backend.table_version()) if entry.without]
+    names = {name for node in model.graph for entry in _met(kept, node, model.opset_imports) for name in entry.without}
+    return sorted(names)
 
 
 def engine_claims(

@@ -282,6 +282,12 @@ class Backend(ABC):
         del precision, device
         return named("f32")
 
+    def unoptimised(self, config: KernelConfig) -> KernelConfig | None:
+        """A configuration of the same arithmetic in which operators are computed one by one, as the model has them: what is right
+        in it and wrong in `config` is a fault of the backend's own optimisations. None where the backend has no such switch."""
+        del config
+        return None
+
     def queue(self, region: RegionModel, config: KernelConfig, resources: Resources, streams: int) -> RequestQueue:
         """Asked only of backends that have `queues`: several requests at a time on all of `resources`, as the backend does that
         best. `streams` of them run at the same time; 0: as many as it chooses.

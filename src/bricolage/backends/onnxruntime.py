@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage import telemetry
-from bricolage.backends.capabilities import engine_claims
+from bricolage.backends.capabilities import engine_claims, switched_off
 from bricolage.backends.interface import (
     AfterFork,
     Backend,
@@ -42,6 +42,8 @@ _FATAL_ONLY = 4
 
 
 _PARALLEL = "f32-parallel"
+_UNOPTIMISED = "f32-unoptimised"
+"""Every operator as the model has it: nothing is fused, folded or laid out otherwise."""
 _WIDTH = 2
 """Operators that run at a time in parallel execution; the threads are divided among them."""
 
@@ -77,6 +79,9 @@ class OnnxRuntime(Backend):
         del precision
         return named("f32", _PARALLEL) if device.threads > 1 else named("f32")
 
+    def unoptimised(self, config: KernelConfig) -> KernelConfig | None:
+        return KernelConfig(_UNOPTIMISED) if config.name != _UNOPTIMISED else None
+
     def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
         del region
         several = resources.threads > (_WIDTH if config.name == _PARALLEL else 1)
@@ -88,7 +93,7 @@ class OnnxRuntime(Backend):
         for info in (*region.inputs, *region.outputs):
             if info.dtype not in (None, ir.DataType.STRING) and info.dtype.bitwidth < 8:
                 raise Refused(backend=self.title, reason=f"'{info.name}' packs several elements into a byte")
-        return _Kernel(region, _session(region, config, resources), resources.threads)
+        return _Kernel(region, _session(region, config, resources, switched_off(self, region.model)), resources.threads)
 
 
 @cache
@@ -119,7 +124,8 @@ def _branches(model: ir.Model) -> bool:
     return False
 
 
-def _session(region: RegionModel, config: KernelConfig, resources: Resources) -> Any:
+def _session(region: RegionModel, config: KernelConfig, resources: Resources, without: Sequence[str]) -> Any:
+    """`without`: optimisations in quarantine."""
     ort = library()
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
@@ -127,7 +133,8 @@ def _session(region: RegionModel, config: KernelConfig, resources: Resources) ->
     levels = ort.GraphOptimizationLevel
     known = {"basic": levels.ORT_ENABLE_BASIC, "extended": levels.ORT_ENABLE_EXTENDED}
     options = ort.SessionOptions()
-    options.graph_optimization_level = known.get(str(chosen.get(_LEVEL)), levels.ORT_ENABLE_ALL)
+    usual = levels.ORT_DISABLE_ALL if config.name == _UNOPTIMISED else levels.ORT_ENABLE_ALL
+    options.graph_optimization_level = known.get(str(chosen.get(_LEVEL)), usual)
     options.enable_mem_pattern = bool(chosen.get(_PATTERN, True))
     if not chosen.get(_PREPACK, True):
         options.add_session_config_entry("session.disable_prepacking", "1")
@@ -151,7 +158,9 @@ def _session(region: RegionModel, config: KernelConfig, resources: Resources) ->
     )
     ort.set_default_logger_severity(_FATAL_ONLY)  # what fails is raised as well, so it need not be printed
     try:
-        return ort.InferenceSession(str(region.path), options, providers=["CPUExecutionProvider"])
+        return ort.InferenceSession(
+            str(region.path), options, providers=["CPUExecutionProvider"], disabled_optimizers=list(without)
+        )
     except declined as error:
         raise Refused(backend=OnnxRuntime.title, reason=str(error).splitlines()[0]) from error
     finally:

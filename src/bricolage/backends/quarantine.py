@@ -1,4 +1,5 @@
-"""What a backend got wrong in a way that its capability table does not show: found by fuzzing, kept as data, never claimed.
+"""What a backend got wrong in a way that its capability table does not show: found by fuzzing, kept as data, never claimed; or
+claimed and computed without the optimisation that is wrong.
 
 `quarantine.json` holds the entries. A capability table is made again from the ONNX suite when a version changes; an entry
 stays until someone has seen that a newer version is right, and has told the last version that was wrong. Each entry has its
@@ -7,6 +8,7 @@ paragraph, with a script, in docs/backend-bugs.md.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import dataclass
@@ -23,7 +25,7 @@ ANY_TYPE = "*"
 
 @dataclass(frozen=True)
 class Entry:
-    """Operators that a backend does not claim, on a range of its versions."""
+    """Operators that a backend does not claim, or runs without some of its optimisations, on a range of its versions."""
 
     backend: str
     first: str
@@ -42,6 +44,9 @@ class Entry:
     """Features (`capabilities.features`), all of which the operator has."""
     reads: tuple[str, ...] = ()
     """Operator types one of which makes an input of it; empty where that does not matter."""
+    without: tuple[str, ...] = ()
+    """Optimisations of the backend, as it names them, without which it is right: it runs a region with the operator, and does
+    without these there. Empty where only not claiming it helps."""
 
     def holds_for(self, backend: str, version: str | None) -> bool:
         """Whether it is about a version of a backend; about every one where the version is unknown."""
@@ -76,6 +81,11 @@ def entries(backend: str, version: str | None) -> tuple[Entry, ...]:
     """
     every = decode(tuple[Entry, ...], json.loads(FILE.read_text()), FILE.name)
     return tuple(entry for entry in every if entry.holds_for(backend, version))
+
+
+def digest() -> str:
+    """Of all entries: what was judged under others may be judged otherwise now."""
+    return hashlib.sha256(FILE.read_bytes()).hexdigest()[:8]
 
 
 def _numbers(version: str) -> tuple[int, ...]:

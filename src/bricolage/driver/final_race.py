@@ -245,6 +245,7 @@ def _race(profile: Profile, specs: Mapping[str, CandidateSpec], incumbent: str, 
         progress=lambda name, _: session.progress.advance(1, name),
         processes=effort.race_processes,
         left=left,
+        variations=profile.oracle.variations(),
     )
     session.progress.finish()
     return ran

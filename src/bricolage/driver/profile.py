@@ -3,6 +3,7 @@ the time reaches."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -31,6 +32,8 @@ from bricolage.verify.reference import Evaluate, evaluate
 from bricolage.work import bits as bitset
 from bricolage.work.implementation import Assignment, Implementation, Placement
 from bricolage.work.placement import Candidate
+
+_LOG = logging.getLogger(__name__)
 
 Stop = Callable[[], bool]
 NEAR = 1.25
@@ -159,6 +162,7 @@ class Profile:
             bound,
             tuple(specs),
             data,
+            variations=self.oracle.variations,
             workload=partial(workload, self._everything, self.session.network),
         )
 
@@ -178,7 +182,36 @@ class Profile:
             if stop() and self.whole:
                 break
             self.measure_whole(others[start : start + step], stop if self.whole else lambda: False)
+        self._measure_unoptimised()
         self.session.progress.finish()
+
+    def _measure_unoptimised(self) -> None:
+        """Where an answer is far off, times the same backend without its graph optimisations: one that is right then disagrees with
+        itself. It takes part so, and the plan says why."""
+        spared: dict[Implementation, list[Implementation]] = {}
+        for one, cost in self.whole.items():
+            config = self.session.backend(one.backend).unoptimised(one.config)
+            far = cost.deviation is not None and cost.deviation.excess > max(BOUNDS.values())
+            if cost.outcome == "wrong" and far and config is not None:
+                spared.setdefault(replace(one, config=config), []).append(one)
+        missing = [one for one in spared if one not in self.whole]
+        if not missing:
+            return
+        self.measure_whole(missing, lambda: False)
+        for one in missing:
+            if self.whole[one].ms is None:
+                continue
+            backend = self.session.backend(one.backend)
+            _LOG.warning(
+                "%s %s is wrong on this model with its graph optimisations, and right without: it takes part without them",
+                backend.title or backend.name,
+                backend.table_version(),
+            )
+            for wrong in spared[one]:
+                cost = self.whole[wrong]
+                self.whole[wrong] = replace(
+                    cost, reason=f"{cost.reason}; right without its graph optimisations ({one})"
+                )
 
     def measure_dropped(self, stop: Stop) -> None:
         """Times those that were dropped for their accuracy, as far as a lower precision would take them and compiling

@@ -18,6 +18,7 @@ from bricolage.options import BOUNDS
 from bricolage.plan.step import Step
 from bricolage.verify.compare import Deviation, deviation, too_far
 from bricolage.verify.tensors import load_limits, load_values
+from bricolage.verify.variations import Allowance, Variation
 
 _LOG = logging.getLogger(__name__)
 _ATTEMPTS = 3
@@ -91,6 +92,8 @@ class Job:
     limits: Callable[[], Mapping[str, float]] | None = None
     """Gives for each output the error that is still float32's own, where `expected` does not say it: costs evaluations of the
     reference, and is asked only for an answer that is off by more than `SURE`."""
+    variations: tuple[Variation, ...] = ()
+    """Other inputs on which it must be right."""
     known: Cost | None = None
     """Its cost where only the answer has to be compared: the time is known from other weights."""
     done: bool = False
@@ -163,10 +166,12 @@ class Loader:
             if should_stop():
                 job.worker = None
             else:
-                self._judge(job, job.limits)
+                if job.limits is not None:
+                    self._judge(job, job.limits)
+                self._judge_variations(job, doubting=False)
                 if job.outcome is not None and finished is not None:
                     finished(job)
-            self._outputs(job).unlink(missing_ok=True)
+            self._forget(job)
         self._expected.clear()
 
     def _compile(self, jobs: Sequence[Job], should_stop: Stop, finished: Callable[[Job], None] | None) -> list[Job]:
@@ -194,7 +199,9 @@ class Loader:
                 elif answer.ok and "compile_s" in answer.facts:
                     job.compile_s = float(str(answer.facts["compile_s"]))
                     hosted.setdefault(worker, []).append(job)
-                    self.pool.submit(worker, self.limits.run_s, "outputs", id=job.id, path=str(self._outputs(job)))
+                    path = str(self._outputs(job))
+                    variations = [[str(one.inputs), str(self._outputs(job, one))] for one in job.variations]
+                    self.pool.submit(worker, self.limits.run_s, "outputs", id=job.id, path=path, variations=variations)
                     active[worker] = job
                 elif answer.ok:
                     if not self._check(job, answer) and not any(one is job for one in doubtful):
@@ -267,7 +274,9 @@ class Loader:
         self._judge(job, None)
         if job.limits is not None and job.outcome is None and job.deviation is not None and job.deviation.excess > SURE:
             return False
-        self._outputs(job).unlink(missing_ok=True)
+        if not self._judge_variations(job, doubting=True):
+            return False
+        self._forget(job)
         return True
 
     def _judge(self, job: Job, limits: Callable[[], Mapping[str, float]] | None) -> None:
@@ -294,5 +303,42 @@ class Loader:
         if job.outcome is not None and job.worker is not None:
             _LOG.info("%s: %s (%s)", job.spec.title, job.outcome, job.reason)
 
-    def _outputs(self, job: Job) -> Path:
-        return self._scratch / f"outputs-{job.regime.owner or job.spec.title}-{job.id}.npz".replace("/", "_")
+    def _judge_variations(self, job: Job, *, doubting: bool) -> bool:
+        """Compares the answers to variations; while `doubting`, False where it has to be known first what rounding does there."""
+        names = job.spec.outputs
+        for variation in job.variations if job.outcome is None else ():
+            try:
+                if (variation.expected, names) not in self._expected:
+                    values = load_values(variation.expected, names)
+                    self._expected[variation.expected, names] = (
+                        [values[name] for name in names],
+                        load_limits(variation.expected, names),
+                    )
+                reference, accepted = self._expected[variation.expected, names]
+                found = load_values(self._outputs(job, variation), names)
+                actual = [found[name] for name in names]
+                excess = variation.excess(actual, reference, [Allowance(limit) for limit in accepted])
+                if excess > SURE:
+                    if doubting:
+                        return False
+                    allowed = variation.allowances()
+                    excess = variation.excess(actual, reference, [allowed[name] for name in names])
+            except (ValueError, KeyError, TypeError, OSError) as error:
+                job.fail("failed", f"the outputs cannot be compared: {type(error).__name__}: {error}")
+                return True
+            before = job.deviation or Deviation(0.0, 0.0)
+            job.deviation = Deviation(before.error, max(before.excess, excess))
+            if excess > job.bound:
+                job.fail("wrong", f"{too_far(job.deviation, job.bound)} on other inputs ({variation.kind})")
+                _LOG.info("%s: %s (%s)", job.spec.title, job.outcome, job.reason)
+                break
+        return True
+
+    def _forget(self, job: Job) -> None:
+        self._outputs(job).unlink(missing_ok=True)
+        for variation in job.variations:
+            self._outputs(job, variation).unlink(missing_ok=True)
+
+    def _outputs(self, job: Job, variation: Variation | None = None) -> Path:
+        kind = "" if variation is None else f"-{variation.kind}"
+        return self._scratch / f"outputs-{job.regime.owner or job.spec.title}-{job.id}{kind}.npz".replace("/", "_")

@@ -21,6 +21,7 @@ from bricolage.measure.pool import Pool
 from bricolage.measure.rounds import TimingPolicy, compare, disturbed, latency
 from bricolage.options import available_cores
 from bricolage.verify.compare import Deviation, too_far
+from bricolage.verify.variations import Variation
 from bricolage.work.workload import Workload
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ class RegionTask:
     """Gives the error of each output that is still float32's own, where `expected` does not hold it (see `Job`)."""
     workload: Callable[[], Workload] | None = None
     """Says what the region computes, where that is of use later; asked where the database does not know it yet."""
+    variations: Callable[[], tuple[Variation, ...]] | None = None
+    """Gives other inputs on which candidates must be right; asked only where one has to be compared."""
 
 
 @dataclass(frozen=True)
@@ -216,6 +219,7 @@ class Measurer:
                     continue
                 job = self.job(spec, task.inputs, task.expected, task.bound)
                 job.limits = task.limits
+                job.variations = () if task.variations is None or spec.serving is not None else task.variations()
                 job.known = self._latency(spec, self.key(spec))
                 jobs.append(job)
             if jobs:

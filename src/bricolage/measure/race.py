@@ -16,6 +16,7 @@ from bricolage.measure.loading import CandidateSpec, Job, Stop, never
 from bricolage.measure.measurer import Measurer, cost_of
 from bricolage.measure.rounds import TimingPolicy, latency, one_round
 from bricolage.measure.statistics import THRESHOLD, Latency, Ratio, enough, paired_ratio
+from bricolage.verify.variations import Variation
 
 _LOG = logging.getLogger(__name__)
 _PROBE = 7
@@ -120,6 +121,7 @@ def race(
     processes: int = 1,
     left: Callable[[], float] = lambda: 0.0,
     files: Mapping[str, tuple[Path, Path]] | None = None,
+    variations: Sequence[Variation] = (),
 ) -> Race:
     """Races contestants (name → program) for `rounds` rounds or `seconds` seconds, whichever ends first; the seconds
     hold the time in which contestants get ready, but everyone has the few rounds in any case after which the hopeless
@@ -131,7 +133,8 @@ def race(
     everyone starts afresh that many times, each time for its part of the rounds; but who failed (other than by being ended
     from outside), or took longer to get ready than such a part lasts, does not start again. Where others disturbed the race so
     much that it is open who is fastest, those who may be go on, part by part, as long as `left` gives seconds for another,
-    and at most for as long again. `files` are inputs and expected outputs of contestants that have others.
+    and at most for as long again. `files` are inputs and expected outputs of contestants that have others; `variations`, other
+    inputs on which the rest must be right.
     Nothing is stored: see `Database.put_race`.
     """
     leader = incumbent if incumbent is not None else next(iter(contestants), None)
@@ -153,6 +156,7 @@ def race(
                 progress=progress,
                 should_stop=should_stop,
                 files=files or {},
+                variations=tuple(variations),
             )
         )
 
@@ -210,6 +214,7 @@ def _once(
     progress: Callable[[str, int], None] | None,
     should_stop: Stop,
     files: Mapping[str, tuple[Path, Path]],
+    variations: tuple[Variation, ...],
 ) -> Race:
     """A race in which everyone has one process."""
     ordered = sorted(contestants, key=lambda name: name != leader)
@@ -217,6 +222,8 @@ def _once(
         _Runner(name, measurer.job(contestants[name], *files.get(name, (inputs, expected)), bound, f"race {name}"), [])
         for name in ordered
     ]
+    for runner in runners:
+        runner.job.variations = () if runner.name in files or runner.job.spec.serving is not None else variations
     waiting = list(runners)
     end = time.monotonic() + seconds
     heat: list[_Runner] = []

@@ -22,6 +22,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import perf_counter, perf_counter_ns, process_time
 
@@ -42,6 +43,7 @@ from bricolage.measure.disturbance import DISTURBED, Watch, waited_share
 from bricolage.options import available_cores
 from bricolage.plan.step import Step
 from bricolage.runtime.compile import compile_program
+from bricolage.runtime.program import BoundProgram
 from bricolage.verify.tensors import load_values, save_tensors
 from bricolage.work.config_space import Choice
 
@@ -67,6 +69,8 @@ class _Loaded:
     outputs: dict[str, np.ndarray] | None
     """Bound buffers; None where the call returns fresh outputs."""
     keep: tuple[object, ...] = field(repr=False, default=())
+    rerun: Callable[[dict[str, object]], dict[str, object]] | None = None
+    """One call with other inputs of the same shapes; None where several requests are answered at a time."""
     repeats: int = 0
     """Calls in one sample; 0 until calibrated."""
     burst: int = 1
@@ -127,9 +131,11 @@ class Worker:
         compiled = perf_counter()
         if program.static:
             bound = program.bind({name: in_buffer(np.asarray(value)) for name, value in values.items()})
-            self._loaded[id] = _Loaded(bound, bound.outputs, keep=(program, bound))
+            self._loaded[id] = _Loaded(bound, bound.outputs, keep=(program, bound), rerun=partial(_rerun, bound))
         else:
-            self._loaded[id] = _Loaded(lambda: program.run(values), None, keep=(program, values))
+            self._loaded[id] = _Loaded(
+                lambda: program.run(values), None, keep=(program, values), rerun=lambda other: program.run(other)
+            )
         return {"compile_s": compiled - start, "bind_s": perf_counter() - compiled, "bound": program.static}
 
     def compile(self, step: object, threads: int, device: object, folder: str) -> dict[str, object]:
@@ -150,9 +156,10 @@ class Worker:
             backend.build(region, config, resources)
         return {}
 
-    def outputs(self, id: str, path: str) -> dict[str, object]:
+    def outputs(self, id: str, path: str, variations: Sequence[list[str]] = ()) -> dict[str, object]:
         """Runs once and writes the outputs to an .npz file. Bound buffers are spoilt first: an output that the program
-        does not write must not look right because an earlier run left it there."""
+        does not write must not look right because an earlier run left it there. `variations` are files of other inputs, and where
+        the outputs for them go."""
         loaded = self._loaded[id]
         for buffer in (loaded.outputs or {}).values():
             buffer.fill(np.nan if buffer.dtype.kind == "f" else 0)
@@ -162,6 +169,9 @@ class Worker:
         results = loaded.outputs if loaded.outputs is not None else fresh
         assert isinstance(results, dict)
         save_tensors(Path(path), results)
+        if loaded.rerun is not None:
+            for given, answers in variations:
+                save_tensors(Path(answers), loaded.rerun(load_values(Path(given))))
         return {"first_ms": first_ms}
 
     def time(self, id: str, turns: int, warm_s: float) -> dict[str, object]:
@@ -346,6 +356,21 @@ def _inputs_of(steps: list[Step]) -> list[str]:
                 needed.setdefault(info.name)
         computed.update(info.name for info in region.outputs)
     return list(needed)
+
+
+def _rerun(bound: BoundProgram, values: dict[str, object]) -> dict[str, object]:
+    """Outputs for other inputs; the buffers hold afterwards what they held."""
+    before = {name: buffer.copy() for name, buffer in bound.inputs.items()}
+    try:
+        for name, buffer in bound.inputs.items():
+            np.copyto(buffer, np.asarray(values[name]))
+        for buffer in bound.outputs.values():
+            buffer.fill(np.nan if buffer.dtype.kind == "f" else 0)
+        bound()
+        return {name: buffer.copy() for name, buffer in bound.outputs.items()}
+    finally:
+        for name, buffer in bound.inputs.items():
+            np.copyto(buffer, before[name])
 
 
 def _sample(call: Callable[[], object], repeats: int) -> float:

@@ -19,9 +19,10 @@ from bricolage.graph.store import Store
 from bricolage.verify.bound import REGION_DRAWS, draws_for, limits, rounding_errors
 from bricolage.verify.reference import Evaluate, evaluate
 from bricolage.verify.tensors import digest, load_values, save_expected, save_tensors
+from bricolage.verify.variations import Variation, prepare_variations
 
-_JUDGEMENT = 2
-"""Raised whenever limits are found in another way: judgements on record are then not found any more."""
+JUDGEMENT = 3
+"""Raised whenever answers are judged in another way: judgements and decisions on record are then not found any more."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Oracle:
         self._whole: _Expected | None = None
         self._files: dict[int, tuple[Path, Path, float]] = {}
         self._own: dict[int, Mapping[str, float]] = {}
+        self._variations: tuple[Variation, ...] | None = None
 
     def of(self, name: str, graph: Graph) -> Oracle:
         """The oracle of an equal graph, which is judged by this one's reference."""
@@ -87,6 +89,17 @@ class Oracle:
         """Computes the whole model's reference now."""
         self._reference()
 
+    def variations(self) -> tuple[Variation, ...]:
+        """Other inputs on which the whole graph must be right."""
+        if self._original is not None:
+            return self._original.variations()
+        if self._variations is None:
+            found = self._reference()
+            self._variations = prepare_variations(
+                self.graph, self._inputs, found.outputs, found.rounding, self.store, self._evaluate
+            )
+        return self._variations
+
     @property
     def original_error(self) -> float:
         """How far rounding in float32 moves the answer: the largest error of an output in the draws."""
@@ -101,7 +114,7 @@ class Oracle:
 
     @cached_property
     def _data(self) -> str:
-        return digest(f"{self._model} {_JUDGEMENT} {self._literal}", self._inputs)[:24]
+        return digest(f"{self._model} {JUDGEMENT} {self._literal}", self._inputs)[:24]
 
     def data(self, region: Region) -> str:
         """Digest of the values behind a region's reference: the model's weights, its inputs, and where in the model

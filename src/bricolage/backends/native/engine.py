@@ -190,6 +190,9 @@ class Native(Backend):
         peaks = measure(instruction_set(resources.device), arithmetic, resources.threads)
         return Anatomy(inspect_kernels(made.plan, origins, spent.tolist()), made.text, peaks)
 
+    def unoptimised(self, config: KernelConfig) -> KernelConfig | None:
+        return self.fusing(config.base, ())
+
     def fusing(self, config: KernelConfig, kernels: Collection[int]) -> KernelConfig:
         return config.tuned({FUSED: ranges(tuple(sorted(kernels)))})
 

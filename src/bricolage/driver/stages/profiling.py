@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from bricolage.backends import quarantine
 from bricolage.deadline import Deadline
 from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Stage
@@ -29,7 +30,7 @@ class Reference(Stage[State]):
             state.inputs,
             session.store,
             options.bound,
-            state.digest,
+            f"{state.digest} {quarantine.digest()}",
             literal=options.tolerance is not None,
             evaluate=session.evaluate,
         )

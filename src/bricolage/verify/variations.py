@@ -1,0 +1,256 @@
+"""Other inputs that an answer must be right on: faults between operators show only on particular data.
+
+A runtime that fuses a Pad into the pool behind it pads with another number, which no positive value shows; one that fuses
+two bounds shows it only beyond them. So whatever may ship is run on a few kinds of inputs besides those it is measured on, each
+derived from these: all negative, both large and small, ties and zeros, saturated, a little moved.
+
+What float32 cannot answer is not asked: an output is judged on a variation only as far as noise in the place of rounding
+(`bricolage.verify.bound`), and the same model evaluated in its own types, leave it where it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx_ir as ir
+
+from bricolage.errors import InvalidGraph, NoReference, ReferenceLimit
+from bricolage.graph.graph import Graph
+from bricolage.graph.store import Store
+from bricolage.graph.work import flops
+from bricolage.verify.bound import FACTOR, REGION_DRAWS, limits, rounding_errors
+from bricolage.verify.compare import errors
+from bricolage.verify.inputs import generate
+from bricolage.verify.reference import Evaluate
+from bricolage.verify.roles import role
+from bricolage.verify.tensors import save_expected, save_tensors
+
+_LOG = logging.getLogger(__name__)
+Inputs = dict[str, Any]
+
+COUNTS = ((1e8, 5), (4e9, 3), (float("inf"), 2))
+"""Variations by the floating-point operations of the model: (up to, variations). Each costs an evaluation of the reference, and
+a few more only for an answer that is farther off than rounding moved it on the first inputs."""
+_UNTOLD = 0.1
+"""Where rounding moves an output farther than this, a variation says nothing of it."""
+_LARGE = 64.0
+_RANDOM = frozenset(
+    ["RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"]
+)
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """How far one output may be off on a variation."""
+
+    limit: float
+    """The error that is still float32's own, as `bound.limits` gives it."""
+    factor: float = 1.0
+    """How many times as far as on the first inputs rounding moves it: what is left of an error counts divided by this."""
+
+
+@dataclass(frozen=True)
+class Variation:
+    """Inputs of one kind, with the float64 outputs that they give."""
+
+    kind: str
+    inputs: Path
+    expected: Path
+    """With the limits that hold for the first inputs: what is within them is right here, too."""
+    allowances: Callable[[], Mapping[str, Allowance]]
+    """By output; costs evaluations of the reference, the first time."""
+
+    def excess(self, actual: Sequence[Any], reference: Sequence[Any], allowed: Sequence[Allowance]) -> float:
+        """The largest error of an output that rounding does not explain, on the scale of the first inputs; 0 where none is."""
+        found = errors(actual, reference)
+        if len(found) != len(allowed):
+            return float("inf")
+        return max((e / a.factor for e, a in zip(found, allowed, strict=True) if e > a.limit), default=0.0)
+
+
+def prepare_variations(
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    reference: Mapping[str, Any],
+    rounding: Mapping[str, float],
+    store: Store,
+    evaluate: Evaluate,
+) -> tuple[Variation, ...]:
+    """The variations of a model, written into the folder of `store`; none where its answers are random.
+
+    Args:
+        graph: the model.
+        inputs: those on which it is measured.
+        reference: its float64 outputs for them.
+        rounding: how far rounding moves these, by output.
+        store: of the decision.
+        evaluate: computes references.
+    """
+    made: list[Variation] = []
+    own = limits(rounding, reference)
+    names = list(reference)
+    for kind, drawn in kinds(graph, inputs):
+        try:
+            outputs = {name: evaluate(graph.model, drawn, dtype=np.float64)[name] for name in names}
+        except (NoReference, InvalidGraph) as error:
+            _LOG.debug("no variation of the kind '%s': %s", kind, error)
+            continue
+        except ReferenceLimit as error:
+            _LOG.debug("no more variations: %s", error)
+            break
+        if not all(_as_finite(outputs[name], reference[name]) for name in names):
+            _LOG.debug("no variation of the kind '%s': outputs are not finite", kind)
+            continue
+        given, wanted = (store.directory / f"variation-{kind}-{what}.npz" for what in ("inputs", "expected"))
+        save_tensors(given, drawn)
+        save_expected(wanted, outputs, own)
+        made.append(Variation(kind, given, wanted, _Allowances(graph.model, drawn, outputs, rounding, evaluate)))
+    return tuple(made)
+
+
+def kinds(graph: Graph, inputs: Mapping[str, Any]) -> Iterator[tuple[str, Inputs]]:
+    """Inputs of each kind, as many as the model's size allows. The same arguments give the same values. Only floating-point
+    numbers change; of a model that has none, all are drawn once more."""
+    operators = list(graph.operators)
+    if any(one.op_type in _RANDOM for one in operators):
+        return
+    count = next(count for limit, count in COUNTS if sum(map(flops, operators)) <= limit)
+    moving = [value for value in graph.model.graph.inputs if value.name in inputs and role(value).kind == "float"]
+    if not any(np.size(inputs[value.name or ""]) for value in moving):
+        fresh = _drawn_again(graph.model)
+        if fresh is not None and fresh.keys() == inputs.keys():
+            yield "drawn again", fresh
+        return
+    narrow = any(map(_narrows, operators))
+    for kind, change in list(_KINDS.items())[-2:] if narrow else list(_KINDS.items())[:count]:
+        rng = np.random.default_rng([len(kind), *kind.encode()])
+        changed = {value.name or "": _changed(inputs[value.name or ""], change, rng) for value in moving}
+        yield kind, {**inputs, **changed}
+
+
+def _narrows(operator: Any) -> bool:
+    """Whether an operator means nothing for large or negative numbers, or may not end: a cast to integers, a loop."""
+    if operator.op_type == "Loop":
+        return True
+    read, written = operator.inputs[0] if operator.inputs else None, operator.outputs[0]
+    return bool(
+        operator.op_type == "Cast"
+        and read is not None
+        and read.dtype is not None
+        and read.dtype.is_floating_point()
+        and written.dtype is not None
+        and written.dtype.is_integer()
+    )
+
+
+def _drawn_again(model: ir.Model) -> Inputs | None:
+    try:
+        return generate(model, 1)
+    except Exception as error:  # inputs of given arrays may be of a type that cannot be drawn
+        _LOG.debug("inputs cannot be drawn again: %s", error)
+        return None
+
+
+def _changed(value: Any, change: Callable[[np.ndarray, np.random.Generator], np.ndarray], rng: Any) -> Any:
+    array = np.asarray(value)
+    if array.dtype.kind != "f" and array.dtype != ml_dtypes.bfloat16:
+        return value
+    with np.errstate(over="ignore", invalid="ignore"):
+        changed = change(array.astype(np.float64), rng).astype(array.dtype)
+    return np.where(np.isfinite(array.astype(np.float64)), changed, array).astype(array.dtype)
+
+
+def _scale(x: np.ndarray) -> float:
+    """Root mean square of the finite elements; 1 where there are none but zeros."""
+    finite = x[np.isfinite(x)]
+    return float(np.sqrt(np.mean(finite**2))) or 1.0 if finite.size else 1.0
+
+
+def _negative(x: np.ndarray, _: np.random.Generator) -> np.ndarray:
+    """All below zero, so that windows of nothing but padding, and of padding and values, tell zeros from -infinity."""
+    return np.asarray(-np.abs(x) - 0.1 * _scale(x))
+
+
+def _wide(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Both signs, from a thousandth to ten times their size."""
+    return np.asarray(x * np.exp(rng.uniform(np.log(1e-3), np.log(10.0), x.shape)) * rng.choice([-1.0, 1.0], x.shape))
+
+
+def _saturated(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """So large that what has bounds is at them."""
+    return np.asarray(_LARGE * _scale(x) * rng.choice([-1.0, 1.0], x.shape) * rng.uniform(0.5, 1.0, x.shape))
+
+
+def _ties(x: np.ndarray, _: np.random.Generator) -> np.ndarray:
+    """Few different values, zeros among them."""
+    scale = _scale(x)
+    return np.asarray(np.round(x / scale) * scale)
+
+
+def _moved(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Each element by a few percent: what was given may lie on a point where two ways to compute agree."""
+    return np.asarray(x + 0.05 * (np.abs(x) + _scale(x)) * rng.standard_normal(x.shape))
+
+
+_KINDS: Mapping[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
+    "negative": _negative,
+    "wide": _wide,
+    "saturated": _saturated,
+    "ties": _ties,
+    "moved": _moved,
+}
+"""The most telling first; the last two leave values in the range that they had."""
+
+
+def _as_finite(value: Any, first: Any) -> bool:
+    """Whether an output is finite, or was not on the first inputs either."""
+    found, before = np.asarray(value), np.asarray(first)
+    if found.dtype.kind not in "fc" or before.dtype.kind not in "fc":
+        return True
+    return bool(np.isfinite(found).all()) or not bool(np.isfinite(before).all())
+
+
+class _Allowances:
+    """What rounding does on a variation, evaluated when somebody asks."""
+
+    def __init__(
+        self,
+        model: ir.Model,
+        inputs: Inputs,
+        outputs: Mapping[str, Any],
+        rounding: Mapping[str, float],
+        evaluate: Evaluate,
+    ) -> None:
+        self._model, self._inputs, self._outputs = model, inputs, outputs
+        self._rounding, self._evaluate = rounding, evaluate
+        self._found: dict[str, Allowance] | None = None
+
+    def __call__(self) -> Mapping[str, Allowance]:
+        if self._found is None:
+            here = rounding_errors(self._model, self._inputs, self._outputs, REGION_DRAWS, self._evaluate)
+            own = self._in_own_types()
+            self._found = {name: self._allowance(name, max(here[name], own[name])) for name in self._outputs}
+        return self._found
+
+    def _allowance(self, name: str, moved: float) -> Allowance:
+        if not moved <= _UNTOLD:
+            return Allowance(float("inf"))
+        before = max(self._rounding.get(name, 0.0), float(np.finfo(np.float32).eps))
+        return Allowance(FACTOR * moved, max(1.0, moved / before))
+
+    def _in_own_types(self) -> Mapping[str, float]:
+        """Errors of the model evaluated in the types that it states: infinite where a value on the way does not fit."""
+        names = list(self._outputs)
+        try:
+            found = self._evaluate(self._model, self._inputs, dtype=np.float32)
+        except (NoReference, ReferenceLimit, InvalidGraph) as error:
+            _LOG.debug("a variation cannot be evaluated in the model's own types: %s", error)
+            return dict.fromkeys(names, 0.0)
+        measured = errors([found[name] for name in names], [self._outputs[name] for name in names])
+        return dict(zip(names, measured, strict=True)) if len(measured) == len(names) else dict.fromkeys(names, 0.0)
