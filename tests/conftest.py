@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from bricolage.backends.native.cpu.toolchain import LEVEL_VARIABLE
 from bricolage.errors import MissingBackend, NoBackend
 from bricolage.options import PROFILES
+from bricolage.runtime.process import TRY_SIZES
 from tests.apart import Apart
 
 # How long an example takes says how busy the machine is.
@@ -29,6 +30,10 @@ os.environ.setdefault(LEVEL_VARIABLE, "1")
 # process and few rounds do; budgets stay as they are, so that a busy machine leaves nothing out.
 FEW = {"rounds": 3, "race_rounds": 7, "race_seconds": 10.0, "race_processes": 1}
 PROFILES.update({effort: replace(profile, **FEW) for effort, profile in PROFILES.items()})  # type: ignore[attr-defined]
+
+# Sizes that no plan has are tried in a process of their own first, which takes a second each: that is tested where it is asked for
+# (tests/runtime/test_sizes.py).
+os.environ.setdefault(TRY_SIZES, "0")
 
 # A suite that a shell starts in the background ignores Ctrl-C, one under nohup hang-ups; so would all that it starts.
 for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):

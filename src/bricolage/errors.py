@@ -391,6 +391,15 @@ class BackendFailed(BricolageError):
     )
 
 
+class SizeFailed(BricolageError):
+    what = "nothing installed runs the model at {sizes}: {reasons}"
+    hint = (
+        "This process is unharmed: the size was tried in another one. `bricolage optimize --shape NAME=SIZE` plans for it, "
+        "and says more; another backend may run it (`bricolage backends` lists them)"
+    )
+    exit_code = NO_BACKEND
+
+
 class ForkedProcess(UsageError):
     what = "{backend} cannot run in this process, which was forked after it was loaded: its threads stayed behind"
     hint = "Fork first and load the artifact in each process, or start processes with multiprocessing's 'spawn'"

@@ -18,10 +18,10 @@ from bricolage.backends.interface import Resources
 from bricolage.codec import encode
 from bricolage.device import memory
 from bricolage.device.host import host
-from bricolage.measure.launch import environment
 from bricolage.measure.pool import Answer, Pool, Regime
 from bricolage.measure.probes import relu_region, vector
 from bricolage.plan.step import Step
+from bricolage.runtime.process import environment
 from bricolage.verify.tensors import load_tensors
 from bricolage.work.implementation import Implementation, KernelConfig
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -44,6 +45,7 @@ class _Evaluated(StaticKernel):
     def __init__(self, title: str, region: RegionModel) -> None:
         super().__init__(title, region.inputs, region.outputs)
         self._model = region.model
+        self.factor = 1.0
 
     def bind(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Call:
         def call() -> None:
@@ -51,7 +53,7 @@ class _Evaluated(StaticKernel):
             given = {info.name: array for info, array in zip(self.inputs, inputs, strict=True)}
             found = evaluate(self._model, given, dtype=np.float32)
             for info, target in zip(self.outputs, outputs, strict=True):
-                np.copyto(target, found[info.name])
+                np.copyto(target, self.factor * found[info.name])
 
         return call
 
@@ -93,6 +95,27 @@ class Nimble(Quick):
     name: ClassVar[str] = "nimble"
 
 
+TESTS = "TESTS_PROCESS"
+"""Environment variable with the number of the process that must not be harmed."""
+
+
+class Fragile(Quick):
+    """Ends its process at an empty tensor, and is wrong on one row."""
+
+    name: ClassVar[str] = "fragile"
+
+    def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
+        rows = region.inputs[0].sizes[0]
+        if os.environ[TESTS] == str(os.getpid()):
+            assert rows > 1, "sizes that were never tried must not come here"
+        elif not rows:
+            os.kill(os.getpid(), signal.SIGABRT)
+        kernel = super().compile(region, config, resources)
+        assert isinstance(kernel, _Evaluated)
+        kernel.factor = 1.5 if rows == 1 else 1.0
+        return kernel
+
+
 class Slow(Quick):
     """Takes long to compile, so it keeps its code where it may; `compilations` counts them in all processes."""
 
@@ -126,7 +149,7 @@ def compilations() -> list[str]:
 
 
 def register_all() -> None:
-    for backend in (Quick, Nimble, Slow, Absent):
+    for backend in (Quick, Nimble, Fragile, Slow, Absent):
         registry.register(backend.name, f"{__name__}:{backend.__name__}")
 
 

@@ -1,18 +1,16 @@
-"""How a worker process is started: its command, its environment, and the import path by which it finds the plugins that we find."""
+"""How a worker process is started."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bricolage import telemetry
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources
-from bricolage.options import ISA_VARIABLE
+from bricolage.runtime.process import environment
 
 
 def launch(
@@ -43,23 +41,3 @@ def launch(
     assert process.stdout is not None
     os.set_blocking(process.stdout.fileno(), False)
     return process
-
-
-def environment(backends: Sequence[str], resources: Resources) -> dict[str, str]:
-    """Environment of a fresh worker: ours, the thread limits, what its backends ask for, and our own import path."""
-    variables = dict(os.environ)
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
-        variables[name] = str(resources.threads)
-    variables.update(telemetry.VARIABLES)
-    for name in backends:
-        variables.update(registry.get(name).environment(resources))
-    variables[ISA_VARIABLE] = resources.device.isa  # so that the worker sees the same device
-    variables["PYTHONPATH"] = os.pathsep.join(_import_path())
-    return variables
-
-
-def _import_path() -> list[str]:
-    """Our import path without what every interpreter has by itself: a worker finds the plugins that we find."""
-    own = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    folders = [Path(path).resolve() for path in sys.path if Path(path).is_dir()]
-    return [str(folder) for folder in folders if not own & {folder, *folder.parents}]

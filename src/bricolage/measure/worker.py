@@ -10,7 +10,6 @@ standard error, which the parent keeps as a log. The commands are the methods of
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import gc
 import json
@@ -43,6 +42,7 @@ from bricolage.measure.disturbance import DISTURBED, Watch, waited_share
 from bricolage.options import available_cores
 from bricolage.plan.step import Step
 from bricolage.runtime.compile import compile_program
+from bricolage.runtime.process import end_with_parent
 from bricolage.runtime.program import BoundProgram
 from bricolage.verify.tensors import load_values, save_tensors
 from bricolage.work.config_space import Choice
@@ -417,20 +417,6 @@ def _claim_protocol() -> tuple[int, int]:
     return commands, answers
 
 
-def _end_with_parent(parent: int | None) -> None:
-    """Asks Linux to kill this process when its parent dies, however it dies and whatever this process is doing."""
-    if not sys.platform.startswith("linux"):
-        return
-    set_parent_death_signal = 1
-    ctypes.CDLL(None, use_errno=True).prctl(set_parent_death_signal, signal.SIGKILL, 0, 0, 0)
-    if parent is not None and os.getppid() != parent:
-        os._exit(1)  # it died before we asked
-    try:
-        Path("/proc/self/oom_score_adj").write_text("1000")  # when memory ends, this process goes first
-    except OSError as error:
-        print(f"oom_score_adj stays: {error}", file=sys.stderr)
-
-
 def _read_commands(descriptor: int, lines: queue.SimpleQueue[bytes]) -> None:
     """Feeds the queue; at the end of the input the parent is gone, and this process ends at once with its children."""
     with os.fdopen(descriptor, "rb") as file:
@@ -453,7 +439,7 @@ def main(arguments: list[str]) -> None:
             options[name] = value
     if options["--cores"] and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {int(core) for core in options["--cores"].split(",")})
-    _end_with_parent(int(options["--parent"]) if options["--parent"] else None)
+    end_with_parent(int(options["--parent"]) if options["--parent"] else None)
     faulthandler.enable(all_threads=False)
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read_commands, args=(commands, lines), daemon=True).start()

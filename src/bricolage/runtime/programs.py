@@ -7,7 +7,7 @@ import math
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,14 @@ import onnx_ir as ir
 from bricolage import scratch
 from bricolage.backends import registry
 from bricolage.backends.interface import Backend, Resources
+from bricolage.backends.reference import REFERENCE
 from bricolage.cache import Hold
 from bricolage.device.device import Device
 from bricolage.device.host import selected
-from bricolage.errors import BricolageError, NoBackend
+from bricolage.errors import BricolageError, SizeFailed
 from bricolage.graph.extract import graph_of
 from bricolage.graph.graph import Graph
+from bricolage.graph.identity import Identities
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.plan import artifact
@@ -32,6 +34,7 @@ from bricolage.runtime import forks, signature
 from bricolage.runtime.compile import compile_program
 from bricolage.runtime.prepared import Prepared
 from bricolage.runtime.program import Program
+from bricolage.runtime.sizes import Tried, size_class, trial, trying
 from bricolage.work import bits as bitset
 from bricolage.work.implementation import Assignment, Implementation, Placement
 
@@ -49,6 +52,7 @@ class Source:
     def __init__(self, plan: Plan, directory: Path, *, temporary: bool = False) -> None:
         """A `temporary` folder is removed afterwards."""
         self.plan, self.directory, self.store = plan, directory, Store(directory)
+        self.tried = Tried(plan)
         if temporary:
             weakref.finalize(self, scratch.remove, directory)
         elif not scratch.owns(directory):
@@ -84,17 +88,21 @@ class Programs:
 
     def select(self, arrays: Mapping[str, Any]) -> Prepared:
         """The program for the shapes of these inputs."""
-        return self.of_sizes(signature.dimensions(self.source.plan.inputs, arrays))
+        return self.of_sizes(signature.dimensions(self.source.plan.inputs, arrays), arrays)
 
-    def of_sizes(self, sizes: Mapping[str, int]) -> Prepared:
-        """The program for these sizes of the symbolic dimensions."""
+    def of_sizes(self, sizes: Mapping[str, int], arrays: Mapping[str, Any] | None = None) -> Prepared:
+        """The program for these sizes of the symbolic dimensions; `arrays` are inputs of these sizes, if there are some.
+
+        Raises:
+            SizeFailed: nothing runs it at these sizes.
+        """
         index = self.source.planned(sizes)
         if index is not None:
             return self.bucket(index)
         key = tuple(sorted(sizes.items()))
         with self._compiling:
             if key not in self._others:
-                self._others[key] = self._other_shape(sizes)
+                self._others[key] = self._other_shape(sizes, arrays)
                 if len(self._others) > _OTHER_SHAPES:
                     self._others.popitem(last=False)
             self._others.move_to_end(key)
@@ -131,49 +139,91 @@ class Programs:
         self._buckets = {index: one for index, one in self._buckets.items() if one.lives}
         self._others = OrderedDict((key, one) for key, one in self._others.items() if one.lives)
 
-    def _other_shape(self, sizes: Mapping[str, int]) -> Prepared:
-        """A shape outside the buckets: the nearest bucket's plan on the graph of this shape.
+    def _other_shape(self, sizes: Mapping[str, int], arrays: Mapping[str, Any] | None) -> Prepared:
+        """A shape outside the buckets: the first of its `_ways` that is right, tried in another process where nothing of its class
+        of sizes (see `bricolage.runtime.sizes`) was tried before.
+
+        Raises:
+            SizeFailed: none is.
+        """
+        plan, key = self.source.plan, tuple(sorted(sizes.items()))
+        graph = prepare(ir.load(self.source.directory / artifact.MODEL), sizes)
+        which = size_class(sizes, [bucket.sizes for bucket in plan.buckets])
+        tried = self.source.tried
+        right = tried.get(which) if trying() else 0
+        bound = max(bucket.bound for bucket in plan.buckets)
+        reasons: list[str] = []
+        for way, placement in enumerate(self._ways(graph, sizes)):
+            if right is not None and way < right:
+                continue
+            names = "+".join(sorted({one.implementation.backend for one in placement}))
+            untried = trying() and (right is None or way > right)
+            why = self._tried(graph, placement, bound, arrays) if untried else ""
+            if not why:
+                try:
+                    made = self._compile(key, graph, placement)
+                except BricolageError as error:
+                    why = error.sentence
+                else:
+                    if untried:
+                        tried.put(which, way)
+                    return made
+            _LOG.warning("%s does not run the shape %s: %s", names, dict(sizes), why)
+            reasons.append(f"{names}: {why}")
+        raise SizeFailed(sizes=", ".join(f"{n}={s}" for n, s in key), reasons="; ".join(reasons))
+
+    def _ways(self, graph: Graph, sizes: Mapping[str, int]) -> Iterator[Placement]:
+        """How a shape outside the buckets may be run, the best first: as the nearest bucket, then on single backends.
 
         Regions on backends that compile slowly go to the fastest single backend that compiles quickly, since a caller
         waits. That backend runs all of the graph where the plan divides a rewritten one (rules belong to deciding, and the
-        artifact holds them for the planned shapes only), and where the graph of this shape differs in structure.
+        artifact holds them for the planned shapes only), and where the graph of this shape differs in structure. The float64
+        reference is the last: slow, and right.
         """
         bucket = min(self.source.plan.buckets, key=lambda b: _distance(b.sizes, sizes))
-        graph = prepare(ir.load(self.source.directory / artifact.MODEL), sizes)
-        quick = self._quick_implementation(bucket)
-        key = tuple(sorted(sizes.items()))
+        quick = self._quick_implementations(bucket)
         _LOG.info("new shape %s: planned as %s", dict(sizes), dict(bucket.sizes))
+        whole = [(Assignment(graph.everything.bits, one),) for one in (*quick, REFERENCE)]
         if bucket.variant != ORIGINAL or len(graph) != bucket.operators:
-            return self._compile(key, graph, (Assignment(graph.everything.bits, quick),))
+            yield from whole
+            return
         chosen = tuple(
-            replace(one, implementation=quick) if registry.get(one.implementation.backend).compiles_slowly else one
+            replace(one, implementation=(*quick, REFERENCE)[0])
+            if registry.get(one.implementation.backend).compiles_slowly
+            else one
             for one in placement_of(bucket)
         )
-        try:
-            return self._compile(key, graph, chosen)
-        except BricolageError as error:
-            _LOG.warning("the nearest plan does not fit the shape %s (%s); using %s", dict(sizes), error, quick)
-            return self._compile(key, graph, (Assignment(graph.everything.bits, quick),))
+        yield chosen
+        yield from (one for one in whole if one != chosen)
 
-    def _quick_implementation(self, bucket: Bucket) -> Implementation:
-        """The fastest accepted baseline of a backend that compiles quickly and is installed here.
-
-        Raises:
-            NoBackend: there is none.
-        """
+    def _quick_implementations(self, bucket: Bucket) -> list[Implementation]:
+        """One of each backend that compiles quickly and is installed here: accepted baselines first, the fastest before others."""
         quick = {backend.name: backend for backend in registry.available() if not backend.compiles_slowly}
+        found: dict[str, Implementation] = {}
         for one in ranked_baselines(bucket):
             if one.backend in quick:
-                return one
-        for backend in quick.values():
-            return first_implementation(backend, self.source.plan)
-        raise NoBackend(why=" that compiles quickly enough for a new shape")
+                found.setdefault(one.backend, one)
+        for name, backend in quick.items():
+            if name not in found:
+                found[name] = first_implementation(backend, self.source.plan)
+        return list(found.values())
+
+    def _tried(self, graph: Graph, placement: Placement, bound: float, arrays: Mapping[str, Any] | None) -> str:
+        """Why a program may not be run in this process; empty where it may."""
+        store, everything = self.source.store, graph.everything
+        model = store.region(everything, Identities(graph).key(everything))
+        ends = [info.name for info in graph.inputs], [info.name for info in graph.outputs]
+        return trial(model, steps_of(graph, placement, store), ends, self._resources(placement), bound, arrays)
+
+    def _resources(self, placement: Placement) -> Resources:
+        backends = {one.implementation.backend for one in placement}
+        return Resources(self.threads, self.device, alone=len(backends) == 1 and not self._beside)
 
     def _compile(
         self, key: Hashable, graph: Graph, placement: Placement, cores: Sequence[tuple[int, ...]] | None = None
     ) -> Prepared:
         backends = frozenset(one.implementation.backend for one in placement)
-        resources = Resources(self.threads, self.device, alone=len(backends) == 1 and not self._beside)
+        resources = self._resources(placement)
         steps = steps_of(graph, placement, self.source.store)
         ends = [info.name for info in graph.inputs], [info.name for info in graph.outputs]
         like = None if self._known is None else self._known.get((key, placement))
@@ -190,7 +240,7 @@ def placement_of(bucket: Bucket) -> Placement:
 
 def _distance(one: Mapping[str, int], other: Mapping[str, int]) -> float:
     """Sum over dimensions of |log ratio|: twice as long counts the same at every length."""
-    return sum(abs(math.log(size / max(other.get(name, 1), 1))) for name, size in one.items())
+    return sum(abs(math.log(max(size, 1) / max(other.get(name, 1), 1))) for name, size in one.items())
 
 
 def first_implementation(backend: Backend, plan: Plan) -> Implementation:

@@ -24,8 +24,9 @@ from bricolage.errors import InvalidGraph, NoReference, ReferenceLimit
 from bricolage.graph.graph import Graph
 from bricolage.graph.store import Store
 from bricolage.graph.work import flops
+from bricolage.options import BOUNDS
 from bricolage.verify.bound import FACTOR, REGION_DRAWS, limits, rounding_errors
-from bricolage.verify.compare import errors
+from bricolage.verify.compare import Deviation, errors, relative_error
 from bricolage.verify.inputs import generate
 from bricolage.verify.reference import Evaluate
 from bricolage.verify.roles import role
@@ -67,11 +68,16 @@ class Variation:
     """By output; costs evaluations of the reference, the first time."""
 
     def excess(self, actual: Sequence[Any], reference: Sequence[Any], allowed: Sequence[Allowance]) -> float:
-        """The largest error of an output that rounding does not explain, on the scale of the first inputs; 0 where none is."""
-        found = errors(actual, reference)
-        if len(found) != len(allowed):
-            return float("inf")
-        return max((e / a.factor for e, a in zip(found, allowed, strict=True) if e > a.limit), default=0.0)
+        """See `excess`."""
+        return excess(actual, reference, allowed)
+
+
+def excess(actual: Sequence[Any], reference: Sequence[Any], allowed: Sequence[Allowance]) -> float:
+    """The largest error of an output that rounding does not explain, on the scale of the first inputs; 0 where none is."""
+    found = errors(actual, reference)
+    if len(found) != len(allowed):
+        return float("inf")
+    return max((e / a.factor for e, a in zip(found, allowed, strict=True) if e > a.limit), default=0.0)
 
 
 def prepare_variations(
@@ -110,7 +116,7 @@ def prepare_variations(
         given, wanted = (store.directory / f"variation-{kind}-{what}.npz" for what in ("inputs", "expected"))
         save_tensors(given, drawn)
         save_expected(wanted, outputs, own)
-        made.append(Variation(kind, given, wanted, _Allowances(graph.model, drawn, outputs, rounding, evaluate)))
+        made.append(Variation(kind, given, wanted, Allowances(graph.model, drawn, outputs, rounding, evaluate)))
     return tuple(made)
 
 
@@ -216,7 +222,23 @@ def _as_finite(value: Any, first: Any) -> bool:
     return bool(np.isfinite(found).all()) or not bool(np.isfinite(before).all())
 
 
-class _Allowances:
+def beyond_rounding(model: ir.Model, inputs: Inputs, answer: Mapping[str, Any], evaluate: Evaluate) -> Deviation:
+    """How far an answer is from the float64 reference, and what of that rounding on these inputs does not explain.
+
+    Raises:
+        NoReference, InvalidGraph: the model cannot be evaluated.
+    """
+    found = evaluate(model, inputs, dtype=np.float64)
+    wanted = {value.name or "": found[value.name or ""] for value in model.graph.outputs}
+    actual, expected = [answer[name] for name in wanted], list(wanted.values())
+    error = relative_error(actual, expected)
+    if error <= BOUNDS["highest"]:
+        return Deviation(error, 0.0)
+    allowed = Allowances(model, inputs, wanted, {}, evaluate)()
+    return Deviation(error, excess(actual, expected, list(allowed.values())))
+
+
+class Allowances:
     """What rounding does on a variation, evaluated when somebody asks."""
 
     def __init__(
@@ -232,6 +254,7 @@ class _Allowances:
         self._found: dict[str, Allowance] | None = None
 
     def __call__(self) -> Mapping[str, Allowance]:
+        """By output."""
         if self._found is None:
             here = rounding_errors(self._model, self._inputs, self._outputs, REGION_DRAWS, self._evaluate)
             own = self._in_own_types()
