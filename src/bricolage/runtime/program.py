@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,12 +54,16 @@ class BoundProgram:
         self.device = device
         self.arena = arena
         """Of the tensors between regions; the kernels hold addresses into it."""
+        self.reads, self.writes = tuple(inputs.values()), tuple(outputs.values())
         self._streams = streams
-        self._run = streams or (self._on_group if device.is_group else self._on_all)
+        self.run: Callable[[], None] = streams or (self._on_group if device.is_group else self._on_all)
+        """One run, without a step in between."""
+        if self.run == self._on_all and len(self.calls) == 1:
+            self.run = self.calls[0]
 
     def __call__(self) -> None:
         """One run."""
-        self._run()
+        self.run()
 
     def traced(self) -> list[Span]:
         """One run, and what ran when."""

@@ -6,7 +6,6 @@ import logging
 import math
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -83,7 +82,7 @@ class Programs:
         self._beside, self._known = beside, known
         self._compiling, self._turn = threading.RLock(), threading.RLock()
         self._buckets: dict[int, Prepared] = {}
-        self._others: OrderedDict[tuple[tuple[str, int], ...], Prepared] = OrderedDict()
+        self._others: dict[tuple[tuple[str, int], ...], Prepared] = {}
         forks.hold(self)
 
     def select(self, arrays: Mapping[str, Any]) -> Prepared:
@@ -104,8 +103,7 @@ class Programs:
             if key not in self._others:
                 self._others[key] = self._other_shape(sizes, arrays)
                 if len(self._others) > _OTHER_SHAPES:
-                    self._others.popitem(last=False)
-            self._others.move_to_end(key)
+                    del self._others[min(self._others, key=lambda one: self._others[one].used)]
             return self._others[key]
 
     def bucket(self, index: int) -> Prepared:
@@ -137,7 +135,7 @@ class Programs:
             else:
                 forks.never_freed(prepared)
         self._buckets = {index: one for index, one in self._buckets.items() if one.lives}
-        self._others = OrderedDict((key, one) for key, one in self._others.items() if one.lives)
+        self._others = {key: one for key, one in self._others.items() if one.lives}
 
     def _other_shape(self, sizes: Mapping[str, int], arrays: Mapping[str, Any] | None) -> Prepared:
         """A shape outside the buckets: the first of its `_ways` that is right, tried in another process where nothing of its class

@@ -101,20 +101,19 @@ def collect(inputs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[st
         MissingInput, UnknownInput: names or count do not fit.
         WrongType, WrongShape: an array does not fit its input.
     """
-    expected = describe(inputs)
     if len(args) > len(inputs):
-        raise UnknownInput(name=f"number {len(inputs) + 1}", expected=expected)
+        raise UnknownInput(name=f"number {len(inputs) + 1}", expected=describe(inputs))
     values = {spec.name: value for spec, value in zip(inputs, args, strict=False)}
     known = {spec.name for spec in inputs}
     for name, value in named.items():
         if name not in known:
-            raise UnknownInput(name=name, expected=expected)
+            raise UnknownInput(name=name, expected=describe(inputs))
         values[name] = value
     arrays: dict[str, Any] = {}
     sizes: dict[str, int] = {}
     for spec in inputs:
         if spec.name not in values:
-            raise MissingInput(name=spec.name, expected=expected)
+            raise MissingInput(name=spec.name, expected=describe(inputs))
         value = values[spec.name]
         if not _is_tensor(spec):
             arrays[spec.name] = value
@@ -138,15 +137,18 @@ def _check(spec: TensorSpec, array: np.ndarray, sizes: dict[str, int]) -> None:
         raise WrongType(name=spec.name, actual=array.dtype.name, expected=spec.dtype)
     if spec.shape is None:
         return
-    shape = "×".join(map(str, spec.shape)) or "scalar"
-    actual = "×".join(map(str, array.shape)) or "scalar"
     if len(array.shape) != len(spec.shape):
-        raise WrongShape(name=spec.name, actual=actual, expected=shape)
+        raise _wrong_shape(spec, array)
     for size, dimension in zip(array.shape, spec.shape, strict=True):
         wanted = dimension if isinstance(dimension, int) else sizes.setdefault(dimension, size)
         if size != wanted:
-            also = "" if isinstance(dimension, int) else f" with {dimension}={wanted}"
-            raise WrongShape(name=spec.name, actual=actual, expected=shape + also)
+            raise _wrong_shape(spec, array, "" if isinstance(dimension, int) else f" with {dimension}={wanted}")
+
+
+def _wrong_shape(spec: TensorSpec, array: np.ndarray, also: str = "") -> WrongShape:
+    shape = "×".join(map(str, spec.shape or ())) or "scalar"
+    actual = "×".join(map(str, array.shape)) or "scalar"
+    return WrongShape(name=spec.name, actual=actual, expected=shape + also)
 
 
 def dimensions(inputs: Sequence[TensorSpec], arrays: Mapping[str, Any]) -> dict[str, int]:

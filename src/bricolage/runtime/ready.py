@@ -1,0 +1,75 @@
+"""Calls whose arguments have been checked: which program runs arrays of these types and shapes.
+
+Checking what a user gives against what the model takes, and finding the program of its shape, takes longer than a small model's
+kernels do. Both follow from the types and shapes alone, so they are done once for each. Only plain numpy arrays are known so;
+whatever else comes is checked each time.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bricolage.runtime.prepared import Prepared
+
+_MOST = 64
+"""Signatures that are remembered."""
+
+Signature = tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]
+
+
+class Ready:
+    """Programs by the types and shapes of a model's inputs, as long as somebody else keeps them."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """`names`: of the inputs, in order."""
+        self._names = tuple(names)
+        self._known: dict[Signature, tuple[weakref.ref[Prepared], tuple[int, ...] | None]] = {}
+
+    def find(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Prepared, Sequence[np.ndarray]] | None:
+        """The program of a call and the arrays that it takes, in its order; None where the arguments have to be checked."""
+        names = self._names
+        if named:
+            if args:
+                return None
+            given = named
+        elif len(args) == 1 and type(args[0]) is dict:
+            given = args[0]
+        else:
+            return self._of(args) if len(args) == len(names) else None
+        if len(given) != len(names):
+            return None
+        try:
+            return self._of([given[name] for name in names])
+        except KeyError:
+            return None
+
+    def _of(self, values: Sequence[Any]) -> tuple[Prepared, Sequence[np.ndarray]] | None:
+        for value in values:
+            if type(value) is not np.ndarray:
+                return None
+        known = self._known.get(tuple([(value.dtype, value.shape) for value in values]))
+        if known is None:
+            return None
+        prepared = known[0]()
+        if prepared is None:
+            return None
+        return prepared, values if known[1] is None else [values[place] for place in known[1]]
+
+    def add(self, arrays: Mapping[str, Any], prepared: Prepared) -> None:
+        """Remembers the program that runs checked arrays, given by name."""
+        values = [arrays[name] for name in self._names]
+        if not prepared.static or any(type(value) is not np.ndarray for value in values):
+            return
+        if len(self._known) >= _MOST:
+            self._known.clear()
+        wanted = tuple(self._names.index(info.name) for info in prepared.program.inputs)
+        places = None if wanted == tuple(range(len(values))) else wanted
+        self._known[tuple((value.dtype, value.shape) for value in values)] = weakref.ref(prepared), places
+
+    def clear(self) -> None:
+        """Forgets all."""
+        self._known = {}
