@@ -73,8 +73,8 @@ class Prepared:
             self._give(bound)
 
     def run_in_order(self, arrays: Iterable[np.ndarray]) -> list[np.ndarray]:
-        """As `run` of a static program, for arrays that have been checked and are in the order of its inputs; outputs in theirs. What
-        a call costs besides its kernels is here and in `Ready`: some three microseconds."""
+        """As `run` of a static program, for arrays that have been checked and are in the order of its inputs; outputs in theirs.
+        What a call costs besides its kernels is here and in `Ready`: some three microseconds."""
         bound = self._taken()
         try:
             for buffer, array in zip(bound.reads, arrays, strict=True):
