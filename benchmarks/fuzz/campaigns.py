@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from benchmarks.fuzz import engines, mutants, nnsmith, regions, rules, sources, whole
+from benchmarks.fuzz import engines, mutants, nnsmith, pairs, regions, rules, sources, whole
 from benchmarks.fuzz.findings import Finding, store
 from benchmarks.fuzz.ledger import Block
 from bricolage.backends.native.cpu.isa import named
@@ -116,6 +116,7 @@ def campaigns() -> dict[str, Campaign]:
         *(one for one in _REGIONS if named(one.environment[FORCED_ISA_VARIABLE]) is not None),
         Campaign("opinion", partial(_one_by_one, _opinion), 16, 0.5),
         Campaign("engines", partial(_one_by_one, partial(_sampled, sources.own, engines.check)), 8, 1.5),
+        Campaign("pairs", partial(_one_by_one, pairs.check), 21, 1.0),
         Campaign("rules", partial(_one_by_one, rules.check), 16, 1.0),
         Campaign("optimize", partial(_one_by_one, partial(_sampled, sources.own, _whole)), 1, 4.0),
         Campaign(

@@ -47,6 +47,22 @@ def test_alone_and_with_others_give_the_same_answer(tmp_path: Path) -> None:
     assert np.array_equal(*answers)
 
 
+@pytest.mark.parametrize("pool", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("pad", [1, 3], ids=["smaller than the window", "as wide as the window"])
+def test_a_pad_before_a_pool_pads_with_zeros(pool: str, pad: int, tmp_path: Path) -> None:
+    """1.31.1 merges the two: it then pads with -infinity, or makes no session at all."""
+    size = 1 + 2 * pad
+    model = regions.region(
+        tmp_path,
+        f"a = Pad (x, p) y = {pool} <kernel_shape = [3, 3]> (a)",
+        "float[1,1,3,3] x",
+        f"float[1,1,{size},{size}] y",
+        p=np.int64([0, 0, pad, pad, 0, 0, pad, pad]),
+    )
+    x = np.full((1, 1, 3, 3), -1, np.float32)
+    assert regions.error(regions.answer(BACKEND, model, x), regions.reference(model, x)) < 1e-6
+
+
 def test_where_a_graph_branches_operators_run_side_by_side(tmp_path: Path) -> None:
     parallel, two = KernelConfig("f32-parallel"), Resources(threads=2, alone=True)
     assert parallel in BACKEND.configs("highest", host()) or host().threads < 2

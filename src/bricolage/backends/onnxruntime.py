@@ -157,12 +157,21 @@ def _session(region: RegionModel, config: KernelConfig, resources: Resources, wi
         state.RuntimeException,
     )
     ort.set_default_logger_severity(_FATAL_ONLY)  # what fails is raised as well, so it need not be printed
+    make = partial(
+        ort.InferenceSession,
+        str(region.path),
+        options,
+        providers=["CPUExecutionProvider"],
+        disabled_optimizers=list(without),
+    )
     try:
-        return ort.InferenceSession(
-            str(region.path), options, providers=["CPUExecutionProvider"], disabled_optimizers=list(without)
-        )
+        return make()
     except declined as error:
-        raise Refused(backend=OnnxRuntime.title, reason=str(error).splitlines()[0]) from error
+        options.graph_optimization_level = levels.ORT_DISABLE_ALL
+        try:
+            return make()  # what it made of the model may be at fault: a merged Pad that its pools do not allow
+        except declined:
+            raise Refused(backend=OnnxRuntime.title, reason=str(error).splitlines()[0]) from error
     finally:
         ort.set_default_logger_severity(_ERRORS_ONLY)
 
