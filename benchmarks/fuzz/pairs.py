@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
@@ -23,7 +23,7 @@ from benchmarks.fuzz.findings import Finding, script, store
 from benchmarks.fuzz.ledger import Block
 from bricolage import scratch
 from bricolage.backends import registry
-from bricolage.backends.interface import Backend, KernelConfig, Resources
+from bricolage.backends.interface import Backend, Resources
 from bricolage.conformance.regions import run_bound, written
 from bricolage.device.host import host
 from bricolage.errors import BricolageError, Refused, UnsupportedOperator
@@ -35,10 +35,14 @@ from bricolage.graph.region import Region
 from bricolage.verify.inputs import generate
 from bricolage.verify.reference import evaluate
 from bricolage.verify.variations import beyond_rounding, kinds
+from bricolage.work.implementation import KernelConfig
 
 _FAR = 1e-3
 """Relative error beyond rounding from which an answer is a finding: merging faults are no matter of the last digits."""
 _RESOURCES = Resources(threads=2)
+
+
+Value = TypeVar("Value")
 
 
 @dataclass
@@ -49,7 +53,7 @@ class _Pair:
     weights: dict[str, np.ndarray] = field(default_factory=dict)
     input: str = "float[1,4,7,6] x"
 
-    def any(self, *values: Any) -> Any:
+    def any(self, *values: Value) -> Value:
         """One of these."""
         return values[int(self.rng.integers(len(values)))]
 
