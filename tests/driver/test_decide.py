@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from bricolage.driver.decide import compete, decide
 from bricolage.errors import NotAccurate
 from bricolage.graph.graph import Graph
+from bricolage.measure.entries import Cost
 from bricolage.measure.loading import CandidateSpec
 from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL, Bucket, numbers
@@ -87,6 +89,25 @@ def test_optimisations_are_not_blamed_for_what_is_not_their_fault(
     state, _ = made_up_state(tmp_path, model, [Fusing()], Answers(errors=errors), options=OPTIONS)
     with pytest.raises(NotAccurate):
         decide(state.session, state.variants, {"x": np.ones((4, 4), np.float32)}, "model")
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_variations_on_which_nobody_is_right_are_left_out(
+    several: bool, tmp_path: Path, model: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where one backend alone is off, it is that backend's fault."""
+    state, _ = made_up_state(tmp_path, model, [First(), Second()] if several else [First()], options=OPTIONS)
+    oracle, usual = state.oracle, Answers.cost
+    assert oracle.variations()
+    before = oracle.data(model.everything)
+
+    def cost(answers: Answers, spec: CandidateSpec) -> Cost:
+        return replace(usual(answers, spec), excess=0.5 if oracle.variations() else 0.0)
+
+    monkeypatch.setattr(Answers, "cost", cost)
+    state.original.measure_baselines(lambda: False)
+    assert bool(state.original.times) == several == (not oracle.variations())
+    assert (oracle.data(model.everything) != before) == several, "what was judged otherwise is on record for itself"
 
 
 def test_a_competition_is_baselines_and_a_race(tmp_path: Path, model: Graph) -> None:

@@ -183,7 +183,25 @@ class Profile:
                 break
             self.measure_whole(others[start : start + step], stop if self.whole else lambda: False)
         self._measure_unoptimised()
+        if not self.times:
+            self._doubt_variations()
         self.session.progress.finish()
+
+    def _doubt_variations(self) -> None:
+        """Where nothing is right, and several backends are right on the inputs and on none of their variations, the variations mean
+        nothing for the model: those backends are judged without."""
+        bound = self.oracle.bound
+        doubting = [
+            one
+            for one, cost in self.whole.items()
+            if cost.outcome == "wrong"
+            and cost.deviation is not None
+            and cost.deviation.error <= bound < cost.deviation.excess
+        ]
+        if len({one.backend for one in doubting}) > 1:
+            _LOG.warning("no backend agrees with the reference on variations of the inputs: they are left out")
+            self.oracle.without_variations()
+            self.measure_whole(doubting, lambda: False)
 
     def _measure_unoptimised(self) -> None:
         """Where an answer is far off, times the same backend without its graph optimisations: one that is right then disagrees with

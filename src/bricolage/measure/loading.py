@@ -307,6 +307,8 @@ class Loader:
         """Compares the answers to variations; while `doubting`, False where it has to be known first what rounding does there."""
         names = job.spec.outputs
         for variation in job.variations if job.outcome is None else ():
+            if not self._outputs(job, variation).exists():
+                continue  # the candidate refused these inputs
             try:
                 if (variation.expected, names) not in self._expected:
                     values = load_values(variation.expected, names)

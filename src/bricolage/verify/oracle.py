@@ -100,6 +100,11 @@ class Oracle:
             )
         return self._variations
 
+    def without_variations(self) -> None:
+        """From now on answers are judged on the inputs themselves alone."""
+        self._variations = ()
+        self.__dict__.pop("_data", None)
+
     @property
     def original_error(self) -> float:
         """How far rounding in float32 moves the answer: the largest error of an output in the draws."""
@@ -114,7 +119,10 @@ class Oracle:
 
     @cached_property
     def _data(self) -> str:
-        return digest(f"{self._model} {JUDGEMENT} {self._literal}", self._inputs)[:24]
+        if self._original is not None:
+            return self._original._data
+        alone = " alone" if self._variations == () else ""
+        return digest(f"{self._model} {JUDGEMENT} {self._literal}{alone}", self._inputs)[:24]
 
     def data(self, region: Region) -> str:
         """Digest of the values behind a region's reference: the model's weights, its inputs, and where in the model
