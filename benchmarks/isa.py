@@ -30,8 +30,8 @@ from bricolage.device.host import host, unlimited
 from bricolage.frontends import to_model
 from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
-from bricolage.measure.launch import environment
 from bricolage.options import ISA_VARIABLE, ISAS, available_cores
+from bricolage.runtime.process import environment
 
 _AVX2_LIBRARIES = {
     "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW,-AVX512DQ,-AVX512CD",
