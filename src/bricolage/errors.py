@@ -6,6 +6,8 @@ in the facts: `raise MissingFile(path="x.onnx")`. The command line prints the se
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from typing import ClassVar
 
 OK = 0
@@ -28,9 +30,9 @@ def plain(text: str, longest: int | None = None) -> str:
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
-def _shown(fact: object) -> object:
+def _shown(fact: object, longest: int) -> object:
     """A fact as it stands in a sentence. Numbers stay what they are: templates format them."""
-    return fact if isinstance(fact, int | float) else plain(str(fact), _LONGEST_FACT)
+    return fact if isinstance(fact, int | float) else plain(str(fact), longest)
 
 
 class BricolageError(Exception):
@@ -39,10 +41,11 @@ class BricolageError(Exception):
     what: ClassVar[str] = "{message}"
     hint: ClassVar[str] = ""
     exit_code: ClassVar[int] = INTERNAL
+    longest_fact: ClassVar[int] = _LONGEST_FACT
 
     def __init__(self, **facts: object) -> None:
         self.facts = facts
-        shown = {name: _shown(fact) for name, fact in facts.items()}
+        shown = {name: _shown(fact, self.longest_fact) for name, fact in facts.items()}
         self.sentence = self.what.format(**shown)
         self.next_step = self.hint.format(**shown)
         super().__init__(f"{self.sentence}. {self.next_step}".strip() if self.next_step else self.sentence)
@@ -115,8 +118,21 @@ class ExternalDataOutside(UsageError):
 
 
 class UnboundDimension(UsageError):
-    what = "input '{input}' has the symbolic dimension '{dimension}', which has no size"
-    hint = "Give it one or more sizes: --shape {dimension}=1,128"
+    """All open dimensions without a size are asked for at once. `flags` are words of a command line, `python` a mapping."""
+
+    what = "no size is given for what the model leaves open: {dimensions}"
+    hint = "Give {flags}{why}, or in Python shapes={python}"
+    longest_fact = 4000
+
+    def on_command_line(self, words: Sequence[str]) -> tuple[str, str]:
+        """The next step, and the command to paste for it. `words`: those of the command that was given."""
+        why, flags = (plain(str(self.facts[name]), self.longest_fact) for name in ("why", "flags"))
+        return f"Give sizes{why}", f"bricolage {shlex.join(words)} {flags}"
+
+
+class UnboundRank(UsageError):
+    what = "the number of dimensions of input '{input}' is not known"
+    hint = "Give real inputs with --input, or export the model with a shape for it (its sizes may be open)"
 
 
 class UnknownDimension(UsageError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, get_args
 
@@ -312,6 +312,7 @@ class Options:
             raise BadOption(option="ray", value=self.ray, advice="Give an address: auto, HOST:6379 or local")
         if self.memory_limit_mb is not None and not 64 <= self.memory_limit_mb <= _LARGEST:
             raise BadOption(option="memory limit", value=self.memory_limit_mb, advice="Give at least 64 MB")
+        object.__setattr__(self, "shapes", {name: sizes_of(sizes) for name, sizes in self.shapes.items()})
         for name, sizes in self.shapes.items():
             if not sizes or not 1 <= min(sizes) <= max(sizes) <= _LARGEST:
                 raise BadOption(option="shape", value=f"{name}={sizes}", advice="Give positive sizes: name=1,128")
@@ -378,6 +379,11 @@ class Options:
     def bound(self) -> float:
         """Relative error that is always accepted; given in numbers, it is all that is."""
         return self.tolerance if self.tolerance is not None else BOUNDS[self.precision]
+
+
+def sizes_of(given: int | Sequence[int]) -> tuple[int, ...]:
+    """Of one dimension; a single one may stand alone."""
+    return tuple(given) if isinstance(given, Sequence) else (given,)
 
 
 def parse_shapes(words: tuple[str, ...] | list[str]) -> dict[str, tuple[int, ...]]:

@@ -151,6 +151,12 @@ def test_symbolic_inputs_cannot_be_drawn() -> None:
         generate(model)
 
 
+def test_inputs_of_unknown_rank_cannot_be_drawn() -> None:
+    model = ir.Model(ir.Graph([ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT))], [], nodes=[]), ir_version=8)
+    with pytest.raises(errors.UnboundRank, match="'x'.*--input"):
+        generate(model)
+
+
 def test_sequences_can_be_drawn() -> None:
     graph = helper.make_graph(
         [helper.make_node("ConcatFromSequence", ["q"], ["y"], axis=0)],

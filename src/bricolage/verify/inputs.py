@@ -26,13 +26,14 @@ from bricolage.errors import (
     MissingInput,
     NoReference,
     NotFinite,
-    UnboundDimension,
+    UnboundRank,
     UnknownInput,
     UnsupportedType,
     WrongShape,
     WrongType,
 )
 from bricolage.graph.graph import TensorInfo, describe
+from bricolage.graph.prepare import unbound
 from bricolage.verify.reference import Evaluator
 from bricolage.verify.roles import Role, role, saturating
 
@@ -203,10 +204,14 @@ def _draw(value: ir.Value, rng: np.random.Generator, attempt: int) -> Any:
 
 def _sizes(info: TensorInfo) -> tuple[int, ...]:
     if info.shape is None:
-        raise UnboundDimension(input=info.name, dimension=f"{info.name}.rank")
-    for axis, dimension in enumerate(info.shape):
-        if not isinstance(dimension, int):
-            raise UnboundDimension(input=info.name, dimension=dimension if dimension != "?" else f"{info.name}.{axis}")
+        raise UnboundRank(input=info.name)
+    missing = {
+        dimension if dimension != "?" else f"{info.name}.{axis}": [info.name]
+        for axis, dimension in enumerate(info.shape)
+        if not isinstance(dimension, int)
+    }
+    if missing:
+        raise unbound(missing)
     return tuple(int(dimension) for dimension in info.shape)
 
 
