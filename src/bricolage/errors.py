@@ -6,6 +6,7 @@ in the facts: `raise MissingFile(path="x.onnx")`. The command line prints the se
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from typing import ClassVar
@@ -16,6 +17,8 @@ USAGE = 2
 NO_GAIN = 3
 INACCURATE = 4
 NO_BACKEND = 5
+_QUOTED = frozenset({"reason", "reasons"})
+"""Facts in which messages of other packages may stand."""
 _LONGEST_FACT = 600
 """Letters of one fact in a sentence. What is longer (names may have thousands) is cut."""
 
@@ -28,6 +31,21 @@ def plain(text: str, longest: int | None = None) -> str:
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+_REFERRAL = re.compile(
+    r"contribut|creat\w* an? (PR|pull request)|pull request|(file|open|submit|raise|create) an? (new )?(issue|bug|ticket)|"
+    r"report (this|it|the|a) |please report|bug report|/issues\b|contact the (maintainers|developers)",
+    re.IGNORECASE,
+)
+
+
+def without_referrals(text: str) -> str:
+    """What another package says went wrong, without the sentences that send the reader to its makers: the model is what he can
+    change here. A text of nothing else stays."""
+    sentences = re.split(r"(?<=[.!?])\s+|\n+", text)
+    kept = [sentence for sentence in sentences if not _REFERRAL.search(sentence)]
+    return text if len(kept) == len(sentences) else " ".join(kept).rstrip(".") or text
 
 
 def _shown(fact: object, longest: int) -> object:
@@ -46,6 +64,8 @@ class BricolageError(Exception):
     def __init__(self, **facts: object) -> None:
         self.facts = facts
         shown = {name: _shown(fact, self.longest_fact) for name, fact in facts.items()}
+        for name in _QUOTED & shown.keys():
+            shown[name] = without_referrals(str(shown[name]))
         self.sentence = self.what.format(**shown)
         self.next_step = self.hint.format(**shown)
         super().__init__(f"{self.sentence}. {self.next_step}".strip() if self.next_step else self.sentence)
@@ -94,7 +114,7 @@ class OpsetOutOfReach(UsageError):
 
 class InvalidGraph(UsageError):
     what = "the graph is invalid: {reason}"
-    hint = "Run `python -m onnx.checker` on the file and export the model again"
+    hint = "Export the model again, or mend what is named; `check-model FILE` of the onnx package looks at a file by itself"
 
 
 class TooLarge(UsageError):

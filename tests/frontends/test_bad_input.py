@@ -191,7 +191,7 @@ def test_constants_and_weights_without_a_value() -> None:
     cases = {
         "refers to a function's attribute": model([outside, *ends]),
         "holds no value": model([nameless, *ends]),
-        "UNDEFINED": sparse,
+        "data of sparse tensor": sparse,
     }
     for words, bad in cases.items():
         with pytest.raises(errors.InvalidGraph, match=words):

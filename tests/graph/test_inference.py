@@ -16,7 +16,7 @@ from bricolage.errors import InvalidGraph
 from bricolage.frontends import to_model
 from bricolage.graph.extents import pool_size
 from bricolage.graph.graph import describe
-from bricolage.graph.inference import infer
+from bricolage.graph.inference import infer, told
 from bricolage.graph.prepare import prepare
 from bricolage.verify.reference import evaluate
 from tests.graph.models import parse
@@ -131,3 +131,11 @@ def test_vectors_of_any_length_are_not_written_out() -> None:
     lines = ["y = Concat<axis=0>(x, x)", "z = Neg(x) y = Slice(z, i, i)", "y = Gather(x, i)", "y = Cast<to=7>(x)"]
     ran = subprocess.run([sys.executable, "-c", _VECTORS, *lines], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+def test_what_onnx_says_is_told_as_a_sentence() -> None:
+    line = "[ShapeInferenceError] (op_type:Softmax, node name: s): [ShapeInferenceError] 'axis' must be in [-1, 0]."
+    assert told(line) == "operator 's' (Softmax): 'axis' must be in [-1, 0]"
+    line = "[TypeInferenceError] (op_type:Relu, node name: ): input typestr: T, has unsupported type: tensor(bool)"
+    assert told(line) == "operator 'Relu' (Relu): its input of type T may not be tensor(bool)"
+    assert told("[ShapeInferenceError] no more is known") == "no more is known"

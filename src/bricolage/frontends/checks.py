@@ -152,7 +152,7 @@ def check_with_onnx(model: ir.Model) -> None:
     try:
         onnx.checker.check_model(to_proto(bare))
     except onnx.checker.ValidationError as error:
-        raise InvalidGraph(reason=first_line(error)) from error
+        raise InvalidGraph(reason=f"onnx's checker says: {first_line(error)}") from error
 
 
 def without_weights(model: ir.Model) -> ir.Model:

@@ -5,6 +5,7 @@ Onnx infers from a graph whose operators are, for the time being, written in ano
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
@@ -28,6 +29,7 @@ _REPAIRS = 64
 _ENUMERATING, _TOO_LONG = frozenset(["Cast", "Concat", "Gather", "Slice", "Squeeze", "Unsqueeze"]), 1 << 22
 """The other operators of which onnx writes out every element, and how many are not waited for: they are seconds, and 2^31 of them
 take more memory than machines have."""
+_TYPE_OF = re.compile(r"(input|output) typestr: (\w+), has unsupported type: (\S+)")
 _RIGHT_SINCE = 22
 """The opset from which on onnx leaves out a pool's last window where that would lie in the padding alone. Runtimes do for all."""
 
@@ -211,3 +213,17 @@ def _forget(model: ir.Model, nodes: Iterable[ir.Node]) -> None:
         for value in node.outputs:
             value.shape = None
             todo.extend(use.node for use in value.uses())
+
+
+def told(line: str) -> str:
+    """What onnx finds wrong, `... (op_type:Softmax, node name: s): [ShapeInferenceError] axis ...`, as a sentence that names the
+    operator."""
+    before, found, behind = line.partition("(op_type:")
+    where, closed, what = behind.partition("):")
+    if not found or not closed:
+        where, what = "", f"{before}{behind}"
+    op_type, _, name = where.partition(", node name: ")
+    for mark in ("[ShapeInferenceError]", "[TypeInferenceError]"):
+        what = what.replace(mark, "")
+    what = _TYPE_OF.sub(r"its \1 of type \2 may not be \3", what.strip().rstrip("."))
+    return f"operator '{name or op_type}' ({op_type}): {what}" if op_type else what
