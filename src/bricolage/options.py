@@ -193,7 +193,7 @@ class Options:
         None,
         flag="--tolerance",
         metavar="NUMBER",
-        help="Relative error accepted, taken literally, instead of the word's.",
+        help="Accept exactly this relative error; overrides --precision.",
     )
     objective: Objective = _option(
         "latency",
@@ -240,7 +240,7 @@ class Options:
     predict: bool = _option(
         True,
         flag="--predict/--no-predict",
-        help="Let a learnt model of costs leave out what is surely slow.",
+        help="Skip candidates that the learned cost model rules out.",
     )
     seed: int = _option(0, flag="--seed", metavar="N", help="Seed of generated inputs and of the refinement.")
     isa: str = _option(

@@ -79,7 +79,7 @@ def test_what_a_model_of_costs_decided_is_said() -> None:
     assert words.predictions(bucket) == ""
     use = ModelUse("9 measurements", 12, 30, ("iree f32",))
     said = words.predictions(dataclasses.replace(bucket, model_use=use))
-    assert "9 measurements" in said and "12 of 30 measurements of regions" in said and "nothing of iree f32" in said
+    assert "9 measurements" in said and "12 of 30 region measurements" in said and "nothing of iree f32" in said
     said = words.predictions(dataclasses.replace(bucket, model_use=dataclasses.replace(use, model="")))
     assert "no model of costs" in said and "roofline" in said
 
@@ -116,7 +116,7 @@ def test_a_quiet_machine_is_not_worth_a_word() -> None:
     ("decided_by", "told"),
     [
         ("race", "the race decided nevertheless"),
-        ("race and prior evidence", "the race could not decide alone, it did together with earlier measurements"),
+        ("race and prior evidence", "the race was inconclusive; earlier measurements were included"),
         ("prior evidence", "earlier measurements decided"),
     ],
 )

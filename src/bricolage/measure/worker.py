@@ -168,10 +168,10 @@ class Worker:
         """Times `turns` turns after warming up: untimed calls for `warm_s` seconds, one at least when that is above 0. A
         warm-up that is longer than a turn is made once, a shorter one before each.
 
-        Answers the samples of each turn, milliseconds a call, and for each sample the share of its time that the program
-        waited for processors that others had; how many were taken besides, because such were disturbed (at most as many
-        again, in as much time again); the processor time that all of it took, with what threads have spent on waiting since
-        the last timing. The first time, the number of calls in a sample is chosen.
+        Answers `rounds`, the samples of each turn in milliseconds a call; `waited`, for each sample the share of time lost to
+        other processes; `repeated`, samples repeated because of load (at most as many as asked for, in at most the same time);
+        and the processor time of it all, with what threads have spent on waiting since the last timing. The first time, the
+        number of calls in a sample is chosen.
         """
         loaded = self._loaded[id]
         if loaded.loop is not None:

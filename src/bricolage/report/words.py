@@ -111,7 +111,7 @@ def disturbance(bucket: Bucket) -> str:
     samples = f"{found.disturbed} of {count(found.samples, 'sample')} disturbed, {found.repeated} repeated"
     did = {
         "race": "the race decided nevertheless",
-        "race and prior evidence": "the race could not decide alone, it did together with earlier measurements",
+        "race and prior evidence": "the race was inconclusive; earlier measurements were included",
         "prior evidence": "earlier measurements decided",
     }[bucket.decided_by]
     return f"machine busy: {'; '.join([*taken, samples, did])}"
@@ -157,8 +157,8 @@ def predictions(bucket: Bucket) -> str:
     found = bucket.model_use
     if found is None:
         return ""
-    model = f"a model of costs ({found.model})" if found.model else "no model of costs: the roofline"
-    did = f"{model} stood for {found.left_out} of {count(found.offered, 'measurement')} of regions"
+    model = f"the cost model ({found.model})" if found.model else "no cost model: the roofline"
+    did = f"{model} replaced {found.left_out} of {count(found.offered, 'region measurement')}"
     return did + (f"; it knows nothing of {', '.join(found.unknown)}" if found.unknown and found.model else "")
 
 
