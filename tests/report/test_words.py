@@ -81,7 +81,7 @@ def test_what_a_model_of_costs_decided_is_said() -> None:
     said = words.predictions(dataclasses.replace(bucket, model_use=use))
     assert "9 measurements" in said and "12 of 30 region measurements" in said and "nothing of iree f32" in said
     said = words.predictions(dataclasses.replace(bucket, model_use=dataclasses.replace(use, model="")))
-    assert "no model of costs" in said and "roofline" in said
+    assert "no cost model" in said and "roofline" in said
 
 
 def test_what_a_wider_tolerance_takes_is_said_where_it_is_faster() -> None:
