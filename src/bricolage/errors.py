@@ -99,12 +99,12 @@ class NotAModel(UsageError):
 
 class UnknownOperator(UsageError):
     what = "operator '{name}' has the unknown type {domain}::{op_type} in opset {opset}"
-    hint = "Only operators of the ONNX standard, com.microsoft and model-local functions are known; rewrite the node"
+    hint = "Export the node as operators of the ONNX standard or of com.microsoft, or as a function of the model"
 
 
 class UnsupportedOpset(UsageError):
-    what = "the model uses opset {opset} of domain '{domain}'; supported are {low} to {high}"
-    hint = "Convert it with onnx.version_converter, or export it at opset {high} or lower"
+    what = "the model uses opset {opset} of domain '{domain}'; bricolage reads {low} to {high}"
+    hint = "Export it at one of these, or convert it with onnx.version_converter"
 
 
 class OpsetOutOfReach(UsageError):
@@ -475,7 +475,7 @@ class NoCover(BricolageError):
     """Every operator has a candidate, but no choice of them fits together."""
 
     what = "no choice of candidates covers the graph exactly once without a cycle{where}"
-    hint = "Allow more backends, or smaller regions"
+    hint = "Allow more backends (--backend), or give a longer --budget, so that more regions are measured"
     exit_code = NO_BACKEND
 
 
@@ -497,14 +497,14 @@ class UnknownFamily(UsageError):
 
 class EndlessRewriting(BricolageError):
     what = "rewriting does not come to an end: {count} rules were applied, lastly {rule}"
-    hint = "Leave that rule out with --skip, and report the model"
+    hint = "Leave that rule out with --skip; the model as it is needs no rewriting to run"
 
 
 class WrongRewrite(BricolageError):
     """A rewritten model gives another answer than the original; bisection found the rule."""
 
     what = "application {number}, of rule {rule}, makes the error {error:.2e}, the bound is {bound:.2e} (it replaced {removed})"
-    hint = "Nothing was written. Leave the rule out with --skip {rule}, and report the model"
+    hint = "Nothing was written. Leave the rule out with --skip {rule}"
     exit_code = INACCURATE
 
 
