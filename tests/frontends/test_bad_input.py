@@ -386,7 +386,7 @@ def test_a_type_noted_as_undefined_is_found():
 
 def test_what_is_missing_to_read_pytorch_models_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.setattr(exported_program, "_look_through", lambda path: None)
+    monkeypatch.setattr(exported_program, "_look_through", lambda _: None)
     (tmp_path / "m.pt2").touch()
     with pytest.raises(errors.MissingLibrary, match=r"torch is needed to read PyTorch models.*bricolage\[export\]"):
         exported_program.load_program(tmp_path / "m.pt2")
