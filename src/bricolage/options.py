@@ -19,6 +19,8 @@ MOST_THREADS_A_CORE = 8
 _LARGEST = 2**40
 """Size of a dimension, and megabytes: beyond any machine."""
 _HIGHEST_CORE = 65_535
+_MOST_COUNTED = 4_000
+"""Operators that add to the default budget: a graph of 50,000 would have hours otherwise."""
 
 Precision = Literal["highest", "high", "medium"]
 Effort = Literal["instant", "quick", "full"]
@@ -363,9 +365,9 @@ class Options:
 
     def budget(self, operators: int) -> float:
         """Seconds for measuring and searching a graph of that many operators, the final race included."""
-        return (
-            self.budget_s if self.budget_s is not None else self.profile.budget_s + operators * self.profile.operator_s
-        )
+        if self.budget_s is not None:
+            return self.budget_s
+        return self.profile.budget_s + min(operators, _MOST_COUNTED) * self.profile.operator_s
 
     def race_seconds(self, operators: int) -> float:
         """Seconds for the final race: the profile's, but never more than its share of the budget."""
