@@ -50,9 +50,9 @@ def deserialise(proto: onnx.ModelProto, source: str) -> ir.Model:
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
         raise NotAModel(path=source, reason="it holds no graph; it may be cut short, or another kind of file")
     limits.check_operators(proto)
-    value_types.check_types(proto)
     external.check(proto)
     proto = sparse.dense(proto)
+    value_types.check_types(proto)
     try:
         with _quiet():
             model: ir.Model = ir.from_proto(proto)
