@@ -162,11 +162,6 @@ class WrongShape(UsageError):
     hint = "Check the order of dimensions and the batch dimension"
 
 
-class NotFinite(UsageError):
-    what = "input '{name}' holds NaN or infinite values"
-    hint = "Verification needs finite inputs; clean the data"
-
-
 class QueueFull(UsageError):
     what = "the queue of requests is full: {waiting} wait"
     hint = "Submit more slowly, wait longer (timeout), or give the operating point a longer queue"

@@ -207,3 +207,18 @@ def test_nothing_is_printed_where_another_library_takes_over(capfd: pytest.Captu
     with contextlib.suppress(NoReference, InvalidGraph):
         evaluate(model, {"x": np.ones((1, 1, 2, 2), np.float32)})
     assert "Traceback" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("trips", [0, 2])
+def test_a_loop_has_its_types_whatever_its_rounds(library: Library, trips: int) -> None:
+    """Also where it has none: scan outputs are then empty, of the body's types and sizes."""
+    text = """<ir_version: 8, opset_import: ["" : 18]> t (int64 n, float[2] x) => (float[2] y, int64[k] rounds, float[k,2] s) {
+        yes = Constant<value = bool {1}>()
+        y, rounds, s = Loop<body = b (int64 i, bool c, float[2] a) => (bool d, float[2] e, int64 j, float[2] t)
+            { d = Identity(c) e = Add(a,a) j = Identity(i) t = Identity(a) }>(n,yes,x) }"""
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    found = evaluate(model, {"n": np.array(trips), "x": np.ones(2, np.float32)}, library=library)
+    np.testing.assert_array_equal(found["y"], np.full(2, 2.0**trips))
+    assert found["rounds"].dtype == np.int64 and found["rounds"].tolist() == list(range(trips))
+    assert found["s"].dtype == np.float64 and found["s"].shape == (trips, 2)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx_ir as ir
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops import op_loop
 
@@ -31,12 +33,16 @@ class Slice(OpRun):  # type: ignore[misc]
 
 class Loop(op_loop.Loop):  # type: ignore[misc]
     """Scan outputs of the rounds are stacked along a new axis. onnx writes them one below another, which is the same for vectors
-    alone."""
+    alone, and has none for a loop of 0 rounds."""
 
     _run_body: Callable[..., Any]
 
     def _run(self, *args: Any, **named: Any) -> tuple[Any, ...]:
         """Inputs and outputs as the operator's."""
+        trips, condition, *state = args
+        if not condition or (trips is not None and trips <= 0):
+            types = self.body.output_types
+            return (*state, *(_no_rounds(kind) for kind in types[len(types) - self.K :]))
         rounds: list[list[np.ndarray]] = []
         body = self._run_body
 
@@ -52,6 +58,13 @@ class Loop(op_loop.Loop):  # type: ignore[misc]
             self._run_body = body
         scanned = [np.stack(values) for values in zip(*rounds, strict=True)]
         return (*found[: self.N], *scanned, *found[self.N + len(scanned) :])
+
+
+def _no_rounds(kind: onnx.TypeProto) -> np.ndarray:
+    """A scan output of no rounds: its type, and sizes as far as the body states them."""
+    tensor = kind.tensor_type
+    sizes = [dimension.dim_value for dimension in tensor.shape.dim]
+    return np.zeros((0, *sizes), ir.DataType(tensor.elem_type or ir.DataType.FLOAT).numpy())
 
 
 class Erf(OpRun):  # type: ignore[misc]

@@ -22,12 +22,25 @@ _TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_dtype", "output_datatype", 
 
 
 def widen(value: Any) -> Any:
-    """Floats of 16 and 32 bits as float64, through sequences; everything else as it is."""
+    """Floats of 16 and 32 bits as float64, through sequences and maps; everything else as it is."""
     if isinstance(value, list | tuple):
         return [widen(member) for member in value]
+    if isinstance(value, dict):
+        return {key: widen(member) for key, member in value.items()}
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
         return array.astype(np.float64) if array.dtype in _NARROW_NUMPY else array
+    return value
+
+
+def narrow(value: Any, declared: ir.Value) -> Any:
+    """A widened value back in the type that the model states."""
+    dtype = declared.dtype
+    if isinstance(value, list | tuple):
+        return [narrow(member, declared) for member in value]
+    if isinstance(value, np.ndarray) and value.dtype == np.float64:
+        with np.errstate(over="ignore"):
+            return value.astype(dtype.numpy() if dtype is not None else np.float32)
     return value
 
 
@@ -53,7 +66,7 @@ def run_operator(node: ir.Node, opsets: Mapping[str, int], values: Mapping[str, 
             return {name: widen(value) for name, value in _run(exact, opsets, feeds).items()}
         except Exception as error:  # the reference has gaps in float64, each with its own kind of exception
             _LOG.debug("%s has no float64 reference (%s)", node.name, error)
-        feeds = {name: _narrow(value, names[name]) if name in names else value for name, value in feeds.items()}
+        feeds = {name: narrow(value, names[name]) if name in names else value for name, value in feeds.items()}
     results = _run(proto, opsets, feeds)
     return {name: widen(value) for name, value in results.items()} if wide else results
 
@@ -95,16 +108,6 @@ def _run(node: onnx.NodeProto, opsets: Mapping[str, int], feeds: Mapping[str, An
 
 def _array(value: Any) -> Any:
     return np.asarray(value) if isinstance(value, np.generic | int | float | bool) else value
-
-
-def _narrow(value: Any, declared: ir.Value) -> Any:
-    """A widened value back in the type that the model states."""
-    dtype = declared.dtype
-    if isinstance(value, list):
-        return [_narrow(member, declared) for member in value]
-    if isinstance(value, np.ndarray) and value.dtype == np.float64:
-        return value.astype(dtype.numpy() if dtype is not None else np.float32)
-    return value
 
 
 # --- widening what is written in a node -------------------------------------------------------------------------
