@@ -96,7 +96,7 @@ class Unoptimised:
             [ir.to_proto(node)],
             "operator",
             [_typed(value, values[name]) for name, value in inputs.items()],
-            [onnx.ValueInfoProto(name=value.name) for value in node.outputs if value.name],
+            [_stated(value) for value in node.outputs if value.name],
         )
         opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in model.graph.opset_imports.items()]
         proto = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=model.ir_version)
@@ -155,6 +155,13 @@ def _typed(value: ir.Value, held: Any) -> onnx.ValueInfoProto:
         dtype = value.dtype or ir.DataType.from_numpy(narrow(np.asarray(held), value).dtype)
         return onnx.helper.make_tensor_value_info(value.name, int(dtype), None)
     return ir.to_proto(ir.Value(name=value.name, type=value.type))
+
+
+def _stated(value: ir.Value) -> onnx.ValueInfoProto:
+    """An output, with its type where the model states one: not all can be inferred."""
+    if value.dtype is None or not isinstance(value.type, ir.TensorType):
+        return onnx.ValueInfoProto(name=value.name)
+    return onnx.helper.make_tensor_value_info(value.name, int(value.dtype), None)
 
 
 def _array(value: Any) -> Any:
