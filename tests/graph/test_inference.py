@@ -131,3 +131,17 @@ def test_vectors_of_any_length_are_not_written_out() -> None:
     lines = ["y = Concat<axis=0>(x, x)", "z = Neg(x) y = Slice(z, i, i)", "y = Gather(x, i)", "y = Cast<to=7>(x)"]
     ran = subprocess.run([sys.executable, "-c", _VECTORS, *lines], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+def test_shapes_are_known_behind_operators_of_onnx_runtime() -> None:
+    """One after another, with ONNX's own between them, and with symbolic sizes."""
+    layers = " ".join(
+        f"q{i} = com.microsoft.SkipLayerNormalization({x},{x},g) m{i} = MatMul(q{i},w) f{i} = com.microsoft.FastGelu(m{i})"
+        for i, x in enumerate(["x", *(f"f{i}" for i in range(80))])
+    )
+    head = '<ir_version: 9, opset_import: ["" : 18, "com.microsoft" : 1]> t (float[b,s,4] x, float[4] g, float[4,4] w)'
+    model = parse(f"{head} => (y) {{ {layers} r = Shape(f80) y = Reshape(f80,r) }}")
+    infer(model)
+    last = describe(model.graph.node(-2).inputs[0])
+    assert last.dtype == ir.DataType.FLOAT and last.shape == ("b", "s", 4)
+    assert prepare(model, {"b": 2, "s": 3}).outputs[0].sizes == (2, 3, 4)

@@ -12,6 +12,8 @@ import onnx_ir as ir
 import pytest
 from onnx import ValueInfoProto, helper
 
+from bricolage.graph.graph import describe
+from bricolage.graph.inference import infer
 from bricolage.verify.compare import relative_error
 from bricolage.verify.reference import Evaluator
 from tests.lowering.runtime import Runtime
@@ -95,9 +97,15 @@ def both(case: Case) -> tuple[list[Any], list[Any]]:
 
 
 def check(case: Case, apart: float = 0.0) -> None:
-    """`apart`: the fraction of integers that may be off by one."""
-    for y, r in zip(*both(case), strict=True):
-        assert y.shape == r.shape
+    """`apart`: the fraction of integers that may be off by one. Shapes and types are inferred besides."""
+    model, _ = model_of(case)
+    infer(model)
+    for value, y, r in zip(model.graph.outputs, *both(case), strict=True):
+        info = describe(value)
+        assert y.shape == r.shape and info.dtype is not None and info.numpy == y.dtype
+        assert info.shape is not None and len(info.shape) == y.ndim
+        sizes = zip(info.shape, y.shape, strict=True)
+        assert all(size == found or (case.op_type == "GroupQueryAttention" and size == "?") for size, found in sizes)
         if y.dtype.kind == "f":
             assert r.dtype == np.float64 and relative_error([y], [r]) < 3e-6
         else:

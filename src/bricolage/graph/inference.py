@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import onnx_ir as ir
 from onnx_ir.passes.common import ShapeInferencePass
 
+from bricolage.graph.contributed import contributes, infer_behind
 from bricolage.graph.extents import is_explicit, pairs, pool_size
 from bricolage.graph.graph import bodies
 
@@ -43,7 +44,8 @@ def infer(model: ir.Model, once: Callable[[ir.Model], object] | None = None) -> 
     for _ in range(_REPAIRS):
         with inferable(model):
             once(model)
-        if not _forget_wrong(model):
+        wrong = _forget_wrong(model)
+        if not wrong and not (contributes(model) and infer_behind(model)):
             break
 
 
