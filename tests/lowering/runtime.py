@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
@@ -38,3 +39,8 @@ class Runtime:
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown()
+
+
+SHARED = Runtime()
+"""One for all tests of a process: starting it takes longer than they do."""
+atexit.register(SHARED.close)

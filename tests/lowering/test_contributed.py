@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from bricolage.graph.graph import describe
 from bricolage.graph.inference import infer
 from bricolage.verify.compare import relative_error
 from bricolage.verify.reference import Evaluator
-from tests.lowering.runtime import Runtime
+from tests.lowering.runtime import SHARED
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("torch")
@@ -76,15 +76,6 @@ def model_of(case: Case) -> tuple[ir.Model, dict[str, Array]]:
     return ir.from_proto(helper.make_model(graph, opset_imports=imports, ir_version=9)), feeds
 
 
-_RUNTIME = Runtime()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _closed() -> Iterator[None]:
-    yield
-    _RUNTIME.close()
-
-
 def both(case: Case) -> tuple[list[Any], list[Any]]:
     """Outputs by ONNX Runtime, and by the reference."""
     model, feeds = model_of(case)
@@ -93,7 +84,7 @@ def both(case: Case) -> tuple[list[Any], list[Any]]:
     found = evaluator(feeds)
     assert [stretch.together for stretch in evaluator._stretches] == [True]  # ... and has computed it
     names = [value.name or "" for value in model.graph.outputs]
-    return _RUNTIME.run(ir.to_proto(model).SerializeToString(), feeds, names), [found[name] for name in names]
+    return SHARED.run(ir.to_proto(model).SerializeToString(), feeds, names), [found[name] for name in names]
 
 
 def check(case: Case, apart: float = 0.0) -> None:

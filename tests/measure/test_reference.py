@@ -134,3 +134,15 @@ def test_a_reference_in_the_models_types_may_be_off_itself(pool: Pool, tmp_path:
     store.share([graph.model])
     oracle = Oracle(graph, {"x": X}, store, 1e-9, "m", evaluate=WorkerReference(pool, host(), tmp_path, 60.0))
     assert oracle.borrowed == {"CDist"} and oracle.bound > 1e-8
+
+
+TREE = """<ir_version: 9, opset_import: ["" : 18, "ai.onnx.ml" : 3]> t (float[2,3] x) => (int64[2] label, float[2,2] y) {
+    label, y = ai.onnx.ml.TreeEnsembleClassifier<classlabels_int64s=[4,7], nodes_treeids=[0,0,0], nodes_nodeids=[0,1,2],
+    nodes_featureids=[0,0,0], nodes_values=[0.0,0.0,0.0], nodes_modes=["BRANCH_LEQ","LEAF","LEAF"], nodes_truenodeids=[1,0,0],
+    nodes_falsenodeids=[2,0,0], class_treeids=[0,0], class_nodeids=[1,2], class_ids=[0,0], class_weights=[0.25,0.875]>(x) }"""
+
+
+def test_what_a_definition_leaves_open_the_runtime_says(pool: Pool, tmp_path: Path) -> None:
+    found = WorkerReference(pool, host(), tmp_path, 60.0)(parse(TREE), {"x": X})
+    assert found.borrowed == {"TreeEnsembleClassifier"}
+    assert found["label"].tolist() == [4, 7] and found["y"].tolist() == [[0.75, 0.25], [0.125, 0.875]]

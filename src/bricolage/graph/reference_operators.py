@@ -77,4 +77,49 @@ class Erf(OpRun):  # type: ignore[misc]
         return (np.asarray(erf(np.asarray(x, np.float64))).astype(x.dtype),)
 
 
-CORRECTED: tuple[type[OpRun], ...] = (Slice, Loop, Erf)
+class Scaler(OpRun):  # type: ignore[misc]
+    """Of ai.onnx.ml: its result is a float. onnx keeps integers."""
+
+    op_domain = "ai.onnx.ml"
+
+    def _run(self, x: np.ndarray, offset: Any = None, scale: Any = None) -> tuple[np.ndarray]:
+        """`x` [n, features]; `offset` and `scale` of one number or one for each feature."""
+        real = _real(x)
+        return ((real - np.asarray(offset, real.dtype)) * np.asarray(scale, real.dtype),)
+
+
+class Normalizer(OpRun):  # type: ignore[misc]
+    """Of ai.onnx.ml: by the largest element, not by the largest size of one as onnx has it; integers become floats."""
+
+    op_domain = "ai.onnx.ml"
+
+    def _run(self, x: np.ndarray, norm: Any = None) -> tuple[np.ndarray]:
+        """`x` [n, features]."""
+        real = _real(x)
+        if norm == "MAX":
+            length = real.max(-1, keepdims=True)
+        elif norm == "L1":
+            length = np.abs(real).sum(-1, keepdims=True)
+        else:
+            length = np.sqrt((real * real).sum(-1, keepdims=True))
+        return (np.divide(real, length, out=real.copy(), where=length != 0),)
+
+
+def _real(x: np.ndarray) -> np.ndarray:
+    return x if x.dtype.kind == "f" else x.astype(np.float32)
+
+
+class ZipMap(OpRun):  # type: ignore[misc]
+    """Of ai.onnx.ml, which onnx has none of: a map from labels to scores for each row."""
+
+    op_domain = "ai.onnx.ml"
+
+    def _run(
+        self, x: np.ndarray, classlabels_int64s: Any = None, classlabels_strings: Any = None
+    ) -> tuple[list[dict[int | str, float]]]:
+        """`x` [n, labels]."""
+        labels = list(classlabels_strings or classlabels_int64s)
+        return ([dict(zip(labels, map(float, row), strict=True)) for row in np.atleast_2d(x)],)
+
+
+CORRECTED: tuple[type[OpRun], ...] = (Slice, Loop, Erf, Scaler, Normalizer, ZipMap)

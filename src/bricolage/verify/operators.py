@@ -14,6 +14,7 @@ from onnx.reference import ReferenceEvaluator
 
 from bricolage.graph.graph import captured
 from bricolage.graph.reference_operators import CORRECTED
+from bricolage.verify.doubtful import doubt
 
 _LOG = logging.getLogger(__name__)
 _NARROW = frozenset({onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16})
@@ -57,6 +58,8 @@ def run_operator(node: ir.Node, opsets: Mapping[str, int], values: Mapping[str, 
     Raises:
         Exception: whatever the reference implementation raises when it cannot run the operator at all.
     """
+    if because := doubt(node):
+        raise NotImplementedError(because)
     names = _read_by(node)
     feeds = {name: values[name] for name in names}
     proto = ir.to_proto(node)
@@ -112,6 +115,8 @@ def _run(node: onnx.NodeProto, opsets: Mapping[str, int], feeds: Mapping[str, An
 
 
 def _array(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.dtype.kind == "U":
+        return value.astype(object)  # as strings are everywhere else
     return np.asarray(value) if isinstance(value, np.generic | int | float | bool) else value
 
 
