@@ -222,3 +222,18 @@ def test_a_loop_has_its_types_whatever_its_rounds(library: Library, trips: int) 
     np.testing.assert_array_equal(found["y"], np.full(2, 2.0**trips))
     assert found["rounds"].dtype == np.int64 and found["rounds"].tolist() == list(range(trips))
     assert found["s"].dtype == np.float64 and found["s"].shape == (trips, 2)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_an_initialiser_that_is_an_input_is_a_default(library: Library) -> None:
+    nodes = [helper.make_node("Mul", ["x", "k"], ["a"]), helper.make_node("Add", ["a", "k"], ["y"])]
+    inputs = [helper.make_tensor_value_info(name, F, [2]) for name in ("x", "k")]
+    constant = onnx.numpy_helper.from_array(np.float32([2, 3]), "k")
+    outputs = [helper.make_tensor_value_info("y", F, [2])]
+    proto = helper.make_model(helper.make_graph(nodes, "g", inputs, outputs, [constant]), ir_version=8)
+    proto.opset_import[0].version = 18
+    evaluator = Evaluator(ir.from_proto(proto), library=library)
+    x = np.float32([5, 7])
+    assert evaluator({"x": x})["y"].tolist() == [12.0, 24.0]
+    assert evaluator({"x": x, "k": np.float32([1, 0])})["y"].tolist() == [6.0, 0.0]
+    assert evaluator({"x": x})["y"].tolist() == [12.0, 24.0]

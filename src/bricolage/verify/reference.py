@@ -109,6 +109,7 @@ class Evaluator:
         self._whole: Unoptimised | None = None
         self._threads = threads
         self._wide = np.dtype(dtype) == np.float64
+        self._constants = {name: one for name, one in model.graph.initializers.items() if not one.is_graph_input()}
         self._order = list(dict.fromkeys([*(value.name or "" for value in model.graph.outputs), *keep]))
         self._declared = {name: describe(value) for name, value in _values(model.graph).items()}
         unknown = sorted(set(keep) - set(self._declared))
@@ -199,7 +200,9 @@ class Evaluator:
             name = value.name or ""
             if name in inputs:
                 values[name] = widen(inputs[name]) if self._wide else inputs[name]
-            elif name not in self._model.graph.initializers:
+            elif name in self._model.graph.initializers:  # a default, which the caller may override
+                values[name] = self._constant(name)
+            else:
                 raise NoReference(reason=f"input '{name}' is missing")
         return values
 
@@ -226,8 +229,7 @@ class Evaluator:
 
         from bricolage.lowering.torch.arrays import from_numpy, to_numpy
 
-        constants = self._model.graph.initializers
-        names = [name for name in stretch.reads if name not in constants]
+        names = [name for name in stretch.reads if name not in self._constants]
         results = [name for name in stretch.writes if name in needed]
         if not results:
             return Values()
@@ -253,7 +255,7 @@ class Evaluator:
             [stretch.reads[name] for name in names],
             [stretch.writes[name] for name in results],
             nodes=stretch.nodes,
-            initializers=[value for name, value in stretch.reads.items() if name in graph.initializers],
+            initializers=[value for name, value in stretch.reads.items() if name in self._constants],
             opset_imports=dict(graph.opset_imports),
             name="stretch",
         )
@@ -261,8 +263,8 @@ class Evaluator:
         return lower(part, float_dtype=torch.float64 if self._wide else None)
 
     def _run_onnx(self, stretch: _Stretch, values: Values, needed: set[str]) -> Values:
-        constants, (node,) = self._model.graph.initializers, stretch.nodes
-        read = {name: self._constant(name) if name in constants else values[name] for name in stretch.reads}
+        (node,) = stretch.nodes
+        read = {name: self._constant(name) if name in self._constants else values[name] for name in stretch.reads}
         try:
             if stretch.borrowed is None:
                 results = run_operator(node, self._model.graph.opset_imports, read, wide=self._wide)
