@@ -77,6 +77,8 @@ def check_operators(model: ir.Model) -> None:
             raise TrainingOperator(name=node.name or node.op_type, domain=node.domain, op_type=node.op_type)
         if node.domain in CONTRIBUTED and node.op_type in contributed.OPERATORS:
             continue
+        if node.domain in ("", "ai.onnx") and node.op_type in contributed.IN_ONNX_OWN_DOMAIN:
+            continue
         opset = imports.get(node.domain)
         if node.domain not in STANDARD or opset is None or not _defined(node, opset):
             raise UnknownOperator(
