@@ -145,6 +145,11 @@ def check_with_onnx(model: ir.Model) -> None:
         InvalidGraph: with the checker's first line.
     """
     bare = without_weights(model)
+    (microsoft,) = CONTRIBUTED
+    for node in bare.graph.all_nodes():
+        if not node.domain and node.op_type in contributed.IN_ONNX_OWN_DOMAIN:
+            node.domain = microsoft  # where the checker asks no more
+            bare.graph.opset_imports.setdefault(microsoft, 1)
     for graph in bare.graphs():
         for value in (*graph.inputs, *graph.outputs):
             if value.type is None:  # only of outputs, and only behind operators that ONNX does not define

@@ -20,8 +20,8 @@ _ALIKE = {
     "MeanVarianceNormalization": "Softplus",
     "SimplifiedLayerNormalization": "LayerNormalization",
 }
-"""Of the first, onnx 1.23 infers no shape where another operator reads them, or does not know them; of the second, which take as many
-inputs of the same types, it does, and that is their first input's, too."""
+"""Of the first, onnx 1.23 infers no shape where another operator reads them, or does not know them; of the second, which take as
+many inputs of the same types, it does, and that is their first input's, too."""
 _POOLS = frozenset(["MaxPool", "AveragePool", "LpPool"])
 _PROPAGATING, _OF_EQUAL_SHAPE = frozenset(["Add", "Mul", "Sub"]), "Max"
 """Of the first, onnx writes out every element of a result of rank 1, known or not, at more than a microsecond each; not of the
