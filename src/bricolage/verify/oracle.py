@@ -22,8 +22,8 @@ from bricolage.verify.reference import Evaluate, Values, evaluate
 from bricolage.verify.tensors import digest, load_values, save_expected, save_tensors
 
 _JUDGEMENT = 3
-"""Raised whenever limits are found in another way, or the reference computes something else: judgements on record are then not found
-any more."""
+"""Raised whenever limits are found in another way, or the reference computes something else: judgements on record are not found
+any more then."""
 
 
 @dataclass(frozen=True)
