@@ -48,9 +48,9 @@ def _svm_classifier(node: ir.Node) -> str:
 def _trees(node: ir.Node) -> str:
     if "BRANCH_NEQ" in node.attributes.get_strings("nodes_modes", ()):
         return "where NaN goes at an inequality is not defined"
-    if node.op_type == "TreeEnsembleClassifier" and _labels(node) <= 2:
-        if len(set(node.attributes.get_ints("class_ids", ()))) < 2:
-            return "the other score of two classes is not defined"
+    scored = set(node.attributes.get_ints("class_ids", ()))
+    if node.op_type == "TreeEnsembleClassifier" and _labels(node) <= 2 and len(scored) < 2:
+        return "the other score of two classes is not defined"
     return ""
 
 
