@@ -417,7 +417,7 @@ class Unclaimed(NoPlacement):
 
 class NoReference(BricolageError):
     what = "no float64 reference could be computed: {reason}"
-    hint = "Give inputs of your own with --input, or install the extra bricolage[torch]"
+    hint = "Give inputs of your own with --input, or install what knows more operators: bricolage[torch,onnxruntime]"
     exit_code = INACCURATE
 
 

@@ -237,3 +237,31 @@ def test_an_initialiser_that_is_an_input_is_a_default(library: Library) -> None:
     assert evaluator({"x": x})["y"].tolist() == [12.0, 24.0]
     assert evaluator({"x": x, "k": np.float32([1, 0])})["y"].tolist() == [6.0, 0.0]
     assert evaluator({"x": x})["y"].tolist() == [12.0, 24.0]
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4])
+@pytest.mark.parametrize("block", [0, 16])
+def test_four_bits_are_exact(kind: int, block: int) -> None:
+    """Weights of four bits, by columns or by blocks, and results rounded to four bits: those of a runtime to the last."""
+    rng, low = np.random.default_rng(block), -8 if kind == TensorProto.INT4 else 0
+    shape, spread = [32, 8], [2, 8] if block else [8]
+    weights, zeros = (rng.integers(low, low + 16, sizes).reshape(-1).tolist() for sizes in (shape, spread))
+    where = {"axis": 0, "block_size": block} if block else {"axis": 1}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["w"], **where),
+        helper.make_node("MatMul", ["x", "w"], ["m"]),
+        helper.make_node("QuantizeLinear", ["m", "ys", "yz"], ["r"]),
+        helper.make_node("DequantizeLinear", ["r", "ys", "yz"], ["y"]),
+    ]
+    constants = [
+        helper.make_tensor("q", kind, shape, weights),
+        helper.make_tensor("z", kind, spread, zeros),
+        helper.make_tensor("yz", kind, [], [0]),
+        onnx.numpy_helper.from_array(np.abs(rng.standard_normal(spread)).astype(np.float32), "s"),
+        onnx.numpy_helper.from_array(np.float32(9), "ys"),
+    ]
+    inputs = [helper.make_tensor_value_info("x", F, [50, 32])]
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("y", F, [50, 8])], constants)
+    model = ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
+    x = rng.standard_normal((50, 32)).astype(np.float32)
+    assert relative_error(float32(model, {"x": x}), [evaluate(model, {"x": x})["y"]]) == 0.0
