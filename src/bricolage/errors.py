@@ -198,11 +198,6 @@ class WrongShape(UsageError):
     hint = "Check the order of dimensions and the batch dimension"
 
 
-class NotFinite(UsageError):
-    what = "input '{name}' holds NaN or infinite values"
-    hint = "Verification needs finite inputs; clean the data"
-
-
 class QueueFull(UsageError):
     what = "the queue of requests is full: {waiting} wait"
     hint = "Submit more slowly, wait longer (timeout), or give the operating point a longer queue"
@@ -458,7 +453,7 @@ class Unclaimed(NoPlacement):
 
 class NoReference(BricolageError):
     what = "no float64 reference could be computed: {reason}"
-    hint = "Give inputs of your own with --input, or install the extra bricolage[torch]"
+    hint = "Give inputs of your own with --input, or install what knows more operators: bricolage[torch,onnxruntime]"
     exit_code = INACCURATE
 
 

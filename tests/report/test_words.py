@@ -18,6 +18,13 @@ def test_milliseconds(value: float | None, text: str) -> None:
     assert words.milliseconds(value) == text
 
 
+def test_what_answers_were_compared_with_is_said_where_it_is_not_float64() -> None:
+    bucket = samples.small()[0].buckets[0]
+    assert words.reference(bucket) == []
+    told = words.reference(dataclasses.replace(bucket, without_float64=("CDist", "Foo")))
+    assert told == ["compared with ONNX Runtime without its optimisations; no float64 reference for CDist, Foo"]
+
+
 def test_interval_has_one_unit() -> None:
     assert words.interval((0.98, 1.02)) == "0.98-1.02 ms"
     assert words.interval((0.08, 0.12)) == "0.08-0.12 ms"

@@ -182,12 +182,14 @@ def measuring_inputs(
     Generated ones are chosen by what `evaluate` makes of them.
 
     Raises:
-        MissingInput, UnknownInput, WrongType, WrongShape, NotFinite: the given ones do not fit.
+        MissingInput, UnknownInput, WrongType, WrongShape: the given ones do not fit.
         NoReference, InvalidGraph: generated ones cannot be evaluated.
     """
     given, wanted = opened.inputs, opened.inputs_from == "given" and len(opened.buckets) == 1
     if given is not None and (wanted or _of_this_shape(graph, given)):
-        return dict(inputs.check(graph.model, given)), opened.inputs_from
+        checked = inputs.check(graph.model, given)
+        names = ", ".join(f"'{name}'" for name in inputs.not_finite(checked))
+        return dict(checked), opened.inputs_from + (f"; NaN or infinite values in {names}" if names else "")
     sample = inputs.choose(graph.model, options.seed, evaluator=partial(evaluate, graph.model))
     note = f"; {sample.note}" if sample.note else ""
     return dict(sample.inputs), f"generated with seed {options.seed}{note}"

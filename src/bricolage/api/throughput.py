@@ -264,6 +264,7 @@ def _bucket(search: ThroughputSearch, rows: int, chosen: Candidate) -> Bucket:
         predicted_ms=None,
         original_error=oracle.original_error,
         bound=oracle.bound,
+        without_float64=tuple(sorted(oracle.borrowed)),
         quality=Quality(None, None, 0.0),
         decided_by="prior evidence",
         disturbance=search.session.measurer.pool.tally.found,

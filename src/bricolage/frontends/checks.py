@@ -77,6 +77,8 @@ def check_operators(model: ir.Model) -> None:
             raise TrainingOperator(name=node.name or node.op_type, domain=node.domain, op_type=node.op_type)
         if node.domain in CONTRIBUTED and node.op_type in contributed.OPERATORS:
             continue
+        if node.domain in ("", "ai.onnx") and node.op_type in contributed.IN_ONNX_OWN_DOMAIN:
+            continue
         opset = imports.get(node.domain)
         if node.domain not in STANDARD or opset is None or not _defined(node, opset):
             raise UnknownOperator(
@@ -143,6 +145,11 @@ def check_with_onnx(model: ir.Model) -> None:
         InvalidGraph: with the checker's first line.
     """
     bare = without_weights(model)
+    (microsoft,) = CONTRIBUTED
+    for node in bare.graph.all_nodes():
+        if not node.domain and node.op_type in contributed.IN_ONNX_OWN_DOMAIN:
+            node.domain = microsoft  # where the checker asks no more
+            bare.graph.opset_imports.setdefault(microsoft, 1)
     for graph in bare.graphs():
         for value in (*graph.inputs, *graph.outputs):
             if value.type is None:  # only of outputs, and only behind operators that ONNX does not define

@@ -12,12 +12,17 @@ from contextlib import contextmanager
 import onnx_ir as ir
 from onnx_ir.passes.common import ShapeInferencePass
 
+from bricolage.graph.contributed import contributes, infer_behind
 from bricolage.graph.extents import is_explicit, pairs, pool_size
 from bricolage.graph.graph import bodies
 
-_ALIKE = {"GroupNormalization": "InstanceNormalization", "MeanVarianceNormalization": "Softplus"}
-"""Of the first, onnx 1.23 infers no shape where another operator reads them; of the second, which take as many inputs of the same
-types, it does, and that is their first input's, too."""
+_ALIKE = {
+    "GroupNormalization": "InstanceNormalization",
+    "MeanVarianceNormalization": "Softplus",
+    "SimplifiedLayerNormalization": "LayerNormalization",
+}
+"""Of the first, onnx 1.23 infers no shape where another operator reads them, or does not know them; of the second, which take as
+many inputs of the same types, it does, and that is their first input's, too."""
 _POOLS = frozenset(["MaxPool", "AveragePool", "LpPool"])
 _PROPAGATING, _OF_EQUAL_SHAPE = frozenset(["Add", "Mul", "Sub"]), "Max"
 """Of the first, onnx writes out every element of a result of rank 1, known or not, at more than a microsecond each; not of the
@@ -45,7 +50,8 @@ def infer(model: ir.Model, once: Callable[[ir.Model], object] | None = None) -> 
     for _ in range(_REPAIRS):
         with inferable(model):
             once(model)
-        if not _forget_wrong(model):
+        wrong = _forget_wrong(model)
+        if not wrong and not (contributes(model) and infer_behind(model)):
             break
 
 

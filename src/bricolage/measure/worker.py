@@ -42,6 +42,7 @@ from bricolage.measure.disturbance import DISTURBED, Watch, waited_share
 from bricolage.options import available_cores
 from bricolage.plan.step import Step
 from bricolage.runtime.compile import compile_program
+from bricolage.verify.reference import Evaluator, Values
 from bricolage.verify.tensors import load_values, save_tensors
 from bricolage.work.config_space import Choice
 
@@ -85,7 +86,7 @@ class Worker:
         """Processor time of this process when the last timing ended; None where another command has come since."""
         self._trials: dict[tuple[Step, int], Trials] = {}
         """Of regions, by what they were made for, the last used last."""
-        self._evaluator: tuple[object, Callable[[dict[str, object]], dict[str, object]]] | None = None
+        self._evaluator: tuple[object, Callable[[dict[str, object]], Values]] | None = None
         """Of the reference, with what it was made for."""
 
     def load(
@@ -279,18 +280,17 @@ class Worker:
         model serves for its next inputs."""
         import onnx_ir as ir
 
-        from bricolage.verify.reference import Evaluator  # not every worker needs the reference implementation
-
         what = (model, dtype, tuple(keep))
         try:
             if self._evaluator is None or self._evaluator[0] != what:
                 self._evaluator = None
-                made = Evaluator(ir.load(model), dtype=np.dtype(dtype).type, keep=keep)
+                made = Evaluator(ir.load(model), dtype=np.dtype(dtype).type, keep=keep, borrowing=True)
                 self._evaluator = (what, made)
-            save_tensors(Path(outputs), self._evaluator[1](load_values(Path(inputs))))
+            found = self._evaluator[1](load_values(Path(inputs)))
+            save_tensors(Path(outputs), found)
         except (NoReference, InvalidGraph) as error:
             return {"error": type(error).__name__, "because": str(error.facts["reason"])[:_REASON_LENGTH]}
-        return {}
+        return {"borrowed": sorted(found.borrowed)}
 
     def drop(self, ids: list[str]) -> dict[str, object]:
         """Frees programs."""

@@ -122,6 +122,14 @@ def inputs(bucket: Bucket) -> list[str]:
     return [f"inputs {bucket.inputs_from}"] if ";" in bucket.inputs_from else []
 
 
+def reference(bucket: Bucket) -> list[str]:
+    """What answers were compared with, if that is not float64 all through."""
+    if not bucket.without_float64:
+        return []
+    names = ", ".join(bucket.without_float64)
+    return [f"compared with ONNX Runtime without its optimisations; no float64 reference for {names}"]
+
+
 def dropped_for_accuracy(bucket: Bucket) -> list[str]:
     """What a wider tolerance would take: baselines that are faster than what ships, and were dropped for their accuracy."""
     if not any(c.name == bucket.chosen for c in bucket.contestants):
