@@ -119,5 +119,5 @@ def test_every_entry_has_its_paragraph_with_a_script() -> None:
     paragraphs = re.split(r"^### ", found.group(), flags=re.MULTILINE)[1:]
     headings = {text.splitlines()[0]: text for text in paragraphs}
     known = [Entry(**one) for one in json.loads(quarantine.FILE.read_text())]
-    assert {entry.evidence for entry in known} == set(headings)
+    assert {entry.evidence for entry in known} <= set(headings)
     assert all("import " in text for text in headings.values())

@@ -144,17 +144,6 @@ def test_functions_are_inlined_even_with_another_opset() -> None:
     np.testing.assert_allclose(run(model, {"x": x})[0], h + h.sum(1, keepdims=True))
 
 
-def test_sparse_initializers_become_dense() -> None:
-    proto = mlp()
-    del proto.graph.initializer[:]
-    values = onnx.numpy_helper.from_array(np.float32([5, 7]), "w")
-    indices = onnx.numpy_helper.from_array(np.int64([1, 11]), "i")
-    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [3, 4]))
-    dense = np.zeros((3, 4), np.float32)
-    dense[0, 1], dense[2, 3] = 5, 7
-    np.testing.assert_array_equal(to_model(proto).graph.initializers["w"].const_value.numpy(), dense)
-
-
 def test_loop_and_sequence_models() -> None:
     i, c = helper.make_tensor_value_info("i", TensorProto.INT64, []), helper.make_tensor_value_info("c", 9, [])
     s, t = helper.make_tensor_value_info("s", F, [2]), helper.make_tensor_value_info("t", F, [2])

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from bricolage.api.checking import Check, references
-from bricolage.errors import BadOption, InvalidGraph, UnboundDimension, WrongRewrite
+from bricolage.errors import BadOption, WrongRewrite
 from bricolage.frontends import raise_opset, to_model
 from bricolage.graph.graph import Graph
+from bricolage.graph.open_sizes import standing_in
 from bricolage.graph.prepare import prepare, simplify, symbolic_dimensions
 from bricolage.graph.work import flops, moved
 from bricolage.options import BOUNDS
@@ -113,7 +114,7 @@ def rewrite(
             `opset` is older than the model's.
         UnknownFamily: there is no such family or rule.
         UnsupportedOpset, OpsetOutOfReach: the model cannot be raised to `opset`.
-        UnboundDimension: small sizes do not fit the model; name some.
+        UnboundDimension: no sizes that fit the model were found; name some.
         NoReference: the model cannot be evaluated in float64.
         ReferenceLimit: that takes too much time or memory.
         CacheNotWritable, NotWritable, UnsafeCache: there is no place for the files of a check.
@@ -122,8 +123,8 @@ def rewrite(
     rules = taking_part(only, skip, own)
     original = to_model(source, example_inputs=example_inputs)
     how = _ModelRewriter(at_opset(original, opset), rules, search, cost or OperatorRoofline(sizes=dict(shapes or {})))
-    given, sizes = shapes or {}, _sizes(original, shapes or {})
-    start = _bound(original, sizes, given)
+    sizes = _sizes(original, shapes or {})
+    start = prepare(original, sizes)
     made = how.make(limit)
     if evaluate is not None:
         return checked(original, start, how.simplified, made, sizes, seed, evaluate)
@@ -290,24 +291,14 @@ def _traced(retrace: Retrace, limit: int | None, searched: SearchResult | None) 
 
 
 def _sizes(model: ir.Model, given: Mapping[str, int]) -> dict[str, int]:
-    names = symbolic_dimensions(model)
-    default = {name: _DEFAULT_SIZES[i % len(_DEFAULT_SIZES)] for i, name in enumerate(names)}
-    return default | dict(given)
-
-
-def _bound(model: ir.Model, sizes: Mapping[str, int], given: Mapping[str, int]) -> Graph:
-    """The model with its dimensions bound.
+    """Sizes of all symbolic dimensions, to count and check with: those given, small and unequal ones for the rest, or where those
+    do not fit the model others that do.
 
     Raises:
-        UnboundDimension: it is invalid for sizes that nobody asked for.
+        UnboundDimension: none that fit were found.
     """
-    try:
-        return prepare(model, sizes)
-    except InvalidGraph:
-        for name, readers in symbolic_dimensions(model).items():
-            if name not in given:
-                raise UnboundDimension(input=readers[0], dimension=name) from None
-        raise
+    names = symbolic_dimensions(model)
+    return standing_in(model, given, {name: _DEFAULT_SIZES[i % len(_DEFAULT_SIZES)] for i, name in enumerate(names)})
 
 
 def _culprit(made: RewriteTrace, check: Check, error: float) -> WrongRewrite:

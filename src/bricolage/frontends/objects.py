@@ -7,14 +7,15 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 
-from bricolage.errors import InvalidGraph, NotAModel
-from bricolage.frontends import external, limits
+from bricolage.errors import InvalidGraph, NotAModel, TooLarge
+from bricolage.frontends import external, limits, sparse, value_types
 from bricolage.frontends.checks import first_line, innermost
 from bricolage.frontends.clean import clean
+
+_SMALLER = "Save its weights as external data, which are read only where they are needed"
 
 
 def from_proto(proto: onnx.ModelProto, base_dir: Path | None = None) -> ir.Model:
@@ -50,12 +51,16 @@ def deserialise(proto: onnx.ModelProto, source: str) -> ir.Model:
         raise NotAModel(path=source, reason="it holds no graph; it may be cut short, or another kind of file")
     limits.check_operators(proto)
     external.check(proto)
+    proto = sparse.dense(proto)
+    value_types.check_types(proto)
     try:
         with _quiet():
-            model: ir.Model = ir.from_proto(_without_sparse(proto))
+            model: ir.Model = ir.from_proto(proto)
         _check_tensors(model)
     except InvalidGraph:
         raise
+    except MemoryError as error:
+        raise TooLarge(what="the model", reason="its tensors do not fit into memory", advice=_SMALLER) from error
     except Exception as error:  # the parser assumes a valid proto, and meets an invalid one with whatever comes
         raise InvalidGraph(reason=first_line(innermost(error))) from error
     return model
@@ -98,25 +103,3 @@ def _check_tensor(name: str, tensor: ir.TensorProtocol | None) -> None:
         raise InvalidGraph(reason=f"the data of tensor '{name}' do not fit its shape {list(dims)}") from error
     if found != dims:
         raise InvalidGraph(reason=f"the data of tensor '{name}' do not fit its shape {list(dims)}")
-
-
-def _without_sparse(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Sparse initializers as dense ones: no runtime here keeps them sparse."""
-    if not proto.graph.sparse_initializer:
-        return proto
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
-    for sparse in copy.graph.sparse_initializer:
-        values = onnx.numpy_helper.to_array(sparse.values)
-        indices = onnx.numpy_helper.to_array(sparse.indices)
-        dense = np.zeros(tuple(sparse.dims), values.dtype)
-        try:
-            if indices.ndim == 1:
-                dense.reshape(-1)[indices] = values
-            else:
-                dense[tuple(indices.T)] = values
-        except IndexError as error:
-            raise InvalidGraph(reason=f"sparse tensor '{sparse.values.name}' has indices outside its shape") from error
-        copy.graph.initializer.append(onnx.numpy_helper.from_array(dense, sparse.values.name))
-    del copy.graph.sparse_initializer[:]
-    return copy

@@ -99,7 +99,8 @@ def prepare_variations(
         evaluate: computes references.
     """
     made: list[Variation] = []
-    own = limits(rounding, reference)
+    borrowed = bool(getattr(reference, "borrowed", ()))
+    own = limits(rounding, reference, borrowed=borrowed)
     names = list(reference)
     for kind, drawn in kinds(graph, inputs):
         try:
@@ -264,8 +265,9 @@ class Allowances:
     def _allowance(self, name: str, moved: float) -> Allowance:
         if not moved <= _UNTOLD:
             return Allowance(float("inf"))
+        # Twice, since the reference may rest on a backend for operators without float64 semantics (`verify.reference.Values`).
         before = max(self._rounding.get(name, 0.0), float(np.finfo(np.float32).eps))
-        return Allowance(FACTOR * moved, max(1.0, moved / before))
+        return Allowance(2 * FACTOR * moved, max(1.0, moved / before))
 
     def _in_own_types(self) -> Mapping[str, float]:
         """Errors of the model evaluated in the types that it states: infinite where a value on the way does not fit."""
