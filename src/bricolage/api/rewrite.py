@@ -12,6 +12,7 @@ from bricolage.api.checking import Check, references
 from bricolage.errors import BadOption, InvalidGraph, UnboundDimension, WrongRewrite
 from bricolage.frontends import raise_opset, to_model
 from bricolage.graph.graph import Graph
+from bricolage.graph.interface import externalised
 from bricolage.graph.prepare import prepare, simplify, symbolic_dimensions
 from bricolage.graph.work import flops, moved
 from bricolage.options import BOUNDS
@@ -193,7 +194,7 @@ def checked(
     end = prepare(made.model, sizes)
     estimate = OperatorRoofline(sizes=dict(sizes))
     return Rewritten(
-        made.model,
+        externalised(made.model, original),
         made.applications,
         Amount(_operators(original), *_work(start)),
         Amount(_operators(simplified), *_work(start)),

@@ -47,6 +47,35 @@ def infer(model: ir.Model, once: Callable[[ir.Model], object] | None = None) -> 
             break
 
 
+def correct_stated(model: ir.Model) -> bool:
+    """Changes `model` in place: shapes are inferred without those that it states of what its operators compute, which may be wrong, and
+    which inference would believe. What it contradicts is replaced. True if something that it does not find is still believed."""
+    made = (value for node in model.graph for value in node.outputs)
+    stated = {value: value.shape for value in made if value.shape is not None}
+    for value in stated:
+        value.shape = None
+    infer(model)
+    believed = False
+    for value, shape in stated.items():
+        found = value.shape
+        value.shape = _merged(shape, found)
+        believed = believed or found is None or value.shape != found
+    return believed
+
+
+def _merged(stated: ir.Shape, found: ir.Shape | None) -> ir.Shape:
+    if found is None:
+        return stated
+    if len(found) != len(stated):
+        return found
+    pairs = zip(stated, found, strict=True)
+    return ir.Shape([new if isinstance(new, int) or _unnamed(old) else old for old, new in pairs])
+
+
+def _unnamed(dimension: int | ir.SymbolicDim) -> bool:
+    return not isinstance(dimension, int) and dimension.value is None
+
+
 def _unchecked(model: ir.Model) -> None:
     ShapeInferencePass(check_type=False, strict_mode=False, data_prop=propagates(model))(model)
 

@@ -12,15 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from bricolage import scratch
 from bricolage.backends import registry
 from bricolage.backends.interface import Backend, Resources
 from bricolage.cache import Hold
+from bricolage.device.buffers import in_buffer
 from bricolage.device.device import Device
 from bricolage.device.host import selected
 from bricolage.errors import BricolageError, NoBackend
+from bricolage.graph import interface
 from bricolage.graph.extract import graph_of
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare
@@ -49,6 +52,7 @@ class Source:
     def __init__(self, plan: Plan, directory: Path, *, temporary: bool = False) -> None:
         """A `temporary` folder is removed afterwards."""
         self.plan, self.directory, self.store = plan, directory, Store(directory)
+        self._defaults: Mapping[str, np.ndarray] | None = None
         if temporary:
             weakref.finalize(self, scratch.remove, directory)
         elif not scratch.owns(directory):
@@ -58,12 +62,20 @@ class Source:
         """Of a bucket, numbered as in the plan."""
         return graph_of(self.directory / bucket.graph)
 
-    def planned(self, sizes: Mapping[str, int]) -> int | None:
-        """The bucket of a shape; None where it has none."""
+    def planned(self, sizes: Mapping[str, int], overridden: Mapping[str, tuple[int, ...]] | None = None) -> int | None:
+        """The bucket of a shape, whose graph takes all inputs that are `overridden`; None where there is none."""
         for index, bucket in enumerate(self.plan.buckets):
-            if all(sizes.get(name) == size for name, size in bucket.sizes.items()):
+            fits = all(sizes.get(name) == size for name, size in bucket.sizes.items())
+            if fits and (overridden or {}).items() <= bucket.overridden.items():
                 return index
         return None
+
+    def default(self, name: str) -> np.ndarray:
+        """What an input is where the caller does not give it."""
+        if self._defaults is None:
+            found = interface.interface(interface.read(self.directory / artifact.MODEL)).defaults
+            self._defaults = {own: in_buffer(np.asarray(tensor.numpy())) for own, tensor in found.items()}
+        return self._defaults[name]
 
 
 class Programs:
@@ -79,22 +91,32 @@ class Programs:
         self._beside, self._known = beside, known
         self._compiling, self._turn = threading.RLock(), threading.RLock()
         self._buckets: dict[int, Prepared] = {}
-        self._others: OrderedDict[tuple[tuple[str, int], ...], Prepared] = OrderedDict()
+        self._others: OrderedDict[Hashable, Prepared] = OrderedDict()
         forks.hold(self)
 
-    def select(self, arrays: Mapping[str, Any]) -> Prepared:
-        """The program for the shapes of these inputs."""
-        return self.of_sizes(signature.dimensions(self.source.plan.inputs, arrays))
+    def select(self, arrays: dict[str, Any]) -> Prepared:
+        """The program for the shapes of these inputs, to which the defaults are added that it takes."""
+        plan = self.source.plan
+        overridden = signature.overridden(plan.defaults, arrays) if plan.defaults else {}
+        prepared = self.of_sizes(signature.dimensions(plan.inputs, arrays), overridden)
+        if plan.defaults:
+            for info in prepared.program.inputs:
+                if info.name not in arrays:
+                    arrays[info.name] = self.source.default(info.name)
+        return prepared
 
-    def of_sizes(self, sizes: Mapping[str, int]) -> Prepared:
-        """The program for these sizes of the symbolic dimensions."""
-        index = self.source.planned(sizes)
+    def of_sizes(
+        self, sizes: Mapping[str, int], overridden: Mapping[str, tuple[int, ...]] | None = None
+    ) -> Prepared:
+        """The program for these sizes of the symbolic dimensions, that takes the inputs that are `overridden` with these shapes."""
+        overridden = overridden or {}
+        index = self.source.planned(sizes, overridden)
         if index is not None:
             return self.bucket(index)
-        key = tuple(sorted(sizes.items()))
+        key = tuple(sorted(sizes.items())), tuple(sorted(overridden.items()))
         with self._compiling:
             if key not in self._others:
-                self._others[key] = self._other_shape(sizes)
+                self._others[key] = self._other_shape(sizes, overridden)
                 if len(self._others) > _OTHER_SHAPES:
                     self._others.popitem(last=False)
             self._others.move_to_end(key)
@@ -131,17 +153,17 @@ class Programs:
         self._buckets = {index: one for index, one in self._buckets.items() if one.lives}
         self._others = OrderedDict((key, one) for key, one in self._others.items() if one.lives)
 
-    def _other_shape(self, sizes: Mapping[str, int]) -> Prepared:
-        """A shape outside the buckets: the nearest bucket's plan on the graph of this shape.
+    def _other_shape(self, sizes: Mapping[str, int], overridden: Mapping[str, tuple[int, ...]]) -> Prepared:
+        """A shape outside the buckets, or inputs in the place of defaults: the nearest bucket's plan on the graph of this shape.
 
         Regions on backends that compile slowly go to the fastest single backend that compiles quickly, since a caller
         waits. That backend runs all of the graph where the plan divides a rewritten one (rules belong to deciding, and the
         artifact holds them for the planned shapes only), and where the graph of this shape differs in structure.
         """
         bucket = min(self.source.plan.buckets, key=lambda b: _distance(b.sizes, sizes))
-        graph = prepare(ir.load(self.source.directory / artifact.MODEL), sizes)
+        graph = prepare(interface.read(self.source.directory / artifact.MODEL), sizes, overridden)
         quick = self._quick_implementation(bucket)
-        key = tuple(sorted(sizes.items()))
+        key = tuple(sorted(sizes.items())), tuple(sorted(overridden.items()))
         _LOG.info("new shape %s: planned as %s", dict(sizes), dict(bucket.sizes))
         if bucket.variant != ORIGINAL or len(graph) != bucket.operators:
             return self._compile(key, graph, (Assignment(graph.everything.bits, quick),))
