@@ -74,7 +74,7 @@ HOSTILE_VALUES = [
     ("buckets.0.graph", "graph-ff.onnx"),
     ("buckets.0.operators", 3),
     ("buckets.0.operators", 10**12),
-    ("buckets.0.sizes", {"n": 0}),
+    ("buckets.0.sizes", {"n": -1}),
     ("buckets.0.sizes", {"n": 2**62}),
     ("buckets.0.chosen", "nobody"),
     ("buckets.0.bound", float("nan")),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
 from bricolage.api.checking import Check, references
-from bricolage.errors import BadOption, InvalidGraph, UnboundDimension, WrongRewrite
+from bricolage.errors import BadOption, BricolageError, InvalidGraph, UnboundDimension, WrongRewrite
 from bricolage.frontends import raise_opset, to_model
 from bricolage.graph.graph import Graph
 from bricolage.graph.interface import externalised
@@ -30,6 +31,7 @@ from bricolage.verify.reference import Evaluate
 if TYPE_CHECKING:
     from bricolage.tune.rewrites import RewriteTuningResult
 
+_MOST_PAIRS, _MOST_ZEROS = 8, 3
 _DEFAULT_SIZES = (2, 3, 5, 7)
 """Sizes that stand in for symbolic dimensions, in turn, where none are given: unequal, so that mixing them up shows."""
 
@@ -123,8 +125,7 @@ def rewrite(
     rules = taking_part(only, skip, own)
     original = to_model(source, example_inputs=example_inputs)
     how = _ModelRewriter(at_opset(original, opset), rules, search, cost or OperatorRoofline(sizes=dict(shapes or {})))
-    given, sizes = shapes or {}, _sizes(original, shapes or {})
-    start = _bound(original, sizes, given)
+    start, sizes = _bound(original, shapes or {})
     made = how.make(limit)
     if evaluate is not None:
         return checked(original, start, how.simplified, made, sizes, seed, evaluate)
@@ -191,6 +192,7 @@ def checked(
     found = check.deviation(made.model)
     if not found.excess <= BOUNDS["highest"]:
         raise _culprit(made, check, found.error)
+    _check_edges(original, made, sizes, seed, evaluate)
     end = prepare(made.model, sizes)
     estimate = OperatorRoofline(sizes=dict(sizes))
     return Rewritten(
@@ -290,25 +292,50 @@ def _traced(retrace: Retrace, limit: int | None, searched: SearchResult | None) 
     return RewriteTrace(made.model, made.applications, searched, retrace)
 
 
-def _sizes(model: ir.Model, given: Mapping[str, int]) -> dict[str, int]:
-    names = symbolic_dimensions(model)
-    default = {name: _DEFAULT_SIZES[i % len(_DEFAULT_SIZES)] for i, name in enumerate(names)}
-    return default | dict(given)
+def _small_sizes(names: Sequence[str]) -> Iterator[dict[str, int]]:
+    """To try in this order: all unequal; two equal, since some dimensions meet; all equal."""
+    unequal = {name: _DEFAULT_SIZES[i % len(_DEFAULT_SIZES)] for i, name in enumerate(names)}
+    yield unequal
+    pairs = list(itertools.combinations(names, 2))[:_MOST_PAIRS]
+    yield from ({**unequal, second: unequal[first]} for first, second in pairs if unequal[first] != unequal[second])
+    if len(names) > 2:
+        yield dict.fromkeys(names, _DEFAULT_SIZES[1])
 
 
-def _bound(model: ir.Model, sizes: Mapping[str, int], given: Mapping[str, int]) -> Graph:
-    """The model with its dimensions bound.
+def _bound(model: ir.Model, given: Mapping[str, int]) -> tuple[Graph, dict[str, int]]:
+    """The model with its dimensions bound, and their sizes: small ones where none are given.
 
     Raises:
-        UnboundDimension: it is invalid for sizes that nobody asked for.
+        UnboundDimension: it is invalid for all sizes that were tried and that nobody asked for.
     """
-    try:
-        return prepare(model, sizes)
-    except InvalidGraph:
-        for name, readers in symbolic_dimensions(model).items():
-            if name not in given:
-                raise UnboundDimension(input=readers[0], dimension=name) from None
-        raise
+    names = symbolic_dimensions(model)
+    chosen = [name for name in names if name not in given]
+    for small in _small_sizes(chosen):
+        try:
+            return prepare(model, small | dict(given)), small | dict(given)
+        except InvalidGraph:
+            if not chosen:
+                raise
+    raise UnboundDimension(input=names[chosen[0]][0], dimension=chosen[0])
+
+
+def _check_edges(
+    original: ir.Model, made: RewriteTrace, sizes: Mapping[str, int], seed: int, evaluate: Evaluate
+) -> None:
+    """Compares with the original where symbolic dimensions are 1, and where one is 0, as far as the original takes that.
+
+    Raises:
+        WrongRewrite
+    """
+    zeros = [{**sizes, name: 0} for name in list(sizes)[:_MOST_ZEROS]]
+    for edge in [dict.fromkeys(sizes, 1), *zeros] if sizes else []:
+        try:
+            check = Check(prepare(original, edge), edge, seed, evaluate)
+        except BricolageError:
+            continue  # the original does not run there either, or says nothing
+        found = check.deviation(made.model)
+        if not found.excess <= BOUNDS["highest"]:
+            raise _culprit(made, check, found.error)
 
 
 def _culprit(made: RewriteTrace, check: Check, error: float) -> WrongRewrite:

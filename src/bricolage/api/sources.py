@@ -18,8 +18,8 @@ from bricolage.cache import cache_directory
 from bricolage.errors import BadOption, CacheNotWritable, NotBatchable, UnboundDimension
 from bricolage.frontends import opened, to_model
 from bricolage.frontends.torch_module import examples_of
-from bricolage.graph.extract import write_model
 from bricolage.graph import interface
+from bricolage.graph.extract import write_model
 from bricolage.graph.graph import Graph
 from bricolage.graph.interface import externalised
 from bricolage.graph.prepare import buckets, prepare, symbolic_dimensions
@@ -169,14 +169,19 @@ def _correct_outputs(model: ir.Model, prepared: Sequence[Prepared]) -> None:
             if len(stated) != len(found):
                 value.shape = None
             else:
-                pairs = [(bucket.sizes.get(one, new) if isinstance(one, str) else one, new) for one, new in zip(stated, found)]
+                pairs = [
+                    (bucket.sizes.get(one, new) if isinstance(one, str) else one, new)
+                    for one, new in zip(stated, found, strict=True)
+                ]
                 wrong = [isinstance(one, int) and isinstance(new, int) and one != new for one, new in pairs]
                 value.shape = ir.Shape([None if bad else one for one, bad in zip(stated, wrong, strict=True)])
             if value.shape is None or any(wrong):
                 _LOG.warning(
-                    "output '%s' is declared as %s, and is %s: the declaration is ignored", value.name, stated, list(found)
+                    "output '%s' is declared as %s, and is %s: the declaration is ignored",
+                    value.name,
+                    stated,
+                    list(found),
                 )
-
 
 
 def _sizes_of(model: ir.Model, given: Mapping[str, np.ndarray]) -> dict[str, int]:

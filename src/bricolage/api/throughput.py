@@ -218,9 +218,9 @@ def _decision(
             bucket = _on(placed[winner.name], device)
         else:
             bucket = _bucket(search, rows, chosen)
-        prepared = model.prepared(rows)
-        sizes, overridden = dict(prepared.sizes), dict(prepared.overridden)
-        buckets.append(replace(bucket, sizes=sizes, overridden=overridden, inputs_from=model.origin))
+        of = model.prepared(rows)
+        made = replace(bucket, sizes=dict(of.sizes), overridden=dict(of.overridden), inputs_from=model.origin)
+        buckets.append(made)
     limit = throughput.latency_limit_ms
     room = LONGEST_DELAY_MS if limit is None else max(0.0, limit - (winner.p99_ms or 0.0))
     delay = 0.0 if winner.batch == 1 else min(winner.p50_ms or 0.0, room, LONGEST_DELAY_MS)

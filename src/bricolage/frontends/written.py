@@ -14,8 +14,8 @@ from bricolage.graph.interface import internalise
 
 
 def read(path: Path, *, whole: bool = False) -> ir.Model:
-    """A model that somebody says bricolage wrote: a graph, or a `whole` model, whose interface stands there as in files. Its weights lie
-    in its folder and are mapped.
+    """A model that somebody says bricolage wrote: a graph, or a `whole` model, whose interface stands there as in files. Its
+    weights lie in its folder and are mapped.
 
     Raises:
         NotAModel: it is no ONNX file.

@@ -49,7 +49,7 @@ def internalise(model: ir.Model) -> None:
             _drop_constant_inputs(graph)
     defaults = {value.name or "": _opened(model.graph, value) for value in _overridable(model.graph)}
     names = tuple(value.name or "" for value in model.graph.outputs)
-    if _give_own_outputs(model) or defaults:
+    if give_own_outputs(model) or defaults:
         model.graph.meta[_KEY] = Interface(defaults, names)
 
 
@@ -70,8 +70,9 @@ def externalised(model: ir.Model, like: ir.Model | None = None) -> ir.Model:
         else:
             _rename(copy, value, name)
     for value in graph.inputs:
-        if value.name in known.defaults:
-            value.const_value = known.defaults[value.name]
+        tensor = known.defaults.get(value.name or "")
+        if tensor is not None:
+            value.const_value = tensor
             graph.register_initializer(value)
     graph.meta.pop(_KEY, None)
     return copy
@@ -87,7 +88,11 @@ def settle_defaults(model: ir.Model, given: Mapping[str, Sequence[int]]) -> None
         elif name in known.defaults:
             tensor = known.defaults[name]
             model.graph.inputs.remove(value)
-            value.const_value, value.type, value.shape = tensor, ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
+            value.const_value, value.type, value.shape = (
+                tensor,
+                ir.TensorType(tensor.dtype),
+                ir.Shape(tensor.shape.numpy()),
+            )
             model.graph.register_initializer(value)
     if known.defaults:
         model.graph.meta[_KEY] = Interface({}, known.outputs)
@@ -114,8 +119,8 @@ def _drop_constant_inputs(graph: ir.Graph) -> None:
         graph.inputs.extend(kept)
 
 
-def _give_own_outputs(model: ir.Model) -> bool:
-    """Whether there were outputs that no operator of their own computes; now one does."""
+def give_own_outputs(model: ir.Model) -> bool:
+    """Gives an operator of its own to each output that has none, in place; whether there were any."""
     graph, seen = model.graph, set[ir.Value]()
     changed = False
     for index, value in enumerate(list(graph.outputs)):

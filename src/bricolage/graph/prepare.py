@@ -23,7 +23,7 @@ from bricolage.graph.folding import fold
 from bricolage.graph.folding_cost import FoldingBudget
 from bricolage.graph.graph import Graph, describe
 from bricolage.graph.inference import correct_stated, infer
-from bricolage.graph.interface import interface, settle_defaults
+from bricolage.graph.interface import give_own_outputs, interface, settle_defaults
 from bricolage.graph.lengths import settle
 
 _ROUNDS = 8
@@ -74,8 +74,8 @@ def buckets(shapes: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:
 
 
 def prepare(model: ir.Model, sizes: Mapping[str, int], overridden: Mapping[str, Sequence[int]] | None = None) -> Graph:
-    """The graph of `model` with its symbolic dimensions bound to `sizes`, folded and inferred. A copy: `model` is not changed. Inputs
-    with a default are weights there, but those that are `overridden`, whose shapes these are.
+    """The graph of `model` with its symbolic dimensions bound to `sizes`, folded and inferred. A copy: `model` is not changed.
+    Inputs with a default are weights there, but those that are `overridden`, whose shapes these are.
 
     Raises:
         UnboundDimension, UnknownDimension: as `bind`.
@@ -105,9 +105,7 @@ def _check_memory(values: Iterable[ir.Value]) -> None:
             )
 
 
-def bind(
-    model: ir.Model, sizes: Mapping[str, int], overridden: Mapping[str, Sequence[int]] | None = None
-) -> ir.Model:
+def bind(model: ir.Model, sizes: Mapping[str, int], overridden: Mapping[str, Sequence[int]] | None = None) -> ir.Model:
     """A copy of `model` whose inputs have `sizes` for their symbolic dimensions. Shapes in between that were symbolic are gone.
     `overridden`: as for `prepare`.
 
@@ -152,6 +150,7 @@ def simplify(model: ir.Model) -> Graph:
         if not fold(model, budget):
             break
         infer(model)
+    give_own_outputs(model)
     ends = [(values, [value.name for value in values]) for values in (model.graph.outputs, model.graph.inputs)]
     _eliminate_identities(model)
     OutputFixPass()(model)

@@ -131,8 +131,8 @@ class Executable:
         prepared = self._programs.select(arrays)
         if not prepared.static:
             raise ValueError("the model's shapes are known only at run time; call the executable instead")
-        inside = [info.name for info in prepared.program.outputs]
-        given = {own: outputs[spec.name] for own, spec in zip(inside, self.plan.outputs, strict=True) if spec.name in (outputs or {})}
+        ends, own = zip(prepared.program.outputs, self.plan.outputs, strict=True), outputs or {}
+        given = {info.name: own[spec.name] for info, spec in ends if spec.name in own}
         bound = prepared.program.bind(arrays, given)
         bound.outputs = self._named(bound.outputs)
         return bound

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 
 from bricolage import scratch
 from bricolage.backends import registry
@@ -105,9 +104,7 @@ class Programs:
                     arrays[info.name] = self.source.default(info.name)
         return prepared
 
-    def of_sizes(
-        self, sizes: Mapping[str, int], overridden: Mapping[str, tuple[int, ...]] | None = None
-    ) -> Prepared:
+    def of_sizes(self, sizes: Mapping[str, int], overridden: Mapping[str, tuple[int, ...]] | None = None) -> Prepared:
         """The program for these sizes of the symbolic dimensions, that takes the inputs that are `overridden` with these shapes."""
         overridden = overridden or {}
         index = self.source.planned(sizes, overridden)
