@@ -435,6 +435,12 @@ class Plan:
     format: Annotated[int, Within(FORMAT, FORMAT)] = FORMAT
 
 
+def whole_region(chosen: Implementation, operators: int) -> PlannedRegion:
+    """All operators on one implementation, whose cost as a region is not known."""
+    everything = ranges(tuple(range(operators)))
+    return PlannedRegion(chosen, everything, operators, "whole model", "", 0, 0, None, measured=False)
+
+
 def ranges(numbers: tuple[int, ...]) -> str:
     """(0, 1, 2, 5) → "0-2,5". Numbers must ascend."""
     parts: list[str] = []

@@ -117,6 +117,10 @@ class Executable:
         """Outputs by name for inputs by name, as numpy arrays."""
         return self._named(self._run(self._collect(inputs)))
 
+    def backends(self, inputs: Mapping[str, Any]) -> frozenset[str]:
+        """Names of those that run on inputs of these shapes. Compiles what is not compiled yet."""
+        return self._programs.select(self._collect(inputs)).backends
+
     def bind(self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray] | None = None) -> BoundProgram:
         """Binds to the caller's own buffers, for repeated runs without any copy: the returned object is called without
         arguments, reads `inputs` and writes its `.outputs`. Not synchronised with other calls.
