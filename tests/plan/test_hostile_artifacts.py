@@ -101,6 +101,10 @@ HOSTILE_VALUES = [
     ("inputs.0.name", "other"),
     ("inputs", []),
     ("outputs.0.shape", [1, 1]),
+    ("defaults", [{"name": "k", "dtype": "float32", "shape": [1]}]),
+    ("defaults", [{"name": "x", "dtype": "float32", "shape": [3, 64]}]),
+    ("buckets.0.overridden", {"k": [1]}),
+    ("buckets.0.overridden", {"x": [-1]}),
     ("outputs", []),
 ]
 
