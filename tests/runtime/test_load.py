@@ -17,8 +17,8 @@ import pytest
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
 from bricolage.cache import compiled_directory
-from bricolage.device.host import host
 from bricolage.codec import encode
+from bricolage.device.host import host
 from bricolage.errors import BadArtifact, ForeignArtifact, NoBackend, NotWritable, UnreadableArtifact
 from bricolage.graph import store
 from bricolage.options import Options, available_cores
