@@ -11,17 +11,19 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from bricolage.api.shipping import planned_trial, shipped
+from bricolage.api.shipping import Tried, planned_trial, shipped
 from bricolage.api.sources import Source, open_source
 from bricolage.backends import registry
 from bricolage.backends.interface import RegionModel, Resources
 from bricolage.backends.kernel import Kernel
+from bricolage.codec import decode, encode
 from bricolage.device.host import selected
 from bricolage.errors import ArtifactFails
+from bricolage.measure.database import Database
 from bricolage.measure.pool import Pool
 from bricolage.options import Options
 from bricolage.plan.interface import output_specs
-from bricolage.plan.plan import Plan
+from bricolage.plan.plan import Bucket, Plan
 from bricolage.progress import Silent
 from bricolage.runtime.load import load
 from bricolage.verify.oracle import Oracle
@@ -83,9 +85,13 @@ def decided(folder: Path, *names: str) -> tuple[Source, Plan]:
 def test_a_backend_that_fails_gives_way_to_one_that_does_not(tmp_path: Path, pool: Pool) -> None:
     path = tmp_path / "made.bricolage"
     opened, plan = decided(tmp_path / "run", "brittle", "quick")
-    written = shipped(opened, plan, path, [planned_trial(opened, 0)], OPTIONS, selected("", None), pool, Silent())
+    tried = Tried(Database(tmp_path / "costs.sqlite"), ["key"])
+    written = shipped(
+        opened, plan, path, [planned_trial(opened, 0)], OPTIONS, selected("", None), pool, Silent(), tried
+    )
     (bucket,) = written.buckets
     assert bucket.chosen == "quick f32"
+    assert tried.known(0) and decode(Bucket, tried.database.get_race("key")) == bucket
     (reason,) = (one.reason for one in bucket.contestants if not one.accepted)
     assert "n=1" in reason and "SIGABRT" in reason
     run = load(path)
@@ -96,6 +102,9 @@ def test_a_backend_that_fails_gives_way_to_one_that_does_not(tmp_path: Path, poo
 def test_nothing_is_written_where_nothing_is_right(tmp_path: Path, pool: Pool) -> None:
     path = tmp_path / "made.bricolage"
     opened, plan = decided(tmp_path / "run", "false")
+    tried = Tried(Database(tmp_path / "costs.sqlite"), ["key"])
+    tried.database.put_race("key", encode(plan.buckets[0]))
     with pytest.raises(ArtifactFails, match="relative error"):
-        shipped(opened, plan, path, [planned_trial(opened, 0)], OPTIONS, selected("", None), pool, Silent())
+        shipped(opened, plan, path, [planned_trial(opened, 0)], OPTIONS, selected("", None), pool, Silent(), tried)
+    assert tried.database.get_race("key") is None and not tried.known(0)
     assert not path.exists() and not list(tmp_path.glob(".*partial"))

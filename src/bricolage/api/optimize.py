@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from bricolage import scratch
-from bricolage.api.deciding import decide_bucket, make_plan, open_pool
-from bricolage.api.shipping import Trial, planned_trial, shipped
+from bricolage.api.deciding import decide_bucket, decision_key, make_plan, open_pool
+from bricolage.api.shipping import Trial, Tried, planned_trial, shipped
 from bricolage.api.sources import open_source, working_folder
 from bricolage.api.throughput import Decision, decide
 from bricolage.backends import registry
@@ -92,7 +92,10 @@ def optimize(
                 plan = replace(plan, operating_point=served.point, throughput=served.throughput)
             if output is not None:
                 trials = trials or [planned_trial(opened, 0)]
-                plan = shipped(opened, plan, Path(output), trials, options, device, workers, progress)
+                tried = Tried(
+                    database, [decision_key(opened, one, options, backends, device) for one in opened.buckets]
+                )
+                plan = shipped(opened, plan, Path(output), trials, options, device, workers, progress, tried)
     for path in directory.glob("*.npz"):
         path.unlink(missing_ok=True)  # only measuring needed them
     trim()

@@ -12,11 +12,13 @@ from typing import Any
 
 from bricolage import scratch
 from bricolage.api.deciding import open_reference
-from bricolage.api.sources import Source
+from bricolage.api.sources import Source, measuring_inputs
+from bricolage.codec import encode
 from bricolage.device.device import Device
 from bricolage.errors import ArtifactFails, BricolageError, NotWritable
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare
+from bricolage.measure.database import Database
 from bricolage.measure.pool import Pool
 from bricolage.measure.written import ArtifactRun, run_artifact
 from bricolage.options import Options
@@ -31,6 +33,7 @@ from bricolage.verify.reference import Evaluate
 from bricolage.verify.tensors import load_limits, load_values
 
 _LOG = logging.getLogger(__name__)
+_TRIED = " as an artifact"
 _STAGE = "the artifact in a fresh process"
 _DRAWS = 2
 """Of inputs for a size that was not planned, until one tells something."""
@@ -41,7 +44,7 @@ _RUN_S = 120.0
 """Seconds for loading and one run, besides those for compiling."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trial:
     """Inputs of the model, with what float64 makes of them where that is known."""
 
@@ -49,12 +52,38 @@ class Trial:
     bucket: int
     planned: bool
     inputs: dict[str, Any] | None
-    """None where loading is all: the decision was known, and its artifact was compared when it was made."""
+    """None where loading is all."""
     expected: tuple[Any, ...] | None
     limits: tuple[float, ...]
     """For each output the error that is still float32's own."""
     graph: Graph | None = None
     """Where those limits are not known yet: for which they are measured once they matter."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Which decisions have been tried as artifacts, and what came of it."""
+
+    database: Database
+    keys: Sequence[str]
+    """Of the decision for each bucket."""
+
+    def known(self, bucket: int) -> bool:
+        """Whether an artifact of this decision was right."""
+        return self.database.get_race(self.keys[bucket] + _TRIED) is not None
+
+    def keep(self, before: Plan, after: Plan) -> None:
+        """This artifact was: what took the place of something is the decision from now on."""
+        if before.operating_point is None:
+            for key, old, new in zip(self.keys, before.buckets, after.buckets, strict=True):
+                if new != old:
+                    self.database.put_race(key, encode(new))
+                self.database.put_race(key + _TRIED, True)
+
+    def forget(self) -> None:
+        """No artifact of these decisions is right: they are made afresh."""
+        for key in self.keys:
+            self.database.put_race(key, None)
 
 
 def planned_trial(opened: Source, index: int) -> Trial:
@@ -82,6 +111,7 @@ def shipped(
     device: Device,
     pool: Pool,
     progress: Progress,
+    known: Tried,
 ) -> Plan:
     """Writes the artifact of `plan` to `path` once a fresh process that has loaded it gives right answers: on the planned inputs,
     and at another size of each symbolic dimension. What fails is replaced by the fastest baseline that does not; the plan that
@@ -94,8 +124,11 @@ def shipped(
     progress.start(_STAGE)
     limit_s = options.compile_limit(len(opened.buckets[0].graph)) + _RUN_S
     evaluate = open_reference(opened, opened.buckets[0].graph, options, device, pool)
-    compared = any(trial.inputs is not None for trial in trials) and not any(b.interrupted for b in plan.buckets)
-    tried = [*trials, *(_other_sizes(opened, plan, options, evaluate) if compared else ())]
+    fresh = [trial for trial in trials if trial.inputs is not None or not known.known(trial.bucket)]
+    first = [_with_inputs(opened, trial, options, evaluate) if trial in fresh else trial for trial in trials]
+    compared = fresh and not any(bucket.interrupted for bucket in plan.buckets)
+    tried = [*first, *(_other_sizes(opened, plan, options, evaluate) if compared else ())]
+    decided = plan
     try:
         for replacements in range(_REPLACEMENTS + 1):
             with scratch.whole(path) as partial_path:
@@ -110,6 +143,7 @@ def shipped(
             trial, run, fault = found
             better = _replaced(opened, plan, trial, run, fault) if replacements < _REPLACEMENTS else None
             if better is None:
+                known.forget()
                 raise ArtifactFails(where=trial.where, reason=fault)
             _LOG.warning("%s, %s: another backend takes its place", trial.where, fault)
             plan = better
@@ -117,7 +151,19 @@ def shipped(
         raise NotWritable(path=path, reason=error.strerror or error) from error
     finally:
         progress.finish()
+    known.keep(decided, plan)
     return plan
+
+
+def _with_inputs(opened: Source, trial: Trial, options: Options, evaluate: Evaluate) -> Trial:
+    """Of a decision that was known, but whose artifact was never tried: with inputs as it was measured on."""
+    if trial.inputs is not None or opened.batch:
+        return trial
+    graph = opened.buckets[trial.bucket].graph
+    inputs, _ = measuring_inputs(opened, graph, options, evaluate)
+    found = evaluate(graph.model, inputs)
+    expected = tuple(found[info.name] for info in graph.outputs)
+    return replace(trial, inputs=inputs, expected=expected, limits=(0.0,) * len(expected), graph=graph)
 
 
 def _other_sizes(opened: Source, plan: Plan, options: Options, evaluate: Evaluate) -> Iterator[Trial]:
