@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,3 +104,19 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 if __name__ == "__main__":
     CLI.write_text(with_options(CLI.read_text()))
+
+
+def test_install_lines_name_extras_that_there_are() -> None:
+    """Also those in hints of errors. A path installs a checkout; the name alone adds extras to what is installed."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found = dict[str, Path]()
+    for path in [*PAGES, *SOURCES.rglob("*.py")]:
+        for extras in re.findall(r"pip install (?:-c \S+ )?'(?:bricolage|\.)\[([\w,]+)\]'", path.read_text()):
+            found |= dict.fromkeys(extras.split(","), path)
+    assert len(found) > 5
+    assert {extra: path for extra, path in found.items() if extra not in project["optional-dependencies"]} == {}
+
+
+def test_the_readme_installs_from_where_it_stands() -> None:
+    lines = [line.strip() for line in (ROOT / "README.md").read_text().splitlines() if "pip install" in line]
+    assert lines and all("'.[" in line for line in lines), "the name alone is found on no index"

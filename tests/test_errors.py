@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 import bricolage
 import bricolage.errors as catalogue
 from bricolage.backends import registry
-from bricolage.errors import BricolageError, UnknownInput, plain
+from bricolage.errors import BricolageError, InvalidGraph, UnknownInput, plain
 
 SOURCE = Path(catalogue.__file__).parent
 KINDS = {
@@ -59,6 +59,22 @@ def test_names_reach_the_terminal_as_text_and_not_at_any_length() -> None:
     assert len(str(error)) < 1_000 and "(10017 letters)" in str(error)
     assert error.facts["name"] == hostile, "who handles it has it as it is"
     assert plain("grün ✓") == "grün ✓"
+
+
+@pytest.mark.parametrize(
+    "referral",
+    [
+        "Please contribute by creating a PR at https://github.com/onnx/onnx-ir.",
+        "Please file an issue at https://github.com/pytorch/pytorch/issues.",
+        "This is a bug; please report it to the developers.",
+        "Open an issue with the model attached.",
+    ],
+)
+def test_nobody_is_sent_to_another_project(referral: str) -> None:
+    error = InvalidGraph(reason=f"Maps are not supported yet. {referral} The node is 'n'.")
+    assert "Maps are not supported yet. The node is 'n'" in str(error)
+    assert "http" not in str(error) and "report" not in str(error)
+    assert error.facts["reason"].endswith("The node is 'n'."), "who handles it has it as it is"
 
 
 def provoked() -> set[str]:

@@ -300,3 +300,14 @@ def test_flags_make_the_same_options(monkeypatch: pytest.MonkeyPatch, made: Opti
         else:
             patch.setenv("BRICOLAGE_ISA", environment)
         assert parsed(made.flags()) == made
+
+
+def test_the_default_budget_has_an_end() -> None:
+    for effort in EFFORTS:
+        options = Options(effort=effort, threads=1)
+        assert options.budget(10) < options.budget(1_000) < options.budget(200_000) <= 3 * 3600.0
+    assert Options(budget_s=5.0, threads=1).budget(200_000) == 5.0
+
+
+def test_one_size_may_stand_alone() -> None:
+    assert Options(shapes={"batch": 4, "length": [1, 2]}).shapes == {"batch": (4,), "length": (1, 2)}

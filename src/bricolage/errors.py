@@ -6,6 +6,9 @@ in the facts: `raise MissingFile(path="x.onnx")`. The command line prints the se
 
 from __future__ import annotations
 
+import re
+import shlex
+from collections.abc import Sequence
 from typing import ClassVar
 
 OK = 0
@@ -14,6 +17,8 @@ USAGE = 2
 NO_GAIN = 3
 INACCURATE = 4
 NO_BACKEND = 5
+_QUOTED = frozenset({"reason", "reasons"})
+"""Facts in which messages of other packages may stand."""
 _LONGEST_FACT = 600
 """Letters of one fact in a sentence. What is longer (names may have thousands) is cut."""
 
@@ -28,9 +33,24 @@ def plain(text: str, longest: int | None = None) -> str:
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
-def _shown(fact: object) -> object:
+_REFERRAL = re.compile(
+    r"contribut|creat\w* an? (PR|pull request)|pull request|(file|open|submit|raise|create) an? (new )?(issue|bug|ticket)|"
+    r"report (this|it|the|a) |please report|bug report|/issues\b|contact the (maintainers|developers)",
+    re.IGNORECASE,
+)
+
+
+def without_referrals(text: str) -> str:
+    """What another package says went wrong, without the sentences that send the reader to its makers: the model is what he can
+    change here. A text of nothing else stays."""
+    sentences = re.split(r"(?<=[.!?])\s+|\n+", text)
+    kept = [sentence for sentence in sentences if not _REFERRAL.search(sentence)]
+    return text if len(kept) == len(sentences) else " ".join(kept).rstrip(".") or text
+
+
+def _shown(fact: object, longest: int) -> object:
     """A fact as it stands in a sentence. Numbers stay what they are: templates format them."""
-    return fact if isinstance(fact, int | float) else plain(str(fact), _LONGEST_FACT)
+    return fact if isinstance(fact, int | float) else plain(str(fact), longest)
 
 
 class BricolageError(Exception):
@@ -39,10 +59,13 @@ class BricolageError(Exception):
     what: ClassVar[str] = "{message}"
     hint: ClassVar[str] = ""
     exit_code: ClassVar[int] = INTERNAL
+    longest_fact: ClassVar[int] = _LONGEST_FACT
 
     def __init__(self, **facts: object) -> None:
         self.facts = facts
-        shown = {name: _shown(fact) for name, fact in facts.items()}
+        shown = {name: _shown(fact, self.longest_fact) for name, fact in facts.items()}
+        for name in _QUOTED & shown.keys():
+            shown[name] = without_referrals(str(shown[name]))
         self.sentence = self.what.format(**shown)
         self.next_step = self.hint.format(**shown)
         super().__init__(f"{self.sentence}. {self.next_step}".strip() if self.next_step else self.sentence)
@@ -76,12 +99,12 @@ class NotAModel(UsageError):
 
 class UnknownOperator(UsageError):
     what = "operator '{name}' has the unknown type {domain}::{op_type} in opset {opset}"
-    hint = "Only operators of the ONNX standard, com.microsoft and model-local functions are known; rewrite the node"
+    hint = "Export the node as operators of the ONNX standard or of com.microsoft, or as a function of the model"
 
 
 class UnsupportedOpset(UsageError):
-    what = "the model uses opset {opset} of domain '{domain}'; supported are {low} to {high}"
-    hint = "Convert it with onnx.version_converter, or export it at opset {high} or lower"
+    what = "the model uses opset {opset} of domain '{domain}'; bricolage reads {low} to {high}"
+    hint = "Export it at one of these, or convert it with onnx.version_converter"
 
 
 class OpsetOutOfReach(UsageError):
@@ -91,7 +114,7 @@ class OpsetOutOfReach(UsageError):
 
 class InvalidGraph(UsageError):
     what = "the graph is invalid: {reason}"
-    hint = "Run `python -m onnx.checker` on the file and export the model again"
+    hint = "Export the model again, or mend what is named; `check-model FILE` of the onnx package looks at a file by itself"
 
 
 class TooLarge(UsageError):
@@ -115,8 +138,21 @@ class ExternalDataOutside(UsageError):
 
 
 class UnboundDimension(UsageError):
-    what = "input '{input}' has the symbolic dimension '{dimension}', which has no size"
-    hint = "Give it one or more sizes: --shape {dimension}=1,128"
+    """All open dimensions without a size are asked for at once. `flags` are words of a command line, `python` a mapping."""
+
+    what = "no size is given for what the model leaves open: {dimensions}"
+    hint = "Give {flags}{why}, or in Python shapes={python}"
+    longest_fact = 4000
+
+    def on_command_line(self, words: Sequence[str]) -> tuple[str, str]:
+        """The next step, and the command to paste for it. `words`: those of the command that was given."""
+        why, flags = (plain(str(self.facts[name]), self.longest_fact) for name in ("why", "flags"))
+        return f"Give sizes{why}", f"bricolage {shlex.join(words)} {flags}"
+
+
+class UnboundRank(UsageError):
+    what = "the number of dimensions of input '{input}' is not known"
+    hint = "Give real inputs with --input, or export the model with a shape for it (its sizes may be open)"
 
 
 class UnknownDimension(UsageError):
@@ -160,11 +196,6 @@ class WrongType(UsageError):
 class WrongShape(UsageError):
     what = "input '{name}' has the shape {actual}; the model takes {expected}"
     hint = "Check the order of dimensions and the batch dimension"
-
-
-class NotFinite(UsageError):
-    what = "input '{name}' holds NaN or infinite values"
-    hint = "Verification needs finite inputs; clean the data"
 
 
 class QueueFull(UsageError):
@@ -436,7 +467,7 @@ class Unclaimed(NoPlacement):
 
 class NoReference(BricolageError):
     what = "no float64 reference could be computed: {reason}"
-    hint = "Give inputs of your own with --input, or install the extra bricolage[torch]"
+    hint = "Give inputs of your own with --input, or install what knows more operators: bricolage[torch,onnxruntime]"
     exit_code = INACCURATE
 
 
@@ -453,7 +484,7 @@ class NoCover(BricolageError):
     """Every operator has a candidate, but no choice of them fits together."""
 
     what = "no choice of candidates covers the graph exactly once without a cycle{where}"
-    hint = "Allow more backends, or smaller regions"
+    hint = "Allow more backends (--backend), or give a longer --budget, so that more regions are measured"
     exit_code = NO_BACKEND
 
 
@@ -475,14 +506,14 @@ class UnknownFamily(UsageError):
 
 class EndlessRewriting(BricolageError):
     what = "rewriting does not come to an end: {count} rules were applied, lastly {rule}"
-    hint = "Leave that rule out with --skip, and report the model"
+    hint = "Leave that rule out with --skip; the model as it is needs no rewriting to run"
 
 
 class WrongRewrite(BricolageError):
     """A rewritten model gives another answer than the original; bisection found the rule."""
 
     what = "application {number}, of rule {rule}, makes the error {error:.2e}, the bound is {bound:.2e} (it replaced {removed})"
-    hint = "Nothing was written. Leave the rule out with --skip {rule}, and report the model"
+    hint = "Nothing was written. Leave the rule out with --skip {rule}"
     exit_code = INACCURATE
 
 

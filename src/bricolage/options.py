@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, get_args
 
@@ -19,6 +19,8 @@ MOST_THREADS_A_CORE = 8
 _LARGEST = 2**40
 """Size of a dimension, and megabytes: beyond any machine."""
 _HIGHEST_CORE = 65_535
+_MOST_COUNTED = 4_000
+"""Operators that add to the default budget: a graph of 50,000 would have hours otherwise."""
 
 Precision = Literal["highest", "high", "medium"]
 Effort = Literal["instant", "quick", "full"]
@@ -193,7 +195,7 @@ class Options:
         None,
         flag="--tolerance",
         metavar="NUMBER",
-        help="Relative error accepted, taken literally, instead of the word's.",
+        help="Accept exactly this relative error; overrides --precision.",
     )
     objective: Objective = _option(
         "latency",
@@ -240,7 +242,7 @@ class Options:
     predict: bool = _option(
         True,
         flag="--predict/--no-predict",
-        help="Let a learnt model of costs leave out what is surely slow.",
+        help="Skip candidates that the learned cost model rules out.",
     )
     seed: int = _option(0, flag="--seed", metavar="N", help="Seed of generated inputs and of the refinement.")
     isa: str = _option(
@@ -312,6 +314,7 @@ class Options:
             raise BadOption(option="ray", value=self.ray, advice="Give an address: auto, HOST:6379 or local")
         if self.memory_limit_mb is not None and not 64 <= self.memory_limit_mb <= _LARGEST:
             raise BadOption(option="memory limit", value=self.memory_limit_mb, advice="Give at least 64 MB")
+        object.__setattr__(self, "shapes", {name: sizes_of(sizes) for name, sizes in self.shapes.items()})
         for name, sizes in self.shapes.items():
             if not sizes or not 1 <= min(sizes) <= max(sizes) <= _LARGEST:
                 raise BadOption(option="shape", value=f"{name}={sizes}", advice="Give positive sizes: name=1,128")
@@ -362,9 +365,9 @@ class Options:
 
     def budget(self, operators: int) -> float:
         """Seconds for measuring and searching a graph of that many operators, the final race included."""
-        return (
-            self.budget_s if self.budget_s is not None else self.profile.budget_s + operators * self.profile.operator_s
-        )
+        if self.budget_s is not None:
+            return self.budget_s
+        return self.profile.budget_s + min(operators, _MOST_COUNTED) * self.profile.operator_s
 
     def race_seconds(self, operators: int) -> float:
         """Seconds for the final race: the profile's, but never more than its share of the budget."""
@@ -378,6 +381,11 @@ class Options:
     def bound(self) -> float:
         """Relative error that is always accepted; given in numbers, it is all that is."""
         return self.tolerance if self.tolerance is not None else BOUNDS[self.precision]
+
+
+def sizes_of(given: int | Sequence[int]) -> tuple[int, ...]:
+    """Of one dimension; a single one may stand alone."""
+    return tuple(given) if isinstance(given, Sequence) else (given,)
 
 
 def parse_shapes(words: tuple[str, ...] | list[str]) -> dict[str, tuple[int, ...]]:

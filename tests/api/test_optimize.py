@@ -21,7 +21,6 @@ from bricolage.errors import (
     BadOption,
     ForeignArtifact,
     MissingInput,
-    NotFinite,
     UnboundDimension,
     UnknownBackend,
     UnknownInput,
@@ -35,6 +34,7 @@ from bricolage.work.implementation import Implementation
 from tests.graph.models import parse
 
 QUICK = {"backends": ("onnxruntime", "openvino"), "budget_s": 12.0, "threads": 1}
+BRIEF = Options(backends=("native",), budget_s=1.0, threads=1)
 NET = """<ir_version: 8, opset_import: ["" : 18]> net (float[batch,16,16,16] x) => (float[batch,10] y, float[batch,32,16,16] r) {
     c = Conv<pads=[1,1,1,1]>(x, w, b) r = Relu(c) p = GlobalAveragePool(r) f = Flatten(p) y = Gemm<transB=1>(f, v, u) }"""
 
@@ -202,15 +202,22 @@ def test_a_plan_for_missing_backends_runs_on_what_is_there(fast: Executable, tmp
 
 def test_users_inputs_are_checked() -> None:
     model = parse(NET, **weights())
-    with pytest.raises(NotFinite):
-        bricolage.optimize(model, Options(**QUICK), inputs={"x": np.full((1, 16, 16, 16), np.nan, np.float32)})
     with pytest.raises(WrongType):
         bricolage.optimize(model, Options(**QUICK), inputs={"x": sample(1).astype(np.float64)})
 
 
-def test_an_unbound_dimension_is_named() -> None:
-    with pytest.raises(UnboundDimension, match="batch"):
-        bricolage.optimize(parse(NET, **weights()), Options(**QUICK))
+def test_a_batch_without_a_size_takes_one(caplog: pytest.LogCaptureFixture) -> None:
+    fast = bricolage.optimize(parse(NET, **weights()), BRIEF)
+    assert [bucket.sizes for bucket in fast.plan.buckets] == [{"batch": 1}]
+    assert "the batch 'batch' takes 1" in caplog.text
+
+
+def test_open_dimensions_are_asked_for_at_once() -> None:
+    open_net = NET.replace("16,16,16]", "16,high,wide]")
+    with pytest.raises(UnboundDimension, match="--shape high=224 --shape wide=224"):
+        bricolage.optimize(parse(open_net, **weights()), BRIEF)
+    fast = bricolage.optimize(parse(open_net, **weights()), BRIEF, shapes={"high": 16, "wide": [16]})
+    assert [bucket.sizes for bucket in fast.plan.buckets] == [{"batch": 1, "high": 16, "wide": 16}]
 
 
 def test_unknown_words_are_refused() -> None:

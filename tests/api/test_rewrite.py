@@ -74,8 +74,10 @@ def test_sizes_of_symbolic_dimensions() -> None:
         rewrite(NET.model(), shapes={"M": 7})
     fixed = Example("float[N,4] x", "t = Dropout(x) y = Mul(t, c)", {"c": (6, 4)})
     assert rewrite(fixed.model(), shapes={"N": 6}).counts
-    with pytest.raises(UnboundDimension, match="--shape N"):
-        rewrite(fixed.model())
+    assert rewrite(fixed.model()).sizes["N"] in (1, 6)
+    odd = Example("float[points,4] x", "t = Relu(x) y = Gemm(c, t)", {"c": (3, 997)})
+    with pytest.raises(UnboundDimension, match="--shape points=SIZE .of the usual sizes none fits"):
+        rewrite(odd.model())
 
 
 class WrongSquare(Rule):

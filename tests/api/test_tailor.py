@@ -81,8 +81,8 @@ def test_only_what_is_allowed_takes_part() -> None:
 
 def test_what_is_refused() -> None:
     model = FRAMES.model()
-    with pytest.raises(UnboundDimension, match="batch"):
-        tailor(model, "onnxruntime")
+    with pytest.raises(UnboundDimension, match="--shape points=SIZE"):
+        tailor(Example("float[points,3] x", "y = Relu(x)").model(), "onnxruntime")
     with pytest.raises(BadOption, match="one size"):
         tailor(model, "onnxruntime", Options(shapes={"batch": (1, 2)}))
     with pytest.raises((UnknownBackend, MissingBackend)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from bricolage import __version__, errors
 from bricolage.cli import crash
 from bricolage.cli.guard import INTERRUPTED, guarded
 from bricolage.cli.main import app
+from bricolage.graph.prepare import unbound
 
 run = CliRunner()
 HEAVY = ("torch", "onnx", "onnx_ir", "onnxruntime", "openvino", "jax", "tvm", "iree", "scipy", "numpy", "jinja2")
@@ -124,6 +126,21 @@ def test_exit_codes_come_from_the_catalogue(
 ) -> None:
     found, text = leave(error, capsys)
     assert found == code and text.startswith(f"bricolage: {error.sentence}. ")
+
+
+def test_sizes_are_asked_for_with_the_command_to_paste(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bricolage", "optimize", "my model.onnx", "--effort", "instant"])
+    code, text = leave(unbound({"h w": ["x"], "n": ["x", "z"]}, {"h w": 224}, ["a reason"]), capsys)
+    sentence, command = text.splitlines()
+    assert (
+        code == errors.USAGE
+        and "'h w' of input 'x', 'n' of input 'x' and 1 more" in sentence
+        and "a reason" in sentence
+    )
+    given = ["bricolage", "optimize", "my model.onnx", "--effort", "instant"]
+    assert shlex.split(command) == [*given, "--shape", "h w=224", "--shape", "n=SIZE"], "it can be pasted into a shell"
 
 
 def test_interrupt_says_what_is_kept(capsys: pytest.CaptureFixture[str]) -> None:

@@ -291,6 +291,17 @@ def test_the_search_minimises_measured_times_first(
     assert asked["limits"].seconds <= state.session.options.profile.shares.rewrite_search * state.budget_s
 
 
+def test_a_budget_that_ends_while_costs_are_learnt_ends_the_search(
+    tmp_path: Path, model: Graph, search: Callable[..., dict[str, Any]]
+) -> None:
+    asked = search()
+    state, _ = made_up_state(tmp_path, model, [First(), Second()])
+    run(state, Baselines(), Regions())
+    readings = iter([0.0, 0.5])
+    RewriteSearch().run(state, Deadline(1.0, clock=lambda: next(readings, 2.0)))
+    assert state.calibrated is not None and not asked
+
+
 def test_without_rewriting_or_mixing_nothing_is_searched(
     tmp_path: Path, model: Graph, search: Callable[..., dict[str, Any]]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from bricolage import errors
-from bricolage.frontends import to_model
+from bricolage.frontends import exported_program, to_model
 from bricolage.frontends.written import read
 
 F = TensorProto.FLOAT
@@ -191,7 +192,7 @@ def test_constants_and_weights_without_a_value() -> None:
     cases = {
         "refers to a function's attribute": model([outside, *ends]),
         "holds no value": model([nameless, *ends]),
-        "UNDEFINED": sparse,
+        "data of sparse tensor": sparse,
     }
     for words, bad in cases.items():
         with pytest.raises(errors.InvalidGraph, match=words):
@@ -381,3 +382,11 @@ def test_a_type_noted_as_undefined_is_found():
         given.graph.value_info.append(helper.make_tensor_value_info(name, TensorProto.UNDEFINED, [2]))
     values = {v.name: v.dtype for node in to_model(given).graph for v in (*node.inputs, *node.outputs) if v is not None}
     assert {str(dtype) for dtype in values.values()} == {"FLOAT"}
+
+
+def test_what_is_missing_to_read_pytorch_models_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr(exported_program, "_look_through", lambda _: None)
+    (tmp_path / "m.pt2").touch()
+    with pytest.raises(errors.MissingLibrary, match=r"torch is needed to read PyTorch models.*bricolage\[export\]"):
+        exported_program.load_program(tmp_path / "m.pt2")

@@ -11,9 +11,8 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
-from bricolage.errors import BadOption, BadTorchModel, InvalidGraph, TooLarge
+from bricolage.errors import BadOption, BadTorchModel
 from bricolage.frontends import to_model
-from bricolage.verify.reference import evaluate
 
 ort = pytest.importorskip("onnxruntime")
 
@@ -143,37 +142,6 @@ def test_functions_are_inlined_even_with_another_opset() -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     h = x + x.sum(1, keepdims=True)
     np.testing.assert_allclose(run(model, {"x": x})[0], h + h.sum(1, keepdims=True))
-
-
-def test_sparse_initializers_become_dense() -> None:
-    proto = mlp()
-    del proto.graph.initializer[:]
-    values = onnx.numpy_helper.from_array(np.float32([5, 7]), "w")
-    indices = onnx.numpy_helper.from_array(np.int64([1, 11]), "i")
-    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [3, 4]))
-    dense = np.zeros((3, 4), np.float32)
-    dense[0, 1], dense[2, 3] = 5, 7
-    np.testing.assert_array_equal(to_model(proto).graph.initializers["w"].const_value.numpy(), dense)
-
-
-def test_sparse_constants_become_dense_if_they_are_small() -> None:
-    values, indices = onnx.numpy_helper.from_array(np.float32([5, 7]), "v"), np.int64([[0, 1], [2, 3]])
-    sparse = helper.make_sparse_tensor(values, onnx.numpy_helper.from_array(indices, "i"), [3, 4])
-    nodes = [helper.make_node("Constant", [], ["k"], sparse_value=sparse), helper.make_node("Add", ["x", "k"], ["y"])]
-    ends = [helper.make_tensor_value_info(name, F, [3, 4]) for name in "xy"]
-    proto = helper.make_model(
-        helper.make_graph(nodes, "g", ends[:1], ends[1:]), opset_imports=[helper.make_opsetid("", 18)]
-    )
-    dense = np.zeros((3, 4), np.float32)
-    dense[0, 1], dense[2, 3] = 5, 7
-    np.testing.assert_array_equal(evaluate(to_model(proto), {"x": np.zeros((3, 4), np.float32)})["y"], dense)
-    dims = proto.graph.node[0].attribute[0].sparse_tensor.dims
-    dims[:] = [3, 3]
-    with pytest.raises(InvalidGraph, match="indices outside"):
-        to_model(proto)
-    dims[:] = [1 << 20, 1 << 20]
-    with pytest.raises(TooLarge, match="sparse tensor"):
-        to_model(proto)
 
 
 def test_loop_and_sequence_models() -> None:

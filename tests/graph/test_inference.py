@@ -16,7 +16,7 @@ from bricolage.errors import InvalidGraph
 from bricolage.frontends import to_model
 from bricolage.graph.extents import pool_size
 from bricolage.graph.graph import describe
-from bricolage.graph.inference import infer
+from bricolage.graph.inference import infer, told
 from bricolage.graph.prepare import prepare
 from bricolage.verify.reference import evaluate
 from tests.graph.models import parse
@@ -131,3 +131,34 @@ def test_vectors_of_any_length_are_not_written_out() -> None:
     lines = ["y = Concat<axis=0>(x, x)", "z = Neg(x) y = Slice(z, i, i)", "y = Gather(x, i)", "y = Cast<to=7>(x)"]
     ran = subprocess.run([sys.executable, "-c", _VECTORS, *lines], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+def test_what_onnx_says_is_told_as_a_sentence() -> None:
+    line = "[ShapeInferenceError] (op_type:Softmax, node name: s): [ShapeInferenceError] 'axis' must be in [-1, 0]."
+    assert told(line) == "operator 's' (Softmax): 'axis' must be in [-1, 0]"
+    line = "[TypeInferenceError] (op_type:Relu, node name: ): input typestr: T, has unsupported type: tensor(bool)"
+    assert told(line) == "operator 'Relu' (Relu): its input of type T may not be tensor(bool)"
+    assert told("[ShapeInferenceError] no more is known") == "no more is known"
+
+
+def test_shapes_are_known_behind_operators_of_onnx_runtime() -> None:
+    """One after another, with ONNX's own between them, and with symbolic sizes."""
+    layers = " ".join(
+        f"q{i} = com.microsoft.SkipLayerNormalization({x},{x},g) m{i} = MatMul(q{i},w) f{i} = com.microsoft.FastGelu(m{i})"
+        for i, x in enumerate(["x", *(f"f{i}" for i in range(80))])
+    )
+    head = '<ir_version: 9, opset_import: ["" : 18, "com.microsoft" : 1]> t (float[b,s,4] x, float[4] g, float[4,4] w)'
+    model = parse(f"{head} => (y) {{ {layers} r = Shape(f80) y = Reshape(f80,r) }}")
+    infer(model)
+    last = describe(model.graph.node(-2).inputs[0])
+    assert last.dtype == ir.DataType.FLOAT and last.shape == ("b", "s", 4)
+    assert prepare(model, {"b": 2, "s": 3}).outputs[0].sizes == (2, 3, 4)
+
+
+def test_what_onnx_runtime_has_in_onnx_own_domain_is_taken() -> None:
+    text = """<ir_version: 9, opset_import: ["" : 18]> t (float[2,4] x, float[4] g) => (float[2,4] y)
+        { n = SimplifiedLayerNormalization<axis=-1, epsilon=0.0>(x,g) y = Relu(n) }"""
+    graph = prepare(to_model(ir.to_proto(parse(text))), {})
+    x = np.float32([[1, -1, 1, -1], [3, 3, 3, 3]])
+    assert evaluate(graph.model, {"x": x, "g": np.ones(4, np.float32)})["y"].tolist() == [[1, 0, 1, 0], [1, 1, 1, 1]]
+    assert [describe(value).sizes for operator in graph.operators for value in operator.outputs] == [(2, 4), (2, 4)]

@@ -38,9 +38,11 @@ def test_dimensions_have_names() -> None:
     assert symbolic_dimensions(parse(SHAPED, **CONSTANTS)) == {"batch": ["x"], "n": ["x"]}
 
 
-def test_an_unbound_dimension_is_named() -> None:
+def test_unbound_dimensions_are_named_at_once() -> None:
     with pytest.raises(UnboundDimension, match="'n'.*--shape n="):
         prepare(parse(SHAPED, **CONSTANTS), {"batch": 2})
+    with pytest.raises(UnboundDimension, match="'batch' and 'n' of input 'x'.*--shape batch=SIZE --shape n=SIZE"):
+        prepare(parse(SHAPED, **CONSTANTS), {})
 
 
 def test_an_unknown_dimension_is_named() -> None:

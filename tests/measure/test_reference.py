@@ -14,6 +14,8 @@ from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.measure.pool import Pool
 from bricolage.measure.reference import WorkerReference, reference_limit
+from bricolage.verify.bound import limits
+from bricolage.verify.oracle import Oracle
 from bricolage.verify.reference import evaluate
 from tests.graph.models import parse
 
@@ -95,3 +97,52 @@ def test_the_limit_grows_with_the_work_and_the_budget() -> None:
     )
     assert reference_limit(small, 2.0) < reference_limit(large, 2.0)
     assert reference_limit(small, 900.0) >= 900.0
+
+
+W = np.arange(6, dtype=np.float32).reshape(2, 3)
+DISTANCE = """<ir_version: 9, opset_import: ["" : 18, "com.microsoft" : 1]> t (float[2,3] x) => (float[2,2] y) {
+    h = Tanh(x) d = com.microsoft.CDist<metric="euclidean">(h,w) y = Neg(d) }"""
+
+
+def test_onnx_runtime_stands_in_for_what_float64_does_not_know(pool: Pool, tmp_path: Path) -> None:
+    model = parse(DISTANCE, w=W)
+    reference = WorkerReference(pool, host(), tmp_path, 60.0)
+    found = reference(model, {"x": X})
+    h = np.tanh(X.astype(np.float64))
+    assert found.borrowed == {"CDist"} and found["y"].dtype == np.float64
+    np.testing.assert_allclose(found["y"], -np.linalg.norm(h[:, None] - W, axis=-1), rtol=1e-6, atol=1e-7)
+    assert reference(model, {"x": X}).borrowed == {"CDist"}  # also where the answer is remembered
+    with pytest.raises(NoReference, match="CDist"):  # this process runs nothing of a runtime's
+        evaluate(model, {"x": X})
+    exact = parse(ONCE, w=np.ones((3, 4), np.float32))
+    assert reference(exact, {"x": X}).borrowed == frozenset()
+
+
+def test_what_nobody_knows_is_named(pool: Pool, tmp_path: Path) -> None:
+    model = parse(DISTANCE.replace("CDist", "NoSuch").replace('<metric="euclidean">', ""), w=W)
+    with pytest.raises(NoReference, match=r"\(NoSuch\) cannot be run: .*; ONNX Runtime without its optimisations"):
+        WorkerReference(pool, host(), tmp_path, 60.0)(model, {"x": X})
+
+
+def test_a_reference_in_the_models_types_may_be_off_itself(pool: Pool, tmp_path: Path) -> None:
+    limited: dict[bool, float] = {}
+    for borrowed in (False, True):
+        limited[borrowed] = limits({"y": 1e-7}, {"y": X}, borrowed=borrowed)["y"]
+    assert limited[True] == 2 * limited[False]
+    graph = prepare(parse(DISTANCE, w=W), {})
+    store = Store(tmp_path)
+    store.share([graph.model])
+    oracle = Oracle(graph, {"x": X}, store, 1e-9, "m", evaluate=WorkerReference(pool, host(), tmp_path, 60.0))
+    assert oracle.borrowed == {"CDist"} and oracle.bound > 1e-8
+
+
+TREE = """<ir_version: 9, opset_import: ["" : 18, "ai.onnx.ml" : 3]> t (float[2,3] x) => (int64[2] label, float[2,2] y) {
+    label, y = ai.onnx.ml.TreeEnsembleClassifier<classlabels_int64s=[4,7], nodes_treeids=[0,0,0], nodes_nodeids=[0,1,2],
+    nodes_featureids=[0,0,0], nodes_values=[0.0,0.0,0.0], nodes_modes=["BRANCH_LEQ","LEAF","LEAF"], nodes_truenodeids=[1,0,0],
+    nodes_falsenodeids=[2,0,0], class_treeids=[0,0], class_nodeids=[1,2], class_ids=[0,0], class_weights=[0.25,0.875]>(x) }"""
+
+
+def test_what_a_definition_leaves_open_the_runtime_says(pool: Pool, tmp_path: Path) -> None:
+    found = WorkerReference(pool, host(), tmp_path, 60.0)(parse(TREE), {"x": X})
+    assert found.borrowed == {"TreeEnsembleClassifier"}
+    assert found["label"].tolist() == [4, 7] and found["y"].tolist() == [[0.75, 0.25], [0.125, 0.875]]

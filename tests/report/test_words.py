@@ -18,6 +18,13 @@ def test_milliseconds(value: float | None, text: str) -> None:
     assert words.milliseconds(value) == text
 
 
+def test_what_answers_were_compared_with_is_said_where_it_is_not_float64() -> None:
+    bucket = samples.small()[0].buckets[0]
+    assert words.reference(bucket) == []
+    told = words.reference(dataclasses.replace(bucket, without_float64=("CDist", "Foo")))
+    assert told == ["compared with ONNX Runtime without its optimisations; no float64 reference for CDist, Foo"]
+
+
 def test_interval_has_one_unit() -> None:
     assert words.interval((0.98, 1.02)) == "0.98-1.02 ms"
     assert words.interval((0.08, 0.12)) == "0.08-0.12 ms"
@@ -79,9 +86,9 @@ def test_what_a_model_of_costs_decided_is_said() -> None:
     assert words.predictions(bucket) == ""
     use = ModelUse("9 measurements", 12, 30, ("iree f32",))
     said = words.predictions(dataclasses.replace(bucket, model_use=use))
-    assert "9 measurements" in said and "12 of 30 measurements of regions" in said and "nothing of iree f32" in said
+    assert "9 measurements" in said and "12 of 30 region measurements" in said and "nothing of iree f32" in said
     said = words.predictions(dataclasses.replace(bucket, model_use=dataclasses.replace(use, model="")))
-    assert "no model of costs" in said and "roofline" in said
+    assert "no cost model" in said and "roofline" in said
 
 
 def test_what_a_wider_tolerance_takes_is_said_where_it_is_faster() -> None:
@@ -116,7 +123,7 @@ def test_a_quiet_machine_is_not_worth_a_word() -> None:
     ("decided_by", "told"),
     [
         ("race", "the race decided nevertheless"),
-        ("race and prior evidence", "the race could not decide alone, it did together with earlier measurements"),
+        ("race and prior evidence", "the race was inconclusive; earlier measurements were included"),
         ("prior evidence", "earlier measurements decided"),
     ],
 )

@@ -322,3 +322,33 @@ def test_a_draw_that_fails_ends_nothing(error: Exception) -> None:
     inputs = {"x": weights(9)}
     found = rounding_errors(model, inputs, evaluate(model, inputs), 1, fails_once)
     assert len(tried) == 2 and 1e-9 < found["y"] < 1e-6
+
+
+def test_integers_near_a_tie_may_go_either_way_and_others_may_not() -> None:
+    """A runtime that multiplies by 1 / scale is right, and one that is off by one in every hundredth element is not."""
+    scale = np.float32(0.021)
+    nodes = [helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"])]
+    shape = [100, 600]
+    model = make(nodes, {"x": (F, shape)}, {"q": (TensorProto.UINT8, shape)}, {"s": scale, "z": np.uint8(128)})
+    x = np.float32(scale * (np.random.default_rng(0).integers(-100, 100, shape) + 0.5))
+    reference, own = measured(model, {"x": x}, 8)
+    other = np.clip(np.rint(x * (np.float32(1) / scale)) + 128, 0, 255).astype(np.uint8)
+    (apart,) = errors([other], [reference["q"]])
+    assert apart > 0 and accepted([other], reference, own)
+    far = np.float32(scale * (np.random.default_rng(0).integers(-100, 100, shape) + 0.2))
+    reference, own = measured(model, {"x": far}, 8)
+    wrong = reference["q"].copy()
+    wrong[:, ::100] += 1
+    assert own["q"] == 0.0 and not accepted([wrong], reference, own)
+
+
+def test_a_model_that_allows_coarse_factors_is_judged_by_them() -> None:
+    def limit(level: int) -> float:
+        attributes = {"K": 64, "N": 8, "bits": 4, "block_size": 32, "accuracy_level": level}
+        node = helper.make_node("MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", **attributes)
+        packed = np.random.default_rng(0).integers(0, 256, (8, 2, 16)).astype(np.uint8)
+        initializers = {"w": packed, "s": np.abs(weights(8, 2))}
+        model = make([node], {"x": (F, [16, 64])}, {"y": (F, [16, 8])}, initializers)
+        return measured(model, {"x": weights(16, 64)})[1]["y"]
+
+    assert limit(0) < 1e-5 and 3e-3 < limit(4) < 3e-2

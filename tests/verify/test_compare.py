@@ -123,3 +123,13 @@ def test_each_output_has_its_own_limit() -> None:
     assert other_off.error == other_off.excess == pytest.approx(1e-3)
     both = deviation([r[0] * (1 + 1e-3), r[1] * (1 + 1e-5)], r, [2e-3, 1e-7])
     assert both == Deviation(pytest.approx(1e-3), pytest.approx(1e-5))
+
+
+def test_maps_are_compared_together_and_by_their_keys() -> None:
+    wanted = [{"a": 0.9, "b": 1e-9}, {"a": 0.5, "b": 0.5}]
+    assert relative_error([wanted], [wanted]) == 0.0
+    close = [{"b": 2e-9, "a": 0.9}, {"a": 0.5, "b": 0.5}]
+    assert 0.0 < relative_error([close], [wanted]) < 1e-8
+    for wrong in ([{"a": 0.9, "c": 1e-9}, wanted[1]], wanted[:1], [np.float32(1), wanted[1]], None, {"a": 0.9}):
+        assert relative_error([wrong], [wanted]) == np.inf
+    assert relative_error([{"a": 2.0}], [{"a": 1.0}]) == 1.0

@@ -207,3 +207,61 @@ def test_nothing_is_printed_where_another_library_takes_over(capfd: pytest.Captu
     with contextlib.suppress(NoReference, InvalidGraph):
         evaluate(model, {"x": np.ones((1, 1, 2, 2), np.float32)})
     assert "Traceback" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("trips", [0, 2])
+def test_a_loop_has_its_types_whatever_its_rounds(library: Library, trips: int) -> None:
+    """Also where it has none: scan outputs are then empty, of the body's types and sizes."""
+    text = """<ir_version: 8, opset_import: ["" : 18]> t (int64 n, float[2] x) => (float[2] y, int64[k] rounds, float[k,2] s) {
+        yes = Constant<value = bool {1}>()
+        y, rounds, s = Loop<body = b (int64 i, bool c, float[2] a) => (bool d, float[2] e, int64 j, float[2] t)
+            { d = Identity(c) e = Add(a,a) j = Identity(i) t = Identity(a) }>(n,yes,x) }"""
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    found = evaluate(model, {"n": np.array(trips), "x": np.ones(2, np.float32)}, library=library)
+    np.testing.assert_array_equal(found["y"], np.full(2, 2.0**trips))
+    assert found["rounds"].dtype == np.int64 and found["rounds"].tolist() == list(range(trips))
+    assert found["s"].dtype == np.float64 and found["s"].shape == (trips, 2)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_an_initialiser_that_is_an_input_is_a_default(library: Library) -> None:
+    nodes = [helper.make_node("Mul", ["x", "k"], ["a"]), helper.make_node("Add", ["a", "k"], ["y"])]
+    inputs = [helper.make_tensor_value_info(name, F, [2]) for name in ("x", "k")]
+    constant = onnx.numpy_helper.from_array(np.float32([2, 3]), "k")
+    outputs = [helper.make_tensor_value_info("y", F, [2])]
+    proto = helper.make_model(helper.make_graph(nodes, "g", inputs, outputs, [constant]), ir_version=8)
+    proto.opset_import[0].version = 18
+    evaluator = Evaluator(ir.from_proto(proto), library=library)
+    x = np.float32([5, 7])
+    assert evaluator({"x": x})["y"].tolist() == [12.0, 24.0]
+    assert evaluator({"x": x, "k": np.float32([1, 0])})["y"].tolist() == [6.0, 0.0]
+    assert evaluator({"x": x})["y"].tolist() == [12.0, 24.0]
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4])
+@pytest.mark.parametrize("block", [0, 16])
+def test_four_bits_are_exact(kind: int, block: int) -> None:
+    """Weights of four bits, by columns or by blocks, and results rounded to four bits: those of a runtime to the last."""
+    rng, low = np.random.default_rng(block), -8 if kind == TensorProto.INT4 else 0
+    shape, spread = [32, 8], [2, 8] if block else [8]
+    weights, zeros = (rng.integers(low, low + 16, sizes).reshape(-1).tolist() for sizes in (shape, spread))
+    where = {"axis": 0, "block_size": block} if block else {"axis": 1}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["w"], **where),
+        helper.make_node("MatMul", ["x", "w"], ["m"]),
+        helper.make_node("QuantizeLinear", ["m", "ys", "yz"], ["r"]),
+        helper.make_node("DequantizeLinear", ["r", "ys", "yz"], ["y"]),
+    ]
+    constants = [
+        helper.make_tensor("q", kind, shape, weights),
+        helper.make_tensor("z", kind, spread, zeros),
+        helper.make_tensor("yz", kind, [], [0]),
+        onnx.numpy_helper.from_array(np.abs(rng.standard_normal(spread)).astype(np.float32), "s"),
+        onnx.numpy_helper.from_array(np.float32(9), "ys"),
+    ]
+    inputs = [helper.make_tensor_value_info("x", F, [50, 32])]
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("y", F, [50, 8])], constants)
+    model = ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
+    x = rng.standard_normal((50, 32)).astype(np.float32)
+    assert relative_error(float32(model, {"x": x}), [evaluate(model, {"x": x})["y"]]) == 0.0

@@ -69,3 +69,10 @@ def test_a_digest_tells_values_apart() -> None:
     ]
     assert digest("m", dict(reversed(told.items()))) == digest("m", told) != digest("n", told)
     assert len({digest("m", one) for one in [told, *others]}) == len(others) + 1
+
+
+def test_maps_come_back(tmp_path: Path) -> None:
+    maps = {"scores": [{0: 0.25, 7: 0.75}, {0: 1.0, 7: 0.0}], "words": {"a": 1.5}}
+    save_tensors(tmp_path / "t.npz", maps)
+    assert load_values(tmp_path / "t.npz") == maps
+    assert digest("", maps) != digest("", {**maps, "words": {"b": 1.5}})

@@ -85,6 +85,7 @@ class Check:
             return judged
         draws = draws_for(self._original)
         rounding = rounding_errors(self._original.model, self._sample.inputs, reference, draws, self._evaluate)
-        self._limits = limits(rounding, reference)
+        borrowed = bool(reference.borrowed)
+        self._limits = limits(rounding, reference, borrowed=borrowed)
         self.bound = max(self.bound, *self._limits.values())
         return deviation(given, wanted, list(self._limits.values()))

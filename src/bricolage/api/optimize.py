@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from bricolage.cache import trim
 from bricolage.device.host import selected
 from bricolage.measure.database import Database
 from bricolage.measure.pool import Pool
-from bricolage.options import Options
+from bricolage.options import Options, sizes_of
 from bricolage.plan.plan import Bucket
 from bricolage.progress import Progress, Silent
 from bricolage.runtime.executable import Executable
@@ -33,6 +33,7 @@ def optimize(
     example_inputs: Any = None,
     dynamic: Any = None,
     inputs: Mapping[str, np.ndarray] | None = None,
+    shapes: Mapping[str, int | Sequence[int]] | None = None,
     replan: bool = False,
     progress: Progress | None = None,
     pool: Pool | None = None,
@@ -48,6 +49,8 @@ def optimize(
         example_inputs: for a module, its arguments; they also serve for measuring unless `inputs` are given.
         dynamic: for a module, its `dynamic_shapes` (see `torch.export.export`).
         inputs: real inputs by name for measuring and verifying; by default inputs are generated.
+        shapes: sizes of open dimensions by name, beside those of `options`: `{"batch": (1, 8), "sequence": 128}`. Several make
+            shape buckets. A batch takes 1 by default, which is told; every other open dimension needs a size, here or by `inputs`.
         replan: decide afresh even when the decision for the same model, options, versions and hardware is known. Costs that
             were measured are used again, failures that may have been bad luck are not.
         progress: is told what happens, and hears of every shape bucket as soon as it is decided.
@@ -68,6 +71,8 @@ def optimize(
     Ctrl-C while measuring keeps what is finished and returns the best plan so far; a second one gives up.
     """
     options, progress = options or Options(), progress or Silent()
+    if shapes:
+        options = replace(options, shapes={**options.shapes, **{name: sizes_of(one) for name, one in shapes.items()}})
     options.check_here()
     backends, device = registry.available(options.backends), selected(options.isa, options.cores)
     directory = working_folder()

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
 from bricolage.api.checking import Check, references
-from bricolage.errors import BadOption, BricolageError, InvalidGraph, UnboundDimension, WrongRewrite
+from bricolage.errors import BadOption, BricolageError, WrongRewrite
 from bricolage.frontends import raise_opset, to_model
 from bricolage.graph.graph import Graph
 from bricolage.graph.interface import externalised
+from bricolage.graph.open_sizes import standing_in
 from bricolage.graph.prepare import prepare, simplify, symbolic_dimensions
 from bricolage.graph.work import flops, moved
 from bricolage.options import BOUNDS
@@ -31,7 +31,7 @@ from bricolage.verify.reference import Evaluate
 if TYPE_CHECKING:
     from bricolage.tune.rewrites import RewriteTuningResult
 
-_MOST_PAIRS, _MOST_ZEROS = 8, 3
+_MOST_ZEROS = 3
 _DEFAULT_SIZES = (2, 3, 5, 7)
 """Sizes that stand in for symbolic dimensions, in turn, where none are given: unequal, so that mixing them up shows."""
 
@@ -116,7 +116,7 @@ def rewrite(
             `opset` is older than the model's.
         UnknownFamily: there is no such family or rule.
         UnsupportedOpset, OpsetOutOfReach: the model cannot be raised to `opset`.
-        UnboundDimension: small sizes do not fit the model; name some.
+        UnboundDimension: no sizes that fit the model were found; name some.
         NoReference: the model cannot be evaluated in float64.
         ReferenceLimit: that takes too much time or memory.
         CacheNotWritable, NotWritable, UnsafeCache: there is no place for the files of a check.
@@ -125,7 +125,8 @@ def rewrite(
     rules = taking_part(only, skip, own)
     original = to_model(source, example_inputs=example_inputs)
     how = _ModelRewriter(at_opset(original, opset), rules, search, cost or OperatorRoofline(sizes=dict(shapes or {})))
-    start, sizes = _bound(original, shapes or {})
+    sizes = _sizes(original, shapes or {})
+    start = prepare(original, sizes)
     made = how.make(limit)
     if evaluate is not None:
         return checked(original, start, how.simplified, made, sizes, seed, evaluate)
@@ -292,31 +293,15 @@ def _traced(retrace: Retrace, limit: int | None, searched: SearchResult | None) 
     return RewriteTrace(made.model, made.applications, searched, retrace)
 
 
-def _small_sizes(names: Sequence[str]) -> Iterator[dict[str, int]]:
-    """To try in this order: all unequal; two equal, since some dimensions meet; all equal."""
-    unequal = {name: _DEFAULT_SIZES[i % len(_DEFAULT_SIZES)] for i, name in enumerate(names)}
-    yield unequal
-    pairs = list(itertools.combinations(names, 2))[:_MOST_PAIRS]
-    yield from ({**unequal, second: unequal[first]} for first, second in pairs if unequal[first] != unequal[second])
-    if len(names) > 2:
-        yield dict.fromkeys(names, _DEFAULT_SIZES[1])
-
-
-def _bound(model: ir.Model, given: Mapping[str, int]) -> tuple[Graph, dict[str, int]]:
-    """The model with its dimensions bound, and their sizes: small ones where none are given.
+def _sizes(model: ir.Model, given: Mapping[str, int]) -> dict[str, int]:
+    """Sizes of all symbolic dimensions, to count and check with: those given, small and unequal ones for the rest, or where those
+    do not fit the model others that do.
 
     Raises:
-        UnboundDimension: it is invalid for all sizes that were tried and that nobody asked for.
+        UnboundDimension: none that fit were found.
     """
     names = symbolic_dimensions(model)
-    chosen = [name for name in names if name not in given]
-    for small in _small_sizes(chosen):
-        try:
-            return prepare(model, small | dict(given)), small | dict(given)
-        except InvalidGraph:
-            if not chosen:
-                raise
-    raise UnboundDimension(input=names[chosen[0]][0], dimension=chosen[0])
+    return standing_in(model, given, {name: _DEFAULT_SIZES[i % len(_DEFAULT_SIZES)] for i, name in enumerate(names)})
 
 
 def _check_edges(

@@ -15,14 +15,15 @@ import onnx_ir as ir
 
 from bricolage import scratch
 from bricolage.cache import cache_directory
-from bricolage.errors import BadOption, CacheNotWritable, NotBatchable, UnboundDimension
+from bricolage.errors import BadOption, CacheNotWritable, NotBatchable
 from bricolage.frontends import opened, to_model
 from bricolage.frontends.torch_module import examples_of
 from bricolage.graph import interface
 from bricolage.graph.extract import write_model
 from bricolage.graph.graph import Graph
 from bricolage.graph.interface import externalised
-from bricolage.graph.prepare import buckets, prepare, symbolic_dimensions
+from bricolage.graph.open_sizes import settled
+from bricolage.graph.prepare import buckets, prepare
 from bricolage.graph.store import WEIGHTS, Store
 from bricolage.options import Options
 from bricolage.plan import artifact
@@ -128,11 +129,11 @@ def _batch(model: ir.Model) -> str:
 def _prepare_buckets(
     model: ir.Model, options: Options, given: Mapping[str, np.ndarray] | None, batch: str
 ) -> list[Prepared]:
-    """One graph for each binding of the symbolic dimensions: the sizes asked for, else those of the given inputs. For throughput,
-    the smallest `batch`, 1 where none is asked for.
+    """One graph for each binding of the symbolic dimensions: the sizes asked for, else those of the given inputs, else what the
+    model settles by itself, which is told. For throughput, the smallest `batch`, 1 where none is asked for.
 
     Raises:
-        UnboundDimension: a dimension has no size.
+        UnboundDimension: dimensions have no size.
         BadOption: for throughput, a dimension other than the batch has several sizes.
     """
     shapes = {name: tuple(sizes) for name, sizes in options.shapes.items()}
@@ -146,11 +147,11 @@ def _prepare_buckets(
     if given is not None:
         for name, size in _sizes_of(model, given).items():
             shapes.setdefault(name, (size,))
-    for name, readers in symbolic_dimensions(model).items():
-        if name not in shapes:
-            raise UnboundDimension(input=readers[0], dimension=name)
+    found = settled(model, shapes)
+    for note in found.notes:
+        _LOG.warning("%s", note)
     overridden = _overridden(model, given or {})
-    return [Prepared(sizes, prepare(model, sizes, overridden), overridden) for sizes in buckets(shapes)]
+    return [Prepared(sizes, prepare(model, sizes, overridden), overridden) for sizes in buckets(found.shapes)]
 
 
 def _overridden(model: ir.Model, given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -217,12 +218,14 @@ def measuring_inputs(
     Generated ones are chosen by what `evaluate` makes of them.
 
     Raises:
-        MissingInput, UnknownInput, WrongType, WrongShape, NotFinite: the given ones do not fit.
+        MissingInput, UnknownInput, WrongType, WrongShape: the given ones do not fit.
         NoReference, InvalidGraph: generated ones cannot be evaluated.
     """
     given, wanted = opened.inputs, opened.inputs_from == "given" and len(opened.buckets) == 1
     if given is not None and (wanted or _of_this_shape(graph, given)):
-        return dict(inputs.check(graph.model, given)), opened.inputs_from
+        checked = inputs.check(graph.model, given)
+        names = ", ".join(f"'{name}'" for name in inputs.not_finite(checked))
+        return dict(checked), opened.inputs_from + (f"; NaN or infinite values in {names}" if names else "")
     sample = inputs.choose(graph.model, options.seed, evaluator=partial(evaluate, graph.model))
     note = f"; {sample.note}" if sample.note else ""
     return dict(sample.inputs), f"generated with seed {options.seed}{note}"

@@ -42,8 +42,8 @@ def tailor(
     own: Sequence[Rule] = (),
     progress: Progress | None = None,
 ) -> Rewritten:
-    """The variant of a model that one backend runs fastest on this machine: gains are left out and cost-based rules taken
-    in by what they do to the measured time of the whole model (see `bricolage.tune.rewrites`).
+    """The variant of a model that one backend runs fastest on this machine: rules, cost-based ones too, are taken or left by what
+    they do to the measured time of the whole model (see `bricolage.tune.rewrites`).
 
     Args:
         source, only, skip, example_inputs, own: as for `rewrite`.

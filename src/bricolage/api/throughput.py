@@ -81,12 +81,13 @@ def decide(
     def place(candidate: Candidate, time: Deadline) -> Candidate | None:
         """A decision for latency, on the cores of one stream."""
         nonlocal losses
-        if time.left < _PLACING_S:
+        left = time.left  # read once: a Ctrl-C makes it 0
+        if left < _PLACING_S:
             return None
         group = candidate.point.groups(device.cores, usable_cores(session))[0]
         cores = options.cores if len(group) == len(device.cores) else group
         own = replace(options, objective="latency", latency_limit_ms=None, shapes={}, threads=candidate.threads)
-        own = replace(own, cores=cores, budget_s=time.left)
+        own = replace(own, cores=cores, budget_s=left)
         given, on = model.given(candidate.batch.rows), selected(options.isa, cores)
         losses += pool.losses  # it begins to count afresh
         bucket = decide_bucket(given, given.buckets[0], own, backends, on, False, progress, database, pool)
@@ -265,6 +266,7 @@ def _bucket(search: ThroughputSearch, rows: int, chosen: Candidate) -> Bucket:
         predicted_ms=None,
         original_error=oracle.original_error,
         bound=oracle.bound,
+        without_float64=tuple(sorted(oracle.borrowed)),
         quality=Quality(None, None, 0.0),
         decided_by="prior evidence",
         disturbance=search.session.measurer.pool.tally.found,

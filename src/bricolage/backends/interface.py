@@ -67,8 +67,8 @@ __all__ = [
 
 Kind = Literal["kernels", "engine"]
 Travels = Literal["no", "alike", "anywhere"]
-"""Compiled code serves only where it was made; or on machines of the same device class, with the same versions, too; or it can even
-be made (`Backend.build`) on any machine of its architecture."""
+"""Where compiled code can be reused: on this machine only; on machines of the same device class and versions; or cross-compiled
+(`Backend.build`) for any machine of the architecture."""
 AfterFork = Literal["lives", "again", "ends"]
 """Kernels that were compiled before a fork run on in the new process; or must be compiled again there; or the framework
 cannot be used there at all."""

@@ -6,15 +6,13 @@ content of the weights, and hashing them takes as long as the optimisation that 
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
-from bricolage import telemetry
 from bricolage.backends.capabilities import engine_claims
 from bricolage.backends.interface import (
     AfterFork,
@@ -34,6 +32,7 @@ from bricolage.errors import BackendFailed, Refused
 from bricolage.graph.graph import TensorInfo
 from bricolage.graph.work import ANCHORS
 from bricolage.options import Precision
+from bricolage.verify.unoptimised import from_value, is_foreign, library, to_value
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import KernelConfig, Scalar, named
 
@@ -89,16 +88,6 @@ class OnnxRuntime(Backend):
             if info.dtype not in (None, ir.DataType.STRING) and info.dtype.bitwidth < 8:
                 raise Refused(backend=self.title, reason=f"'{info.name}' packs several elements into a byte")
         return _Kernel(region, _session(region, config, resources), resources.threads)
-
-
-@cache
-def library() -> Any:
-    """The `onnxruntime` module, loaded with its telemetry off."""
-    telemetry.disable()
-    import onnxruntime as ort
-
-    ort.disable_telemetry_events()  # all that is left to do where the caller had loaded it before us
-    return ort
 
 
 def _branches(model: ir.Model) -> bool:
@@ -182,36 +171,15 @@ class _Kernel(Kernel):
     def run(self, inputs: Sequence[object]) -> list[object]:
         given = list(zip(self._inputs, inputs, strict=True))
         names = [info.name for info in self._outputs]
-        if not any(_foreign(info.dtype) for info in (*self._inputs, *self._outputs)):
+        if not any(is_foreign(info.dtype) for info in (*self._inputs, *self._outputs)):
             feeds = {info.name: value if info.dtype is None else np.asarray(value) for info, value in given}
             return list(self._session.run(names, feeds, self._run_options))
-        values = {info.name: _to_value(info, value) for info, value in given}
+        values = {info.name: to_value(info.dtype, value) for info, value in given}
         results = self._session.run_with_ort_values(names, values, self._run_options)
-        return [_from_value(info, value) for info, value in zip(self._outputs, results, strict=True)]
+        return [from_value(value, info.dtype) for info, value in zip(self._outputs, results, strict=True)]
 
 
 def _element_type(info: TensorInfo) -> int:
     if info.dtype is None:
         raise BackendFailed(backend=OnnxRuntime.title, stage="to bind", reason=f"'{info.name}' is not a tensor")
     return int(info.dtype)
-
-
-def _foreign(dtype: ir.DataType | None) -> bool:
-    """Whether numpy itself lacks the type (bfloat16 and the 8-bit floats)."""
-    return dtype is not None and dtype != ir.DataType.STRING and np.dtype(dtype.numpy()).kind == "V"
-
-
-def _to_value(info: TensorInfo, value: object) -> object:
-    ort = library()
-    if not _foreign(info.dtype):
-        return ort.OrtValue.ortvalue_from_numpy(np.asarray(value))
-    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(np.ascontiguousarray(value), _element_type(info))
-
-
-def _from_value(info: TensorInfo, value: Any) -> object:
-    if not _foreign(info.dtype):
-        return value.numpy()
-    shape = tuple(value.shape())
-    size = int(np.prod(shape)) * info.numpy.itemsize
-    raw = ctypes.string_at(value.data_ptr(), size) if size else b""
-    return np.frombuffer(bytearray(raw), dtype=info.numpy).reshape(shape)

@@ -42,7 +42,9 @@ REFERENCE = Implementation(Reference.name)
 class _Kernel(Kernel):
     def __init__(self, region: RegionModel) -> None:
         self._inputs, self._outputs = region.inputs, region.outputs
-        self._evaluate = Evaluator(region.model)
+        self._evaluate = Evaluator(
+            region.model, borrowing=True
+        )  # in worker processes, as all of a program that is judged
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Call:
         def call() -> None:

@@ -42,6 +42,9 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
         try:
             with _ending_on_signals():
                 code = command(*args, **kwargs) or errors.OK
+        except errors.UnboundDimension as error:
+            step, pasted = error.on_command_line(sys.argv[1:])
+            _leave(type(error).__name__, error.sentence, step, error.exit_code, as_json, pasted)
         except errors.BricolageError as error:
             _leave(type(error).__name__, error.sentence, error.next_step, error.exit_code, as_json)
         except KeyboardInterrupt:
@@ -92,11 +95,15 @@ def _ending_on_signals() -> Iterator[None]:
             signal.signal(number, before[number])
 
 
-def _leave(kind: str, sentence: str, step: str, code: int, as_json: bool) -> NoReturn:
+def _leave(kind: str, sentence: str, step: str, code: int, as_json: bool, command: str = "") -> NoReturn:
+    """`command`: what to paste, on a line of its own."""
     if as_json:
         failure: dict[str, Any] = {"type": kind, "message": sentence, "next_step": step, "exit_code": code}
-        print(json.dumps({"error": failure}, indent=1))
-    print(errors.plain(f"bricolage: {sentence}" + (f". {step}." if step else ".")), file=sys.stderr)
+        print(json.dumps({"error": failure | ({"command": command} if command else {})}, indent=1))
+    ending = ":" if command else "."
+    print(errors.plain(f"bricolage: {sentence}" + (f". {step}" if step else "") + ending), file=sys.stderr)
+    if command:
+        print(errors.plain(f"  {command}"), file=sys.stderr)
     raise typer.Exit(code)
 
 

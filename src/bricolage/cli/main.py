@@ -54,7 +54,8 @@ def prepare(
     ] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say more, and where the time went.")] = False,
     cache: Annotated[
-        Path | None, typer.Option("--cache", metavar="DIR", help=f"Keep what is learnt there; default ${VARIABLE}.")
+        Path | None,
+        typer.Option("--cache", metavar="DIR", help=f"Folder for measurements and compiled code; default ${VARIABLE}."),
     ] = None,
 ) -> None:
     """Options before the command."""

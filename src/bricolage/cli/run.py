@@ -40,7 +40,7 @@ def run(
         int, typer.Option("--requests", metavar="N", help="Serve so many requests, and print what came of them.", min=0)
     ] = 0,
     concurrency: Annotated[
-        int, typer.Option("--concurrency", metavar="N", help="Of them, how many are under way at a time.", min=1)
+        int, typer.Option("--concurrency", metavar="N", help="Requests in flight at once.", min=1)
     ] = 8,
     point: Annotated[
         str | None,

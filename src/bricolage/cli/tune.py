@@ -35,7 +35,9 @@ def tune(
     ] = "bandit",
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Count what was tried before as tried; otherwise the best of it is tried again."),
+        typer.Option(
+            "--resume", help="Continue the previous search; without it, its best configurations are measured again."
+        ),
     ] = False,
     order: Annotated[
         str,

@@ -110,6 +110,7 @@ def _bucket(session: Session, state: State, result: RaceResult, times: Sequence[
         predicted_ms=predicted,
         original_error=state.oracle.original_error,
         bound=state.oracle.bound,
+        without_float64=tuple(sorted(state.oracle.borrowed)),
         quality=replace(losses, additive_error=model.additive_error if model is not None else None),
         transfers=search.transfers if search is not None else (),
         proof=search.proof if search is not None else None,

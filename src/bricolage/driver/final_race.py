@@ -55,9 +55,8 @@ class FinalRace(Stage[State]):
     Rule: the fastest baseline is the incumbent. The fastest challenger replaces it only if it wins by more than the
     interval and by more than 2 %. A challenger that did not race never ships.
 
-    Where other processes disturbed the fastest or left open who it is, although the race went on as long as the budget
-    lasts, its ratios count together with what was known before, each as far as it is sure: whoever is then the fastest
-    baseline is the incumbent, and whichever challenger is then fastest, by more than 2 %, ships."""
+    If load leaves the race inconclusive when the budget ends, its ratios are pooled with earlier measurements, weighted by
+    inverse variance. The fastest baseline is then the incumbent. The fastest challenger ships if it wins by more than 2 %."""
 
     name: ClassVar[str] = "race"
 
@@ -71,8 +70,7 @@ class FinalRace(Stage[State]):
         return state.session.options.race_seconds(len(state.variants[0].graph))
 
     def run(self, state: State, deadline: Deadline) -> None:
-        """Holds it, however little time is left; only after an interruption there is none. Where all of a shortlist come to grief,
-        everything is measured, and then races.
+        """Always runs, except after Ctrl-C. If every predicted candidate fails, all baselines are measured and raced.
 
         Raises:
             NoBackend, NotAccurate: then, nothing is left.

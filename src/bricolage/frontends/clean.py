@@ -15,7 +15,7 @@ from onnx_ir.passes.common import (
 from bricolage.errors import InvalidGraph, OpsetOutOfReach, UnsupportedOpset
 from bricolage.frontends import checks, limits
 from bricolage.frontends.upgrade import TARGET, NotUpgradable, upgrade, upgrade_nodes
-from bricolage.graph.inference import correct_stated, infer, propagates
+from bricolage.graph.inference import correct_stated, infer, propagates, told
 from bricolage.graph.interface import internalise
 
 _LOG = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ def _infer_checked(model: ir.Model) -> None:
     try:
         inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=False, data_prop=propagating)
     except (onnx.shape_inference.InferenceError, ValueError) as error:  # the second of types that do not exist
-        raise InvalidGraph(reason=checks.first_line(error)) from error
+        raise InvalidGraph(reason=told(checks.first_line(error))) from error
     known = {
         value.name: value
         for graph in ir.from_proto(inferred).graphs()

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bricolage import telemetry
-from bricolage.errors import BadTorchModel, MissingFile, NotAModel
+from bricolage.errors import BadTorchModel, MissingFile, MissingLibrary, NotAModel
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +49,8 @@ def load_program(path: str | Path) -> torch.export.ExportedProgram:
 
     Raises:
         MissingFile, NotAModel: there is no such file, or it is no archive of an exported program.
-        BadTorchModel: it holds what would have to be unpickled or evaluated, torch is not installed, or cannot read it.
+        BadTorchModel: it holds what would have to be unpickled or evaluated, or torch cannot read it.
+        MissingLibrary: torch is not installed.
     """
     path = Path(path)
     if not path.exists():
@@ -59,7 +60,7 @@ def load_program(path: str | Path) -> torch.export.ExportedProgram:
     try:
         import torch
     except ImportError as error:
-        raise BadTorchModel(reason="torch is not installed (pip install 'bricolage[export]')") from error
+        raise MissingLibrary(name="torch", purpose="to read PyTorch models", reason=error, extra="export") from error
     try:
         with _without_pickles():
             program = torch.export.load(str(path))

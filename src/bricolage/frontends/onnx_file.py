@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import onnx
@@ -60,7 +61,9 @@ def _read(path: Path) -> onnx.ModelProto:
         raise NotAModel(path=path, reason="a single file of 2 GB or more cannot be read; save it with external data")
     try:
         # Parser errors have no common base: protobuf's, the text parser's, json's, and UnicodeDecodeError.
-        return onnx.load(str(path), load_external_data=False)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The onnxtxt format is experimental")
+            return onnx.load(str(path), load_external_data=False)
     except Exception as error:
         raise NotAModel(path=path, reason=_why_unreadable(head, error)) from error
 

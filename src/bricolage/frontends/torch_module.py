@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage import telemetry
-from bricolage.errors import BadTorchModel
+from bricolage.errors import BadTorchModel, MissingLibrary
 from bricolage.frontends.clean import clean
 from bricolage.frontends.upgrade import TARGET
 
@@ -51,14 +51,15 @@ def from_torch(source: object, example_inputs: object = None, dynamic: object = 
         dynamic: for a module: `dynamic_shapes` of `torch.onnx.export`, for example `{"x": {0: "batch"}}`.
 
     Raises:
-        BadTorchModel: the export fails, with the first line that says why; or the exporter is not installed.
+        BadTorchModel: the export fails, with the first line that says why.
+        MissingLibrary: PyTorch or its exporter is not installed.
     """
     telemetry.disable()
     try:
         import onnxscript  # noqa: F401
         import torch
     except ImportError as error:
-        raise BadTorchModel(reason=f"{error.name} is not installed (pip install 'bricolage[export]')") from error
+        raise MissingLibrary(name=error.name, purpose="to read PyTorch models", reason=error, extra="export") from error
     if _kind(source) == "module" and example_inputs is None:
         raise BadTorchModel(reason="tracing it needs example inputs, for example example_inputs=(torch.randn(1, 3),)")
     args, kwargs = _arguments(example_inputs)

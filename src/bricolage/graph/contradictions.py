@@ -14,7 +14,7 @@ import onnx_ir as ir
 from bricolage.errors import InvalidGraph
 from bricolage.graph.folding import known
 from bricolage.graph.graph import describe
-from bricolage.graph.inference import inferable, propagates
+from bricolage.graph.inference import inferable, propagates, told
 
 _WITHIN_BYTES = 1024  # of constants that inference sees
 _NOT_FAULTS = ("instead is null", "existing shape differ", "existing type differ", "must be specified for a Constant")
@@ -33,7 +33,7 @@ def check_operators(model: ir.Model) -> None:
             raise InvalidGraph(reason=f"operator '{node.name}' ({node.op_type}): {reason}")
     for line in _inference_errors(model):
         if not any(words in line for words in _NOT_FAULTS) and line.count("(op_type:") == 1:
-            raise InvalidGraph(reason=_told(line))
+            raise InvalidGraph(reason=told(line))
 
 
 def _inference_errors(model: ir.Model) -> Iterator[str]:
@@ -48,14 +48,6 @@ def _inference_errors(model: ir.Model) -> Iterator[str]:
             onnx.shape_inference.infer_shapes(ir.to_proto(lean), strict_mode=True, data_prop=propagates(lean))
     except onnx.shape_inference.InferenceError as error:
         yield from (line.strip() for line in str(error).splitlines() if "(op_type:" in line)
-
-
-def _told(line: str) -> str:
-    """`... (op_type:Softmax, node name: s): [ShapeInferenceError] axis ...` as a sentence."""
-    where, _, what = line.partition("(op_type:")[2].partition("):")
-    op_type, _, name = where.partition(", node name: ")
-    what = what.replace("[ShapeInferenceError]", "").replace("[TypeInferenceError]", "").strip().rstrip(".")
-    return f"operator '{name or op_type}' ({op_type}): {what}"
 
 
 def _wrong(node: ir.Node) -> str | None:

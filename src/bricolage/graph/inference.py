@@ -5,18 +5,24 @@ Onnx infers from a graph whose operators are, for the time being, written in ano
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import onnx_ir as ir
 from onnx_ir.passes.common import ShapeInferencePass
 
+from bricolage.graph.contributed import contributes, infer_behind
 from bricolage.graph.extents import is_explicit, pairs, pool_size
 from bricolage.graph.graph import bodies
 
-_ALIKE = {"GroupNormalization": "InstanceNormalization", "MeanVarianceNormalization": "Softplus"}
-"""Of the first, onnx 1.23 infers no shape where another operator reads them; of the second, which take as many inputs of the same
-types, it does, and that is their first input's, too."""
+_ALIKE = {
+    "GroupNormalization": "InstanceNormalization",
+    "MeanVarianceNormalization": "Softplus",
+    "SimplifiedLayerNormalization": "LayerNormalization",
+}
+"""Of the first, onnx 1.23 infers no shape where another operator reads them, or does not know them; of the second, which take as
+many inputs of the same types, it does, and that is their first input's, too."""
 _POOLS = frozenset(["MaxPool", "AveragePool", "LpPool"])
 _PROPAGATING, _OF_EQUAL_SHAPE = frozenset(["Add", "Mul", "Sub"]), "Max"
 """Of the first, onnx writes out every element of a result of rank 1, known or not, at more than a microsecond each; not of the
@@ -28,6 +34,7 @@ _REPAIRS = 64
 _ENUMERATING, _TOO_LONG = frozenset(["Cast", "Concat", "Gather", "Slice", "Squeeze", "Unsqueeze"]), 1 << 22
 """The other operators of which onnx writes out every element, and how many are not waited for: they are seconds, and 2^31 of them
 take more memory than machines have."""
+_TYPE_OF = re.compile(r"(input|output) typestr: (\w+), has unsupported type: (\S+)")
 _RIGHT_SINCE = 22
 """The opset from which on onnx leaves out a pool's last window where that would lie in the padding alone. Runtimes do for all."""
 
@@ -43,7 +50,8 @@ def infer(model: ir.Model, once: Callable[[ir.Model], object] | None = None) -> 
     for _ in range(_REPAIRS):
         with inferable(model):
             once(model)
-        if not _forget_wrong(model):
+        wrong = _forget_wrong(model)
+        if not wrong and not (contributes(model) and infer_behind(model)):
             break
 
 
@@ -249,3 +257,17 @@ def _forget(model: ir.Model, nodes: Iterable[ir.Node]) -> None:
         for value in node.outputs:
             value.shape = None
             todo.extend(use.node for use in value.uses())
+
+
+def told(line: str) -> str:
+    """What onnx finds wrong, `... (op_type:Softmax, node name: s): [ShapeInferenceError] axis ...`, as a sentence that names the
+    operator."""
+    before, found, behind = line.partition("(op_type:")
+    where, closed, what = behind.partition("):")
+    if not found or not closed:
+        where, what = "", f"{before}{behind}"
+    op_type, _, name = where.partition(", node name: ")
+    for mark in ("[ShapeInferenceError]", "[TypeInferenceError]"):
+        what = what.replace(mark, "")
+    what = _TYPE_OF.sub(r"its \1 of type \2 may not be \3", what.strip().rstrip("."))
+    return f"operator '{name or op_type}' ({op_type}): {what}" if op_type else what

@@ -7,6 +7,7 @@ folding and inference alternate until nothing changes.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 import onnx_ir as ir
@@ -54,6 +55,38 @@ def dimension_name(value: ir.Value, axis: int) -> str:
     assert value.shape is not None
     dimension = value.shape[axis]
     return str(dimension.value) if isinstance(dimension, ir.SymbolicDim) and dimension.value else f"{value.name}.{axis}"
+
+
+def unbound(
+    missing: Mapping[str, Sequence[str]], proposals: Mapping[str, int] | None = None, reasons: Sequence[str] = ()
+) -> UnboundDimension:
+    """The error that asks for sizes of dimensions, all at once.
+
+    Args:
+        missing: their names, each with the inputs that have it.
+        proposals: sizes of some of them.
+        reasons: of the proposals.
+    """
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, readers in missing.items():
+        groups.setdefault(tuple(dict.fromkeys(readers)), []).append(name)
+    listed = []
+    for readers, names in groups.items():
+        others = f" and {len(readers) - 1} more" if len(readers) > 1 else ""
+        listed.append(f"{quoted(names)} of input '{readers[0]}'{others}")
+    sizes = {name: str((proposals or {}).get(name, "SIZE")) for name in missing}
+    return UnboundDimension(
+        dimensions=", ".join(listed),
+        flags=" ".join(f"--shape {shlex.quote(f'{name}={size}')}" for name, size in sizes.items()),
+        python=f"{{{', '.join(f'{name!r}: {size}' for name, size in sizes.items())}}}",
+        why=f" ({'; '.join(reasons)})" if reasons else "",
+    )
+
+
+def quoted(names: Sequence[str]) -> str:
+    """`'a', 'b' and 'c'`."""
+    *most, last = [f"'{name}'" for name in names]
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def buckets(shapes: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:
@@ -110,13 +143,16 @@ def bind(model: ir.Model, sizes: Mapping[str, int], overridden: Mapping[str, Seq
     `overridden`: as for `prepare`.
 
     Raises:
-        UnboundDimension: a symbolic dimension of an input is not in `sizes`.
+        UnboundDimension: symbolic dimensions of inputs are not in `sizes`; all of them are named.
         UnknownDimension: `sizes` names a dimension that the model does not have.
     """
     known = symbolic_dimensions(model)
+    missing = {name: readers for name, readers in known.items() if name not in sizes}
     for name in sizes:
         if name not in known:
             raise UnknownDimension(dimension=name, known=", ".join(known) or "none, all its shapes are fixed")
+    if missing:
+        raise unbound(missing)
     bound = model.clone()
     settle_defaults(bound, overridden or {})
     for value in bound.graph.inputs:
@@ -125,13 +161,7 @@ def bind(model: ir.Model, sizes: Mapping[str, int], overridden: Mapping[str, Seq
         assert value.shape is not None
         shape: list[int] = []
         for axis, dimension in enumerate(value.shape):
-            if isinstance(dimension, int):
-                shape.append(dimension)
-                continue
-            name = dimension_name(value, axis)
-            if name not in sizes:
-                raise UnboundDimension(input=value.name, dimension=name)
-            shape.append(sizes[name])
+            shape.append(dimension if isinstance(dimension, int) else sizes[dimension_name(value, axis)])
         value.shape = ir.Shape(shape)
     _forget_shapes(bound)
     return bound

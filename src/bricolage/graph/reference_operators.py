@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx_ir as ir
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops import op_loop
 
@@ -31,12 +33,16 @@ class Slice(OpRun):  # type: ignore[misc]
 
 class Loop(op_loop.Loop):  # type: ignore[misc]
     """Scan outputs of the rounds are stacked along a new axis. onnx writes them one below another, which is the same for vectors
-    alone."""
+    alone, and has none for a loop of 0 rounds."""
 
     _run_body: Callable[..., Any]
 
     def _run(self, *args: Any, **named: Any) -> tuple[Any, ...]:
         """Inputs and outputs as the operator's."""
+        trips, condition, *state = args
+        if not condition or (trips is not None and trips <= 0):
+            types = self.body.output_types
+            return (*state, *(_no_rounds(kind) for kind in types[len(types) - self.K :]))
         rounds: list[list[np.ndarray]] = []
         body = self._run_body
 
@@ -54,6 +60,13 @@ class Loop(op_loop.Loop):  # type: ignore[misc]
         return (*found[: self.N], *scanned, *found[self.N + len(scanned) :])
 
 
+def _no_rounds(kind: onnx.TypeProto) -> np.ndarray:
+    """A scan output of no rounds: its type, and sizes as far as the body states them."""
+    tensor = kind.tensor_type
+    sizes = [dimension.dim_value for dimension in tensor.shape.dim]
+    return np.zeros((0, *sizes), ir.DataType(tensor.elem_type or ir.DataType.FLOAT).numpy())
+
+
 class Erf(OpRun):  # type: ignore[misc]
     """In the type of its input. onnx computes float64 in float32."""
 
@@ -64,4 +77,49 @@ class Erf(OpRun):  # type: ignore[misc]
         return (np.asarray(erf(np.asarray(x, np.float64))).astype(x.dtype),)
 
 
-CORRECTED: tuple[type[OpRun], ...] = (Slice, Loop, Erf)
+class Scaler(OpRun):  # type: ignore[misc]
+    """Of ai.onnx.ml: its result is a float. onnx keeps integers."""
+
+    op_domain = "ai.onnx.ml"
+
+    def _run(self, x: np.ndarray, offset: Any = None, scale: Any = None) -> tuple[np.ndarray]:
+        """`x` [n, features]; `offset` and `scale` of one number or one for each feature."""
+        real = _real(x)
+        return ((real - np.asarray(offset, real.dtype)) * np.asarray(scale, real.dtype),)
+
+
+class Normalizer(OpRun):  # type: ignore[misc]
+    """Of ai.onnx.ml: by the largest element, not by the largest size of one as onnx has it; integers become floats."""
+
+    op_domain = "ai.onnx.ml"
+
+    def _run(self, x: np.ndarray, norm: Any = None) -> tuple[np.ndarray]:
+        """`x` [n, features]."""
+        real = _real(x)
+        if norm == "MAX":
+            length = real.max(-1, keepdims=True)
+        elif norm == "L1":
+            length = np.abs(real).sum(-1, keepdims=True)
+        else:
+            length = np.sqrt((real * real).sum(-1, keepdims=True))
+        return (np.divide(real, length, out=real.copy(), where=length != 0),)
+
+
+def _real(x: np.ndarray) -> np.ndarray:
+    return x if x.dtype.kind == "f" else x.astype(np.float32)
+
+
+class ZipMap(OpRun):  # type: ignore[misc]
+    """Of ai.onnx.ml, which onnx has none of: a map from labels to scores for each row."""
+
+    op_domain = "ai.onnx.ml"
+
+    def _run(
+        self, x: np.ndarray, classlabels_int64s: Any = None, classlabels_strings: Any = None
+    ) -> tuple[list[dict[int | str, float]]]:
+        """`x` [n, labels]."""
+        labels = list(classlabels_strings or classlabels_int64s)
+        return ([dict(zip(labels, map(float, row), strict=True)) for row in np.atleast_2d(x)],)
+
+
+CORRECTED: tuple[type[OpRun], ...] = (Slice, Loop, Erf, Scaler, Normalizer, ZipMap)

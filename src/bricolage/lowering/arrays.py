@@ -46,6 +46,10 @@ class Arrays(Protocol):
     def widen(self, x: Array) -> Array:
         """float16 and bfloat16 as float32, others as they are: for sums and functions that lose digits."""
 
+    def rounded(self, x: Array, onnx_type: int | None) -> Array:
+        """Floats to what the ONNX type holds that the model states, where the library has widened them; their type stays. Where
+        nothing is widened, x itself."""
+
     def constant(self, value: np.ndarray[Any, Any], like: Array | None = None) -> Array:
         """A numpy array as an array, where `like` is."""
 

@@ -123,6 +123,9 @@ PORTABLE = Registry()
 """The operators written once, over the vocabulary of `arrays.py`."""
 
 operator = PORTABLE.operator
+MICROSOFT = "com.microsoft"
+"""Domain of the operators that ONNX Runtime adds."""
+contributed = functools.partial(PORTABLE.operator, domain=MICROSOFT)
 
 
 def _read_signature(function: Callable[..., Any]) -> tuple[tuple[str, ...], bool, set[str], set[str]]:

@@ -135,9 +135,8 @@ class Measurer:
         return _with(cost, found)
 
     def _latency(self, spec: CandidateSpec, key: CostKey) -> Cost | None:
-        """The latency or failure on record; None where it is too old or too unsure to be used, or was measured beside others
-        in an earlier run, or says of another machine what this one has to see for itself: how long a program takes that may ship
-        as it is, and what came to grief."""
+        """The stored latency or failure. None if it is expired, uncertain, was measured under load in an earlier run, or comes from
+        another machine and is about a whole model or a failure."""
         cost = self.database.get(key)
         if cost is None:
             return None

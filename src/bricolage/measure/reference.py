@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx_ir as ir
@@ -74,7 +74,7 @@ class WorkerReference:
         try:
             asked = digest(f"{path.name} {np.dtype(dtype).name} {sorted(keep)}", inputs)
             if self._last is not None and self._last[0] == asked:
-                return dict(self._last[1])
+                return Values(self._last[1], self._last[1].borrowed)
             save_tensors(given, inputs)
             for _ in range(_ATTEMPTS):
                 answer = self._pool.ask(
@@ -93,10 +93,10 @@ class WorkerReference:
                 raise ReferenceLimit(reason=self._told(answer.outcome, answer.reason))
             if "error" in answer.facts:
                 raise _KNOWN[str(answer.facts["error"])](reason=answer.facts["because"])
-            values = load_values(found)
+            values = Values(load_values(found), cast(list[str], answer.facts["borrowed"]))
             if not keep:  # what is kept besides can be as large as all of memory, and is asked for once
                 self._last = asked, values
-            return dict(values)
+            return Values(values, values.borrowed)
         finally:
             for one in (path, given, found):
                 with suppress(FileNotFoundError):

@@ -43,6 +43,7 @@ from bricolage.options import available_cores
 from bricolage.plan.step import Step
 from bricolage.runtime.compile import compile_program
 from bricolage.runtime.executable import Executable
+from bricolage.verify.reference import Evaluator, Values
 from bricolage.verify.tensors import load_values, save_tensors
 from bricolage.work.config_space import Choice
 
@@ -86,7 +87,7 @@ class Worker:
         """Processor time of this process when the last timing ended; None where another command has come since."""
         self._trials: dict[tuple[Step, int], Trials] = {}
         """Of regions, by what they were made for, the last used last."""
-        self._evaluator: tuple[object, Callable[[dict[str, object]], dict[str, object]]] | None = None
+        self._evaluator: tuple[object, Callable[[dict[str, object]], Values]] | None = None
         """Of the reference, with what it was made for."""
 
         self._artifact: tuple[str, Executable] | None = None
@@ -172,10 +173,10 @@ class Worker:
         """Times `turns` turns after warming up: untimed calls for `warm_s` seconds, one at least when that is above 0. A
         warm-up that is longer than a turn is made once, a shorter one before each.
 
-        Answers the samples of each turn, milliseconds a call, and for each sample the share of its time that the program
-        waited for processors that others had; how many were taken besides, because such were disturbed (at most as many
-        again, in as much time again); the processor time that all of it took, with what threads have spent on waiting since
-        the last timing. The first time, the number of calls in a sample is chosen.
+        Answers `rounds`, the samples of each turn in milliseconds a call; `waited`, for each sample the share of time lost to
+        other processes; `repeated`, samples repeated because of load (at most as many as asked for, in at most the same time);
+        and the processor time of it all, with what threads have spent on waiting since the last timing. The first time, the
+        number of calls in a sample is chosen.
         """
         loaded = self._loaded[id]
         if loaded.loop is not None:
@@ -283,18 +284,17 @@ class Worker:
         model serves for its next inputs."""
         import onnx_ir as ir
 
-        from bricolage.verify.reference import Evaluator  # not every worker needs the reference implementation
-
         what = (model, dtype, tuple(keep))
         try:
             if self._evaluator is None or self._evaluator[0] != what:
                 self._evaluator = None
-                made = Evaluator(ir.load(model), dtype=np.dtype(dtype).type, keep=keep)
+                made = Evaluator(ir.load(model), dtype=np.dtype(dtype).type, keep=keep, borrowing=True)
                 self._evaluator = (what, made)
-            save_tensors(Path(outputs), self._evaluator[1](load_values(Path(inputs))))
+            found = self._evaluator[1](load_values(Path(inputs)))
+            save_tensors(Path(outputs), found)
         except (NoReference, InvalidGraph) as error:
             return {"error": type(error).__name__, "because": str(error.facts["reason"])[:_REASON_LENGTH]}
-        return {}
+        return {"borrowed": sorted(found.borrowed)}
 
     def run_artifact(self, path: str, inputs: str, outputs: str, run: bool) -> dict[str, object]:
         """Loads an artifact as `bricolage run` does, unless the last command did, and runs it once where it is to `run`. Answers

@@ -346,6 +346,8 @@ class Bucket:
     """Seconds of the budget that were kept free for each stage, whatever came before."""
     inputs_from: str = "generated"
     """Where the inputs of the measurements came from: "generated" with a seed, or the user's file."""
+    without_float64: tuple[str, ...] = ()
+    """Types of operators that have no float64 semantics here: ONNX Runtime without its optimisations was the reference for them."""
     interrupted: bool = False
     """Whether the user cut the search short: the plan is the best found until then."""
     variant: str = ORIGINAL

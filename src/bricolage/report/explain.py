@@ -149,7 +149,9 @@ def kernels(number: int, made: Anatomy, everything: bool = False) -> RenderableT
     if made.peaks is not None:
         peaks = f"{words.rate(round(made.peaks.gflops * 1e6), 1.0)}, {made.peaks.gbytes:.3g} GB/s from memory"
         parts.append(
-            Text(f"roofline: {peaks}; above 100 % come data from caches, and algorithms that compute less", "dim")
+            Text(
+                f"roofline: {peaks}; above 100 %: data came from cache, or the algorithm needs fewer operations", "dim"
+            )
         )
     return Group(*parts)
 
@@ -176,7 +178,7 @@ def why(facts: RegionFacts) -> str:
     timed = sum(1 for a in p.alternatives if a.median_ms is not None and a.outcome == "ok")
     if other is None:
         if timed:
-            return "the only way that was measured and right"
+            return "the only accurate implementation measured"
         return "part of a whole that won the race; it was not measured by itself"
     name, margin = runner(other.implementation), facts.margin
     if margin is None:

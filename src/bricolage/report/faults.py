@@ -62,7 +62,7 @@ def _told(culprit: Culprit) -> list[str]:
 def _unknown(found: Diagnosis) -> str:
     if not found.changes:
         return "nothing has changed this program"
-    return "without any of the changes the program does not come out right either"
+    return "the program is wrong even with every change disabled"
 
 
 def bisected_json(examined: Sequence[Examined]) -> dict[str, Any]:

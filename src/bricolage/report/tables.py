@@ -49,7 +49,8 @@ def decision(bucket: Bucket, width: int) -> RenderableType:
     would take."""
     parts: list[RenderableType] = [contestants(bucket, width), Text(""), verdict(bucket)]
     busy = words.disturbance(bucket)
-    hints = [*words.inputs(bucket), *([busy] if busy else []), *words.dropped_for_accuracy(bucket)]
+    told = [*words.inputs(bucket), *words.reference(bucket)]
+    hints = [*told, *([busy] if busy else []), *words.dropped_for_accuracy(bucket)]
     return Group(*parts, *(plain(hint) for hint in hints), Text(""))
 
 

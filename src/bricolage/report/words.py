@@ -111,7 +111,7 @@ def disturbance(bucket: Bucket) -> str:
     samples = f"{found.disturbed} of {count(found.samples, 'sample')} disturbed, {found.repeated} repeated"
     did = {
         "race": "the race decided nevertheless",
-        "race and prior evidence": "the race could not decide alone, it did together with earlier measurements",
+        "race and prior evidence": "the race was inconclusive; earlier measurements were included",
         "prior evidence": "earlier measurements decided",
     }[bucket.decided_by]
     return f"machine busy: {'; '.join([*taken, samples, did])}"
@@ -120,6 +120,14 @@ def disturbance(bucket: Bucket) -> str:
 def inputs(bucket: Bucket) -> list[str]:
     """Where the inputs came from, if there is more to say than that."""
     return [f"inputs {bucket.inputs_from}"] if ";" in bucket.inputs_from else []
+
+
+def reference(bucket: Bucket) -> list[str]:
+    """What answers were compared with, if that is not float64 all through."""
+    if not bucket.without_float64:
+        return []
+    names = ", ".join(bucket.without_float64)
+    return [f"compared with ONNX Runtime without its optimisations; no float64 reference for {names}"]
 
 
 def dropped_for_accuracy(bucket: Bucket) -> list[str]:
@@ -157,8 +165,8 @@ def predictions(bucket: Bucket) -> str:
     found = bucket.model_use
     if found is None:
         return ""
-    model = f"a model of costs ({found.model})" if found.model else "no model of costs: the roofline"
-    did = f"{model} stood for {found.left_out} of {count(found.offered, 'measurement')} of regions"
+    model = f"the cost model ({found.model})" if found.model else "no cost model: the roofline"
+    did = f"{model} replaced {found.left_out} of {count(found.offered, 'region measurement')}"
     return did + (f"; it knows nothing of {', '.join(found.unknown)}" if found.unknown and found.model else "")
 
 

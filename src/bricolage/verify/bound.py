@@ -62,11 +62,13 @@ def rounding_errors(
     return largest
 
 
-def limits(rounding: Mapping[str, float], reference: Mapping[str, Any]) -> dict[str, float]:
+def limits(rounding: Mapping[str, float], reference: Mapping[str, Any], *, borrowed: bool = False) -> dict[str, float]:
     """The error that is still float32's own, for each output: `FACTOR` times what rounding does; for indices and truths
-    never more than half of them."""
+    never more than half of them. `borrowed`: a part of the reference was itself computed in the model's types, so that it is as
+    far off as an answer may be, and both together twice as far apart."""
+    factor = 2 * FACTOR if borrowed else FACTOR
     return {
-        name: min(FACTOR * error, _DISCRETE) if _discrete(reference[name]) else FACTOR * error
+        name: min(factor * error, _DISCRETE) if _discrete(reference[name]) else factor * error
         for name, error in rounding.items()
     }
 

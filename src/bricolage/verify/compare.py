@@ -2,7 +2,7 @@
 
 The error of an output is the relative 2-norm ‖y - y64‖ / ‖y64‖, and a hundredth of the largest error of an element where that
 is more: in an output of a million elements the norm alone would not see one that is wrong. Values may be arrays, lists of
-values where an output is a sequence, or None for an empty optional.
+values where an output is a sequence, dicts where it is a map, or None for an empty optional.
 """
 
 from __future__ import annotations
@@ -66,8 +66,14 @@ def errors(actual: Sequence[Value], reference: Sequence[Value]) -> list[float]:
 
 
 def _error(y: Value, r: Value) -> float:
+    if isinstance(r, dict):
+        return _error([y], [r])
     if isinstance(r, list | tuple):
-        return relative_error(y, r) if isinstance(y, list | tuple) else _INF
+        if not isinstance(y, list | tuple):
+            return _INF
+        if r and all(isinstance(member, dict) for member in r):
+            return _maps_error(y, r)
+        return relative_error(y, r)
     if r is None or y is None:
         return 0.0 if r is y else _INF
     pair = _pair(np.asarray(y), np.asarray(r))
@@ -83,6 +89,20 @@ def _error(y: Value, r: Value) -> float:
     whole = _norm(difference) / (rms * math.sqrt(reference.size))
     error = max(float(whole), element / ELEMENT)
     return error if math.isfinite(error) else _INF
+
+
+def _maps_error(y: Sequence[Value], r: Sequence[Value]) -> float:
+    """Of all numbers in a sequence of maps together, as of one tensor: the scores of one row's classes are no output each."""
+    if len(y) != len(r):
+        return _INF
+    found: list[Value] = []
+    wanted: list[Value] = []
+    for one, other in zip(y, r, strict=True):
+        if not isinstance(one, dict) or not isinstance(other, dict) or set(one) != set(other):
+            return _INF
+        found += [one[key] for key in other]
+        wanted += other.values()
+    return _error(np.asarray(found), np.asarray(wanted))
 
 
 def _norm(x: Array) -> float:

@@ -25,15 +25,15 @@ from bricolage.errors import (
     MissingFile,
     MissingInput,
     NoReference,
-    NotFinite,
-    UnboundDimension,
+    UnboundRank,
     UnknownInput,
     UnsupportedType,
     WrongShape,
     WrongType,
 )
 from bricolage.graph.graph import TensorInfo, describe
-from bricolage.verify.reference import Evaluator
+from bricolage.graph.prepare import unbound
+from bricolage.verify.reference import Evaluator, Values
 from bricolage.verify.roles import Role, role, saturating
 
 _LOG = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ _SPREAD = 1e-2
 """Probabilities that differ by less over a whole output are saturated."""
 
 Inputs = dict[str, Any]
-Evaluation = Callable[[Inputs], dict[str, Any]]
+Evaluation = Callable[[Inputs], Values]
 """Gives the float64 outputs of one model by name."""
 
 
@@ -54,7 +54,7 @@ class Sample:
     """Inputs with the float64 outputs that they give."""
 
     inputs: Inputs
-    reference: dict[str, Any]
+    reference: Values
     quality: Quality
     note: str = ""
     """What the user should know: that earlier draws told too little, or that all do."""
@@ -178,6 +178,8 @@ def _arrays(output: Any) -> Iterator[np.ndarray]:
     if isinstance(output, list | tuple):
         for member in output:
             yield from _arrays(member)
+    elif isinstance(output, dict):
+        yield from _arrays(list(output.values()))
     elif output is not None:
         yield np.asarray(output)
 
@@ -203,10 +205,14 @@ def _draw(value: ir.Value, rng: np.random.Generator, attempt: int) -> Any:
 
 def _sizes(info: TensorInfo) -> tuple[int, ...]:
     if info.shape is None:
-        raise UnboundDimension(input=info.name, dimension=f"{info.name}.rank")
-    for axis, dimension in enumerate(info.shape):
-        if not isinstance(dimension, int):
-            raise UnboundDimension(input=info.name, dimension=dimension if dimension != "?" else f"{info.name}.{axis}")
+        raise UnboundRank(input=info.name)
+    missing = {
+        dimension if dimension != "?" else f"{info.name}.{axis}": [info.name]
+        for axis, dimension in enumerate(info.shape)
+        if not isinstance(dimension, int)
+    }
+    if missing:
+        raise unbound(missing)
     return tuple(int(dimension) for dimension in info.shape)
 
 
@@ -307,7 +313,7 @@ def load(path: str | Path, model: ir.Model) -> Inputs:
 
     Raises:
         MissingFile, BadOption: there is no such file, or it is no .npz file of plain arrays.
-        MissingInput, UnknownInput, WrongType, WrongShape, NotFinite: see `check`.
+        MissingInput, UnknownInput, WrongType, WrongShape: see `check`.
     """
     path = Path(path)
     if not path.exists():
@@ -326,12 +332,13 @@ def load(path: str | Path, model: ir.Model) -> Inputs:
 
 
 def check(model: ir.Model, arrays: Mapping[str, Any]) -> Inputs:
-    """The arrays by input name, if they fit the model's inputs in name, type and shape and hold finite numbers.
+    """The arrays by input name, if they fit the model's inputs in name, type and shape. NaN and infinities are the caller's to
+    give: models are made for them (masks, what imputers fill in), and answers must have theirs at the same places.
 
     Symbolic dimensions take any size, the same one wherever their name appears.
 
     Raises:
-        MissingInput, UnknownInput, WrongType, WrongShape, NotFinite
+        MissingInput, UnknownInput, WrongType, WrongShape
     """
     values = {value.name or "": value for value in model.graph.inputs if value.name not in model.graph.initializers}
     expected = ", ".join(str(describe(value)) for value in values.values()) or "no inputs"
@@ -371,16 +378,17 @@ def _check(info: TensorInfo, array: np.ndarray, bound: dict[str, int]) -> np.nda
             known = [bound.get(d, d) if isinstance(d, str) else d for d in info.shape]
             raise WrongShape(name=info.name, actual=list(array.shape), expected=f"[{', '.join(map(str, known))}]")
         bound.update(trial)
-    if not _finite(array):
-        raise NotFinite(name=info.name)
     return array
 
 
+def not_finite(inputs: Mapping[str, Any]) -> list[str]:
+    """Names of the inputs that hold NaN or infinite values."""
+    return [name for name, value in inputs.items() if not all(map(_finite, _arrays(value)))]
+
+
 def _finite(array: np.ndarray) -> bool:
-    if array.dtype.kind == "c":
-        return bool(np.isfinite(array).all())
-    if array.dtype.kind == "f" or array.dtype == ml_dtypes.bfloat16:
-        return bool(np.isfinite(array.astype(np.float64)).all())
+    if array.dtype.kind in "fc" or array.dtype == ml_dtypes.bfloat16:
+        return bool(np.isfinite(array if array.dtype.kind == "c" else array.astype(np.float64)).all())
     return True
 
 

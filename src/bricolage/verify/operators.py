@@ -14,6 +14,7 @@ from onnx.reference import ReferenceEvaluator
 
 from bricolage.graph.graph import captured
 from bricolage.graph.reference_operators import CORRECTED
+from bricolage.verify.doubtful import doubt
 
 _LOG = logging.getLogger(__name__)
 _NARROW = frozenset({onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16})
@@ -21,13 +22,30 @@ _NARROW_NUMPY = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.
 _TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_dtype", "output_datatype", "stash_type", "softmax_precision"})
 
 
+_IN_OWN_TYPES = frozenset({"DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QuantizeLinear"})
+"""What rounds to integers is defined in the types that the model states: computed wider, ties would be none."""
+
+
 def widen(value: Any) -> Any:
-    """Floats of 16 and 32 bits as float64, through sequences; everything else as it is."""
+    """Floats of 16 and 32 bits as float64, through sequences and maps; everything else as it is."""
     if isinstance(value, list | tuple):
         return [widen(member) for member in value]
+    if isinstance(value, dict):
+        return {key: widen(member) for key, member in value.items()}
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
         return array.astype(np.float64) if array.dtype in _NARROW_NUMPY else array
+    return value
+
+
+def narrow(value: Any, declared: ir.Value) -> Any:
+    """A widened value back in the type that the model states."""
+    dtype = declared.dtype
+    if isinstance(value, list | tuple):
+        return [narrow(member, declared) for member in value]
+    if isinstance(value, np.ndarray) and value.dtype == np.float64:
+        with np.errstate(over="ignore"):
+            return value.astype(dtype.numpy() if dtype is not None else np.float32)
     return value
 
 
@@ -40,12 +58,14 @@ def run_operator(node: ir.Node, opsets: Mapping[str, int], values: Mapping[str, 
     Raises:
         Exception: whatever the reference implementation raises when it cannot run the operator at all.
     """
+    if because := doubt(node):
+        raise NotImplementedError(because)
     names = _read_by(node)
     feeds = {name: values[name] for name in names}
     proto = ir.to_proto(node)
     if proto.op_type == "Loop" and not proto.domain:
         feeds |= _complete_loop(proto)
-    if wide:
+    if wide and (proto.domain or proto.op_type not in _IN_OWN_TYPES):
         exact = onnx.NodeProto()
         exact.CopyFrom(proto)
         _widen_node(exact)
@@ -53,7 +73,8 @@ def run_operator(node: ir.Node, opsets: Mapping[str, int], values: Mapping[str, 
             return {name: widen(value) for name, value in _run(exact, opsets, feeds).items()}
         except Exception as error:  # the reference has gaps in float64, each with its own kind of exception
             _LOG.debug("%s has no float64 reference (%s)", node.name, error)
-        feeds = {name: _narrow(value, names[name]) if name in names else value for name, value in feeds.items()}
+    if wide:
+        feeds = {name: narrow(value, names[name]) if name in names else value for name, value in feeds.items()}
     results = _run(proto, opsets, feeds)
     return {name: widen(value) for name, value in results.items()} if wide else results
 
@@ -94,17 +115,9 @@ def _run(node: onnx.NodeProto, opsets: Mapping[str, int], feeds: Mapping[str, An
 
 
 def _array(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.dtype.kind == "U":
+        return value.astype(object)  # as strings are everywhere else
     return np.asarray(value) if isinstance(value, np.generic | int | float | bool) else value
-
-
-def _narrow(value: Any, declared: ir.Value) -> Any:
-    """A widened value back in the type that the model states."""
-    dtype = declared.dtype
-    if isinstance(value, list):
-        return [_narrow(member, declared) for member in value]
-    if isinstance(value, np.ndarray) and value.dtype == np.float64:
-        return value.astype(dtype.numpy() if dtype is not None else np.float32)
-    return value
 
 
 # --- widening what is written in a node -------------------------------------------------------------------------

@@ -13,23 +13,30 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.graph.extract import extract
-from bricolage.graph.graph import Graph, TensorInfo, describe
+from bricolage.graph.graph import Graph, describe
 from bricolage.graph.region import Region
 from bricolage.graph.store import Store
 from bricolage.verify.bound import REGION_DRAWS, draws_for, limits, rounding_errors
-from bricolage.verify.reference import Evaluate, evaluate
+from bricolage.verify.operators import narrow
+from bricolage.verify.reference import Evaluate, Values, evaluate
 from bricolage.verify.tensors import digest, load_values, save_expected, save_tensors
 
-_JUDGEMENT = 2
-"""Raised whenever limits are found in another way: judgements on record are then not found any more."""
+_JUDGEMENT = 3
+"""Raised whenever limits are found in another way, or the reference computes something else: judgements on record are not found
+any more then."""
 
 
 @dataclass(frozen=True)
 class _Expected:
     """Float64 outputs of the whole graph, and how far rounding moves them."""
 
-    outputs: Mapping[str, Any]
+    outputs: Values
     rounding: Mapping[str, float]
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """For each output the error that is still float32's own."""
+        return limits(self.rounding, self.outputs, borrowed=bool(self.outputs.borrowed))
 
 
 class Oracle:
@@ -96,8 +103,13 @@ class Oracle:
     def bound(self) -> float:
         """The largest relative error that any output of the whole model may have."""
         found = self._reference()
-        own = 0.0 if self._literal else max(limits(found.rounding, found.outputs).values(), default=0.0)
+        own = 0.0 if self._literal else max(found.limits.values(), default=0.0)
         return max(self._bound, own)
+
+    @property
+    def borrowed(self) -> frozenset[str]:
+        """Types of operators of the whole model that have no float64 semantics; see `verify.reference.Values`."""
+        return self._reference().outputs.borrowed
 
     @cached_property
     def _data(self) -> str:
@@ -117,8 +129,9 @@ class Oracle:
         missing = needed - set(self._values) - set(self._inputs)
         if missing:
             found = self._evaluate(self.graph.model, self._inputs, dtype=np.float64, keep=missing)
-            types = {info.name: info.numpy for info in self._infos(missing)}
-            self._values.update({name: found[name].astype(types[name], copy=False) for name in missing})
+            self._values.update(
+                {value.name or "": _stated(found[value.name or ""], value) for value in self._made(missing)}
+            )
 
     def entering(self, region: Region) -> dict[str, np.ndarray]:
         """The values that flow into a region, by name."""
@@ -147,7 +160,10 @@ class Oracle:
         time."""
         if region.bits not in self._own:
             inputs, model = self.entering(region), extract(region)
-            outputs = load_values(self.files(region)[1], [value.name or "" for value in model.graph.outputs])
+            outputs = Values(
+                load_values(self.files(region)[1], [value.name or "" for value in model.graph.outputs]),
+                self.borrowed & {operator.op_type for operator in region.operators},
+            )
             rounding = rounding_errors(model, inputs, outputs, REGION_DRAWS, self._evaluate)
             self._own[region.bits] = self._limits(_Expected(outputs, rounding))
         return self._own[region.bits]
@@ -161,12 +177,14 @@ class Oracle:
             self._whole = _Expected(outputs, rounding_errors(model, self._inputs, outputs, draws, self._evaluate))
         return self._whole
 
-    def _outputs(self, model: ir.Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def _outputs(self, model: ir.Model, inputs: Mapping[str, Any]) -> Values:
         found = self._evaluate(model, inputs, dtype=np.float64)
-        return {name: found[name] for name in (value.name or "" for value in model.graph.outputs)}
+        return Values(
+            {name: found[name] for name in (value.name or "" for value in model.graph.outputs)}, found.borrowed
+        )
 
     def _limits(self, expected: _Expected) -> dict[str, float]:
-        own = limits(expected.rounding, expected.outputs)
+        own = expected.limits
         return dict.fromkeys(own, 0.0) if self._literal else own
 
     def _write(
@@ -178,8 +196,14 @@ class Oracle:
         save_expected(wanted, outputs, own)
         return given, wanted, self._bound
 
-    def _infos(self, names: set[str]) -> Iterable[TensorInfo]:
+    def _made(self, names: set[str]) -> Iterable[ir.Value]:
         for operator in self.graph.operators:
-            for value in operator.outputs:
-                if value.name in names:
-                    yield describe(value)
+            yield from (value for value in operator.outputs if value.name in names)
+
+
+def _stated(value: Any, declared: ir.Value) -> Any:
+    """A value of the reference in the type that the model states; strings, sequences and maps by their members."""
+    info = describe(declared)
+    if isinstance(value, np.ndarray) and info.dtype not in (None, ir.DataType.STRING):
+        return value.astype(info.numpy, copy=False)
+    return narrow(value, declared)

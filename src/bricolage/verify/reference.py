@@ -1,7 +1,8 @@
 """The float64 reference: what the model would answer if rounding hardly existed.
 
 Stretches of operators that the PyTorch lowering knows run as one float64 module; a single operator that it does not
-know runs by the ONNX reference implementation. Without torch, everything does.
+know runs by the ONNX reference implementation. Without torch, everything does. What neither knows ONNX Runtime computes without
+its optimisations, in the model's own types (`bricolage.verify.unoptimised`), where the caller allows it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import onnx_ir as ir
 from bricolage.errors import InvalidGraph, NoReference
 from bricolage.graph.graph import captured, describe
 from bricolage.verify.operators import run_operator, widen
+from bricolage.verify.unoptimised import Unoptimised
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,7 +32,16 @@ LIBRARY_VARIABLE = "BRICOLAGE_REFERENCE"
 is slower, and starts sooner than torch. To see whether the reference itself is at fault."""
 
 Library = Literal["torch", "onnx"]
-Values = dict[str, Any]
+
+
+class Values(dict[str, Any]):
+    """Values by name: arrays, lists of values for sequences, dicts for maps, None for empty optionals."""
+
+    def __init__(self, values: Mapping[str, Any] | None = None, borrowed: Collection[str] = ()) -> None:
+        super().__init__(values or {})
+        self.borrowed = frozenset(borrowed)
+        """Types of operators without float64 semantics: a backend without its optimisations gave their answers, and what rests
+        on them is no more exact than that."""
 
 
 class Evaluate(Protocol):
@@ -73,6 +84,8 @@ class Evaluator:
         keep: names of intermediate values to return as well; all others are freed as soon as nothing needs them.
         library: "onnx" forces the ONNX reference implementation; by default torch is used where it is installed, unless
             $BRICOLAGE_REFERENCE says otherwise.
+        borrowing: whether ONNX Runtime may compute operators that nothing knows in float64, without its optimisations. In worker
+            processes only, which it may end.
         threads: of torch. More than one helps large matrix products on an idle machine, and costs far more than it
             brings where other processes want the same cores: float64 convolutions are thousands of small loops.
 
@@ -87,11 +100,16 @@ class Evaluator:
         dtype: type[np.floating[Any]] = np.float64,
         keep: Collection[str] = (),
         library: Library | None = None,
+        borrowing: bool = False,
         threads: int = 1,
     ) -> None:
         self._model = model
+        self._borrowing, self._borrowed = borrowing, set[str]()
+        self._keep = tuple(keep)
+        self._whole: Unoptimised | None = None
         self._threads = threads
         self._wide = np.dtype(dtype) == np.float64
+        self._constants = {name: one for name, one in model.graph.initializers.items() if not one.is_graph_input()}
         self._order = list(dict.fromkeys([*(value.name or "" for value in model.graph.outputs), *keep]))
         self._declared = {name: describe(value) for name, value in _values(model.graph).items()}
         unknown = sorted(set(keep) - set(self._declared))
@@ -107,6 +125,19 @@ class Evaluator:
             InvalidGraph: an output or a kept value has another type or shape than the model states.
         """
         values = self._entered(inputs)
+        found = self._whole_model(inputs) if self._whole is not None else None
+        if found is None:
+            try:
+                found = self._by_stretches(values)
+            except NoReference as error:
+                if not self._borrowing:
+                    raise
+                found = self._whole_model(inputs, str(error.facts["reason"]))
+        for name, value in found.items():
+            self._check(name, value)
+        return found
+
+    def _by_stretches(self, values: Values) -> Values:
         wanted = set(self._order)
         readers = Counter(name for stretch in self._stretches for name in stretch.reads)
         todo, done = self._stretches[::-1], list[_Stretch]()
@@ -129,9 +160,19 @@ class Evaluator:
             done.append(stretch)
         self._stretches = done
         found = {name: values[name] if name in values else self._constant(name) for name in self._order}
-        for name, value in found.items():
-            self._check(name, value)
-        return found
+        return Values(found, self._borrowed)
+
+    def _whole_model(self, inputs: Mapping[str, Any], why: str = "") -> Values:
+        """All of it on ONNX Runtime without its optimisations, where it does not take the one operator at fault. `why`: that
+        cannot be run otherwise."""
+        try:
+            if self._whole is None:
+                self._whole = Unoptimised.of_model(self._model, self._keep)
+            results = self._whole(inputs)
+        except NoReference as error:
+            raise NoReference(reason=why or error.facts["reason"]) from error
+        found = {name: results[name] if name in results else self._constant(name) for name in self._order}
+        return Values({name: widen(value) if self._wide else value for name, value in found.items()}, self._borrowed)
 
     def _check(self, name: str, value: Any) -> None:
         """Whether a value is what the model says it is: buffers and other backends rest on it.
@@ -154,12 +195,14 @@ class Evaluator:
             )
 
     def _entered(self, inputs: Mapping[str, Any]) -> Values:
-        values: Values = {}
+        values = Values()
         for value in self._model.graph.inputs:
             name = value.name or ""
             if name in inputs:
                 values[name] = widen(inputs[name]) if self._wide else inputs[name]
-            elif name not in self._model.graph.initializers:
+            elif name in self._model.graph.initializers:  # a default, which the caller may override
+                values[name] = self._constant(name)
+            else:
                 raise NoReference(reason=f"input '{name}' is missing")
         return values
 
@@ -171,7 +214,7 @@ class Evaluator:
 
     def _run(self, stretch: _Stretch, values: Values, needed: set[str]) -> Values:
         if not stretch.together:
-            return self._run_onnx(stretch.nodes[0], values, needed)
+            return self._run_onnx(stretch, values, needed)
         try:
             return self._run_torch(stretch, values, needed)
         except Exception as error:  # whatever torch raises, only the operator at fault goes to the ONNX reference
@@ -179,18 +222,17 @@ class Evaluator:
             if len(stretch.nodes) > 1:
                 raise _Halve from error
         stretch.together = False
-        return self._run_onnx(stretch.nodes[0], values, needed)
+        return self._run_onnx(stretch, values, needed)
 
     def _run_torch(self, stretch: _Stretch, values: Values, needed: set[str]) -> Values:
         import torch
 
         from bricolage.lowering.torch.arrays import from_numpy, to_numpy
 
-        constants = self._model.graph.initializers
-        names = [name for name in stretch.reads if name not in constants]
+        names = [name for name in stretch.reads if name not in self._constants]
         results = [name for name in stretch.writes if name in needed]
         if not results:
-            return {}
+            return Values()
         threads = torch.get_num_threads()
         torch.set_num_threads(self._threads)
         try:
@@ -201,7 +243,7 @@ class Evaluator:
                 outputs = stretch.module.forward(*(from_numpy(values[name]) for name in names))
         finally:
             torch.set_num_threads(threads)
-        return {name: to_numpy(output) for name, output in zip(results, outputs, strict=True)}
+        return Values({name: to_numpy(output) for name, output in zip(results, outputs, strict=True)})
 
     def _lowered(self, stretch: _Stretch, names: list[str], results: list[str]) -> Any:
         import torch
@@ -213,22 +255,39 @@ class Evaluator:
             [stretch.reads[name] for name in names],
             [stretch.writes[name] for name in results],
             nodes=stretch.nodes,
-            initializers=[value for name, value in stretch.reads.items() if name in graph.initializers],
+            initializers=[value for name, value in stretch.reads.items() if name in self._constants],
             opset_imports=dict(graph.opset_imports),
             name="stretch",
         )
         part = ir.Model(view.clone(), ir_version=self._model.ir_version)
         return lower(part, float_dtype=torch.float64 if self._wide else None)
 
-    def _run_onnx(self, node: ir.Node, values: Values, needed: set[str]) -> Values:
-        constants = self._model.graph.initializers
-        read = {name: self._constant(name) if name in constants else values[name] for name in _reads([node])}
+    def _run_onnx(self, stretch: _Stretch, values: Values, needed: set[str]) -> Values:
+        (node,) = stretch.nodes
+        read = {name: self._constant(name) if name in self._constants else values[name] for name in stretch.reads}
         try:
-            results = run_operator(node, self._model.graph.opset_imports, read, wide=self._wide)
+            if stretch.borrowed is None:
+                results = run_operator(node, self._model.graph.opset_imports, read, wide=self._wide)
+            else:
+                results = self._borrow(stretch, read)
         except Exception as error:  # the ONNX reference implementation has no common exception
             reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-            raise NoReference(reason=f"operator '{node.name}' ({node.op_type}) cannot be run: {reason}") from error
-        return {name: value for name, value in results.items() if name in needed}
+            told = f"operator '{node.name}' ({node.op_type}) cannot be run: {reason}"
+            if not self._borrowing:
+                raise NoReference(reason=told) from error
+            _LOG.debug("by ONNX Runtime without its optimisations: %s", told)
+            self._borrowed.add(node.op_type)
+            try:
+                results = self._borrow(stretch, read)
+            except NoReference as beside:
+                raise NoReference(reason=f"{told}; {beside.facts['reason']}") from error
+        return Values({name: value for name, value in results.items() if name in needed})
+
+    def _borrow(self, stretch: _Stretch, read: Mapping[str, Any]) -> dict[str, Any]:
+        """What ONNX Runtime makes of one operator."""
+        stretch.borrowed = stretch.borrowed or Unoptimised.of_node(stretch.nodes[0], self._model, read)
+        found = stretch.borrowed(read)
+        return {name: widen(value) for name, value in found.items()} if self._wide else found
 
 
 class _Halve(Exception):
@@ -245,6 +304,8 @@ class _Stretch:
     writes: dict[str, ir.Value] = field(init=False)
     module: Any = None
     """The torch module, once it is made."""
+    borrowed: Unoptimised | None = None
+    """What computes a single operator that nothing knows in float64."""
 
     def __post_init__(self) -> None:
         self.reads = _reads(self.nodes)

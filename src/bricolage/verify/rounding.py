@@ -47,7 +47,7 @@ _EXACT = frozenset(_EXACT_WORDS.split())
 _BOUNDED = frozenset(["Celu", "Cos", "Elu", "HardSigmoid", "LogSoftmax", "Selu", "Sigmoid", "Sin", "Softplus"])
 """Functions that runtimes compute by way of values around one, so that a small result has an error of those. Of softmax, tanh
 and erf even small results are accurate."""
-_GATED = frozenset(["Gelu", "HardSwish", "Mish", "QuickGelu", "Swish"])
+_GATED = frozenset(["BiasGelu", "FastGelu", "Gelu", "HardSwish", "Mish", "QuickGelu", "Swish"])
 """x · f(x) for such functions."""
 _ARITHMETIC = frozenset(
     ["Add", "Cast", "CastLike", "Clip", "Div", "LeakyRelu", "Mul", "PRelu", "Sub", "Sum", "ThresholdedRelu"]
@@ -58,6 +58,29 @@ _WEIGHTED_WORDS = """
 """
 _WEIGHTED = frozenset(_WEIGHTED_WORDS.split())
 """Operators whose float constants runtimes fold, scale and reorder."""
+
+
+_DIVISORS: Mapping[str, int] = {
+    "DynamicQuantizeLinear": 0,
+    "QGemm": 7,
+    "QLinearAdd": 6,
+    "QLinearAveragePool": 3,
+    "QLinearConcat": 0,
+    "QLinearConv": 6,
+    "QLinearGlobalAveragePool": 3,
+    "QLinearLeakyRelu": 3,
+    "QLinearMatMul": 6,
+    "QLinearMul": 6,
+    "QLinearSigmoid": 3,
+    "QLinearSoftmax": 3,
+    "QLinearWhere": 7,
+    "QuantizeLinear": 1,
+}
+"""Operators that round to integers, and the input by which they divide before (or what they divide). Runtimes differ in its last
+places, and what is near a tie goes one way or the other."""
+_COARSE: Mapping[int, float] = {2: 2.0**-11, 3: 2.0**-8, 4: 2.0**-7}
+"""Roundoff of a factor by the `accuracy_level` that a MatMulNBits allows: float16, bfloat16, and 8-bit integers with a scale for
+each block, of which the largest element is some three times the root mean square."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +165,8 @@ class _Noise:
 
     def _nodes(self, graph: ir.Graph, nodes: Sequence[ir.Node]) -> None:
         for node in nodes:
+            if node.op_type in _DIVISORS:
+                self._divisor(graph, node)
             read = [value for value in (*node.inputs, *captured(node)) if value is not None]
             if not any(value in self._real for value in read):
                 continue
@@ -164,9 +189,19 @@ class _Noise:
         value = node.inputs[at] if at is not None else None
         if at is None or value is None or value.dtype != ir.DataType.FLOAT:
             return  # sums of half precision are taken in single precision: nothing beside their own rounding
-        noise = self._relative(value, _RMS * _SINGLE * _growth(terms))
+        size = max(_SINGLE * _growth(terms), _COARSE.get(node.attributes.get_int("accuracy_level", 0), 0.0))
+        noise = self._relative(value, _RMS * size)
         graph.insert_before(node, noise)
         node.replace_input_with(at, noise[-1].outputs[0])
+
+    def _divisor(self, graph: ir.Graph, node: ir.Node) -> None:
+        """Noise on what an operator divides by before it rounds to integers: enough to be there after rounding to float32."""
+        at = _DIVISORS[node.op_type]
+        value = node.inputs[at] if at < len(node.inputs) else None
+        if value is not None and value.dtype in _ROUNDOFF:
+            noise = self._relative(value, 2.0 * _ROUNDOFF[_dtype(value)])
+            graph.insert_before(node, noise)
+            node.replace_input_with(at, noise[-1].outputs[0])
 
     def _result(self, graph: ir.Graph, node: ir.Node, value: ir.Value, terms: float) -> None:
         if node.op_type in ("Cast", "CastLike") and node.inputs[0] is not None:
@@ -277,9 +312,22 @@ def _growth(terms: float) -> float:
     return max(1.0, math.sqrt(terms / _PARTIAL_SUMS)) if terms > 1 else 1.0
 
 
+_AS: Mapping[str, str] = {
+    "DynamicQuantizeMatMul": "MatMul",
+    "FusedConv": "Conv",
+    "FusedGemm": "Gemm",
+    "MatMulIntegerToFloat": "MatMul",
+    "MatMulNBits": "MatMul",
+    "SimplifiedLayerNormalization": "RMSNormalization",
+    "SkipLayerNormalization": "LayerNormalization",
+    "SkipSimplifiedLayerNormalization": "RMSNormalization",
+}
+"""Operators of ONNX Runtime's, by those of ONNX's that sum up as many terms."""
+
+
 def _terms(node: ir.Node) -> float:
     """Terms that one element of a result sums up; 1 where nothing is summed."""
-    kind = node.op_type
+    kind = _AS.get(node.op_type, node.op_type)
     sizes = [_sizes(value) for value in node.inputs]
     try:
         if kind in ("MatMul", "MatMulInteger"):

@@ -1,5 +1,5 @@
 """Named values in an .npz file, between the parent and its workers: without pickle, and with what numpy's own format
-forgets (bfloat16, 8-bit floats, strings, sequences of tensors, empty optionals)."""
+forgets (bfloat16, 8-bit floats, strings, sequences, maps, empty optionals)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def digest(what: str, values: Mapping[str, Any]) -> str:
 
 
 def save_tensors(path: Path, values: Mapping[str, object]) -> None:
-    """Writes arrays, lists of arrays or None under any names. Types that numpy does not know are stored as raw
+    """Writes arrays, lists, dicts or None under any names. Types that numpy does not know are stored as raw
     bytes."""
     members: dict[str, np.ndarray] = {}
     index = {name: _packed(value, members) for name, value in values.items()}
@@ -80,6 +80,9 @@ def _feed(found: hashlib._Hash, name: str, value: Any) -> None:
         for member in value:
             _feed(found, name, member)
         return
+    if isinstance(value, dict):
+        _feed(found, name, [list(value), list(value.values())])
+        return
     array = np.asarray(value)
     found.update(f"{name} {array.dtype} {array.shape}".encode())
     found.update(str(array.tolist()).encode() if array.dtype == object else np.ascontiguousarray(array).tobytes())
@@ -91,6 +94,11 @@ def _packed(value: object, members: dict[str, np.ndarray]) -> object:
         return None
     if isinstance(value, list | tuple):
         return [_packed(item, members) for item in value]
+    if isinstance(value, dict):
+        return {
+            "keys": [str(key) if isinstance(key, str) else int(key) for key in value],
+            "values": _packed(list(value.values()), members),
+        }
     array = np.asarray(value)
     member, kind = f"t{len(members)}", array.dtype.name
     if array.dtype.kind == "O":
@@ -106,6 +114,12 @@ def _unpacked(packed: Any, file: Mapping[str, np.ndarray]) -> object:
         return None
     if isinstance(packed, list):
         return [_unpacked(item, file) for item in packed]
+    if "keys" in packed:
+        held = [_unpacked(item, file) for item in packed["values"]]
+        return {
+            key: value.item() if isinstance(value, np.ndarray) and not value.ndim else value
+            for key, value in zip(packed["keys"], held, strict=True)
+        }
     array, kind = file[packed["member"]], packed["type"]
     if array.dtype.name == kind:
         return array

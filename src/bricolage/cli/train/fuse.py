@@ -36,7 +36,9 @@ def fuse(
     memory: Annotated[
         str | None,
         typer.Option(
-            "--memory", metavar="SIZE", help="What lanes trained as one may hold (2GB); else most of what is free."
+            "--memory",
+            metavar="SIZE",
+            help="Memory limit for models trained together (2GB); default: most of the free memory.",
         ),
     ] = None,
     as_json: a.Json = False,

@@ -51,7 +51,8 @@ def predict(
         typer.Option(
             "--runs",
             metavar="FILE",
-            help="Short runs (workers, parameter servers or 0, batch of all, steps/s): the speed of other numbers of workers.",
+            help="CSV of short runs (workers, parameter servers or 0, batch of all, steps/s), from which the speed at other "
+            "worker counts is predicted.",
         ),
     ] = None,
     asynchronous: Annotated[

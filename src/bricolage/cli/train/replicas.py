@@ -46,7 +46,7 @@ def replicas(
     ] = 1,
     straggler: Annotated[
         float | None,
-        typer.Option("--straggler", metavar="MS", min=0.0, help="By which every step of the last worker is longer."),
+        typer.Option("--straggler", metavar="MS", min=0.0, help="Delay added to each step of the last worker."),
     ] = None,
     as_json: a.Json = False,
 ) -> None:

@@ -1,1 +1,1 @@
-"""The stages of a decision, in the order of `STAGES`."""
+"""The stages of a decision; `driver/decide.py` has their order."""

@@ -121,8 +121,10 @@ class RewriteSearch(Stage[State]):
         )
         cost = MeasuredOpCost.of(measured_operators(state), state.oracle.graph.operators, state.calibrated)
         session = state.session
-        seconds = session.options.profile.shares.rewrite_search * state.budget_s
-        limits = SearchOptions(seconds=min(seconds, deadline.left), keep=session.options.profile.searched)
+        seconds = min(session.options.profile.shares.rewrite_search * state.budget_s, deadline.left)
+        if seconds <= 0.0:  # calibrating took what was left
+            return
+        limits = SearchOptions(seconds=seconds, keep=session.options.profile.searched)
         session.progress.start("search for rewrites")
         generated = session.options.profile.generated_rules
         found = searched_variants(state.oracle.graph, cost, limits, state.variants, generated=generated)

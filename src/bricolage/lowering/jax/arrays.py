@@ -93,6 +93,10 @@ class JaxArrays:
     def widen(self, x: Array) -> Array:
         return x.astype(np.float32) if x.dtype in (np.float16, ml_dtypes.bfloat16) else x
 
+    def rounded(self, x: Array, onnx_type: int | None) -> Array:
+        del onnx_type
+        return x
+
     def constant(self, value: np.ndarray[Any, Any], like: Array | None = None) -> Array:
         return jnp.asarray(value)
 

@@ -2,6 +2,7 @@
 
 from bricolage.lowering.operators import (
     attention,
+    contributed,
     convolution,
     elementwise,
     indexing,
@@ -20,6 +21,7 @@ from bricolage.lowering.operators import (
 
 __all__ = [
     "attention",
+    "contributed",
     "convolution",
     "elementwise",
     "indexing",

@@ -10,6 +10,8 @@ from bricolage.lowering.common import Array, front_axis, operator
 from bricolage.lowering.operators.convolution import conv
 
 Ints = tuple[int, ...]
+Types = tuple[int | None, ...]
+"""ONNX element types of a node's inputs."""
 
 
 def spread(xp: Arrays, v: Array, x: Array, axis: int, block_size: int) -> Array:
@@ -48,10 +50,15 @@ def quantize_linear(
     output_dtype: int = 0,
     precision: int = 0,
     saturate: int = 1,
+    _types: Types = (),
 ) -> Array:
+    """The quotient is rounded to the type of the scale (or `precision`) before it is rounded to an integer: that decides what is a
+    tie, so it is part of the definition."""
     dtype = zero.dtype if zero is not None else xp.dtype(output_dtype or 2)
     kind = xp.dtype(precision) if precision else scale.dtype
-    ratio = xp.astype(x, kind) / xp.astype(spread(xp, scale, x, axis, block_size), kind)
+    stored = [xp.rounded(value, type_) for value, type_ in zip((x, scale), (*_types, None, None), strict=False)]
+    ratio = xp.astype(stored[0], kind) / xp.astype(spread(xp, stored[1], x, axis, block_size), kind)
+    ratio = xp.rounded(ratio, precision or (_types[1] if len(_types) > 1 else None))
     offset = None if zero is None else spread(xp, zero, x, axis, block_size)
     return round_to(xp, xp.widen(ratio), offset, dtype)
 
@@ -76,12 +83,24 @@ def dequantize_linear(
 
 @operator("DynamicQuantizeLinear", since=11)
 def dynamic_quantize_linear(xp: Arrays, x: Array) -> Any:
+    """Every step in float32, as it is defined: what is rounded to an integer is the same in every runtime that keeps to it."""
     axes = tuple(range(x.ndim))
+    x = xp.rounded(x, 1)
     low, high = xp.minimum(xp.min(x, axes), 0), xp.maximum(xp.max(x, axes), 0)
-    scale = xp.where(high == low, 1.0, high - low) / 255
-    zero = xp.lib.round(xp.minimum(xp.maximum(-low / scale, 0), 255))
+    scale = xp.rounded(xp.rounded(xp.where(high == low, 1.0, high - low), 1) / 255, 1)
+    zero = xp.lib.round(xp.minimum(xp.maximum(xp.rounded(-low / scale, 1), 0), 255))
     byte = xp.dtype(2)
-    return round_to(xp, x / scale, zero, byte), scale, xp.astype(zero, byte)
+    return round_to(xp, xp.rounded(x / scale, 1), zero, byte), scale, xp.astype(zero, byte)
+
+
+def requantized(xp: Arrays, total: Array, x_scale: Array, w_scale: Array, y_scale: Array, y_zero: Array) -> Array:
+    """Integer sums in the units of y. The factor and its products are those of float32, as ONNX's own implementation and runtimes
+    compute them: half a unit more or less in them decides where a tie goes."""
+    scales = (xp.rounded(xp.widen(one), 1) for one in (x_scale, w_scale, y_scale))
+    x_scale, w_scale, y_scale = scales
+    factor = xp.rounded(xp.rounded(x_scale * w_scale, 1) / y_scale, 1)
+    product = xp.rounded(xp.rounded(xp.astype(total, factor.dtype), 1) * factor, 1)
+    return round_to(xp, product, y_zero, y_zero.dtype)
 
 
 def _centred(xp: Arrays, x: Array, zero: Array | None, axis: int) -> Array:
@@ -134,8 +153,7 @@ def qlinear_matmul(
     y_zero: Array,
 ) -> Array:
     total = xp.matmul(_centred(xp, a, a_zero, -2 if a.ndim > 1 else 0), _centred(xp, b, b_zero, -1))
-    factor = xp.widen(a_scale) * xp.widen(b_scale) / xp.widen(y_scale)
-    return round_to(xp, xp.astype(total, factor.dtype) * factor, y_zero, y_zero.dtype)
+    return requantized(xp, total, a_scale, b_scale, y_scale, y_zero)
 
 
 @operator("QLinearConv", since=10)
@@ -160,5 +178,4 @@ def qlinear_conv(
 ) -> Array:
     geometry = {"auto_pad": auto_pad, "dilations": dilations, "group": group, "pads": pads, "strides": strides}
     total = _exact_conv(xp, _centred(xp, x, x_zero, 1), _centred(xp, w, w_zero, 0), bias, **geometry)
-    factor = x_scale * spread(xp, w_scale, total, 1, 0) / y_scale
-    return round_to(xp, xp.astype(total, factor.dtype) * factor, y_zero, y_zero.dtype)
+    return requantized(xp, total, x_scale, spread(xp, w_scale, total, 1, 0), y_scale, y_zero)

@@ -121,6 +121,12 @@ class TorchArrays:
     def widen(self, x: Array) -> Array:
         return x.to(torch.float32) if x.dtype in (torch.float16, torch.bfloat16) else x
 
+    def rounded(self, x: Array, onnx_type: int | None) -> Array:
+        stored = DTYPES.get(onnx_type or 1)
+        if self.float_dtype is None or stored not in NARROW_FLOATS or not x.dtype.is_floating_point:
+            return x
+        return x.to(stored).to(x.dtype)
+
     def constant(self, value: np.ndarray[Any, Any], like: Array | None = None) -> Array:
         tensor = from_numpy(np.asarray(value))
         tensor = tensor.to(self.widened(tensor.dtype))

@@ -21,12 +21,13 @@ def run_if(condition: Any, yes: Any, no: Any, captured_yes: Any, captured_no: An
     return yes(*captured_yes) if bool(condition) else no(*captured_no)
 
 
-def run_loop(trips: Any, condition: Any, body: Any, state: Any, captured: Any, scanned: int) -> Any:
-    """ONNX Loop: `body(i, condition, *state)` while the condition holds and fewer than `trips` rounds have run."""
+def run_loop(trips: Any, condition: Any, body: Any, state: Any, captured: Any, scanned: Any) -> Any:
+    """ONNX Loop: `body(i, condition, *state)` while the condition holds and fewer than `trips` rounds have run. `scanned`: sizes
+    and type of each scan output in a round, for a loop of none."""
     limit = None if trips is None else int(trips)
     going = True if condition is None else bool(condition)
     values = list(state)
-    collected: list[list[Any]] = [[] for _ in range(scanned)]
+    collected: list[list[Any]] = [[] for _ in scanned]
     i = 0
     while going and (limit is None or i < limit):
         results = body(torch.tensor(i, dtype=torch.int64), torch.tensor(going), *values, *captured)
@@ -35,7 +36,17 @@ def run_loop(trips: Any, condition: Any, body: Any, state: Any, captured: Any, s
         for store, item in zip(collected, results[1 + len(values) :], strict=True):
             store.append(item)
         i += 1
-    return (*values, *[torch.stack(items) if items else torch.empty(0) for items in collected])
+    stacked = [
+        torch.stack(items) if items else torch.empty((0, *sizes), dtype=dtype)
+        for items, (sizes, dtype) in zip(collected, scanned, strict=True)
+    ]
+    return (*values, *stacked)
+
+
+def _round(builder: Builder, value: ir.Value) -> tuple[tuple[int, ...], Any]:
+    """Sizes and type of a scan output in one round, as far as the body states them; 0 and float32 where it does not."""
+    sizes = tuple(size if isinstance(size, int) else 0 for size in value.shape or ())
+    return sizes, builder.xp.dtype(int(value.dtype or ir.DataType.FLOAT))
 
 
 def run_scan(body: Any, state: Any, inputs: Any, captured: Any, options: dict[str, tuple[int, ...]]) -> Any:
@@ -116,7 +127,7 @@ def lower_control(
         body, captured = _submodule(builder, bodies["body"], lower)
         tensors = [builder.tensor(k) for k in inputs]
         trips, condition, state = tensors[0], tensors[1], tensors[2:]
-        scanned = len(node.outputs) - len(state)
+        scanned = tuple(_round(builder, value) for value in bodies["body"].outputs[1 + len(state) :])
         arguments = (trips, condition, body, tuple(state), captured, scanned)
         return builder.unpacked(builder.call(run_loop, arguments), node)
     if node.op_type == "Scan":

@@ -55,6 +55,16 @@ def _register_tables() -> None:
 _register_tables()
 
 
+@emitter("Sign")
+def sign(v: View) -> Any:
+    return v.call(signum, v.tensor(0))
+
+
+def signum(x: Any) -> Any:
+    """NaN of NaN, where torch has 0."""
+    return torch.where(torch.isnan(x), x, torch.sign(x)) if x.is_floating_point() else torch.sign(x)
+
+
 @emitter(*_BINARY)
 def binary(v: View) -> Any:
     """A constant operand of one element is written as a number."""

@@ -103,6 +103,10 @@ class FieldArrays:
     def widen(self, x: Array) -> Array:
         return x
 
+    def rounded(self, x: Array, onnx_type: int | None) -> Array:
+        del onnx_type
+        return x
+
     def constant(self, value: np.ndarray[Any, Any], like: Array | None = None) -> Array:
         """Integers and truth values stay what they are."""
         return value if value.dtype.kind in "biu" else tensor(self.point, value)

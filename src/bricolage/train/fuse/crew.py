@@ -156,5 +156,5 @@ def _end(worker: _Worker) -> str:
     try:
         code = worker.process.wait(5)
     except subprocess.TimeoutExpired:
-        return "it does not speak"
+        return "it does not respond"
     return f"it ended with signal {-code}" if code < 0 else f"it ended with exit code {code}"

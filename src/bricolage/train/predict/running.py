@@ -58,8 +58,8 @@ class Running:
     ) -> None:
         """`tensors`: inputs, then targets. `wrap` puts what exchanges gradients around the module.
 
-        Unless it is `learning`, the optimiser's lr is zero: one batch again and again would be learnt by heart, and gradients that
-        underflow make a step many times slower than it is in training.
+        Unless it is `learning`, the optimiser's lr is zero: a repeated batch would be overfitted, and gradients that underflow make
+        a step many times slower than it is in training.
 
         Raises:
             BadVariant: it names modules that are not there, or the batch has no such parts.

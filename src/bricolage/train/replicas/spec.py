@@ -144,7 +144,7 @@ class Replicas:
     decay_at: tuple[float, ...] = ()
     decay: float = 0.1
     straggler_ms: float = 0.0
-    """By which every step of the last worker is longer."""
+    """Milliseconds added to each step of the last worker."""
 
 
 @dataclass(frozen=True)

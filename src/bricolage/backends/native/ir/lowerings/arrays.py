@@ -81,6 +81,11 @@ class NodeArrays:
         """For sums: unchanged, since the engine adds long sums in float64 itself."""
         return x
 
+    def rounded(self, x: Traced, onnx_type: int | None) -> Traced:
+        """Unchanged: nothing is wider here than the model states."""
+        del onnx_type
+        return x
+
     def constant(self, value: np.ndarray[Any, Any], like: Traced | None = None) -> Traced:
         """An array that is known.
 

@@ -1,0 +1,55 @@
+# ruff: noqa: ARG001 -- the signature is the operator's schema: attributes that change nothing are named all the same
+"""Convolutions (ContribOperators.md of microsoft/onnxruntime)."""
+
+from __future__ import annotations
+
+from bricolage.lowering.arrays import Arrays
+from bricolage.lowering.common import Array, contributed
+from bricolage.lowering.operators.contributed.activation import activated
+from bricolage.lowering.operators.convolution import conv
+
+Ints = tuple[int, ...]
+
+
+@contributed("FusedConv")
+def fused_conv(
+    xp: Arrays,
+    x: Array,
+    w: Array,
+    b: Array = None,
+    z: Array = None,
+    *,
+    activation: str = "",
+    activation_params: tuple[float, ...] = (),
+    auto_pad: str = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Array:
+    """ContribOperators.md#com.microsoft.FusedConv: z is added before the activation."""
+    y = conv(xp, x, w, b, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides)
+    alpha, beta = (*activation_params, None, None)[:2]
+    return activated(xp, y if z is None else y + z, activation, alpha, beta)
+
+
+@contributed("NhwcConv")
+def nhwc_conv(
+    xp: Arrays,
+    x: Array,
+    w: Array,
+    b: Array = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Array:
+    """ContribOperators.md#com.microsoft.NhwcConv: x and y have their channels last, w [M, C / group, ...] has not."""
+    last = x.ndim - 1
+    x = xp.transpose(x, (0, last, *range(1, last)))
+    y = conv(xp, x, w, b, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides)
+    return xp.transpose(y, (0, *range(2, last + 1), 1))
