@@ -171,6 +171,16 @@ def test_a_fingerprint_is_no_path(tmp_path: Path) -> None:
     assert folders == [compiled_directory(host().fingerprint(), "quick", "1.0")], "and code is this machine's"
 
 
+def test_a_plan_for_no_rows_runs_others(tmp_path: Path) -> None:
+    graph = graph_of_size(0)
+    path = saved(
+        tmp_path, made_plan(tmp_path / "run", made_bucket(tmp_path / "run", graph, whole(graph, QUICK), {"n": 0}))
+    )
+    fast = load(path)
+    for x in (X[:0], X):
+        np.testing.assert_allclose(fast(x), expected(x), rtol=1e-6)
+
+
 def test_an_executable_asks_for_no_more_threads_than_a_processor_can_use(tmp_path: Path) -> None:
     path = saved(tmp_path, plan_of(tmp_path, QUICK, options=Options(threads=1024)))
     load(path)

@@ -209,7 +209,7 @@ def placement_of(bucket: Bucket) -> Placement:
 
 def _distance(one: Mapping[str, int], other: Mapping[str, int]) -> float:
     """Sum over dimensions of |log ratio|: twice as long counts the same at every length."""
-    return sum(abs(math.log(size / max(other.get(name, 1), 1))) for name, size in one.items())
+    return sum(abs(math.log(max(size, 1) / max(other.get(name, 1), 1))) for name, size in one.items())
 
 
 def first_implementation(backend: Backend, plan: Plan) -> Implementation:
