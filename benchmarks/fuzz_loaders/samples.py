@@ -20,7 +20,7 @@ from bricolage.graph.prepare import prepare
 from bricolage.graph.store import Store
 from bricolage.options import Options
 from bricolage.plan import artifact
-from bricolage.plan.interface import tensor_specs
+from bricolage.plan.interface import input_specs, output_specs
 from bricolage.plan.plan import Bucket, Contestant, Plan, PlannedRegion, Provenance, Quality, ranges
 from bricolage.work.implementation import Implementation, KernelConfig
 
@@ -107,7 +107,7 @@ def _sample(folder: Path, text: str, sizes: list[dict[str, int]], **weights: np.
     origin = Provenance(
         "0", {"native": "0"}, device.fingerprint(), str(device), Options(threads=1, isa=""), "2026-01-01"
     )
-    specs = [tensor_specs(values, model) for values in (model.graph.inputs, model.graph.outputs)]
+    specs = [input_specs(model), output_specs(model)]
     plan = Plan(folder.name, "0" * 32, specs[0], specs[1], tuple(buckets), origin)
     names = [artifact.MODEL, *dict.fromkeys(bucket.graph for bucket in buckets)]
     names += sorted(set[str]().union(*(data_files(folder / name) for name in names)))

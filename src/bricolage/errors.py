@@ -345,6 +345,20 @@ class BadArtifact(UsageError):
     hint = "Make it again with `bricolage optimize`"
 
 
+class UnreadableArtifact(BricolageError):
+    """Somebody is about to write what nobody could read."""
+
+    what = "the artifact '{path}' would not be usable: {reason}"
+    hint = "Nothing was written. This is a fault of bricolage: report it with the model"
+
+
+class ArtifactFails(BricolageError):
+    """An artifact that was written does not do in a fresh process what was measured of it."""
+
+    what = "the artifact fails in a fresh process {where}: {reason}"
+    hint = "Nothing was written. Leave out the backend at fault by naming others (--backend onnxruntime), and report the model"
+
+
 class NewerArtifact(UsageError):
     what = "'{path}' has the artifact format {found}; this bricolage reads up to {known}"
     hint = "Upgrade bricolage, or make the artifact again with this version"

@@ -39,7 +39,7 @@ from bricolage.graph.prepare import symbolic_dimensions
 from bricolage.graph.region import Region
 from bricolage.graph.store import Store
 from bricolage.options import Options
-from bricolage.plan.interface import tensor_specs
+from bricolage.plan.interface import input_specs, output_specs
 from bricolage.plan.step import Step
 from bricolage.runtime import signature
 from bricolage.runtime.compile import compile_step
@@ -81,8 +81,7 @@ class Representation(BackendRep):  # type: ignore[misc]
             Unclaimed: no backend takes some operator.
         """
         self._model, self._place = model, place
-        self._inputs = tensor_specs(model.graph.inputs, model)
-        self._outputs = tensor_specs(model.graph.outputs, model)
+        self._inputs, self._outputs = input_specs(model), output_specs(model)
         self._threads, self._device = options.threads, selected(options.isa, options.cores)
         directory = working_folder()
         weakref.finalize(self, scratch.remove, directory)
@@ -120,7 +119,8 @@ class Representation(BackendRep):  # type: ignore[misc]
                     self._note(sizes, ready.placement, failure)
                     continue
                 names = [spec.name for spec in self._outputs]
-                return tuple(namedtupledict("Outputs", names)(*(results[name] for name in names)))
+                found = (results[info.name] for info in ready.program.outputs)
+                return tuple(namedtupledict("Outputs", names)(*found))
 
     def placement(self, sizes: Mapping[str, int]) -> Placement:
         """Who runs what at these sizes of the symbolic dimensions.

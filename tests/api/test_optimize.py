@@ -304,3 +304,29 @@ def test_full_effort_tunes_what_does_well() -> None:
     assert all(c.accepted for c in bucket.contestants if " tuned " in c.name)
     for actual, wanted in zip(tuned(sample(1)), expected(sample(1)), strict=True):
         np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-5)
+
+
+ODD = """<ir_version: 8, opset_import: ["" : 18]>
+odd (float[n,4] x, float[4] k, int64[2] unread) => (float[1,m] y, float[n,4] x, float[1,m] y, float[4] w)
+{ a = Mul(x, k) b = Add(a, w) s = Shape(b) t = Concat<axis=0>(s, one) y = Reshape(b, t) }"""
+
+
+def test_an_odd_interface_outlives_optimize(tmp_path: Path) -> None:
+    """A default, an input that nobody reads, outputs that are an input, a weight and twice the same, and one declared wrongly."""
+    known = {"k": np.float32([1, 2, 3, 4]), "w": np.float32([5, 6, 7, 8]), "one": np.array([1])}
+    x, unread = np.arange(12, dtype=np.float32).reshape(3, 4), np.array([0, 0])
+    options = Options(effort="instant", backends=("onnxruntime",), threads=1)
+    given, path = {"x": x, "unread": unread}, tmp_path / "odd.bricolage"
+    bricolage.optimize(parse(ODD, **known), options, inputs=given, output=path)
+    run = bricolage.load(path)
+    assert [spec.name for spec in run.inputs] == ["x", "unread"]
+    assert [(spec.name, spec.shape) for spec in run.defaults] == [("k", (4,))]
+    assert [spec.name for spec in run.outputs] == ["y", "x", "y", "w"]
+    for rows in (x, x[:1], np.empty((0, 4), np.float32)):
+        for k in (known["k"], np.float32([-1, 0, 1, 2])):
+            found = run(rows, unread, **({} if k is known["k"] else {"k": k}))
+            y = (rows * k + known["w"]).reshape(*rows.shape, 1)
+            for value, wanted in zip(found, (y, rows, y, known["w"]), strict=True):
+                np.testing.assert_allclose(value, wanted, rtol=1e-6)
+    bricolage.optimize(parse(ODD, **known), options, inputs=given, output=path)
+    assert bricolage.load(path).plan.buckets == run.plan.buckets

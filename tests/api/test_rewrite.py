@@ -228,3 +228,40 @@ def test_rules_of_ones_own() -> None:
     assert found.counts == {"self-difference": 1} and [node.op_type for node in found.model.graph] == ["Tanh"]
     with pytest.raises(BadOption, match="that name"):
         rewrite(model, own=[own, SelfDifference()])
+
+
+def test_dimensions_that_meet_get_one_size() -> None:
+    done = rewrite(Example("float[n,4] x, float[m,4] z", "a = Add(x, z) y = Mul(a, x)").model())
+    assert done.sizes["n"] == done.sizes["m"] > 1
+
+
+def test_open_dimensions_may_be_zero() -> None:
+    """A Reshape to (0, -1, ...) cannot be computed where the first is zero: nothing follows from no elements."""
+    body = (
+        "h = Shape(x) n = Gather(h, zero) m = Gather(h, one) p = Unsqueeze(n, zeros) q = Unsqueeze(m, zeros)"
+        " s = Concat<axis=0>(p, q, r) k = Range(zero, m, one) f = Cast<to=1>(k) a = Unsqueeze(f, two)"
+        " b = Add(x, a) y = Reshape(b, s)"
+    )
+    weights = {"zero": 0, "one": 1, "zeros": [0], "two": [1], "r": [2, 3]}
+    done = rewrite(Example("float[N,M,6] x", body, weights).model())
+    for shape in ((2, 3, 6), (0, 3, 6), (0, 0, 6), (2, 0, 6)):
+        found = evaluate(done.model, {"x": np.ones(shape, np.float32)})["y"]
+        assert found.shape == (*shape[:2], 2, 3)
+
+
+class FlattenByRest(Rule):
+    """Flatten(x) = Reshape(x), but where x has no rows: then nothing says how long they are."""
+
+    family = "made up"
+    enabling = True
+
+    def patterns(self) -> list[Op]:
+        return [op.Flatten(Any("x"))]
+
+    def rewrite(self, op: Operators, match: Match) -> Result:
+        return op.Reshape(match["x"], op.integers([0, -1]))
+
+
+def test_a_rule_that_is_wrong_without_rows_is_found() -> None:
+    with pytest.raises(WrongRewrite, match="flatten-by-rest"):
+        rewrite(Example("float[N,3,4] x", "y = Flatten(x)").model(), own=[FlattenByRest()])

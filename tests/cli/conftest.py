@@ -20,7 +20,7 @@ from bricolage.graph.extract import write_model
 from bricolage.graph.graph import Graph
 from bricolage.options import Options
 from bricolage.plan import artifact
-from bricolage.plan.interface import tensor_specs
+from bricolage.plan.interface import input_specs, output_specs
 from bricolage.plan.plan import Contestant, Plan, PlannedRegion, TensorSpec
 from bricolage.work.implementation import Implementation
 
@@ -44,9 +44,7 @@ def save(plan: Plan, graphs: list[Graph | None], folder: Path, path: Path) -> Pa
         assert graph is not None
         write_model(graph.model, folder / bucket.graph)
         write_model(graph.model, folder / artifact.MODEL)
-        ends = (graph.model.graph.inputs, graph.model.graph.outputs)
-        inputs, outputs = (tensor_specs(values, graph.model) for values in ends)
-        plan = dataclasses.replace(plan, inputs=inputs, outputs=outputs)
+        plan = dataclasses.replace(plan, inputs=input_specs(graph.model), outputs=output_specs(graph.model))
     artifact.save(plan, folder, path)
     return path
 

@@ -3,7 +3,9 @@ import onnx_ir as ir
 import pytest
 
 from bricolage.errors import BadOption, InvalidGraph, UnboundDimension, UnknownDimension
+from bricolage.graph.graph import describe
 from bricolage.graph.prepare import buckets, prepare, simplify, symbolic_dimensions
+from bricolage.verify.reference import evaluate
 from tests.graph.models import graph, parse
 
 SHAPED = """<ir_version: 8, opset_import: ["" : 18]> t (float[batch,n,8] x) => (float[a,b] y) {
@@ -118,3 +120,23 @@ def test_what_follows_a_mean_and_variance_normalisation_has_a_shape() -> None:
     prepared = prepare(parse(f"{opset} t (float[n, 4, 3] x) => (float[n, 4, 3] y) {{ {body} }}"), {"n": 2})
     assert [operator.op_type for operator in prepared.operators] == ["MeanVarianceNormalization", "Relu"]
     assert prepared.static and "axes" in prepared.operators[0].node.attributes
+
+
+@pytest.mark.parametrize(
+    ("outputs", "body", "stated"),
+    [
+        ("float[1, 3] y", "y = Relu(x)", ""),
+        ("float[1, n] y", "s = Shape(x) t = Concat<axis=0>(s, one) y = Reshape(x, t)", ""),
+        ("float[n] y", "s = Concat<axis=0>(one, end, one) y = Reshape(x, s)", ""),
+        ("float[2, 3] y", "t = Relu(x) y = Neg(t)", "float[5, 5] t"),
+    ],
+    ids=["size", "rank by folding", "rank of a reshape", "inside"],
+)
+def test_stated_shapes_that_are_wrong_are_not_believed(outputs: str, body: str, stated: str) -> None:
+    known = {"one": np.array([1]), "end": np.array([-1])}
+    text = f'<ir_version: 10, opset_import: ["" : 18]> t (float[2, 3] x) => ({outputs}) <{stated}> {{ {body} }}'
+    prepared = prepare(parse(text, **known), {})
+    assert prepared.static
+    made = evaluate(prepared.model, {"x": np.ones((2, 3), np.float32)})["y"]
+    assert prepared.outputs[0].shape == made.shape
+    assert all(describe(node.outputs[0]).shape != (5, 5) for node in prepared.model.graph)

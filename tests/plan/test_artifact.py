@@ -1,11 +1,12 @@
 import json
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bricolage.errors import BadArtifact, MissingFile, NewerArtifact, NotWritable, OlderArtifact
+from bricolage.errors import BadArtifact, MissingFile, NewerArtifact, NotWritable, OlderArtifact, UnreadableArtifact
 from bricolage.graph.extract import graph_of, write_model
 from bricolage.graph.store import Store
 from bricolage.options import Options
@@ -56,6 +57,24 @@ def test_an_artifact_round_trips(saved: Path) -> None:
 def test_equal_plans_make_equal_bytes(saved: Path, tmp_path: Path) -> None:
     artifact.save(a_plan(), tmp_path / "work", tmp_path / "b.bricolage")
     assert saved.read_bytes() == (tmp_path / "b.bricolage").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"outputs": (TensorSpec("y", "float32", (3, 1)),)}, "its outputs are not those of the plan"),
+        ({"inputs": ()}, "its inputs are not those of the plan"),
+        ({"defaults": (TensorSpec("k", "float32", (3,)),)}, "its inputs with a default are not those of the plan"),
+        ({"digest": "../x"}, "plan.digest is no hash"),
+    ],
+)
+def test_what_nobody_could_read_is_not_written(
+    saved: Path, tmp_path: Path, change: dict[str, object], reason: str
+) -> None:
+    before = saved.read_bytes()
+    with pytest.raises(UnreadableArtifact, match=reason):
+        artifact.save(replace(a_plan(), **change), tmp_path / "work", saved)
+    assert saved.read_bytes() == before
 
 
 def test_it_holds_no_code(saved: Path) -> None:

@@ -74,7 +74,7 @@ HOSTILE_VALUES = [
     ("buckets.0.graph", "graph-ff.onnx"),
     ("buckets.0.operators", 3),
     ("buckets.0.operators", 10**12),
-    ("buckets.0.sizes", {"n": 0}),
+    ("buckets.0.sizes", {"n": -1}),
     ("buckets.0.sizes", {"n": 2**62}),
     ("buckets.0.chosen", "nobody"),
     ("buckets.0.bound", float("nan")),
@@ -101,6 +101,10 @@ HOSTILE_VALUES = [
     ("inputs.0.name", "other"),
     ("inputs", []),
     ("outputs.0.shape", [1, 1]),
+    ("defaults", [{"name": "k", "dtype": "float32", "shape": [1]}]),
+    ("defaults", [{"name": "x", "dtype": "float32", "shape": [3, 64]}]),
+    ("buckets.0.overridden", {"k": [1]}),
+    ("buckets.0.overridden", {"x": [-1]}),
     ("outputs", []),
 ]
 

@@ -17,8 +17,9 @@ import pytest
 from bricolage.backends import registry
 from bricolage.backends.interface import Available
 from bricolage.cache import compiled_directory
+from bricolage.codec import encode
 from bricolage.device.host import host
-from bricolage.errors import BadArtifact, ForeignArtifact, NoBackend, NotWritable
+from bricolage.errors import BadArtifact, ForeignArtifact, NoBackend, NotWritable, UnreadableArtifact
 from bricolage.graph import store
 from bricolage.options import Options, available_cores
 from bricolage.plan import artifact
@@ -27,6 +28,7 @@ from bricolage.plan.plan import Plan, PlannedSchedule
 from bricolage.runtime import load as loading
 from bricolage.runtime.load import foreign, load
 from bricolage.work.implementation import Assignment, Implementation
+from tests.plan.test_hostile_artifacts import members_of, written
 from tests.runtime import made_plans
 from tests.runtime.made_plans import Quick, allowed, baseline, expected, graph_of_size, made_bucket, made_plan, whole
 
@@ -157,7 +159,9 @@ def test_a_fingerprint_is_no_path(tmp_path: Path) -> None:
     path = saved(tmp_path, plan_of(tmp_path, QUICK))
     plan = plan_of(tmp_path, QUICK)
     evil = replace(plan, provenance=replace(plan.provenance, fingerprint=str(tmp_path / "evil")))
-    artifact.save(evil, tmp_path / "run", path)
+    with pytest.raises(UnreadableArtifact, match=r"provenance\.fingerprint is no hash"):
+        artifact.save(evil, tmp_path / "run", path)
+    written(path, {**members_of(path), "plan.json": json.dumps(encode(evil)).encode()})
     with pytest.raises(BadArtifact, match=r"provenance\.fingerprint is no hash"):
         load(path, any_machine=True)
     other = replace(plan, provenance=replace(plan.provenance, fingerprint="0123456789ab"))
@@ -165,6 +169,16 @@ def test_a_fingerprint_is_no_path(tmp_path: Path) -> None:
     load(path, any_machine=True)
     folders = [resources.cache for *_, resources in Quick.compiled]
     assert folders == [compiled_directory(host().fingerprint(), "quick", "1.0")], "and code is this machine's"
+
+
+def test_a_plan_for_no_rows_runs_others(tmp_path: Path) -> None:
+    graph = graph_of_size(0)
+    path = saved(
+        tmp_path, made_plan(tmp_path / "run", made_bucket(tmp_path / "run", graph, whole(graph, QUICK), {"n": 0}))
+    )
+    fast = load(path)
+    for x in (X[:0], X):
+        np.testing.assert_allclose(fast(x), expected(x), rtol=1e-6)
 
 
 def test_an_executable_asks_for_no_more_threads_than_a_processor_can_use(tmp_path: Path) -> None:

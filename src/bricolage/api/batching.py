@@ -98,7 +98,11 @@ def rows_of(opened: Source, rows: int) -> dict[str, np.ndarray] | None:
     """So many rows of the inputs that the user gave, again and again where they are fewer; None where none were given."""
     if opened.inputs is None or not opened.batch:
         return None if opened.inputs is None else dict(opened.inputs)
-    return {name: np.asarray(array)[np.arange(rows) % len(array)] for name, array in opened.inputs.items()}
+    overridden = opened.buckets[0].overridden
+    return {
+        name: array if name in overridden else np.asarray(array)[np.arange(rows) % len(array)]
+        for name, array in opened.inputs.items()
+    }
 
 
 def bound_to_rows(opened: Source, rows: int) -> Prepared:
@@ -107,9 +111,9 @@ def bound_to_rows(opened: Source, rows: int) -> Prepared:
     if not opened.batch or base.sizes[opened.batch] == rows:
         return base
     sizes = {**base.sizes, opened.batch: rows}
-    graph = prepare(opened.model, sizes)
+    graph = prepare(opened.model, sizes, base.overridden)
     opened.store.share([graph.model], f"weights-{rows}.data")
-    return Prepared(sizes, graph)
+    return Prepared(sizes, graph, base.overridden)
 
 
 def batch_sizes(opened: Source, options: Options) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ from bricolage.measure.database import Database
 from bricolage.measure.selfcheck import self_checked
 from bricolage.options import Options
 from bricolage.plan import artifact
-from bricolage.plan.interface import tensor_specs
+from bricolage.plan.interface import input_specs, output_specs
 from bricolage.plan.plan import ORIGINAL, Plan
 from bricolage.progress import Progress, Silent
 from bricolage.rewrite.variants import GraphVariant
@@ -78,7 +78,8 @@ def bench(
                 operators = len(bucket.graph)
                 session = open_session(options, checked, device, database, pool, opened, operators, progress, reference)
                 found = compete(session, variants, arrays, opened.digest, challengers)
-                decided.append(replace(found, sizes=dict(bucket.sizes), inputs_from=origin))
+                sizes, overridden = dict(bucket.sizes), dict(bucket.overridden)
+                decided.append(replace(found, sizes=sizes, overridden=overridden, inputs_from=origin))
         return make_plan(opened, decided, options, backends, device)
 
 
@@ -93,8 +94,7 @@ def _racing(
     """
     variants, challengers = [GraphVariant(ORIGINAL, prepared.graph)], []
     for name, plan, kept in plans:
-        graph = opened.model.graph
-        if (plan.inputs, plan.outputs) != tuple(tensor_specs(v, opened.model) for v in (graph.inputs, graph.outputs)):
+        if (plan.inputs, plan.outputs) != (input_specs(opened.model), output_specs(opened.model)):
             raise ForeignPlan(name=name, difference="its inputs or outputs are others")
         for bucket in plan.buckets:
             if dict(bucket.sizes) != dict(prepared.sizes):

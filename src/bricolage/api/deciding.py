@@ -32,7 +32,7 @@ from bricolage.measure.rounds import TimingPolicy
 from bricolage.measure.selfcheck import self_checked
 from bricolage.options import Options
 from bricolage.perf.learned.installed import model_in_use
-from bricolage.plan.interface import tensor_specs
+from bricolage.plan.interface import default_specs, input_specs, output_specs
 from bricolage.plan.plan import ORIGINAL, Bucket, Plan, Provenance
 from bricolage.progress import Progress
 from bricolage.rewrite.variants import GraphVariant, rewritten_variants
@@ -49,8 +49,9 @@ def make_plan(
     return Plan(
         model=opened.name,
         digest=opened.digest,
-        inputs=tensor_specs(opened.model.graph.inputs, opened.model),
-        outputs=tensor_specs(opened.model.graph.outputs, opened.model),
+        inputs=input_specs(opened.model),
+        defaults=default_specs(opened.model),
+        outputs=output_specs(opened.model),
         buckets=tuple(decided),
         provenance=Provenance(
             bricolage=__version__,
@@ -148,7 +149,7 @@ def decide_bucket(
     size = len(bucket.graph)
     session = open_session(options, checked, device, database, pool, opened, size, progress, reference, retrying=replan)
     found = decide(session, variants, arrays, opened.digest)
-    decision = replace(found, sizes=dict(bucket.sizes), inputs_from=origin)
+    decision = replace(found, sizes=dict(bucket.sizes), overridden=dict(bucket.overridden), inputs_from=origin)
     if pool.losses:
         _LOG.warning(
             "worker processes were ended from outside or by --memory-limit: the same command decides once more"

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bricolage import scratch
-from bricolage.api.deciding import decide_bucket, make_plan, open_pool
+from bricolage.api.deciding import decide_bucket, decision_key, make_plan, open_pool
+from bricolage.api.shipping import Trial, Tried, planned_trial, shipped
 from bricolage.api.sources import open_source, working_folder
 from bricolage.api.throughput import Decision, decide
 from bricolage.backends import registry
@@ -35,6 +37,7 @@ def optimize(
     replan: bool = False,
     progress: Progress | None = None,
     pool: Pool | None = None,
+    output: str | Path | None = None,
 ) -> Executable:
     """The fastest verified way to run a model on this machine, as an executable with its plan; for throughput, the way to answer
     the most requests a second, with the operating point at which the executable then serves.
@@ -53,13 +56,17 @@ def optimize(
         progress: is told what happens, and hears of every shape bucket as soon as it is decided.
         pool: worker processes that stay for the next model, where many are decided in a row; by default there are own ones, which
             end with the decision.
+        output: where the artifact goes. A fresh process loads it from there and is compared with float64, on the inputs and at
+            another size of each symbolic dimension, before it stands there; what fails gives way to the fastest baseline that
+            does not. (`Executable.save` writes it without.)
 
     Raises:
         UsageError: bad model, input or option.
         NoBackend, NoPlacement: nothing installed can run it.
         NotAccurate: nothing reaches the accuracy asked for.
         LatencyLimit: for throughput, nothing answers within the limit.
-        NotWritable: the cache's disk is full or cannot be written.
+        NotWritable: the disk of the cache, or of `output`, is full or cannot be written.
+        ArtifactFails: the artifact at `output` fails in a fresh process, whatever of what was measured runs it.
 
     Ctrl-C while measuring keeps what is finished and returns the best plan so far; a second one gives up.
     """
@@ -72,21 +79,29 @@ def optimize(
     with scratch.using(directory, keep=True):
         opened = open_source(source, options, directory, example_inputs=example_inputs, dynamic=dynamic, given=inputs)
         decided: list[Bucket] = []
+        trials: list[Trial] = []
         served: Decision | None = None
         with Database() as database, nullcontext(pool) if pool is not None else open_pool(options) as workers:
             if options.objective == "throughput":
                 served = decide(opened, options, backends, device, replan, progress, database, workers)
                 decided += served.buckets
             else:
-                for bucket in opened.buckets:
+                for index, bucket in enumerate(opened.buckets):
                     decided.append(
                         decide_bucket(opened, bucket, options, backends, device, replan, progress, database, workers)
                     )
                     progress.decided(decided[-1])
+                    trials += [planned_trial(opened, index)] if output is not None else []
+            plan = make_plan(opened, decided, options, backends, device)
+            if served is not None:
+                plan = replace(plan, operating_point=served.point, throughput=served.throughput)
+            if output is not None:
+                trials = trials or [planned_trial(opened, 0)]
+                tried = Tried(
+                    database, [decision_key(opened, one, options, backends, device) for one in opened.buckets]
+                )
+                plan = shipped(opened, plan, Path(output), trials, options, device, workers, progress, tried)
     for path in directory.glob("*.npz"):
         path.unlink(missing_ok=True)  # only measuring needed them
     trim()
-    plan = make_plan(opened, decided, options, backends, device)
-    if served is not None:
-        plan = replace(plan, operating_point=served.point, throughput=served.throughput)
     return Executable(plan, directory, temporary=True)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from bricolage.api.checking import Check, references
-from bricolage.errors import BadOption, WrongRewrite
+from bricolage.errors import BadOption, BricolageError, WrongRewrite
 from bricolage.frontends import raise_opset, to_model
 from bricolage.graph.graph import Graph
+from bricolage.graph.interface import externalised
 from bricolage.graph.open_sizes import standing_in
 from bricolage.graph.prepare import prepare, simplify, symbolic_dimensions
 from bricolage.graph.work import flops, moved
@@ -30,6 +31,7 @@ from bricolage.verify.reference import Evaluate
 if TYPE_CHECKING:
     from bricolage.tune.rewrites import RewriteTuningResult
 
+_MOST_ZEROS = 3
 _DEFAULT_SIZES = (2, 3, 5, 7)
 """Sizes that stand in for symbolic dimensions, in turn, where none are given: unequal, so that mixing them up shows."""
 
@@ -191,10 +193,11 @@ def checked(
     found = check.deviation(made.model)
     if not found.excess <= BOUNDS["highest"]:
         raise _culprit(made, check, found.error)
+    _check_edges(original, made, sizes, seed, evaluate)
     end = prepare(made.model, sizes)
     estimate = OperatorRoofline(sizes=dict(sizes))
     return Rewritten(
-        made.model,
+        externalised(made.model, original),
         made.applications,
         Amount(_operators(original), *_work(start)),
         Amount(_operators(simplified), *_work(start)),
@@ -299,6 +302,25 @@ def _sizes(model: ir.Model, given: Mapping[str, int]) -> dict[str, int]:
     """
     names = symbolic_dimensions(model)
     return standing_in(model, given, {name: _DEFAULT_SIZES[i % len(_DEFAULT_SIZES)] for i, name in enumerate(names)})
+
+
+def _check_edges(
+    original: ir.Model, made: RewriteTrace, sizes: Mapping[str, int], seed: int, evaluate: Evaluate
+) -> None:
+    """Compares with the original where symbolic dimensions are 1, and where one is 0, as far as the original takes that.
+
+    Raises:
+        WrongRewrite
+    """
+    zeros = [{**sizes, name: 0} for name in list(sizes)[:_MOST_ZEROS]]
+    for edge in [dict.fromkeys(sizes, 1), *zeros] if sizes else []:
+        try:
+            check = Check(prepare(original, edge), edge, seed, evaluate)
+        except BricolageError:
+            continue  # the original does not run there either, or says nothing
+        found = check.deviation(made.model)
+        if not found.excess <= BOUNDS["highest"]:
+            raise _culprit(made, check, found.error)
 
 
 def _culprit(made: RewriteTrace, check: Check, error: float) -> WrongRewrite:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,16 @@ from bricolage.cache import cache_directory
 from bricolage.errors import BadOption, CacheNotWritable, NotBatchable
 from bricolage.frontends import opened, to_model
 from bricolage.frontends.torch_module import examples_of
+from bricolage.graph import interface
 from bricolage.graph.extract import write_model
 from bricolage.graph.graph import Graph
+from bricolage.graph.interface import externalised
 from bricolage.graph.open_sizes import settled
 from bricolage.graph.prepare import buckets, prepare
 from bricolage.graph.store import WEIGHTS, Store
 from bricolage.options import Options
 from bricolage.plan import artifact
-from bricolage.plan.interface import batch_dimension, tensor_specs
+from bricolage.plan.interface import batch_dimension, default_specs, input_specs, output_specs
 from bricolage.verify import inputs
 from bricolage.verify.reference import Evaluate
 
@@ -38,6 +40,8 @@ class Prepared:
 
     sizes: dict[str, int]
     graph: Graph
+    overridden: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Inputs with a default that the graph takes, with their shapes: those that the user gave."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +97,10 @@ def open_source(
         origin = "example inputs"
     batch = _batch(model) if options.objective == "throughput" else ""
     prepared = _prepare_buckets(model, options, given, batch)
-    store = Store(directory)
-    store.share([model, *(bucket.graph.model for bucket in prepared)])
-    write_model(model, directory / artifact.MODEL)
+    _correct_outputs(model, prepared)
+    store, written = Store(directory), externalised(model)
+    store.share([model, written, *(bucket.graph.model for bucket in prepared)])
+    write_model(written, directory / artifact.MODEL)
     return Source(name, model, _digest(directory), tuple(prepared), store, inputs, origin, batch)
 
 
@@ -106,7 +111,7 @@ def _load(source: Any, example_inputs: Any, dynamic: Any) -> tuple[ir.Model, str
         path, name = Path(source), Path(source).stem
         if path.suffix == artifact.SUFFIX:
             plan, directory = artifact.load(path)
-            return ir.load(directory / artifact.MODEL), plan.model, example_inputs
+            return interface.read(directory / artifact.MODEL), plan.model, example_inputs
     source = opened(source)
     model = to_model(source, example_inputs=example_inputs, dynamic=dynamic)
     if example_inputs is None:
@@ -115,9 +120,8 @@ def _load(source: Any, example_inputs: Any, dynamic: Any) -> tuple[ir.Model, str
 
 
 def _batch(model: ir.Model) -> str:
-    inputs, outputs = (tensor_specs(values, model) for values in (model.graph.inputs, model.graph.outputs))
     try:
-        return batch_dimension(model.graph.name or "model", inputs, outputs)
+        return batch_dimension(model.graph.name or "model", input_specs(model), output_specs(model))
     except NotBatchable:
         return ""
 
@@ -146,13 +150,45 @@ def _prepare_buckets(
     found = settled(model, shapes)
     for note in found.notes:
         _LOG.warning("%s", note)
-    return [Prepared(sizes, prepare(model, sizes)) for sizes in buckets(found.shapes)]
+    overridden = _overridden(model, given or {})
+    return [Prepared(sizes, prepare(model, sizes, overridden), overridden) for sizes in buckets(found.shapes)]
+
+
+def _overridden(model: ir.Model, given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Shapes of arrays that take the place of defaults."""
+    return {spec.name: np.shape(given[spec.name]) for spec in default_specs(model) if spec.name in given}
+
+
+def _correct_outputs(model: ir.Model, prepared: Sequence[Prepared]) -> None:
+    """Forgets what the model states of sizes of its outputs where they come out otherwise, in place."""
+    for index, value in enumerate(model.graph.outputs):
+        for bucket in prepared:
+            found = bucket.graph.outputs[index].shape
+            if value.shape is None or found is None:
+                continue
+            stated = [size if isinstance(size, int) else size.value for size in value.shape]
+            if len(stated) != len(found):
+                value.shape = None
+            else:
+                pairs = [
+                    (bucket.sizes.get(one, new) if isinstance(one, str) else one, new)
+                    for one, new in zip(stated, found, strict=True)
+                ]
+                wrong = [isinstance(one, int) and isinstance(new, int) and one != new for one, new in pairs]
+                value.shape = ir.Shape([None if bad else one for one, bad in zip(stated, wrong, strict=True)])
+            if value.shape is None or any(wrong):
+                _LOG.warning(
+                    "output '%s' is declared as %s, and is %s: the declaration is ignored",
+                    value.name,
+                    stated,
+                    list(found),
+                )
 
 
 def _sizes_of(model: ir.Model, given: Mapping[str, np.ndarray]) -> dict[str, int]:
     """Sizes of symbolic dimensions, read off arrays; a shape that does not fit is reported when the inputs are checked."""
     sizes: dict[str, int] = {}
-    for spec in tensor_specs(model.graph.inputs, model):
+    for spec in input_specs(model):
         array = given.get(spec.name)
         if array is None or spec.shape is None or np.ndim(array) != len(spec.shape):
             continue
@@ -163,7 +199,7 @@ def _sizes_of(model: ir.Model, given: Mapping[str, np.ndarray]) -> dict[str, int
 def example_arrays(model: ir.Model, examples: Any) -> dict[str, np.ndarray] | None:
     """The arguments with which a module was traced, by the names of the model's inputs. None where they do not
     correspond one to one (arguments that are no tensors, or structures of them)."""
-    names = [value.name or "" for value in model.graph.inputs if value.name not in model.graph.initializers]
+    names = [spec.name for spec in input_specs(model)]
     values = examples if isinstance(examples, Mapping | list | tuple) else (examples,)
     by_name = values if isinstance(values, Mapping) else dict(zip(names, values, strict=False))
     if len(values) != len(names) or set(by_name) != set(names):

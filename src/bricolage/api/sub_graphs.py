@@ -102,8 +102,9 @@ def _bucket_alone(plan: Plan, directory: Path, inputs: Mapping[str, Any] | None)
     """The plan with the bucket of the inputs alone, and with no schedule, and inputs for it."""
     index: int | None = 0
     if inputs is not None:
-        arrays = signature.collect(plan.inputs, (), inputs)
-        index = Source(plan, directory).planned(signature.dimensions(plan.inputs, arrays))
+        arrays = signature.collect(plan.inputs, (), inputs, plan.defaults)
+        overridden = signature.overridden(plan.defaults, arrays)
+        index = Source(plan, directory).planned(signature.dimensions(plan.inputs, arrays), overridden)
     if index is None:
         raise UnsupportedType(
             name="the inputs", type="shape that was not planned", who="`schedule --devices`", advice="Plan it: --shape"

@@ -18,6 +18,7 @@ from bricolage.deadline import Deadline
 from bricolage.device.host import selected
 from bricolage.errors import BadOption
 from bricolage.frontends import to_model
+from bricolage.graph.interface import interface
 from bricolage.graph.prepare import prepare, simplify
 from bricolage.measure.database import Database
 from bricolage.options import Options
@@ -68,6 +69,8 @@ def tailor(
     original = to_model(source, example_inputs=example_inputs)
     start = at_opset(original, opset)
     simplify(start)
+    if inputs is not None:
+        inputs = {name: array for name, array in inputs.items() if name not in interface(original).defaults}
     engines, device = registry.available((backend,)), selected(options.isa, options.cores)
     with scratch.using(working_folder()) as directory:
         opened = open_source(original, options, directory, example_inputs=None, dynamic=None, given=inputs)

@@ -131,7 +131,7 @@ def compare(
         entered = [_entered(name, plan, folder, model, session) for name, plan, folder in plans]
         throughput = search_within(search, deadline, None, entered)
         bucket = _bucket(search, sizes[0], search.tried[throughput.chosen].candidate)
-    sized = replace(bucket, sizes=dict(base.sizes), inputs_from=model.origin)
+    sized = replace(bucket, sizes=dict(base.sizes), overridden=dict(base.overridden), inputs_from=model.origin)
     return sized, replace(throughput, batch_dimension=opened.batch)
 
 
@@ -219,7 +219,9 @@ def _decision(
             bucket = _on(placed[winner.name], device)
         else:
             bucket = _bucket(search, rows, chosen)
-        buckets.append(replace(bucket, sizes=dict(model.prepared(rows).sizes), inputs_from=model.origin))
+        of = model.prepared(rows)
+        made = replace(bucket, sizes=dict(of.sizes), overridden=dict(of.overridden), inputs_from=model.origin)
+        buckets.append(made)
     limit = throughput.latency_limit_ms
     room = LONGEST_DELAY_MS if limit is None else max(0.0, limit - (winner.p99_ms or 0.0))
     delay = 0.0 if winner.batch == 1 else min(winner.p50_ms or 0.0, room, LONGEST_DELAY_MS)

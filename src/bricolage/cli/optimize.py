@@ -69,10 +69,9 @@ def optimize(
         with progress.shown(decided) as shown:
             from bricolage.api.optimize import optimize as run
 
-            executable = run(model, options, inputs=inputs, replan=replan, progress=shown)
+            executable = run(model, options, inputs=inputs, replan=replan, progress=shown, output=target)
         plan = executable.plan
         crash.remember(plan)
-        executable.save(target)
         if report is not None:
             from bricolage.cli.explain import page
 

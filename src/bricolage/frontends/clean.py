@@ -15,7 +15,8 @@ from onnx_ir.passes.common import (
 from bricolage.errors import InvalidGraph, OpsetOutOfReach, UnsupportedOpset
 from bricolage.frontends import checks, limits
 from bricolage.frontends.upgrade import TARGET, NotUpgradable, upgrade, upgrade_nodes
-from bricolage.graph.inference import infer, propagates, told
+from bricolage.graph.inference import correct_stated, infer, propagates, told
+from bricolage.graph.interface import internalise
 
 _LOG = logging.getLogger(__name__)
 _PLACEHOLDERS = frozenset(["", "?", "*", "-1", "none"])
@@ -25,8 +26,8 @@ _BIG = 256  # elements of a Constant node's tensor from which on it is an initia
 
 def clean(model: ir.Model) -> ir.Model:
     """Checks `model` and brings it, in place, into the form that bricolage works on: functions inlined, nodes sorted,
-    names unique and never empty, initializers that are not inputs, opset 18 or later where the operators allow it.
-    Names of graph inputs and outputs stay.
+    names unique and never empty, opset 18 or later where the operators allow it, inputs and outputs as `graph.interface` has
+    them inside. Names of graph inputs and outputs stay.
 
     Raises:
         UnsupportedOpset, UnknownOperator, TrainingOperator, UnsupportedType, InvalidGraph
@@ -42,10 +43,11 @@ def clean(model: ir.Model) -> ir.Model:
     limits.check_inlined(model)
     _inline(model)
     checks.check_inferable(model)
-    _drop_initializer_inputs(model)
+    internalise(model)
     unique_names(model)
     _lift_constants(model)
     model.ir_version = _ir_version(model)
+    correct_stated(model)
     infer(model, _infer_checked)
     checks.check_with_onnx(model)
     try:
@@ -204,16 +206,6 @@ def _align_opsets(model: ir.Model) -> None:
                 upgrade_nodes(nodes, version, newest)
             if domain in graph.opset_imports:
                 graph.opset_imports[domain] = newest
-
-
-def _drop_initializer_inputs(model: ir.Model) -> None:
-    """Defaults that a caller may override become plain constants."""
-    for graph in model.graphs():
-        constants = set(graph.initializers.values())
-        kept = [value for value in graph.inputs if value not in constants]
-        if len(kept) != len(graph.inputs):
-            graph.inputs.clear()
-            graph.inputs.extend(kept)
 
 
 def _forget_placeholders(model: ir.Model) -> None:

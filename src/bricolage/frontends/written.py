@@ -10,10 +10,12 @@ import onnx_ir as ir
 from bricolage.errors import InvalidGraph, NotAModel
 from bricolage.frontends import checks, external
 from bricolage.frontends.objects import deserialise
+from bricolage.graph.interface import internalise
 
 
-def read(path: Path) -> ir.Model:
-    """A model that somebody says bricolage wrote. Its weights lie in its folder and are mapped.
+def read(path: Path, *, whole: bool = False) -> ir.Model:
+    """A model that somebody says bricolage wrote: a graph, or a `whole` model, whose interface stands there as in files. Its
+    weights lie in its folder and are mapped.
 
     Raises:
         NotAModel: it is no ONNX file.
@@ -33,6 +35,8 @@ def read(path: Path) -> ir.Model:
     checks.check_structure(model)
     if model.functions:
         raise InvalidGraph(reason="it has functions that are not inlined")
+    if whole:
+        internalise(model)
     checks.check_inferable(model)
     for graph in model.graphs():
         both = set(graph.inputs) & set(graph.initializers.values())

@@ -55,6 +55,44 @@ def infer(model: ir.Model, once: Callable[[ir.Model], object] | None = None) -> 
             break
 
 
+def correct_stated(model: ir.Model) -> bool:
+    """Changes `model` in place: shapes are inferred without those that it states of what its operators compute. They may be wrong,
+    and inference would believe them. What it contradicts is replaced. True if something that it does not find is still
+    believed."""
+    made = (value for node in model.graph for value in node.outputs)
+    stated = {value: value.shape for value in made if value.shape is not None}
+    for value in stated:
+        value.shape = None
+    infer(model)
+    believed = False
+    for value, shape in stated.items():
+        found = value.shape if value.shape is not None else _of_rank(value)
+        value.shape = _merged(shape, found)
+        believed = believed or found is None or value.shape != found
+    return believed
+
+
+def _of_rank(value: ir.Value) -> ir.Shape | None:
+    """Of a Reshape to a shape that is computed: onnx leaves open even of how many dimensions."""
+    node = value.producer()
+    target = node.inputs[1] if node is not None and node.op_type == "Reshape" and len(node.inputs) > 1 else None
+    length = target.shape[0] if target is not None and target.shape is not None and len(target.shape) == 1 else None
+    return ir.Shape([None] * length) if isinstance(length, int) else None
+
+
+def _merged(stated: ir.Shape, found: ir.Shape | None) -> ir.Shape:
+    if found is None:
+        return stated
+    if len(found) != len(stated):
+        return found
+    pairs = zip(stated, found, strict=True)
+    return ir.Shape([new if isinstance(new, int) or _unnamed(old) else old for old, new in pairs])
+
+
+def _unnamed(dimension: int | ir.SymbolicDim) -> bool:
+    return not isinstance(dimension, int) and dimension.value is None
+
+
 def _unchecked(model: ir.Model) -> None:
     ShapeInferencePass(check_type=False, strict_mode=False, data_prop=propagates(model))(model)
 

@@ -23,14 +23,16 @@ from bricolage.graph.contradictions import check_operators
 from bricolage.graph.folding import fold
 from bricolage.graph.folding_cost import FoldingBudget
 from bricolage.graph.graph import Graph, describe
-from bricolage.graph.inference import infer
+from bricolage.graph.inference import correct_stated, infer
+from bricolage.graph.interface import give_own_outputs, interface, settle_defaults
 from bricolage.graph.lengths import settle
 
 _ROUNDS = 8
 
 
 def symbolic_dimensions(model: ir.Model) -> dict[str, list[str]]:
-    """Names of the symbolic dimensions, each with the inputs that have it. A nameless one gets `input.axis`."""
+    """Names of the symbolic dimensions, each with the inputs that have it. A nameless one gets `input.axis`. Inputs with a default
+    have the sizes of it, or of what overrides it."""
     found: dict[str, list[str]] = {}
     for value in model.graph.inputs:
         if not _sized(model, value):
@@ -45,7 +47,7 @@ def symbolic_dimensions(model: ir.Model) -> dict[str, list[str]]:
 def _sized(model: ir.Model, value: ir.Value) -> bool:
     """Whether an input is a tensor with a shape; that of a sequence is its elements', which may differ."""
     is_tensor = value.type is None or isinstance(value.type, ir.TensorType)
-    return is_tensor and value.shape is not None and value.name not in model.graph.initializers
+    return is_tensor and value.shape is not None and value.name not in interface(model).defaults
 
 
 def dimension_name(value: ir.Value, axis: int) -> str:
@@ -104,17 +106,21 @@ def buckets(shapes: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:
     return [{name: sizes[i if len(sizes) > 1 else 0] for name, sizes in shapes.items()} for i in range(count)]
 
 
-def prepare(model: ir.Model, sizes: Mapping[str, int]) -> Graph:
+def prepare(model: ir.Model, sizes: Mapping[str, int], overridden: Mapping[str, Sequence[int]] | None = None) -> Graph:
     """The graph of `model` with its symbolic dimensions bound to `sizes`, folded and inferred. A copy: `model` is not changed.
+    Inputs with a default are weights there, but those that are `overridden`, whose shapes these are.
 
     Raises:
         UnboundDimension, UnknownDimension: as `bind`.
         InvalidGraph: an operator cannot be computed as it stands.
         TooLarge: a tensor does not fit into this machine's memory.
     """
-    bound = bind(model, sizes)
+    bound = bind(model, sizes, overridden)
     _check_memory(bound.graph.inputs)
+    believed = correct_stated(bound)
     graph = simplify(bound)
+    if believed and correct_stated(bound):  # more follows from what is folded
+        graph = Graph(bound)
     check_operators(bound)
     _check_memory(value for operator in graph.operators for value in operator.outputs)
     return graph
@@ -132,8 +138,9 @@ def _check_memory(values: Iterable[ir.Value]) -> None:
             )
 
 
-def bind(model: ir.Model, sizes: Mapping[str, int]) -> ir.Model:
+def bind(model: ir.Model, sizes: Mapping[str, int], overridden: Mapping[str, Sequence[int]] | None = None) -> ir.Model:
     """A copy of `model` whose inputs have `sizes` for their symbolic dimensions. Shapes in between that were symbolic are gone.
+    `overridden`: as for `prepare`.
 
     Raises:
         UnboundDimension: symbolic dimensions of inputs are not in `sizes`; all of them are named.
@@ -147,6 +154,7 @@ def bind(model: ir.Model, sizes: Mapping[str, int]) -> ir.Model:
     if missing:
         raise unbound(missing)
     bound = model.clone()
+    settle_defaults(bound, overridden or {})
     for value in bound.graph.inputs:
         if not _sized(bound, value):
             continue
@@ -172,10 +180,12 @@ def simplify(model: ir.Model) -> Graph:
         if not fold(model, budget):
             break
         infer(model)
-    names = [value.name for value in model.graph.outputs]
+    give_own_outputs(model)
+    ends = [(values, [value.name for value in values]) for values in (model.graph.outputs, model.graph.inputs)]
     _eliminate_identities(model)
     OutputFixPass()(model)
-    _keep_names(model, names)
+    for values, names in ends:
+        _keep_names(values, names)
     RemoveUnusedNodesPass()(model)
     DeduplicateInitializersPass(size_limit=1024)(model)
     infer(model)
@@ -206,9 +216,9 @@ def _eliminate_identities(model: ir.Model) -> None:
         node.graph.remove(node, safe=True)
 
 
-def _keep_names(model: ir.Model, names: Sequence[str | None]) -> None:
-    """Gives the outputs their names back, which passes lose where one output is another one's Identity."""
-    changed = [(value, name) for value, name in zip(model.graph.outputs, names, strict=True) if value.name != name]
+def _keep_names(values: Iterable[ir.Value], names: Sequence[str | None]) -> None:
+    """Gives outputs, or inputs, their names back, which passes lose where one output is another one's Identity, or an input's."""
+    changed = [(value, name) for value, name in zip(values, names, strict=True) if value.name != name]
     for number, (value, _) in enumerate(changed):
         value.name = f"{value.name}.renamed.{number}"
     for value, name in changed:

@@ -35,13 +35,14 @@ from bricolage.codec import decode, encode
 from bricolage.device.buffers import in_buffer
 from bricolage.device.device import Device
 from bricolage.device.host import host
-from bricolage.errors import InvalidGraph, MissingBackend, NoReference, Refused, UnsupportedOperator
+from bricolage.errors import BricolageError, InvalidGraph, MissingBackend, NoReference, Refused, UnsupportedOperator
 from bricolage.measure import closed_loop
 from bricolage.measure.closed_loop import ClosedLoop, Serving
 from bricolage.measure.disturbance import DISTURBED, Watch, waited_share
 from bricolage.options import available_cores
 from bricolage.plan.step import Step
 from bricolage.runtime.compile import compile_program
+from bricolage.runtime.executable import Executable
 from bricolage.runtime.process import end_with_parent
 from bricolage.runtime.program import BoundProgram
 from bricolage.verify.reference import Evaluator, Values
@@ -92,6 +93,9 @@ class Worker:
         """Of regions, by what they were made for, the last used last."""
         self._evaluator: tuple[object, Callable[[dict[str, object]], Values]] | None = None
         """Of the reference, with what it was made for."""
+
+        self._artifact: tuple[str, Executable] | None = None
+        """The last one that was loaded, by its path."""
 
     def load(
         self,
@@ -305,6 +309,27 @@ class Worker:
             return {"error": type(error).__name__, "because": str(error.facts["reason"])[:_REASON_LENGTH]}
         return {"borrowed": sorted(found.borrowed)}
 
+    def run_artifact(self, path: str, inputs: str, outputs: str, run: bool) -> dict[str, object]:
+        """Loads an artifact as `bricolage run` does, unless the last command did, and runs it once where it is to `run`. Answers
+        who ran it, and why there are no outputs where it fails."""
+        from bricolage.runtime.load import load  # not every worker loads artifacts
+
+        if self._artifact is None or self._artifact[0] != path:
+            self._artifact = None
+            self._artifact = (path, load(path))
+        if not run:
+            return {"backends": [], "failure": ""}
+        executable, values, backends = self._artifact[1], load_values(Path(inputs)), list[str]()
+        try:
+            backends += sorted(executable.backends(values))
+            answer = executable(values)
+        except Exception as error:  # whoever is at fault is known by now
+            reason = error.sentence if isinstance(error, BricolageError) else f"{type(error).__name__}: {error}"
+            return {"backends": backends, "failure": reason[:_REASON_LENGTH]}
+        results = answer if len(executable.outputs) > 1 else (answer,)
+        save_tensors(Path(outputs), {str(index): value for index, value in enumerate(results)})
+        return {"backends": backends, "failure": ""}
+
     def drop(self, ids: list[str]) -> dict[str, object]:
         """Frees programs."""
         for id in ids:
@@ -314,7 +339,7 @@ class Worker:
 
     def clear(self) -> dict[str, object]:
         """Frees all programs and what is kept of a reference or of trials."""
-        self._evaluator = None
+        self._evaluator = self._artifact = None
         self._trials.clear()
         return self.drop(list(self._loaded))
 
@@ -333,6 +358,7 @@ class Worker:
             "clear",
             "attempt",
             "evaluate",
+            "run_artifact",
         ):
             return {"outcome": "failed", "reason": f"unknown command '{method}'"}
         if method != "time":

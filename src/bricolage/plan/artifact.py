@@ -26,7 +26,15 @@ from typing import Annotated
 from bricolage import scratch, sealed
 from bricolage.cache import cache_directory, discard
 from bricolage.codec import DecodeError, Length, Matching, Within, decode, encode, parse
-from bricolage.errors import BadArtifact, CacheNotWritable, MissingFile, NewerArtifact, NotWritable, OlderArtifact
+from bricolage.errors import (
+    BadArtifact,
+    CacheNotWritable,
+    MissingFile,
+    NewerArtifact,
+    NotWritable,
+    OlderArtifact,
+    UnreadableArtifact,
+)
 from bricolage.graph.extract import data_files
 from bricolage.graph.store import REGION
 from bricolage.plan import contents
@@ -67,15 +75,21 @@ class _Manifest:
 
 
 def save(plan: Plan, directory: Path, path: Path) -> None:
-    """Writes the artifact of `plan`, whose graphs and weights lie in `directory`. Whole or not at all.
+    """Writes the artifact of `plan`, whose graphs and weights lie in `directory`: whole or not at all, and only what `load`
+    would take.
 
     Raises:
+        UnreadableArtifact: it would not take it.
         NotWritable: the folder is not writable or the disk is full.
     """
     names = [MODEL, *dict.fromkeys(bucket.graph for bucket in plan.buckets)]
     names += sorted(set[str]().union(*(data_files(directory / name) for name in names)))
     text = json.dumps(encode(plan), indent=1).encode()
     members = {_PLAN: _Member(len(text), hashlib.sha256(text).hexdigest())}
+    try:
+        contents.check(decode(Plan, parse(text)), directory, names)
+    except (DecodeError, contents.WrongContents) as error:
+        raise UnreadableArtifact(path=path, reason=error) from error
     for name in names:
         with (directory / name).open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()

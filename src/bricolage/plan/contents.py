@@ -10,7 +10,7 @@ from bricolage.errors import BricolageError
 from bricolage.frontends import written
 from bricolage.frontends.limits import check_shapes
 from bricolage.graph.graph import Graph
-from bricolage.plan.interface import tensor_specs
+from bricolage.plan.interface import default_specs, input_specs, output_specs
 from bricolage.plan.plan import Bucket, Plan, TensorSpec
 
 MODEL = "model.onnx"
@@ -28,9 +28,10 @@ def check(plan: Plan, folder: Path, files: Collection[str]) -> None:
     """
     name = MODEL
     try:
-        model = written.read(folder / MODEL)
-        _compare("inputs", plan.inputs, tensor_specs(model.graph.inputs, model))
-        _compare("outputs", plan.outputs, tensor_specs(model.graph.outputs, model))
+        model = written.read(folder / MODEL, whole=True)
+        _compare("inputs", plan.inputs, input_specs(model))
+        _compare("inputs with a default", plan.defaults, default_specs(model))
+        _compare("outputs", plan.outputs, output_specs(model))
         for bucket in plan.buckets:
             name = bucket.graph
             if name not in files:
@@ -50,15 +51,29 @@ def _check_graph(plan: Plan, bucket: Bucket, folder: Path) -> None:
     graph = Graph(model)
     if len(graph) != bucket.operators:
         raise WrongContents(f"it has {len(graph)} operators, not {bucket.operators}")
-    inputs, outputs = (tensor_specs(values, model) for values in (model.graph.inputs, model.graph.outputs))
+    inputs, outputs = input_specs(model), output_specs(model)
     known = {spec.name: spec for spec in plan.inputs}
+    for spec in plan.defaults:
+        if spec.name in bucket.overridden:
+            known[spec.name] = TensorSpec(spec.name, spec.dtype, tuple(bucket.overridden[spec.name]))
+    if any(name not in {spec.name for spec in inputs} for name in bucket.overridden):
+        raise WrongContents("it does not take an input that the plan says it does")
     if any(spec.name not in known for spec in inputs):
         raise WrongContents("it has inputs that the plan does not name")
     _compare("inputs", [_bound(known[spec.name], bucket.sizes, spec) for spec in inputs], inputs)
     if len(outputs) != len(plan.outputs):
         raise WrongContents(f"it has {len(outputs)} outputs, not {len(plan.outputs)}")
     pairs = zip(plan.outputs, outputs, strict=True)
-    _compare("outputs", [_bound(spec, bucket.sizes, own) for spec, own in pairs], outputs)
+    _compare("outputs", [_returned(spec, bucket.sizes, own) for spec, own in pairs], outputs)
+
+
+def _returned(spec: TensorSpec, sizes: Mapping[str, int], graph: TensorSpec) -> TensorSpec:
+    """As `_bound`, of an output: inside, it may have a name of its own, and sizes that only a run tells."""
+    bound = _bound(spec, sizes, graph)
+    if graph.shape is None or bound.shape is None:
+        return TensorSpec(graph.name, spec.dtype, graph.shape)
+    pairs = zip(bound.shape, graph.shape, strict=True)
+    return TensorSpec(graph.name, spec.dtype, tuple(one if isinstance(own, int) else own for one, own in pairs))
 
 
 def _bound(spec: TensorSpec, sizes: Mapping[str, int], graph: TensorSpec) -> TensorSpec:

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import onnx_ir as ir
 
 from bricolage.errors import NotBatchable
 from bricolage.graph.graph import describe
+from bricolage.graph.interface import interface
 from bricolage.graph.prepare import dimension_name
 from bricolage.plan.plan import TensorSpec
 
 
-def tensor_specs(values: Sequence[ir.Value], model: ir.Model) -> tuple[TensorSpec, ...]:
-    """Names, types and sizes (None where symbolic) of graph inputs or outputs, leaving out those that are weights."""
+def input_specs(model: ir.Model) -> tuple[TensorSpec, ...]:
+    """What a caller must give, in order: names, types and sizes (names where symbolic)."""
+    defaults = interface(model).defaults
+    return _specs([value for value in model.graph.inputs if value.name not in defaults])
+
+
+def default_specs(model: ir.Model) -> tuple[TensorSpec, ...]:
+    """What a caller may give, since the model has defaults."""
+    defaults = interface(model).defaults
+    return _specs([value for value in model.graph.inputs if value.name in defaults])
+
+
+def output_specs(model: ir.Model) -> tuple[TensorSpec, ...]:
+    """What the model returns, in order and by the names that it has for it; two may have one name."""
+    pairs = zip(_specs(model.graph.outputs), interface(model).outputs, strict=True)
+    return tuple(replace(spec, name=name) for spec, name in pairs)
+
+
+def _specs(values: Iterable[ir.Value]) -> tuple[TensorSpec, ...]:
     specs: list[TensorSpec] = []
     for value in values:
-        if value.name in model.graph.initializers:
-            continue
         info = describe(value)
         shape = None
         if value.shape is not None and info.dtype is not None:

@@ -313,7 +313,7 @@ class Disturbance:
 class Bucket:
     """The decision for one binding of the symbolic dimensions."""
 
-    sizes: Mapping[str, Annotated[int, Within(1, 2**40)]]
+    sizes: Mapping[str, Annotated[int, Within(0, 2**40)]]
     graph: GraphFile
     """File name of the prepared graph in the artifact."""
     operators: Count
@@ -369,6 +369,8 @@ class Bucket:
     """At running regions side by side."""
     tuned: tuple[TunedKernels, ...] = ()
     """What a tuner found for implementations that ship."""
+    overridden: Mapping[str, tuple[Size, ...]] = field(default_factory=dict)
+    """Inputs with a default that its graph takes, with their shapes; the defaults of all others are weights there."""
 
     def __post_init__(self) -> None:
         if self.schedule is not None and len(self.schedule.cores) != len(self.regions):
@@ -423,13 +425,22 @@ class Plan:
     inputs: tuple[TensorSpec, ...]
     """What the model takes; symbolic dimensions keep their names."""
     outputs: tuple[TensorSpec, ...]
+    """What it returns, in order; two may have one name."""
     buckets: Annotated[tuple[Bucket, ...], Length(1, 10_000)]
     provenance: Provenance
+    defaults: tuple[TensorSpec, ...] = ()
+    """Inputs that a caller may leave out, since the model has values for them."""
     operating_point: OperatingPoint | None = None
     """How requests are served where nobody says otherwise; None: one after another, on all cores."""
     throughput: Throughput | None = None
     """On what the operating point rests, where requests a second were asked for."""
     format: Annotated[int, Within(FORMAT, FORMAT)] = FORMAT
+
+
+def whole_region(chosen: Implementation, operators: int) -> PlannedRegion:
+    """All operators on one implementation, whose cost as a region is not known."""
+    everything = ranges(tuple(range(operators)))
+    return PlannedRegion(chosen, everything, operators, "whole model", "", 0, 0, None, measured=False)
 
 
 def ranges(numbers: tuple[int, ...]) -> str:

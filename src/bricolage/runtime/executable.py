@@ -83,6 +83,11 @@ class Executable:
         return self.plan.inputs
 
     @property
+    def defaults(self) -> tuple[TensorSpec, ...]:
+        """What the model takes by name where it is given, and has values for where it is not."""
+        return self.plan.defaults
+
+    @property
     def outputs(self) -> tuple[TensorSpec, ...]:
         """What the model returns."""
         return self.plan.outputs
@@ -119,9 +124,13 @@ class Executable:
         ready = self._ready.find((inputs,), {})
         if ready is not None:
             prepared, arrays = ready
-            names = [info.name for info in prepared.program.outputs]
+            names = [spec.name for spec in self.plan.outputs]
             return dict(zip(names, prepared.run_in_order(arrays), strict=True))
-        return self._run(signature.collect(self.plan.inputs, (), inputs))
+        return self._named(self._run(self._collect(inputs)))
+
+    def backends(self, inputs: Mapping[str, Any]) -> frozenset[str]:
+        """Names of those that run on inputs of these shapes. Compiles what is not compiled yet."""
+        return self._programs.select(self._collect(inputs)).backends
 
     def bind(self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray] | None = None) -> BoundProgram:
         """Binds to the caller's own buffers, for repeated runs without any copy: the returned object is called without
@@ -130,22 +139,28 @@ class Executable:
         Arrays that are not C-contiguous and aligned to 64 bytes are refused with ValueError (see
         `bricolage.device.buffers.aligned`).
         """
-        arrays = signature.collect(self.plan.inputs, (), inputs)
+        arrays = self._collect(inputs)
         for name, array in {**arrays, **(outputs or {})}.items():
             if not bindable(array):
                 raise ValueError(f"'{name}' is not C-contiguous and aligned to 64 bytes; make it with aligned()")
         prepared = self._programs.select(arrays)
         if not prepared.static:
             raise ValueError("the model's shapes are known only at run time; call the executable instead")
-        return prepared.program.bind(arrays, outputs)
+        ends, own = zip(prepared.program.outputs, self.plan.outputs, strict=True), outputs or {}
+        given = {info.name: own[spec.name] for info, spec in ends if spec.name in own}
+        bound = prepared.program.bind(arrays, given)
+        bound.outputs = self._named(bound.outputs)
+        return bound
 
     def trace(self, inputs: Mapping[str, Any]) -> Traced:
         """As `run`, and when each region really ran, on which thread and core. Where shapes are known only at run time, there
         are no spans."""
-        arrays = signature.collect(self.plan.inputs, (), inputs)
+        arrays = self._collect(inputs)
+        overridden = signature.overridden(self.plan.defaults, arrays)
         spans: list[Span] = []
-        results = self._run(arrays, spans)
-        return Traced(results, tuple(spans), self._source.planned(signature.dimensions(self.plan.inputs, arrays)))
+        results = self._named(self._run(arrays, spans))
+        sizes = signature.dimensions(self.plan.inputs, arrays)
+        return Traced(results, tuple(spans), self._source.planned(sizes, overridden))
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -278,13 +293,21 @@ class Executable:
     def _request(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[dict[str, Any], Callable[..., Any]]:
         """Inputs of a call as arrays, and what makes its answer of the outputs."""
         by_position, by_name = signature.by_position_and_name(self.plan.inputs, args, named)
-        arrays = signature.collect(self.plan.inputs, by_position, by_name)
+        arrays = signature.collect(self.plan.inputs, by_position, by_name, self.plan.defaults)
         torch = any(signature.is_torch(value) for value in (*by_position, *by_name.values()))
         return arrays, partial(_delivered, torch=torch)
 
+    def _collect(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        return signature.collect(self.plan.inputs, (), inputs, self.plan.defaults)
+
+    def _named(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+        """By the names that the model has for its outputs."""
+        return dict(zip((spec.name for spec in self.plan.outputs), outputs.values(), strict=True))
+
     def _run(self, arrays: dict[str, Any], spans: list[Span] | None = None) -> dict[str, Any]:
         prepared = self._programs.select(arrays)
-        self._ready.add(arrays, prepared)
+        if not self.plan.defaults:  # which program runs follows from those that are overridden, too
+            self._ready.add(arrays, prepared)
         return prepared.run(arrays, spans)
 
     def after_fork(self) -> None:

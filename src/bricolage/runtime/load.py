@@ -13,7 +13,7 @@ from bricolage.errors import BadOption, ForeignArtifact, NoBackend, NotWritable
 from bricolage.graph.extract import graph_of
 from bricolage.options import available_cores
 from bricolage.plan import artifact
-from bricolage.plan.plan import Bucket, Contestant, Plan, PlannedRegion, ranges
+from bricolage.plan.plan import Bucket, Contestant, Plan, whole_region
 from bricolage.runtime.executable import Executable
 from bricolage.runtime.programs import first_implementation, ranked_baselines
 
@@ -103,10 +103,9 @@ def _runnable(bucket: Bucket, plan: Plan, directory: Path) -> Bucket:
     if chosen is None:
         raise NoBackend(why=" for this artifact")
     graph = graph_of(directory / bucket.graph)
-    everything = ranges(graph.everything.numbers)
-    region = PlannedRegion(chosen, everything, len(graph), "whole model", "", 0, 0, None, measured=False)
     contestants, name = bucket.contestants, str(chosen)
     if all(one.name != name for one in contestants):
         unmeasured = "not measured: it was not there where the plan was made"
         contestants += (Contestant(name, "baseline", None, None, None, False, unmeasured, implementation=chosen),)
-    return dataclasses.replace(bucket, regions=(region,), chosen=name, contestants=contestants)
+    regions = (whole_region(chosen, len(graph)),)
+    return dataclasses.replace(bucket, regions=regions, chosen=name, contestants=contestants)

@@ -11,16 +11,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import onnx_ir as ir
+import numpy as np
 
 from bricolage import scratch
 from bricolage.backends import registry
 from bricolage.backends.interface import Backend, Resources
 from bricolage.backends.reference import REFERENCE
 from bricolage.cache import Hold
+from bricolage.device.buffers import in_buffer
 from bricolage.device.device import Device
 from bricolage.device.host import selected
 from bricolage.errors import BricolageError, SizeFailed
+from bricolage.graph import interface
 from bricolage.graph.extract import graph_of
 from bricolage.graph.graph import Graph
 from bricolage.graph.identity import Identities
@@ -52,6 +54,7 @@ class Source:
         """A `temporary` folder is removed afterwards."""
         self.plan, self.directory, self.store = plan, directory, Store(directory)
         self.tried = Tried(plan)
+        self._defaults: Mapping[str, np.ndarray] | None = None
         if temporary:
             weakref.finalize(self, scratch.remove, directory)
         elif not scratch.owns(directory):
@@ -61,12 +64,20 @@ class Source:
         """Of a bucket, numbered as in the plan."""
         return graph_of(self.directory / bucket.graph)
 
-    def planned(self, sizes: Mapping[str, int]) -> int | None:
-        """The bucket of a shape; None where it has none."""
+    def planned(self, sizes: Mapping[str, int], overridden: Mapping[str, tuple[int, ...]] | None = None) -> int | None:
+        """The bucket of a shape, whose graph takes all inputs that are `overridden`; None where there is none."""
         for index, bucket in enumerate(self.plan.buckets):
-            if all(sizes.get(name) == size for name, size in bucket.sizes.items()):
+            fits = all(sizes.get(name) == size for name, size in bucket.sizes.items())
+            if fits and (overridden or {}).items() <= bucket.overridden.items():
                 return index
         return None
+
+    def default(self, name: str) -> np.ndarray:
+        """What an input is where the caller does not give it."""
+        if self._defaults is None:
+            found = interface.interface(interface.read(self.directory / artifact.MODEL)).defaults
+            self._defaults = {own: in_buffer(np.asarray(tensor.numpy())) for own, tensor in found.items()}
+        return self._defaults[name]
 
 
 class Programs:
@@ -82,26 +93,40 @@ class Programs:
         self._beside, self._known = beside, known
         self._compiling, self._turn = threading.RLock(), threading.RLock()
         self._buckets: dict[int, Prepared] = {}
-        self._others: dict[tuple[tuple[str, int], ...], Prepared] = {}
+        self._others: dict[Hashable, Prepared] = {}
         forks.hold(self)
 
-    def select(self, arrays: Mapping[str, Any]) -> Prepared:
-        """The program for the shapes of these inputs."""
-        return self.of_sizes(signature.dimensions(self.source.plan.inputs, arrays), arrays)
+    def select(self, arrays: dict[str, Any]) -> Prepared:
+        """The program for the shapes of these inputs, to which the defaults are added that it takes."""
+        plan = self.source.plan
+        overridden = signature.overridden(plan.defaults, arrays) if plan.defaults else {}
+        prepared = self.of_sizes(signature.dimensions(plan.inputs, arrays), overridden, arrays)
+        if plan.defaults:
+            for info in prepared.program.inputs:
+                if info.name not in arrays:
+                    arrays[info.name] = self.source.default(info.name)
+        return prepared
 
-    def of_sizes(self, sizes: Mapping[str, int], arrays: Mapping[str, Any] | None = None) -> Prepared:
-        """The program for these sizes of the symbolic dimensions; `arrays` are inputs of these sizes, if there are some.
+    def of_sizes(
+        self,
+        sizes: Mapping[str, int],
+        overridden: Mapping[str, tuple[int, ...]] | None = None,
+        arrays: Mapping[str, Any] | None = None,
+    ) -> Prepared:
+        """The program for these sizes of the symbolic dimensions, that takes the inputs that are `overridden` with these shapes;
+        `arrays` are inputs of these sizes, if there are some.
 
         Raises:
             SizeFailed: nothing runs it at these sizes.
         """
-        index = self.source.planned(sizes)
+        overridden = overridden or {}
+        index = self.source.planned(sizes, overridden)
         if index is not None:
             return self.bucket(index)
-        key = tuple(sorted(sizes.items()))
+        key = tuple(sorted(sizes.items())), tuple(sorted(overridden.items()))
         with self._compiling:
             if key not in self._others:
-                self._others[key] = self._other_shape(sizes, arrays)
+                self._others[key] = self._other_shape(sizes, overridden, arrays)
                 if len(self._others) > _OTHER_SHAPES:
                     del self._others[min(self._others, key=lambda one: self._others[one].used)]
             return self._others[key]
@@ -137,15 +162,17 @@ class Programs:
         self._buckets = {index: one for index, one in self._buckets.items() if one.lives}
         self._others = {key: one for key, one in self._others.items() if one.lives}
 
-    def _other_shape(self, sizes: Mapping[str, int], arrays: Mapping[str, Any] | None) -> Prepared:
-        """A shape outside the buckets: the first of its `_ways` that is right, tried in another process where nothing of its class
-        of sizes (see `bricolage.runtime.sizes`) was tried before.
+    def _other_shape(
+        self, sizes: Mapping[str, int], overridden: Mapping[str, tuple[int, ...]], arrays: Mapping[str, Any] | None
+    ) -> Prepared:
+        """A shape outside the buckets, or inputs in the place of defaults: the first of its `_ways` that is right, tried in another
+        process where nothing of its class of sizes (see `bricolage.runtime.sizes`) was tried before.
 
         Raises:
             SizeFailed: none is.
         """
-        plan, key = self.source.plan, tuple(sorted(sizes.items()))
-        graph = prepare(ir.load(self.source.directory / artifact.MODEL), sizes)
+        plan, key = self.source.plan, (tuple(sorted(sizes.items())), tuple(sorted(overridden.items())))
+        graph = prepare(interface.read(self.source.directory / artifact.MODEL), sizes, overridden)
         which = size_class(sizes, [bucket.sizes for bucket in plan.buckets])
         tried = self.source.tried
         right = tried.get(which) if trying() else 0
@@ -168,7 +195,8 @@ class Programs:
                     return made
             _LOG.warning("%s does not run the shape %s: %s", names, dict(sizes), why)
             reasons.append(f"{names}: {why}")
-        raise SizeFailed(sizes=", ".join(f"{n}={s}" for n, s in key), reasons="; ".join(reasons))
+        told = ", ".join(f"{name}={size}" for name, size in sorted(sizes.items()))
+        raise SizeFailed(sizes=told, reasons="; ".join(reasons))
 
     def _ways(self, graph: Graph, sizes: Mapping[str, int]) -> Iterator[Placement]:
         """How a shape outside the buckets may be run, the best first: as the nearest bucket, then on single backends.

@@ -28,6 +28,11 @@ def is_torch(value: object) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def overridden(defaults: Sequence[TensorSpec], arrays: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Shapes of what the arrays give in the place of defaults."""
+    return {spec.name: np.shape(arrays[spec.name]) for spec in defaults if spec.name in arrays}
+
+
 def by_position_and_name(
     inputs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[str, Any]
 ) -> tuple[Sequence[Any], Mapping[str, Any]]:
@@ -94,8 +99,10 @@ def to_torch(value: Any) -> Any:
     return torch.from_numpy(value)
 
 
-def collect(inputs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Inputs by name as numpy arrays.
+def collect(
+    inputs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[str, Any], defaults: Sequence[TensorSpec] = ()
+) -> dict[str, Any]:
+    """Inputs by name as numpy arrays. Those with `defaults` are taken by name alone, and may be left out.
 
     Raises:
         MissingInput, UnknownInput: names or count do not fit.
@@ -104,14 +111,15 @@ def collect(inputs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[st
     if len(args) > len(inputs):
         raise UnknownInput(name=f"number {len(inputs) + 1}", expected=describe(inputs))
     values = {spec.name: value for spec, value in zip(inputs, args, strict=False)}
-    known = {spec.name for spec in inputs}
+    known = {spec.name for spec in (*inputs, *defaults)}
     for name, value in named.items():
         if name not in known:
-            raise UnknownInput(name=name, expected=describe(inputs))
+            beside = f"; it may be given, too: {describe(defaults)}" if defaults else ""
+            raise UnknownInput(name=name, expected=describe(inputs) + beside)
         values[name] = value
     arrays: dict[str, Any] = {}
     sizes: dict[str, int] = {}
-    for spec in inputs:
+    for spec in (*inputs, *(spec for spec in defaults if spec.name in values)):
         if spec.name not in values:
             raise MissingInput(name=spec.name, expected=describe(inputs))
         value = values[spec.name]

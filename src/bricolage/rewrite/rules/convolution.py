@@ -98,12 +98,15 @@ class PointwiseAsProduct(_Convolution):
 
     def rewrite(self, op: Operators, match: Match) -> Result:
         outputs, inputs = sizes(match["w"])[:2]
-        weight = op.Reshape(match["w"], op.integers([outputs, inputs]))
-        product = op.MatMul(weight, op.Reshape(match["x"], op.integers([0, inputs, -1])))
+        weight, extent = (
+            op.Reshape(match["w"], op.integers([outputs, inputs])),
+            [int(size) for size in shape(match["x"])[2:]],
+        )
+        product = op.MatMul(weight, op.Reshape(match["x"], op.integers([0, inputs, math.prod(extent)])))
         bias = match.get("b")
         if bias is not None:
             product = op.Add(product, op.Reshape(bias, op.integers([outputs, 1])))
-        return op.Reshape(product, op.integers([0, outputs, *(int(size) for size in shape(match["x"])[2:])]))
+        return op.Reshape(product, op.integers([0, outputs, *extent]))
 
 
 class ProductAsPointwise(Rule):

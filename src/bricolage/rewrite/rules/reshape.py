@@ -43,7 +43,8 @@ def _target(source: ir.Value, value: ir.Value) -> list[int]:
     same place, or -1 for one that is left.
 
     Raises:
-        MatchFailure: more than one symbolic dimension is left, or one is zero.
+        MatchFailure: more than one symbolic dimension is left, or one is left beside one that may be zero: nothing follows from a
+            tensor without elements. Or a size is zero.
     """
     wanted, own = shape(value), shape(source)
     require(0 not in wanted, "a dimension of the result is zero")
@@ -52,6 +53,7 @@ def _target(source: ir.Value, value: ir.Value) -> list[int]:
         for i, d in enumerate(wanted)
     ]
     require(found.count(-1) < 2, "several dimensions of the result are not known")
+    require(not {0, -1} <= set(found), "a dimension is left to be computed beside one that may be zero")
     return found
 
 
@@ -85,7 +87,7 @@ class RemoveReshape(Rule):
 class ComposeReshapes(Rule):
     """view(view(x)) = Reshape(x), or x where it has the shape of the result
 
-    where at most one dimension of the result is symbolic and not that of x at the same place, and none is zero.
+    where every symbolic dimension of the result is that of x at the same place, or there is but one, and none is zero.
     """
 
     family = "reshape"
@@ -118,7 +120,7 @@ class FixReshape(Rule):
     """Reshape(x, s) = Reshape(x, c)
 
     for s that is computed, where shape inference knows the result: every dimension is a size or that of x at the same
-    place, but for one at most, and none is zero. What computed s is then unused, once its last reader is fixed.
+    place, or all but one are sizes, and none is zero. What computed s is then unused, once its last reader is fixed.
     """
 
     family = "reshape"
@@ -138,6 +140,12 @@ class FixReshape(Rule):
     )
     counterexamples = (
         Example("float[2,6] x, int64[2] s", "y = Reshape(x, s)", why="several dimensions"),
+        Example(
+            "float[N,M,6] x",
+            "h = Shape<end=1>(x) s = Concat<axis=0>(h, r) y = Reshape(x, s)",
+            {"r": [-1, 2]},
+            why="may be zero",
+        ),
         Example("float[2,6] x", "y = Reshape(x, s)", {"s": [3, 4]}, why="a constant already"),
     )
 

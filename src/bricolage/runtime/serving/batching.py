@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 
 from bricolage.errors import BricolageError, NotBatchable
+from bricolage.graph import interface
 from bricolage.graph.prepare import bind
 from bricolage.plan import artifact
 from bricolage.plan.interface import batch_dimension
@@ -112,7 +112,7 @@ def _others(sizes: Mapping[str, int], dimension: str) -> tuple[tuple[str, int], 
 
 def _drawn(source: Source, sizes: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
     """Inputs of the model at these sizes."""
-    model = bind(ir.load(source.directory / artifact.MODEL), sizes)
+    model = bind(interface.read(source.directory / artifact.MODEL), sizes)
     try:
         drawn = generate(model, seed)
         return signature.collect(source.plan.inputs, (), drawn)

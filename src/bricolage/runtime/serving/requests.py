@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from itertools import count
 from typing import Any
@@ -21,7 +21,7 @@ class Request(Future[Any]):
 
     def __init__(
         self,
-        arrays: Mapping[str, Any],
+        arrays: dict[str, Any],
         deliver: Callable[[dict[str, Any]], Any] = lambda results: results,
         rows: int = 1,
         key: Hashable = None,

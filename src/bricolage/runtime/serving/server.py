@@ -99,8 +99,11 @@ class Server:
             ExecutableClosed: it takes no more requests.
         """
         rows, key = 1, None
+        plan = self.source.plan
         if self._batching is not None:
-            rows, key = self._batching.rows_and_key(signature.dimensions(self.source.plan.inputs, arrays))
+            rows, key = self._batching.rows_and_key(signature.dimensions(plan.inputs, arrays))
+            if signature.overridden(plan.defaults, arrays):
+                key = None  # others have the defaults
         kept = {name: np.array(value) if isinstance(value, np.ndarray) else value for name, value in arrays.items()}
         until = None if timeout_s is None else _clock() + timeout_s
         with self._lock:

@@ -1,0 +1,162 @@
+"""What a model takes and returns: as files say it, and in a form that no pass can change by accident.
+
+ONNX lets an input have a default (it is an initializer, too), and lets a model return one of its inputs, a weight, or one value
+twice. Inside, an input with a default is an input like any other, so that nothing computes with its default as if it were a weight;
+and every output is computed by an operator of its own, an Identity where need be, under a name of its own. The graph remembers the
+rest, and its clones do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx_ir as ir
+
+_KEY = "bricolage.interface"
+_OVERRIDABLE_SINCE = 4
+"""IR version from which on an initializer need not be an input: one that is, is a default. Before, all weights are inputs."""
+
+
+@dataclass(frozen=True)
+class Interface:
+    """What the form inside does not show."""
+
+    defaults: Mapping[str, ir.TensorProtocol] = field(default_factory=dict)
+    """By the names of inputs that a caller may leave out."""
+    outputs: tuple[str, ...] = ()
+    """Names of the outputs, in order; two may be one."""
+
+
+def interface(model: ir.Model) -> Interface:
+    """Of a model in the form inside."""
+    known: Interface | None = model.graph.meta.get(_KEY)
+    return known if known is not None else Interface({}, tuple(value.name or "" for value in model.graph.outputs))
+
+
+def read(path: Path) -> ir.Model:
+    """A model that was written in the form of files."""
+    model = ir.load(path)
+    internalise(model)
+    return model
+
+
+def internalise(model: ir.Model) -> None:
+    """Brings a model from the form of files into the one inside, in place."""
+    for graph in model.graphs():
+        if graph is not model.graph or model.ir_version < _OVERRIDABLE_SINCE:
+            _drop_constant_inputs(graph)
+    defaults = {value.name or "": _opened(model.graph, value) for value in _overridable(model.graph)}
+    names = tuple(value.name or "" for value in model.graph.outputs)
+    if give_own_outputs(model) or defaults:
+        model.graph.meta[_KEY] = Interface(defaults, names)
+
+
+def externalised(model: ir.Model, like: ir.Model | None = None) -> ir.Model:
+    """A copy in the form of files, with the interface of `like` where it was made of that model. Weights are shared."""
+    known, copy = interface(like or model), model.clone()
+    graph = copy.graph
+    for index, (value, name) in enumerate(zip(list(graph.outputs), known.outputs, strict=True)):
+        if value.name == name:
+            continue
+        producer = value.producer()
+        source = producer.inputs[0] if producer is not None and producer.op_type == "Identity" else None
+        if source is not None and source.name == name:
+            graph.outputs[index] = source
+            if not value.uses() and not value.is_graph_output():
+                assert producer is not None
+                graph.remove(producer, safe=True)
+        else:
+            _rename(copy, value, name)
+    for value in graph.inputs:
+        tensor = known.defaults.get(value.name or "")
+        if tensor is not None:
+            value.const_value = tensor
+            graph.register_initializer(value)
+    graph.meta.pop(_KEY, None)
+    return copy
+
+
+def settle_defaults(model: ir.Model, given: Mapping[str, Sequence[int]]) -> None:
+    """Makes weights of the defaults, in place, but of inputs in `given`: these have the shapes that stand there."""
+    known = interface(model)
+    for value in list(model.graph.inputs):
+        name = value.name or ""
+        if name in given and name in known.defaults:
+            value.shape = ir.Shape(list(given[name]))
+        elif name in known.defaults:
+            tensor = known.defaults[name]
+            model.graph.inputs.remove(value)
+            value.const_value, value.type, value.shape = (
+                tensor,
+                ir.TensorType(tensor.dtype),
+                ir.Shape(tensor.shape.numpy()),
+            )
+            model.graph.register_initializer(value)
+    if known.defaults:
+        model.graph.meta[_KEY] = Interface({}, known.outputs)
+
+
+def _overridable(graph: ir.Graph) -> list[ir.Value]:
+    return [value for value in graph.inputs if value.name in graph.initializers]
+
+
+def _opened(graph: ir.Graph, value: ir.Value) -> ir.TensorProtocol:
+    """Takes the default from an input."""
+    del graph.initializers[value.name or ""]
+    tensor, value.const_value = value.const_value, None
+    assert tensor is not None
+    value.type = value.type or ir.TensorType(tensor.dtype)
+    value.shape = value.shape if value.shape is not None else ir.Shape(tensor.shape.numpy())
+    return tensor
+
+
+def _drop_constant_inputs(graph: ir.Graph) -> None:
+    kept = [value for value in graph.inputs if value.name not in graph.initializers]
+    if len(kept) != len(graph.inputs):
+        graph.inputs.clear()
+        graph.inputs.extend(kept)
+
+
+def give_own_outputs(model: ir.Model) -> bool:
+    """Gives an operator of its own to each output that has none, in place; whether there were any."""
+    graph, seen = model.graph, set[ir.Value]()
+    changed = False
+    for index, value in enumerate(list(graph.outputs)):
+        if value in seen or value.producer() is None:
+            node = ir.node("Identity", [value], name=f"{value.name}.returned.{index}")
+            (own,) = node.outputs
+            own.name, own.type, own.shape = _fresh(model, f"{value.name}_returned"), value.type, value.shape
+            graph.append(node)
+            graph.outputs[index] = value = own
+            changed = True
+        seen.add(value)
+    return changed
+
+
+def _rename(model: ir.Model, value: ir.Value, name: str) -> None:
+    """Gives an output the name that it has outside, and a fresh one to the value that has it now."""
+    graph = model.graph
+    for other in (*graph.initializers.values(), *(made for node in graph.all_nodes() for made in node.outputs)):
+        if other.name == name and other is not value:
+            other.name = _fresh(model, name)
+    value.name = name
+
+
+def _fresh(model: ir.Model, wanted: str) -> str:
+    """`wanted`, or with a number behind it, whatever no value of the model is called."""
+    taken = {
+        value.name
+        for graph in model.graphs()
+        for value in (
+            *graph.inputs,
+            *graph.initializers.values(),
+            *(made for node in graph for made in node.outputs),
+        )
+    }
+    name, count = wanted, 1
+    while name in taken:
+        count += 1
+        name = f"{wanted}_{count}"
+    return name

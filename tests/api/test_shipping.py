@@ -1,0 +1,110 @@
+"""What is written is loaded: an artifact that fails in a fresh process is not handed over."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from bricolage.api.shipping import Tried, planned_trial, shipped
+from bricolage.api.sources import Source, open_source
+from bricolage.backends import registry
+from bricolage.backends.interface import RegionModel, Resources
+from bricolage.backends.kernel import Kernel
+from bricolage.codec import decode, encode
+from bricolage.device.host import selected
+from bricolage.errors import ArtifactFails
+from bricolage.measure.database import Database
+from bricolage.measure.pool import Pool
+from bricolage.options import Options
+from bricolage.plan.interface import output_specs
+from bricolage.plan.plan import Bucket, Plan
+from bricolage.progress import Silent
+from bricolage.runtime.load import load
+from bricolage.verify.oracle import Oracle
+from bricolage.work.implementation import Implementation, KernelConfig
+from tests.runtime import made_plans
+from tests.runtime.made_plans import Quick, baseline, expected, made_bucket, made_plan, symbolic_model, whole
+
+OPTIONS = Options(threads=1)
+X = np.linspace(-2, 2, 20, dtype=np.float32).reshape(5, 4)
+
+
+class Brittle(Quick):
+    """Takes only the size that was planned: others end its process."""
+
+    name: ClassVar[str] = "brittle"
+
+    def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
+        if region.inputs[0].sizes[0] != len(X):
+            os.abort()
+        return super().compile(region, config, resources)
+
+
+class False_(Quick):
+    """Computes something else."""
+
+    name: ClassVar[str] = "false"
+
+    def compile(self, region: RegionModel, config: KernelConfig, resources: Resources) -> Kernel:
+        for node in region.model.graph:
+            node.op_type = "Softsign" if node.op_type == "Tanh" else node.op_type
+        return super().compile(region, config, resources)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    made_plans.register_all()
+    for backend in (Brittle, False_):
+        registry.register(backend.name, f"{__name__}:{backend.__name__}")
+    with Pool() as workers:
+        yield workers
+    made_plans.forget_all()
+
+
+def decided(folder: Path, *names: str) -> tuple[Source, Plan]:
+    """A decision as if these backends had been accepted, the first as the fastest."""
+    folder.mkdir()
+    given = {"x": X}
+    opened = open_source(symbolic_model(), OPTIONS, folder, example_inputs=None, dynamic=None, given=given)
+    (bucket,) = opened.buckets
+    Oracle(bucket.graph, given, opened.store, OPTIONS.bound, "m").files(bucket.graph.everything)
+    implementations = [Implementation(name, KernelConfig("f32")) for name in names]
+    contestants = [baseline(one, 1.0 + number) for number, one in enumerate(implementations)]
+    made = made_bucket(folder, bucket.graph, whole(bucket.graph, implementations[0]), bucket.sizes, contestants)
+    plan = made_plan(folder, made)
+    origin = replace(plan.provenance, versions={name: registry.version(name) for name in names})
+    return opened, replace(plan, outputs=output_specs(opened.model), provenance=origin)
+
+
+def test_a_backend_that_fails_gives_way_to_one_that_does_not(tmp_path: Path, pool: Pool) -> None:
+    path = tmp_path / "made.bricolage"
+    opened, plan = decided(tmp_path / "run", "brittle", "quick")
+    tried = Tried(Database(tmp_path / "costs.sqlite"), ["key"])
+    written = shipped(
+        opened, plan, path, [planned_trial(opened, 0)], OPTIONS, selected("", None), pool, Silent(), tried
+    )
+    (bucket,) = written.buckets
+    assert bucket.chosen == "quick f32"
+    assert tried.known(0) and decode(Bucket, tried.database.get_race("key")) == bucket
+    (reason,) = (one.reason for one in bucket.contestants if not one.accepted)
+    assert "n=1" in reason and "SIGABRT" in reason
+    run = load(path)
+    for x in (X, X[:2]):
+        np.testing.assert_allclose(run(x), expected(x), rtol=1e-5, atol=1e-6)
+
+
+def test_nothing_is_written_where_nothing_is_right(tmp_path: Path, pool: Pool) -> None:
+    path = tmp_path / "made.bricolage"
+    opened, plan = decided(tmp_path / "run", "false")
+    tried = Tried(Database(tmp_path / "costs.sqlite"), ["key"])
+    tried.database.put_race("key", encode(plan.buckets[0]))
+    with pytest.raises(ArtifactFails, match="relative error"):
+        shipped(opened, plan, path, [planned_trial(opened, 0)], OPTIONS, selected("", None), pool, Silent(), tried)
+    assert tried.database.get_race("key") is None and not tried.known(0)
+    assert not path.exists() and not list(tmp_path.glob(".*partial"))
