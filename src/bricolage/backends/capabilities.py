@@ -344,6 +344,13 @@ def _vouched(backend: Backend) -> Rule:
     return lambda _graph, _operator: reason
 
 
+def quarantined(backend: Backend, graph: Graph) -> str | None:
+    """Why a graph must not be given to a backend whatever it makes of it here: an operator is in quarantine. None where none is."""
+    kept = entries(backend.name, backend.table_version())
+    found = (_quarantined(kept, graph, operator) for operator in graph.operators) if kept else ()
+    return next((reason for reason in found if reason is not None), None)
+
+
 def _quarantined(kept: Sequence[Entry], graph: Graph, operator: Operator) -> str | None:
     """Why an operator, or one in its bodies, is in quarantine; None where none is."""
     met = _met([entry for entry in kept if not entry.without], operator.node, graph.opsets)
