@@ -106,7 +106,9 @@ def _packed(value: object, members: dict[str, np.ndarray]) -> object:
     chance = {"drawn": True} if isinstance(value, Drawn) else {}
     if array.dtype.kind == "O":
         array = array.astype(np.str_)
-    elif array.dtype.kind == "V":
+    elif (
+        array.dtype.kind == "V" or array.dtype.isbuiltin == 2
+    ):  # some of the types that others registered call themselves floats
         array = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(*array.shape, array.dtype.itemsize)
     members[member] = array
     return {"member": member, "type": kind, **chance}
