@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import onnx_ir as ir
 
 from bricolage.errors import NotBatchable
+from bricolage.frontends.maps import KEYS
 from bricolage.graph.graph import describe
 from bricolage.graph.prepare import dimension_name
 from bricolage.plan.plan import TensorSpec
@@ -15,6 +17,7 @@ from bricolage.plan.plan import TensorSpec
 def tensor_specs(values: Sequence[ir.Value], model: ir.Model) -> tuple[TensorSpec, ...]:
     """Names, types and sizes (None where symbolic) of graph inputs or outputs, leaving out those that are weights."""
     specs: list[TensorSpec] = []
+    keys: dict[str, list[int | str]] = json.loads(model.metadata_props.get(KEYS, "{}"))
     for value in values:
         if value.name in model.graph.initializers:
             continue
@@ -25,7 +28,7 @@ def tensor_specs(values: Sequence[ir.Value], model: ir.Model) -> tuple[TensorSpe
                 d if isinstance(d, int) else dimension_name(value, axis) for axis, d in enumerate(value.shape)
             )
         dtype = "str" if info.dtype == ir.DataType.STRING else info.numpy.name if info.dtype else str(value.type)
-        specs.append(TensorSpec(info.name, dtype, shape))
+        specs.append(TensorSpec(info.name, dtype, shape, tuple(keys.get(info.name, ()))))
     return tuple(specs)
 
 

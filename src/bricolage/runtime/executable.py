@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -122,6 +122,9 @@ class Executable:
             names = [info.name for info in prepared.program.outputs]
             return dict(zip(names, prepared.run_in_order(arrays), strict=True))
         return self._run(signature.collect(self.plan.inputs, (), inputs))
+        """Outputs by name for inputs by name, as numpy arrays. Where the model returns maps, a list of a dict for each row."""
+        results = self._run(signature.collect(self.plan.inputs, (), inputs))
+        return dict(signature.mapped(self.plan.outputs, results))
 
     def bind(self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray] | None = None) -> BoundProgram:
         """Binds to the caller's own buffers, for repeated runs without any copy: the returned object is called without
@@ -280,7 +283,7 @@ class Executable:
         by_position, by_name = signature.by_position_and_name(self.plan.inputs, args, named)
         arrays = signature.collect(self.plan.inputs, by_position, by_name)
         torch = any(signature.is_torch(value) for value in (*by_position, *by_name.values()))
-        return arrays, partial(_delivered, torch=torch)
+        return arrays, partial(_delivered, specs=self.plan.outputs, torch=torch)
 
     def _run(self, arrays: dict[str, Any], spans: list[Span] | None = None) -> dict[str, Any]:
         prepared = self._programs.select(arrays)
@@ -298,7 +301,7 @@ class Executable:
             self._server = None
 
 
-def _delivered(outputs: Mapping[str, Any], torch: bool) -> Any:
+def _delivered(outputs: Mapping[str, Any], specs: Sequence[TensorSpec], torch: bool) -> Any:
     """Outputs as a call returns them: one tensor, or a tuple where the model has several."""
-    results = [signature.to_torch(value) if torch else value for value in outputs.values()]
+    results = [signature.to_torch(value) if torch else value for value in signature.mapped(specs, outputs).values()]
     return results[0] if len(results) == 1 else tuple(results)

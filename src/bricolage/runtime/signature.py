@@ -94,6 +94,18 @@ def to_torch(value: Any) -> Any:
     return torch.from_numpy(value)
 
 
+def mapped(outputs: Sequence[TensorSpec], values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Outputs by name, with those that the model returns as maps (`TensorSpec.keys`) as lists of a dict for each row."""
+    keys = {spec.name: spec.keys for spec in outputs if spec.keys}
+    if not keys:
+        return values
+    return {name: _maps(keys[name], value) if name in keys else value for name, value in values.items()}
+
+
+def _maps(keys: Sequence[int | str], value: np.ndarray) -> list[dict[int | str, float]]:
+    return [dict(zip(keys, row, strict=True)) for row in value.reshape(-1, len(keys)).tolist()]
+
+
 def collect(inputs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
     """Inputs by name as numpy arrays.
 
