@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import pickle
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
@@ -66,6 +67,7 @@ def main() -> int:
     parser.add_argument("--no-networks", action="store_true")
     parser.add_argument("--child", choices=("onnxruntime", "pairs", "cases"), help=argparse.SUPPRESS)
     parser.add_argument("--names", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--pairs", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
         _child(given)
@@ -105,13 +107,17 @@ def main() -> int:
 
 def _pairs(given: argparse.Namespace) -> tuple[dict[str, Any], int]:
     operators = frozenset(given.operators.split(",")) if given.operators else None
-    words = ["--operators", given.operators] if given.operators else []
     print("making pairs …", file=sys.stderr)
-    names = pairs.sample([pair.name for pair in pairs.pairs(operators)], given.sample)
+    made = {pair.name: pair for pair in pairs.pairs(operators)}
+    names = pairs.sample(list(made), given.sample)
     theirs, ours = Found(), Found()
-    apart("onnxruntime", names, words, _LIMIT_S, theirs.note)
-    run = [name for name in names if theirs.outcomes.get(name) == "runs"]
-    apart("pairs", run, words, _LIMIT_S, ours.note)
+    with scratch.using(scratch.temporary()) as folder:
+        path = folder / "pairs.pickle"
+        path.write_bytes(pickle.dumps({name: made[name] for name in names}))
+        words = ["--pairs", str(path)]
+        apart("onnxruntime", names, words, _LIMIT_S, theirs.note)
+        run = [name for name in names if theirs.outcomes.get(name) == "runs"]
+        apart("pairs", run, words, _LIMIT_S, ours.note)
     counts = ours.counts
     share = counts["right"] / len(run) if run else 1.0
     found = {"tried": len(names), "onnxruntime": len(run), "share": share, **counts, "reasons": ours.reasons}
@@ -124,7 +130,7 @@ def _child(given: argparse.Namespace) -> None:
         with scratch.using(scratch.temporary()) as folder:
             models.tried(given.cases, names, given.budget, folder)
         return
-    made = {pair.name: pair for pair in pairs.pairs(frozenset(given.operators.split(",")) if given.operators else None)}
+    made: dict[str, pairs.Pair] = pickle.loads(given.pairs.read_bytes())  # written by the parent a moment ago
     chosen = [made[name] for name in names]
     (pairs.run_by_onnxruntime if given.child == "onnxruntime" else pairs.served)(chosen)
 
