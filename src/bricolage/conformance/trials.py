@@ -69,18 +69,21 @@ class Trial:
         return difference(self.outputs, found, self.rtol, self.atol) is not None
 
 
-def trials(found: Sequence[Case], *, newest_only: bool = False, types: frozenset[str] | None = None) -> list[Trial]:
+def trials(
+    found: Sequence[Case], *, newest_only: bool = False, types: frozenset[str] | None = None, beside: bool = True
+) -> list[Trial]:
     """All trials, models of several operators last; sorted by name within.
 
     Args:
         newest_only: only the newest version class of each operator.
         types: main element types to try; None tries all.
+        beside: also the generated cases, which stand beside those of the suite and its re-typed ones.
     """
     found = [detached(case) for case in found]
     singles = [case for case in found if case.single and case.model.graph.node[0].op_type not in _RANDOM]
     made: list[Trial] = []
     suite = [*singles, *_retyped(singles)]
-    for case in (*suite, *generated(suite)):
+    for case in (*suite, *generated(suite)) if beside else suite:
         for model, restamped in _versions(case.model, newest_only=newest_only):
             made.extend(_forms(replace(case, model=model), restamped))
     if types is not None:
