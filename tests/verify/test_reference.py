@@ -266,6 +266,8 @@ def test_four_bits_are_exact(kind: int, block: int) -> None:
     model = ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
     x = rng.standard_normal((50, 32)).astype(np.float32)
     assert relative_error(float32(model, {"x": x}), [evaluate(model, {"x": x})["y"]]) == 0.0
+
+
 @pytest.mark.parametrize("library", ["torch", "onnx"])
 def test_strings_and_optionals_pass_through(library: Library) -> None:
     text = """<ir_version: 10, opset_import: ["": 20]> g (string[2] x, float[3] z) => (string[2] y, float[3] e) {
