@@ -71,6 +71,7 @@ class Executable:
         self._threads = min(options.threads, MOST_THREADS_A_CORE * available_cores())
         self._programs = Programs(self._source, self._device, self._threads)
         self._ready = Ready([spec.name for spec in plan.inputs])
+        self._maps = any(spec.keys for spec in plan.outputs)
         self._serving = threading.RLock()
         self._server: Server | None = None
         self._point = plan.operating_point
@@ -115,14 +116,12 @@ class Executable:
         return deliver(self._run(arrays))
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Outputs by name for inputs by name, as numpy arrays."""
+        """Outputs by name for inputs by name, as numpy arrays. Where the model returns maps, a list of a dict for each row."""
         ready = self._ready.find((inputs,), {})
         if ready is not None:
             prepared, arrays = ready
             names = [info.name for info in prepared.program.outputs]
             return dict(zip(names, prepared.run_in_order(arrays), strict=True))
-        return self._run(signature.collect(self.plan.inputs, (), inputs))
-        """Outputs by name for inputs by name, as numpy arrays. Where the model returns maps, a list of a dict for each row."""
         results = self._run(signature.collect(self.plan.inputs, (), inputs))
         return dict(signature.mapped(self.plan.outputs, results))
 
@@ -287,7 +286,8 @@ class Executable:
 
     def _run(self, arrays: dict[str, Any], spans: list[Span] | None = None) -> dict[str, Any]:
         prepared = self._programs.select(arrays)
-        self._ready.add(arrays, prepared)
+        if not self._maps:  # which are made behind a program
+            self._ready.add(arrays, prepared)
         return prepared.run(arrays, spans)
 
     def after_fork(self) -> None:
