@@ -22,6 +22,7 @@ from bricolage.backends import registry
 from bricolage.backends.capabilities import FOLDER, table
 from bricolage.cache import cache_directory
 from bricolage.conformance.attempt import Result
+from bricolage.conformance.bases import base_cases
 from bricolage.conformance.suite import Case, cases
 from bricolage.conformance.trials import OLDEST_OPSET, Trial, thin, trials
 from bricolage.measure.pool import Pool
@@ -80,7 +81,7 @@ def _make(options: argparse.Namespace) -> None:
     print("reading the suite …", file=sys.stderr)
     types = frozenset(options.types.split(",")) if options.types else None
     operators = frozenset(options.operators.split(",")) if options.operators else None
-    made = trials(cases(operators), newest_only=options.newest, types=types)
+    made = trials([*cases(operators), *base_cases(operators)], newest_only=options.newest, types=types)
     if options.per_kind:
         made = thin(made, options.per_kind)
     if options.single_only:

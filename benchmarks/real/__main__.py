@@ -172,6 +172,26 @@ def _apart(network: Network, words: Sequence[str]) -> Row | str:
     return str(answer["skipped"]) if "skipped" in answer else decode(Row, answer)
 
 
+def rows_of(only: str, words: Sequence[str]) -> tuple[list[Row], list[str]]:
+    """The rows of the networks whose names begin with one of the words in `only`, which commas part, and the names of those that
+    were skipped. `words`: of the command line, for each network's process."""
+    rows: list[Row] = []
+    skipped: list[str] = []
+    beginnings = tuple(only.split(","))
+    for network in NETWORKS:
+        if not network.name.startswith(beginnings):
+            continue
+        outcome = _apart(network, words)
+        if isinstance(outcome, str):
+            skipped.append(network.name)
+            print(f"{network.name}: skipped, {outcome}", file=sys.stderr, flush=True)
+            continue
+        rows.append(outcome)
+        told = remark(outcome) or f"{outcome.shipped}, error {outcome.error:.1e}"
+        print(f"{network.name}: {told}", file=sys.stderr, flush=True)
+    return rows, skipped
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.real", description=str(__doc__).split("\n\n")[0])
@@ -194,20 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     words = ["--budget", str(given.budget), "--threads", str(given.threads)]
     words += [word for name in given.backend or () for word in ("--backend", name)]
-    rows: list[Row] = []
-    skipped: list[str] = []
-    beginnings = tuple(given.only.split(","))
-    for network in NETWORKS:
-        if not network.name.startswith(beginnings):
-            continue
-        outcome = _apart(network, words)
-        if isinstance(outcome, str):
-            skipped.append(network.name)
-            print(f"{network.name}: skipped, {outcome}", file=sys.stderr, flush=True)
-            continue
-        rows.append(outcome)
-        told = remark(outcome) or f"{outcome.shipped}, error {outcome.error:.1e}"
-        print(f"{network.name}: {told}", file=sys.stderr, flush=True)
+    rows, skipped = rows_of(given.only, words)
     if given.output:
         given.output.parent.mkdir(parents=True, exist_ok=True)
         given.output.write_text(json.dumps([asdict(row) for row in rows], indent=1))

@@ -466,12 +466,12 @@ class LatencyLimit(UsageError):
 
 class NoPlacement(BricolageError):
     what = "no candidate covers operator '{name}' ({op_type})"
-    hint = "No installed backend can run it; `bricolage backends` shows which are missing"
+    hint = "`bricolage backends` shows which backends could be added here"
     exit_code = NO_BACKEND
 
 
 class Unclaimed(NoPlacement):
-    what = "no backend claims operator '{name}' ({op_type}): {reasons}"
+    what = "no backend here takes operator '{name}' ({op_type}): {reasons}"
 
 
 class NoReference(BricolageError):

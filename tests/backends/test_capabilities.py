@@ -45,7 +45,7 @@ SAMPLES = (
 @cache
 def sampled() -> tuple[Trial, ...]:
     names = set(SAMPLES.split())
-    made = trials([case for case in cases() if case.name in names])
+    made = trials([case for case in cases() if case.name in names], beside=False)
     return tuple(trial for trial in made if "@" not in trial.name)  # which types are made up depends on the whole suite
 
 
@@ -103,7 +103,7 @@ def harmful_cases(name: str) -> tuple[Trial, ...]:
         if any(not outcome.startswith("passes") for kinds in versions.values() for outcome in kinds.values())
     ]
     operators = {key.rpartition("::")[2] for key in (*sorted(found.avoid)[:8], *refused[:2])}
-    return tuple(trial for trial in trials(cases(operators)) if harmful(found, trial))
+    return tuple(trial for trial in trials(cases(operators), beside=False) if harmful(found, trial))
 
 
 def claimed(name: str) -> set[str]:

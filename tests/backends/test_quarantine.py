@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bricolage.backends import quarantine, registry
+from bricolage.backends.capabilities import quarantined
 from bricolage.backends.matching import Matcher
 from bricolage.backends.quarantine import Entry, entries
 from bricolage.codec import DecodeError
@@ -52,6 +53,13 @@ def claimed(network: Graph) -> set[str]:
 @pytest.fixture
 def network() -> Graph:
     return graph("a = Relu (x) b = LeakyRelu <alpha = 0.25> (a) y = Tanh (b)")
+
+
+def test_a_whole_graph_with_such_an_operator_is_not_even_tried(plant: Plant, network: Graph) -> None:
+    backend = registry.get("onnxruntime")
+    assert quarantined(backend, network) is None
+    plant()
+    assert "in quarantine" in (quarantined(backend, network) or "")
 
 
 def test_without_an_entry_everything_is_claimed(network: Graph) -> None:

@@ -161,6 +161,19 @@ def test_types_that_npz_lacks_become_float32(tmp_path: Path) -> None:
     assert values.read_arrays(tmp_path / "y.npz")["y"].tolist() == [1.5, -2]
 
 
+def test_sequences_and_maps_are_written_as_arrays(tmp_path: Path) -> None:
+    from bricolage.cli import values
+
+    outputs = {"s": [np.ones(2), np.zeros(3)], "m": [{"no": 0.25, "yes": 0.75}], "none": None}
+    values.write_arrays(tmp_path / "y.npz", outputs)
+    with np.load(tmp_path / "y.npz") as file:
+        assert {name: file[name].tolist() for name in file.files} == {
+            "s.0": [1, 1],
+            "s.1": [0, 0, 0],
+            "m": [[0.25, 0.75]],
+        }
+
+
 def test_inputs_packed_in_an_unknown_way(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", x=np.ones(3, np.float32))
     packed = bytearray((tmp_path / "x.npz").read_bytes())

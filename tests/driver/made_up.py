@@ -54,6 +54,25 @@ class Partial(Elementwise):
     name = "partial"
 
 
+class Bold(Partial):
+    """Tries what it does not claim, in two configurations."""
+
+    name = "bold"
+    tries_whole = True
+
+    def configs(self, precision: Precision, device: Device) -> Sequence[KernelConfig]:
+        del precision, device
+        return named("f32", "f32-tiles")
+
+
+class BoldSluggish(Partial):
+    """As `Bold`, and it compiles slowly."""
+
+    name = "bold-sluggish"
+    tries_whole = True
+    compiles_slowly = True
+
+
 class Sluggish(Everything):
     name = "sluggish"
     compiles_slowly = True
@@ -100,7 +119,7 @@ class Dense(Everything):
 
 REFERENCES = {
     one.name: f"{__name__}:{one.__name__}"
-    for one in (First, Second, Third, Partial, Sluggish, Tuned, Untuned, Tiled, Fusing, Dense)
+    for one in (First, Second, Third, Partial, Bold, BoldSluggish, Sluggish, Tuned, Untuned, Tiled, Fusing, Dense)
 }
 """For the registry."""
 

@@ -22,7 +22,7 @@ from bricolage.driver.stages.rewriting import RewriteSearch, Rewritten, measured
 from bricolage.driver.stages.tuning import KernelTuning
 from bricolage.driver.state import Challenger, State
 from bricolage.driver.variants import placed, promising
-from bricolage.errors import NoBackend, NoPlacement, NotAccurate, NotWritable
+from bricolage.errors import NoBackend, NoPlacement, NotAccurate, NotWritable, Unclaimed
 from bricolage.graph.graph import Graph
 from bricolage.graph.identity import operator_key
 from bricolage.graph.region import Region
@@ -36,6 +36,8 @@ from bricolage.rewrite.variants import GraphVariant
 from bricolage.work.implementation import Assignment, Implementation, KernelConfig
 from tests.driver.made_up import (
     Answers,
+    Bold,
+    BoldSluggish,
     Dense,
     First,
     Partial,
@@ -108,6 +110,50 @@ def test_nothing_takes_the_whole_graph(tmp_path: Path, model: Graph) -> None:
 
     state, _ = made_up_state(tmp_path, model, [Partial(), Products()])
     with pytest.raises(NoBackend, match="for the whole model"):
+        run(state, Baselines())
+
+
+def test_a_whole_model_is_tried_on_who_does_not_claim_all_of_it(tmp_path: Path, model: Graph) -> None:
+    state, measurer = made_up_state(tmp_path, model, [Bold(), First(), BoldSluggish()], Answers({"bold": 0.5}))
+    run(state, Baselines())
+    assert whole_times(state.original) == {"first f32": 5.0, "bold f32": 2.5, "bold f32-tiles": 2.5}
+    assert [str(spec.steps[0].implementation) for spec in measurer.asked] == ["first f32", "bold f32", "bold f32-tiles"]
+    product = next(o.number for o in model.operators if o.op_type == "MatMul")
+    assert not any(
+        group.regions[0] >> product & 1
+        for group in state.original.candidates.groups
+        if whole("bold") in group.implementations
+    )
+
+
+def test_one_configuration_tells_whether_it_is_worth_trying_more(tmp_path: Path, model: Graph) -> None:
+    answers = Answers(errors={"bold": 0.3})
+    state, measurer = made_up_state(tmp_path, model, [Bold(), First()], answers)
+    run(state, Baselines())
+    assert whole_times(state.original) == {"first f32": 5.0}
+    assert len(measurer.asked) == 2
+
+
+def test_where_nobody_claims_all_of_it_slow_compilers_are_tried_last(tmp_path: Path, model: Graph) -> None:
+    answers = Answers(failures={"bold": ("refused", "no product")})
+    state, _ = made_up_state(tmp_path, model, [BoldSluggish(), Bold()], answers)
+    run(state, Baselines(), seconds=0.0)
+    assert whole_times(state.original) == {"bold-sluggish f32": 5.0}
+
+
+def test_what_nobody_claims_is_placed_where_the_whole_graph_runs(tmp_path: Path, model: Graph) -> None:
+    state, _ = made_up_state(tmp_path, model, [Bold(), Partial()])
+    run(state, Baselines())
+    product = next(o.number for o in model.operators if o.op_type == "MatMul")
+    assert {c.implementation.backend for c in state.original.priced() if c.region == 1 << product} == {"bold"}
+
+
+def test_who_cannot_run_an_operator_says_why(tmp_path: Path, model: Graph) -> None:
+    answers = Answers(failures={"bold": ("refused", "it has no kernel")})
+    state, _ = made_up_state(tmp_path, model, [Bold(), Partial()], answers)
+    with pytest.raises(
+        Unclaimed, match=r"\(MatMul of float32, float32\): bold: it has no kernel; partial: a matrix product"
+    ):
         run(state, Baselines())
 
 

@@ -71,3 +71,12 @@ def test_renumbering_keeps_the_key(count: int, rng: random.Random) -> None:
     shuffled = list(range(count))
     rng.shuffle(shuffled)
     assert key(build(list(range(count)), "a")) == key(build(shuffled, "b"))
+
+
+def test_string_constants_count_by_value() -> None:
+    def key(word: str) -> str:
+        body = f'w = Constant <value = string[1] {{"{word}"}}> () y = Concat <axis = 0> (x, w)'
+        network = graph(body, "string[3] x", "string[4] y")
+        return Identities(network).key(network.everything)
+
+    assert key("a") == key("a") != key("b")

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from bricolage.errors import InvalidGraph, NoReference
+from bricolage.frontends import to_model
 from bricolage.verify.compare import relative_error
 from bricolage.verify.inputs import generate
 from bricolage.verify.reference import Evaluator, Library, evaluate
@@ -265,3 +266,13 @@ def test_four_bits_are_exact(kind: int, block: int) -> None:
     model = ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
     x = rng.standard_normal((50, 32)).astype(np.float32)
     assert relative_error(float32(model, {"x": x}), [evaluate(model, {"x": x})["y"]]) == 0.0
+
+
+@pytest.mark.parametrize("library", ["torch", "onnx"])
+def test_strings_and_optionals_pass_through(library: Library) -> None:
+    text = """<ir_version: 10, opset_import: ["": 20]> g (string[2] x, float[3] z) => (string[2] y, float[3] e) {
+        w = Constant <value = string[1] {"_ü"}> () y = StringConcat (x, w) o = Optional (z) e = OptionalGetElement (o) }"""
+    model = to_model(onnx.parser.parse_model(text))
+    found = evaluate(model, {"x": np.array(["a", "b"], object), "z": np.float32([1, -2, 0.5])}, library=library)
+    assert found["y"].tolist() == ["a_ü", "b_ü"]
+    assert found["e"].tolist() == [1, -2, 0.5]

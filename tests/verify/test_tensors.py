@@ -14,6 +14,7 @@ TENSORS = {
     "half": np.array([[1.5, -2.0]], dtype=ml_dtypes.bfloat16),
     "scalar": np.array(0.5, dtype=ml_dtypes.bfloat16),
     "eight": np.array([1.0, 2.0], dtype=ml_dtypes.float8_e4m3fn),
+    "eight, a float to numpy": np.array([1.0, 2.0], dtype=ml_dtypes.float8_e5m2),
     "four": np.array([-3, 2], dtype=ml_dtypes.int4),
     "words": np.array(["", "größer"], dtype=object),
     "none": np.zeros((0, 4), dtype=ml_dtypes.bfloat16),

@@ -184,8 +184,8 @@ def is_runtime(node: ir.Node) -> bool:
 
 def features(node: ir.Node, opset: int) -> frozenset[str]:
     """What tells two uses of one operator apart, coarsely: attributes (with their defaults), which inputs and outputs
-    are there, rank and emptiness of the main input, whether dimensions shrink or grow, whether constant scalars are
-    zero. Lists count as zeros, ones or other."""
+    are there, types of other inputs where they differ from the main one's, rank and emptiness of that, whether dimensions
+    shrink or grow, whether constant scalars are zero. Lists count as zeros, ones or other."""
     found = {
         "inputs=" + "".join("0" if value is None else "1" for value in node.inputs).rstrip("0"),
         "outputs=" + "".join("1" if value.name else "0" for value in node.outputs).rstrip("0"),
@@ -198,6 +198,8 @@ def features(node: ir.Node, opset: int) -> frozenset[str]:
         found.update(_growth(first, node.outputs[0]))
     for position, value in enumerate(node.inputs):
         constant = value.const_value if value is not None else None
+        if position and first is not None and value is not None and _type_name(value) != _type_name(first):
+            found.add(f"type{position}={_type_name(value)}")
         if constant is not None and constant.size == 1 and constant.dtype != ir.DataType.STRING:
             found.add(f"input{position}={'nonzero' if constant.numpy().item() else 'zero'}")
     values = {**_defaults(node.domain, node.op_type, opset)}
@@ -342,6 +344,13 @@ def _vouched(backend: Backend) -> Rule:
         return accepts(backend.name, backend.self_check)
     reason = f"its capability table is of {found.version}, {backend.table_version()} is installed and was not checked"
     return lambda _graph, _operator: reason
+
+
+def quarantined(backend: Backend, graph: Graph) -> str | None:
+    """Why a graph must not be given to a backend whatever it makes of it here: an operator is in quarantine. None where none is."""
+    kept = entries(backend.name, backend.table_version())
+    found = (_quarantined(kept, graph, operator) for operator in graph.operators) if kept else ()
+    return next((reason for reason in found if reason is not None), None)
 
 
 def _quarantined(kept: Sequence[Entry], graph: Graph, operator: Operator) -> str | None:

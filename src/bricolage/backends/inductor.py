@@ -69,6 +69,7 @@ class Inductor(Backend):
     name: ClassVar[str] = "inductor"
     title: ClassVar[str] = "TorchInductor"
     kind: ClassVar[Kind] = "engine"
+    tries_whole: ClassVar[bool] = True
     compiles_slowly: ClassVar[bool] = True
     tunable: ClassVar[bool] = True
     gains_by_tuning: ClassVar[float] = 1.3

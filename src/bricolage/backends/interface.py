@@ -243,6 +243,9 @@ class Backend(ABC):
     """Where folders of compiled code serve that `compile` keeps in `Resources.cache`."""
     after_fork: ClassVar[AfterFork] = "ends"
     """What becomes of kernels in a forked process, where none of the threads is that the framework had."""
+    tries_whole: ClassVar[bool] = False
+    """A graph that it does not claim may still be measured and checked on it as a whole: its claims are as narrow as the tests that
+    they come from, and it refuses, when it compiles, what it cannot run."""
     self_check: SelfCheck | None = None
     """What a self-check of the installed version found (`measure.selfcheck`); None where none was made."""
 

@@ -61,6 +61,7 @@ class Iree(Backend):
     name: ClassVar[str] = "iree"
     title: ClassVar[str] = "IREE"
     kind: ClassVar[Kind] = "engine"
+    tries_whole: ClassVar[bool] = True
     compiles_slowly: ClassVar[bool] = True
     tunable: ClassVar[bool] = True
     gains_by_tuning: ClassVar[float] = 1.5

@@ -14,10 +14,18 @@ from functools import cached_property
 import onnx_ir as ir
 
 from bricolage.backends.claims import Claim, Growth, Pattern, Shared
+from bricolage.backends.interface import Backend
 from bricolage.graph.graph import Graph, Operator
 from bricolage.graph.properties import COMMUTATIVE
 from bricolage.graph.region import Region
 from bricolage.work import bits as bitset
+
+
+def objections(backend: Backend, graph: Graph, operator: Operator) -> list[str]:
+    """Why a backend does not claim an operator, a reason once; empty where it does, or where it claims patterns alone."""
+    rules = (claim.growth.accepts for claim in backend.claims() if claim.growth is not None and claim.growth.maximal)
+    return list(dict.fromkeys(reason for accepts in rules if (reason := accepts(graph, operator)) is not None))
+
 
 Bound = Mapping[str, "ir.Value | int"]
 """What the names of a pattern stand for: values outside the region, and numbers of operators in it."""

@@ -93,6 +93,7 @@ class OpenVino(Backend):
     name: ClassVar[str] = "openvino"
     title: ClassVar[str] = "OpenVINO"
     kind: ClassVar[Kind] = "engine"
+    tries_whole: ClassVar[bool] = True
     dynamic: ClassVar[bool] = True
     queues: ClassVar[bool] = True
     tunable: ClassVar[bool] = True

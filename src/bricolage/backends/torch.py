@@ -27,6 +27,7 @@ class Torch(Backend):
     name: ClassVar[str] = "torch"
     title: ClassVar[str] = "PyTorch eager"
     kind: ClassVar[Kind] = "kernels"
+    tries_whole: ClassVar[bool] = True
     dynamic: ClassVar[bool] = True
 
     def status(self) -> Status:

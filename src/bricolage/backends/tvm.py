@@ -54,6 +54,7 @@ class Tvm(Backend):
     name: ClassVar[str] = "tvm"
     title: ClassVar[str] = "TVM"
     kind: ClassVar[Kind] = "engine"
+    tries_whole: ClassVar[bool] = True
     compiles_slowly: ClassVar[bool] = True
     travels: ClassVar[Travels] = "alike"
     tunable: ClassVar[bool] = True

@@ -23,6 +23,7 @@ class Xla(Backend):
     name: ClassVar[str] = "xla"
     title: ClassVar[str] = "XLA"
     kind: ClassVar[Kind] = "engine"
+    tries_whole: ClassVar[bool] = True
     compiles_slowly: ClassVar[bool] = True
 
     def status(self) -> Status:

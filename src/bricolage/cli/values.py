@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bricolage.errors import BadOption, MissingFile
 
@@ -42,8 +42,9 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         raise BadOption(option="--input", value=path, advice=f"{_ADVICE} ({error})") from error
 
 
-def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes a `.npz` file. Types that the format lacks (bfloat16, 8-bit floats) become float32.
+def write_arrays(path: Path, outputs: Mapping[str, Any]) -> None:
+    """Writes a `.npz` file. Types that the format lacks (bfloat16, 8-bit floats) become float32; the members of a sequence are
+    called `name.0`, `name.1` and so on; of maps their values stand in the rows of an array.
 
     Raises:
         NotWritable
@@ -52,5 +53,14 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
     from bricolage.cli import output
 
-    known = {name: array.astype(np.float32) if array.dtype.kind == "V" else array for name, array in arrays.items()}
+    arrays: dict[str, np.ndarray] = {}
+    for name, value in outputs.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            arrays[name] = np.array([list(row.values()) for row in value])
+        elif isinstance(value, list):
+            arrays |= {f"{name}.{number}": member for number, member in enumerate(value)}
+        elif value is not None:
+            arrays[name] = np.asarray(value)
+    foreign = {name for name, array in arrays.items() if array.dtype.kind == "V" or array.dtype.isbuiltin == 2}
+    known = {name: array.astype(np.float32) if name in foreign else array for name, array in arrays.items()}
     output.write(path, lambda file: np.savez(file, **known))  # type: ignore[arg-type]

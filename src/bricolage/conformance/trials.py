@@ -3,7 +3,8 @@
 The suite tries an operator at its newest version, mostly in float32 and with every input given at run time. A trial is
 a case at one *version class* in force from the oldest opset of a prepared model to the newest, in one *form*
 (parameters as constants, or as run-time values), and for types that the suite leaves out, re-typed with the reference
-implementation's results.
+implementation's results. Beside the suite's there are generated cases (`generated`), so that every type of every input that an
+operator's definition allows, and every attribute away from its default, has one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from onnx.reference import ReferenceEvaluator
 
 from bricolage.backends.capabilities import PARAMETERS, RUNTIME, features, operator_key, type_key, version_class
 from bricolage.conformance.compare import difference
+from bricolage.conformance.generated import generated, without_weights
 from bricolage.conformance.retype import TYPES, retyped
 from bricolage.conformance.suite import Case, detached
 
@@ -67,17 +69,21 @@ class Trial:
         return difference(self.outputs, found, self.rtol, self.atol) is not None
 
 
-def trials(found: Sequence[Case], *, newest_only: bool = False, types: frozenset[str] | None = None) -> list[Trial]:
+def trials(
+    found: Sequence[Case], *, newest_only: bool = False, types: frozenset[str] | None = None, beside: bool = True
+) -> list[Trial]:
     """All trials, models of several operators last; sorted by name within.
 
     Args:
         newest_only: only the newest version class of each operator.
         types: main element types to try; None tries all.
+        beside: also the generated cases, which stand beside those of the suite and its re-typed ones.
     """
     found = [detached(case) for case in found]
     singles = [case for case in found if case.single and case.model.graph.node[0].op_type not in _RANDOM]
     made: list[Trial] = []
-    for case in (*singles, *_retyped(singles)):
+    suite = [*singles, *_retyped(singles)]
+    for case in (*suite, *generated(suite)) if beside else suite:
         for model, restamped in _versions(case.model, newest_only=newest_only):
             made.extend(_forms(replace(case, model=model), restamped))
     if types is not None:
@@ -107,6 +113,7 @@ def _retyped(singles: Sequence[Case]) -> Iterator[Case]:
     for op_type in sorted(groups):
         native = {_main_kind(case) for case in groups[op_type]}
         bases = [case for case in groups[op_type] if _main_kind(case).split(">")[0] == "float32"] or groups[op_type]
+        bases = without_weights(bases)
         step = max(1, len(bases) // _BASES)
         for case in bases[::step][:_BASES]:
             for target in TYPES:

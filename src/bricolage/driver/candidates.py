@@ -2,7 +2,8 @@
 
 Regions come from the backends' claims (single operators, patterns, grown prefixes up to the claim's limit), from the
 segments of the graph, and from each engine's maximal regions: the whole graph where it accepts all of it, otherwise the
-largest convex regions that it accepts. Equal regions are measured once, and those that can save the most first.
+largest convex regions that it accepts. Who does not claim
+all of a graph may be tried with the whole of it. Equal regions are measured once, and those that can save the most first.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from bricolage.backends.capabilities import quarantined
 from bricolage.backends.interface import Backend
 from bricolage.backends.matching import Matcher
 from bricolage.device.device import Device
@@ -54,6 +56,9 @@ class Candidates:
     groups: tuple[Group, ...]
     whole: tuple[Implementation, ...]
     """Those that take the whole graph as one region."""
+    unclaimed: tuple[Implementation, ...] = ()
+    """Those of backends that do not claim all of the graph and may be tried with it as a whole (`Backend.tries_whole`): what it
+    computes is checked there, which says more than a test of each operator. They run no smaller region of it."""
     segments: tuple[int, ...] = ()
     """The graph cut into blocks, in executable order."""
     claimed: dict[str, int] = field(default_factory=dict)
@@ -79,6 +84,7 @@ def find(
     claimed: dict[str, int] = {}
     offers: dict[int, list[Implementation]] = defaultdict(list)
     whole: list[Implementation] = []
+    unclaimed: list[Implementation] = []
     for backend in backends:
         own = [Implementation(backend.name, config, device.name) for config in backend.configs(precision, device)]
         found = matcher.regions(claims[backend.name])
@@ -86,6 +92,8 @@ def find(
         claimed[backend.name] = taken | bitset.of(bitset.lowest(region) for region in found if region.bit_count() == 1)
         if taken == everything or everything in found:
             whole.extend(own)
+        elif backend.tries_whole and (graph.static or backend.dynamic) and quarantined(backend, graph) is None:
+            unclaimed.extend(own)
         if backend.compiles_slowly and not slow_per_region:
             found = set()
         found |= {large for large in (*cuts, *maximal) if large & taken == large}
@@ -95,6 +103,7 @@ def find(
     return Candidates(
         _group(graph, identities, offers, set(cuts), maximal, Roofline(device.peaks)),
         tuple(whole),
+        tuple(unclaimed),
         tuple(cuts),
         claimed,
     )

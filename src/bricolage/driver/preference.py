@@ -7,11 +7,11 @@ claim, of equally many those of backends that come first. Capability tables hold
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from bricolage.backends.capabilities import holds
 from bricolage.backends.interface import Backend
-from bricolage.backends.matching import Matcher
+from bricolage.backends.matching import Matcher, objections
 from bricolage.device.device import Device
 from bricolage.errors import NoPlacement, Unclaimed
 from bricolage.graph.graph import Graph, describe
@@ -84,13 +84,4 @@ def _static(graph: Graph, region: int) -> bool:
 def _reason(graph: Graph, number: int, backend: Backend, failed: Failures) -> str:
     if failed.get(backend.name, 0) >> number & 1:
         return "it has failed here"
-    reasons = dict.fromkeys(_objections(graph, number, backend))
-    return ", ".join(reasons) or "it takes static shapes alone"
-
-
-def _objections(graph: Graph, number: int, backend: Backend) -> Iterator[str]:
-    for claim in backend.claims():
-        if claim.growth is not None and claim.growth.maximal:
-            reason = claim.growth.accepts(graph, graph.operators[number])
-            if reason is not None:
-                yield reason
+    return ", ".join(objections(backend, graph, graph.operators[number])) or "it takes static shapes alone"

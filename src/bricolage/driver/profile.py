@@ -170,7 +170,8 @@ class Profile:
 
     def measure_baselines(self, stop: Stop) -> None:
         """Times the whole graph on everything that takes it: first, interleaved, what compiles quickly, whatever the clock says
-        (without it there is nothing to ship); then the others, some at a time, until `stop` says so."""
+        (without it there is nothing to ship); then the others, some at a time, until `stop` says so; then who does not claim all of
+        it (`_measure_unclaimed`)."""
         slow = {backend.name for backend in self.session.backends if backend.compiles_slowly}
         first = [one for one in self.candidates.whole if one.backend not in slow]
         others = [one for one in self.candidates.whole if one.backend in slow]
@@ -185,6 +186,26 @@ class Profile:
         self._measure_unoptimised()
         if not self.times:
             self._doubt_variations()
+        self.session.progress.finish()
+        self._measure_unclaimed(stop)
+
+    def _measure_unclaimed(self, stop: Stop) -> None:
+        """Tries the whole graph on backends that do not claim all of it, each first in one configuration. Those that compile
+        slowly are tried only as long as nothing is right."""
+        slow = {backend.name for backend in self.session.backends if backend.compiles_slowly}
+        firsts = list({one.backend: one for one in reversed(self.candidates.unclaimed)}.values())[::-1]
+        if not firsts or (stop() and self.times):
+            return
+        self.session.progress.start("whole model on backends that do not claim all of it", None)
+        if quick := [one for one in firsts if one.backend not in slow]:
+            self.measure_whole(quick, stop if self.times else lambda: False)
+        for one in firsts:
+            if one.backend in slow and not self.times:
+                self.measure_whole([one], lambda: False)
+        able = {one.backend for one in self.times}
+        others = [one for one in self.candidates.unclaimed if one.backend in able and one not in self.whole]
+        if others and not stop():
+            self.measure_whole(others, stop)
         self.session.progress.finish()
 
     def _doubt_variations(self) -> None:
@@ -252,7 +273,8 @@ class Profile:
         """Times this variant on those that did well on the original (`baselines`: their ms), until `stop` says so."""
         fastest = min(baselines.values(), default=0.0)
         slow = {backend.name for backend in self.session.backends if backend.compiles_slowly}
-        reach = {one: fastest * (NEAR if one.backend in slow else _WITHIN_REACH) for one in self.candidates.whole}
+        offered = (*self.candidates.whole, *self.candidates.unclaimed)
+        reach = {one: fastest * (NEAR if one.backend in slow else _WITHIN_REACH) for one in offered}
         near = [one for one in reach if one in baselines and baselines[one] <= reach[one]]
         near.sort(key=baselines.__getitem__)
         self.session.progress.start(f"{self.variant.name} model on each backend", len(near))
@@ -425,10 +447,14 @@ class Profile:
         return [weight / total for weight in weights]
 
     def _predicted(self, covered: int, merges: Mapping[str, bool]) -> list[Candidate]:
-        shares = self.shares()
+        shares, claimed = self.shares(), self.candidates.claimed
+        nobody = self._everything.bits
+        for bits in claimed.values():
+            nobody &= ~bits
+        # What no backend claims goes to those that have run all of the graph.
         return [
             Candidate(1 << number, one, ms * shares[number], "", merges[one.backend])
             for number in bitset.members(self._everything.bits & ~covered)
             for one, ms in self.times.items()
-            if self.candidates.claimed.get(one.backend, 0) >> number & 1
+            if (claimed.get(one.backend, 0) | nobody) >> number & 1
         ]

@@ -14,6 +14,7 @@ from bricolage.errors import InvalidGraph, NotAModel, TooLarge
 from bricolage.frontends import external, limits, sparse, value_types
 from bricolage.frontends.checks import first_line, innermost
 from bricolage.frontends.clean import clean
+from bricolage.frontends.maps import without_maps
 
 _SMALLER = "Save its weights as external data, which are read only where they are needed"
 
@@ -51,7 +52,7 @@ def deserialise(proto: onnx.ModelProto, source: str) -> ir.Model:
         raise NotAModel(path=source, reason="it holds no graph; it may be cut short, or another kind of file")
     limits.check_operators(proto)
     external.check(proto)
-    proto = sparse.dense(proto)
+    proto = without_maps(sparse.dense(proto))
     value_types.check_types(proto)
     try:
         with _quiet():

@@ -134,7 +134,14 @@ def _constant(value: ir.Value) -> str:
     tensor = value.const_value
     if tensor is None or not by_value(tensor):
         return f"const {_type(value)}"
-    return f"const {_type(value)} {hashlib.sha256(tensor.tobytes()).hexdigest()[:16]}"
+    return f"const {_type(value)} {hashlib.sha256(contents(tensor)).hexdigest()[:16]}"
+
+
+def contents(tensor: ir.TensorProtocol) -> bytes:
+    """The elements of a tensor as bytes, those of strings included: equal for equal elements of one type and shape."""
+    if tensor.dtype == ir.DataType.STRING:
+        return repr(tensor.numpy().tolist()).encode()
+    return tensor.tobytes()
 
 
 def label(operator: Operator) -> str:

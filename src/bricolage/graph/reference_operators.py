@@ -122,4 +122,13 @@ class ZipMap(OpRun):  # type: ignore[misc]
         return ([dict(zip(labels, map(float, row), strict=True)) for row in np.atleast_2d(x)],)
 
 
-CORRECTED: tuple[type[OpRun], ...] = (Slice, Loop, Erf, Scaler, Normalizer, ZipMap)
+class Optional(OpRun):  # type: ignore[misc]
+    """What it is given. onnx makes a list of it, and its OptionalGetElement does not take that apart again."""
+
+    def _run(self, x: Any = None, type: Any = None) -> tuple[Any]:
+        """`x` is a tensor or a sequence, None where there is none."""
+        del type
+        return (x,)
+
+
+CORRECTED: tuple[type[OpRun], ...] = (Slice, Loop, Erf, Optional, Scaler, Normalizer, ZipMap)

@@ -23,6 +23,7 @@ from bricolage.backends.capabilities import RUNTIME, Table, avoided, digest, hol
 from bricolage.backends.interface import Backend, OperatorKind, SelfCheck
 from bricolage.cache import UNFINISHED, cache_directory
 from bricolage.conformance.attempt import Result
+from bricolage.conformance.bases import base_cases
 from bricolage.conformance.suite import cases
 from bricolage.conformance.trials import Trial, trials
 from bricolage.device.host import host
@@ -147,7 +148,7 @@ def _sample(wanted: Mapping[OperatorKind, set[frozenset[str]]], told: Table) -> 
     types = frozenset(kind.removesuffix(RUNTIME).split(">")[0] for _, _, kind in wanted)
     operators = {name.rpartition("::")[2] for name, _, _ in wanted}
     groups: dict[OperatorKind, list[Trial]] = {}
-    for trial in trials(cases(operators), types=types):
+    for trial in trials([*cases(operators), *base_cases(operators)], types=types):
         key = (trial.operator, trial.version, trial.kind)
         if key in wanted and avoided(told, key, trial.traits) is None:
             groups.setdefault(key, []).append(trial)

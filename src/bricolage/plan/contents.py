@@ -79,10 +79,10 @@ def _returned(spec: TensorSpec, sizes: Mapping[str, int], graph: TensorSpec) -> 
 def _bound(spec: TensorSpec, sizes: Mapping[str, int], graph: TensorSpec) -> TensorSpec:
     """What the graph of a bucket should say of a tensor. Sizes that the plan does not know are the graph's own."""
     if spec.shape is None or graph.shape is None or len(spec.shape) != len(graph.shape):
-        return TensorSpec(spec.name, spec.dtype, graph.shape if spec.shape is None else spec.shape)
+        return TensorSpec(spec.name, spec.dtype, graph.shape if spec.shape is None else spec.shape, graph.keys)
     pairs = zip(spec.shape, graph.shape, strict=True)
     shape = tuple(one if isinstance(one, int) else sizes.get(one, own) for one, own in pairs)
-    return TensorSpec(spec.name, spec.dtype, shape)
+    return TensorSpec(spec.name, spec.dtype, shape, graph.keys)
 
 
 def _compare(what: str, planned: Sequence[TensorSpec], found: Sequence[TensorSpec]) -> None:

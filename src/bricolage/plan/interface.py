@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import onnx_ir as ir
 
 from bricolage.errors import NotBatchable
+from bricolage.frontends.maps import KEYS
 from bricolage.graph.graph import describe
 from bricolage.graph.interface import interface
 from bricolage.graph.prepare import dimension_name
@@ -17,23 +19,24 @@ from bricolage.plan.plan import TensorSpec
 def input_specs(model: ir.Model) -> tuple[TensorSpec, ...]:
     """What a caller must give, in order: names, types and sizes (names where symbolic)."""
     defaults = interface(model).defaults
-    return _specs([value for value in model.graph.inputs if value.name not in defaults])
+    return _specs([value for value in model.graph.inputs if value.name not in defaults], model)
 
 
 def default_specs(model: ir.Model) -> tuple[TensorSpec, ...]:
     """What a caller may give, since the model has defaults."""
     defaults = interface(model).defaults
-    return _specs([value for value in model.graph.inputs if value.name in defaults])
+    return _specs([value for value in model.graph.inputs if value.name in defaults], model)
 
 
 def output_specs(model: ir.Model) -> tuple[TensorSpec, ...]:
     """What the model returns, in order and by the names that it has for it; two may have one name."""
-    pairs = zip(_specs(model.graph.outputs), interface(model).outputs, strict=True)
+    pairs = zip(_specs(model.graph.outputs, model), interface(model).outputs, strict=True)
     return tuple(replace(spec, name=name) for spec, name in pairs)
 
 
-def _specs(values: Iterable[ir.Value]) -> tuple[TensorSpec, ...]:
+def _specs(values: Iterable[ir.Value], model: ir.Model) -> tuple[TensorSpec, ...]:
     specs: list[TensorSpec] = []
+    keys: dict[str, list[int | str]] = json.loads(model.metadata_props.get(KEYS, "{}"))
     for value in values:
         info = describe(value)
         shape = None
@@ -42,7 +45,7 @@ def _specs(values: Iterable[ir.Value]) -> tuple[TensorSpec, ...]:
                 d if isinstance(d, int) else dimension_name(value, axis) for axis, d in enumerate(value.shape)
             )
         dtype = "str" if info.dtype == ir.DataType.STRING else info.numpy.name if info.dtype else str(value.type)
-        specs.append(TensorSpec(info.name, dtype, shape))
+        specs.append(TensorSpec(info.name, dtype, shape, tuple(keys.get(info.name, ()))))
     return tuple(specs)
 
 

@@ -54,6 +54,8 @@ class TensorSpec:
     name: str
     dtype: str
     shape: tuple[Size | str, ...] | None
+    keys: tuple[int | str, ...] = ()
+    """Of an output whose rows are returned as maps: their keys, one for each column."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -71,6 +71,7 @@ class Executable:
         self._threads = min(options.threads, MOST_THREADS_A_CORE * available_cores())
         self._programs = Programs(self._source, self._device, self._threads)
         self._ready = Ready([spec.name for spec in plan.inputs])
+        self._maps = any(spec.keys for spec in plan.outputs)
         self._serving = threading.RLock()
         self._server: Server | None = None
         self._point = plan.operating_point
@@ -120,7 +121,7 @@ class Executable:
         return deliver(self._run(arrays))
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Outputs by name for inputs by name, as numpy arrays."""
+        """Outputs by name for inputs by name, as numpy arrays. Where the model returns maps, a list of a dict for each row."""
         ready = self._ready.find((inputs,), {})
         if ready is not None:
             prepared, arrays = ready
@@ -149,7 +150,7 @@ class Executable:
         ends, own = zip(prepared.program.outputs, self.plan.outputs, strict=True), outputs or {}
         given = {info.name: own[spec.name] for info, spec in ends if spec.name in own}
         bound = prepared.program.bind(arrays, given)
-        bound.outputs = self._named(bound.outputs)
+        bound.outputs = dict(zip((spec.name for spec in self.plan.outputs), bound.outputs.values(), strict=True))
         return bound
 
     def trace(self, inputs: Mapping[str, Any]) -> Traced:
@@ -295,18 +296,20 @@ class Executable:
         by_position, by_name = signature.by_position_and_name(self.plan.inputs, args, named)
         arrays = signature.collect(self.plan.inputs, by_position, by_name, self.plan.defaults)
         torch = any(signature.is_torch(value) for value in (*by_position, *by_name.values()))
-        return arrays, partial(_delivered, torch=torch)
+        return arrays, partial(_delivered, specs=self.plan.outputs, torch=torch)
 
     def _collect(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         return signature.collect(self.plan.inputs, (), inputs, self.plan.defaults)
 
     def _named(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
-        """By the names that the model has for its outputs."""
-        return dict(zip((spec.name for spec in self.plan.outputs), outputs.values(), strict=True))
+        """As the model returns its outputs, by the names that it has for them."""
+        results = signature.mapped(self.plan.outputs, outputs.values())
+        return dict(zip((spec.name for spec in self.plan.outputs), results, strict=True))
 
     def _run(self, arrays: dict[str, Any], spans: list[Span] | None = None) -> dict[str, Any]:
         prepared = self._programs.select(arrays)
-        if not self.plan.defaults:  # which program runs follows from those that are overridden, too
+        # Which program runs follows from the defaults that are overridden, too; maps are made behind a program.
+        if not self.plan.defaults and not self._maps:
             self._ready.add(arrays, prepared)
         return prepared.run(arrays, spans)
 
@@ -321,7 +324,7 @@ class Executable:
             self._server = None
 
 
-def _delivered(outputs: Mapping[str, Any], torch: bool) -> Any:
+def _delivered(outputs: Mapping[str, Any], specs: Sequence[TensorSpec], torch: bool) -> Any:
     """Outputs as a call returns them: one tensor, or a tuple where the model has several."""
-    results = [signature.to_torch(value) if torch else value for value in outputs.values()]
+    results = [signature.to_torch(one) if torch else one for one in signature.mapped(specs, outputs.values())]
     return results[0] if len(results) == 1 else tuple(results)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,6 +97,15 @@ def to_torch(value: Any) -> Any:
     if value.dtype.name == "bfloat16":
         return torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(value)
+
+
+def mapped(outputs: Sequence[TensorSpec], values: Iterable[Any]) -> list[Any]:
+    """Outputs in order, those that the model returns as maps (`TensorSpec.keys`) as lists of a dict for each row."""
+    return [_maps(spec.keys, value) if spec.keys else value for spec, value in zip(outputs, values, strict=True)]
+
+
+def _maps(keys: Sequence[int | str], value: np.ndarray) -> list[dict[int | str, float]]:
+    return [dict(zip(keys, row, strict=True)) for row in value.reshape(-1, len(keys)).tolist()]
 
 
 def collect(

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bricolage.verify.randomness import Drawn
+
 Array = np.ndarray
 Value = object
 
@@ -56,9 +58,10 @@ def errors(actual: Sequence[Value], reference: Sequence[Value]) -> list[float]:
     """Error of each output over the finite elements of the reference; one infinite error where their number is wrong.
 
     Infinities that agree, and NaN where the reference has NaN, are no error; any other non-finite difference and a wrong shape
-    are an infinite one. Where the reference is zero everywhere, the error is the root mean square of y. Integers, booleans
-    and strings have the fraction of elements that differ: an index that changes because two scores tie in float32 (ArgMax,
-    TopK) counts as a difference; that rounding may change it, `bricolage.verify.bound` measures. Empty outputs agree.
+    are an infinite one. What is drawn at random in the reference (`randomness.Drawn`) is compared in ascending order. Where the
+    reference is zero everywhere, the error is the root mean square of y. Integers, booleans and strings have the fraction of
+    elements that differ: an index that changes because two scores tie in float32 (ArgMax, TopK) counts as a difference; that
+    rounding may change it, `bricolage.verify.bound` measures. Empty outputs agree.
     """
     if len(actual) != len(reference):
         return [_INF]
@@ -76,7 +79,10 @@ def _error(y: Value, r: Value) -> float:
         return relative_error(y, r)
     if r is None or y is None:
         return 0.0 if r is y else _INF
-    pair = _pair(np.asarray(y), np.asarray(r))
+    y, r = np.asarray(y), np.asanyarray(r)
+    if isinstance(r, Drawn) and y.shape == r.shape:
+        y, r = np.sort(y, axis=None), np.sort(np.asarray(r), axis=None)
+    pair = _pair(y, np.asarray(r))
     if pair is None:
         return _INF
     if isinstance(pair, float):

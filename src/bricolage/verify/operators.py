@@ -27,13 +27,15 @@ _IN_OWN_TYPES = frozenset({"DynamicQuantizeLinear", "QLinearConv", "QLinearMatMu
 
 
 def widen(value: Any) -> Any:
-    """Floats of 16 and 32 bits as float64, through sequences and maps; everything else as it is."""
+    """Floats of 16 and 32 bits as float64, and strings as Python has them, through sequences and maps; everything else as it is."""
     if isinstance(value, list | tuple):
         return [widen(member) for member in value]
     if isinstance(value, dict):
         return {key: widen(member) for key, member in value.items()}
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
+        if array.dtype.kind == "S":  # onnx_ir's string constants are bytes
+            return np.char.decode(array, "utf-8").astype(object)
         return array.astype(np.float64) if array.dtype in _NARROW_NUMPY else array
     return value
 

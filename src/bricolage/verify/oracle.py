@@ -18,11 +18,12 @@ from bricolage.graph.region import Region
 from bricolage.graph.store import Store
 from bricolage.verify.bound import REGION_DRAWS, draws_for, limits, rounding_errors
 from bricolage.verify.operators import narrow
+from bricolage.verify.randomness import drawn, random_outputs
 from bricolage.verify.reference import Evaluate, Values, evaluate
 from bricolage.verify.tensors import digest, load_values, save_expected, save_tensors
 from bricolage.verify.variations import Variation, prepare_variations
 
-JUDGEMENT = 4
+JUDGEMENT = 5
 """Raised whenever answers are judged in another way, or the reference computes something else: judgements and decisions on record
 are not found any more then."""
 
@@ -199,10 +200,9 @@ class Oracle:
         return self._whole
 
     def _outputs(self, model: ir.Model, inputs: Mapping[str, Any]) -> Values:
-        found = self._evaluate(model, inputs, dtype=np.float64)
-        return Values(
-            {name: found[name] for name in (value.name or "" for value in model.graph.outputs)}, found.borrowed
-        )
+        found, chance = self._evaluate(model, inputs, dtype=np.float64), random_outputs(model)
+        names = (value.name or "" for value in model.graph.outputs)
+        return Values({name: drawn(found[name]) if name in chance else found[name] for name in names}, found.borrowed)
 
     def _limits(self, expected: _Expected) -> dict[str, float]:
         own = expected.limits

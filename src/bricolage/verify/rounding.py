@@ -16,6 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bricolage.graph.graph import bodies, captured
+from bricolage.verify.randomness import unseeded
 
 _ROUNDOFF = {ir.DataType.FLOAT: 2.0**-24, ir.DataType.FLOAT16: 2.0**-11, ir.DataType.BFLOAT16: 2.0**-8}
 _SINGLE = _ROUNDOFF[ir.DataType.FLOAT]
@@ -109,6 +110,7 @@ def rounded(model: ir.Model, *, shaped: bool = True, guarded: bool = False) -> R
         guarded: infinite values stay infinite (they become NaN otherwise); this takes a third more time.
     """
     copy = model.clone()
+    unseeded(copy)
     noise = _Noise(copy, shaped, guarded)
     noise.add()
     return Rounded(copy, noise.fields)

@@ -12,6 +12,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from bricolage.verify.randomness import Drawn, drawn
+
 _INDEX = "__tensors__"
 _LIMIT = "\0limit of "
 """Before the name of an output: no tensor's name has a zero byte."""
@@ -101,12 +103,15 @@ def _packed(value: object, members: dict[str, np.ndarray]) -> object:
         }
     array = np.asarray(value)
     member, kind = f"t{len(members)}", array.dtype.name
+    chance = {"drawn": True} if isinstance(value, Drawn) else {}
     if array.dtype.kind == "O":
         array = array.astype(np.str_)
-    elif array.dtype.kind == "V":
+    elif (
+        array.dtype.kind == "V" or array.dtype.isbuiltin == 2
+    ):  # some of the types that others registered call themselves floats
         array = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(*array.shape, array.dtype.itemsize)
     members[member] = array
-    return {"member": member, "type": kind}
+    return {"member": member, "type": kind, **chance}
 
 
 def _unpacked(packed: Any, file: Mapping[str, np.ndarray]) -> object:
@@ -121,6 +126,8 @@ def _unpacked(packed: Any, file: Mapping[str, np.ndarray]) -> object:
             for key, value in zip(packed["keys"], held, strict=True)
         }
     array, kind = file[packed["member"]], packed["type"]
+    if packed.get("drawn"):
+        array = drawn(array)
     if array.dtype.name == kind:
         return array
     if kind == "object":

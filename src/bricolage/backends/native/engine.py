@@ -104,6 +104,7 @@ class Native(Backend):
     name: ClassVar[str] = "native"
     title: ClassVar[str] = TITLE
     kind: ClassVar[Kind] = "engine"
+    tries_whole: ClassVar[bool] = True
     tunable: ClassVar[bool] = True
     structural: ClassVar[frozenset[str]] = frozenset([FUSED, WAVES])
     travels: ClassVar[Travels] = "anywhere"

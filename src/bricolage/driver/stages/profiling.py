@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 from bricolage.backends import quarantine
+from bricolage.backends.matching import objections
 from bricolage.deadline import Deadline
 from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import State
 from bricolage.driver.variants import placed
-from bricolage.errors import NoBackend, NoPlacement, NotAccurate
+from bricolage.errors import NoBackend, NotAccurate, Unclaimed
+from bricolage.graph.graph import Operator, describe
 from bricolage.verify.oracle import Oracle
 
 
@@ -72,17 +74,38 @@ def check_baselines(profile: Profile) -> None:
         NoPlacement, NoBackend: nothing can run all of it.
         NotAccurate: nothing that can is accurate enough.
     """
-    if not profile.candidates.whole:
-        for operator in profile.graph.operators:
-            if not any(bits >> operator.number & 1 for bits in profile.candidates.claimed.values()):
-                raise NoPlacement(name=operator.name, op_type=operator.op_type)
+    if profile.times:
+        return
+    wrong = [cost.error for cost in profile.whole.values() if cost.outcome == "wrong" and cost.error is not None]
+    if wrong:
+        raise NotAccurate(error=min(wrong), bound=profile.oracle.bound)
+    claimed = profile.candidates.claimed.values()
+    for operator in profile.graph.operators:
+        if not any(bits >> operator.number & 1 for bits in claimed):
+            raise Unclaimed(name=operator.name, op_type=_described(operator), reasons=_refusals(profile, operator))
+    if not profile.candidates.whole and not profile.whole:
         raise NoBackend(why=" for the whole model")
-    if not profile.times:
-        wrong = [cost.error for cost in profile.whole.values() if cost.outcome == "wrong" and cost.error is not None]
-        if wrong:
-            raise NotAccurate(error=min(wrong), bound=profile.oracle.bound)
-        reasons = "; ".join(f"{one.backend}: {cost.reason}" for one, cost in profile.whole.items())
-        raise NoBackend(why=f" for this model ({reasons})" if reasons else " in the time given")
+    reasons = _refusals(profile)
+    raise NoBackend(why=f" for this model ({reasons})" if reasons else " in the time given")
+
+
+def _described(operator: Operator) -> str:
+    """Its type with the element types of what it reads, or makes where it reads nothing: "Conv of float16, float16"."""
+    values = [value for value in operator.node.inputs if value is not None] or list(operator.outputs)
+    kinds = [str(info.numpy) if (info := describe(value)).dtype is not None else "" for value in values]
+    return f"{operator.op_type} of {', '.join(kinds)}" if all(kinds) and kinds else operator.op_type
+
+
+def _refusals(profile: Profile, operator: Operator | None = None) -> str:
+    """For each backend what came of the whole graph on it; where it was not tried, why it is not given an operator."""
+    told: dict[str, str] = {}
+    for one, cost in profile.whole.items():
+        told.setdefault(one.backend, f"{one.backend}: {cost.reason or cost.outcome}")
+    if operator is not None:
+        for backend in profile.session.backends:
+            if found := objections(backend, profile.graph, operator):
+                told.setdefault(backend.name, f"{backend.name}: {', '.join(found)}")
+    return "; ".join(told.values())
 
 
 class Regions(Stage[State]):

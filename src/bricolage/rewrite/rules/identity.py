@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from bricolage.graph.folding import RANDOM, is_known, known
 from bricolage.graph.graph import bodies, describe
+from bricolage.graph.identity import contents
 from bricolage.rewrite.matching import Match
 from bricolage.rewrite.pattern import Any, Op, Weight, op
 from bricolage.rewrite.predicates import (
@@ -496,7 +497,7 @@ def _key(node: ir.Node) -> object | None:
     for name, attribute in sorted(node.attributes.items()):
         value = attribute.value
         if attribute.type == ir.AttributeType.TENSOR:
-            value = (value.dtype, tuple(value.shape.numpy()), value.tobytes())
+            value = (value.dtype, tuple(value.shape.numpy()), contents(value))
         elif isinstance(value, list | tuple):
             value = tuple(map(str, value))
         attributes.append((name, attribute.type, value))
@@ -509,4 +510,4 @@ def _operand(value: ir.Value | None) -> object:
     if value is None or not is_known(value) or value.const_value is None or value.const_value.nbytes > _SMALL:
         return id(value)
     tensor = value.const_value
-    return tensor.dtype, tuple(tensor.shape.numpy()), tensor.tobytes()
+    return tensor.dtype, tuple(tensor.shape.numpy()), contents(tensor)

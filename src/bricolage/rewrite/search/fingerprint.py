@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from bricolage.graph.folding import is_known
 from bricolage.graph.graph import Operator, captured
-from bricolage.graph.identity import by_value, label
+from bricolage.graph.identity import by_value, contents, label
 from bricolage.rewrite.proposal import RewriteProposal
 
 CONSTANT = "bricolage.constant"
@@ -45,7 +45,7 @@ def constant_key(value: ir.Value) -> int:
 
 def contents_key(tensor: ir.TensorProtocol) -> int:
     """Equal for tensors of equal type, shape and contents."""
-    return hash((number(f"{tensor.dtype}{tensor.shape}"), number(tensor.tobytes())))
+    return hash((number(f"{tensor.dtype}{tensor.shape}"), number(contents(tensor))))
 
 
 def node_key(node: ir.Node, sources: Sequence[int], opsets: Mapping[str, int]) -> int:

@@ -1,0 +1,151 @@
+"""`python -m benchmarks.door`: the share of (operator, types) pairs of ONNX Runtime that bricolage serves, what becomes of the
+models of a file, and of trained networks.
+
+    python -m benchmarks.door --json
+    python -m benchmarks.door --cases FOLDER/cases.py --sample 200
+    python -m benchmarks.door --operators Where,Conv --no-networks
+
+A pair is an operator with the element types of all of its inputs, at opset 21. It is served where `optimize` ships an answer
+that is right; a pair is counted only where ONNX Runtime alone runs it. Exits with 1 where an answer is wrong or something breaks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pickle
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from benchmarks.door import models, pairs
+from benchmarks.door.processes import apart
+from benchmarks.output import keep
+from benchmarks.real.__main__ import rows_of
+from bricolage import scratch
+from bricolage.backends import registry
+from bricolage.device.host import host
+
+_LIMIT_S = 300.0
+_OUTCOMES = ("right", "refused", "wrong", "broken")
+
+
+@dataclass
+class Found:
+    """Outcomes by name, and the reasons of those that are not right."""
+
+    outcomes: dict[str, str] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def note(self, name: str, outcome: str, reason: str) -> None:
+        self.outcomes[name] = outcome
+        if reason and outcome not in ("right", "runs", "refuses"):
+            self.reasons[name] = reason
+        if outcome not in ("right", "runs", "refuses"):
+            print(f"{outcome}: {name}: {reason}", file=sys.stderr, flush=True)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        found = Counter(self.outcomes.values())
+        return {outcome: found[outcome] for outcome in _OUTCOMES}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.door", description=str(__doc__).split("\n\n")[0])
+    parser.add_argument("--json", action="store_true", help="all that was found as JSON, not the figures alone")
+    parser.add_argument("--output", type=Path, help="the same in a file")
+    parser.add_argument("--sample", type=int, help="only so many of the pairs, always the same")
+    parser.add_argument("--operators", help="only pairs of these, for example Where,Conv")
+    parser.add_argument("--cases", type=Path, help="a Python file with CASES, as benchmarks/README.md says")
+    parser.add_argument("--only", default="", help="of the cases, those whose names begin so; commas between")
+    parser.add_argument("--budget", type=float, default=10.0, help="seconds for each case and network")
+    parser.add_argument("--no-pairs", action="store_true")
+    parser.add_argument("--no-networks", action="store_true")
+    parser.add_argument("--child", choices=("onnxruntime", "pairs", "cases"), help=argparse.SUPPRESS)
+    parser.add_argument("--names", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--pairs", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.child:
+        _child(given)
+        return 0
+    document: dict[str, Any] = {
+        "processor": str(host()),
+        "versions": {backend.name: registry.version(backend.name) for backend in registry.available()},
+        "onnx": onnx.__version__,
+    }
+    bad = 0
+    if not given.no_pairs:
+        document["pairs"], wrong = _pairs(given)
+        bad += wrong
+        keep(document, given.output)
+    if given.cases:
+        found = Found()
+        names = [name for name in models.read(given.cases) if name.startswith(tuple(given.only.split(",")))]
+        words = ["--cases", str(given.cases), "--budget", str(given.budget)]
+        apart("cases", names, words, _LIMIT_S, found.note)
+        document["cases"] = {"tried": len(found.outcomes), **found.counts, "reasons": found.reasons}
+        bad += found.counts["wrong"] + found.counts["broken"]
+        keep(document, given.output)
+    if not given.no_networks:
+        rows, skipped = rows_of("", ["--budget", str(given.budget)])
+        right = [row.network for row in rows if row.right and not row.failed]
+        document["networks"] = {
+            "tried": len(rows),
+            "right": len(right),
+            "failed": {row.network: row.failed or "wrong" for row in rows if row.network not in right},
+            "skipped": skipped,
+        }
+        bad += sum(not row.right and not row.failed for row in rows)
+    keep(document, given.output)
+    _show(document, whole=given.json)
+    return 1 if bad else 0
+
+
+def _pairs(given: argparse.Namespace) -> tuple[dict[str, Any], int]:
+    operators = frozenset(given.operators.split(",")) if given.operators else None
+    print("making pairs …", file=sys.stderr)
+    made = {pair.name: pair for pair in pairs.pairs(operators)}
+    names = pairs.sample(list(made), given.sample)
+    theirs, ours = Found(), Found()
+    with scratch.using(scratch.temporary()) as folder:
+        path = folder / "pairs.pickle"
+        path.write_bytes(pickle.dumps({name: made[name] for name in names}))
+        words = ["--pairs", str(path)]
+        apart("onnxruntime", names, words, _LIMIT_S, theirs.note)
+        run = [name for name in names if theirs.outcomes.get(name) == "runs"]
+        apart("pairs", run, words, _LIMIT_S, ours.note)
+    counts = ours.counts
+    share = counts["right"] / len(run) if run else 1.0
+    found = {"tried": len(names), "onnxruntime": len(run), "share": share, **counts, "reasons": ours.reasons}
+    return found, counts["broken"]
+
+
+def _child(given: argparse.Namespace) -> None:
+    names: list[str] = json.loads(given.names.read_text())
+    if given.child == "cases":
+        with scratch.using(scratch.temporary()) as folder:
+            models.tried(given.cases, names, given.budget, folder)
+        return
+    made: dict[str, pairs.Pair] = pickle.loads(given.pairs.read_bytes())  # written by the parent a moment ago
+    chosen = [made[name] for name in names]
+    (pairs.run_by_onnxruntime if given.child == "onnxruntime" else pairs.served)(chosen)
+
+
+def _show(document: dict[str, Any], *, whole: bool) -> None:
+    if whole:
+        print(json.dumps(document, indent=1))
+    for what in ("pairs", "cases", "networks"):
+        if what in document:
+            told = {key: value for key, value in document[what].items() if not isinstance(value, dict | list)}
+            words = ", ".join(
+                f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in told.items()
+            )
+            print(f"{what}: {words}", file=sys.stderr if whole else sys.stdout)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

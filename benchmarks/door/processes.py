@@ -1,0 +1,64 @@
+"""Rows from child processes that may die."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from bricolage import scratch
+
+Report = Callable[[str, str, str], None]
+"""Is told a name, its outcome and the reason."""
+
+
+def apart(what: str, names: Sequence[str], words: Sequence[str], limit_s: float, report: Report) -> None:
+    """Has `python -m benchmarks.door --child WHAT` try things by name, and reports each. A child that dies, or is silent for
+    `limit_s` seconds, has broken at the first name of which nothing was heard; the next goes on behind it."""
+    waiting = list(names)
+    with scratch.using(scratch.temporary()) as folder:
+        while waiting:
+            asked, errors = folder / "names.json", folder / "errors.txt"
+            asked.write_text(json.dumps(waiting))
+            command = [sys.executable, "-m", "benchmarks.door", "--child", what, "--names", str(asked), *words]
+            with errors.open("w") as log:
+                heard, reason = _listen(command, log.fileno(), limit_s, report)
+            waiting = [name for name in waiting if name not in heard]
+            if waiting and not reason.startswith("ended"):
+                report(waiting.pop(0), "broken", f"{reason}: {_last_line(errors)}")
+
+
+def _listen(command: Sequence[str], log: int, limit_s: float, report: Report) -> tuple[set[str], str]:
+    """Names of which a child told, and how it ended."""
+    import selectors
+
+    heard: set[str] = set()
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, bufsize=1) as child,
+        selectors.DefaultSelector() as selector,
+    ):
+        assert child.stdout is not None
+        selector.register(child.stdout, selectors.EVENT_READ)
+        while selector.select(limit_s):
+            line = child.stdout.readline()
+            if not line:
+                code = child.wait()
+                return heard, "ended" if code == 0 else f"exit code {code}"
+            if line.startswith("["):
+                name, outcome, reason = json.loads(line)
+                heard.add(name)
+                report(name, outcome, reason)
+        child.kill()
+        return heard, f"no answer in {limit_s:.0f} s"
+
+
+def tell(name: str, outcome: str, reason: str = "") -> None:
+    """Tells the parent of one thing."""
+    print(json.dumps([name, outcome, " ".join(reason.split())[:300]]), flush=True)
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(errors="replace").strip().splitlines()
+    return lines[-1][:200] if lines else "it said nothing"

@@ -1,0 +1,73 @@
+"""Classifiers of scikit-learn's converters return maps; the graph has the tensor that they are made of."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from bricolage.frontends import to_model
+from bricolage.frontends.maps import KEYS, without_maps
+from bricolage.plan.interface import output_specs
+from bricolage.runtime.signature import mapped
+
+KINDS = {"classlabels_int64s": [3, 7], "classlabels_strings": ["no", "yes"]}
+
+
+def classifier(attribute: str, *behind: onnx.NodeProto) -> onnx.ModelProto:
+    """A ZipMap behind a linear classifier."""
+    learnt = helper.make_node(
+        "LinearClassifier",
+        ["x"],
+        ["label", "p"],
+        domain="ai.onnx.ml",
+        coefficients=[1.0, -1.0],
+        classlabels_ints=[3, 7],
+    )
+    zipped = helper.make_node("ZipMap", ["p"], ["zm"], domain="ai.onnx.ml", **{attribute: KINDS[attribute]})
+    key = TensorProto.INT64 if attribute.endswith("int64s") else TensorProto.STRING
+    maps = helper.make_sequence_type_proto(
+        helper.make_map_type_proto(key, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+    )
+    graph = helper.make_graph(
+        [learnt, zipped, *behind],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 1])],
+        [helper.make_tensor_value_info("label", TensorProto.INT64, [4]), helper.make_value_info("zm", maps)],
+    )
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+@pytest.mark.parametrize("attribute", KINDS)
+def test_the_model_returns_the_tensor_and_keeps_the_keys(attribute: str) -> None:
+    given = classifier(attribute)
+    model = to_model(given)
+    label, zipped = output_specs(model)
+    assert (zipped.name, zipped.dtype, zipped.keys) == ("zm", "float32", tuple(KINDS[attribute]))
+    assert not label.keys
+    assert given.graph.node[1].op_type == "ZipMap", "the caller's model stays as it was"
+
+
+def test_rows_become_maps() -> None:
+    model = to_model(classifier("classlabels_strings"))
+    label, zipped = mapped(output_specs(model), [np.int64([3]), np.float32([[0.25, 0.75]])])
+    assert zipped == [{"no": 0.25, "yes": 0.75}]
+    assert label.tolist() == [3]
+
+
+def test_metadata_of_the_model_stay() -> None:
+    given = classifier("classlabels_int64s")
+    helper.set_model_props(given, {"author": "somebody"})
+    props = {entry.key: entry.value for entry in without_maps(given).metadata_props}
+    assert props["author"] == "somebody"
+    assert json.loads(props[KEYS]) == {"zm": [3, 7]}
+
+
+def test_a_model_without_maps_is_itself() -> None:
+    given = classifier("classlabels_int64s")
+    del given.graph.node[1:], given.graph.output[1:]
+    assert without_maps(given) is given
