@@ -4,9 +4,11 @@
     python -m benchmarks.real --only silero,ocr --backend native --backend onnxruntime
 
 Each network runs through the whole of `optimize` at the default precision, in a process of its own, on inputs that make sense to
-it. The answer of the executable is held against float64; no backend's float32 may be dropped for its accuracy unless it is known
-to be broken; what ships may not be significantly slower than ONNX Runtime in the race's own figures. A package that cannot be
-had is skipped with the reason. The exit code is 1 where a network fails.
+it. The answer of the executable is held against float64. So is that of the artifact, which `bricolage run` loads from its file in
+a fresh process: on the same inputs, and at other sizes of the dimensions that the model leaves open (on other inputs where it
+leaves none open). No backend's float32 may be dropped for its accuracy unless it is known to be broken; what ships may not be
+significantly slower than ONNX Runtime in the race's own figures. A package that cannot be had is skipped with the reason. The
+exit code is 1 where a network fails.
 """
 
 from __future__ import annotations
@@ -16,24 +18,24 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.real.catalogue import NETWORKS, Network, Unavailable
+from benchmarks.real.written import Answer, check, truth
 from bricolage.api.optimize import optimize
 from bricolage.codec import decode
 from bricolage.errors import BricolageError
 from bricolage.options import Options
 from bricolage.plan.plan import Bucket, Contestant
-from bricolage.verify.bound import draws_for, limits, rounding_errors
-from bricolage.verify.compare import deviation
-from bricolage.verify.reference import evaluate
 
 BROKEN: dict[tuple[str, str], str] = {}
 """(network, backend): float32 that is known to be wrong there, and the evidence."""
 _PLAIN = "f32"
+_SIZES = 2
 _CHILD_S = 900.0
 
 
@@ -43,6 +45,8 @@ class Row:
 
     network: str
     package: str
+    kind: str = "float32"
+    """What it computes with; see `packages.Kind`."""
     failed: str = ""
     """Why nothing could be shipped; empty where something was."""
     operators: int = 0
@@ -52,6 +56,8 @@ class Row:
     rounding: float = 0.0
     """How far rounding in float32 moves the answer."""
     right: bool = False
+    written: tuple[Answer, ...] = ()
+    """What fresh processes answered from the artifact's file, at two sizes."""
     dropped: dict[str, str] = field(default_factory=dict)
     """Plain float32 that was dropped for its accuracy, and the reason."""
     errors: dict[str, float] = field(default_factory=dict)
@@ -62,10 +68,15 @@ class Row:
     """Significantly slower than ONNX Runtime alone: their intervals do not meet."""
 
     @property
+    def loaded(self) -> bool:
+        """Whether the artifact, read from its file, is right at both sizes."""
+        return len(self.written) == _SIZES and all(answer.right for answer in self.written)
+
+    @property
     def good(self) -> bool:
         """Whether all that is claimed holds."""
         unknown = [backend for backend in self.dropped if (self.network, backend) not in BROKEN]
-        return not self.failed and self.right and not unknown and not self.slower
+        return not self.failed and self.right and self.loaded and not unknown and not self.slower
 
 
 def run(network: Network, options: Options) -> Row:
@@ -75,34 +86,30 @@ def run(network: Network, options: Options) -> Row:
         Unavailable: its package.
     """
     path, inputs = network.path(), network.inputs(0)
+    nothing = Row(network.name, network.package.name, network.kind)
     try:
         fast = optimize(path, options, inputs=inputs)
+        right = truth(path, inputs, options)
     except BricolageError as error:
-        return Row(network.name, network.package.name, failed=f"{type(error).__name__}: {str(error).splitlines()[0]}")
-    bucket, graph = fast.plan.buckets[0], fast.graph()
-    names = [info.name for info in graph.outputs]
-    found = evaluate(graph.model, inputs)
-    reference = {name: found[name] for name in names}
-    rounding = rounding_errors(graph.model, inputs, reference, draws_for(graph))
-    own = limits(rounding, reference)
-    answer = fast.run(inputs)
-    judged = deviation([answer[name] for name in names], [reference[name] for name in names], [own[n] for n in names])
-    return row_of(network, bucket, judged.error, max(rounding.values(), default=0.0), judged.excess <= options.bound)
+        return replace(nothing, failed=f"{type(error).__name__}: {str(error).splitlines()[0]}")
+    with tempfile.TemporaryDirectory() as directory:
+        artifact = fast.save(Path(directory) / f"{network.name}.bricolage")
+        others = (network.other or network.inputs)(1)
+        written = tuple(check(path, artifact, given, options) for given in (inputs, others))
+    error, is_right = right.judge(fast.run(inputs))
+    checked = replace(nothing, error=error, rounding=right.rounding, right=is_right, written=written)
+    return row_of(checked, fast.plan.buckets[0])
 
 
-def row_of(network: Network, bucket: Bucket, error: float, rounding: float, right: bool) -> Row:
-    """The row of what was decided."""
+def row_of(checked: Row, bucket: Bucket) -> Row:
+    """The row with what was decided."""
     singles = [one for one in bucket.contestants if one.kind == "baseline" and one.implementation is not None]
     plain = {str(one.name).split()[0]: one for one in singles if one.name.split()[-1] == _PLAIN}
     rival, winner = plain.get("onnxruntime"), next(c for c in bucket.contestants if c.name == bucket.chosen)
-    return Row(
-        network.name,
-        network.package.name,
+    return replace(
+        checked,
         operators=bucket.operators,
         shipped="+".join(bucket.backends),
-        error=error,
-        rounding=rounding,
-        right=right,
         dropped={
             name: one.reason for name, one in plain.items() if not one.accepted and one.reason.startswith("wrong")
         },
@@ -127,10 +134,14 @@ def slower(ours: Contestant, rival: Contestant) -> bool:
 def table(rows: Sequence[Row]) -> str:
     """Markdown."""
     backends = sorted({name for row in rows for name in row.errors})
-    heads = ["network", "package", "operators", "ships", "rounding", "error", *backends, "ms", "ONNX Runtime ms", ""]
-    lines = [f"| {' | '.join(heads)} |", "|---|---|---:|---|" + "---:|" * (len(backends) + 4) + "---|"]
+    heads = ["network", "package", "kind", "operators", "ships", "rounding", "error", "from the file", "other size"]
+    heads += [*backends, "ms", "ONNX Runtime ms", ""]
+    lines = [f"| {' | '.join(heads)} |", "|---|---|---|---:|---|" + "---:|" * (len(backends) + 6) + "---|"]
     for row in rows:
-        cells = [row.network, row.package, str(row.operators), row.shipped, f"{row.rounding:.1e}", f"{row.error:.1e}"]
+        cells = [row.network, row.package, row.kind, str(row.operators), row.shipped]
+        cells += [f"{row.rounding:.1e}", f"{row.error:.1e}"]
+        answers = [*row.written, *[Answer("", failed="–")] * _SIZES][:_SIZES]
+        cells += ["–" if answer.failed else f"{answer.error:.1e}" for answer in answers]
         cells += [f"{row.errors[name]:.1e}" if name in row.errors else "–" for name in backends]
         cells += ["–" if ms is None else f"{ms:.3g}" for ms in (row.ms, row.onnxruntime_ms)]
         lines.append(f"| {' | '.join([*cells, remark(row)])} |")
@@ -142,15 +153,19 @@ def remark(row: Row) -> str:
     if row.failed:
         return row.failed
     found = [] if row.right else ["WRONG"]
+    found += [
+        f"from the file at {answer.sizes}: {answer.failed or 'WRONG'}" for answer in row.written if not answer.right
+    ]
     found += [f"{name} dropped ({reason})" for name, reason in row.dropped.items()]
     return "; ".join(found + (["slower than ONNX Runtime"] if row.slower else []))
 
 
 def figure(rows: Sequence[Row], skipped: Sequence[str]) -> str:
     """The last line."""
-    packages = len({row.package for row in rows})
+    packages, small = len({row.package for row in rows}), sum(row.kind != "float32" for row in rows)
     return (
-        f"{len(rows)} networks of {packages} packages: {sum(row.right for row in rows)} right, "
+        f"{len(rows)} networks of {packages} packages ({small} of float16, int8 or ai.onnx.ml): "
+        f"{sum(row.right for row in rows)} right, {sum(row.loaded for row in rows)} from the file at two sizes, "
         f"{sum(bool(row.failed) for row in rows)} failed, "
         f"{sum(len(row.dropped) for row in rows)} float32 backends dropped for accuracy, "
         f"{sum(row.slower for row in rows)} slower than ONNX Runtime, {len(skipped)} skipped"
@@ -159,15 +174,16 @@ def figure(rows: Sequence[Row], skipped: Sequence[str]) -> str:
 
 def _apart(network: Network, words: Sequence[str]) -> Row | str:
     """The row of a network from a process of its own; a sentence where its package cannot be had."""
+    nothing = Row(network.name, network.package.name, network.kind)
     command = [sys.executable, "-m", "benchmarks.real", "--child", network.name, *words]
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=_CHILD_S, check=False)
     except subprocess.TimeoutExpired:
-        return Row(network.name, network.package.name, failed=f"no end in {_CHILD_S:.0f} s")
+        return replace(nothing, failed=f"no end in {_CHILD_S:.0f} s")
     lines = ran.stdout.splitlines()
     if ran.returncode or not lines:
         last = (ran.stderr.strip() or "no output").splitlines()[-1]
-        return Row(network.name, network.package.name, failed=f"exit code {ran.returncode}: {last}")
+        return replace(nothing, failed=f"exit code {ran.returncode}: {last}")
     answer: dict[str, Any] = json.loads(lines[-1])
     return str(answer["skipped"]) if "skipped" in answer else decode(Row, answer)
 

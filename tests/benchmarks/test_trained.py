@@ -3,8 +3,6 @@ artifact, run in a process that has nothing of this one's."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +10,10 @@ import pytest
 
 import bricolage
 from benchmarks.real.catalogue import NETWORKS, Unavailable
+from benchmarks.real.written import from_file
 from bricolage.options import Options
 
 NAMES = ("silero", "wake-alexa", "attacut")
-RUN = "import sys; from bricolage.cli.main import main; sys.argv = ['bricolage', *sys.argv[1:]]; main()"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -31,14 +29,9 @@ def test_what_is_written_is_right(name: str, tmp_path: Path, monkeypatch: pytest
     options = Options(backends=("onnxruntime", "native"), threads=1, budget_s=20.0)
     artifact, inputs = tmp_path / "net.bricolage", network.inputs(1)
     bricolage.optimize(path, options, inputs=network.inputs(0)).save(artifact)
-    given, found = tmp_path / "x.npz", tmp_path / "y.npz"
-    np.savez(given, **inputs)
-    command = [sys.executable, "-c", RUN, "run", str(artifact), "--input", str(given), "-o", str(found)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
+    answers = from_file(artifact, inputs)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     expected = dict(zip([one.name for one in session.get_outputs()], session.run(None, inputs), strict=True))
-    with np.load(found) as answers:
-        assert set(answers) == set(expected)
-        for output, wanted in expected.items():
-            np.testing.assert_allclose(answers[output], wanted, rtol=1e-3, atol=1e-4)
+    assert set(answers) == set(expected)
+    for output, wanted in expected.items():
+        np.testing.assert_allclose(answers[output], wanted, rtol=1e-3, atol=1e-4)
