@@ -90,8 +90,8 @@ def run(network: Network, options: Options) -> Row:
     try:
         fast = optimize(path, options, inputs=inputs)
         right = truth(path, inputs, options)
-    except BricolageError as error:
-        return replace(nothing, failed=f"{type(error).__name__}: {str(error).splitlines()[0]}")
+    except BricolageError as failure:
+        return replace(nothing, failed=f"{type(failure).__name__}: {str(failure).splitlines()[0]}")
     with tempfile.TemporaryDirectory() as directory:
         artifact = fast.save(Path(directory) / f"{network.name}.bricolage")
         others = (network.other or network.inputs)(1)
