@@ -5,9 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
 
 from benchmarks.real.packages import Arrays
 from bricolage.api.sources import open_source
@@ -16,6 +20,7 @@ from bricolage.errors import BricolageError
 from bricolage.options import Options
 from bricolage.verify.compare import Deviation, deviation
 from bricolage.verify.oracle import Oracle
+from bricolage.verify.reference import Evaluator, Values
 from bricolage.verify.tensors import load_limits, load_values
 
 _RUN_S = 300.0
@@ -54,6 +59,17 @@ class Truth:
         return found.error, found.excess <= self.bound
 
 
+def _evaluate(
+    model: ir.Model,
+    inputs: Mapping[str, Any],
+    *,
+    dtype: type[np.floating[Any]] = np.float64,
+    keep: Collection[str] = (),
+) -> Values:
+    """As the workers of `optimize` do: what has no float64 semantics is asked of ONNX Runtime without its optimisations."""
+    return Evaluator(model, dtype=dtype, keep=keep, borrowing=True)(inputs)
+
+
 def truth(model: Path, inputs: Arrays, options: Options) -> Truth:
     """What is right, by the product's own oracle.
 
@@ -63,7 +79,7 @@ def truth(model: Path, inputs: Arrays, options: Options) -> Truth:
     with tempfile.TemporaryDirectory() as directory:
         opened = open_source(model, options, Path(directory), example_inputs=None, dynamic=None, given=inputs)
         graph = opened.buckets[0].graph
-        oracle = Oracle(graph, inputs, opened.store, options.bound, model.stem)
+        oracle = Oracle(graph, inputs, opened.store, options.bound, model.stem, evaluate=_evaluate)
         _, expected, bound = oracle.files(graph.everything)
         names = [info.name for info in graph.outputs]
         return Truth(load_values(expected, names), tuple(load_limits(expected, names)), oracle.original_error, bound)
