@@ -11,8 +11,8 @@ CHECK := $(addprefix tests/,work search graph device plan perf report runtime co
 	frontends test_errors.py test_cache.py test_sealed.py test_docs.py test_deadline.py)
 CHECK_WITHOUT := $(addprefix --deselect=tests/,cli/test_optimize.py cli/test_rewrite.py cli/test_faults.py cli/test_throughput.py \
 	plan/test_plan.py::test_plans_round_trip_through_json frontends/test_bad_input.py::test_any_flipped_bytes_load_or_are_refused)
-# Two workers, each with a stretch of the tests of its own; who is done early takes over from the other.
-WORKERS ?= 2
+# Each with a stretch of the tests of its own; who is done early takes over from another. One more than cores: tests wait for processes.
+WORKERS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo demo-train check test test-all test-emulated fuzz-loaders test-real test-exporters conformance faults soak replay fuzz lint docs bench capabilities clean

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
 import bricolage
 from bricolage import errors
 from bricolage.api.tune import Tuned, tune
 from bricolage.backends import registry
+from bricolage.cli.main import app
 from bricolage.codec import decode
 from bricolage.errors import BadOption, NoBackend
 from bricolage.measure.database import Database
@@ -68,24 +69,22 @@ def test_what_cannot_be_tuned_is_told(model: Path) -> None:
         tune(model, Options(backends=("native",), budget_s=1.0))
 
 
-def command(*words: str) -> subprocess.CompletedProcess[str]:
-    """In a process of its own: measuring starts worker processes."""
-    call = [sys.executable, "-m", "bricolage.cli.main", "tune", *words]
-    return subprocess.run(call, capture_output=True, text=True, check=False, timeout=300)
+def command(*words: str) -> Result:
+    return CliRunner().invoke(app, ["tune", *words])
 
 
 def test_the_command_line(model: Path, tmp_path: Path) -> None:
     page = tmp_path / "tuning.html"
     words = ["--backend", "native", "--threads", "1", "--no-rewrite"]
     ran = command(str(model), *words, "--budget", "60s", "--trials", "3", "--report", str(page), "--json")
-    assert ran.returncode in (errors.OK, errors.NO_GAIN), ran.stderr
+    assert ran.exit_code in (errors.OK, errors.NO_GAIN), ran.stderr
     found = decode(Tuned, json.loads(ran.stdout))
-    assert (ran.returncode == errors.OK) == any(
+    assert (ran.exit_code == errors.OK) == any(
         one.gain is not None and one.gain.low > 1 for one in found.implementations
     )
     assert "tuning kernels" in ran.stderr and f"wrote {page}" in ran.stderr and "Task" in page.read_text()
     again = command(str(model), *words, "--budget", "60s", "--trials", "1", "--resume", "--technique", "random")
-    assert again.returncode in (errors.OK, errors.NO_GAIN) and "Kernels" in again.stdout, again.stderr
+    assert again.exit_code in (errors.OK, errors.NO_GAIN) and "Kernels" in again.stdout, again.stderr
     for wrong, reason in (
         ([str(tmp_path / "none.onnx")], "none.onnx"),
         ([str(model), "--technique", "prayer"], "technique"),
@@ -93,4 +92,4 @@ def test_the_command_line(model: Path, tmp_path: Path) -> None:
         ([str(model), "--report", str(model)], "overwrite"),
     ):
         ran = command(*wrong, "--backend", "native")
-        assert ran.returncode == 2 and reason in ran.stderr, ran.stderr
+        assert ran.exit_code == 2 and reason in ran.stderr, ran.stderr

@@ -34,6 +34,7 @@ SMALL = Workload(
 )
 
 
+@pytest.mark.slow
 def test_every_search_is_told_with_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path))
     monkeypatch.setenv("BRICOLAGE_WORKLOADS", str(tmp_path / "workloads"))

@@ -26,7 +26,7 @@ def test_what_is_written_is_right(name: str, tmp_path: Path, monkeypatch: pytest
         path = network.path()
     except Unavailable as reason:
         pytest.skip(str(reason))
-    options = Options(backends=("onnxruntime", "native"), threads=1, budget_s=20.0)
+    options = Options(backends=("onnxruntime", "native"), threads=1, effort="instant")
     artifact, inputs = tmp_path / "net.bricolage", network.inputs(1)
     bricolage.optimize(path, options, inputs=network.inputs(0)).save(artifact)
     answers = from_file(artifact, inputs)

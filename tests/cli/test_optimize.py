@@ -114,9 +114,9 @@ def test_files_that_are_no_models() -> None:
 
 
 def test_unbound_dimension_names_the_option(tmp_path: Path) -> None:
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3]) for name in "xy"]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [3, "width"]) for name in "xy"]
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "free", ends[:1], ends[1:])
     opsets = [helper.make_opsetid("", 20)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), str(tmp_path / "free.onnx"))
     found = run.invoke(app, ["optimize", str(tmp_path / "free.onnx")])
-    assert found.exit_code == errors.USAGE and "--shape batch=1,128" in found.stderr
+    assert found.exit_code == errors.USAGE and "--shape width=" in found.stderr

@@ -186,7 +186,6 @@ def test_for_a_backend(source: Path, tmp_path: Path) -> None:
         (["--for", "onnxruntime", "--search", "backtrack"], "--search"),
         (["--for", "onnxruntime", "--max-rewrites", 3], "--max-rewrites"),
         (["--threads", 2], "without --for"),
-        (["--for", "onnxruntime"], "batch"),
         (["--for", "no-such", "--shape", "batch=2"], "no-such"),
     ],
 )

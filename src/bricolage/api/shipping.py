@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -40,6 +42,8 @@ _DRAWS = 2
 _SHARE, _LEAST_S = 0.25, 5.0
 """Part of the decision's time, and seconds, after which no further size is begun."""
 _REPLACEMENTS = 3
+_DRAFT = "draft.bricolage"
+"""What is tried lies in the decision's own folder, which a later run removes if this one is killed."""
 _RUN_S = 120.0
 """Seconds for loading and one run, besides those for compiling."""
 
@@ -128,18 +132,16 @@ def shipped(
     first = [_with_inputs(opened, trial, options, evaluate) if trial in fresh else trial for trial in trials]
     compared = fresh and not any(bucket.interrupted for bucket in plan.buckets)
     tried = [*first, *(_other_sizes(opened, plan, options, evaluate) if compared else ())]
-    decided = plan
+    decided, draft = plan, opened.store.directory / _DRAFT
     try:
         for replacements in range(_REPLACEMENTS + 1):
-            with scratch.whole(path) as partial_path:
-                artifact.save(plan, opened.store.directory, partial_path)
-                inputs = [trial.inputs for trial in tried]
-                runs = run_artifact(pool, plan, partial_path, inputs, opened.store.directory, device, limit_s)
-                judged = ((t, run, _fault(t, run, options, evaluate)) for t, run in zip(tried, runs, strict=True))
-                found = next((one for one in judged if one[2]), None)
-                if found is None:
-                    break
-                partial_path.unlink()
+            artifact.save(plan, opened.store.directory, draft)
+            inputs = [trial.inputs for trial in tried]
+            runs = run_artifact(pool, plan, draft, inputs, opened.store.directory, device, limit_s)
+            judged = ((t, run, _fault(t, run, options, evaluate)) for t, run in zip(tried, runs, strict=True))
+            found = next((one for one in judged if one[2]), None)
+            if found is None:
+                break
             trial, run, fault = found
             better = _replaced(opened, plan, trial, run, fault) if replacements < _REPLACEMENTS else None
             if better is None:
@@ -147,12 +149,23 @@ def shipped(
                 raise ArtifactFails(where=trial.where, reason=fault)
             _LOG.warning("%s, %s: another backend takes its place", trial.where, fault)
             plan = better
+        with scratch.whole(path) as partial_path:
+            _copy(draft, partial_path)
     except OSError as error:
         raise NotWritable(path=path, reason=error.strerror or error) from error
     finally:
+        draft.unlink(missing_ok=True)
         progress.finish()
     known.keep(decided, plan)
     return plan
+
+
+def _copy(source: Path, target: Path) -> None:
+    """The same file under another name where that can be, so that it is there at once and whoever is killed leaves none behind."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def _with_inputs(opened: Source, trial: Trial, options: Options, evaluate: Evaluate) -> Trial:
