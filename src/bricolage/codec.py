@@ -5,6 +5,7 @@ must fulfil together, the dataclass checks in `__post_init__`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -155,12 +156,10 @@ def _decode(kind: Any, data: object, path: str) -> Any:
 
 
 def _decode_union(arguments: tuple[Any, ...], data: object, path: str) -> Any:
-    for argument in arguments:
-        try:
+    for argument in arguments[:-1]:
+        with contextlib.suppress(DecodeError):  # kept in a variable it would keep this frame, and all callers', alive
             return _decode(argument, data, path)
-        except DecodeError as error:
-            last = error
-    raise last
+    return _decode(arguments[-1], data, path)
 
 
 def _decode_dataclass(kind: Any, data: object, path: str) -> Any:
