@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from click.testing import Result
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
@@ -40,20 +39,19 @@ def network(path: Path, batch: str | int, mixing: bool = False) -> Path:
     return path
 
 
-def optimize(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "bricolage.cli.main", "optimize", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
+def optimize(*words: str) -> Result:
+    return run.invoke(app, ["optimize", *words])
 
 
 def test_from_a_model_to_an_operating_point_and_what_is_told_of_it(tmp_path: Path) -> None:
     model = network(tmp_path / "rows.onnx", "batch")
     words = [str(model), "-o", "out.bricolage", "--report", "out.html", "--shape", "batch=1,4", *QUICK, *THREE]
     found = optimize(*words, "--json")
-    assert found.returncode in (errors.OK, errors.NO_GAIN), found.stderr
+    assert found.exit_code in (errors.OK, errors.NO_GAIN), found.stderr
     plan = decode(Plan, json.loads(found.stdout)["plan"])
     assert plan.throughput is not None and plan.operating_point is not None
     told, won = plan.throughput, plan.throughput.winner
-    assert (found.returncode == errors.OK) == told.significant
+    assert (found.exit_code == errors.OK) == told.significant
     assert won.kind != "queue" and won.accepted and won.rate and won.p99_ms and told.batch_dimension == "batch"
     assert (plan.operating_point.streams, plan.operating_point.threads, plan.operating_point.batch) == (
         won.streams,
@@ -74,7 +72,7 @@ def test_from_a_model_to_an_operating_point_and_what_is_told_of_it(tmp_path: Pat
         np.testing.assert_allclose(fast.submit(x).result(60), wanted, rtol=1e-5)
 
     again = optimize(*words)
-    assert again.returncode == found.returncode and "requests/s" in again.stdout, again.stderr
+    assert again.exit_code == found.exit_code and "requests/s" in again.stdout, again.stderr
     assert "whole model on each backend" not in again.stderr, "the decision is known"
     with load("out.bricolage") as fast:
         assert fast.plan.throughput == told and fast.plan.operating_point == plan.operating_point
@@ -99,7 +97,7 @@ def test_from_a_model_to_an_operating_point_and_what_is_told_of_it(tmp_path: Pat
 def test_a_limit_that_nobody_keeps_names_the_best_p99(tmp_path: Path) -> None:
     model = network(tmp_path / "rows.onnx", 1)
     found = optimize(str(model), *QUICK, *ONE, "--latency-limit", "0.00001ms")
-    assert found.returncode == errors.USAGE, found.stderr
+    assert found.exit_code == errors.USAGE, found.stderr
     assert "1e-05 ms" in found.stderr and "the best p99 is" in found.stderr and "onnxruntime f32" in found.stderr
     assert not list(Path().glob("*.bricolage"))
 
@@ -107,7 +105,7 @@ def test_a_limit_that_nobody_keeps_names_the_best_p99(tmp_path: Path) -> None:
 def test_a_fixed_batch_dimension_is_served_one_by_one(tmp_path: Path) -> None:
     model = network(tmp_path / "rows.onnx", 1)
     found = optimize(str(model), *QUICK, *ONE, "--latency-limit", "60s")
-    assert found.returncode in (errors.OK, errors.NO_GAIN), found.stderr
+    assert found.exit_code in (errors.OK, errors.NO_GAIN), found.stderr
     with load("rows.bricolage") as fast:
         assert fast.plan.operating_point is not None and fast.plan.operating_point.batch == 1
         assert fast.plan.throughput is not None and fast.plan.throughput.latency_limit_ms == 60_000
@@ -117,7 +115,7 @@ def test_a_fixed_batch_dimension_is_served_one_by_one(tmp_path: Path) -> None:
 def test_rows_that_depend_on_each_other_are_never_put_together(tmp_path: Path) -> None:
     model = network(tmp_path / "rows.onnx", "batch", mixing=True)
     refused = optimize(str(model), *QUICK, *ONE, "--shape", "batch=4")
-    assert refused.returncode == errors.USAGE and "depends on the other rows" in refused.stderr, refused.stderr
+    assert refused.exit_code == errors.USAGE and "depends on the other rows" in refused.stderr, refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pytest
 from bricolage.codec import decode, encode
 from bricolage.errors import BadVariant, NotTraceable, TrainingWorkerFailed
 from bricolage.options import available_cores
-from bricolage.train.predict import pipeline
+from bricolage.train.predict import operators, pipeline, predict
 from bricolage.train.predict.exchange import Link
 from bricolage.train.predict.operators import Alone, profile
 from bricolage.train.predict.predict import predict_step
@@ -33,6 +33,15 @@ SPEC = StepSpec(
     "digits.py:cnn", f"{CODE}:images", batch_size=16, optimiser=Optimiser("sgd", 0.1, momentum=0.9), folder=DIGITS
 )
 SEVERAL = replace(SPEC, module="digits.py:transformer", arguments={"layers": 4})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_rounds() -> Iterator[None]:
+    """No test asks how well something was timed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(predict, "_ROUNDS", (3, 60))
+        patch.setattr(operators, "_PASSES", 1)
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)
