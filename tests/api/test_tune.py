@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from click.testing import Result
 from typer.testing import CliRunner
 
 import bricolage
@@ -69,7 +69,7 @@ def test_what_cannot_be_tuned_is_told(model: Path) -> None:
         tune(model, Options(backends=("native",), budget_s=1.0))
 
 
-def command(*words: str) -> Result:
+def command(*words: str) -> Any:
     return CliRunner().invoke(app, ["tune", *words])
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from click.testing import Result
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
@@ -39,7 +39,7 @@ def network(path: Path, batch: str | int, mixing: bool = False) -> Path:
     return path
 
 
-def optimize(*words: str) -> Result:
+def optimize(*words: str) -> Any:
     return run.invoke(app, ["optimize", *words])
 
 
