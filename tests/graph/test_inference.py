@@ -163,3 +163,10 @@ def test_what_onnx_runtime_has_in_onnx_own_domain_is_taken() -> None:
     pytest.importorskip("torch")  # which the reference computes it with
     x = np.float32([[1, -1, 1, -1], [3, 3, 3, 3]])
     assert evaluate(graph.model, {"x": x, "g": np.ones(4, np.float32)})["y"].tolist() == [[1, 0, 1, 0], [1, 1, 1, 1]]
+
+
+def test_sequences_keep_their_type_where_stated_shapes_are_looked_at() -> None:
+    text = """<ir_version: 9, opset_import: ["" : 18]> t (float[4,2] x) => (float[2,2] y)
+        { n = Constant<value_int=2>() s = SplitToSequence<axis=0>(x,n) i = Constant<value_int=1>() y = SequenceAt(s,i) }"""
+    graph = prepare(to_model(ir.to_proto(parse(text))), {})
+    assert [info.sizes for info in graph.outputs] == [(2, 2)]

@@ -47,7 +47,7 @@ def clean(model: ir.Model) -> ir.Model:
     unique_names(model)
     _lift_constants(model)
     model.ir_version = _ir_version(model)
-    correct_stated(model)
+    correct_stated(model, _infer_checked)  # which knows types of sequences, too
     infer(model, _infer_checked)
     checks.check_with_onnx(model)
     try:

@@ -55,15 +55,15 @@ def infer(model: ir.Model, once: Callable[[ir.Model], object] | None = None) -> 
             break
 
 
-def correct_stated(model: ir.Model) -> bool:
-    """Changes `model` in place: shapes are inferred without those that it states of what its operators compute. They may be wrong,
-    and inference would believe them. What it contradicts is replaced. True if something that it does not find is still
-    believed."""
+def correct_stated(model: ir.Model, once: Callable[[ir.Model], object] | None = None) -> bool:
+    """Changes `model` in place: shapes are inferred (`once` as for `infer`) without those that it states of what its operators
+    compute. They may be wrong, and inference would believe them. What it contradicts is replaced. True if something that it
+    does not find is still believed."""
     made = (value for node in model.graph for value in node.outputs)
     stated = {value: value.shape for value in made if value.shape is not None}
     for value in stated:
         value.shape = None
-    infer(model)
+    infer(model, once)
     believed = False
     for value, shape in stated.items():
         found = value.shape if value.shape is not None else _of_rank(value)
