@@ -2,8 +2,8 @@
 
 Regions come from the backends' claims (single operators, patterns, grown prefixes up to the claim's limit), from the
 segments of the graph, and from each engine's maximal regions: the whole graph where it accepts all of it, otherwise the
-largest convex regions that it accepts. Who does not claim
-all of a graph may be tried with the whole of it. Equal regions are measured once, and those that can save the most first.
+largest convex regions that it accepts. A backend that does not claim all of a graph may be tried with the whole of it. Equal
+regions are measured once, and those that can save the most first.
 """
 
 from __future__ import annotations
