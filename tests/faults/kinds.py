@@ -60,7 +60,11 @@ def kill_worker(place: Place, dice: random.Random, usual_s: float) -> None:
         if not victim.running_for(time.monotonic() - victim.began + dice.uniform(0.0, 0.7 * usual_s)):
             break
         with suppress(psutil.Error, IndexError):
-            workers = [one for one in psutil.Process(victim.pid).children() if one.status() != psutil.STATUS_ZOMBIE]
+            workers = [
+                one
+                for one in psutil.Process(victim.pid).children(recursive=True)
+                if one.status() != psutil.STATUS_ZOMBIE
+            ]
             dice.choice(workers).send_signal(dice.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
     code = victim.wait()
     if code not in (*_FINE, errors.NO_BACKEND):  # killed in all attempts, the only backend is lost for this run

@@ -17,6 +17,7 @@ from bricolage.backends import registry
 from bricolage.backends.interface import Available
 from bricolage.device.host import host
 from bricolage.graph.extract import write_model
+from bricolage.measure import fork_server
 from bricolage.measure.database import Database
 from bricolage.measure.entries import Cost
 from bricolage.measure.loading import CandidateSpec, Job, Limits
@@ -304,7 +305,9 @@ def test_a_keyboard_interrupt_keeps_what_is_finished_and_ends_the_workers(tmp_pa
     with Database() as database, pytest.raises(KeyboardInterrupt), Pool() as pool:
         measurer = Measurer(database, pool, tmp_path, policy=POLICY)
         measurer.measure([task(tmp_path, ("honest", f"0.{n}")) for n in range(1, 9)], interrupt)
-    assert not [child for child in psutil.Process().children() if "bricolage.measure" in " ".join(child.cmdline())]
+    servers = [one for one in psutil.Process().children() if fork_server.FLAG in one.cmdline()]
+    workers = [one for one in psutil.Process().children(recursive=True) if "bricolage.measure" in one.cmdline()]
+    assert servers and {one.pid for one in workers} == {one.pid for one in servers}
     with Database() as database:
         assert len(list(database.entries())) == 3
 

@@ -249,9 +249,17 @@ class Measurer:
 
         cluster.measure(regions, self.policy, self.limits, take, should_stop, retrying=self._retrying)
 
-    def job(self, spec: CandidateSpec, inputs: Path, expected: Path | None, bound: float, owner: str = "") -> Job:
-        """A job for the loader. With an `owner`, it gets worker processes of its own."""
-        return Job(spec, inputs, expected, bound, replace(spec.regime, owner=owner))
+    def job(
+        self,
+        spec: CandidateSpec,
+        inputs: Path,
+        expected: Path | None,
+        bound: float,
+        owner: str = "",
+        fresh: bool = False,
+    ) -> Job:
+        """A job for the loader. With an `owner`, it gets worker processes of its own; for `fresh` see `Regime`."""
+        return Job(spec, inputs, expected, bound, replace(spec.regime, owner=owner, fresh=fresh))
 
     def _measure_chunk(
         self,

@@ -29,7 +29,7 @@ from bricolage.device.device import Device
 from bricolage.measure import cores
 from bricolage.measure.disturbance import Tally
 from bricolage.measure.entries import OUTCOMES, Outcome
-from bricolage.measure.launch import launch
+from bricolage.measure.launch import Process, launch
 
 if TYPE_CHECKING:
     from bricolage.measure.scale_out.cluster import Cluster
@@ -58,6 +58,8 @@ class Regime:
     device: Device
     owner: str = ""
     """Distinguishes workers that must not be shared, such as those of a race."""
+    fresh: bool = False
+    """An interpreter of its own, whose memory lies otherwise than that of other workers."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class _Pending:
 class WorkerProcess:
     """One live worker. It dies with its first fatal answer; the pool then starts another when asked."""
 
-    def __init__(self, regime: Regime, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, regime: Regime, process: Process, log: Path) -> None:
         self.regime = regime
         self.process = process
         self.log = log
@@ -236,7 +238,8 @@ class Pool:
     def _start(self, regime: Regime) -> WorkerProcess:
         log = self._logs / f"{next(self._numbers)}.log"
         resources = Resources(regime.threads, regime.device, regime.alone)
-        process = launch(regime.backends, resources, log, {"TMPDIR": str(self._temporary), **self._variables})
+        variables = {"TMPDIR": str(self._temporary), **self._variables}
+        process = launch(regime.backends, resources, log, variables, fresh=regime.fresh)
         return WorkerProcess(regime, process, log)
 
     def _retire(self, worker: WorkerProcess) -> None:

@@ -153,6 +153,7 @@ def race(
                 seconds=part_s,
                 warm_s=warm_s,
                 leader=leader,
+                fresh=processes > 1,
                 progress=progress,
                 should_stop=should_stop,
                 files=files or {},
@@ -211,15 +212,20 @@ def _once(
     seconds: float,
     warm_s: float,
     leader: str | None,
+    fresh: bool,
     progress: Callable[[str, int], None] | None,
     should_stop: Stop,
     files: Mapping[str, tuple[Path, Path]],
     variations: tuple[Variation, ...],
 ) -> Race:
-    """A race in which everyone has one process."""
+    """A race in which everyone has one process; with `fresh`, one whose memory lies otherwise than in the others."""
     ordered = sorted(contestants, key=lambda name: name != leader)
     runners = [
-        _Runner(name, measurer.job(contestants[name], *files.get(name, (inputs, expected)), bound, f"race {name}"), [])
+        _Runner(
+            name,
+            measurer.job(contestants[name], *files.get(name, (inputs, expected)), bound, f"race {name}", fresh),
+            [],
+        )
         for name in ordered
     ]
     for runner in runners:
@@ -231,8 +237,8 @@ def _once(
     try:
         while waiting and not should_stop():
             heat = [runner for runner in heat if runner.job.ready]
-            fresh = _fill(measurer, heat, waiting, should_stop)
-            heat += [runner for runner in fresh if runner.job.ready]
+            loaded = _fill(measurer, heat, waiting, should_stop)
+            heat += [runner for runner in loaded if runner.job.ready]
             if len(heat) > 1 or any(not runner.rounds for runner in heat):
                 share = max(0.0, end - time.monotonic()) * len(heat) / max(1, len(heat) + len(waiting))
                 policy = TimingPolicy(rounds, rounds, warm_s, seconds=share, run_s=measurer.limits.run_s)
