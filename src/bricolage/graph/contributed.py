@@ -107,7 +107,7 @@ def _by_onnx(
     domain = "" if inputs is not None else node.domain
     if domain not in ("", "ai.onnx"):
         return ()
-    proto = ir.to_proto(node)
+    proto = ir.serde.serialize_node(node)
     proto.op_type, proto.domain = op_type, ""
     if inputs is not None:
         names = list(proto.input)

@@ -143,7 +143,7 @@ def evaluate(node: ir.Node, opsets: Mapping[str, int], budget: FoldingBudget | N
     # Every constant is handed over as an input: the proto of a large weight would only be serialised and parsed again.
     function = onnx.helper.make_model(
         onnx.helper.make_graph(
-            [ir.to_proto(node)],
+            [ir.serde.serialize_node(node)],
             "fold",
             [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in constants],
             [onnx.helper.make_value_info(value.name, onnx.TypeProto()) for value in node.outputs if value.name],

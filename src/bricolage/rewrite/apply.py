@@ -18,7 +18,7 @@ from bricolage.errors import EndlessRewriting
 from bricolage.graph.folding import fold
 from bricolage.rewrite.builder import GraphBuilder, Names
 from bricolage.rewrite.fuel import Fuel, Site, site_of
-from bricolage.rewrite.index import Indexed, RuleIndex
+from bricolage.rewrite.index import Indexed, rule_index
 from bricolage.rewrite.matching import Match, PatternMatcher
 from bricolage.rewrite.profitability import compare
 from bricolage.rewrite.proposal import RewriteProposal, propose, propose_replacement
@@ -136,7 +136,7 @@ class _Driver:
     ) -> None:
         self._model, self._fuel, self._fold, self._always = model, fuel or Fuel(), fold, always
         self._opset = model.graph.opset_imports.get("", 0)
-        self._index = RuleIndex(rules, self._opset)
+        self._index = rule_index(tuple(rules), self._opset)
         self._matcher = PatternMatcher(self._opset)
         names = Names(model)
         self._build = build or (lambda: GraphBuilder(model.graph.opset_imports, names, fold=fold))

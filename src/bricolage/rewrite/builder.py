@@ -172,17 +172,17 @@ class GraphBuilder:
         }
         opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in self._opsets.items()]
         try:
-            found = onnx.shape_inference.infer_node_outputs(
-                schema, ir.to_proto(node), types, data, opset_imports=opsets
-            )
+            # `ir.to_proto` first asks of what kind the object is, which takes longer than all else here.
+            proto = ir.serde.serialize_node(node)
+            found = onnx.shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=opsets)
         except onnx.shape_inference.InferenceError as error:
             raise MatchFailure(f"{node.op_type} cannot be built: {str(error).splitlines()[0]}") from error
         for value in node.outputs:
-            proto = found.get(value.name)
-            if proto is not None and proto.HasField("tensor_type"):
-                value.type = ir.TensorType(ir.DataType(proto.tensor_type.elem_type))
-                if proto.tensor_type.HasField("shape"):
-                    value.shape = ir.Shape([_dimension(d) for d in proto.tensor_type.shape.dim])
+            kind = found.get(value.name)
+            if kind is not None and kind.HasField("tensor_type"):
+                value.type = ir.TensorType(ir.DataType(kind.tensor_type.elem_type))
+                if kind.tensor_type.HasField("shape"):
+                    value.shape = ir.Shape([_dimension(d) for d in kind.tensor_type.shape.dim])
 
 
 def _shown(node: ir.Node, tensor: ir.TensorProtocol) -> bool:

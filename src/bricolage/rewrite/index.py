@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from heapq import merge
 from operator import attrgetter
 
@@ -82,6 +83,12 @@ class RuleIndex:
 
 
 _order = attrgetter("order")
+
+
+@lru_cache(maxsize=64)
+def rule_index(rules: tuple[Rule, ...], opset: int) -> RuleIndex:
+    """The index of these rules, made once: a search applies the same ones again and again, to small graphs."""
+    return RuleIndex(rules, opset)
 
 
 def _computing(root: Op) -> frozenset[str]:

@@ -64,7 +64,7 @@ def run_operator(node: ir.Node, opsets: Mapping[str, int], values: Mapping[str, 
         raise NotImplementedError(because)
     names = _read_by(node)
     feeds = {name: values[name] for name in names}
-    proto = ir.to_proto(node)
+    proto = ir.serde.serialize_node(node)
     if proto.op_type == "Loop" and not proto.domain:
         feeds |= _complete_loop(proto)
     if wide and (proto.domain or proto.op_type not in _IN_OWN_TYPES):

@@ -93,7 +93,7 @@ class Unoptimised:
         read = (value for value in (*node.inputs, *captured(node)) if value is not None and value.name)
         inputs = {value.name or "": value for value in read}
         graph = onnx.helper.make_graph(
-            [ir.to_proto(node)],
+            [ir.serde.serialize_node(node)],
             "operator",
             [_typed(value, values[name]) for name, value in inputs.items()],
             [_stated(value) for value in node.outputs if value.name],

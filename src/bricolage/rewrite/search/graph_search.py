@@ -15,7 +15,7 @@ from bricolage.graph.prepare import simplify
 from bricolage.perf.roofline import OperatorCost
 from bricolage.plan.plan import RewriteStep
 from bricolage.rewrite.apply import Application
-from bricolage.rewrite.index import RuleIndex
+from bricolage.rewrite.index import rule_index
 from bricolage.rewrite.rule import MatchFailure, Rule
 from bricolage.rewrite.search.backtrack import FoundGraph, SearchCounts, backtrack
 from bricolage.rewrite.search.combine import combinations
@@ -94,7 +94,7 @@ class _GraphSearch:
         self._parts = self._distinct = 0
         self._stopped: dict[str, int] = {}
         self._candidates: dict[int, GraphCandidate] = {}
-        self._index = RuleIndex(rules, model.graph.opset_imports.get("", 0))
+        self._index = rule_index(tuple(rules), model.graph.opset_imports.get("", 0))
         self._bound: float | None = None
 
     def run(self) -> SearchResult:

@@ -13,7 +13,7 @@ from bricolage.rewrite import edit
 from bricolage.rewrite.apply import Application, canonicalise
 from bricolage.rewrite.builder import GraphBuilder, Names
 from bricolage.rewrite.edit import Pairs
-from bricolage.rewrite.index import RuleIndex
+from bricolage.rewrite.index import RuleIndex, rule_index
 from bricolage.rewrite.matching import PatternMatcher
 from bricolage.rewrite.proposal import RewriteProposal, propose, propose_replacement
 from bricolage.rewrite.rule import GraphRule, MatchFailure, Rule
@@ -37,7 +37,7 @@ class Workspace:
     ) -> None:
         self.model, self.rules, self.lazy = model, rules, lazy
         self.names = names or Names(model)
-        self.index = index or RuleIndex(rules, model.graph.opset_imports.get("", 0))
+        self.index = index or rule_index(tuple(rules), model.graph.opset_imports.get("", 0))
         self.steps: list[RewriteStep] = []
         self._replaced: dict[str, str] = {}
         self.applications: list[Application] = []
