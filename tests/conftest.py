@@ -51,12 +51,15 @@ _APART = Apart()
 
 def _thin(items: list[pytest.Item]) -> None:
     """Marks as slow what `thinned("isa", ...)` leaves out of a parametrised test: for each combination of the other parameters
-    it keeps one value of each that is named, in turn, so that every value of every parameter still occurs."""
-    cases: dict[object, list[pytest.Function]] = {}
+    it keeps one value of each that is named, in turn, so that every value of every parameter still occurs. Tests of one file
+    begin in turn, too, so that those with no other parameter do not all take the first value."""
+    cases: dict[tuple[object, str], list[pytest.Function]] = {}
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker("thinned") and hasattr(item, "callspec"):
             cases.setdefault((item.path, item.originalname), []).append(item)
-    for group in cases.values():
+    files: dict[object, int] = {}
+    for (path, _), group in cases.items():
+        first = files[path] = files.get(path, -1) + 1
         named = group[0].get_closest_marker("thinned").args  # type: ignore[union-attr]
         values = {
             name: list(dict.fromkeys(repr(item.callspec.params[name]) for item in group))
@@ -64,7 +67,7 @@ def _thin(items: list[pytest.Item]) -> None:
         }
         for item in group:
             places = {name: values[name].index(repr(value)) for name, value in item.callspec.params.items()}
-            turn = sum(place for name, place in places.items() if name not in named)
+            turn = first + sum(place for name, place in places.items() if name not in named)
             if any(places[name] != turn % len(values[name]) for name in named):
                 item.add_marker("slow")
 

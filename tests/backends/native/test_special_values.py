@@ -24,6 +24,7 @@ pytestmark = [
     pytest.mark.usefixtures("product_level"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # of the reference, which numpy computes
     pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name, indirect=True),
+    pytest.mark.thinned("isa"),
 ]
 needs_bfloat16 = pytest.mark.skipif(
     not available()[0].multiplies_bfloat16(host()), reason="this processor has no such products"

@@ -132,7 +132,7 @@ def network(steps: list[tuple[str, int, int]]) -> str:
     return " ".join([*lines, f"y = Sum ({', '.join(ends)})"])
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(steps=STEPS, threads=st.sampled_from([2, 4]))
 def test_the_bits_are_those_of_one_after_another(
     steps: list[tuple[str, int, int]], threads: int, tmp_path_factory: pytest.TempPathFactory

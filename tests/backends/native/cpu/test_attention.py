@@ -51,7 +51,7 @@ def kinds(model: RegionModel) -> list[str]:
 
 @pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
 @given(data=st.data())
-@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_it_is_one_kernel_and_right(
     isa: object, data: st.DataObject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

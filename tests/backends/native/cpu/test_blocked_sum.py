@@ -21,6 +21,7 @@ def large(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).uniform(0.5, 1.5, shape).astype(np.float32)
 
 
+@pytest.mark.thinned("isa")
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 def test_reductions(isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One long dimension, long rows, short rows, and dimensions in between."""
@@ -55,6 +56,7 @@ def test_equal_terms_in_short_loops(tmp_path: Path) -> None:
     assert regions.error(found, [x.astype(np.float64).sum()]) < 1e-6
 
 
+@pytest.mark.thinned("isa")
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 @pytest.mark.parametrize(
     ("channels", "sizes", "last"),
@@ -102,6 +104,7 @@ def test_images_and_their_normalisation(
     assert regions.error(regions.answer(Native(), model, x, resources=Resources(threads=2)), expected) < BOUND
 
 
+@pytest.mark.thinned("isa")
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 @pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
 def test_windows_with_padding(last: bool, isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,6 +79,7 @@ def computed(library: ctypes.CDLL, name: str, x: np.ndarray) -> np.ndarray:
     return y
 
 
+@pytest.mark.thinned("isa")
 @pytest.mark.parametrize("isa", [isa for isa in available() if isa.flags], ids=lambda isa: isa.name)
 def test_the_compiler_vectorises_all_of_them(isa: Isa, tmp_path: Path) -> None:
     if (

@@ -57,7 +57,7 @@ def check(model: RegionModel, given: list[np.ndarray], config: KernelConfig, thr
     assert regions.error(found, regions.reference(model, *given)) < BOUNDS[config]
 
 
-@pytest.mark.thinned("constant")
+@pytest.mark.thinned("constant", "config")
 @units
 @pytest.mark.parametrize("config", BOUNDS, ids=str)
 @pytest.mark.parametrize("constant", [True, False], ids=["weights", "inputs"])
@@ -81,7 +81,7 @@ def test_products(
 
 @units
 @given(data=st.data())
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_products_of_any_size(unit: str, data: st.DataObject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FORCED_ISA_VARIABLE, unit)
     m, n = (data.draw(st.integers(1, 80)) for _ in range(2))
@@ -90,6 +90,7 @@ def test_products_of_any_size(unit: str, data: st.DataObject, tmp_path: Path, mo
     check(model, inputs, data.draw(st.sampled_from(list(BOUNDS))), threads=data.draw(st.integers(1, 3)))
 
 
+@pytest.mark.thinned("config")
 @units
 @pytest.mark.parametrize("config", BOUNDS, ids=str)
 @pytest.mark.parametrize(

@@ -99,6 +99,7 @@ def test_scale_and_bias_of_groups_before_operator_set_21(tmp_path: Path) -> None
     check(model, regions.noise(2, 12, 5, 5, seed=3), regions.noise(2, 12, 5, 5, seed=4))
 
 
+@pytest.mark.thinned("isa")
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 def test_root_mean_squares(isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
@@ -114,6 +115,7 @@ def test_root_mean_squares(isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyP
     check(model, regions.noise(5, 4, 33, seed=1), regions.noise(5, 4, 33, seed=2))
 
 
+@pytest.mark.thinned("isa")
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 def test_rows_longer_than_a_thread_keeps(isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)

@@ -164,7 +164,7 @@ def cells(draw: st.DrawFn) -> Cell:
     )
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(cells())
 def test_any_cell(cell: Cell) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -179,6 +179,7 @@ def test_many_cells(cell: Cell) -> None:
         check(cell, Path(folder))
 
 
+@pytest.mark.thinned("isa")
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 @pytest.mark.parametrize("kind", GATES)
 def test_everything_at_once(kind: str, isa: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
