@@ -12,6 +12,7 @@ pytest.importorskip("sklearn")
 from benchmarks import replicas
 
 
+@pytest.mark.slow
 def test_one_method(capsys: pytest.CaptureFixture[str]) -> None:
     words = [
         "--method",

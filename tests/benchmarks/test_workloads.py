@@ -314,6 +314,7 @@ class TestMiniLM:
         assert arrays["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
         assert tokenize(["word " * 1000])["input_ids"].shape == (1, 256)
 
+    @pytest.mark.slow
     @pytest.mark.usefixtures("cache")
     def test_export_with_symbolic_dimensions(self) -> None:
         from benchmarks.workloads.minilm import nearest_neighbours, sentence_embedder, tokenize

@@ -65,8 +65,8 @@ def test_a_loop_without_end_is_given_up(pool: Pool, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(bricolage.measure.pool, "_START_GRACE_S", 0.0)
     yes, forever = np.asarray(True), np.asarray(np.iinfo(np.int64).max)
     model = parse(LOOP, one=np.float32(1), yes=yes, n=forever)
-    reference = WorkerReference(pool, host(), tmp_path, 6.0)
-    with pytest.raises(ReferenceLimit, match="more than 6 s; a loop") as caught:
+    reference = WorkerReference(pool, host(), tmp_path, 2.0)
+    with pytest.raises(ReferenceLimit, match="more than 2 s; a loop") as caught:
         reference(model, {"x": X})
     assert caught.value.exit_code == 4
     few = parse(LOOP, one=np.float32(1), yes=yes, n=np.asarray(5))

@@ -105,8 +105,8 @@ def compare_all(part: list[Case]) -> tuple[int, set[str]]:
 
 
 def test_a_part_of_the_suite_is_equal_to_float64() -> None:
-    equal, operators = compare_all([c for c in cases() if zlib.crc32(c.name.encode()) % 8 == 0])
-    assert equal >= 50 and len(operators) >= 35
+    equal, operators = compare_all([c for c in cases() if zlib.crc32(c.name.encode()) % 16 == 0])
+    assert equal >= 25 and len(operators) >= 20
 
 
 @pytest.mark.slow

@@ -228,9 +228,16 @@ def test_what_the_public_code_of_hfta_has_wrong(tmp_path: Path) -> None:
     assert len(set(slopes)) == 3 and 0.25 not in slopes
 
 
-@pytest.mark.parametrize("network", ["mlp", "cnn", "transformer", "lstm"])
-def test_over_200_steps_each_model_comes_out_as_if_trained_alone(network: str, tmp_path: Path) -> None:
-    lanes = [{**lane, "steps": 200} if lane["seed"] != 4 else lane for lane in LANES]
+@pytest.mark.parametrize(
+    ("network", "steps"),
+    [
+        *((network, 200) for network in ("mlp", "cnn")),
+        *((network, 60) for network in ("transformer", "lstm")),
+        *(pytest.param(network, 200, marks=pytest.mark.slow) for network in ("transformer", "lstm")),
+    ],
+)
+def test_over_many_steps_each_model_comes_out_as_if_trained_alone(network: str, steps: int, tmp_path: Path) -> None:
+    lanes = [{**lane, "steps": steps} if lane["seed"] != 4 else lane for lane in LANES]
     given = sweep(tmp_path, network, lanes)
     found, wanted = (train_sweep(given, how, threads=1) for how in ("fused", "serial"))
     (together,) = found.report.groups
@@ -249,7 +256,7 @@ def test_over_200_steps_each_model_comes_out_as_if_trained_alone(network: str, t
 
 @pytest.mark.parametrize(
     "network",
-    ["cnn", "transformer", pytest.param("mlp", marks=pytest.mark.slow), pytest.param("lstm", marks=pytest.mark.slow)],
+    ["cnn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("transformer", "mlp", "lstm"))],
 )
 def test_in_float32_they_differ_by_its_rounding(network: str, tmp_path: Path) -> None:
     """Seen in what the models make of held-out data: weights whose gradient is zero but for rounding (those of keys in attention)
@@ -312,7 +319,7 @@ def test_what_would_not_pay_is_trained_one_after_another(tmp_path: Path) -> None
     assert told.how.startswith("serial") and ("too little" in told.reason or "over before" in told.reason)
 
 
-@pytest.mark.parametrize("how", ["processes", "fused-processes"])
+@pytest.mark.parametrize("how", [pytest.param("processes", marks=pytest.mark.slow), "fused-processes"])
 def test_processes_train_the_same(how: How, tmp_path: Path) -> None:
     lanes = [{"lr": lr, "seed": seed} for lr in (0.1, 0.01) for seed in (1, 2)]
     given = sweep(tmp_path, "mlp", lanes)

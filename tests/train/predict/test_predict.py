@@ -32,7 +32,7 @@ CODE = str(Path(__file__).parent / "code.py")
 SPEC = StepSpec(
     "digits.py:cnn", f"{CODE}:images", batch_size=16, optimiser=Optimiser("sgd", 0.1, momentum=0.9), folder=DIGITS
 )
-SEVERAL = replace(SPEC, module="digits.py:transformer", arguments={"layers": 4})
+SEVERAL = replace(SPEC, module="digits.py:transformer", arguments={"layers": 2})
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -56,7 +56,7 @@ def what_pytorch_imports_late() -> None:
 def several() -> Mapping[str, Predicted]:
     """What is asked about several processes, by one prediction: they find out once how they exchange, and run each change once."""
     asked = (
-        "workers=2,bucket=0.1",
+        "workers=2,bucket=0.04",
         "stages=2,micro=4",
         "stages=6,micro=8,bandwidth=1",
         "workers=64",
@@ -122,7 +122,7 @@ def test_blocks_are_chosen_for_a_limit_of_memory() -> None:
 
 
 def test_two_workers_are_predicted_and_run(several: Mapping[str, Predicted]) -> None:
-    two = several["workers=2,bucket=0.1"]
+    two = several["workers=2,bucket=0.04"]
     if two.reason:
         assert "one" in two.reason  # a machine with one core
         return
@@ -157,7 +157,7 @@ def test_stages_whose_activations_lie_otherwise_in_memory() -> None:
 
 @pytest.mark.parametrize(
     "network",
-    ["cnn", "transformer", pytest.param("mlp", marks=pytest.mark.slow), pytest.param("lstm", marks=pytest.mark.slow)],
+    ["cnn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("transformer", "mlp", "lstm"))],
 )
 def test_models_trained_as_one_are_predicted_and_run(network: str) -> None:
     spec = replace(SPEC, module=f"digits.py:{network}", optimiser=Optimiser("adam", 0.01))

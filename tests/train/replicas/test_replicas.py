@@ -156,6 +156,7 @@ def test_through_the_door() -> None:
     assert {"1.running_mean", "3.weight"} <= set(done.state())
 
 
+@pytest.mark.slow
 def test_a_replica_that_ends_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BRICOLAGE_TEST_ENDS", "1")
     with pytest.raises(TrainingWorkerFailed, match="exit code 7|closed|reset|peer"):
