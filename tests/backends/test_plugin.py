@@ -27,8 +27,14 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def bricolage(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "bricolage.cli.main", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    """The command, with the few rounds that decisions of tests have."""
+    command = [
+        sys.executable,
+        "-c",
+        "import sys, tests.conftest, bricolage.cli.main as m; sys.exit(m.main())",
+        *arguments,
+    ]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300, cwd=ROOT)
 
 
 @pytest.fixture

@@ -93,6 +93,7 @@ def test_an_unknown_operator_is_not_counted_as_one() -> None:
         counting.operators(model, 18)
 
 
+@pytest.mark.slow
 def test_every_tool_gives_a_right_answer_and_a_wrong_one_is_seen(tmp_path: Path) -> None:
     weights = {"w": weight(4, 5), "one": number(1), "two": number(2)}
     source = save(

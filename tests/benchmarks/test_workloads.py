@@ -245,6 +245,7 @@ def test_smooth_noise_is_seeded_and_smooth() -> None:
     assert _distance(image, smooth_noise((1, 3, 64, 64), 6)) > 0.5
 
 
+@pytest.mark.slow
 def test_concurrent_exports_share_one_file(cache: Path, tmp_path: Path) -> None:
     code = "from benchmarks.workloads import export, workloads; print(export(workloads()['light-squeezenet']))"
     env = {**os.environ, "OMP_NUM_THREADS": "1"}

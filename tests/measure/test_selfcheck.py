@@ -50,7 +50,7 @@ def accepted(backend: Backend, made: Graph) -> int:
     return Matcher(made).accepted(backend.claims())
 
 
-@pytest.mark.parametrize("name", ["onnxruntime", "openvino", "torch"])
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino", pytest.param("torch", marks=pytest.mark.slow)])
 def test_another_version_is_used_only_for_what_passes_its_self_check(
     name: str, tables: Callable[[Table], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

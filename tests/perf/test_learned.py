@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from bricolage.codec import DecodeError, decode, encode
 from bricolage.device.device import Peaks
 from bricolage.device.host import host
 from bricolage.errors import BadCostModel, MissingFile, TooFewCosts
+from bricolage.perf.learned import training
 from bricolage.perf.learned.features import NAMES, Setting, features
 from bricolage.perf.learned.forest import Forest, Tree
 from bricolage.perf.learned.installed import SHIPPED
@@ -51,6 +53,12 @@ def made_up(seed: int = 0, count: int = 160) -> list[Sample]:
             noise = math.exp(rng.normal(0.0, 0.02))
             found.append(Sample(workload, SETTING, name, ms * noise, f"{number}", workload.network, "here"))
     return found
+
+
+@cache
+def trained() -> LearnedCosts:
+    """A model of `made_up()`; training takes most of a second."""
+    return train(made_up(), {"made": "today"})
 
 
 @pytest.mark.parametrize(
@@ -122,10 +130,10 @@ def test_any_tree_evaluates_row_by_row_as_all_together(seed: int) -> None:
     )
 
 
-def test_it_learns_who_is_fast_where() -> None:
+def test_it_learns_who_is_fast_where(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("lightgbm", exc_type=ImportError)
-    samples = made_up()
-    model = train(samples, {"made": "today"})
+    samples, model = made_up(), trained()
+    monkeypatch.setattr(training, "_TREES", 100)  # of each of the models without one network
     errors = left_out(samples, lambda one: one.network)
     assert errors is not None and errors.groups == 6 and errors.samples == len(samples)
     assert (
@@ -140,7 +148,7 @@ def test_it_learns_who_is_fast_where() -> None:
 
 def test_errors_of_a_model_on_what_it_was_not_trained_on() -> None:
     pytest.importorskip("lightgbm", exc_type=ImportError)
-    model, others = train(made_up(), {}), made_up(seed=1)
+    model, others = trained(), made_up(seed=1)
     errors = errors_of(model, [*others, replace(others[0], implementation="unheard-of f32")])
     assert errors is not None and errors.samples == len(others) and errors.groups == 6 and errors.mape < 0.15
     slower = errors_of(model, [replace(one, ms=2 * one.ms) for one in others])
@@ -150,8 +158,6 @@ def test_errors_of_a_model_on_what_it_was_not_trained_on() -> None:
 
 def test_the_trees_say_what_their_library_says() -> None:
     lightgbm = pytest.importorskip("lightgbm", exc_type=ImportError)
-    from bricolage.perf.learned import training
-
     rng = np.random.default_rng(1)
     rows, targets = rng.normal(size=(300, 4)), rng.normal(size=300)
     booster = lightgbm.train(
@@ -164,7 +170,7 @@ def test_the_trees_say_what_their_library_says() -> None:
 
 def test_a_model_is_a_file_and_nothing_else(tmp_path: Path) -> None:
     pytest.importorskip("lightgbm", exc_type=ImportError)
-    model, file = train(made_up(), {"made": "today"}), tmp_path / "model.json"
+    model, file = trained(), tmp_path / "model.json"
     file.write_text(json.dumps(encode(model)))
     assert load(file) == model and file.stat().st_size < 2_000_000
     asked = [product(64, 64, 64)], SETTING, ["quick f32"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
+from typing import Any
 
 import onnx_ir as ir
 import pytest
@@ -14,9 +15,8 @@ from bricolage.rewrite.catalogue import written
 from bricolage.rewrite.rule import Rule
 from bricolage.testing import contexts
 from tests.rewrite.checking import check_equal
-from tests.rewrite.test_rules import first_only, label
+from tests.rewrite.test_rules import in_turn as examples_in_turn
 
-CASES = [first_only(rule, i) for rule in written() for i in range(len(rule.examples))]
 BODIES = [
     pytest.param(
         rule, context, marks=() if number % 2 == which else pytest.mark.slow, id=f"{rule.name}-{context.__name__}"
@@ -62,6 +62,15 @@ NOT_WITH_CAPTURED_CONSTANTS = dict.fromkeys(
 )
 
 
+def in_turn(which: int) -> Any:
+    """One rule after the other, of which every second is for `make test-all`: a rule runs in half of the contexts."""
+    cases = [
+        pytest.param(rule, marks=() if number % 2 == which else pytest.mark.slow, id=rule.name)
+        for number, rule in enumerate(written())
+    ]
+    return pytest.mark.parametrize("rule", cases)
+
+
 Context = Callable[[ir.Model], ir.Model]
 extents = pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["one", "every"])
 """The first example to which a rule applies, or weekly all of them."""
@@ -81,25 +90,25 @@ def check(rule: Rule, context: Context, exceptions: Collection[str], every: bool
 
 
 @extents
-@pytest.mark.parametrize("rule", written(), ids=label)
+@in_turn(0)
 def test_values_that_are_graph_outputs_stay(rule: Rule, every: bool) -> None:
     check(rule, contexts.inner_outputs, NOT_WHERE_READ_ELSEWHERE, every)
 
 
 @extents
-@pytest.mark.parametrize("rule", written(), ids=label)
+@in_turn(1)
 def test_values_that_are_read_elsewhere_stay(rule: Rule, every: bool) -> None:
     check(rule, contexts.second_users, NOT_WITH_SECOND_USERS, every)
 
 
 @extents
-@pytest.mark.parametrize("rule", written(), ids=label)
+@in_turn(0)
 def test_symbolic_dimensions(rule: Rule, every: bool) -> None:
     check(rule, contexts.symbolic, NOT_WITH_A_SYMBOLIC_BATCH, every)
 
 
 @extents
-@pytest.mark.parametrize("rule", written(), ids=label)
+@in_turn(1)
 def test_weights_of_the_enclosing_graph(rule: Rule, every: bool) -> None:
     check(rule, partial(contexts.in_branches, captured=True), NOT_WITH_CAPTURED_CONSTANTS, every, attempts=2)
 
@@ -110,7 +119,7 @@ def test_exceptions_are_few_and_known() -> None:
         assert set(exceptions) <= names and len(exceptions) < 0.1 * len(names)
 
 
-@pytest.mark.parametrize(("rule", "index"), CASES, ids=label)
+@examples_in_turn(0)
 def test_branches_of_an_if_are_rewritten(rule: Rule, index: int) -> None:
     before, after = (contexts.in_branches(rule.examples[index].model()) for _ in range(2))
     applied = [apply_once(after, rule)] if rule.cost_based else rewrite(after, [rule])

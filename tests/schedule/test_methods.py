@@ -47,7 +47,7 @@ TOPCUOGLU = ScheduleProblem(
 
 @pytest.mark.parametrize("name", MOLDABLE)
 @given(problem=moldable(12))
-@settings(max_examples=60)
+@settings(max_examples=20)
 def test_moldable_schedules_can_be_run_and_respect_the_lower_bound(name: str, problem: ScheduleProblem) -> None:
     found = MOLDABLE[name](problem)
     check(problem, found)

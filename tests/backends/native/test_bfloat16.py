@@ -39,48 +39,50 @@ def check(model: RegionModel, *given: np.ndarray, threads: int = 2) -> None:
         assert np.array_equal(value, expected)
 
 
-@pytest.mark.parametrize(
-    "shape", [(1, 1, 1), (3, 7, 5), (29, 64, 33), (5, 129, 96), (1, 300, 200), (64, 2, 16)], ids=str
-)
-def test_products_with_weights_are_exact_on_small_integers(shape: tuple[int, int, int], tmp_path: Path) -> None:
-    m, k, n = shape
-    w = integers(k, n, seed=1)
-    check(
-        regions.region(tmp_path, "y = MatMul (x, w)", f"float[{m}, {k}] x", f"float[{m}, {n}] y", w=w), integers(m, k)
-    )
-
-
-@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 7, 5), (29, 64, 33), (5, 129, 96)], ids=str)
-def test_products_of_two_inputs_are_exact_on_small_integers(shape: tuple[int, int, int], tmp_path: Path) -> None:
-    m, k, n = shape
+def test_products_with_weights_are_exact_on_small_integers(tmp_path: Path) -> None:
+    shapes = [(1, 1, 1), (3, 7, 5), (29, 64, 33), (5, 129, 96), (1, 300, 200), (64, 2, 16)]
     model = regions.region(
         tmp_path,
-        "t = Transpose <perm = [0, 2, 1]> (b) \n y = MatMul (a, t)",
-        f"float[3, {m}, {k}] a, float[3, {n}, {k}] b",
-        f"float[3, {m}, {n}] y",
+        "\n".join(f"y{i} = MatMul (x{i}, w{i})" for i in range(len(shapes))),
+        ", ".join(f"float[{m}, {k}] x{i}" for i, (m, k, _) in enumerate(shapes)),
+        ", ".join(f"float[{m}, {n}] y{i}" for i, (m, _, n) in enumerate(shapes)),
+        **{f"w{i}": integers(k, n, seed=1) for i, (_, k, n) in enumerate(shapes)},
     )
-    check(model, integers(3, m, k), integers(3, n, k, seed=1), threads=1 + m % 3)
+    check(model, *(integers(m, k) for m, k, _ in shapes))
 
 
-@pytest.mark.parametrize(
-    ("attributes", "weight", "out"),
-    [
-        ("", (40, 3, 1, 1), (12, 13)),
-        ("pads = [1, 2, 0, 1]", (40, 3, 3, 3), (11, 14)),
-        ("strides = [2, 3], dilations = [2, 1]", (33, 3, 3, 2), (4, 4)),
-        ("group = 3, pads = [1, 1, 1, 1]", (48, 1, 3, 3), (12, 13)),
-    ],
-    ids=["pointwise", "padded", "strided", "grouped"],
-)
-def test_convolutions_are_exact_on_small_integers(
-    attributes: str, weight: tuple[int, ...], out: tuple[int, int], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("threads", [1, 3])
+def test_products_of_two_inputs_are_exact_on_small_integers(threads: int, tmp_path: Path) -> None:
+    shapes = [(1, 1, 1), (3, 7, 5), (29, 64, 33), (5, 129, 96)]
     model = regions.region(
         tmp_path,
-        f"y = Conv <{attributes}> (x, w)" if attributes else "y = Conv (x, w)",
+        "\n".join(
+            f"t{i} = Transpose <perm = [0, 2, 1]> (b{i}) \n y{i} = MatMul (a{i}, t{i})" for i in range(len(shapes))
+        ),
+        ", ".join(f"float[3, {m}, {k}] a{i}, float[3, {n}, {k}] b{i}" for i, (m, k, n) in enumerate(shapes)),
+        ", ".join(f"float[3, {m}, {n}] y{i}" for i, (m, _, n) in enumerate(shapes)),
+    )
+    given = [x for m, k, n in shapes for x in (integers(3, m, k), integers(3, n, k, seed=1))]
+    check(model, *given, threads=threads)
+
+
+CONVOLUTIONS = [
+    ("", (40, 3, 1, 1), (12, 13)),
+    ("pads = [1, 2, 0, 1]", (40, 3, 3, 3), (11, 14)),
+    ("strides = [2, 3], dilations = [2, 1]", (33, 3, 3, 2), (4, 4)),
+    ("group = 3, pads = [1, 1, 1, 1]", (48, 1, 3, 3), (12, 13)),
+]
+"""Pointwise, padded, strided, and in groups: attributes, shapes of weights, sizes of what they make."""
+
+
+def test_convolutions_are_exact_on_small_integers(tmp_path: Path) -> None:
+    calls = [f"Conv <{attributes}>" if attributes else "Conv" for attributes, _, _ in CONVOLUTIONS]
+    model = regions.region(
+        tmp_path,
+        "\n".join(f"y{i} = {call} (x, w{i})" for i, call in enumerate(calls)),
         "float[2, 3, 12, 13] x",
-        f"float[2, {weight[0]}, {out[0]}, {out[1]}] y",
-        w=integers(*weight, seed=1),
+        ", ".join(f"float[2, {w[0]}, {out[0]}, {out[1]}] y{i}" for i, (_, w, out) in enumerate(CONVOLUTIONS)),
+        **{f"w{i}": integers(*weight, seed=1) for i, (_, weight, _) in enumerate(CONVOLUTIONS)},
     )
     check(model, integers(2, 3, 12, 13))
 

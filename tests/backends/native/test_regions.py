@@ -29,7 +29,9 @@ def test_random_regions(isa: object, block: int, monkeypatch: pytest.MonkeyPatch
         check(grow(seed), seed, threads=1 + seed % 3)
 
 
-@pytest.mark.parametrize("start", [40, pytest.param(46, marks=pytest.mark.slow), pytest.param(52, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "start", [40, pytest.param(46, marks=pytest.mark.slow), pytest.param(52, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("isa", ["emulated-amx", pytest.param("split-amx", marks=pytest.mark.slow)])
 def test_random_regions_in_six_products_are_as_accurate(isa: str, start: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if named(isa) is None:

@@ -197,7 +197,7 @@ def code(model: RegionModel, config: KernelConfig, folder: Path) -> tuple[str, b
 
 
 @pytest.mark.thinned("config")
-@pytest.mark.parametrize("rank", range(4))
+@pytest.mark.parametrize("rank", [0, 1, *(pytest.param(rank, marks=pytest.mark.slow) for rank in (2, 3))])
 @pytest.mark.parametrize("config", configs("f32", "f32-winograd4"), ids=str)
 def test_what_is_chosen_is_data_that_compiles_to_the_same_code(config: KernelConfig, rank: int, tmp_path: Path) -> None:
     model, x = convolutions(tmp_path), regions.noise(1, 32, 28, 28)

@@ -143,6 +143,7 @@ def test_many_workers_need_a_bandwidth(several: Mapping[str, Predicted]) -> None
         assert slow.ms > fast.ms and fast.batch_size == 16 * 64
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(available_cores() < 2, reason="stages are measured on two cores")
 def test_stages_whose_activations_lie_otherwise_in_memory() -> None:
     """What an LSTM gives with the batch first is a view with dimensions in another order; messages are contiguous."""
@@ -272,6 +273,7 @@ def test_operators_run_alone_too() -> None:
         assert [one for one, ms in alone.known.items() if ms is None] == []
 
 
+@pytest.mark.slow
 def test_a_worker_that_fails_says_why(tmp_path: Path) -> None:
     spec = replace(SPEC, module="digits.py:nothing")
     with pytest.raises(TrainingWorkerFailed, match="nothing"):

@@ -58,7 +58,7 @@ def images(
     )
 
 
-@pytest.mark.thinned("isa")
+@pytest.mark.thinned("isa", "last")
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 @pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
 @pytest.mark.parametrize(

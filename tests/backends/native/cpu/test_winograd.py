@@ -49,15 +49,10 @@ def network(
     )
 
 
-LAYERS = pytest.mark.parametrize(
-    ("shape", "channels", "pads", "out"),
-    [
-        ((1, 64, 28, 30), 48, (1, 1, 1, 1), (28, 30)),
-        ((2, 96, 33, 21), 72, (0, 2, 1, 0), (32, 21)),
-        ((1, 32, 5, 17, 18), 33, (1, 1, 1, 1, 1, 1), (5, 17, 18)),
-    ],
-    ids=["even", "odd sizes and pads", "with depth"],
-)
+EVEN = pytest.param((1, 64, 28, 30), 48, (1, 1, 1, 1), (28, 30), id="even")
+ODD = pytest.param((2, 96, 33, 21), 72, (0, 2, 1, 0), (32, 21), id="odd sizes and pads")
+DEEP = pytest.param((1, 32, 5, 17, 18), 33, (1, 1, 1, 1, 1, 1), (5, 17, 18), id="with depth")
+SIZES = ("shape", "channels", "pads", "out")
 
 
 def error(model: RegionModel, x: np.ndarray, config: KernelConfig, direct: KernelConfig) -> float:
@@ -70,7 +65,7 @@ def error(model: RegionModel, x: np.ndarray, config: KernelConfig, direct: Kerne
 
 
 @pytest.mark.thinned("isa", "config")
-@LAYERS
+@pytest.mark.parametrize(SIZES, [EVEN, ODD, DEEP])
 @pytest.mark.parametrize("isa", available(), ids=lambda isa: isa.name)
 @pytest.mark.parametrize("config", named("f32-winograd2", "f32-winograd4"), ids=str)
 def test_convolutions(
@@ -88,7 +83,9 @@ def test_convolutions(
     assert error(model, x, config, regions.F32) < 5e-6
 
 
-@LAYERS
+@pytest.mark.parametrize(
+    SIZES, [ODD, *(pytest.param(*one.values, id=one.id, marks=pytest.mark.slow) for one in (EVEN, DEEP))]
+)
 @pytest.mark.parametrize(
     "isa", [isa for isa in available() if isa.multiplies_bfloat16(host())], ids=lambda isa: isa.name
 )
