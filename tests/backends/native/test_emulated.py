@@ -28,7 +28,6 @@ print(available()[0].name)
 """
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("qemu-x86_64") is None, reason="qemu-x86_64 (Debian's qemu-user) is not installed")
 def test_without_avx(tmp_path: Path) -> None:
     """The system still tells of the real processor's flags there, so what is chosen comes from what the emulated one answers."""
