@@ -6,7 +6,7 @@ import gc
 import importlib.util
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 
 import pytest
@@ -16,6 +16,7 @@ from bricolage.backends.native.cpu.toolchain import LEVEL_VARIABLE
 from bricolage.errors import MissingBackend, NoBackend
 from bricolage.options import PROFILES
 from bricolage.runtime.process import TRY_SIZES
+from bricolage.verify.reference import LIBRARY_VARIABLE
 from tests.apart import Apart
 
 # How long an example takes says how busy the machine is.
@@ -98,6 +99,14 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 def pytest_sessionfinish() -> None:
     """The process of its own ends with the session."""
     _APART.close()
+
+
+@pytest.fixture(scope="module")
+def light_reference() -> Iterator[None]:
+    """The reference imports no torch: for decisions of models so small that the import takes longer than all the rest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(LIBRARY_VARIABLE, "onnx")
+        yield
 
 
 @pytest.fixture
