@@ -1,5 +1,5 @@
-"""Decisions of small models spend their time on starting processes for the race and on rounds. No test asks who wins, so one process
-and few rounds do; budgets stay as they are, so that a busy machine leaves nothing out."""
+"""Decisions of small models spend their time on starting processes for the race and on rounds. No test asks who wins, so one
+process and few rounds do; budgets stay as they are, so that a busy machine leaves nothing out."""
 
 from __future__ import annotations
 

@@ -76,10 +76,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("apart")
 
 
-def pytest_collection_finish() -> None:
-    """What the tests' modules imported stays: looking through it at each collection of garbage would take most of a second."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What the tests' modules import stays. To look through it for garbage takes a third of the time of the imports, and later
+    most of a second each time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

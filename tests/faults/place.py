@@ -143,7 +143,9 @@ class Place:
     def _settle(self, log: Path) -> None:
         """In the victim: folders, streams, and a note of everything that is finished."""
         os.environ.update({VARIABLE: str(self.cache), "TMPDIR": str(self.temporary), _TOKEN: self.token})
-        os.environ[LIBRARY_VARIABLE] = "onnx"  # half of a run's life would be the import of torch, where little can be lost
+        os.environ[LIBRARY_VARIABLE] = (
+            "onnx"  # half of a run's life would be the import of torch, where little can be lost
+        )
         tempfile.tempdir = None
         file = os.open(log, os.O_WRONLY | os.O_APPEND)
         os.dup2(file, 1)
