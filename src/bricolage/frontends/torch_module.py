@@ -89,8 +89,9 @@ def from_torch(source: object, example_inputs: object = None, dynamic: object = 
 
 
 def _parse_once() -> None:
-    """At each export, the exporter asks every function of its library (some 500) for its signature as ONNX. onnxscript 0.7 parses the
-    function's source for each answer, which takes longer than exporting a small model: from now on it keeps the answers."""
+    """At each export, the exporter asks every function of its library (some 500) for its signature as ONNX. onnxscript 0.7
+    parses the function's source for each answer, which takes longer than exporting a small model: from now on it keeps the
+    answers."""
     import onnxscript.values
 
     traced: Any = getattr(onnxscript.values, "TracedOnnxFunction", None)
