@@ -6,17 +6,17 @@ import gc
 import importlib.util
 import os
 import signal
-from collections.abc import Generator
-from dataclasses import replace
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from bricolage.backends.native.cpu.toolchain import LEVEL_VARIABLE
 from bricolage.errors import MissingBackend, NoBackend
-from bricolage.options import PROFILES
 from bricolage.runtime.process import TRY_SIZES
+from bricolage.verify.reference import LIBRARY_VARIABLE
 from tests.apart import Apart
+from tests.brief import decide_briefly
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -26,10 +26,7 @@ settings.load_profile("any machine")
 # level is tested where `product_level` is asked for, and in all of `make test-all`.
 os.environ.setdefault(LEVEL_VARIABLE, "1")
 
-# Decisions of small models spend their time on starting processes for the race and on rounds. No test asks who wins, so one
-# process and few rounds do; budgets stay as they are, so that a busy machine leaves nothing out.
-FEW = {"rounds": 3, "race_rounds": 7, "race_seconds": 10.0, "race_processes": 1}
-PROFILES.update({effort: replace(profile, **FEW) for effort, profile in PROFILES.items()})  # type: ignore[attr-defined]
+decide_briefly()
 
 # Sizes that no plan has are tried in a process of their own first, which takes a second each: that is tested where it is asked for
 # (tests/runtime/test_sizes.py).
@@ -82,10 +79,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("apart")
 
 
-def pytest_collection_finish() -> None:
-    """What the tests' modules imported stays: looking through it at each collection of garbage would take most of a second."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What the tests' modules import stays. To look through it for garbage takes a third of the time of the imports, and later
+    most of a second each time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -101,6 +105,14 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 def pytest_sessionfinish() -> None:
     """The process of its own ends with the session."""
     _APART.close()
+
+
+@pytest.fixture(scope="module")
+def light_reference() -> Iterator[None]:
+    """The reference imports no torch: for decisions of models so small that the import takes longer than all the rest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(LIBRARY_VARIABLE, "onnx")
+        yield
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def model(folder: Path) -> Path:
     return path
 
 
-def use(folder: Path, watch: Watch, backends: Sequence[str], budget: str, serving_s: float) -> None:
+def use(folder: Path, watch: Watch, backends: Sequence[str], budget: str, serving_s: float, *more: str) -> None:
     """`optimize`, `run`, and a process that loads and serves; in a home of their own, in which nothing else may appear."""
     home, artifact = folder / "home", folder / "net.bricolage"
     home.mkdir()
@@ -65,7 +65,7 @@ def use(folder: Path, watch: Watch, backends: Sequence[str], budget: str, servin
     chosen = [word for name in backends for word in ("--backend", name)]
     bricolage = [sys.executable, "-m", "bricolage"]
     commands = [
-        [*bricolage, "optimize", model(folder), "-o", artifact, "--threads", "1", "--budget", budget, *chosen],
+        [*bricolage, "optimize", model(folder), "-o", artifact, "--threads", "1", "--budget", budget, *chosen, *more],
         [*bricolage, "run", artifact, "--input", folder / "x.npz"],
         [sys.executable, "-c", _SERVE, artifact, str(serving_s)],
     ]
@@ -102,7 +102,7 @@ for call in (
 
 def test_nothing_is_sent(watch: Watch, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    use(tmp_path, watch, ["onnxruntime", "native"], "2s", 0.0)
+    use(tmp_path, watch, ["onnxruntime", "native"], "2s", 0.0, "--effort", "instant")
 
 
 @pytest.mark.slow

@@ -19,7 +19,6 @@ from bricolage.api import reduce as reducing
 from bricolage.cli.main import app
 from bricolage.options import Options
 from bricolage.plan import artifact
-from bricolage.verify.reference import LIBRARY_VARIABLE
 from bricolage.work.implementation import Assignment, Implementation
 from tests.runtime import made_plans
 from tests.trust import planted
@@ -29,8 +28,7 @@ BODY = "a = Relu(x) b = Tanh(a) c = Add(b, x) y = Relu(c)"
 
 
 @pytest.fixture(autouse=True)
-def backends(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv(LIBRARY_VARIABLE, "onnx")
+def backends(light_reference: None) -> Iterator[None]:
     planted.register_all()
     yield
     planted.forget_all()

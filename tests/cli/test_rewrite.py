@@ -14,6 +14,7 @@ from bricolage.cli.main import app
 from bricolage.rewrite.catalogue import FAMILIES, rules
 from bricolage.rewrite.rule import Example
 
+pytestmark = pytest.mark.usefixtures("light_reference")
 DOCS = Path(__file__).parents[2] / "docs"
 
 MODEL = Example("float[batch,3] x", "t = Transpose(x) u = Relu(t) v = Transpose(u) y = Mul(v, c)", {"c": 1.0})

@@ -20,6 +20,14 @@ BEFORE: set[int] = set()
 QUICK = {"effort": "instant", "backends": ("native",)}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, light_reference: None) -> Iterator[None]:
+    """Of these tests alone: graphs that several of them compile, with the same weights, are decided once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BRICOLAGE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     torch.compiler.reset()

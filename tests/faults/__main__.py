@@ -14,6 +14,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from tests.brief import decide_briefly
 from tests.faults.runner import QUICK, SLICE, Result, inject, kind_of, usual_seconds
 
 
@@ -25,6 +26,8 @@ def main() -> int:
     parser.add_argument("--state", type=Path, default=Path("out/faults"))
     parser.add_argument("--slice", action="store_true", help="ten injections of the kinds that need no privileges")
     chosen = parser.parse_args()
+    if chosen.slice:
+        decide_briefly()
     chosen.state.mkdir(parents=True, exist_ok=True)
     file = chosen.state / f"{'slice' if chosen.slice else 'seed'}-{chosen.seed}.jsonl"
     lines = file.read_text().splitlines() if file.exists() else []

@@ -31,6 +31,7 @@ from bricolage.cache import VARIABLE
 from bricolage.cli.main import app
 from bricolage.measure.database import FILE, Database
 from bricolage.measure.entries import UNSTORED, Cost, CostKey
+from bricolage.verify.reference import LIBRARY_VARIABLE
 
 _TOKEN = "BRICOLAGE_FAULTS"
 _GRACE_S = 20.0
@@ -142,6 +143,9 @@ class Place:
     def _settle(self, log: Path) -> None:
         """In the victim: folders, streams, and a note of everything that is finished."""
         os.environ.update({VARIABLE: str(self.cache), "TMPDIR": str(self.temporary), _TOKEN: self.token})
+        os.environ[LIBRARY_VARIABLE] = (
+            "onnx"  # half of a run's life would be the import of torch, where little can be lost
+        )
         tempfile.tempdir = None
         file = os.open(log, os.O_WRONLY | os.O_APPEND)
         os.dup2(file, 1)

@@ -70,6 +70,7 @@ def ran(running: Running) -> list[str]:
     return names
 
 
+@pytest.mark.thinned("network")
 @pytest.mark.parametrize("words", VARIANTS)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_it_has_the_operators_that_pytorch_runs_and_the_memory_that_they_take(network: str, words: str) -> None:

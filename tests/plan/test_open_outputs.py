@@ -13,6 +13,7 @@ import bricolage
 from bricolage.options import Options
 
 
+@pytest.mark.usefixtures("light_reference")
 @pytest.mark.parametrize("rows", [3, 5])
 def test_a_stated_size_that_no_inference_finds_is_loaded(
     rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

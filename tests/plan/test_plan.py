@@ -20,7 +20,7 @@ def test_ranges_are_short() -> None:
     assert ranges((0, 1, 2, 5, 7, 8)) == "0-2,5,7-8"
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=30)
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=12)
 @given(plans())
 def test_plans_round_trip_through_json(plan: Plan) -> None:
     assert decode(Plan, json.loads(json.dumps(encode(plan)))) == plan

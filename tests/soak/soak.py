@@ -86,7 +86,7 @@ def artifact(folder: Path, backend: str, cores: int) -> Path:
     outs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 10])]
     graph = helper.make_graph(nodes, "net", ends, outs, inits)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
-    options = Options(backends=(backend,), budget_s=1.0, threads=cores)
+    options = Options(backends=(backend,), effort="instant", budget_s=1.0, threads=cores)
     return bricolage.optimize(model, options).save(folder / f"{backend}.bricolage")
 
 

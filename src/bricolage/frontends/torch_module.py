@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
 import warnings
@@ -62,6 +63,7 @@ def from_torch(source: object, example_inputs: object = None, dynamic: object = 
         raise MissingLibrary(name=error.name, purpose="to read PyTorch models", reason=error, extra="export") from error
     if _kind(source) == "module" and example_inputs is None:
         raise BadTorchModel(reason="tracing it needs example inputs, for example example_inputs=(torch.randn(1, 3),)")
+    _parse_once()
     args, kwargs = _arguments(example_inputs)
     evaluation = _evaluation_mode(source) if isinstance(source, torch.nn.Module) else contextlib.nullcontext()
     try:
@@ -84,6 +86,20 @@ def from_torch(source: object, example_inputs: object = None, dynamic: object = 
     _keep_arrays(model)
     _name_outputs(model, _output_names(program.exported_program))
     return clean(model)
+
+
+def _parse_once() -> None:
+    """At each export, the exporter asks every function of its library (some 500) for its signature as ONNX. onnxscript 0.7
+    parses the function's source for each answer, which takes longer than exporting a small model: from now on it keeps the
+    answers."""
+    import onnxscript.values
+
+    traced: Any = getattr(onnxscript.values, "TracedOnnxFunction", None)
+    signature = None if traced is None else vars(traced).get("function_ir")
+    if isinstance(signature, property) and signature.fget is not None:
+        kept = functools.cached_property(signature.fget)
+        kept.__set_name__(traced, "function_ir")
+        traced.function_ir = kept
 
 
 def _refuse_writes(program: torch.export.ExportedProgram | None) -> None:

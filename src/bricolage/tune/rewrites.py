@@ -49,7 +49,8 @@ _HOPEFUL = 5
 _MORE_ROUNDS = 24
 """Of the races that decide."""
 _PROCESSES = 2
-"""Of each variant in the races that decide: one process runs the same file up to a few percent faster than another."""
+"""Of each variant in the races that decide, where the effort races in so many: one process runs the same file up to a few
+percent faster than another."""
 _SHARES = {"opset": 0.1, "rules": 0.35, "more rules": 0.2, "signatures": 0.2}
 """Parts of the budget for the rounds of each step; the rest is for compiling and for the final race."""
 _RACING = 0.6
@@ -127,6 +128,7 @@ class RewriteTuner:
         self._families = {rule.name: rule.family for rule in rules}
         self._trials: dict[RewriteConfig, _Trial] = {}
         self._config, self._device, self._prefix = config, device, prefix
+        self._processes = min(_PROCESSES, options.profile.race_processes)
         self._written: list[str] = []
         own = start.clone()
         self._keep(own)  # once, so that each variant brings only the weights that it changes
@@ -150,7 +152,7 @@ class RewriteTuner:
         for name, trial in ((REWRITTEN, base), (TAILORED, best)):
             if all(trial.spec.region_key != spec.region_key for spec in specs.values()):
                 specs[name] = trial.spec
-        ran = self._race(specs, ORIGINAL, self._options.profile.race_rounds, seconds, processes=2 * _PROCESSES)
+        ran = self._race(specs, ORIGINAL, self._options.profile.race_rounds, seconds, processes=2 * self._processes)
         chosen, raced = verdict(ran)
         rewrite_config = {REWRITTEN: base.rewrite_config, TAILORED: best.rewrite_config}.get(chosen)
         made = {trial.spec.region_key for trial in self._trials.values()}
@@ -285,7 +287,7 @@ class RewriteTuner:
         if not trials or stop():
             return Race((), {}, {})
         specs = {best.name: best.spec, **{name: trial.spec for name, trial in trials.items()}}
-        rounds, processes = (_MORE_ROUNDS, _PROCESSES) if decides else (_ROUNDS, 1)
+        rounds, processes = (_MORE_ROUNDS, self._processes) if decides else (_ROUNDS, 1)
         return self._race(specs, best.name, rounds, min(seconds, stop.left), stop, processes)
 
     def _race(
