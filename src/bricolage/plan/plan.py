@@ -13,6 +13,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from bricolage.codec import Length, Matching, Within
 from bricolage.options import Options
+from bricolage.plan.agenda import AgendaItem
 from bricolage.plan.operating_point import OperatingPoint
 from bricolage.plan.throughput import Throughput
 from bricolage.plan.tuned import TunedKernels
@@ -373,6 +374,8 @@ class Bucket:
     """What a tuner found for implementations that ship."""
     overridden: Mapping[str, tuple[Size, ...]] = field(default_factory=dict)
     """Inputs with a default that its graph takes, with their shapes; the defaults of all others are weights there."""
+    agenda: tuple[AgendaItem, ...] = ()
+    """What was measured beside the baselines, in this order, and what was left out, with the most that it could have gained."""
 
     def __post_init__(self) -> None:
         if self.schedule is not None and len(self.schedule.cores) != len(self.regions):
