@@ -179,7 +179,7 @@ def test_a_disturbed_race_goes_on_as_long_as_there_is_time(
 
     def once(measurer: Measurer, contestants: dict[str, CandidateSpec], *_: object, **named: object) -> Race:
         held.append(set(contestants))
-        time.sleep(0.01)
+        time.sleep(0.3)
         return made_up(True, one=[1.0, 1.3, 0.9, 1.2], other=[1.1, 0.9, 1.3, 1.0], slow=[9.0, 9.0, 9.1, 9.0])
 
     monkeypatch.setattr(race_module, "_once", once)
