@@ -402,7 +402,7 @@ def test_at_full_effort_the_original_is_placed_too(
     tmp_path: Path, model: Graph, search: Callable[..., dict[str, Any]]
 ) -> None:
     search(variant("searched-1", SHORTER))
-    answers = Answers({"partial": 0.05}, {"MatMul": 40.0})
+    answers = Answers({"partial": 0.3}, {"MatMul": 20.0})
     state, _ = made_up_state(tmp_path, model, [First(), Second(), Partial()], answers, options=FULL)
     run(state, Baselines(), Regions(), RewriteSearch(), Regions(), Placing())
     assert list(state.searches) == ["searched-1", ORIGINAL]

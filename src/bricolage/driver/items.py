@@ -30,7 +30,6 @@ from bricolage.perf.learned.features import Setting
 from bricolage.plan.plan import ORIGINAL
 from bricolage.search.exact import solve
 from bricolage.work.implementation import Implementation
-from bricolage.work.placement import Candidate
 from bricolage.work.transfer import NoTransferCosts
 
 _UNKNOWN_GAIN = 0.1
@@ -246,11 +245,8 @@ class Placements(Item):
 def _cheapest_ms(profile: Profile) -> float | None:
     """What no placement of measured costs is faster than, in ms; None where they do not cover the graph. Operators of which nothing
     was measured cost what they are predicted to."""
-    everything = profile.graph.everything.bits
-    merges = {backend.name: backend.kind == "engine" for backend in profile.session.backends}
-    wholes = [Candidate(everything, one, ms, profile.key, merges[one.backend]) for one, ms in profile.times.items()]
     try:
-        found = solve(to_work(profile.graph), [*profile.priced(), *wholes], NoTransferCosts(), _BOUND_SECONDS)
+        found = solve(to_work(profile.graph), [*profile.priced(), *profile.wholes()], NoTransferCosts(), _BOUND_SECONDS)
     except (NoCover, NoPlacement):
         return None
     return found.lower_bound_ms

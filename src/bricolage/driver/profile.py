@@ -447,6 +447,15 @@ class Profile:
             *(c for c in self._predicted(covered, merges) if backends is None or c.implementation.backend in backends),
         ]
 
+    def wholes(self, backends: Collection[str] | None = None) -> list[Candidate]:
+        """The whole graph on each implementation that runs it, or on those of some backends, as candidates of a placement."""
+        merges = {backend.name: backend.kind == "engine" for backend in self.session.backends}
+        return [
+            Candidate(self._everything.bits, one, ms, self.key, merges[one.backend])
+            for one, ms in self.times.items()
+            if backends is None or one.backend in backends
+        ]
+
     def shares(self) -> list[float]:
         """What each operator may take of the whole graph's time, by its work."""
         roofline = Roofline(self.session.device.peaks, start_us=1.0)

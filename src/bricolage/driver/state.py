@@ -110,8 +110,12 @@ class State:
 
     @property
     def mixing(self) -> bool:
-        """Whether there is anything to place: several backends, and a graph that can be divided."""
-        return len(self.session.backends) > 1 and any(v.graph.static and len(v.graph) > 1 for v in self.variants)
+        """Whether there is anything to place: a graph that can be divided, and several implementations that run parts of it. They may
+        be of one backend, in two precisions, say."""
+        if not any(variant.graph.static and len(variant.graph) > 1 for variant in self.variants):
+            return False
+        groups = [group for profile in self.profiles.values() for group in profile.candidates.groups]
+        return len({one for group in groups for one in group.implementations}) > 1
 
     def challenge(self, *challengers: Challenger) -> None:
         """Enters plans for the race, each name once."""

@@ -53,7 +53,7 @@ class Placing(Stage[State]):
             problem.predictor, problem.transfer_table(), problem.proof(optimum), tuple(ms for _, ms in timed)
         )
         state.searches[variant] = found  # before refining, which may be interrupted
-        refined = problem.refine(optimum, deadline)
+        refined = problem.refine(optimum, deadline) if len(optimum.choices) > 1 else []
         state.mixtures_ms += [ms for _, ms in refined]
         timed = [*timed, *refined]
         state.searches[variant] = replace(found, measured_ms=tuple(ms for _, ms in timed))
