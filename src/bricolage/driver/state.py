@@ -110,8 +110,8 @@ class State:
 
     @property
     def mixing(self) -> bool:
-        """Whether there is anything to place: a graph that can be divided, and several implementations that run parts of it. They may
-        be of one backend, in two precisions, say."""
+        """Whether there is anything to place: a graph that can be divided, and several implementations that run parts of it. They
+        may be of one backend, in two precisions, say."""
         if not any(variant.graph.static and len(variant.graph) > 1 for variant in self.variants):
             return False
         groups = [group for profile in self.profiles.values() for group in profile.candidates.groups]
