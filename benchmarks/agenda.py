@@ -129,6 +129,7 @@ def run(name: str, options: Options, everything_s: float) -> Row:
             all_s = time.monotonic() - began
         one, other = first.plan.buckets[0], second.plan.buckets[0]
         same = (one.chosen, one.variant) == (other.chosen, other.variant)
+        kind = network_kind(first.graph(0))
         regret, interval = (0.0, (0.0, 0.0)) if same else _regret(first, second, options, inputs)
     alone = [c for c in other.contestants if c.kind == "baseline" and c.implementation is not None]
     times = {
@@ -138,7 +139,7 @@ def run(name: str, options: Options, everything_s: float) -> Row:
     }
     return Row(
         name,
-        network_kind(first.graph(0)),
+        kind,
         str(host()),
         one.chosen,
         one.winner.median_ms or float("nan"),
