@@ -121,8 +121,8 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         measures=False,
     ),
     "quick": EffortProfile(
-        budget_s=90.0,
-        operator_s=0.25,
+        budget_s=60.0,
+        operator_s=0.05,
         compile_limit_s=60.0,
         rounds=7,
         race_rounds=60,
