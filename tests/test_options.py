@@ -21,7 +21,7 @@ from bricolage.options import (
     EFFORTS,
     ISAS,
     PRECISIONS,
-    Effort,
+    PROFILES,
     Options,
     parse_cores,
     parse_milliseconds,
@@ -193,15 +193,11 @@ def test_the_race_and_a_compilation_fit_into_the_budget(made: Options, operators
     assert budget / 2 <= made.compile_limit(operators) <= budget
 
 
-@pytest.mark.parametrize("effort", EFFORTS)
-@pytest.mark.parametrize("operators", [1, 100, 2000])
-def test_what_is_kept_for_later_stages_leaves_time_for_the_baselines(effort: Effort, operators: int) -> None:
-    made = Options(effort=effort)
-    shares, budget = made.profile.shares, made.budget(operators)
-    parts = [shares.rewritten, shares.rewrite_tuning, shares.regions, shares.rewrite_search, shares.placement]
-    kept = sum(parts) + shares.kernel_tuning * made.profile.tunes + made.race_seconds(operators) / budget
-    assert kept < 0.95
-    assert shares.rewrite_tuning <= shares.rewrite_tuning_limit
+def test_more_effort_accepts_less_risk_and_has_more_time() -> None:
+    profiles = [PROFILES[effort] for effort in EFFORTS]
+    assert [one.risk for one in profiles] == sorted((one.risk for one in profiles), reverse=True)
+    assert [one.budget_s for one in profiles] == sorted(one.budget_s for one in profiles)
+    assert all(one.shares.rewrite_tuning <= one.shares.rewrite_tuning_limit for one in profiles)
 
 
 # --- what a decision rests on ---------------------------------------------------------------------------------------

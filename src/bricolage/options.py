@@ -52,10 +52,8 @@ def available_cores() -> int:
 
 @dataclass(frozen=True)
 class Shares:
-    """Parts of the budget that are kept free for the stages of a decision, however long whole models compile. What is
-    left of them all goes to whoever comes first."""
+    """Parts of the budget that items of the agenda are expected to take where nothing better is known, and may take at most."""
 
-    rewritten: float = 0.05
     rewrite_tuning: float = 0.1
     rewrite_tuning_limit: float = 0.25
     """The largest part that racing variants for a backend may take."""
@@ -63,9 +61,8 @@ class Shares:
     regions: float = 0.2
     placement: float = 0.15
     kernel_tuning: float = 0.2
-    schedules: float = 0.05
     race: float = 1 / 3
-    """The largest part that the final race may take."""
+    """The largest part that the final race may take; it is kept free, whatever comes before."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +94,9 @@ class EffortProfile:
     """How many graphs that a search over rewrites finds are timed."""
     generated_rules: bool
     """Whether that search also takes the rules that were found by enumeration."""
-    tunes: bool
-    """Whether backends that can search for better kernels on this machine do so, for what has done well."""
+    risk: float
+    """Of leaving out something that would have gained, for each thing that is left out: what could gain with a smaller probability
+    is not measured."""
     measures: bool = True
     """Whether whole models and regions are measured before the race; otherwise a learnt model of costs predicts them."""
     shares: Shares = Shares()
@@ -119,12 +117,12 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         variants=1,
         searched=0,
         generated_rules=False,
-        tunes=False,
+        risk=0.5,
         measures=False,
     ),
     "quick": EffortProfile(
-        budget_s=90.0,
-        operator_s=0.25,
+        budget_s=60.0,
+        operator_s=0.05,
         compile_limit_s=60.0,
         rounds=7,
         race_rounds=60,
@@ -136,7 +134,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         variants=1,
         searched=2,
         generated_rules=False,
-        tunes=False,
+        risk=0.1,
     ),
     "full": EffortProfile(
         budget_s=900.0,
@@ -152,7 +150,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         variants=2,
         searched=5,
         generated_rules=True,
-        tunes=True,
+        risk=0.01,
     ),
 }
 

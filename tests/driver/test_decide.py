@@ -51,7 +51,7 @@ def test_one_contestant_ships_and_the_plan_says_how_it_was_decided(tmp_path: Pat
 def test_every_stage_is_accounted_for(tmp_path: Path, model: Graph) -> None:
     bucket, _ = decided(tmp_path, model)
     assert list(bucket.seconds) == list(bucket.shares)
-    assert {"reference", "baselines", "placement", "race"} <= set(bucket.seconds)
+    assert {"reference", "baselines", "agenda", "race"} == set(bucket.seconds)
     assert all(seconds >= 0 for seconds in bucket.seconds.values())
     assert sum(bucket.shares.values()) <= OPTIONS.budget(3)
 
@@ -66,6 +66,7 @@ def test_ctrl_c_keeps_what_is_known_and_the_plan_says_so(tmp_path: Path, model: 
     measurer.before = interrupt
     bucket = decide(state.session, state.variants, {"x": np.ones((4, 4), np.float32)}, "model")
     assert bucket.interrupted and bucket.chosen == "second f32", "the better by what was known then"
+    assert [(one.name, one.outcome) for one in bucket.agenda] == [("regions", "interrupted")]
 
 
 def test_nothing_ships_that_is_wrong(tmp_path: Path, model: Graph) -> None:

@@ -89,7 +89,7 @@ def test_a_chain_is_left_alone(tmp_path: Path) -> None:
     chain = graph("a=Relu(x) b=MatMul(a,w) y=Tanh(b)", "float[4,4] x", "float[4,4] y", w=W)
     stage = Scheduling()
     state, measurer = tried(tmp_path, chain, Answers(on_one_core=1.0))
-    assert stage.share(state) == 0.0 and not state.attempts and not state.challengers
+    assert stage.promise(state) is None and not state.attempts and not state.challengers
     assert all(spec.threads == CORES for spec in measurer.asked)
 
 

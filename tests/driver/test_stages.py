@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 from bricolage.deadline import Deadline
+from bricolage.driver import items
 from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Runner, Stage
 from bricolage.driver.stages import rewriting
 from bricolage.driver.stages.placing import Placing
-from bricolage.driver.stages.profiling import Baselines, FoundRegions, Regions
+from bricolage.driver.stages.profiling import Baselines, Regions
 from bricolage.driver.stages.rewriting import RewriteSearch, Rewritten, measured_operators
 from bricolage.driver.stages.tuning import KernelTuning
 from bricolage.driver.state import Challenger, State
@@ -84,7 +85,7 @@ def test_baselines_are_measured_quick_compilers_first(tmp_path: Path, model: Gra
     run(state, Baselines(), seconds=0.0)
     assert whole_times(state.original) == {"first f32": 5.0, "second f32": 10.0}, "whatever the clock says"
     assert {spec.alone for spec in measurer.asked} == {True}
-    run(state, Baselines())
+    run(state, Baselines(slow=True))
     assert whole_times(state.original) == {"first f32": 5.0, "second f32": 10.0, "sluggish f32": 5.0}
 
 
@@ -199,7 +200,7 @@ def test_an_interruption_later_keeps_what_is_measured(tmp_path: Path, model: Gra
 
     state, measurer = made_up_state(tmp_path, model, [First(), Second(), Sluggish()])
     measurer.before = interrupt
-    deadline = run(state, Baselines(), Regions())
+    deadline = run(state, Baselines(slow=True), Regions())
     assert deadline.interrupted and whole_times(state.original) == {"first f32": 5.0, "second f32": 5.0}
     assert not state.original.regions
 
@@ -228,12 +229,10 @@ def test_regions_are_measured_on_all_that_run_them(tmp_path: Path, model: Graph)
     assert len(regions) == len(set(regions)) == len(profile.regions)
 
 
-@pytest.mark.parametrize("stage", [Regions(), FoundRegions()])
-def test_with_one_backend_no_region_is_measured(tmp_path: Path, model: Graph, stage: Regions) -> None:
-    state, measurer = made_up_state(tmp_path, model, [First()])
-    run(state, Baselines(), stage, Placing())
-    assert stage.share(state) == stage.limit(state) == Placing().share(state) == 0.0
-    assert [spec.alone for spec in measurer.asked] == [True] and not state.original.regions and not state.searches
+def test_with_one_backend_no_region_is_promising(tmp_path: Path, model: Graph) -> None:
+    state, _ = made_up_state(tmp_path, model, [First()])
+    run(state, Baselines())
+    assert items.Regions().promise(state) is items.Placements().promise(state) is None
 
 
 def test_a_graph_of_one_operator_is_not_divided(tmp_path: Path) -> None:
@@ -248,7 +247,7 @@ def test_regions_that_were_measured_are_not_measured_again(tmp_path: Path, model
     run(state, Baselines(), Regions())
     measurer.on_record = {spec: measurer.answers.cost(spec) for spec in measurer.asked}
     count = len(measurer.asked)
-    run(state, FoundRegions())
+    run(state, Regions())
     assert len(measurer.asked) == count
 
 
@@ -356,7 +355,6 @@ def test_without_rewriting_or_mixing_nothing_is_searched(
     kept, _ = made_up_state(tmp_path, model, [First(), Second()], options=Options(threads=1, rewrite=False))
     for state in (alone, kept):
         run(state, Baselines(), Regions(), RewriteSearch())
-        assert RewriteSearch().share(state) == RewriteSearch().limit(state) == 0.0
     assert not asked and alone.calibrated is kept.calibrated is None
 
 
@@ -390,7 +388,7 @@ def test_a_variant_found_by_search_reaches_placement(
     assert whole_times(found) == {"first f32": 6.0, "second f32": 6.12} and not found.regions
     assert [p.variant.name for p in promising(state.profiles)] == ["searched-1"]
     assert [(c.name, c.variant) for c in state.challengers] == [("first f32 searched-1", "searched-1")]
-    run(state, FoundRegions(), Placing())
+    run(state, Regions(), Placing())
     assert {one for _, one in found.regions} == {FIRST, SECOND, PARTIAL}
     assert list(state.searches) == ["searched-1"]
     mixed = [c for c in state.challengers if c.variant == "searched-1" and len(c.placement) > 1]
@@ -404,9 +402,9 @@ def test_at_full_effort_the_original_is_placed_too(
     tmp_path: Path, model: Graph, search: Callable[..., dict[str, Any]]
 ) -> None:
     search(variant("searched-1", SHORTER))
-    answers = Answers({"partial": 0.05}, {"MatMul": 40.0})
+    answers = Answers({"partial": 0.3}, {"MatMul": 20.0})
     state, _ = made_up_state(tmp_path, model, [First(), Second(), Partial()], answers, options=FULL)
-    run(state, Baselines(), Regions(), RewriteSearch(), FoundRegions(), Placing())
+    run(state, Baselines(), Regions(), RewriteSearch(), Regions(), Placing())
     assert list(state.searches) == ["searched-1", ORIGINAL]
     assert {c.variant for c in state.challengers if len(c.placement) > 1} == {"searched-1", ORIGINAL}
 
@@ -417,7 +415,7 @@ def test_a_variant_that_is_slower_is_not_placed(
     search(variant("searched-1", "a=Abs(x) b=Abs(a) e=MatMul(b,w) f=MatMul(e,w) y=Relu(f)"))
     answers = Answers({"partial": 0.05}, {"MatMul": 10.0})
     state, _ = made_up_state(tmp_path, model, [First(), Partial()], answers, options=FULL)
-    run(state, Baselines(), Regions(), RewriteSearch(), FoundRegions(), Placing())
+    run(state, Baselines(), Regions(), RewriteSearch(), Regions(), Placing())
     assert list(state.searches) == [ORIGINAL] and not state.profiles["searched-1"].regions
     assert "searched-1" in {c.variant for c in state.challengers}, "but it races, since a profile is coarse"
 
@@ -468,17 +466,11 @@ def test_what_was_tuned_before_takes_part_at_any_effort(tmp_path: Path, model: G
     run(full, Baselines(), KernelTuning())
     quick, later = made_up_state(tmp_path, model, [First(), Tuned()], answers)
     later.database.configs.update(measurer.database.configs)
-    run(quick, Baselines(), KernelTuning())
+    run(quick, Baselines(), KernelTuning(searching=False))
     assert quick.original.fastest == full.original.fastest == (FASTER, 2.5) and not later.pool.tuned
 
 
-def test_nothing_is_tuned_at_quick_effort_or_without_time(tmp_path: Path, model: Graph) -> None:
-    quick, measurer = made_up_state(tmp_path, model, [First(), Tuned()])
-    measurer.pool.found = {"tuned": BETTER}
-    run(quick, Baselines(), KernelTuning())
-    assert (
-        KernelTuning().share(quick) == 0.0 and not measurer.pool.tuned and set(quick.original.times) == {FIRST, TUNED}
-    )
+def test_nothing_is_tuned_without_time(tmp_path: Path, model: Graph) -> None:
     late, measurer = made_up_state(tmp_path, model, [First(), Tuned()], options=FULL)
     measurer.pool.found = {"tuned": BETTER}
     run(late, Baselines(), KernelTuning(), seconds=0.0)

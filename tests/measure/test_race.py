@@ -1,23 +1,27 @@
 from __future__ import annotations
 
-import os
+import importlib
+import math
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.load import busy
 from bricolage.device import memory
-from bricolage.device.host import host, selected
+from bricolage.device.host import host
 from bricolage.measure.database import Database
 from bricolage.measure.entries import Cost
 from bricolage.measure.loading import CandidateSpec, Limits
 from bricolage.measure.measurer import Measurer
 from bricolage.measure.pool import Pool, Regime, WorkerProcess
 from bricolage.measure.probes import relu_region, vector
-from bricolage.measure.race import Race, race
+from bricolage.measure.race import Race, _beaten, race
 from bricolage.measure.statistics import Latency, significant
 from tests.measure.test_measurer import step
+
+race_module = importlib.import_module("bricolage.measure.race")
 
 
 def run(pool: Pool, directory: Path, processes: int = 1, seconds: float = 120, **contestants: str) -> Race:
@@ -55,6 +59,7 @@ def test_the_fastest_wins_and_ratios_are_paired(pool: Pool, tmp_path: Path) -> N
     assert not pool._workers  # all have been sent home
 
 
+@pytest.mark.usefixtures("unbeaten")
 def test_several_processes_share_the_rounds(pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
 
@@ -76,6 +81,7 @@ def test_several_processes_share_the_rounds(pool: Pool, tmp_path: Path, monkeypa
     assert len(set(started)) >= 6
 
 
+@pytest.mark.usefixtures("unbeaten")
 def test_who_gets_ready_slowly_has_one_process(pool: Pool, tmp_path: Path) -> None:
     result = run(pool, tmp_path, 4, 2.4, quick="honest 1.0", other="twin 1.0", slow="slow 0.5", wrong="wrong")
     assert result.processes == (0,) * 3 + (1,) * 3 + (2,) * 3 + (3,) * 3
@@ -84,6 +90,29 @@ def test_who_gets_ready_slowly_has_one_process(pool: Pool, tmp_path: Path) -> No
     assert ratio is not None and ratio.rounds == 3, "by the rounds that both took part in"
 
 
+def steady(**ms: float) -> Race:
+    """A race of ten rounds, in which nobody varies much."""
+    rounds = tuple({name: (own * (1 + 0.001 * (number % 3)),) for name, own in ms.items()} for number in range(10))
+    costs = {name: Cost("ok", Latency(own, own, own, 10)) for name, own in ms.items()}
+    return Race(rounds, costs, {})
+
+
+def test_who_is_clearly_beaten_does_not_start_again() -> None:
+    part = steady(fast=1.0, near=1.05, beaten=1.5, leader=1.6)
+    assert _beaten([part], ["fast", "near", "beaten", "leader", "absent"], "leader") == {"beaten"}
+    shaken = replace(part, costs={**part.costs, "beaten": replace(part.costs["beaten"], disturbed=True)})
+    assert not _beaten([shaken], ["fast", "near", "beaten"], None), "a disturbed race says nothing of it"
+    other = steady(fast=1.4, near=1.0, beaten=1.04, leader=1.6)
+    assert not _beaten([part, other], ["beaten"], None), "in the other process nobody was clearly faster"
+
+
+@pytest.fixture
+def unbeaten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everyone starts again, whatever the samples of a busy machine say."""
+    monkeypatch.setattr(race_module, "_BEATEN", math.inf)
+
+
+@pytest.mark.usefixtures("unbeaten")
 def test_nobody_starts_again_without_the_incumbent(pool: Pool, tmp_path: Path) -> None:
     result = run(pool, tmp_path, 4, 2.4, incumbent="slow 0.5", one="honest 1.0", other="twin 1.0")
     assert all(len(result.samples(name)) == 3 for name in ("incumbent", "one", "other"))
@@ -143,23 +172,27 @@ def test_who_may_be_fastest_in_a_disturbed_race_goes_on() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="disturbance is seen by Linux's counters")
-def test_a_disturbed_race_goes_on_as_long_as_there_is_time(pool: Pool, tmp_path: Path) -> None:
-    core = min(os.sched_getaffinity(0))
-    region = relu_region(tmp_path, "x", "y", 1024)
+def test_a_disturbed_race_goes_on_as_long_as_there_is_time(
+    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[set[str]] = []
+
+    def once(measurer: Measurer, contestants: dict[str, CandidateSpec], *_: object, **named: object) -> Race:
+        held.append(set(contestants))
+        time.sleep(0.3)
+        return made_up(True, one=[1.0, 1.3, 0.9, 1.2], other=[1.1, 0.9, 1.3, 1.0], slow=[9.0, 9.0, 9.1, 9.0])
+
+    monkeypatch.setattr(race_module, "_once", once)
+    region, inputs = relu_region(tmp_path, "x", "y", 1024), vector(tmp_path, ("x",), 1024)
     specs = {
-        name: CandidateSpec("relu", (step(name, "20", region),), ("y",), 1, True, selected("", (core,)))
-        for name in ("computes", "labours")
+        name: CandidateSpec("relu", (step(backend, "1", region),), ("y",), 1, True, host())
+        for name, backend in (("one", "honest"), ("other", "twin"), ("slow", "slow"))
     }
-    inputs, asked = vector(tmp_path, ("x",), 1024), []
-
-    def left() -> float:
-        asked.append(True)
-        return 1000.0 if len(asked) == 1 else 0.0
-
-    with Database() as database, busy("1-nice0") as (neighbour,):
-        os.sched_setaffinity(neighbour, {core})
-        measurer = Measurer(database, pool, tmp_path, limits=Limits(60, 60), cores=1)
-        ran = race(measurer, specs, inputs, None, 1e-6, rounds=7, seconds=60, warm_s=0.01, left=left)
-    assert ran.processes == (0,) * 7 + (1,) * 7, "as many rounds again, in processes of their own"
+    with Database() as database:
+        measurer = Measurer(database, pool, tmp_path, cores=1)
+        race(measurer, specs, inputs, None, 1e-6, seconds=60, left=lambda: 59.0, incumbent="one")
+        assert held == [{"one", "other", "slow"}], "for another part there is no time"
+        held.clear()
+        ran = race(measurer, specs, inputs, None, 1e-6, seconds=60, left=lambda: 1000.0, incumbent="one")
+    assert held == [{"one", "other", "slow"}, {"one", "other"}], "those that may be the fastest, as long again"
     assert ran.contested and all(ran.shaken(name) for name in specs)
-    assert all(len(ran.samples(name)) == 14 for name in specs)

@@ -73,9 +73,12 @@ def test_a_proof_says_how_far_the_optimum_may_be() -> None:
     plan, _ = samples.small()
     bucket = plan.buckets[0]
     assert words.proof(bucket) == ""
-    proof = Proof("variable elimination", True, 2.0, 2.0, 300, 1, 0.5)
+    proof = Proof("variable elimination", True, 2.0, 2.0, 300, 0, 0.5)
     said = words.proof(dataclasses.replace(bucket, proof=proof))
-    assert "2.00 ms, optimal" in said and "300 costs measured, 1 predicted" in said
+    assert "2.00 ms, optimal" in said and "all 300 costs measured" in said
+    guessed = dataclasses.replace(proof, measured=30, predicted=70, measured_share=0.4)
+    said = words.proof(dataclasses.replace(bucket, proof=guessed))
+    assert "optimal" not in said and "of predicted costs, 40% of them by weight measured" in said
     said = words.proof(dataclasses.replace(bucket, proof=dataclasses.replace(proof, optimal=False, lower_bound_ms=1.6)))
     assert "at most 25.0 % above the optimum (bound 1.60 ms)" in said
 

@@ -32,6 +32,7 @@ from bricolage.measure.rounds import TimingPolicy
 from bricolage.measure.selfcheck import self_checked
 from bricolage.options import Options
 from bricolage.perf.learned.installed import model_in_use
+from bricolage.perf.track_record import shipped
 from bricolage.plan.interface import default_specs, input_specs, output_specs
 from bricolage.plan.plan import ORIGINAL, Bucket, Plan, Provenance
 from bricolage.progress import Progress
@@ -182,6 +183,7 @@ def decision_key(
         "device": device.fingerprint(),
         "bricolage": __version__,
         "judgement": JUDGEMENT,
+        "record": shipped().digest,
         "costs": costs.digest if options.predict and (costs := model_in_use()) is not None else None,
         **({"batches": list(batches)} if batches else {}),
     }

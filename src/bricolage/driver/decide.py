@@ -8,17 +8,15 @@ from dataclasses import replace
 import numpy as np
 
 from bricolage.deadline import Deadline
+from bricolage.driver.agenda import Agenda
 from bricolage.driver.describe import planned_regions
 from bricolage.driver.final_race import FinalRace, RaceResult
+from bricolage.driver.items import items
 from bricolage.driver.profile import Session
 from bricolage.driver.quality import assess
 from bricolage.driver.stage import Runner, Stage, StageTime
 from bricolage.driver.stages.foreseeing import ForeseenPlacing, Shortlist
-from bricolage.driver.stages.placing import Placing
-from bricolage.driver.stages.profiling import Baselines, FoundRegions, Reference, Regions
-from bricolage.driver.stages.rewriting import RewriteSearch, RewriteTuning, Rewritten
-from bricolage.driver.stages.scheduling import Scheduling
-from bricolage.driver.stages.tuning import KernelTuning
+from bricolage.driver.stages.profiling import Baselines, Reference
 from bricolage.driver.state import Challenger, State
 from bricolage.errors import NotAccurate
 from bricolage.plan.plan import Bucket, ModelUse
@@ -36,19 +34,7 @@ def decide(session: Session, variants: Sequence[GraphVariant], inputs: Mapping[s
     state = State(session, list(variants), inputs, digest, _budget(session, variants))
     if not session.options.profile.measures:
         return _conclude(session, [Reference(), Shortlist(), ForeseenPlacing()], state)
-    stages: list[Stage[State]] = [
-        Reference(),
-        Baselines(),
-        Rewritten(),
-        RewriteTuning(),
-        Regions(),
-        RewriteSearch(),
-        FoundRegions(),
-        Placing(),
-        KernelTuning(),
-        Scheduling(),
-    ]
-    return _conclude(session, stages, state)
+    return _conclude(session, [Reference(), Baselines(), Agenda(items)], state)
 
 
 def compete(
@@ -127,6 +113,7 @@ def _bucket(session: Session, state: State, result: RaceResult, times: Sequence[
         model_error=state.calibrated.error if state.calibrated is not None else None,
         schedule=result.schedule,
         attempts=tuple(state.attempts),
+        agenda=tuple(state.agenda),
         tuned=tuple(
             state.tuned[one]
             for one in dict.fromkeys(assignment.implementation for assignment in result.placement)

@@ -10,7 +10,7 @@ from bricolage.graph.region import Region
 from bricolage.graph.work import VIEWS, work
 from bricolage.perf.prediction import Predictor, owners
 from bricolage.plan.plan import Alternative, PlannedRegion, ranges
-from bricolage.work.implementation import Placement
+from bricolage.work.implementation import Implementation, Placement
 
 
 def planned_regions(
@@ -80,3 +80,8 @@ def _alternatives(profile: Profile, region: Region, key: str, predictor: Predict
             if ms is not None:
                 found.append(Alternative(implementation, "predicted", ms))
     return tuple(sorted(found, key=lambda a: (a.median_ms is None, a.median_ms or 0.0)))
+
+
+def whole_model(one: Implementation) -> str:
+    """What the agenda calls the whole model on an implementation."""
+    return f"whole model on {one}"

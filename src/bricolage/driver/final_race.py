@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bricolage.deadline import Deadline
+from bricolage.driver.describe import whole_model
 from bricolage.driver.evidence import Evidence, fastest, of_baseline, of_plan, weighed
 from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Stage
@@ -163,9 +164,8 @@ class FinalRace(Stage[State]):
             )
             for name, cost in costs.items()
         ]
-        unmeasured = f"not measured: {'predicted to be slower' if state.shortlist else 'the time was up'}"
         table += [
-            Contestant(str(one), "baseline", None, None, None, False, unmeasured, implementation=one)
+            Contestant(str(one), "baseline", None, None, None, False, _unmeasured(state, one), implementation=one)
             for one in original.candidates.whole
             if one not in original.whole
         ]
@@ -187,6 +187,19 @@ class FinalRace(Stage[State]):
 _ITSELF = Ratio(1.0, 1.0, 1.0, 0)
 _Found = tuple[str, str, Ratio]
 """Who ships, the best baseline, and the speed-up of the first over the second."""
+
+
+def _unmeasured(state: State, one: Implementation) -> str:
+    """Why the whole graph was not measured on an implementation."""
+    if state.shortlist:
+        return "not measured: predicted to be slower"
+    for entry in state.agenda:
+        if entry.name == whole_model(one):
+            if entry.outcome == "left out":
+                return f"left out: it could save {entry.most:.0%} at most ({entry.because})"
+            if entry.outcome == "no time":
+                return f"not measured: it was expected to take {entry.expected_s:.0f} s, longer than was left"
+    return "not measured: the time was up"
 
 
 def _by_race(ran: Race, incumbent: str, raced: Mapping[str, float], challengers: Sequence[str]) -> _Found:

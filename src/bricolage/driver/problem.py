@@ -35,7 +35,7 @@ class PlacementProblem:
         self._profile, self._session = profile, profile.session
         self.graph = to_work(profile.graph)
         names = self._contenders(profile.priced()) if backends is None else backends
-        self.candidates = profile.priced(names)
+        self.candidates = [*profile.priced(names), *profile.wholes(names)]
         self.transfers = self._measured_transfers(deadline)
         model = self._engine_model(deadline)
         self.predictor = Predictor(self.graph, self.candidates, model, self.transfers)
@@ -97,6 +97,8 @@ class PlacementProblem:
     def proof(self, found: PlacementResult) -> Proof:
         """What is known of an optimum, for the plan."""
         measured = sum(1 for candidate in self.candidates if candidate.key)
+        total = sum(candidate.cost_ms for candidate in self.candidates)
+        known = sum(candidate.cost_ms for candidate in self.candidates if candidate.key)
         return Proof(
             method=found.statistics.method,
             optimal=found.proven_optimal,
@@ -104,6 +106,7 @@ class PlacementProblem:
             lower_bound_ms=found.lower_bound_ms,
             measured=measured,
             predicted=len(self.candidates) - measured,
+            measured_share=known / total if total > 0 else 1.0,
             seconds=found.statistics.seconds,
         )
 

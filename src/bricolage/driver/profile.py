@@ -24,6 +24,7 @@ from bricolage.options import BOUNDS, Options
 from bricolage.perf.learned.features import Setting
 from bricolage.perf.learned.model import LearnedCosts
 from bricolage.perf.roofline import Roofline
+from bricolage.perf.track_record import TrackRecord, shipped
 from bricolage.plan.step import Step, steps_of
 from bricolage.progress import Progress
 from bricolage.rewrite.variants import GraphVariant
@@ -60,6 +61,8 @@ class Session:
     """Hash of the model."""
     costs: LearnedCosts | None = None
     """A learnt model of what regions take; None where there is none or it is not wanted."""
+    record: TrackRecord = field(default_factory=shipped)
+    """What implementations and ways to a faster plan have achieved on other networks."""
 
     def backend(self, name: str) -> Backend:
         """The backend of that name among those that take part."""
@@ -168,19 +171,19 @@ class Profile:
 
     # --- measuring --------------------------------------------------------------------------------------------------
 
-    def measure_baselines(self, stop: Stop) -> None:
-        """Times the whole graph on everything that takes it: first, interleaved, what compiles quickly, whatever the clock says
-        (without it there is nothing to ship); then the others, some at a time, until `stop` says so; then who does not claim all of
-        it (`_measure_unclaimed`)."""
-        slow = {backend.name for backend in self.session.backends if backend.compiles_slowly}
-        first = [one for one in self.candidates.whole if one.backend not in slow]
-        others = [one for one in self.candidates.whole if one.backend in slow]
-        self.session.progress.start("whole model on each backend", len(first) + len(others))
+    def measure_baselines(self, stop: Stop, *, slow: bool = False) -> None:
+        """Times the whole graph, interleaved, on everything that takes it and compiles quickly, whatever the clock says (without it
+        there is nothing to ship). Then, some at a time until `stop` says so, on the others: with `slow`, or where nothing is right.
+        Then on who does not claim all of it (`_measure_unclaimed`)."""
+        slowly = {backend.name for backend in self.session.backends if backend.compiles_slowly}
+        first = [one for one in self.candidates.whole if one.backend not in slowly]
+        others = [one for one in self.candidates.whole if one.backend in slowly]
+        self.session.progress.start("whole model on each backend", len(first) + slow * len(others))
         if first:
             self.measure_whole(first, lambda: False)
         step = max(1, self.session.options.threads) * self._machines
         for start in range(0, len(others), step):
-            if stop() and self.whole:
+            if (self.times and not slow) or (stop() and self.whole):
                 break
             self.measure_whole(others[start : start + step], stop if self.whole else lambda: False)
         self._measure_unoptimised()
@@ -271,16 +274,21 @@ class Profile:
 
     def measure_near(self, baselines: Mapping[Implementation, float], stop: Stop) -> None:
         """Times this variant on those that did well on the original (`baselines`: their ms), until `stop` says so."""
-        fastest = min(baselines.values(), default=0.0)
-        slow = {backend.name for backend in self.session.backends if backend.compiles_slowly}
-        offered = (*self.candidates.whole, *self.candidates.unclaimed)
-        reach = {one: fastest * (NEAR if one.backend in slow else _WITHIN_REACH) for one in offered}
-        near = [one for one in reach if one in baselines and baselines[one] <= reach[one]]
-        near.sort(key=baselines.__getitem__)
+        near = self.near(baselines)
         self.session.progress.start(f"{self.variant.name} model on each backend", len(near))
         if near and not stop():
             self.measure_whole(near, stop)
         self.session.progress.finish()
+
+    def near(self, baselines: Mapping[Implementation, float]) -> list[Implementation]:
+        """Those that did well on the original (`baselines`: their ms) and take this variant, the fastest first."""
+        fastest = min(baselines.values(), default=0.0)
+        slow = {backend.name for backend in self.session.backends if backend.compiles_slowly}
+        offered = (*self.candidates.whole, *self.candidates.unclaimed)
+        reach = {one: fastest * (NEAR if one.backend in slow else _WITHIN_REACH) for one in offered}
+        return sorted(
+            (one for one in reach if one in baselines and baselines[one] <= reach[one]), key=baselines.__getitem__
+        )
 
     def measure_whole(self, implementations: Sequence[Implementation], stop: Stop) -> None:
         """Times the whole graph on some implementations, interleaved."""
@@ -437,6 +445,15 @@ class Profile:
         return [
             *found,
             *(c for c in self._predicted(covered, merges) if backends is None or c.implementation.backend in backends),
+        ]
+
+    def wholes(self, backends: Collection[str] | None = None) -> list[Candidate]:
+        """The whole graph on each implementation that runs it, or on those of some backends, as candidates of a placement."""
+        merges = {backend.name: backend.kind == "engine" for backend in self.session.backends}
+        return [
+            Candidate(self._everything.bits, one, ms, self.key, merges[one.backend])
+            for one, ms in self.times.items()
+            if backends is None or one.backend in backends
         ]
 
     def shares(self) -> list[float]:

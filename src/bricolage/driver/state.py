@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from bricolage.driver.profile import Profile, Session
+from bricolage.graph.network_kind import NetworkKind, network_kind
 from bricolage.perf.calibrated import Calibrated
 from bricolage.perf.prediction import Predictor
+from bricolage.plan.agenda import AgendaItem
 from bricolage.plan.plan import ORIGINAL, PlannedSchedule, Proof, ScheduleAttempt, Transfer
 from bricolage.plan.tuned import TunedKernels
 from bricolage.rewrite.variants import GraphVariant
@@ -71,6 +74,12 @@ class State:
     """At running regions side by side."""
     tuned: dict[Implementation, TunedKernels] = field(default_factory=dict)
     """What a tuner found, by the implementation with it."""
+    agenda: list[AgendaItem] = field(default_factory=list)
+    """What was measured, and what was left out."""
+    mixtures_ms: list[float] = field(default_factory=list)
+    """Of everything that was measured end to end beside whole graphs."""
+    whole_s: float = 3.0
+    """Seconds that the whole graph took on an implementation of a backend that compiles quickly: compiling, checking, timing."""
 
     @property
     def original(self) -> Profile:
@@ -83,9 +92,30 @@ class State:
         return self.original.oracle
 
     @property
+    def incumbent_ms(self) -> float | None:
+        """The fastest that was measured so far, of what is right; None where nothing is."""
+        wholes = [found[1] for profile in self.profiles.values() if (found := profile.fastest) is not None]
+        return min([*wholes, *self.mixtures_ms], default=None)
+
+    @property
+    def incumbent(self) -> Implementation | None:
+        """Who runs a whole graph fastest, of what was measured so far; None where nobody does."""
+        found = [fastest for profile in self.profiles.values() if (fastest := profile.fastest) is not None]
+        return min(found, key=lambda one: one[1])[0] if found else None
+
+    @cached_property
+    def kind(self) -> NetworkKind:
+        """What kind of network it is."""
+        return network_kind(self.variants[0].graph)
+
+    @property
     def mixing(self) -> bool:
-        """Whether there is anything to place: several backends, and a graph that can be divided."""
-        return len(self.session.backends) > 1 and any(v.graph.static and len(v.graph) > 1 for v in self.variants)
+        """Whether there is anything to place: a graph that can be divided, and several implementations that run parts of it. They
+        may be of one backend, in two precisions, say."""
+        if not any(variant.graph.static and len(variant.graph) > 1 for variant in self.variants):
+            return False
+        groups = [group for profile in self.profiles.values() for group in profile.candidates.groups]
+        return len({one for group in groups for one in group.implementations}) > 1
 
     def challenge(self, *challengers: Challenger) -> None:
         """Enters plans for the race, each name once."""

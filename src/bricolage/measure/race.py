@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +25,9 @@ _HOPELESS = 1.25
 _FIRST_NEED = 512 << 20
 """Free memory, bytes, that a contestant is given before any has shown what it needs."""
 _GROWTH = 1.25
+_BEATEN = 1.1
+"""Who was slower than the leader by more than this beyond the noise does not start again in another process: one process runs the
+same program up to a few percent faster than another."""
 
 Round = Mapping[str, tuple[float, ...]]
 
@@ -131,7 +134,8 @@ def race(
     heats, the incumbent (by default the first contestant) in each of them. Who is clearly beaten retires early, the
     incumbent never. `progress` hears the name and the number of rounds of whoever has just run. With several `processes`,
     everyone starts afresh that many times, each time for its part of the rounds; but who failed (other than by being ended
-    from outside), or took longer to get ready than such a part lasts, does not start again. Where others disturbed the race so
+    from outside), took longer to get ready than such a part lasts, or is slower than the fastest by more than a tenth beyond the
+    noise, does not start again. Where that leaves one, the race is over. Where others disturbed the race so
     much that it is open who is fastest, those who may be go on, part by part, as long as `left` gives seconds for another,
     and at most for as long again. `files` are inputs and expected outputs of contestants that have others; `variations`, other
     inputs on which the rest must be right.
@@ -163,11 +167,12 @@ def race(
 
     while not parts or (len(parts) < processes and leader in again and len(again) > 1 and not should_stop()):
         part()
-        costs = parts[-1].costs
+        costs, beaten = parts[-1].costs, _beaten(parts, again, leader)
         again = {
             name: spec
             for name, spec in again.items()
             if (cost := costs.get(name)) is not None
+            and name not in beaten
             and (cost.outcome == "lost" or (cost.outcome == "ok" and cost.compile_s <= part_s))
         }
     end = 2 * time.monotonic() - begun
@@ -179,6 +184,20 @@ def race(
             break
         part()
     return parts[0] if len(parts) == 1 else _joined(parts)
+
+
+def _beaten(parts: Sequence[Race], names: Iterable[str], leader: str | None) -> set[str]:
+    """Those that the fastest has left behind so far that another process cannot change it. The leader is none of them."""
+    ran = parts[0] if len(parts) == 1 else _joined(parts)
+    best = ran.fastest
+    found: set[str] = set()
+    if best is None or ran.shaken(best):
+        return found
+    for name in names:
+        ratio = ran.ratio(best, name) if name not in (best, leader) else None
+        if ratio is not None and ratio.low > _BEATEN and not ran.shaken(name):
+            found.add(name)
+    return found
 
 
 def _joined(parts: Sequence[Race]) -> Race:

@@ -13,6 +13,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from bricolage.codec import Length, Matching, Within
 from bricolage.options import Options
+from bricolage.plan.agenda import AgendaItem
 from bricolage.plan.operating_point import OperatingPoint
 from bricolage.plan.throughput import Throughput
 from bricolage.plan.tuned import TunedKernels
@@ -169,6 +170,13 @@ class Proof:
     """... and those whose costs were predicted, because nothing that covers their operators was."""
     seconds: Duration
     """That the search took."""
+    measured_share: Annotated[float, Within(0.0, 1.0)] | None = None
+    """Milliseconds of the costs that were measured, of those of all; None in plans that were made before it was kept."""
+
+    @property
+    def of_measured(self) -> bool:
+        """Whether all costs were measured: of predicted ones nothing is proved."""
+        return not self.predicted
 
     @property
     def gap(self) -> float:
@@ -373,6 +381,8 @@ class Bucket:
     """What a tuner found for implementations that ship."""
     overridden: Mapping[str, tuple[Size, ...]] = field(default_factory=dict)
     """Inputs with a default that its graph takes, with their shapes; the defaults of all others are weights there."""
+    agenda: tuple[AgendaItem, ...] = ()
+    """What was measured beside the baselines, in this order, and what was left out, with the most that it could have gained."""
 
     def __post_init__(self) -> None:
         if self.schedule is not None and len(self.schedule.cores) != len(self.regions):

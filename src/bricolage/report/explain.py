@@ -14,7 +14,7 @@ from bricolage.codec import encode
 from bricolage.errors import BadOption
 from bricolage.graph.graph import Graph
 from bricolage.plan.plan import Alternative, Bucket
-from bricolage.report import concurrency, words
+from bricolage.report import agenda, concurrency, words
 from bricolage.report.facts import RegionFacts, regions
 from bricolage.report.tables import plain, plain_table, verdict
 from bricolage.work.implementation import Implementation
@@ -73,6 +73,7 @@ def overview(bucket: Bucket, graph: Graph | None, everything: bool = False, core
     found = (side_by_side, *attempts, words.rewriting(bucket))
     parts += [Text(told) for told in (*decided, words.memory(bucket), *found) if told]
     parts += [Text(""), plain_table(heads, rows)]
+    parts += [Text(""), measured(bucket)] if bucket.agenda else []
     hidden = len(facts) - len(rows)
     if hidden:
         parts.append(
@@ -81,6 +82,15 @@ def overview(bucket: Bucket, graph: Graph | None, everything: bool = False, core
     if any(not f.planned.measured and f.planned.cost_ms is not None for f in facts if f.number in shown):
         parts.append(Text("* predicted from its parts, not measured as a whole", style="dim"))
     return Group(*parts)
+
+
+def measured(bucket: Bucket) -> RenderableType:
+    """The agenda: what could be measured beside the baselines, in the order in which it was, and what it brought."""
+    cells: list[Sequence[str]] = []
+    for *numbers, reason in agenda.rows(bucket):
+        cells += [numbers, [f"  {reason}", *[""] * (len(numbers) - 1)]]
+    heads = [(head, "right" if number else "fold") for number, head in enumerate(agenda.HEADS[:-1])]
+    return plain_table(heads, cells, title="Agenda")
 
 
 def quality(bucket: Bucket) -> str:

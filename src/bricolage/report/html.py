@@ -15,7 +15,7 @@ from bricolage.backends.interface import Anatomy
 from bricolage.graph.graph import Graph
 from bricolage.plan.plan import Bucket, Plan, Transfer
 from bricolage.plan.throughput import Throughput
-from bricolage.report import charts, concurrency, front, throughput, words
+from bricolage.report import agenda, charts, concurrency, front, throughput, words
 from bricolage.report.drawing import region_graph
 from bricolage.report.explain import cost, why
 from bricolage.report.facts import RegionFacts, regions
@@ -61,6 +61,7 @@ def render(
         command=command,
         remake=remake(plan),
         version=__version__,
+        agenda_heads=agenda.HEADS,
     )
 
 
@@ -136,6 +137,7 @@ def _bucket(
         ],
         "disturbance": words.disturbance(bucket),
         "proof": words.proof(bucket),
+        "agenda": agenda.rows(bucket),
         "predictions": words.predictions(bucket),
         "transfer_total": sum(region.transfer_ms for region in bucket.regions),
         "slots": colours,

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from bricolage import errors
 from bricolage.plan.plan import Bucket, Contestant, Plan
-from bricolage.report import words
+from bricolage.report import agenda, words
 
 WIDE = 110
 """From this many columns on, reasons stand in the table; below, under it."""
@@ -50,7 +50,7 @@ def decision(bucket: Bucket, width: int) -> RenderableType:
     parts: list[RenderableType] = [contestants(bucket, width), Text(""), verdict(bucket)]
     busy = words.disturbance(bucket)
     told = [*words.inputs(bucket), *words.reference(bucket)]
-    hints = [*told, *([busy] if busy else []), *words.dropped_for_accuracy(bucket)]
+    hints = [*told, *([busy] if busy else []), *words.dropped_for_accuracy(bucket), *agenda.sentences(bucket)]
     return Group(*parts, *(plain(hint) for hint in hints), Text(""))
 
 

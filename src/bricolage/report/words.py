@@ -155,8 +155,13 @@ def proof(bucket: Bucket) -> str:
     if found is None:
         return ""
     bound = milliseconds(found.lower_bound_ms)
-    sure = "optimal" if found.optimal else f"at most {percent(found.gap)} above the optimum (bound {bound})"
-    costs = f"{count(found.measured, 'cost')} measured, {found.predicted} predicted"
+    if found.of_measured:
+        sure = "optimal" if found.optimal else f"at most {percent(found.gap)} above the optimum (bound {bound})"
+        costs = f"all {count(found.measured, 'cost')} measured"
+    else:
+        sure = "the cheapest" if found.optimal else "the cheapest that was found"
+        share = "" if found.measured_share is None else f", {found.measured_share:.0%} of them by weight measured"
+        costs = f"of predicted costs{share} ({found.measured} measured, {found.predicted} predicted)"
     return f"op-level placement {milliseconds(found.total_ms)}, {sure} in the additive model by {found.method}; {costs}"
 
 

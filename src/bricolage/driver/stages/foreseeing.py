@@ -91,6 +91,25 @@ def expected_ms(profile: Profile) -> dict[Implementation, float]:
     return known | {one: last + ms for one, ms in unknown.items()}
 
 
+def foreseen(profile: Profile) -> float | None:
+    """The share of time that the exact placement by predicted costs saves beside everything that runs the whole graph, where it is
+    worth trying; None where it is not, or nothing is predicted."""
+    if profile.session.costs is None or not profile.graph.static or len(profile.graph) < 2:
+        return None
+    kept = set(profile.left_out)
+    profile.leave_out_regions()
+    try:
+        problem = PlacementProblem(profile, Deadline(0.0))
+        optimum = problem.solve(_SEARCH_SECONDS)
+    except (NoCover, NoPlacement):
+        return None
+    finally:
+        profile.left_out = kept
+    best_ms = min(expected_ms(profile).values(), default=math.inf)
+    mixed = len(optimum.choices) > 1 and optimum.total_ms < _GAIN * best_ms < math.inf
+    return 1.0 - optimum.total_ms / best_ms if mixed else None
+
+
 class ForeseenPlacing(Stage[State]):
     """The exact placement by predicted costs of regions, and transfers as far as they are on record, where it promises
     to be faster than every implementation alone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -25,23 +26,20 @@ class Placing(Stage[State]):
 
     name: ClassVar[str] = "placement"
 
-    def share(self, state: State) -> float:
-        """Its part of the budget where there is something to place."""
-        return state.mixing * state.session.options.profile.shares.placement * state.budget_s
-
-    def limit(self, state: State) -> float:
-        """None but what is kept for others."""
-        return float("inf") if state.mixing else 0.0
+    def __init__(self, profiles: Sequence[Profile] | None = None) -> None:
+        """`profiles`: of the variants; by default of all that could win."""
+        self._profiles = profiles
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Searches one variant after the other; of each, mixed precisions first, since they are few and promising."""
         if not state.mixing:
             return
-        for profile in placed(state):
+        for profile in placed(state) if self._profiles is None else self._profiles:
             if not profile.graph.static or len(profile.graph) < 2:
                 continue
             variant = profile.variant.name
             two = mixed_precisions(profile, deadline)
+            state.mixtures_ms += [ms for _, ms in two]
             state.challenge(*(Challenger(placement_name(p, variant), p, None, variant) for p, _ in _best(two)))
             if not deadline():
                 self._search(state, profile, two, deadline)
@@ -55,7 +53,9 @@ class Placing(Stage[State]):
             problem.predictor, problem.transfer_table(), problem.proof(optimum), tuple(ms for _, ms in timed)
         )
         state.searches[variant] = found  # before refining, which may be interrupted
-        timed = [*timed, *problem.refine(optimum, deadline)]
+        refined = problem.refine(optimum, deadline) if len(optimum.choices) > 1 else []
+        state.mixtures_ms += [ms for _, ms in refined]
+        timed = [*timed, *refined]
         state.searches[variant] = replace(found, measured_ms=tuple(ms for _, ms in timed))
         for placement, _ in _best(timed):
             predicted = problem.predictor.placement(placement)

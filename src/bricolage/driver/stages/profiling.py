@@ -45,7 +45,7 @@ class Reference(Stage[State]):
 
 
 class Baselines(Stage[State]):
-    """The whole original on every implementation.
+    """The whole original on every implementation of backends that compile quickly, or of all.
 
     Raises (when run):
         NoPlacement, NoBackend: nothing can run all of it.
@@ -55,10 +55,16 @@ class Baselines(Stage[State]):
 
     name: ClassVar[str] = "baselines"
 
+    def __init__(self, *, slow: bool = False) -> None:
+        """`slow`: those that compile slowly, too, as far as the time reaches."""
+        self._slow = slow
+
     def run(self, state: State, deadline: Deadline) -> None:
-        """Measures them, those that compile quickly whatever the clock says."""
+        """Measures them, whatever the clock says."""
+        began = deadline.clock()
         try:
-            state.original.measure_baselines(deadline)
+            state.original.measure_baselines(deadline, slow=self._slow)
+            state.whole_s = (deadline.clock() - began) / max(1, len(state.original.whole))
             state.original.measure_dropped(deadline)
         except KeyboardInterrupt:
             if not state.original.times:
@@ -113,22 +119,8 @@ class Regions(Stage[State]):
 
     name: ClassVar[str] = "regions"
 
-    def share(self, state: State) -> float:
-        """Its part of the budget where there is something to place; half of it each time."""
-        return state.mixing * state.session.options.profile.shares.regions * state.budget_s / 2
-
-    def limit(self, state: State) -> float:
-        """None but what is kept for others."""
-        return float("inf") if state.mixing else 0.0
-
     def run(self, state: State, deadline: Deadline) -> None:
         """Measures as many as the time allows; what is known already costs nothing."""
         for profile in placed(state):
             if profile.graph.static and len(profile.graph) > 1 and not deadline():
                 profile.measure_regions(deadline)
-
-
-class FoundRegions(Regions):
-    """The same once more, after searches have found other variants."""
-
-    name: ClassVar[str] = "regions of found variants"

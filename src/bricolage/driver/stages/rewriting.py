@@ -33,21 +33,22 @@ def _add(state: State, variant: GraphVariant, deadline: Deadline) -> Profile:
     return profile
 
 
+def time_variant(state: State, profile: Profile, deadline: Deadline) -> None:
+    """Times a variant where the original did well, and enters the fastest for the race."""
+    profile.measure_near(state.original.times, deadline)
+    state.challenge(*whole_challengers([profile]))
+
+
 class Rewritten(Stage[State]):
     """The graph with all canonicalising rules applied, timed where the original did well."""
 
     name: ClassVar[str] = "rewritten variants"
 
-    def share(self, state: State) -> float:
-        """Its part of the budget where rewriting is allowed."""
-        return state.session.options.rewrite * state.session.options.profile.shares.rewritten * state.budget_s
-
     def run(self, state: State, deadline: Deadline) -> None:
         """Measures them."""
         for profile in state.profiles.values():
             if profile is not state.original:
-                profile.measure_near(state.original.times, deadline)
-        state.challenge(*whole_challengers(state.profiles.values()))
+                time_variant(state, profile, deadline)
 
 
 class RewriteTuning(Stage[State]):
@@ -55,16 +56,6 @@ class RewriteTuning(Stage[State]):
     the known ones."""
 
     name: ClassVar[str] = "rewrite tuning"
-
-    def share(self, state: State) -> float:
-        """Its part of the budget where rewriting is allowed."""
-        return state.session.options.rewrite * state.session.options.profile.shares.rewrite_tuning * state.budget_s
-
-    def limit(self, state: State) -> float:
-        """Its largest part of the budget."""
-        return (
-            state.session.options.rewrite * state.session.options.profile.shares.rewrite_tuning_limit * state.budget_s
-        )
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Searches, and adds what it finds."""
@@ -102,14 +93,6 @@ class RewriteSearch(Stage[State]):
     like the others."""
 
     name: ClassVar[str] = "rewrite search"
-
-    def share(self, state: State) -> float:
-        """Its part of the budget where rewriting is allowed and regions were measured."""
-        return self._applies(state) * state.session.options.profile.shares.rewrite_search * state.budget_s
-
-    def limit(self, state: State) -> float:
-        """None but what is kept for others; `run` takes its share for the search itself."""
-        return float("inf") if self._applies(state) else 0.0
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Learns costs, searches, and adds what it finds."""

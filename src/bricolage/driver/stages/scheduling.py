@@ -50,13 +50,18 @@ class Scheduling(Stage[State]):
         """Nothing is known of the variants yet."""
         self._forks: dict[str, bool] = {}
 
-    def share(self, state: State) -> float:
-        """Its part of the budget where there is something to run side by side, and somewhere."""
-        return self._applies(state) * state.session.options.profile.shares.schedules * state.budget_s
-
-    def limit(self, state: State) -> float:
-        """None but what is kept for others."""
-        return float("inf") if self._applies(state) else 0.0
+    def promise(self, state: State) -> float | None:
+        """The share of the fastest whole graph's time that its branches side by side could save, even if more cores sped no branch
+        up; None where nothing can run side by side."""
+        if not self._applies(state):
+            return None
+        found = [
+            cut(to_work(profile.graph), [share * ms for share in profile.shares()], 0.0).promise
+            for profile in promising(state.profiles)
+            if profile.graph.static and len(profile.graph) > 1 and (fastest := profile.fastest) is not None
+            for ms in (fastest[1],)
+        ]
+        return max(found, default=None)
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Tries one after the other, the most promising first."""

@@ -30,10 +30,22 @@ class KernelTuning(Stage[State]):
 
     name: ClassVar[str] = "kernel tuning"
 
-    def share(self, state: State) -> float:
-        """Its part of the budget, at efforts that tune."""
-        profile = state.session.options.profile
-        return profile.tunes * profile.shares.kernel_tuning * state.budget_s
+    def __init__(self, *, searching: bool = True) -> None:
+        """`searching`: for what is not known; else what is known takes part."""
+        self._searching = searching
+
+    @staticmethod
+    def known(state: State) -> bool:
+        """Whether anything was tuned on this machine for a backend that does well."""
+        session = state.session
+        near = {one.backend for one in _near(state)}
+        return any(
+            session.measurer.database.has_trials(
+                backend.name, registry.version(backend.name), session.device.fingerprint(), session.options.threads
+            )
+            for backend in session.backends
+            if backend.tunable and backend.name in near
+        )
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Tunes baselines first: most plans that win are one implementation of the whole graph."""
@@ -41,10 +53,10 @@ class KernelTuning(Stage[State]):
             return
         session = state.session
         tuner = KernelTuner(session.measurer, session.device, session.options.threads)
-        tune = _searching(tuner, state) if session.options.profile.tunes else _knowing(tuner, state)
+        tune = _searching(tuner, state) if self._searching else _knowing(tuner, state)
         original = state.original
         session.progress.start("tuned kernels")
-        if session.options.profile.tunes:
+        if self._searching:
             found = self._search(state, tuner, deadline)
         else:
             found = [self._known(tune, original, one, deadline) for one in _near(state)]

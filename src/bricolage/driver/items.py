@@ -1,0 +1,315 @@
+"""What a decision can measure beside the whole model on backends that compile quickly: the items of its agenda, each with the
+grounds for the most that it could gain.
+
+| item | bound of its gain |
+|---|---|
+| the whole model on another implementation | its track record on networks of the kind, else the roofline |
+| rewritten, tailored and searched graphs, tuned kernels | how often such a thing gained in decisions before |
+| regions | what precision costs; the placement that the model of costs predicts; how often mixtures gained |
+| placements | measured costs of regions, transfers being free |
+| schedules | the exact bound on what running side by side could save |
+"""
+
+from __future__ import annotations
+
+from bricolage.deadline import Deadline
+from bricolage.driver.agenda import Item, Promise
+from bricolage.driver.describe import whole_model
+from bricolage.driver.profile import Profile
+from bricolage.driver.stages.foreseeing import foreseen
+from bricolage.driver.stages.placing import Placing
+from bricolage.driver.stages.rewriting import RewriteSearch, RewriteTuning, time_variant
+from bricolage.driver.stages.scheduling import Scheduling
+from bricolage.driver.stages.tuning import KernelTuning
+from bricolage.driver.state import State
+from bricolage.driver.variants import placed
+from bricolage.errors import NoCover, NoPlacement
+from bricolage.graph.to_work import to_work
+from bricolage.graph.work import workload
+from bricolage.perf.learned.features import Setting
+from bricolage.plan.plan import ORIGINAL
+from bricolage.search.exact import solve
+from bricolage.work.implementation import Implementation
+from bricolage.work.transfer import NoTransferCosts
+
+_UNKNOWN_GAIN = 0.1
+"""Of a way that has never gained, and has not been tried often enough to be left out for that."""
+_COMPILE_S = 20.0
+"""Of a slow compiler of which nothing is known."""
+_BOUND_SECONDS = 1.0
+"""For the exact optimum that bounds placements."""
+
+
+def items(state: State) -> list[Item]:
+    """The agenda as it begins, baselines being known."""
+    slow = {backend.name for backend in state.session.backends if backend.compiles_slowly}
+    wholes = [WholeModel(one) for one in state.original.candidates.whole if one.backend in slow]
+    variants = [Variant(profile) for profile in state.profiles.values() if profile.variant.name != ORIGINAL]
+    searches = [TailoredRewrites(), SearchedRewrites()] if state.session.options.rewrite else []
+    return [*wholes, *variants, *searches, Regions(), Placements(), KnownKernels(), Kernels(), Schedules()]
+
+
+def by_tries(way: str, state: State, seconds: float) -> Promise:
+    """What a way to a faster plan promises by how often it gained before: nothing where that was more seldom than the risk."""
+    incumbent, risk = state.incumbent, state.session.options.profile.risk
+    found = state.session.record.tries(way, state.kind, incumbent.backend if incumbent is not None else "")
+    told = f"{way} gained over {incumbent} in {len(found.gains)} of {found.decisions} decisions like this"
+    told = told if found.decisions else f"{way} have no record here"
+    if found.chance <= risk:
+        return Promise(0.0, seconds, told)
+    return Promise(max(found.gains, default=_UNKNOWN_GAIN), seconds, told)
+
+
+class WholeModel(Item):
+    """The whole original on one implementation of a backend that compiles slowly."""
+
+    def __init__(self, implementation: Implementation) -> None:
+        """Which one."""
+        self.implementation = implementation
+        self.name = whole_model(implementation)
+
+    def promise(self, state: State) -> Promise | None:
+        """By its track record on networks of the kind; by the roofline where it has none."""
+        profile, one, session = state.original, self.implementation, state.session
+        if one in profile.whole:
+            return None
+        seconds = session.record.compile_s(one.backend, len(profile.graph))
+        seconds = seconds if seconds is not None else _COMPILE_S
+        data = profile.oracle.data(profile.graph.everything)
+        known = session.measurer.known(profile.whole_spec(one), session.options.bound, data)
+        if known is not None:  # it is taken over without compiling
+            return Promise(1.0, 0.1, "its time is known")
+        incumbent = state.incumbent_ms
+        if incumbent is None:
+            return Promise(1.0, seconds, "nothing else is right")
+        name, risk = f"{one.backend} {one.config.name}", session.options.profile.risk
+        measured = {f"{other.backend} {other.config.name}": ms for other, ms in profile.times.items()}
+        least = session.record.least_ms(name, state.kind, measured, risk)
+        if least is not None:
+            seen = session.record.seen(name, state.kind)
+            because = f"on {seen} {state.kind} networks before, {name} was hardly ever faster than that"
+        else:
+            setting = Setting(session.device, session.options.threads)
+            least = setting.roofline_ms(workload(profile.graph.everything))
+            because = f"the roofline allows it, and {name} has no record on {state.kind} networks"
+        return Promise(1.0 - least / incumbent, seconds, because)
+
+    def run(self, state: State, deadline: Deadline) -> None:
+        """Compiles, checks and times it."""
+        state.session.progress.start(self.name, 1)
+        state.original.measure_whole([self.implementation], deadline)
+        state.session.progress.finish()
+
+
+class Variant(Item):
+    """A rewritten graph as a whole, where the original did well."""
+
+    def __init__(self, profile: Profile) -> None:
+        """Of the variant."""
+        self._profile = profile
+        self.name = f"{profile.variant.name} graph"
+
+    def promise(self, state: State) -> Promise | None:
+        """By how often it gained."""
+        if self._profile.whole:
+            return None
+        near = self._profile.near(state.original.times)
+        return by_tries("rewritten graphs", state, state.whole_s * len(near)) if near else None
+
+    def run(self, state: State, deadline: Deadline) -> None:
+        """Times it, and enters the fastest for the race."""
+        time_variant(state, self._profile, deadline)
+
+
+class TailoredRewrites(Item):
+    """Which rules the fastest backend gains by, by racing variants."""
+
+    name = "rules tailored to the fastest backend"
+
+    def promise(self, state: State) -> Promise | None:
+        """By how often it gained."""
+        limit = state.session.options.profile.shares.rewrite_tuning * state.budget_s
+        return by_tries("tailored graphs", state, limit) if state.incumbent_ms is not None else None
+
+    def run(self, state: State, deadline: Deadline) -> None:
+        """Searches, for its share of the time at most."""
+        limit = state.session.options.profile.shares.rewrite_tuning_limit * state.budget_s
+        RewriteTuning().run(state, deadline.at_most(limit))
+
+
+class SearchedRewrites(Item):
+    """Graphs that are cheaper by what was measured of the operators."""
+
+    name = "search for rewrites"
+
+    def promise(self, state: State) -> Promise | None:
+        """By how often it gained; once regions were measured."""
+        if not any(profile.regions for profile in state.profiles.values()):
+            return None
+        return by_tries("searched graphs", state, state.session.options.profile.shares.rewrite_search * state.budget_s)
+
+    def run(self, state: State, deadline: Deadline) -> None:
+        """Learns costs, searches, and times what it finds."""
+        RewriteSearch().run(state, deadline)
+
+
+def _mixable(state: State) -> list[Profile]:
+    """Variants that can be divided among several implementations."""
+    if not state.mixing:
+        return []
+    return [one for one in placed(state) if one.graph.static and len(one.graph) > 1]
+
+
+class Regions(Item):
+    """Costs of regions, the most promising first: what placements and searches rest on."""
+
+    name = "regions"
+
+    def __init__(self) -> None:
+        """Nothing is measured, and no placement is foreseen."""
+        self._measured: set[str] = set()
+        self._foreseen: dict[str, float | None] = {}
+
+    def promise(self, state: State) -> Promise | None:
+        """The most that a mixture could gain by what is known without regions."""
+        waiting = [one for one in _mixable(state) if one.variant.name not in self._measured]
+        incumbent = state.incumbent_ms
+        if not waiting or incumbent is None:
+            return None
+        seconds = state.session.options.profile.shares.regions * state.budget_s
+        found = [by_tries("mixtures", state, seconds)]
+        lower = [cost.ms for cost in state.original.dropped.values() if cost.ms is not None]
+        if lower and min(lower) < incumbent:
+            because = "in a lower precision, which is too inaccurate for the whole, all of it takes that long"
+            found.append(Promise(1.0 - min(lower) / incumbent, seconds, because))
+        for profile in waiting:
+            share = self._foreseen.setdefault(profile.variant.name, foreseen(profile))
+            if share is not None:
+                because = "the model of costs predicts a mixture that is faster by that"
+                found.append(Promise(share, seconds, because))
+        return max(found, key=lambda one: one.gain)
+
+    def run(self, state: State, deadline: Deadline) -> None:
+        """Measures as many as its share of the time allows; what is known already costs nothing."""
+        part = deadline.at_most(state.session.options.profile.shares.regions * state.budget_s)
+        for profile in _mixable(state):
+            if profile.variant.name not in self._measured and not part():
+                self._measured.add(profile.variant.name)
+                profile.measure_regions(part)
+
+    def again(self, state: State) -> bool:
+        """Variants may be found later."""
+        del state
+        return True
+
+
+class Placements(Item):
+    """Mixtures of implementations, two precisions first: the exact optimum of what was measured of regions, refined end to end."""
+
+    name = "placements"
+
+    def __init__(self) -> None:
+        """No variant is placed yet."""
+        self._placed: set[str] = set()
+        self._bounds: dict[tuple[str, int], float | None] = {}
+
+    def promise(self, state: State) -> Promise | None:
+        """By measured costs, transfers being free."""
+        incumbent, found = state.incumbent_ms, list[Promise]()
+        seconds = state.session.options.profile.shares.placement * state.budget_s
+        for profile in self._waiting(state):
+            key = profile.variant.name, len(profile.regions)
+            if key not in self._bounds:
+                self._bounds[key] = _cheapest_ms(profile)
+            bound = self._bounds[key]
+            if bound is not None and incumbent is not None:
+                because = "regions where each was fastest, handed over for nothing, take that much less"
+                found.append(Promise(1.0 - bound / incumbent, seconds, because))
+        return max(found, key=lambda one: one.gain, default=None)
+
+    def run(self, state: State, deadline: Deadline) -> None:
+        """Searches one variant after the other."""
+        waiting = self._waiting(state)
+        self._placed |= {profile.variant.name for profile in waiting}
+        Placing(waiting).run(state, deadline)
+
+    def again(self, state: State) -> bool:
+        """Variants may be found later."""
+        del state
+        return True
+
+    def _waiting(self, state: State) -> list[Profile]:
+        return [one for one in _mixable(state) if one.regions and one.variant.name not in self._placed]
+
+
+def _cheapest_ms(profile: Profile) -> float | None:
+    """What no placement of measured costs is faster than, in ms; None where they do not cover the graph. Operators of which nothing
+    was measured cost what they are predicted to."""
+    try:
+        found = solve(to_work(profile.graph), [*profile.priced(), *profile.wholes()], NoTransferCosts(), _BOUND_SECONDS)
+    except (NoCover, NoPlacement):
+        return None
+    return found.lower_bound_ms
+
+
+class KnownKernels(Item):
+    """Kernels that an earlier search found for the whole graph, or for the same work in another one."""
+
+    name = "tuned kernels that are known"
+
+    def promise(self, state: State) -> Promise | None:
+        """By how often tuning gained, where anything was tuned here."""
+        if not KernelTuning.known(state):
+            return None
+        return by_tries("tuned kernels", state, 2 * state.whole_s)
+
+    def run(self, state: State, deadline: Deadline) -> None:
+        """Times them."""
+        KernelTuning(searching=False).run(state, deadline)
+
+
+class Kernels(Item):
+    """A search for better kernels."""
+
+    name = "kernel tuning"
+
+    def promise(self, state: State) -> Promise | None:
+        """By how often tuning gained, where a backend can be tuned."""
+        if not any(
+            one.tunable and one.name in {i.backend for i in state.original.times} for one in state.session.backends
+        ):
+            return None
+        profile = state.session.options.profile
+        return by_tries("tuned kernels", state, max(_TUNING_S, profile.shares.kernel_tuning * state.budget_s))
+
+    def run(self, state: State, deadline: Deadline) -> None:
+        """Searches, for its share of the time at most."""
+        profile = state.session.options.profile
+        limit = max(_TUNING_S, profile.shares.kernel_tuning * state.budget_s)
+        KernelTuning(searching=True).run(state, deadline.at_most(limit))
+
+
+_TUNING_S = 60.0
+"""A search for kernels that is shorter finds next to nothing."""
+
+
+class Schedules(Item):
+    """Branches and regions side by side."""
+
+    name = "schedules"
+
+    def __init__(self) -> None:
+        """Nothing was looked at."""
+        self._stage = Scheduling()
+        self._promises: dict[tuple[str, ...], float] = {}
+
+    def promise(self, state: State) -> Promise | None:
+        """The most that side by side could save, even if more cores sped no branch up."""
+        saved = self._stage.promise(state)
+        if saved is None:
+            return None
+        return Promise(saved, 4 * state.whole_s, "side by side could save that much at most")
+
+    def run(self, state: State, deadline: Deadline) -> None:
+        """Tries."""
+        self._stage.run(state, deadline)

@@ -1,0 +1,142 @@
+"""What implementations, and ways to a faster plan, have achieved on networks before: the grounds on which a decision leaves
+something unmeasured, with the most that it could have gained.
+
+An implementation's bound is a one-sided prediction interval of Student's t (Hahn & Meeker, Statistical Intervals, 1991, section
+4.8) for the logarithm of its time over the time of the fastest that is measured: on the next network of the kind it is faster with
+at most the given risk. A way's bound is the share of decisions in which it gained, with Jeffreys' prior (half a success in one
+trial more).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from statistics import NormalDist, fmean, stdev
+from typing import Annotated, TypeAlias
+
+from bricolage.codec import Within, decode, encode, parse
+from bricolage.graph.network_kind import NetworkKind
+
+SHIPPED = Path(__file__).parent / "track_record.json"
+_FEWEST = 4
+"""Networks of a kind from which an interval is made; with fewer nothing is said."""
+_LEAST_SPREAD = 0.05
+"""Of the logarithm: networks that happen to agree do not make the next one sure."""
+
+Positive: TypeAlias = Annotated[float, Within(1e-9, 1e12)]
+
+
+@dataclass(frozen=True)
+class NetworkTimes:
+    """One network on one machine: milliseconds of the whole by implementation ("xla f32")."""
+
+    network: str
+    kind: NetworkKind
+    processor: str
+    ms: Mapping[str, Positive]
+
+
+@dataclass(frozen=True)
+class Compiling:
+    """Seconds that a backend takes until a whole network is ready to be timed: at least, and for each operator."""
+
+    start_s: Annotated[float, Within(0.0, 1e5)]
+    operator_s: Annotated[float, Within(0.0, 1e5)]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One decision in which a way to a faster plan was taken to its end."""
+
+    way: str
+    network: str
+    kind: NetworkKind
+    incumbent: str
+    """The backend that was fastest without."""
+    gain: Annotated[float, Within(0.0, 1.0)]
+    """Share of the time that it saved; 0 where that was not significant."""
+
+
+@dataclass(frozen=True)
+class Tries:
+    """What a way gained in decisions like the one at hand."""
+
+    decisions: int
+    gains: tuple[float, ...]
+    """Where there were any, as shares of the time."""
+
+    @property
+    def chance(self) -> float:
+        """That it gains in the next decision."""
+        return (len(self.gains) + 0.5) / (self.decisions + 1.0)
+
+
+@dataclass(frozen=True)
+class TrackRecord:
+    """All of it. Where it comes from is in the file, for people."""
+
+    networks: tuple[NetworkTimes, ...] = ()
+    compiling: Mapping[str, Compiling] = field(default_factory=dict)
+    """By backend."""
+    attempts: tuple[Attempt, ...] = ()
+    source: str = ""
+
+    @cached_property
+    def digest(self) -> str:
+        """Short hash of all that decisions depend on."""
+        return hashlib.sha256(json.dumps(encode(self), sort_keys=True).encode()).hexdigest()[:16]
+
+    def least_ms(self, name: str, kind: NetworkKind, measured: Mapping[str, float], risk: float) -> float | None:
+        """Milliseconds below which an implementation takes on a network of a kind with at most this risk; None where too little is
+        known. `measured`: what others take there, in ms."""
+        logs: list[float] = []
+        for one in self.networks:
+            others = [one.ms[other] for other in measured if other in one.ms and other != name]
+            if one.kind == kind and name in one.ms and others:
+                logs.append(math.log(one.ms[name] / min(others)))
+        known = [ms for other, ms in measured.items() if any(other in one.ms for one in self.networks)]
+        if len(logs) < _FEWEST or not known:
+            return None
+        spread = max(stdev(logs), _LEAST_SPREAD) * math.sqrt(1.0 + 1.0 / len(logs))
+        return min(known) * math.exp(fmean(logs) + student_quantile(risk, len(logs) - 1) * spread)
+
+    def seen(self, name: str, kind: NetworkKind) -> int:
+        """On how many networks of a kind an implementation was measured."""
+        return sum(one.kind == kind and name in one.ms for one in self.networks)
+
+    def compile_s(self, backend: str, operators: int) -> float | None:
+        """Seconds until a network of so many operators is ready on a backend; None where nothing is known."""
+        found = self.compiling.get(backend)
+        return None if found is None else found.start_s + found.operator_s * operators
+
+    def tries(self, way: str, kind: NetworkKind, incumbent: str) -> Tries:
+        """What a way has gained where the same backend was the incumbent, on networks of the kind; on networks of all kinds where
+        those are too few."""
+        alike = [one for one in self.attempts if one.way == way and one.incumbent == incumbent]
+        of_kind = [one for one in alike if one.kind == kind]
+        chosen = of_kind if len(of_kind) >= _FEWEST else alike
+        return Tries(len(chosen), tuple(one.gain for one in chosen if one.gain > 0.0))
+
+
+def student_quantile(probability: float, freedom: int) -> float:
+    """Of Student's t distribution, by its expansion about the normal one (Abramowitz & Stegun 26.7.5); within 1 % for three degrees
+    of freedom or more and probabilities from 0.01 to 0.99."""
+    z, n = NormalDist().inv_cdf(probability), float(freedom)
+    terms: Sequence[tuple[float, float]] = (
+        ((z**3 + z) / 4, n),
+        ((5 * z**5 + 16 * z**3 + 3 * z) / 96, n**2),
+        ((3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384, n**3),
+        ((79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160, n**4),
+    )
+    return z + sum(top / below for top, below in terms)
+
+
+@cache
+def shipped() -> TrackRecord:
+    """The one that bricolage comes with."""
+    return decode(TrackRecord, parse(SHIPPED.read_bytes()), "track record")

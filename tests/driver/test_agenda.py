@@ -1,0 +1,147 @@
+"""The agenda: the most promising for its seconds first, and nothing that cannot gain enough."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bricolage.deadline import Deadline
+from bricolage.driver.agenda import Agenda, Item, Promise
+from bricolage.driver.stages.profiling import Baselines
+from bricolage.driver.state import State
+from bricolage.measure.statistics import THRESHOLD
+from bricolage.plan.agenda import AgendaItem
+from tests.driver.made_up import First, made_up_state
+from tests.driver.test_stage import Clock
+from tests.graph.models import graph
+
+pytestmark = pytest.mark.usefixtures("registered")
+
+
+@dataclass
+class Made(Item):
+    """An item as a test describes it: what it takes by the clock, and to what it brings the incumbent."""
+
+    name: str
+    gain: float = 0.1
+    seconds: float = 1.0
+    finds: float = 1.0
+    """Of the incumbent's time."""
+    needs: Made | None = None
+    raises: type[BaseException] | None = None
+    overruns: float = 1.0
+    clock: Clock | None = None
+    done: int = 0
+    turns: int = 1
+
+    def promise(self, state: State) -> Promise | None:
+        del state
+        if self.needs is not None and not self.needs.done:
+            return None
+        return Promise(self.gain, self.seconds, "the test says so")
+
+    def run(self, state: State, deadline: Deadline) -> None:
+        del deadline
+        assert self.clock is not None
+        self.clock.now += self.seconds * self.overruns
+        if self.raises is not None:
+            raise self.raises
+        self.done += 1
+        assert state.incumbent_ms is not None
+        state.mixtures_ms.append(state.incumbent_ms * self.finds)
+
+    def again(self, state: State) -> bool:
+        del state
+        return self.done < self.turns
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> State:
+    found, _ = made_up_state(tmp_path, graph("y=Tanh(x)"), [First()])
+    Baselines().run(found, Deadline(100.0))
+    return found
+
+
+def work(state: State, *items: Made, seconds: float = 100.0) -> list[tuple[str, str]]:
+    """Name and outcome of each, in the order of the record."""
+    clock = Clock()
+    for item in items:
+        item.clock = clock
+    deadline = Deadline(seconds, clock)
+    with deadline.catching_interrupts():
+        Agenda(lambda _: items).run(state, deadline)
+    return [(one.name, one.outcome) for one in state.agenda]
+
+
+def test_the_best_gain_for_its_seconds_comes_first(state: State) -> None:
+    told = work(state, Made("long", 0.5, 50.0), Made("short", 0.1, 1.0), Made("middle", 0.4, 10.0))
+    assert told == [("short", "measured"), ("middle", "measured"), ("long", "measured")]
+
+
+def test_what_cannot_gain_enough_is_left_out_with_its_bound(state: State) -> None:
+    told = work(state, Made("hopeless", THRESHOLD, 0.1), Made("worse", -3.0), Made("good", 0.03, finds=0.9))
+    assert told == [("good", "measured"), ("hopeless", "left out"), ("worse", "left out")]
+    good, hopeless, worse = state.agenda
+    assert good.gained == pytest.approx(0.1) and good.seconds == 1.0 and good.because == "the test says so"
+    assert hopeless.most == THRESHOLD and worse.most == 0.0 == worse.seconds
+
+
+def test_what_would_take_longer_than_is_left_has_no_time(state: State) -> None:
+    told = work(state, Made("first", 0.5, 6.0), Made("second", 0.5, 7.0), Made("third", 0.02, 2.0), seconds=10.0)
+    assert told == [("first", "measured"), ("second", "no time"), ("third", "left out")]
+
+
+def test_an_item_waits_for_what_it_needs_and_is_not_told_of_where_that_never_comes(state: State) -> None:
+    source, absent = Made("source", 0.03, 1.0), Made("absent", 0.01, 1.0)
+    told = work(state, Made("needs", 0.9, 1.0, needs=source), source, absent, Made("never", needs=absent))
+    assert told == [("source", "measured"), ("needs", "measured"), ("absent", "left out")]
+
+
+def test_an_item_may_go_on(state: State) -> None:
+    told = work(state, Made("parts", 0.2, 1.0, turns=3), Made("other", 0.1, 1.0))
+    assert [name for name, _ in told] == ["parts", "parts", "parts", "other"]
+
+
+def test_ctrl_c_ends_it_and_keeps_what_was_found(state: State) -> None:
+    before = state.incumbent_ms
+    told = work(state, Made("found", 0.9, finds=0.5), Made("cut", 0.5, raises=KeyboardInterrupt), Made("later", 0.3))
+    assert told == [("found", "measured"), ("cut", "interrupted"), ("later", "interrupted")]
+    assert before is not None and state.incumbent_ms == before / 2
+
+
+def test_an_item_that_fails_for_good_ends_the_decision_and_is_on_record(state: State) -> None:
+    with pytest.raises(OSError):
+        work(state, Made("broken", raises=OSError), Made("later"))
+    assert [(one.name, one.outcome) for one in state.agenda] == [("broken", "interrupted"), ("later", "no time")]
+
+
+class Bare:
+    """As much of a decision's state as an agenda needs."""
+
+    def __init__(self) -> None:
+        self.agenda: list[AgendaItem] = []
+        self.mixtures_ms = [1.0]
+
+    @property
+    def incumbent_ms(self) -> float:
+        return min(self.mixtures_ms)
+
+
+@given(st.lists(st.tuples(st.floats(-1, 1), st.floats(0.1, 20), st.floats(0.5, 1.0)), max_size=8), st.floats(0.0, 60.0))
+def test_no_item_that_could_gain_and_fits_is_left(made: list[tuple[float, float, float]], seconds: float) -> None:
+    state = Bare()
+    items = [Made(str(number), *one) for number, one in enumerate(made)]
+    work(state, *items, seconds=seconds)  # type: ignore[arg-type]
+    taken = sum(item.seconds for item in items if item.done)
+    assert taken <= seconds + 1e-6
+    for item in items:
+        entry = next(one for one in state.agenda if one.name == item.name)
+        if item.done:
+            assert entry.outcome == "measured" and item.gain > THRESHOLD
+        else:
+            assert item.gain <= THRESHOLD or item.seconds > seconds - taken - 1e-6
+            assert entry.outcome == ("left out" if item.gain <= THRESHOLD else "no time")

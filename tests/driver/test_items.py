@@ -1,0 +1,141 @@
+"""What a decision could measure beside its baselines, and on which grounds it does not: real stages, a made-up measurer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bricolage.deadline import Deadline
+from bricolage.driver.agenda import Agenda
+from bricolage.driver.items import Placements, Regions, WholeModel, items
+from bricolage.driver.stages.profiling import Baselines
+from bricolage.driver.state import State
+from bricolage.graph.graph import Graph
+from bricolage.options import Options
+from bricolage.perf.track_record import Attempt, Compiling, NetworkTimes, TrackRecord
+from bricolage.rewrite.variants import GraphVariant
+from tests.driver.made_up import Answers, First, Partial, Second, Sluggish, made_up_state, whole
+from tests.graph.models import graph
+
+pytestmark = pytest.mark.usefixtures("registered")
+
+W = np.ones((64, 64), np.float32)
+SLUGGISH = whole("sluggish")
+WAYS = ("mixtures", "rewritten graphs", "tailored graphs", "searched graphs", "tuned kernels")
+
+
+@pytest.fixture
+def model() -> Graph:
+    return graph("a=Relu(x) b=Tanh(a) c=MatMul(b,w) d=Exp(c) y=Relu(d)", "float[64,64] x", "float[64,64] y", w=W)
+
+
+def record(*ratios: float, ways: float = 0.0) -> TrackRecord:
+    """Of networks on which the sluggish backend took so many times what the first did; each way gained so much in 20 decisions."""
+    networks = [
+        NetworkTimes(str(n), "matrix", "here", {"first f32": 1.0, "sluggish f32": r}) for n, r in enumerate(ratios)
+    ]
+    attempts = [Attempt(way, str(n), "matrix", "first", ways) for way in WAYS for n in range(20)]
+    return TrackRecord(tuple(networks), {"sluggish": Compiling(3.0, 0.1)}, tuple(attempts))
+
+
+def decided(
+    folder: Path, model: Graph, backends: list[Any], known: TrackRecord, answers: Answers | None = None, **more: Any
+) -> State:
+    """A decision's state after its baselines and its agenda."""
+    options = more.pop("options", Options(threads=1))
+    options = replace(options, rewrite=False)  # a tuner of rewrites wants a real measurer
+    state, _ = made_up_state(folder, model, backends, answers, options=options, **more)
+    state.session = replace(state.session, record=known)
+    for profile in state.profiles.values():
+        profile.session = replace(profile.session, record=known)
+    deadline = Deadline(100.0)
+    Baselines().run(state, deadline)
+    Agenda(items).run(state, deadline)
+    return state
+
+
+def outcomes(state: State) -> dict[str, str]:
+    return {one.name: one.outcome for one in state.agenda}
+
+
+NAME = "whole model on sluggish f32"
+
+
+def test_a_slow_compiler_has_its_turn_where_it_may_win(tmp_path: Path, model: Graph) -> None:
+    may = decided(tmp_path, model, [First(), Sluggish()], record(1.1, 0.9, 1.0, 1.2), Answers({"sluggish": 0.5}))
+    assert outcomes(may)[NAME] == "measured" and may.original.times[SLUGGISH] == 2.5 == may.incumbent_ms
+    entry = next(one for one in may.agenda if one.name == NAME)
+    assert entry.gained == 0.5 and entry.expected_s == 3.5 and 0.02 < entry.most < 0.5
+
+
+def test_it_is_left_out_with_its_bound_where_it_cannot(tmp_path: Path, model: Graph) -> None:
+    cannot = decided(
+        tmp_path, model, [First(), Sluggish()], record(1.9, 2.0, 2.1, 2.0, 1.95), Answers({"sluggish": 0.5})
+    )
+    assert outcomes(cannot)[NAME] == "left out" and SLUGGISH not in cannot.original.whole
+    assert next(one for one in cannot.agenda if one.name == NAME).most == 0.0
+
+
+def test_more_effort_takes_less_risk(tmp_path: Path, model: Graph) -> None:
+    known = record(1.2, 1.1, 1.3, 1.15, 1.25)
+    quick = decided(tmp_path, model, [First(), Sluggish()], known)
+    full = decided(tmp_path, model, [First(), Sluggish()], known, options=Options(threads=1, effort="full"))
+    assert outcomes(quick)[NAME] == "left out" and outcomes(full)[NAME] == "measured"
+
+
+def test_without_a_record_the_roofline_decides(tmp_path: Path, model: Graph) -> None:
+    state = decided(tmp_path, model, [First(), Sluggish()], record())
+    assert outcomes(state)[NAME] == "measured"
+    assert "no record" in next(one for one in state.agenda if one.name == NAME).because
+
+
+def test_what_is_known_is_taken_over_at_once(tmp_path: Path, model: Graph) -> None:
+    state, measurer = made_up_state(tmp_path, model, [First(), Sluggish()])
+    Baselines().run(state, Deadline(100.0))
+    item = WholeModel(SLUGGISH)
+    measurer.on_record = {
+        state.original.whole_spec(SLUGGISH): measurer.answers.cost(state.original.whole_spec(SLUGGISH))
+    }
+    promise = item.promise(state)
+    assert promise is not None and promise.seconds < 1.0 and promise.gain == 1.0
+
+
+def test_ways_that_never_gained_are_left_out_and_others_taken(tmp_path: Path, model: Graph) -> None:
+    other = GraphVariant(
+        "rewritten", graph("a=Tanh(x) c=MatMul(a,w) d=Exp(c) y=Relu(d)", "float[64,64] x", "float[64,64] y", w=W)
+    )
+    never = decided(tmp_path, model, [First()], record(), variants=[other])
+    assert outcomes(never)["rewritten graph"] == "left out" and not never.profiles["rewritten"].whole
+    taken = decided(tmp_path, model, [First()], record(ways=0.2), variants=[other])
+    assert outcomes(taken)["rewritten graph"] == "measured"
+    assert [c.variant for c in taken.challengers] == ["rewritten"] and taken.incumbent_ms == 4.0
+    assert next(one for one in taken.agenda if one.name == "rewritten graph").gained == pytest.approx(0.2)
+
+
+def test_mixtures_are_searched_where_regions_allow_one(tmp_path: Path, model: Graph) -> None:
+    answers = Answers({"partial": 0.1})
+    state = decided(tmp_path, model, [First(), Partial()], record(ways=0.2), answers)
+    assert outcomes(state)["regions"] == outcomes(state)["placements"] == "measured"
+    assert state.searches and state.incumbent_ms is not None and state.incumbent_ms < 5.0
+
+
+def test_they_are_left_out_where_no_region_is_faster_elsewhere(tmp_path: Path, model: Graph) -> None:
+    state = decided(tmp_path, model, [First(), Second()], record(ways=0.2), Answers({"second": 3.0}))
+    assert outcomes(state)["regions"] == "measured" and outcomes(state)["placements"] == "left out"
+    assert state.original.regions and not state.searches
+    bound = next(one for one in state.agenda if one.name == "placements")
+    assert bound.most <= 0.02, "each region where it is fastest is what the whole takes"
+
+
+def test_a_lower_precision_that_is_too_wrong_as_a_whole_makes_mixtures_promising(tmp_path: Path, model: Graph) -> None:
+    answers = Answers({"second": 0.4}, errors={"second": 1e-4})
+    state, _ = made_up_state(tmp_path, model, [First(), Second()], answers)
+    state.session = replace(state.session, record=record())
+    Baselines().run(state, Deadline(100.0))
+    promise = Regions().promise(state)
+    assert promise is not None and promise.gain == pytest.approx(0.6) and "precision" in promise.because
+    assert Placements().promise(state) is None, "regions come first"
