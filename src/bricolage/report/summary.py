@@ -50,5 +50,6 @@ def bucket_summary(bucket: Bucket) -> dict[str, Any]:
             }
             for c in bucket.contestants
         ],
+        "agenda": encode(bucket.agenda),
         "seconds": dict(bucket.seconds),
     }
