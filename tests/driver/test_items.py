@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ import pytest
 
 from bricolage.deadline import Deadline
 from bricolage.driver.agenda import Agenda
+from bricolage.driver.decide import decide
 from bricolage.driver.items import Placements, Regions, WholeModel, items
 from bricolage.driver.stages.profiling import Baselines
 from bricolage.driver.state import State
 from bricolage.graph.graph import Graph
+from bricolage.measure.loading import CandidateSpec
 from bricolage.options import Options
 from bricolage.perf.track_record import Attempt, Compiling, NetworkTimes, TrackRecord
 from bricolage.rewrite.variants import GraphVariant
@@ -139,3 +142,55 @@ def test_a_lower_precision_that_is_too_wrong_as_a_whole_makes_mixtures_promising
     promise = Regions().promise(state)
     assert promise is not None and promise.gain == pytest.approx(0.6) and "precision" in promise.because
     assert Placements().promise(state) is None, "regions come first"
+
+
+# --- what goes wrong ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asked", range(3, 12))
+def test_ctrl_c_at_every_item_ships_what_is_known(tmp_path: Path, model: Graph, asked: int) -> None:
+    backends = [First(), Second(), Partial(), Sluggish()]
+    answers = Answers({"second": 1.5, "partial": 0.1, "sluggish": 0.5})
+    state, measurer = made_up_state(tmp_path, model, backends, answers, options=Options(threads=1, rewrite=False))
+
+    def interrupt(_: CandidateSpec) -> None:
+        if len(measurer.asked) == asked:
+            signal.raise_signal(signal.SIGINT)
+
+    measurer.before = interrupt
+    session = replace(state.session, record=record(1.0, 0.8, 1.2, 1.1, ways=0.2))
+    bucket = decide(session, state.variants, {"x": np.ones((64, 64), np.float32)}, "model")
+    assert bucket.interrupted and bucket.chosen in ("first f32", "sluggish f32")
+    cut = [one for one in bucket.agenda if one.outcome == "interrupted"]
+    assert cut and all(one.most > 0.02 for one in cut)
+
+
+def test_a_budget_too_short_for_anything_ships_a_baseline(tmp_path: Path, model: Graph) -> None:
+    options = Options(threads=1, rewrite=False, budget_s=0.001)
+    state, _ = made_up_state(
+        tmp_path, model, [First(), Second(), Sluggish()], Answers({"second": 0.5}), options=options
+    )
+    session = replace(state.session, record=record(1.0, 0.8, 1.2, 1.1))
+    bucket = decide(session, state.variants, {"x": np.ones((64, 64), np.float32)}, "model")
+    assert bucket.chosen == "first f32" and not bucket.interrupted
+    assert {one.name: one.outcome for one in bucket.agenda}[NAME] == "no time"
+    contestant = next(one for one in bucket.contestants if one.name == "sluggish f32")
+    assert "expected to take" in contestant.reason and contestant.median_ms is None
+
+
+def test_an_item_that_hangs_costs_itself_alone(tmp_path: Path, model: Graph) -> None:
+    answers = Answers({"partial": 0.1}, failures={"sluggish": ("timed-out", "no answer after 60 s")})
+    state = decided(tmp_path, model, [First(), Partial(), Sluggish()], record(1.0, 0.8, 1.2, 1.1, ways=0.2), answers)
+    assert outcomes(state)[NAME] == outcomes(state)["regions"] == "measured"
+    assert state.original.whole[SLUGGISH].outcome == "timed-out"
+
+
+def test_the_same_database_gives_the_same_agenda(tmp_path: Path, model: Graph) -> None:
+    told = []
+    for folder in ("one", "other"):
+        (tmp_path / folder).mkdir()
+        backends = [First(), Partial(), Sluggish()]
+        known = record(1.0, 0.8, 1.2, 1.1, ways=0.2)
+        state = decided(tmp_path / folder, model, backends, known, Answers({"partial": 0.1}))
+        told.append([(one.name, one.outcome, one.most) for one in state.agenda])
+    assert told[0] == told[1]
