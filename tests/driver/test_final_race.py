@@ -232,6 +232,22 @@ def test_the_incumbent_of_the_race_is_not_always_the_best_baseline(
     assert result is not None and result.chosen == result.best_baseline == "second f32"
 
 
+def test_the_best_baseline_is_surely_beaten_by_none_in_the_same_rounds(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first was away while the machine was slow, and its median is the lower one for that; side by side it is slower."""
+    state, _ = begin({"first": timed(10.0), "second": timed(11.0)})
+    both = made_up_race({"first f32": 10.0, "second f32": [9.0] * 4 + [18.0] * 8})
+    rounds = tuple(
+        {n: t for n, t in one.items() if number < 4 or n != "first f32"} for number, one in enumerate(both.rounds)
+    )
+    costs = {**both.costs, "first f32": Cost("ok", Latency.of([10.0] * 4), 1e-8, 0.5)}
+    final, _ = decided(monkeypatch, state, replace(both, rounds=rounds, costs=costs))
+    result = final.result(state)
+    assert result is not None and result.chosen == result.best_baseline == "second f32"
+    assert by_name(result.contestants)["first f32"].speedup == pytest.approx(0.9)
+
+
 def test_a_challenger_that_did_not_race_never_ships(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     state, _ = begin({"first": timed(10.0), "second": timed(11.0)})
     state.challenge(Challenger("mixed", MIXED, 0.001), Challenger("mirrored", MIRRORED, 0.001))

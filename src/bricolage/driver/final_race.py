@@ -55,7 +55,8 @@ class RaceResult:
 class FinalRace(Stage[State]):
     """Races the challengers against all baselines within reach.
 
-    Rule: the fastest baseline is the incumbent. The fastest challenger replaces it only if it wins by more than the
+    Rule: the fastest baseline is the incumbent: that of the lowest median, unless another is surely faster in the rounds that both
+    had. The fastest challenger replaces it only if it wins by more than the
     interval and by more than 2 %. A challenger that did not race never ships. Tuned kernels for the whole original are a challenger
     like any. The best other tool races in any case, however slow it is: what ships is compared with it, too.
 
@@ -216,6 +217,9 @@ def _unmeasured(state: State, one: Implementation) -> str:
 def _by_race(ran: Race, incumbent: str, raced: Mapping[str, float], challengers: Sequence[str]) -> _Found:
     """By the race alone. `raced`: medians of the baselines; `challengers`: who else arrived, fastest first."""
     best = min(raced, key=raced.__getitem__)
+    for name in sorted(raced, key=raced.__getitem__):  # medians drift apart where pairs do not
+        ratio = ran.ratio(name, best, through=incumbent)
+        best = name if name != best and ratio is not None and ratio.low > 1.0 else best
     for name in challengers:
         ratio = ran.ratio(name, best, through=incumbent)
         if ratio is not None and significant(ratio):

@@ -119,14 +119,14 @@ def summary(bucket: Bucket) -> dict[str, Any]:
 
 
 def hero(bucket: Bucket) -> str:
-    """The figure that stands over a report: the gain over the best other tool, else over the best single configuration, else
-    the time."""
+    """The figure that stands over a report: the gain over the best other tool, else that over the best single configuration, where
+    it is sure; else the time."""
     winner = next((c for c in bucket.contestants if c.name == bucket.chosen), None)
     if winner is None:
         return "–"
     other, single = over_other(bucket, winner), over_single(bucket, winner)
     for one in (other, single):
-        if one is not None and one.name != winner.name:
+        if one is not None and one.sure and one.value > 1.0:
             return one.short.replace("x", "×")
     return milliseconds(winner.median_ms)
 
