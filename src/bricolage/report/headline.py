@@ -79,8 +79,8 @@ def good_news(bucket: Bucket) -> bool:
 def verdict(bucket: Bucket) -> str:
     """The result, what the user gains over the tool that he had first."""
     winner = next((c for c in bucket.contestants if c.name == bucket.chosen), None)
-    if winner is None:
-        return f"shipping {bucket.chosen}"
+    if winner is None or winner.median_ms is None:
+        return f"shipping {bucket.chosen}, which was not timed"
     told = _gained(bucket, winner)
     if bucket.decided_by == "prior evidence":
         return f"{told} No race was held: it ships as the best by what was measured before."
