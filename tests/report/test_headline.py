@@ -140,7 +140,9 @@ def test_a_winner_that_did_not_race_is_only_named() -> None:
     shown = dataclasses.replace(bucket(NATIVE, OPENVINO, chosen="native f32"), contestants=(), chosen="torch f64")
     assert headline.verdict(shown) == "shipping torch f64, which was not timed" and headline.hero(shown) == "–"
     untimed = dataclasses.replace(NATIVE, median_ms=None, ci_ms=None)
-    assert headline.verdict(bucket(untimed, OPENVINO, chosen="native f32")) == "shipping native f32, which was not timed"
+    assert (
+        headline.verdict(bucket(untimed, OPENVINO, chosen="native f32")) == "shipping native f32, which was not timed"
+    )
 
 
 def test_a_comparison_tells_how_the_plan_stands() -> None:
