@@ -325,6 +325,7 @@ def test_a_plan_ships_beside_neighbours_where_all_evidence_together_is_for_it(
     assert 1.1 < result.speedup.value < 1.3 and result.speedup.rounds == 12
     reasons = {name: one.reason for name, one in by_name(result.contestants).items()}
     assert not reasons["mixed"] and not reasons["first f32"]
+    assert by_name(result.contestants)["mixed"].speedup == result.speedup.value, "the table says what decided"
     for name in ("mirrored", "second f32"):
         assert " of first f32 in the race, " in reasons[name] and "together with earlier measurements" in reasons[name]
     measurer.on_record.clear()

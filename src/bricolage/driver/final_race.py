@@ -328,6 +328,7 @@ def _contestant(
     """Of the plan. `known`: its speed-up over the best baseline by all evidence, where that decided."""
     latency, plan = cost.latency, challenger is not None or (baseline is not None and baseline.tuned)
     ratio = ran.ratio(name, best) if ran is not None and latency is not None and name in ran.costs else None
+    over = known if known is not None else ratio
     reason = cost.reason
     if not reason and name != chosen:
         if known is not None:
@@ -353,6 +354,6 @@ def _contestant(
         regions=1 if challenger is None else len(challenger.placement),
         implementation=baseline,
         dropped_ms=dropped_ms,
-        speedup=ratio.value if ratio is not None else None,
-        speedup_ci=(ratio.low, ratio.high) if ratio is not None else None,
+        speedup=over.value if over is not None else None,
+        speedup_ci=(over.low, over.high) if over is not None else None,
     )

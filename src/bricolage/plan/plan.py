@@ -132,11 +132,12 @@ class Contestant:
     implementation: Implementation | None = None
     """Of a baseline, and of tuned kernels for the whole original."""
     speedup: Ratio | None = None
-    """Over the best single configuration, from paired rounds; None where the two never met."""
+    """Over the best single configuration, from the evidence that decided: paired rounds of the race, where others disturbed it
+    together with what was known before. None where the two never met."""
     speedup_ci: tuple[Ratio, Ratio] | None = None
     over_other: Ratio | None = None
-    """Over the best other tool (`Bucket.best_other`), from the evidence that decided: the paired rounds of the race where one
-    was held. None where there is no other tool, or nothing compares the two."""
+    """Over the best other tool (`Bucket.best_other`), likewise; from what was known before where no race was held. None where
+    there is no other tool, or nothing compares the two."""
     over_other_ci: tuple[Ratio, Ratio] | None = None
 
     @property
