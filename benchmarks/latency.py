@@ -41,11 +41,10 @@ from bricolage.errors import BricolageError
 from bricolage.graph.work import work
 from bricolage.options import ISAS, PRECISIONS, Options, Precision
 from bricolage.plan.plan import Contestant
+from bricolage.work.implementation import OWN_ENGINE
 
 _TURNS_S = 1800.0
 """What the second race may take for measuring everybody alone; no compilation may take more than half of it."""
-_OWN = "native"
-"""bricolage's own engine: a single backend like any other, but no other tool."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +73,11 @@ class Result:
     """What all were kept to; empty for everything that the processor has."""
     unkept: Mapping[str, str] = field(default_factory=dict)
     """Backends that did not keep to it, and why."""
+    raced_other: str = ""
+    """The best other tool of the second race; empty in files of before it was asked for."""
+    over_other: float | None = None
+    """bricolage over it, from rounds that both had ..."""
+    over_other_ci: tuple[float, float] | None = None
 
     @property
     def regime(self) -> str:
@@ -84,12 +88,12 @@ class Result:
     def best_other(self) -> Contestant | None:
         """The fastest single backend that is not our own engine and keeps to the instruction set, in the race or, where the first
         measurement put it out of reach, there: whatever makes it look faster. None where no such backend has a time."""
-        others = [c for c in self.baselines if c.name.split()[0] not in (_OWN, *self.unkept)]
+        others = [c for c in self.baselines if c.name.split()[0] not in (OWN_ENGINE, *self.unkept)]
         return min((c for c in others if c.median_ms is not None), key=lambda c: c.median_ms or 0.0, default=None)
 
     @property
     def _ours(self) -> Contestant | None:
-        timed = [c for c in self.baselines if c.name.split()[0] == _OWN and c.median_ms is not None]
+        timed = [c for c in self.baselines if c.name.split()[0] == OWN_ENGINE and c.median_ms is not None]
         raced = [c for c in timed if c.speedup is not None]
         return min(raced or timed, key=lambda c: c.median_ms or 0.0, default=None)
 
@@ -106,11 +110,14 @@ class Result:
 
     @property
     def gain(self) -> tuple[float, float, float] | None:
-        """bricolage over the best other tool with its 95 % interval. Where the best single backend is our own engine, the
-        intervals of both ratios to it are put together, which makes them wider than they are."""
+        """bricolage over the best other tool with its 95 % interval, from rounds that both had. In files of before and under an
+        instruction set, where the best single backend is our own engine, the intervals of both ratios to it are put
+        together, which makes them wider than they are."""
         other = self.best_other
         if other is None:
             return None
+        if other.name == self.raced_other and self.over_other is not None and self.over_other_ci is not None:
+            return self.over_other, *self.over_other_ci
         if other.name == self.best_baseline:
             return self.ratio, *self.ratio_ci
         if other.speedup is None or other.speedup_ci is None:  # out of reach, so not in the race: as `optimize` saw it
@@ -168,6 +175,9 @@ def run(name: str, precision: Precision, options: Options, machine: Peaks, isa: 
         baselines=tuple(baselines),
         isa=isa,
         unkept=unkept,
+        raced_other=raced.best_other,
+        over_other=ours.over_other,
+        over_other_ci=ours.over_other_ci,
     )
 
 

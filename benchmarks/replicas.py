@@ -5,10 +5,11 @@
 
 A network of examples/demo_train on scikit-learn's digits, SGD with momentum 0.9, batches of 16 on each worker, lr a tenth from
 three quarters on. Every method sees equally many samples, with each learning rate and seed, and then once more at its own best
-learning rate with a straggler, whose steps are longer by `straggler_ms`. Each run has a process for each worker and each server,
-one thread each; here they share cores, so seconds are of this machine. `accuracy` is on the 397 images held out, after equal
-samples; `accuracy_in_time` that of its last weights by the time at which the fastest method was done. `worst_lr` is its accuracy
-at the learning rate that suits it least: how much it minds.
+learning rate with a straggler, whose steps are longer by `straggler_ms`. Accordion looks at each epoch, so that it compares
+gradients before lr falls and after; the two between which it switches, PowerSGD of rank 2 and of rank 1, have rows of their
+own. Each run has a process for each worker and each server, one thread each; here they share cores, so seconds are of this
+machine. `accuracy` is on the 397 images held out, after equal samples; `accuracy_in_time` that of its last weights by the time
+at which the fastest method was done. `worst_lr` is its accuracy at the learning rate that suits it least: how much it minds.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ METHODS = (
     Method("postlocal"),
     Method(compression="topk"),
     Method(compression="powersgd"),
-    Method(compression="powersgd", accordion=4),
+    Method(compression="powersgd", rank=1),
+    Method(compression="powersgd", accordion=1),
     Method(similarity=0.5),
 )
 

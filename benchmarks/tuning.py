@@ -52,7 +52,8 @@ class Row:
     """The fastest of those that a search has changed; empty where it found nothing."""
     tuned_ms: float
     ratio: float
-    """Usual over tuned; what ships is the faster one, so that the loss of a ratio below 1 is nobody's."""
+    """Usual over tuned; the tuned one ships only where that is surely more than a gain of 2 %, so that the loss of a ratio below
+    1 is nobody's."""
     ratio_ci: tuple[float, float]
     shipped: str
     error: float
@@ -107,20 +108,17 @@ def _fastest(bucket: Bucket, *, tuned: bool) -> Contestant | None:
         if one.implementation is not None
         and one.median_ms is not None
         and one.accepted
-        and bool(one.implementation.config.parameters) == tuned
+        and one.implementation.tuned == tuned
     ]
-    return min(own, key=lambda one: one.median_ms or 0.0, default=None)
+    return min(own, key=lambda one: (one.name != bucket.best_baseline, one.median_ms or 0.0), default=None)
 
 
 def _ratio(bucket: Bucket, usual: Contestant, tuned: Contestant | None) -> tuple[float, float, float]:
-    """Usual over tuned with its interval. The race has everybody's ratio to the best baseline, which is one of both."""
+    """Usual over tuned with its interval. The race has everybody's ratio to the best baseline, which is the usual one."""
     if tuned is None:
         return 1.0, 1.0, 1.0
     if usual.name == bucket.best_baseline and tuned.speedup is not None and tuned.speedup_ci is not None:
         return tuned.speedup, *tuned.speedup_ci
-    if tuned.name == bucket.best_baseline and usual.speedup is not None and usual.speedup_ci is not None:
-        low, high = usual.speedup_ci
-        return 1.0 / usual.speedup, 1.0 / high, 1.0 / low
     assert usual.median_ms is not None and tuned.median_ms is not None
     value = usual.median_ms / tuned.median_ms
     return value, value, value

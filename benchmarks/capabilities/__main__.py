@@ -1,15 +1,19 @@
 """`python -m benchmarks.capabilities --backend NAME`: makes the capability table of a backend.
 
-Finished results are kept in the user's cache directory, so an interrupted run goes on where it stopped; `--fresh`
-begins again. `--docs` writes `docs/capabilities.md` from all tables.
+Finished results are kept in the user's cache directory, so an interrupted run goes on where it stopped, as long as the
+backend's version and our lowerings are the same; `--fresh` begins again. `--docs` writes `docs/capabilities.md` from all tables.
+`--stale` names the tables that are older than the lowerings which they rest on, and ends with 1 if there are any.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any, TextIO
@@ -17,6 +21,7 @@ from typing import Any, TextIO
 import onnx
 
 from benchmarks.capabilities.document import document
+from benchmarks.capabilities.lowerings import changed, digests
 from benchmarks.capabilities.tabulate import make_table, merged, to_json
 from bricolage.backends import registry
 from bricolage.backends.capabilities import FOLDER, table
@@ -33,7 +38,8 @@ _BEGUN = "begun"
 _DOCS = Path(__file__).parents[2] / "docs" / "capabilities.md"
 
 
-def main() -> None:
+def main() -> int:
+    """The command line; see the module's docstring."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.capabilities", description=__doc__)
     parser.add_argument(
         "--backend",
@@ -50,15 +56,25 @@ def main() -> None:
         "--operators", help="only these, for example Cast,Conv; what the committed table says of others stays as it is"
     )
     parser.add_argument("--match", help="only trials whose name contains this; every result is printed, no table")
+    parser.add_argument(
+        "--stale", action="store_true", help="name tables that are older than our lowerings; 1 if any is"
+    )
+    parser.add_argument(
+        "--same-answers",
+        action="store_true",
+        help="measure nothing: record that the lowerings as they are now give the answers in the table of --backend",
+    )
     restrict = parser.add_argument_group("restrictions for backends that compile slowly (recorded in the table)")
     restrict.add_argument("--single-only", action="store_true", help="skip the models of several operators")
     restrict.add_argument("--newest", action="store_true", help="only the newest version of each operator")
     restrict.add_argument("--types", help="only these main element types, for example float32,int64,bool")
     restrict.add_argument("--per-kind", type=int, help="at most N cases for an operator, version and type")
     options = parser.parse_args()
-    if not options.backend and not options.docs:
-        parser.error("give --backend, --docs or both")
-    if options.backend == "all":
+    if not options.backend and not options.docs and not options.stale:
+        parser.error("give --backend, --docs or both, or --stale")
+    if options.same_answers:
+        _vouch([name for name in registry.names() if options.backend in (name, "all")])
+    elif options.backend == "all":
         for backend in registry.available():
             known = table(backend.name)
             restriction = known.restriction if known else {}
@@ -69,6 +85,24 @@ def main() -> None:
         _DOCS.parent.mkdir(exist_ok=True)
         _DOCS.write_text(document())
         print(f"wrote {_DOCS}", file=sys.stderr)
+    if options.stale and (old := stale()):
+        print("\n".join(f"{name}: older than {', '.join(files)}" for name, files in old.items()))
+        return 1
+    return 0
+
+
+def stale() -> dict[str, list[str]]:
+    """Tables that are older than what they rest on, with the files that have changed since."""
+    found = {name: changed(known) for name in registry.names() if (known := table(name)) is not None}
+    return {name: files for name, files in found.items() if files}
+
+
+def _vouch(names: Sequence[str]) -> None:
+    for name in names:
+        if (known := table(name)) is not None:
+            (FOLDER / f"{name}.json").write_text(to_json(replace(known, lowerings=digests(name))))
+            print(f"wrote {FOLDER / f'{name}.json'}", file=sys.stderr)
+    table.cache_clear()
 
 
 def _make(options: argparse.Namespace) -> None:
@@ -96,7 +130,9 @@ def _make(options: argparse.Namespace) -> None:
             print(f"{result.outcome:9} {trial.name}  {result.reason}")
         return
     bound_to = registry.get(options.backend).table_version() or version
-    new = make_table(options.backend, bound_to, onnx.__version__, max(loaded, default=0), begun, restriction, pairs)
+    most = max(loaded, default=0)
+    resting_on = digests(options.backend)
+    new = make_table(options.backend, bound_to, onnx.__version__, most, begun, restriction, pairs, resting_on)
     old = table(options.backend)
     if operators is not None and old is not None:
         new = merged(old, new, operators)
@@ -134,7 +170,8 @@ def _results(options: argparse.Namespace, version: str, made: list[Trial]) -> tu
     """Outcome of every trial, from the cache or from a run now, and the day on which the first of them was known."""
     folder = cache_directory() / "capabilities"
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{options.backend}-{version}-onnx-{onnx.__version__}.jsonl"
+    resting_on = hashlib.sha256(json.dumps(digests(options.backend)).encode()).hexdigest()[:12]
+    path = folder / f"{options.backend}-{version}-onnx-{onnx.__version__}-{resting_on}.jsonl"
     if options.fresh:
         path.unlink(missing_ok=True)
     results: dict[str, Result] = {}
@@ -187,4 +224,4 @@ class _Progress:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from benchmarks.capabilities.lowerings import changed
 from bricolage.backends import registry
 from bricolage.backends.capabilities import EVERYTHING, RUNTIME, Table, table
 
@@ -47,7 +48,17 @@ def _summary(tables: list[Table]) -> list[str]:
             f"| {found.backend} | {found.version} | {found.made} | {found.onnx} | {found.opset} | {' | '.join(cells)} "
             f"| {left_out} |"
         )
-    return lines
+    return [*lines, "", *_older(tables)]
+
+
+def _older(tables: list[Table]) -> list[str]:
+    """Tables that are older than our lowerings, with what has changed since."""
+    old = [f"{found.backend} ({found.made})" for found in tables if changed(found)]
+    if not old:
+        return ["No table is older than the lowerings of ours that it rests on."]
+    return [
+        f"Older than the lowerings of ours that they rest on: {', '.join(old)}. `--stale` names the files that have changed since."
+    ]
 
 
 def _matrix(tables: list[Table]) -> list[str]:

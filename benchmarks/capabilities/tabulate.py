@@ -29,8 +29,10 @@ def make_table(
     made: str,
     restriction: Mapping[str, Any],
     pairs: Sequence[Pair],
+    lowerings: Mapping[str, str] | None = None,
 ) -> Table:
-    """The table of one backend. The same results give the same table. `made`: the day of the oldest of them."""
+    """The table of one backend. The same results give the same table. `made`: the day of the oldest of them; `lowerings`: the
+    digests of what they rest on."""
     told = [(trial, result) for trial, result in pairs if result.outcome != "void"]
     outcomes: dict[str, dict[str, dict[str, str]]] = defaultdict(lambda: defaultdict(dict))
     avoid: dict[str, dict[str, dict[str, list[str]]]] = defaultdict(lambda: defaultdict(dict))
@@ -56,6 +58,7 @@ def make_table(
         counts=_tally(result for trial, result in told if trial.operator),
         models=_tally(result for trial, result in told if not trial.operator),
         restriction=dict(restriction),
+        lowerings=dict(lowerings or {}),
         outcomes=outcomes,
         avoid=avoid,
         reasons={
@@ -66,7 +69,8 @@ def make_table(
 
 
 def merged(old: Table, new: Table, operators: Collection[str]) -> Table:
-    """A table with what another one, made of all their cases, says of some operators; of others it stays as it was."""
+    """A table with what another one, made of all their cases, says of some operators; of others it stays as it was. It counts as
+    made on the new one's lowerings: who names the operators says that the others are lowered as before."""
 
     def put(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
         return {name: found for name, found in before.items() if name not in operators} | dict(after)
@@ -85,6 +89,7 @@ def merged(old: Table, new: Table, operators: Collection[str]) -> Table:
         outcomes=outcomes,
         avoid=put(old.avoid, new.avoid),
         reasons=put(old.reasons, new.reasons),
+        lowerings=new.lowerings,
     )
 
 

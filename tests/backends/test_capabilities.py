@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 import pytest
 
-from benchmarks.capabilities.tabulate import make_table, to_json
+from benchmarks.capabilities.document import document
+from benchmarks.capabilities.lowerings import RESTS_ON, changed, digest, digests
+from benchmarks.capabilities.tabulate import make_table, merged, to_json
 from bricolage.backends import capabilities, registry
 from bricolage.backends.capabilities import (
     EVERYTHING,
@@ -161,6 +164,61 @@ def test_a_table_names_the_command_that_makes_it_again() -> None:
     assert command(of_record("torch")) == "python -m benchmarks.capabilities --backend torch --docs"
     restricted = command(of_record("inductor"))
     assert restricted.endswith("--backend inductor --docs --single-only --types float32,int64 --per-kind 1")
+
+
+# --- older than our lowerings ---------------------------------------------------------------------------------------
+
+
+def test_the_page_names_the_tables_that_are_older_than_our_lowerings() -> None:
+    """A lowering that changes makes the tables that rest on it older: make them again (`command`), or say so on the page with
+    `python -m benchmarks.capabilities --docs`."""
+    page = Path(__file__).parents[2] / "docs" / "capabilities.md"
+    assert page.read_text() == document()
+
+
+def test_what_a_table_rests_on_is_there() -> None:
+    for name in RESTS_ON:
+        assert digests(name), name
+        assert set(registry.names()) >= {name}
+    assert not changed(replace(Table("openvino", "1", "1", 20))), "it reads operators itself"
+
+
+def test_a_lowering_that_changes_comes_or_goes_makes_its_tables_older(tmp_path: Path) -> None:
+    folder = tmp_path / "lowering" / "jax"
+    folder.mkdir(parents=True)
+    (folder / "pooling.py").write_text("def pool(x):\n    return x + 1\n")
+    made = Table("xla", "1", "1", 20, lowerings=digests("xla", tmp_path))
+    assert list(made.lowerings) == ["lowering/jax/pooling.py"] and not changed(made, tmp_path)
+    (folder / "pooling.py").write_text('"""Pools."""\n\n\ndef pool(x):  # of anything\n    return x + 1\n')
+    assert not changed(made, tmp_path), "a docstring and a comment change no answer"
+    (folder / "pooling.py").write_text("def pool(x):\n    return x + 2\n")
+    (folder / "arrays.py").write_text("")
+    assert changed(made, tmp_path) == ["lowering/jax/arrays.py", "lowering/jax/pooling.py"]
+    (folder / "pooling.py").unlink()
+    assert "lowering/jax/pooling.py" in changed(made, tmp_path)
+    assert changed(replace(made, lowerings={}), tmp_path) == ["lowering/jax/arrays.py"], "one that does not say"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("f(a, b)", "f(\n    a,\n    b,\n)", True),
+        ("x = 1\n", "x = 1  # one\n\n\n", True),
+        ("def f():\n    'text'\n    return 'a'", "def f():\n    return 'a'", True),
+        ("x = 'a'", "x = 'b'", False),
+        ("if a:\n    b()\nc()", "if a:\n    b()\n    c()", False),
+        ("f(a)(b)", "f(a, b)", False),
+    ],
+)
+def test_a_digest_is_of_what_a_file_says(one: str, other: str, same: bool) -> None:
+    assert (digest(one) == digest(other)) is same
+
+
+def test_a_table_of_some_operators_counts_as_made_on_todays_lowerings() -> None:
+    old = Table("xla", "1", "1", 20, lowerings={"a.py": "0"}, outcomes={"Add": {"14": {"float32": "passes 1"}}})
+    new = Table("xla", "1", "1", 20, lowerings={"a.py": "1"}, outcomes={"Conv": {"11": {"float32": "passes 2"}}})
+    both = merged(old, new, ["Conv"])
+    assert both.lowerings == {"a.py": "1"} and set(both.outcomes) == {"Add", "Conv"} and both.counts["passes"] == 3
 
 
 def test_the_native_table_holds_for_a_version_of_bricolage() -> None:

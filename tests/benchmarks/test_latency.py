@@ -68,6 +68,16 @@ def test_who_does_not_keep_to_the_instruction_set_does_not_count() -> None:
     assert free.gain == (0.5, 0.45, 0.55) and free.alone == pytest.approx(0.5)
 
 
+def test_the_gain_is_of_rounds_that_both_had_where_the_race_says_it() -> None:
+    free = dataclasses.replace(RESULT, isa="", unkept={}, best_baseline="native f32", ratio=1.01, ratio_ci=(0.9, 1.1))
+    paired = dataclasses.replace(free, raced_other="onnxruntime f32", over_other=1.4, over_other_ci=(1.38, 1.42))
+    assert paired.gain == (1.4, 1.38, 1.42)
+    kept = dataclasses.replace(paired, unkept=RESULT.unkept)
+    assert kept.best_other is not None and kept.best_other.name == "tvm f32" and kept.gain != paired.gain, (
+        "that one does not count"
+    )
+
+
 def test_times_from_elsewhere_count_where_nobody_else_raced() -> None:
     few = dataclasses.replace(RESULT, baselines=tuple(c for c in RESULT.baselines if c.name != "openvino f32"))
     assert few.best_other is not None and few.best_other.name == "tvm f32"

@@ -101,6 +101,7 @@ def runnable(tmp_path: Path) -> Path:
         operators=2,
         chosen=single.name,
         best_baseline=single.name,
+        best_other=single.name,
         regions=(region,),
         contestants=(single,),
     )

@@ -40,6 +40,8 @@ def test_optimize_then_run_explain_report_and_bench(model: Path) -> None:
     assert plan.buckets[0].chosen == result["chosen"] and plan.provenance.options.threads == 1
     assert sorted(path.name for path in Path().iterdir()) == ["out.bricolage", "out.html"]
     assert "wrote out.bricolage and out.html" in found.stderr
+    assert ("(exit code 3)" in found.stderr) == (found.returncode == errors.NO_GAIN)
+    assert result["best_other"].startswith("onnxruntime") and result["headline"].startswith(result["chosen"])
 
     again = optimize(str(model), *QUICK)
     assert again.returncode == found.returncode, again.stderr

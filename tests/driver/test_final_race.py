@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from bricolage.deadline import Deadline
 from bricolage.driver import final_race
-from bricolage.driver.final_race import FinalRace, within_reach
+from bricolage.driver.final_race import FinalRace, with_other_tool, within_reach
 from bricolage.driver.state import Challenger, State
 from bricolage.measure.entries import Cost
 from bricolage.measure.loading import CandidateSpec
 from bricolage.measure.race import Race
 from bricolage.measure.statistics import Latency
 from bricolage.plan.plan import ORIGINAL, Contestant
-from bricolage.work.implementation import Assignment, Placement
+from bricolage.work.implementation import Assignment, Implementation, Placement
 from tests.driver.made_up import First, MadeUpMeasurer, Second, Third, latency, made_up_state, whole
 from tests.graph.models import graph
 
@@ -87,6 +87,15 @@ def test_who_may_be_fastest_races(costs: dict[str, Cost]) -> None:
         lowest = min(known.values(), key=lambda one: one.median_ms)
         assert {name for name, one in known.items() if one.low_ms <= lowest.high_ms} <= set(racing)
         assert all(known[name].low_ms > 1.5 * lowest.high_ms for name in set(known) - set(racing))
+
+
+def test_the_best_other_tool_races_however_slow_it_is() -> None:
+    near = {"native f32": timed(10.0), "native a": timed(10.1), "native b": timed(10.2)}
+    costs = {**near, "openvino f32": timed(40.0), "torch f32": timed(30.0), "xla f32": failed()}
+    baselines = {name: whole(name.split()[0]) for name in costs}
+    assert with_other_tool(within_reach(costs), costs, baselines) == [*near, "torch f32"]
+    assert with_other_tool(["native f32", "openvino f32"], costs, baselines) == ["native f32", "openvino f32"]
+    assert with_other_tool([*near], near, baselines) == [*near], "there is none"
 
 
 # --- the decision ---------------------------------------------------------------------------------------------------
@@ -223,6 +232,22 @@ def test_the_incumbent_of_the_race_is_not_always_the_best_baseline(
     assert result is not None and result.chosen == result.best_baseline == "second f32"
 
 
+def test_the_best_baseline_is_surely_beaten_by_none_in_the_same_rounds(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first was away while the machine was slow, and its median is the lower one for that; side by side it is slower."""
+    state, _ = begin({"first": timed(10.0), "second": timed(11.0)})
+    both = made_up_race({"first f32": 10.0, "second f32": [9.0] * 4 + [18.0] * 8})
+    rounds = tuple(
+        {n: t for n, t in one.items() if number < 4 or n != "first f32"} for number, one in enumerate(both.rounds)
+    )
+    costs = {**both.costs, "first f32": Cost("ok", Latency.of([10.0] * 4), 1e-8, 0.5)}
+    final, _ = decided(monkeypatch, state, replace(both, rounds=rounds, costs=costs))
+    result = final.result(state)
+    assert result is not None and result.chosen == result.best_baseline == "second f32"
+    assert by_name(result.contestants)["first f32"].speedup == pytest.approx(0.9)
+
+
 def test_a_challenger_that_did_not_race_never_ships(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     state, _ = begin({"first": timed(10.0), "second": timed(11.0)})
     state.challenge(Challenger("mixed", MIXED, 0.001), Challenger("mirrored", MIRRORED, 0.001))
@@ -300,6 +325,7 @@ def test_a_plan_ships_beside_neighbours_where_all_evidence_together_is_for_it(
     assert 1.1 < result.speedup.value < 1.3 and result.speedup.rounds == 12
     reasons = {name: one.reason for name, one in by_name(result.contestants).items()}
     assert not reasons["mixed"] and not reasons["first f32"]
+    assert by_name(result.contestants)["mixed"].speedup == result.speedup.value, "the table says what decided"
     for name in ("mirrored", "second f32"):
         assert " of first f32 in the race, " in reasons[name] and "together with earlier measurements" in reasons[name]
     measurer.on_record.clear()
@@ -353,6 +379,98 @@ def test_baselines_dropped_for_their_accuracy_show_their_time(begin: Begin, monk
     assert third.dropped_ms == 4.0 and third.median_ms is None and not third.accepted and third.error == 1e-3
     assert third.reason.startswith("wrong: ")
     assert by_name(result.contestants)["first f32"].dropped_ms is None
+
+
+# --- what is ours ---------------------------------------------------------------------------------------------------
+
+TUNED = Implementation("first", FIRST.config.tuned({"rows": 4}))
+
+
+@pytest.mark.parametrize(
+    ("times", "ships"),
+    [
+        pytest.param(9.0, True, id="clearly faster"),
+        pytest.param(9.9, False, id="by less than two per cent"),
+        pytest.param([7.0, 12.9] * 6, False, id="a lower median, within the noise"),
+    ],
+)
+def test_tuned_kernels_ship_only_where_the_race_says_that_they_are_faster(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, times: float | list[float], ships: bool
+) -> None:
+    """They were a baseline once, and shipped by the lower median: at 0.998 [0.840, 1.152] of the usual ones."""
+    state, _ = begin({"first": timed(10.0), "second": timed(11.0)})
+    state.original.whole[TUNED] = timed(9.0)
+    ran = made_up_race({"first f32": 10.0, "second f32": 11.0, str(TUNED): times})
+    final, started = decided(monkeypatch, state, ran)
+    assert started[0] == "first f32" and str(TUNED) in started, "the incumbent is one that nobody tuned"
+    result = final.result(state)
+    assert result is not None and result.best_baseline == "first f32" and result.significant is ships
+    assert result.chosen == (str(TUNED) if ships else "first f32")
+    assert result.placement == (Assignment(0b11, TUNED if ships else FIRST),) and result.variant == ORIGINAL
+    table = by_name(result.contestants)
+    assert table[str(TUNED)].kind == "plan" and table[str(TUNED)].implementation == TUNED
+    assert ("not a significant gain" in table[str(TUNED)].reason) is not ships
+
+
+def test_without_a_race_tuned_kernels_do_not_ship(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, _ = begin({"first": timed(10.0)})
+    state.original.whole[TUNED] = timed(5.0)
+    final, _ = decided(monkeypatch, state, None)
+    result = final.result(state)
+    assert result is not None and result.chosen == "first f32"
+    state.original.whole[FIRST] = failed()
+    alone = final.result(state)
+    assert alone is not None and alone.chosen == str(TUNED), "unless nothing else is right"
+
+
+def test_the_gain_over_the_best_other_tool_is_of_the_same_rounds(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drift that both had cancels: medians of the whole race would say something else."""
+    monkeypatch.setattr("bricolage.plan.plan.OWN_ENGINE", "first")
+    state, _ = begin({"first": timed(10.0), "second": timed(17.0), "third": timed(30.0)})
+    state.challenge(Challenger("mixed", MIXED, None))
+    drift = [1.0, 3.0] * 6
+    medians = {"first f32": 10.0, "second f32": 17.3, "third f32": 30.0, "mixed": 11.0}
+    ran = made_up_race({name: [ms * factor for factor in drift] for name, ms in medians.items()})
+    final, _ = decided(monkeypatch, state, ran)
+    result = final.result(state)
+    assert result is not None and (result.chosen, result.best_other) == ("first f32", "second f32")
+    table = by_name(result.contestants)
+    assert table["first f32"].over_other == pytest.approx(1.73) and table["first f32"].over_other_ci is not None
+    assert table["mixed"].over_other == pytest.approx(17.3 / 11.0)
+    assert table["second f32"].over_other == 1.0 and table["third f32"].over_other == pytest.approx(17.3 / 30.0)
+
+
+def test_beside_neighbours_the_gain_over_the_best_other_tool_is_by_all_evidence(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bricolage.plan.plan.OWN_ENGINE", "first")
+    state, _ = begin({"first": timed(10.0), "second": timed(20.0)})
+    ran = made_up_race({"first f32": [10.0, 30.0] * 6, "second f32": [10.1, 30.0] * 6})
+    final, _ = decided(monkeypatch, state, disturbed(ran, "first f32", "second f32"))
+    result = final.result(state)
+    assert result is not None and result.decided_by == "race and prior evidence"
+    over = by_name(result.contestants)["first f32"]
+    assert result.best_other == "second f32" and over.over_other is not None and 1.5 < over.over_other < 2.1
+
+
+def test_without_a_race_the_gain_over_the_best_other_tool_is_of_what_was_known(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bricolage.plan.plan.OWN_ENGINE", "first")
+    state, _ = begin({"first": timed(10.0), "second": timed(20.0)})
+    final, _ = decided(monkeypatch, state, None)
+    result = final.result(state)
+    assert result is not None and result.best_other == "second f32"
+    assert by_name(result.contestants)["first f32"].over_other == pytest.approx(2.0)
+
+
+def test_where_only_our_engine_runs_it_there_is_no_other_tool(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bricolage.plan.plan.OWN_ENGINE", "first")
+    state, _ = begin({"first": timed(10.0), "second": failed()})
+    final, _ = decided(monkeypatch, state, None)
+    result = final.result(state)
+    assert result is not None and result.best_other == ""
+    assert all(one.over_other is None for one in result.contestants)
 
 
 def test_the_race_keeps_its_share_of_the_budget(begin: Begin) -> None:

@@ -33,6 +33,7 @@ from bricolage.perf.learned.forest import Forest, Tree
 from bricolage.perf.learned.model import LearnedCosts, Prediction
 from bricolage.plan.plan import ModelUse
 from bricolage.rewrite.variants import GraphVariant
+from bricolage.work.implementation import named
 from tests.driver.made_up import (
     Answers,
     First,
@@ -227,6 +228,17 @@ def test_the_shortlist_is_what_is_predicted_to_be_fastest(tmp_path: Path, model:
     with_costs(state, costs({"first f32": 3.0, "second f32": 1.0, "third f32": 2.0, "sluggish f32": 0.1}))
     run(state, Shortlist())
     assert state.shortlist == (SECOND, THIRD, FIRST) and not measurer.asked, "and none that compiles slowly"
+
+
+def test_the_best_other_tool_is_on_the_shortlist(tmp_path: Path, model: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else nothing would say what the user gains over it."""
+    monkeypatch.setattr("bricolage.plan.plan.OWN_ENGINE", "tiled")
+    monkeypatch.setattr(Tiled, "configs", lambda *_: named("f32", "f32-tiles", "f32-small"))
+    state, _ = made_up_state(tmp_path, model, [Tiled(), First(), Second()], options=INSTANT)
+    ours = {"tiled f32": 1.0, "tiled f32-tiles": 1.1, "tiled f32-small": 1.2}
+    with_costs(state, costs({**ours, "first f32": 9.0, "second f32": 8.0}))
+    run(state, Shortlist())
+    assert [str(one) for one in state.shortlist] == ["tiled f32", "tiled f32-tiles", "second f32"]
 
 
 def test_what_is_on_record_counts_before_what_is_predicted(tmp_path: Path, model: Graph) -> None:

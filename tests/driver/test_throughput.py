@@ -17,6 +17,7 @@ from bricolage.measure.statistics import Latency
 from bricolage.measure.throughput import Served
 from bricolage.options import Options
 from bricolage.plan.throughput import Kind
+from bricolage.report.throughput import exit_sentence, verdict
 from bricolage.work.implementation import Assignment, Implementation
 
 
@@ -63,6 +64,7 @@ def test_the_best_copies_ship_where_no_plan_is_clearly_better() -> None:
         0.5
     )
     assert told.front == (PLAN.name,)
+    assert (told.best_other, told.over_other, told.over_other_ci) == (FAST.name, 1.0, (1.0, 1.0))
 
 
 def test_a_plan_ships_that_answers_more_by_two_per_cent() -> None:
@@ -125,6 +127,30 @@ def test_who_races() -> None:
         d=(candidate("tvm f32"), 10.0, 10.0),
     )
     assert [one.program for one in far.finalists()] == ["openvino f32", "onnxruntime f32", "torch f32"]
+
+
+def test_the_best_other_tool_races_and_is_compared_in_the_same_rounds() -> None:
+    own = [candidate(f"native f32{suffix}") for suffix in ("", "-a", "-b")]
+    figures = {f"n{i}": (one, 1.0 + 0.01 * i, 1.0) for i, one in enumerate(own)}
+    found = search(**figures, o=(SLOW, 9.0, 9.0), t=(candidate("torch f32"), 9.5, 9.5))
+    assert [one.program for one in found.finalists()] == [*(one.program for one in own), SLOW.program]
+    ran = raced(found)
+    told = found._chosen(ran)
+    assert (told.chosen, told.best_other, told.over_other) == (own[0].name, SLOW.name, pytest.approx(9.0))
+    assert told.over_other_ci is not None
+    shown = verdict(told, None)
+    assert f"9.00x [9.00, 9.00] the requests of {SLOW.name}, the best other tool here; the best single" in shown
+    assert exit_sentence(told).startswith("9.00x [9.00, 9.00] the requests of onnxruntime f32")
+    for one in found.tried.values():
+        one.raced = False
+    apart = found._chosen(None)
+    assert (
+        apart.over_other == pytest.approx(9.0) and apart.over_other_ci is None and "about 9.00x" in verdict(apart, None)
+    )
+    alone = search(n=(own[0], 1.0, 1.0))._chosen(None)
+    assert (
+        alone.best_other == "" and exit_sentence(alone) == "no plan beats the best single configuration (exit code 3)"
+    )
 
 
 def test_placements_are_decided_for_the_best_copies_alone() -> None:

@@ -96,7 +96,7 @@ def _buckets(draw: st.DrawFn) -> Bucket:
     contestants = draw(st.lists(of_type(typing.get_args(hints["contestants"])[0]), min_size=1, max_size=3))
     names = st.sampled_from([contestant.name for contestant in contestants])
     given |= {"regions": tuple(regions), "contestants": tuple(contestants)}
-    given |= {"chosen": draw(names), "best_baseline": draw(names)}
+    given |= {"chosen": draw(names), "best_baseline": draw(names), "best_other": draw(st.just("") | names)}
     if draw(st.booleans()):
         rest = typing.get_type_hints(PlannedSchedule, include_extras=True)
         cores = [tuple(sorted(draw(st.sets(st.integers(0, 63), min_size=1, max_size=3)))) for _ in regions]
@@ -127,7 +127,9 @@ def _throughputs(draw: st.DrawFn) -> Throughput:
     servers = draw(st.lists(_servers(), min_size=1, max_size=3, unique_by=lambda one: one.name).map(tuple))
     name = st.sampled_from([server.name for server in servers])
     hints = typing.get_type_hints(Throughput, include_extras=True)
-    rest = {one: draw(of_type(hints[one])) for one in hints if one not in ("servers", "chosen", "best_peer", "front")}
+    named = ("servers", "chosen", "best_peer", "front", "best_other")
+    rest = {one: draw(of_type(hints[one])) for one in hints if one not in named}
+    rest["best_other"] = draw(st.just("") | name)
     front = draw(st.lists(name, max_size=3).map(tuple))
     return Throughput(servers=servers, chosen=draw(name), best_peer=draw(name), front=front, **rest)
 

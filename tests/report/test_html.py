@@ -118,7 +118,7 @@ def test_page_without_graph_and_without_costs() -> None:
     plan, _ = samples.small()
     bucket = plan.buckets[0]
     bare = tuple(dataclasses.replace(r, cost_ms=None, transfer_ms=0.0, alternatives=()) for r in bucket.regions)
-    left = {"contestants": bucket.contestants[:1], "best_baseline": bucket.chosen}
+    left = {"contestants": bucket.contestants[:1], "best_baseline": bucket.chosen, "best_other": ""}
     bucket = dataclasses.replace(bucket, regions=bare, transfers=(), seconds={}, **left)
     page = render(dataclasses.replace(plan, buckets=(bucket,)), [None])
     read(page)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 import report_samples as samples
 
 from bricolage.codec import decode
@@ -19,10 +20,20 @@ def test_summary_has_what_scripts_rely_on() -> None:
         "speedup_vs_baseline",
         "speedup_ci",
         "significant",
+        "headline",
+        "best_other",
+        "speedup_vs_other",
+        "speedup_vs_other_ci",
         "plan",
         "seconds",
     } <= set(loaded)
     assert {"name", "median_ms", "ci_ms", "error", "accepted", "reason"} <= set(loaded["contestants"][0])
+    assert (loaded["best_other"], loaded["speedup_vs_other"]) == ("openvino f32", 1.14)
+    assert loaded["speedup_vs_other_ci"] == pytest.approx([1.12, 1.16])
+    by_name = {one["name"]: one for one in loaded["contestants"]}
+    assert by_name["plan exact"]["speedup_vs_baseline"]["ci"] == pytest.approx([1.12, 1.16])
+    assert by_name["torch f32"]["speedup_vs_other"] == {"value": pytest.approx(1 / 2.6), "ci": None}
+    assert by_name["iree f32"]["speedup_vs_other"] is None
     assert decode(Plan, loaded["plan"]) == plan
     assert "buckets" not in loaded
 

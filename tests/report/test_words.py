@@ -40,22 +40,6 @@ def test_size(value: int, text: str) -> None:
     assert words.size(value) == text
 
 
-def test_verdict_of_a_gain() -> None:
-    plan, _ = samples.small()
-    assert words.verdict(plan.buckets[0]) == "1.14x faster than openvino f32, 95 % CI 1.12-1.16, significant"
-
-
-def test_verdict_without_gain() -> None:
-    plan, _ = samples.small(gain=False)
-    assert words.verdict(plan.buckets[0]).startswith("no significant gain: shipping openvino f32 (")
-
-
-def test_verdict_of_a_bucket_whose_winner_did_not_race() -> None:
-    plan, _ = samples.small()
-    bucket = dataclasses.replace(plan.buckets[0], chosen="torch f64", contestants=())
-    assert words.verdict(bucket) == "shipping torch f64"
-
-
 def test_ranked_puts_wrong_and_failed_ones_last() -> None:
     plan, _ = samples.small()
     names = [c.name for c in words.ranked(plan.buckets[0])]
@@ -107,11 +91,6 @@ def test_what_a_wider_tolerance_takes_is_said_where_it_is_faster() -> None:
     assert words.dropped_for_accuracy(dataclasses.replace(shown, contestants=(*others, slow))) == []
 
 
-def test_without_a_race_the_verdict_says_so() -> None:
-    plan, _ = samples.small(gain=False)
-    assert "no race was held" in words.verdict(dataclasses.replace(plan.buckets[0], decided_by="prior evidence"))
-
-
 BUSY = Disturbance(others=0.48, stolen=0.0, pressure=0.6, samples=120, disturbed=40, repeated=31)
 
 
@@ -142,10 +121,3 @@ def test_a_busy_machine_and_what_it_did_stand_in_one_line(decided_by: DecidedBy,
     assert line in html.render(dataclasses.replace(plan, buckets=(bucket,)), [None])
     stolen = dataclasses.replace(bucket, disturbance=dataclasses.replace(BUSY, others=0.0, stolen=0.2))
     assert "busy: the hypervisor gave 20.0 % of the cores to others; 40 of" in words.disturbance(stolen)
-
-
-def test_a_plan_that_ships_by_all_evidence_may_be_no_significant_gain() -> None:
-    plan, _ = samples.small()
-    bucket = dataclasses.replace(plan.buckets[0], significant=False, decided_by="race and prior evidence")
-    assert bucket.chosen != bucket.best_baseline
-    assert words.verdict(bucket).endswith(f"not significant: shipping {bucket.chosen}")

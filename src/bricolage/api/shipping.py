@@ -241,6 +241,7 @@ def _replaced(opened: Source, plan: Plan, trial: Trial, run: ArtifactRun, fault:
         regions=(whole_region(left[0], len(graph)),),
         chosen=str(left[0]),
         best_baseline=str(left[0]),
+        best_other=bucket.best_other if any(c.name == bucket.best_other and c.accepted for c in contestants) else "",
         contestants=contestants,
         speedup_vs_baseline=1.0,
         speedup_ci=(1.0, 1.0),

@@ -99,6 +99,8 @@ class Table:
     """Cases of several operators by outcome; they decide nothing."""
     restriction: Mapping[str, Any] = field(default_factory=dict)
     """What was left out when the table was made."""
+    lowerings: Mapping[str, str] = field(default_factory=dict)
+    """Files of ours that say what the backend is given for an operator, with their digests when the table was made."""
     outcomes: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
     """Operator → version class → type key → counts, for example `passes 5, refuses 1`."""
     avoid: Mapping[str, Mapping[str, Mapping[str, list[str]]]] = field(default_factory=dict)

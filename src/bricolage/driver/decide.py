@@ -90,6 +90,7 @@ def _bucket(session: Session, state: State, result: RaceResult, times: Sequence[
         ),
         contestants=result.contestants,
         best_baseline=result.best_baseline,
+        best_other=result.best_other,
         speedup_vs_baseline=result.speedup.value,
         speedup_ci=(result.speedup.low, result.speedup.high),
         significant=result.significant,

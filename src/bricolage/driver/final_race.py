@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from bricolage.deadline import Deadline
@@ -19,7 +19,7 @@ from bricolage.measure.entries import Cost
 from bricolage.measure.loading import CandidateSpec
 from bricolage.measure.race import Race, race
 from bricolage.measure.statistics import THRESHOLD, Ratio, significant
-from bricolage.plan.plan import ORIGINAL, Contestant, DecidedBy, PlannedSchedule
+from bricolage.plan.plan import ORIGINAL, Contestant, DecidedBy, PlannedSchedule, other_tool
 from bricolage.work.implementation import Implementation, Placement
 
 _LOG = logging.getLogger(__name__)
@@ -44,6 +44,8 @@ class RaceResult:
     significant: bool
     contestants: tuple[Contestant, ...]
     decided_by: DecidedBy
+    best_other: str = ""
+    """The best other tool (`Contestant.other_tool`); empty where none has a time."""
     schedule: PlannedSchedule | None = None
     """Of the chosen one, with what it is faster than the best baseline."""
     starts_ms: tuple[float, ...] = ()
@@ -53,8 +55,10 @@ class RaceResult:
 class FinalRace(Stage[State]):
     """Races the challengers against all baselines within reach.
 
-    Rule: the fastest baseline is the incumbent. The fastest challenger replaces it only if it wins by more than the
-    interval and by more than 2 %. A challenger that did not race never ships.
+    Rule: the fastest baseline is the incumbent: that of the lowest median, unless another is surely faster in the rounds that both
+    had. The fastest challenger replaces it only if it wins by more than the
+    interval and by more than 2 %. A challenger that did not race never ships. Tuned kernels for the whole original are a challenger
+    like any. The best other tool races in any case, however slow it is: what ships is compared with it, too.
 
     If load leaves the race inconclusive when the budget ends, its ratios are pooled with earlier measurements, weighted by
     inverse variance. The fastest baseline is then the incumbent. The fastest challenger ships if it wins by more than 2 %."""
@@ -80,10 +84,10 @@ class FinalRace(Stage[State]):
         original = state.original
         baselines = {str(one): one for one in (*original.whole, *state.shortlist)}
         measured = {str(one): cost for one, cost in original.whole.items() if one not in state.shortlist}
-        racing = [*map(str, state.shortlist)] or within_reach(measured)
+        racing = [*map(str, state.shortlist)] or with_other_tool(within_reach(measured), measured, baselines)
         if not racing:
             return
-        self._incumbent = racing[0]
+        self._incumbent = next((name for name in racing if not baselines[name].tuned), racing[0])
         specs = {name: original.whole_spec(baselines[name]) for name in racing}
         specs.update(
             {c.name: state.profiles[c.variant].placement_spec(c.placement, c.cores) for c in state.challengers}
@@ -116,7 +120,9 @@ class FinalRace(Stage[State]):
         }
         raced = {name: ms for name, ms in arrived.items() if name in by_name}
         held = ran is not None and bool(raced) and len(arrived) > 1
+        raced = {name: ms for name, ms in raced.items() if not by_name[name].tuned} or raced
         challengers = {c.name: c for c in state.challengers}
+        rivals = sorted((name for name in arrived if name not in raced), key=arrived.__getitem__)
         before = measured if held else costs  # who failed in a race that came to nothing must not ship
         evidence = {
             # Of what had not been measured before its race, nothing is known besides but what is on record.
@@ -128,7 +134,8 @@ class FinalRace(Stage[State]):
         decided_by: DecidedBy = "race"
         found: _Found | None
         if ran is None or not held:
-            decided_by, best = "prior evidence", fastest([*evidence.values()])
+            usual = [one for name, one in evidence.items() if not by_name[name].tuned]
+            decided_by, best = "prior evidence", fastest(usual) or fastest([*evidence.values()])
             found = None if best is None else (best, best, _ITSELF)
         elif ran.contested:
             decided_by = "race and prior evidence"
@@ -137,9 +144,9 @@ class FinalRace(Stage[State]):
                 for c in state.challengers
                 if c.name in arrived
             }
-            found = _by_all(ran, self._incumbent, raced, [name for name in challengers if name in arrived], evidence)
+            found = _by_all(ran, self._incumbent, raced, rivals, evidence)
         else:
-            found = _by_race(ran, self._incumbent, raced, sorted(challengers.keys() & arrived, key=arrived.__getitem__))
+            found = _by_race(ran, self._incumbent, raced, rivals)
         if found is None:
             return None
         chosen, best, speedup = found
@@ -170,15 +177,20 @@ class FinalRace(Stage[State]):
             if one not in original.whole
         ]
         table.sort(key=lambda c: (c.median_ms is None, c.median_ms or 0.0, c.name))
+        other = _best_other(table, best, arrived)
+        if other:
+            over = {c.name: _over(c.name, other, decided_by, ran, self._incumbent, evidence) for c in table}
+            table = [_beside_other(c, over[c.name]) for c in table]
         return RaceResult(
             chosen=chosen,
             variant=shipped.variant if shipped is not None else ORIGINAL,
-            placement=shipped.placement if shipped is not None else original.placement_of(by_name[best]),
+            placement=shipped.placement if shipped is not None else original.placement_of(by_name[chosen]),
             best_baseline=best,
             speedup=speedup,
             significant=chosen != best and significant(speedup),
             contestants=tuple(table),
             decided_by=decided_by,
+            best_other=other,
             schedule=shipped.schedule if shipped is not None else None,
             starts_ms=shipped.starts_ms if shipped is not None else (),
         )
@@ -203,8 +215,11 @@ def _unmeasured(state: State, one: Implementation) -> str:
 
 
 def _by_race(ran: Race, incumbent: str, raced: Mapping[str, float], challengers: Sequence[str]) -> _Found:
-    """By the race alone. `raced`: medians of the baselines; `challengers`: who arrived, fastest first."""
+    """By the race alone. `raced`: medians of the baselines; `challengers`: who else arrived, fastest first."""
     best = min(raced, key=raced.__getitem__)
+    for name in sorted(raced, key=raced.__getitem__):  # medians drift apart where pairs do not
+        ratio = ran.ratio(name, best, through=incumbent)
+        best = name if name != best and ratio is not None and ratio.low > 1.0 else best
     for name in challengers:
         ratio = ran.ratio(name, best, through=incumbent)
         if ratio is not None and significant(ratio):
@@ -215,7 +230,7 @@ def _by_race(ran: Race, incumbent: str, raced: Mapping[str, float], challengers:
 def _by_all(
     ran: Race, incumbent: str, raced: Mapping[str, float], challengers: Sequence[str], evidence: Mapping[str, Evidence]
 ) -> _Found:
-    """By the race and what was known before. Arguments as for `_by_race`, challengers in any order."""
+    """By the race and what was known before. Arguments as for `_by_race`; challengers may come in any order."""
 
     def fastest_of(names: Sequence[str], reference: str, least: float) -> tuple[str, Ratio]:
         ratios = {name: weighed(name, reference, ran, incumbent, evidence) for name in names if name != reference}
@@ -235,6 +250,43 @@ def within_reach(costs: Mapping[str, Cost]) -> list[str]:
     latencies = {name: cost.latency for name, cost in costs.items() if cost.latency is not None}
     limit = _OUT_OF_REACH * latencies[order[0]].high_ms if order else 0.0
     return [name for place, name in enumerate(order) if place < _AT_LEAST or latencies[name].low_ms <= limit]
+
+
+def with_other_tool(
+    racing: Sequence[str], costs: Mapping[str, Cost], baselines: Mapping[str, Implementation]
+) -> list[str]:
+    """Those that race, with the fastest other tool at the end if none is among them."""
+    others = {name for name, one in baselines.items() if other_tool(one)}
+    timed = {name: cost.ms for name, cost in costs.items() if cost.ms is not None and name in others}
+    if others.intersection(racing) or not timed:
+        return list(racing)
+    return [*racing, min(timed, key=lambda name: (timed[name], name))]
+
+
+def _best_other(table: Sequence[Contestant], best: str, arrived: Mapping[str, float]) -> str:
+    """The best baseline where it is another tool; else the fastest of those that arrived, else of those that have a time."""
+    others = [c for c in table if c.other_tool and c.accepted and c.median_ms is not None]
+    order = sorted(others, key=lambda c: (c.name != best, c.name not in arrived, c.median_ms or 0.0, c.name))
+    return order[0].name if order else ""
+
+
+def _over(
+    name: str, other: str, decided_by: DecidedBy, ran: Race | None, through: str, evidence: Mapping[str, Evidence]
+) -> Ratio | None:
+    """Speed-up over the best other tool by the evidence that decided; by what was known before where they did not meet."""
+    if name == other:
+        return _ITSELF
+    if ran is not None and decided_by == "race and prior evidence":
+        return weighed(name, other, ran, through, evidence)
+    raced = ran.ratio(name, other, through=through) if ran is not None and decided_by == "race" else None
+    known = evidence[name].speedup(evidence[other]) if name in evidence and other in evidence else None
+    return raced or (Ratio(known.value, known.low, known.high, 0) if known is not None else None)
+
+
+def _beside_other(one: Contestant, ratio: Ratio | None) -> Contestant:
+    if ratio is None:
+        return one
+    return replace(one, over_other=ratio.value, over_other_ci=(ratio.low, ratio.high))
 
 
 # --- the race -------------------------------------------------------------------------------------------------------
@@ -274,23 +326,24 @@ def _contestant(
     known: Ratio | None,
 ) -> Contestant:
     """Of the plan. `known`: its speed-up over the best baseline by all evidence, where that decided."""
-    latency = cost.latency
+    latency, plan = cost.latency, challenger is not None or (baseline is not None and baseline.tuned)
     ratio = ran.ratio(name, best) if ran is not None and latency is not None and name in ran.costs else None
+    over = known if known is not None else ratio
     reason = cost.reason
     if not reason and name != chosen:
         if known is not None:
             raced = f"{ratio} of {best} in the race, " if ratio is not None else ""
             reason = f"{raced}{known} together with earlier measurements"
-        elif challenger is not None and ratio is None:
+        elif plan and ratio is None:
             reason = "not raced"
-        elif challenger is not None and ratio is not None:
+        elif plan and ratio is not None:
             found = "behind the winner" if significant(ratio) else "not a significant gain"
             reason = f"{ratio} of {best}: {found}"
         elif ran is not None and name not in ran.costs:
             reason = "out of reach in the first measurement"
     return Contestant(
         name=name,
-        kind="baseline" if challenger is None else "plan",
+        kind="plan" if plan else "baseline",
         median_ms=latency.median_ms if latency else None,
         ci_ms=(latency.low_ms, latency.high_ms) if latency else None,
         error=cost.error,
@@ -301,6 +354,6 @@ def _contestant(
         regions=1 if challenger is None else len(challenger.placement),
         implementation=baseline,
         dropped_ms=dropped_ms,
-        speedup=ratio.value if ratio is not None else None,
-        speedup_ci=(ratio.low, ratio.high) if ratio is not None else None,
+        speedup=over.value if over is not None else None,
+        speedup_ci=(over.low, over.high) if over is not None else None,
     )

@@ -17,6 +17,7 @@ from bricolage.measure.race import Race, race
 from bricolage.measure.rounds import TimingPolicy
 from bricolage.measure.statistics import THRESHOLD, Ratio, significant
 from bricolage.measure.throughput import Served, serve
+from bricolage.plan.plan import other_tool
 from bricolage.plan.throughput import Server, Throughput
 from bricolage.search.pareto import front
 from bricolage.work.implementation import Implementation
@@ -210,7 +211,8 @@ class ThroughputSearch:
     # --- the race ---------------------------------------------------------------------------------------------------
 
     def finalists(self) -> list[Candidate]:
-        """Who races: of each single backend and queue the best operating points, where they come near the best; every plan."""
+        """Who races: of each single backend and queue the best operating points, where they come near the best; every plan; and
+        the best other tool in any case."""
         best, own, found = self._best_rate(), dict[tuple[str, str], list[float]](), list[Candidate]()
         for one in self._feasible():
             rate, plan = one.served.rate or 0.0, one.candidate.kind == "plan"
@@ -220,7 +222,9 @@ class ThroughputSearch:
             if open_ and (plan or (near and len(found) < _FINALISTS)):
                 known.append(rate)
                 found.append(one.candidate)
-        return found
+        others = [one.candidate for one in self._feasible() if _other_tool(one)]
+        known_names = {one.name for one in found}
+        return found if not others or any(one.name in known_names for one in others) else [*found, others[0]]
 
     def decide(self, deadline: Deadline) -> Throughput:
         """Races the finalists, and chooses.
@@ -281,11 +285,12 @@ class ThroughputSearch:
         if over is None:
             value = (chosen.served.rate or 0.0) / (best.served.rate or 1.0)
             over = Ratio(value, value, value, 0)
+        other = best if _other_tool(best) else next((one for one in (*peers, *feasible) if _other_tool(one)), None)
         servers = [self._server(one, ran, best, chosen) for one in self.tried.values()]
         servers.sort(key=lambda one: (one.rate is None, -(one.rate or 0.0), one.name))
         # Figures of the race and of before it are not from the same minutes: the front is of one kind.
         shown = [one for one in servers if one.accepted and one.rate is not None and one.p99_ms is not None]
-        return Throughput(
+        found = Throughput(
             servers=tuple(servers),
             chosen=chosen.candidate.name,
             best_peer=best.candidate.name,
@@ -296,6 +301,7 @@ class ThroughputSearch:
             latency_limit_ms=self.limit_ms,
             no_batches=self.no_batches,
         )
+        return found if other is None else _beside_other(found, ran, chosen, other)
 
     def _server(self, one: Tried, ran: Race | None, best: Tried, chosen: Tried) -> Server:
         reason = ""
@@ -312,6 +318,21 @@ class ThroughputSearch:
         if ratio is None:
             return made
         return replace(made, ratio=ratio.value, ratio_ci=(ratio.low, ratio.high))
+
+
+def _other_tool(one: Tried) -> bool:
+    own = one.candidate.implementation
+    return own is not None and other_tool(own)
+
+
+def _beside_other(found: Throughput, ran: Race | None, chosen: Tried, other: Tried) -> Throughput:
+    """With the best other tool, and how many more requests than that the chosen one answers."""
+    found = replace(found, best_other=other.candidate.name)
+    if chosen is other:
+        return replace(found, over_other=1.0, over_other_ci=(1.0, 1.0))
+    if (ratio := _ratio(ran, chosen, other)) is not None:
+        return replace(found, over_other=ratio.value, over_other_ci=(ratio.low, ratio.high))
+    return replace(found, over_other=(chosen.served.rate or 0.0) / (other.served.rate or 1.0))
 
 
 def _ratio(ran: Race | None, one: Tried, other: Tried) -> Ratio | None:

@@ -17,7 +17,7 @@ from bricolage.plan.agenda import AgendaItem
 from bricolage.plan.operating_point import OperatingPoint
 from bricolage.plan.throughput import Throughput
 from bricolage.plan.tuned import TunedKernels
-from bricolage.work.implementation import Endpoint, Implementation
+from bricolage.work.implementation import OWN_ENGINE, Endpoint, Implementation
 
 ORIGINAL = "original"
 """Name of the graph as it came, among its variants."""
@@ -104,10 +104,16 @@ class PlannedRegion:
             raise ValueError(f"the operators '{self.operators[:60]}' are not {self.count}")
 
 
+def other_tool(one: Implementation) -> bool:
+    """Whether this, on the whole original, is what a user has without bricolage: a backend that is not our own engine, as it sets
+    itself up. Neither our engine is an other tool, nor a plan of ours, whatever backends that uses, nor kernels that we tuned."""
+    return one.backend != OWN_ENGINE and not one.tuned
+
+
 @dataclass(frozen=True)
 class Contestant:
-    """One entry of the final race: a baseline (one implementation runs the whole original), or a plan. Times in
-    milliseconds."""
+    """One entry of the final race: a baseline (one implementation, as its backend sets it up, runs the whole original), or a plan
+    (everything else: several regions, a graph that was rewritten, kernels that were tuned). Times in milliseconds."""
 
     name: str
     """For people: "openvino f32", or the plan's name."""
@@ -124,10 +130,20 @@ class Contestant:
     first_run_ms: Duration | None = None
     regions: Count = 1
     implementation: Implementation | None = None
-    """Of a baseline."""
+    """Of a baseline, and of tuned kernels for the whole original."""
     speedup: Ratio | None = None
-    """Over the best single backend, from paired rounds; None where the two never met."""
+    """Over the best single configuration, from the evidence that decided: paired rounds of the race, where others disturbed it
+    together with what was known before. None where the two never met."""
     speedup_ci: tuple[Ratio, Ratio] | None = None
+    over_other: Ratio | None = None
+    """Over the best other tool (`Bucket.best_other`), likewise; from what was known before where no race was held. None where
+    there is no other tool, or nothing compares the two."""
+    over_other_ci: tuple[Ratio, Ratio] | None = None
+
+    @property
+    def other_tool(self) -> bool:
+        """Whether it is what a user has without bricolage (`other_tool`)."""
+        return self.kind == "baseline" and self.implementation is not None and other_tool(self.implementation)
 
 
 @dataclass(frozen=True)
@@ -383,6 +399,9 @@ class Bucket:
     """Inputs with a default that its graph takes, with their shapes; the defaults of all others are weights there."""
     agenda: tuple[AgendaItem, ...] = ()
     """What was measured beside the baselines, in this order, and what was left out, with the most that it could have gained."""
+    best_other: str = ""
+    """Name of the contestant that is the best other tool (`Contestant.other_tool`); empty where none was timed, and in plans
+    of before this was asked."""
 
     def __post_init__(self) -> None:
         if self.schedule is not None and len(self.schedule.cores) != len(self.regions):
@@ -395,7 +414,7 @@ class Bucket:
         if sum(region.count for region in self.regions) > self.operators:
             raise ValueError("an operator belongs to two regions")
         names = {contestant.name for contestant in self.contestants}
-        for name in (self.chosen, self.best_baseline):
+        for name in (self.chosen, self.best_baseline, *filter(None, [self.best_other])):
             if names and name not in names:
                 raise ValueError(f"'{name[:60]}' is none of its contestants")
 
@@ -403,6 +422,13 @@ class Bucket:
     def winner(self) -> Contestant:
         """The contestant that ships."""
         return next(c for c in self.contestants if c.name == self.chosen)
+
+    @property
+    def other(self) -> Contestant | None:
+        """The best other tool; None where no other was timed and right."""
+        others = [c for c in self.contestants if c.other_tool and c.accepted and c.median_ms is not None]
+        named = next((c for c in others if c.name == self.best_other), None)
+        return named or min(others, key=lambda c: (c.median_ms or 0.0, c.name), default=None)
 
     @property
     def backends(self) -> tuple[str, ...]:

@@ -76,12 +76,19 @@ class Throughput:
     """Name of the dimension along which requests are put together; empty where the model has none."""
     no_batches: str = ""
     """Why requests are not put together."""
+    best_other: str = ""
+    """Name of the best server that is another tool's (`plan.other_tool`), its own queue included; empty where there is none, and
+    in plans of before this was asked."""
+    over_other: Rate | None = None
+    """Requests a second of the chosen one over its."""
+    over_other_ci: tuple[Rate, Rate] | None = None
+    """From paired rounds of the race; None where they did not meet."""
 
     def __post_init__(self) -> None:
         names = [server.name for server in self.servers]
         if len(set(names)) != len(names):
             raise ValueError("two servers have one name")
-        for name in (self.chosen, self.best_peer, *self.front):
+        for name in (self.chosen, self.best_peer, *self.front, *filter(None, [self.best_other])):
             if name not in names:
                 raise ValueError(f"'{name[:60]}' is none of its servers")
 

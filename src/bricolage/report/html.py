@@ -15,7 +15,7 @@ from bricolage.backends.interface import Anatomy
 from bricolage.graph.graph import Graph
 from bricolage.plan.plan import Bucket, Plan, Transfer
 from bricolage.plan.throughput import Throughput
-from bricolage.report import agenda, charts, concurrency, front, throughput, words
+from bricolage.report import agenda, charts, concurrency, front, headline, throughput, words
 from bricolage.report.drawing import region_graph
 from bricolage.report.explain import cost, why
 from bricolage.report.facts import RegionFacts, regions
@@ -111,11 +111,13 @@ def _bucket(
         "plan": bucket,
         "title": words.shape(bucket.sizes) or "all shapes fixed",
         "rewriting": words.rewriting(bucket),
-        "verdict": words.verdict(bucket).replace("x faster", "× faster"),
-        "gain": bucket.significant and bucket.chosen != bucket.best_baseline,
+        "verdict": headline.verdict(bucket),
+        "hero": headline.hero(bucket),
+        "gain": headline.good_news(bucket),
         "winner": next((c for c in bucket.contestants if c.name == bucket.chosen), None),
         "ranked": words.ranked(bucket),
-        "speedups": {c.name: words.speedup(bucket, c) for c in bucket.contestants},
+        "over_other": {c.name: headline.over_other(bucket, c) for c in bucket.contestants},
+        "over_single": {c.name: headline.over_single(bucket, c) for c in bucket.contestants},
         "classes": {c.name: charts.backend_class(c, colours) for c in bucket.contestants},
         "raced": any(c.first_run_ms is not None for c in bucket.contestants),
         "race": Markup(charts.contestants(bucket, colours)),

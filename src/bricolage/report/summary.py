@@ -6,7 +6,7 @@ from typing import Any
 
 from bricolage.codec import encode
 from bricolage.plan.plan import Bucket, Plan
-from bricolage.report import throughput
+from bricolage.report import headline, throughput
 
 
 def summary(plan: Plan) -> dict[str, Any]:
@@ -25,6 +25,7 @@ def summary(plan: Plan) -> dict[str, Any]:
 def bucket_summary(bucket: Bucket) -> dict[str, Any]:
     """One bucket's result. Times in milliseconds, phases in seconds."""
     return {
+        **headline.summary(bucket),
         "chosen": bucket.chosen,
         "best_baseline": bucket.best_baseline,
         "speedup_vs_baseline": bucket.speedup_vs_baseline,
@@ -47,9 +48,16 @@ def bucket_summary(bucket: Bucket) -> dict[str, Any]:
                 "compile_s": c.compile_s,
                 "first_run_ms": c.first_run_ms,
                 "regions": c.regions,
+                "speedup_vs_baseline": _figure(headline.over_single(bucket, c)),
+                "speedup_vs_other": _figure(headline.over_other(bucket, c)),
             }
             for c in bucket.contestants
         ],
         "agenda": encode(bucket.agenda),
         "seconds": dict(bucket.seconds),
     }
+
+
+def _figure(one: headline.Speedup | None) -> dict[str, Any] | None:
+    """A ratio with its interval; null for the interval where it is of separate measurements."""
+    return None if one is None else {"value": one.value, "ci": None if one.interval is None else list(one.interval)}

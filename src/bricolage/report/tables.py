@@ -11,7 +11,7 @@ from rich.text import Text
 
 from bricolage import errors
 from bricolage.plan.plan import Bucket, Contestant, Plan
-from bricolage.report import agenda, words
+from bricolage.report import agenda, headline, words
 
 WIDE = 110
 """From this many columns on, reasons stand in the table; below, under it."""
@@ -90,9 +90,11 @@ def header(plan: Plan) -> RenderableType:
 
 
 def contestants(bucket: Bucket, width: int) -> RenderableType:
-    """Every contestant with its time, interval, speed-up, error, match and reason."""
+    """Every contestant with its time, interval, speed-up over the best other tool and over the best single configuration, error,
+    match and reason."""
     wide = width >= WIDE
-    heads = [("Contestant", "fold"), ("Median", "right"), ("95 % interval", "right"), ("Speed-up", "right")]
+    heads = [("Contestant", "fold"), ("Median", "right"), ("95 % interval", "right")]
+    heads += [("Over\ntool", "right"), ("Over\nsingle", "right")]
     heads += [("Error", "right"), ("Match", "left")] + ([("Reason", "fold")] if wide else [])
     ranked = words.ranked(bucket)
     rows = [_row(bucket, contestant, wide) for contestant in ranked]
@@ -107,13 +109,13 @@ def contestants(bucket: Bucket, width: int) -> RenderableType:
 def _row(bucket: Bucket, contestant: Contestant, wide: bool) -> list[str | Text]:
     ships = contestant.name == bucket.chosen
     style = "bold green" if ships else "" if contestant.accepted else "dim"
-    ratio = words.speedup(bucket, contestant)
+    over = (headline.over_other(bucket, contestant), headline.over_single(bucket, contestant))
     match = words.match(contestant)
     cells: list[str | Text] = [
         plain(("> " if ships else "  ") + contestant.name, style),
         Text(words.milliseconds(contestant.median_ms), style),
         words.interval(contestant.ci_ms),
-        words.MISSING if ratio is None else f"{ratio:.2f}x",
+        *(words.MISSING if one is None else one.short for one in over),
         words.error(contestant.error),
         Text(match, {"yes": "green", "no": "red"}.get(match, "")),
     ]
@@ -121,9 +123,9 @@ def _row(bucket: Bucket, contestant: Contestant, wide: bool) -> list[str | Text]
 
 
 def verdict(bucket: Bucket, ships: bool = True) -> Text:
-    """The result in one line."""
-    gain = bucket.significant and bucket.chosen != bucket.best_baseline
-    line = plain(words.verdict(bucket) if ships else words.standing(bucket), style="bold green" if gain else "bold")
+    """The result in two figures."""
+    told = headline.verdict(bucket) if ships else headline.standing(bucket)
+    line = plain(told, style="bold green" if headline.good_news(bucket) else "bold")
     if bucket.interrupted:
         line.append(
             "\ninterrupted: this is the best plan found until then; the same command goes on from there", "bold"

@@ -33,13 +33,31 @@ def verdict(found: Throughput, point: OperatingPoint | None, ships: bool = True)
     """The decision in one sentence; without `ships`, who answers the most of those that could."""
     won = found.winner
     figures = f"{rate(won.rate)} requests/s, p50 {words.milliseconds(won.p50_ms)}, p99 {words.milliseconds(won.p99_ms)}"
-    low, high = found.ratio_ci
     if won.name == found.best_peer:
-        standing = "the best single backend"
+        standing = "the best single configuration"
     else:
-        standing = f"{found.ratio:.2f}x [{low:.2f}, {high:.2f}] the requests of {found.best_peer}"
+        standing = f"{_times(found.ratio, found.ratio_ci)} of {found.best_peer}, the best single configuration"
+    if found.best_other and found.over_other is not None and found.best_other not in (won.name, found.best_peer):
+        gained = f"{_times(found.over_other, found.over_other_ci)} of {found.best_other}, the best other tool here"
+        standing = f"{gained}; {standing}"
+    elif found.best_other:
+        standing += " and the best other tool here"
     served = "" if point is None else f"; served in {point}"
     return f"{'ships' if ships else 'best:'} {won.name}: {figures}; {standing}{served}"
+
+
+def _times(ratio: float, interval: tuple[float, float] | None) -> str:
+    if interval is None:
+        return f"about {ratio:.2f}x the requests"
+    return f"{ratio:.2f}x [{interval[0]:.2f}, {interval[1]:.2f}] the requests"
+
+
+def exit_sentence(found: Throughput) -> str:
+    """Why a command ends with the code for "no gain": what was gained nevertheless, first."""
+    lead = ""
+    if found.best_other and found.over_other is not None and found.over_other > 1.0:
+        lead = f"{_times(found.over_other, found.over_other_ci)} of {found.best_other}, the best other tool here; "
+    return f"{lead}no plan beats the best single configuration (exit code 3)"
 
 
 def limits(found: Throughput) -> list[str]:

@@ -84,22 +84,6 @@ def match(contestant: Contestant) -> str:
     return MISSING if contestant.error is None else "no"
 
 
-def verdict(bucket: Bucket) -> str:
-    """The result in one line."""
-    if not any(c.name == bucket.chosen for c in bucket.contestants):
-        return f"shipping {bucket.chosen}"
-    low, high = bucket.speedup_ci
-    if bucket.decided_by == "prior evidence":
-        return (
-            f"no race was held: shipping {bucket.chosen} ({milliseconds(bucket.winner.median_ms)}), "
-            "the best by what was measured before"
-        )
-    if bucket.chosen != bucket.best_baseline:
-        sure = "significant" if bucket.significant else f"not significant: shipping {bucket.chosen}"
-        return f"{bucket.speedup_vs_baseline:.2f}x faster than {bucket.best_baseline}, 95 % CI {low:.2f}-{high:.2f}, {sure}"
-    return f"no significant gain: shipping {bucket.chosen} ({milliseconds(bucket.winner.median_ms)})"
-
-
 def disturbance(bucket: Bucket) -> str:
     """How busy the machine was while the decision was measured, and what that did to it; empty where it was quiet."""
     found = bucket.disturbance
@@ -188,25 +172,6 @@ def rewriting(bucket: Bucket) -> str:
         return ""
     applied = ", ".join(f"{times} × {rule}" for rule, times in bucket.rules.items())
     return f"{bucket.variant} by {count(sum(bucket.rules.values()), 'rule application')}: {applied}"
-
-
-def standing(bucket: Bucket) -> str:
-    """`verdict` for a race in which nothing ships: how a plan stands against the best single backend."""
-    plans = [c for c in bucket.contestants if c.kind == "plan" and c.accepted and c.median_ms]
-    if not plans:
-        return f"fastest: {bucket.best_baseline}"
-    if bucket.significant and bucket.chosen != bucket.best_baseline:
-        return verdict(bucket)
-    best = min(plans, key=lambda c: c.median_ms or 0.0)
-    return f"{best.name} is {speedup(bucket, best) or 0.0:.2f}x {bucket.best_baseline}: no significant difference"
-
-
-def speedup(bucket: Bucket, contestant: Contestant) -> float | None:
-    """Speed-up of a contestant against the best single backend; None without a time."""
-    base = next((c.median_ms for c in bucket.contestants if c.name == bucket.best_baseline), None)
-    if not contestant.median_ms or not base:
-        return None
-    return base / contestant.median_ms
 
 
 def ranked(bucket: Bucket) -> list[Contestant]:

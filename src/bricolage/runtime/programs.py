@@ -278,5 +278,6 @@ def first_implementation(backend: Backend, plan: Plan) -> Implementation:
 
 def ranked_baselines(bucket: Bucket) -> list[Implementation]:
     """Implementations of accepted baselines, fastest first."""
-    timed = [(c.median_ms, c.implementation) for c in bucket.contestants if c.accepted and c.median_ms is not None]
-    return [one for _, one in sorted((t for t in timed if t[1] is not None), key=lambda t: t[0]) if one is not None]
+    timed = [c for c in bucket.contestants if c.kind == "baseline" and c.accepted and c.median_ms is not None]
+    ordered = sorted(timed, key=lambda c: c.median_ms or 0.0)
+    return [c.implementation for c in ordered if c.implementation is not None]

@@ -18,6 +18,8 @@ DeviceName: TypeAlias = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9 ._+:,-]{
 Scalar: TypeAlias = bool | int | float | str
 HOST = "cpu"
 """Name of the device that is the whole processor of this machine."""
+OWN_ENGINE = "native"
+"""Name of the backend that is bricolage's own engine."""
 
 
 @dataclass(frozen=True, order=True)
@@ -81,6 +83,11 @@ class Implementation:
     def endpoint(self) -> Endpoint:
         """What transfers to and from it depend on."""
         return Endpoint(self.backend, self.device)
+
+    @property
+    def tuned(self) -> bool:
+        """Whether a tuner chose its kernels, and not the backend's rules of thumb."""
+        return bool(self.config.parameters)
 
     def __str__(self) -> str:
         return f"{self.backend} {self.config}" + ("" if self.device == HOST else f" on {self.device}")

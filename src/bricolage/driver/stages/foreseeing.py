@@ -14,7 +14,7 @@ from bricolage.driver.stages.profiling import check_baselines
 from bricolage.driver.state import Challenger, PlacementSearch, State
 from bricolage.driver.variants import placement_name
 from bricolage.errors import NoCover, NoPlacement
-from bricolage.plan.plan import ORIGINAL
+from bricolage.plan.plan import ORIGINAL, other_tool
 from bricolage.work.implementation import Implementation
 
 _LOG = logging.getLogger(__name__)
@@ -27,8 +27,8 @@ and the search picks those that are off to its liking."""
 
 
 class Shortlist(Stage[State]):
-    """The implementations of the whole original that are predicted to be fastest, and the fastest on each rewritten variant. Those
-    that compile slowly take no part unless there are no others.
+    """The implementations of the whole original that are predicted to be fastest, the best other tool among them, and the fastest
+    on each rewritten variant. Those that compile slowly take no part unless there are no others.
 
     Where only one implementation is left, it is measured: nothing else would compare it with float64.
 
@@ -58,7 +58,9 @@ class Shortlist(Stage[State]):
                 original.measure_baselines(deadline)
             check_baselines(original)
             return
-        state.shortlist = tuple(ranked[:_RACING])
+        others = [one for one in ranked if other_tool(one)][:1]
+        ours = not any(other_tool(one) for one in ranked[:_RACING])
+        state.shortlist = tuple([*ranked[: _RACING - 1], *others] if others and ours else ranked[:_RACING])
         for profile in state.profiles.values():
             variant = profile.variant.name
             best, ms = min(expected_ms(profile).items(), key=lambda one: one[1], default=(ranked[0], math.inf))

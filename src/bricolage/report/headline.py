@@ -1,0 +1,158 @@
+"""The result in two figures: how much faster than the best other tool, and than the best single configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bricolage.plan.plan import Bucket, Contestant, Plan
+from bricolage.report.words import milliseconds, shape
+
+_OTHER = "the best other tool here"
+_SINGLE = "the best single configuration"
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """How many times as fast as another contestant one is."""
+
+    name: str
+    """Of the other."""
+    value: float
+    interval: tuple[float, float] | None = None
+    """95 %, by the evidence that decided; None where the value is the ratio of medians from separate measurements."""
+
+    def __str__(self) -> str:
+        if self.interval is None:
+            return f"about {self.value:.2f} times as fast as {self.name}"
+        low, high = self.interval
+        return f"{self.value:.2f} [{low:.2f}, {high:.2f}] times as fast as {self.name}"
+
+    @property
+    def short(self) -> str:
+        """For a cell of a table: "1.73x", with a tilde where it is of separate measurements."""
+        return f"{'' if self.interval is not None else '~'}{self.value:.2f}x"
+
+    @property
+    def sure(self) -> bool:
+        """Whether the interval lies on one side of 1."""
+        return self.interval is not None and not self.interval[0] <= 1.0 <= self.interval[1]
+
+
+def over_other(bucket: Bucket, one: Contestant) -> Speedup | None:
+    """Over the best other tool (`plan.other_tool`); None where no other tool, or not this one, has a time."""
+    other = bucket.other
+    if other is None or not one.median_ms or not other.median_ms:
+        return None
+    if one.name == other.name:
+        return Speedup(other.name, 1.0, (1.0, 1.0))
+    if other.name == bucket.best_other and one.over_other is not None and one.over_other_ci is not None:
+        return Speedup(other.name, one.over_other, one.over_other_ci)
+    return Speedup(other.name, other.median_ms / one.median_ms)
+
+
+def over_single(bucket: Bucket, one: Contestant) -> Speedup | None:
+    """Over the best single configuration; None where one of the two has no time."""
+    base = next((c for c in bucket.contestants if c.name == bucket.best_baseline), None)
+    if base is None or not one.median_ms or not base.median_ms:
+        return None
+    if one.name == base.name:
+        return Speedup(base.name, 1.0, (1.0, 1.0))
+    if one.name == bucket.chosen:
+        return Speedup(base.name, bucket.speedup_vs_baseline, bucket.speedup_ci)
+    if one.speedup is not None and one.speedup_ci is not None:
+        return Speedup(base.name, one.speedup, one.speedup_ci)
+    return Speedup(base.name, base.median_ms / one.median_ms)
+
+
+def gains(bucket: Bucket) -> bool:
+    """Whether a plan ships that is faster than the best single configuration: what exit code 0 says."""
+    return bucket.significant and bucket.chosen != bucket.best_baseline
+
+
+def good_news(bucket: Bucket) -> bool:
+    """Whether the user surely gained something, by a plan or by our engine."""
+    other = _winner_over_other(bucket)
+    return gains(bucket) or (other is not None and other.sure and other.value > 1.0)
+
+
+def verdict(bucket: Bucket) -> str:
+    """The result, what the user gains over the tool that he had first."""
+    winner = next((c for c in bucket.contestants if c.name == bucket.chosen), None)
+    if winner is None or winner.median_ms is None:
+        return f"shipping {bucket.chosen}, which was not timed"
+    told = _gained(bucket, winner)
+    if bucket.decided_by == "prior evidence":
+        return f"{told} No race was held: it ships as the best by what was measured before."
+    if bucket.chosen == bucket.best_baseline:
+        return told if winner.other_tool else f"{told} No plan beats it, so it ships alone."
+    return told if bucket.significant else f"{told} That is not significant; it ships by all evidence together."
+
+
+def standing(bucket: Bucket) -> str:
+    """`verdict` for a race in which nothing ships: how the best plan stands, or who is fastest where there is no plan."""
+    plans = [c for c in bucket.contestants if c.kind == "plan" and c.accepted and c.median_ms]
+    if plans:
+        return _gained(bucket, min(plans, key=lambda c: c.median_ms or 0.0))
+    return f"fastest: {_gained(bucket, bucket.winner)}"
+
+
+def exit_sentence(plan: Plan) -> str:
+    """Why a command ends with the code for "no gain": what was gained nevertheless, first."""
+    found = [(over, bucket) for bucket in plan.buckets if (over := _winner_over_other(bucket)) is not None]
+    best, bucket = max(found, key=lambda one: one[0].value, default=(None, plan.buckets[0]))
+    several = len(plan.buckets) > 1
+    where = f" ({shape(bucket.sizes)})" if several else ""
+    lead = "" if best is None or best.value <= 1.0 else f"{bucket.chosen} is {best}, {_OTHER}{_doubt(best)}{where}; "
+    return f"{lead}no plan beats {_SINGLE}{' for any of these shapes' if several else ''} (exit code 3)"
+
+
+def summary(bucket: Bucket) -> dict[str, Any]:
+    """Both figures as JSON; null where there is nothing to compare with."""
+    other = _winner_over_other(bucket)
+    return {
+        "headline": verdict(bucket),
+        "best_other": None if other is None else other.name,
+        "speedup_vs_other": None if other is None else other.value,
+        "speedup_vs_other_ci": None if other is None or other.interval is None else list(other.interval),
+    }
+
+
+def hero(bucket: Bucket) -> str:
+    """The figure that stands over a report: the gain over the best other tool, else that over the best single configuration, where
+    it is sure; else the time."""
+    winner = next((c for c in bucket.contestants if c.name == bucket.chosen), None)
+    if winner is None:
+        return "–"
+    other, single = over_other(bucket, winner), over_single(bucket, winner)
+    for one in (other, single):
+        if one is not None and one.sure and one.value > 1.0:
+            return one.short.replace("x", "×")
+    return milliseconds(winner.median_ms)
+
+
+def _winner_over_other(bucket: Bucket) -> Speedup | None:
+    winner = next((c for c in bucket.contestants if c.name == bucket.chosen), None)
+    return None if winner is None else over_other(bucket, winner)
+
+
+def _gained(bucket: Bucket, one: Contestant) -> str:
+    """Both figures of a contestant in a sentence or two."""
+    other, single = over_other(bucket, one), over_single(bucket, one)
+    timed = f"{one.name} ({milliseconds(one.median_ms)})"
+    if single is not None and one.name != bucket.best_baseline:
+        beside = f"{single}, {_SINGLE}{_doubt(single)}"
+    else:
+        beside = ""
+    if other is None:
+        return f"{timed}{f' is {beside}' if beside else ' is the fastest here'}. No other tool was timed on this model."
+    if other.name == one.name:
+        return f"{timed} is {_OTHER}, and nothing of ours beats it."
+    if other.name == bucket.best_baseline and beside:
+        return f"{timed} is {other}, {_OTHER} and {_SINGLE}{_doubt(other)}."
+    return f"{timed} is {other}, {_OTHER}{_doubt(other)}.{f' It is {beside}.' if beside else ''}"
+
+
+def _doubt(one: Speedup) -> str:
+    """That a ratio may be chance."""
+    return "" if one.sure or one.interval is None else ", which is within the noise"
