@@ -153,7 +153,7 @@ def run(name: str, batch: int, options: Options, genetic_s: float) -> Result:
     workload = batched(workloads()[name], batch)
     with state_of(workload, options, registry.available(options.backends)) as state:
         start = time.monotonic()
-        Runner([Reference(), Baselines(slow=True), Regions()]).run(state, Deadline(state.budget_s))
+        Runner([Reference(), Baselines(every=True), Regions()]).run(state, Deadline(state.budget_s))
         costs_s = time.monotonic() - start
         searches = _Searches(state, genetic_s)
         found = searches.all()

@@ -83,7 +83,7 @@ def collect(names: Sequence[str], budget: float, threads: int) -> None:
     for name in names:
         try:
             with Database() as database, state_of(workloads()[name], options, backends, database) as state:
-                for stage in (Reference(), Baselines(slow=True)):
+                for stage in (Reference(), Baselines(every=True)):
                     stage.run(state, Deadline(budget))
                 state.original.measure_regions(Deadline(budget))
         except BricolageError as error:

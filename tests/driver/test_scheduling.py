@@ -73,7 +73,7 @@ def test_parts_that_refuse_what_is_best_for_the_whole_run_otherwise(tmp_path: Pa
     answers = Answers({"tiled f32-tiles": 0.9}, wants={"tiled f32-tiles": "MatMul"}, on_one_core=1.0, side_by_side=0.7)
     options = Options(threads=CORES)
     state, _ = made_up_state(tmp_path, fork, [Tiled()], answers, options=options)
-    Runner([Baselines(), Scheduling()]).run(state, Deadline(100.0))
+    Runner([Baselines(every=True), Scheduling()]).run(state, Deadline(100.0))
     (challenger,) = state.challengers
     configs = [str(one.implementation) for one in challenger.placement]
     assert configs == ["tiled f32", "tiled f32-tiles", "tiled f32-tiles", "tiled f32"]

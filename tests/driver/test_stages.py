@@ -85,7 +85,7 @@ def test_baselines_are_measured_quick_compilers_first(tmp_path: Path, model: Gra
     run(state, Baselines(), seconds=0.0)
     assert whole_times(state.original) == {"first f32": 5.0, "second f32": 10.0}, "whatever the clock says"
     assert {spec.alone for spec in measurer.asked} == {True}
-    run(state, Baselines(slow=True))
+    run(state, Baselines(every=True))
     assert whole_times(state.original) == {"first f32": 5.0, "second f32": 10.0, "sluggish f32": 5.0}
 
 
@@ -200,7 +200,7 @@ def test_an_interruption_later_keeps_what_is_measured(tmp_path: Path, model: Gra
 
     state, measurer = made_up_state(tmp_path, model, [First(), Second(), Sluggish()])
     measurer.before = interrupt
-    deadline = run(state, Baselines(slow=True), Regions())
+    deadline = run(state, Baselines(every=True), Regions())
     assert deadline.interrupted and whole_times(state.original) == {"first f32": 5.0, "second f32": 5.0}
     assert not state.original.regions
 

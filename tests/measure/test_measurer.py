@@ -288,6 +288,24 @@ def test_a_new_version_and_a_longer_limit_try_again(measurer: Measurer, tmp_path
     assert measurer.known(spec, 1e-6, "these") is None
 
 
+def test_what_is_compiled_when_the_time_ends_is_timed(
+    measurer: Measurer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load, over = measurer.loader.load, []
+
+    def loaded(*given: Any) -> None:
+        load(*given)
+        over.append(True)
+
+    monkeypatch.setattr(measurer.loader, "load", loaded)
+    tasks = [task(tmp_path, ("honest", f"0.{n}")) for n in range(1, 9)] + [
+        task(tmp_path, ("twin", f"0.{n}")) for n in range(1, 9)
+    ]
+    costs = measurer.measure(tasks, should_stop=lambda: bool(over))
+    assert 0 < len(costs) < len(tasks) and all(cost.outcome == "ok" for cost in costs.values())
+    assert len(over) == 1, "nothing is compiled after the end"
+
+
 def test_stopping_keeps_what_is_finished(measurer: Measurer, tmp_path: Path) -> None:
     tasks = [task(tmp_path, ("honest", "0.1"), ("twin", "0.1"), elements=1024 + n) for n in range(30)]
     events: list[Event] = []

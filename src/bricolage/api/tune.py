@@ -159,7 +159,7 @@ def _opened(
     size = len(bucket.graph)
     session = open_session(options, checked, device, database, pool, opened, size, progress, reference)
     state = State(session, variants, arrays, opened.digest, budget)
-    Runner([Reference(), Baselines(slow=True), Rewritten()]).run(state, Deadline(budget / 4))
+    Runner([Reference(), Baselines(every=True), Rewritten()]).run(state, Deadline(budget / 4))
     return state
 
 

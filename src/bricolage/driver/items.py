@@ -1,5 +1,5 @@
-"""What a decision can measure beside the whole model on backends that compile quickly: the items of its agenda, each with the
-grounds for the most that it could gain.
+"""What a decision can measure beside its baselines, the whole model on each backend that compiles quickly: the items of its agenda,
+each with the grounds for the most that it could gain.
 
 | item | bound of its gain |
 |---|---|
@@ -42,8 +42,7 @@ _BOUND_SECONDS = 1.0
 
 def items(state: State) -> list[Item]:
     """The agenda as it begins, baselines being known."""
-    slow = {backend.name for backend in state.session.backends if backend.compiles_slowly}
-    wholes = [WholeModel(one) for one in state.original.candidates.whole if one.backend in slow]
+    wholes = [WholeModel(one) for one in state.original.candidates.whole]
     variants = [Variant(profile) for profile in state.profiles.values() if profile.variant.name != ORIGINAL]
     searches = [TailoredRewrites(), SearchedRewrites()] if state.session.options.rewrite else []
     return [*wholes, *variants, *searches, Regions(), Placements(), KnownKernels(), Kernels(), Schedules()]
@@ -61,7 +60,7 @@ def by_tries(way: str, state: State, seconds: float) -> Promise:
 
 
 class WholeModel(Item):
-    """The whole original on one implementation of a backend that compiles slowly."""
+    """The whole original on one more implementation: another configuration of a backend, or one that compiles slowly."""
 
     def __init__(self, implementation: Implementation) -> None:
         """Which one."""
@@ -73,8 +72,10 @@ class WholeModel(Item):
         profile, one, session = state.original, self.implementation, state.session
         if one in profile.whole:
             return None
-        seconds = session.record.compile_s(one.backend, len(profile.graph))
-        seconds = seconds if seconds is not None else _COMPILE_S
+        seconds = state.whole_s
+        if session.backend(one.backend).compiles_slowly:
+            known_s = session.record.compile_s(one.backend, len(profile.graph))
+            seconds = known_s if known_s is not None else _COMPILE_S
         data = profile.oracle.data(profile.graph.everything)
         known = session.measurer.known(profile.whole_spec(one), session.options.bound, data)
         if known is not None:  # it is taken over without compiling

@@ -171,19 +171,23 @@ class Profile:
 
     # --- measuring --------------------------------------------------------------------------------------------------
 
-    def measure_baselines(self, stop: Stop, *, slow: bool = False) -> None:
-        """Times the whole graph, interleaved, on everything that takes it and compiles quickly, whatever the clock says (without it
-        there is nothing to ship). Then, some at a time until `stop` says so, on the others: with `slow`, or where nothing is right.
-        Then on who does not claim all of it (`_measure_unclaimed`)."""
+    def measure_baselines(self, stop: Stop, *, every: bool = False) -> None:
+        """Times the whole graph, interleaved, in the first configuration of every backend that takes it and compiles quickly,
+        whatever the clock says (without it there is nothing to ship); with `every`, or where nothing is right, in all of their
+        configurations. Then, in these cases, some at a time until `stop` says so, on backends that compile slowly; then on who
+        does not claim all of it (`_measure_unclaimed`)."""
         slowly = {backend.name for backend in self.session.backends if backend.compiles_slowly}
-        first = [one for one in self.candidates.whole if one.backend not in slowly]
+        quick = [one for one in self.candidates.whole if one.backend not in slowly]
         others = [one for one in self.candidates.whole if one.backend in slowly]
-        self.session.progress.start("whole model on each backend", len(first) + slow * len(others))
+        first = quick if every else list({one.backend: one for one in reversed(quick)}.values())[::-1]
+        self.session.progress.start("whole model on each backend", len(first) + every * len(others))
         if first:
             self.measure_whole(first, lambda: False)
+        if not self.times and (rest := [one for one in quick if one not in first]):
+            self.measure_whole(rest, lambda: False)
         step = max(1, self.session.options.threads) * self._machines
         for start in range(0, len(others), step):
-            if (self.times and not slow) or (stop() and self.whole):
+            if (self.times and not every) or (stop() and self.whole):
                 break
             self.measure_whole(others[start : start + step], stop if self.whole else lambda: False)
         self._measure_unoptimised()

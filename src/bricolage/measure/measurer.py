@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,8 +29,11 @@ if TYPE_CHECKING:
     from bricolage.measure.scale_out.cluster import Cluster
 
 _LOG = logging.getLogger(__name__)
-_CHUNK = 48
-"""Candidates compiled together before they are timed; more would hold more memory."""
+_CHUNK = 12
+"""Candidates compiled together before they are timed: enough to keep the compiling workers busy, and few, since the time may end
+meanwhile."""
+_GRACE_S = 2.0
+"""By which timing what is compiled may outlast the end of the time: compiling it took longer."""
 _PASSES = 4
 _UNSURE = 0.1
 """Width of the interval, relative to the median, from which on the known time of a whole model is measured again: the
@@ -280,6 +284,7 @@ class Measurer:
             if not waiting or should_stop():
                 break
             self.loader.load(waiting, should_stop, failed)
+            stop = should_stop if not should_stop() else _grace()
             for jobs in regions:
                 for job in jobs:
                     # Its time was known; its answer is right on these weights, too.
@@ -287,9 +292,9 @@ class Measurer:
                         finish("measured", job.spec, _with(job.known, job.deviation))
                         job.known, job.done = None, True
                 ready = [job for job in jobs if job.ready and not job.rounds and not job.done]
-                if should_stop() or not ready:
+                if stop() or not ready:
                     continue
-                open_ids = compare(self.pool, ready, self.policy, should_stop)
+                open_ids = compare(self.pool, ready, self.policy, stop)
                 for job in ready:
                     if job.outcome is not None:
                         failed(job)
@@ -342,6 +347,12 @@ def registry_versions(names: Iterable[str] | None = None) -> Mapping[str, str]:
         except (MissingBackend, BrokenPlugin) as error:
             _LOG.debug("%s", error)
     return versions
+
+
+def _grace() -> Stop:
+    """Stops `_GRACE_S` from now."""
+    end = time.monotonic() + _GRACE_S
+    return lambda: time.monotonic() >= end
 
 
 def _chunks(todo: Sequence[tuple[RegionTask, list[Job]]]) -> Iterable[list[tuple[RegionTask, list[Job]]]]:

@@ -45,7 +45,7 @@ class Reference(Stage[State]):
 
 
 class Baselines(Stage[State]):
-    """The whole original on every implementation of backends that compile quickly, or of all.
+    """The whole original on the first configuration of every backend that compiles quickly, or on all implementations.
 
     Raises (when run):
         NoPlacement, NoBackend: nothing can run all of it.
@@ -55,15 +55,15 @@ class Baselines(Stage[State]):
 
     name: ClassVar[str] = "baselines"
 
-    def __init__(self, *, slow: bool = False) -> None:
-        """`slow`: those that compile slowly, too, as far as the time reaches."""
-        self._slow = slow
+    def __init__(self, *, every: bool = False) -> None:
+        """`every`: all configurations, and backends that compile slowly as far as the time reaches."""
+        self._every = every
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Measures them, whatever the clock says."""
         began = deadline.clock()
         try:
-            state.original.measure_baselines(deadline, slow=self._slow)
+            state.original.measure_baselines(deadline, every=self._every)
             state.whole_s = (deadline.clock() - began) / max(1, len(state.original.whole))
             state.original.measure_dropped(deadline)
         except KeyboardInterrupt:
