@@ -92,3 +92,16 @@ def test_a_case_holds_what_it_says(case: Case) -> None:
     for info, value in zip(case.model.graph.output, case.outputs, strict=True):
         wanted = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type))
         assert isinstance(value, np.ndarray) and value.dtype == wanted
+        assert stated(info) == value.shape
+
+
+def test_sizes_follow_what_is_replaced() -> None:
+    """The depth of a OneHot is a size of its result, and other types of it have other values."""
+    found = made("OneHot")
+    assert len(found) > 50
+    for case in found:
+        assert [stated(info) for info in case.model.graph.output] == [np.shape(value) for value in case.outputs]
+
+
+def stated(info: onnx.ValueInfoProto) -> tuple[int, ...]:
+    return tuple(dim.dim_value for dim in info.type.tensor_type.shape.dim)

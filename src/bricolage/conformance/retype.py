@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -129,6 +129,7 @@ def _retype(
     outputs = expected(model, inputs, None if node.op_type in _RESULT else target if target in _HALF else None)
     if outputs is None:
         return None
+    restate(model, outputs)
     rtol, atol = case.rtol, case.atol
     half = max((_HALF.get(kind, 0.0) for kind in (target, result or 0)), default=0.0)
     if half and node.op_type not in _RESULT:
@@ -143,6 +144,15 @@ def _retype(
     return replace(
         case, name=f"{case.name}@{suffix}", model=model, inputs=tuple(inputs), outputs=outputs, rtol=rtol, atol=atol
     )
+
+
+def restate(model: onnx.ModelProto, outputs: Sequence[np.ndarray]) -> None:
+    """Has a model state the sizes that its outputs have, in place: what is replaced may be a size (OneHot's depth)."""
+    for info, output in zip(model.graph.output, outputs, strict=True):
+        info.type.tensor_type.ClearField("shape")
+        info.type.tensor_type.shape.CopyFrom(onnx.TensorShapeProto())
+        for size in output.shape:
+            info.type.tensor_type.shape.dim.add().dim_value = size
 
 
 def _tied(names: object, formals: object, variable: str) -> set[str]:
