@@ -295,8 +295,6 @@ def test_nan_and_infinities_of_the_caller_are_taken() -> None:
 
 
 def test_an_optional_is_drawn_as_what_it_holds() -> None:
-    from onnx import TensorProto, helper
-
     tensor = helper.make_tensor_type_proto(TensorProto.FLOAT, [2, 3])
     kinds = {"t": tensor, "s": helper.make_sequence_type_proto(tensor)}
     inputs = [helper.make_value_info(name, helper.make_optional_type_proto(kind)) for name, kind in kinds.items()]
