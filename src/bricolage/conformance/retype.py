@@ -12,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 from bricolage.conformance.compare import difference
 from bricolage.conformance.suite import Case
+from bricolage.graph.reference_operators import CORRECTED
 
 TYPES = (
     onnx.TensorProto.FLOAT,
@@ -209,8 +210,8 @@ def expected(model: onnx.ModelProto, inputs: list[np.ndarray], half: int | None)
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            found = ReferenceEvaluator(run).run(None, feeds)
-            again = ReferenceEvaluator(run).run(None, feeds)
+            found = ReferenceEvaluator(run, new_ops=list(CORRECTED)).run(None, feeds)
+            again = ReferenceEvaluator(run, new_ops=list(CORRECTED)).run(None, feeds)
     except Exception:  # the reference has gaps: the type is then not tried
         return None
     if not all(isinstance(value, np.ndarray | np.generic) for value in found) or difference(found, again, 0.0, 0.0):
