@@ -186,8 +186,8 @@ def _arrays(output: Any) -> Iterator[np.ndarray]:
 
 def _draw(value: ir.Value, rng: np.random.Generator, attempt: int) -> Any:
     if isinstance(value.type, ir.OptionalType):  # there
-        shape = value.shape or (ir.Shape([2, 3]) if isinstance(value.type.elem_type, ir.TensorType) else None)
-        return _draw(ir.Value(name=value.name, shape=shape, type=value.type.elem_type), rng, attempt)
+        known = value.shape or (ir.Shape([2, 3]) if isinstance(value.type.elem_type, ir.TensorType) else None)
+        return _draw(ir.Value(name=value.name, shape=known, type=value.type.elem_type), rng, attempt)
     if isinstance(value.type, ir.SequenceType) and isinstance(value.type.elem_type, ir.TensorType):
         member = ir.Value(name=value.name, shape=ir.Shape([2, 3]), type=value.type.elem_type)
         return [_draw(member, rng, attempt) for _ in range(3)]
