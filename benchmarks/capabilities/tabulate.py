@@ -73,7 +73,7 @@ def merged(old: Table, new: Table, operators: Collection[str]) -> Table:
     made on the new one's lowerings: who names the operators says that the others are lowered as before."""
 
     def put(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: found for name, found in before.items() if name not in operators} | dict(after)
+        return {name: found for name, found in before.items() if name.split("::")[-1] not in operators} | dict(after)
 
     outcomes = put(old.outcomes, new.outcomes)
     counts = Counter[str]()

@@ -15,6 +15,7 @@ import argparse
 import json
 import pickle
 import sys
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,8 +41,20 @@ class Found:
 
     outcomes: dict[str, str] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
+    path: Path | None = None
+    """A file of rows, to which each is added; those that it has already are not tried again."""
+
+    def __post_init__(self) -> None:
+        path, self.path = self.path, None
+        for line in path.read_text().splitlines() if path is not None and path.exists() else ():
+            if line.endswith("]"):  # a line cut off is no row
+                self.note(*json.loads(line))
+        self.path = path
 
     def note(self, name: str, outcome: str, reason: str) -> None:
+        if self.path is not None:
+            with self.path.open("a") as file:
+                file.write(json.dumps([name, outcome, reason]) + "\n")
         self.outcomes[name] = outcome
         if reason and outcome not in ("right", "runs", "refuses"):
             self.reasons[name] = reason
@@ -59,6 +72,12 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="all that was found as JSON, not the figures alone")
     parser.add_argument("--output", type=Path, help="the same in a file")
     parser.add_argument("--sample", type=int, help="only so many of the pairs, always the same")
+    parser.add_argument(
+        "--rows", type=Path, help="a folder that keeps what became of each pair; another run goes on there"
+    )
+    parser.add_argument(
+        "--minutes", type=float, help="no new pair after so many; they come in random order, always the same"
+    )
     parser.add_argument("--operators", help="only pairs of these, for example Where,Conv")
     parser.add_argument("--cases", type=Path, help="a Python file with CASES, as benchmarks/README.md says")
     parser.add_argument("--only", default="", help="of the cases, those whose names begin so; commas between")
@@ -112,18 +131,29 @@ def _pairs(given: argparse.Namespace) -> tuple[dict[str, Any], int]:
     print("making pairs …", file=sys.stderr)
     made = {pair.name: pair for pair in pairs.pairs(operators)}
     names = pairs.sample(list(made), given.sample)
-    theirs, ours = Found(), Found()
+    if given.rows is not None:
+        given.rows.mkdir(parents=True, exist_ok=True)
+    theirs, ours = (Found(path=given.rows and given.rows / f"{who}.jsonl") for who in ("onnxruntime", "bricolage"))
+    until = time.monotonic() + 60 * given.minutes if given.minutes else None
     with scratch.using(scratch.temporary()) as folder:
         path = folder / "pairs.pickle"
         path.write_bytes(pickle.dumps({name: made[name] for name in names}))
         words = ["--pairs", str(path)]
-        apart("onnxruntime", names, words, _LIMIT_S, theirs.note)
+        apart("onnxruntime", [name for name in names if name not in theirs.outcomes], words, _LIMIT_S, theirs.note)
         run = [name for name in names if theirs.outcomes.get(name) == "runs"]
-        apart("pairs", run, words, _LIMIT_S, ours.note)
-    counts = ours.counts
-    share = counts["right"] / len(run) if run else 1.0
-    found = {"tried": len(names), "onnxruntime": len(run), "share": share, **counts, "reasons": ours.reasons}
-    return found, counts["broken"]
+        todo = [name for name in run if name not in ours.outcomes]
+        apart("pairs", todo, words, _LIMIT_S, ours.note, until)
+    counts = Counter(ours.outcomes[name] for name in run if name in ours.outcomes)
+    asked = sum(counts.values())
+    found = {
+        "tried": len(names),
+        "onnxruntime": len(run),
+        "asked": asked,
+        "share": counts["right"] / asked if asked else 1.0,
+        **{outcome: counts[outcome] for outcome in _OUTCOMES},
+        "reasons": {name: why for name, why in ours.reasons.items() if name in run},
+    }
+    return found, counts["wrong"] + counts["broken"]
 
 
 def _child(given: argparse.Namespace) -> None:

@@ -84,6 +84,8 @@ def test_an_entry_is_respected_and_says_why(network: Graph, plant: Plant) -> Non
         {"types": "float16"},
         {"where": ["rank=3"]},
         {"reads": ["Conv"]},
+        {"read_by": ["Relu"]},
+        {"reads": ["Relu"], "read_by": ["Conv"]},
     ],
     ids=str,
 )
@@ -93,7 +95,9 @@ def test_it_holds_for_what_it_names_alone(elsewhere: dict[str, Any], network: Gr
 
 
 @pytest.mark.parametrize(
-    "here", [{"last": "999"}, {"types": "float32"}, {"where": ["rank=1"]}, {"reads": ["Conv", "Relu"]}], ids=str
+    "here",
+    [{"last": "999"}, {"types": "float32"}, {"where": ["rank=1"]}, {"reads": ["Conv", "Relu"]}, {"read_by": ["Tanh"]}],
+    ids=str,
 )
 def test_it_holds_where_all_that_it_names_is_there(here: dict[str, Any], network: Graph, plant: Plant) -> None:
     plant(**here)

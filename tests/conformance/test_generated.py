@@ -92,3 +92,26 @@ def test_a_case_holds_what_it_says(case: Case) -> None:
     for info, value in zip(case.model.graph.output, case.outputs, strict=True):
         wanted = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type))
         assert isinstance(value, np.ndarray) and value.dtype == wanted
+        assert stated(info) == value.shape
+
+
+def test_sizes_follow_what_is_replaced() -> None:
+    """The depth of a OneHot is a size of its result, and other types of it have other values."""
+    found = made("OneHot")
+    assert len(found) > 50
+    for case in found:
+        assert [stated(info) for info in case.model.graph.output] == [np.shape(value) for value in case.outputs]
+
+
+def stated(info: onnx.ValueInfoProto) -> tuple[int, ...]:
+    return tuple(dim.dim_value for dim in info.type.tensor_type.shape.dim)
+
+
+def test_expected_results_are_those_of_the_corrected_reference() -> None:
+    """A Normalizer divides by the largest element, not by the largest size of one, as onnx has it."""
+    for case in base_cases({"Normalizer"}):
+        if onnx.helper.get_attribute_value(case.model.graph.node[0].attribute[0]) == b"MAX":
+            (x,), (y,) = case.inputs, case.outputs
+            np.testing.assert_allclose(y, x / np.max(x, axis=1, keepdims=True), rtol=1e-6)
+            return
+    raise AssertionError("no case divides by the largest element")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from bricolage.errors import UnsupportedType, WrongType
 from bricolage.frontends import to_model
 from bricolage.frontends.maps import KEYS, without_maps
-from bricolage.plan.interface import output_specs
-from bricolage.runtime.signature import mapped
+from bricolage.plan.interface import input_specs, output_specs
+from bricolage.runtime.signature import by_position_and_name, collect, mapped
+from bricolage.verify.reference import evaluate
 
 KINDS = {"classlabels_int64s": [3, 7], "classlabels_strings": ["no", "yes"]}
 
@@ -71,3 +74,59 @@ def test_a_model_without_maps_is_itself() -> None:
     given = classifier("classlabels_int64s")
     del given.graph.node[1:], given.graph.output[1:]
     assert without_maps(given) is given
+
+
+def test_a_map_that_nobody_reads_goes() -> None:
+    given = classifier("classlabels_int64s")
+    del given.graph.output[1:]
+    assert [node.op_type for node in without_maps(given).graph.node] == ["LinearClassifier"]
+
+
+def reader(op_type: str, key: int, value: int, **attributes: Any) -> onnx.ModelProto:
+    """An operator that reads a map."""
+    node = helper.make_node(op_type, ["x"], ["y"], domain="ai.onnx.ml", **attributes)
+    kind = helper.make_map_type_proto(key, helper.make_tensor_type_proto(value, []))
+    result = TensorProto.INT64 if attributes.get("cast_to") == "TO_INT64" else value
+    graph = helper.make_graph(
+        [node], "g", [helper.make_value_info("x", kind)], [helper.make_tensor_value_info("y", result, None)]
+    )
+    opsets = [helper.make_opsetid("", 15), helper.make_opsetid("ai.onnx.ml", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+@pytest.mark.parametrize(
+    ("model", "value"),
+    [
+        (
+            reader("DictVectorizer", TensorProto.STRING, TensorProto.FLOAT, string_vocabulary=["a", "b", "c"]),
+            {"b": 1.5, "elsewhere": 3.0},
+        ),
+        (reader("DictVectorizer", TensorProto.INT64, TensorProto.FLOAT, int64_vocabulary=[3, 1]), {1: 2.0}),
+        (
+            reader("CastMap", TensorProto.INT64, TensorProto.FLOAT, cast_to="TO_INT64", map_form="SPARSE", max_map=5),
+            {3: 2.5, 1: 1.25},
+        ),
+    ],
+    ids=["words", "numbers", "sparse"],
+)
+def test_an_input_that_is_a_map_is_the_row_that_it_stands_for(model: onnx.ModelProto, value: dict[Any, float]) -> None:
+    """As ONNX Runtime makes it."""
+    runtime = pytest.importorskip("onnxruntime")
+    (wanted,) = runtime.InferenceSession(model.SerializeToString()).run(None, {"x": value})
+    made = to_model(model)
+    specs = input_specs(made)
+    for args, named in [((value,), {}), ((), {"x": value}), (({"x": value},), {})]:
+        arrays = collect(specs, *by_position_and_name(specs, args, named))
+        assert evaluate(made, arrays)["y"].tolist() == wanted.tolist()
+    assert collect(specs, (np.zeros(wanted.shape, np.float32),), {})["x"].shape == wanted.shape
+
+
+def test_what_is_no_number_is_refused_by_name() -> None:
+    specs = input_specs(to_model(reader("DictVectorizer", TensorProto.INT64, TensorProto.FLOAT, int64_vocabulary=[3])))
+    with pytest.raises(WrongType, match="'x'.*other values than numbers"):
+        collect(specs, ({3: "three"},), {})
+
+
+def test_a_map_of_unknown_size_is_refused() -> None:
+    with pytest.raises(UnsupportedType, match="'x' has the type map"):
+        to_model(reader("CastMap", TensorProto.INT64, TensorProto.FLOAT, cast_to="TO_FLOAT"))

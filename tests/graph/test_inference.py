@@ -41,6 +41,14 @@ def test_a_window_in_the_padding_alone_is_none(op: str, opset: int) -> None:
     assert evaluate(graph.model, {"x": x})["y"].shape == (1, 2, 4, 4)
 
 
+def test_a_transform_is_of_one_side_by_default() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 18]> t (float[1,128,1] x) => (float[1,15,9,2] y) {
+        step = Constant<value_int=8>() length = Constant<value_int=16>() y = STFT(x, step, , length) }"""
+    graph = prepare(to_model(ir.to_proto(parse(text))), {})
+    assert [info.sizes for info in graph.outputs] == [(1, 15, 9, 2)]
+    assert "onesided" not in graph.operators[-1].node.attributes
+
+
 def test_symbolic_sizes_are_right_once_they_are_bound() -> None:
     model = to_model(ir.to_proto(parse(text("MaxPool", POOL, sizes="1,2,h,8"))))
     assert prepare(model, {"h": 8}).outputs[0].sizes == (1, 2, 4, 4)

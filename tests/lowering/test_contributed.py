@@ -392,6 +392,47 @@ def test_integer_products_as_floats(case: Case) -> None:
     check(case)
 
 
+def quantised_lstm(direction: str = "forward", batch: int = 1, per_channel: bool = False, **attributes: Any) -> Case:
+    ways, hidden, width = 2 if direction == "bidirectional" else 1, 5, 4
+    scale = np.abs(f32(ways, *[4 * hidden] * per_channel)) * one(0.01) + one(0.01)
+    zero = np.zeros(scale.shape, np.int8)
+    weights = [i8(ways, n, 4 * hidden, edge=64, seed=n) for n in (width, hidden)]
+    given: list[Array | None] = [f32(6, batch, width), *weights, f32(ways, 8 * hidden), None]
+    states = [f32(ways, batch, hidden, seed=3) * one(0.1), f32(ways, batch, hidden, seed=4)]
+    peepholes = f32(ways, 3 * hidden, seed=5)
+    inputs = [*given, *states, peepholes, scale, zero, scale, zero]
+    return Case("DynamicQuantizeLSTM", inputs, {"hidden_size": hidden, "direction": direction, **attributes}, outputs=3)
+
+
+@cases(
+    quantised_lstm(),
+    quantised_lstm(batch=3),
+    quantised_lstm("bidirectional", batch=2, per_channel=True),
+    quantised_lstm("reverse", per_channel=True, clip=0.5),
+    quantised_lstm(input_forget=1, activations=["HardSigmoid", "Tanh", "Softsign"]),
+)
+def test_a_quantised_lstm(case: Case) -> None:
+    check(case)
+
+
+@cases(
+    Case("GatherBlockQuantized", [u8(7, 32), np.int64([[6, 0], [-1, 3]]), f32(7, 2)], {"block_size": 32}),
+    Case(
+        "GatherBlockQuantized",
+        [u8(7, 3, 16), np.int32([2]), f32(7, 3, 2), u8(7, 3, 1)],
+        {"block_size": 16, "quantize_axis": 2},
+    ),
+    Case("GatherBlockQuantized", [u8(7, 40), np.asarray(2), f32(7, 3), u8(7, 3)], {"block_size": 16, "bits": 8}),
+    Case("GatherBlockQuantized", [u8(7, 40), np.int64([2]), f32(7, 3)], {"block_size": 16, "bits": 8}),
+    Case("Inverse", [f32(2, 4, 4) + 3 * np.eye(4, dtype=np.float32)]),
+    Case("Inverse", [f32(3, 3)]),
+    Case("CDist", [f32(5, 3), f32(4, 3, seed=1)], {"metric": "euclidean"}),
+    Case("CDist", [f32(5, 3), f32(4, 3, seed=1)], {"metric": "sqeuclidean"}),
+)
+def test_blocks_inverses_and_distances(case: Case) -> None:
+    check(case)
+
+
 def test_operators_without_a_kernel_on_the_processor() -> None:
     """Compared with their formulas."""
 

@@ -133,3 +133,13 @@ def test_maps_are_compared_together_and_by_their_keys() -> None:
     for wrong in ([{"a": 0.9, "c": 1e-9}, wanted[1]], wanted[:1], [np.float32(1), wanted[1]], None, {"a": 0.9}):
         assert relative_error([wrong], [wanted]) == np.inf
     assert relative_error([{"a": 2.0}], [{"a": 1.0}]) == 1.0
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, ml_dtypes.bfloat16])
+def test_what_a_type_does_not_hold_is_infinite_in_it(kind: type) -> None:
+    largest = float(ml_dtypes.finfo(kind).max)
+    reference = np.array([1.0, 4.0 * largest, -4.0 * largest, 0.5 * largest])
+    with np.errstate(over="ignore"):
+        assert relative_error([reference.astype(kind)], [reference]) < 1e-2
+    for wrong in ([1.0, -math.inf, -math.inf, 0.5 * largest], [1.0, math.inf, -math.inf, math.inf]):
+        assert relative_error([np.array(wrong).astype(kind)], [reference]) == math.inf

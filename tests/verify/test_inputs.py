@@ -292,3 +292,16 @@ def test_nan_and_infinities_of_the_caller_are_taken() -> None:
     arrays = {"a": np.full((2, 3), np.nan, np.float32), "b": np.full((2, 3), -np.inf, np.float32)}
     assert set(check(two_inputs(), arrays)) == {"a", "b"}
     assert not_finite({**arrays, "c": np.ones(2), "d": [np.ones(1), np.array([np.inf])]}) == ["a", "b", "d"]
+
+
+def test_an_optional_is_drawn_as_what_it_holds() -> None:
+    tensor = helper.make_tensor_type_proto(TensorProto.FLOAT, [2, 3])
+    kinds = {"t": tensor, "s": helper.make_sequence_type_proto(tensor)}
+    inputs = [helper.make_value_info(name, helper.make_optional_type_proto(kind)) for name, kind in kinds.items()]
+    nodes = [helper.make_node("OptionalHasElement", [name], [f"has_{name}"]) for name in kinds]
+    outputs = [helper.make_tensor_value_info(f"has_{name}", TensorProto.BOOL, []) for name in kinds]
+    graph = helper.make_graph(nodes, "optionals", inputs, outputs)
+    model = ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9))
+    drawn = generate(model)
+    assert drawn["t"].shape == (2, 3) and drawn["t"].dtype == np.float32
+    assert len(drawn["s"]) > 1 and all(isinstance(one, np.ndarray) for one in drawn["s"])

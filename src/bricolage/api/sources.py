@@ -28,6 +28,7 @@ from bricolage.graph.store import WEIGHTS, Store
 from bricolage.options import Options
 from bricolage.plan import artifact
 from bricolage.plan.interface import batch_dimension, default_specs, input_specs, output_specs
+from bricolage.runtime import signature
 from bricolage.verify import inputs
 from bricolage.verify.reference import Evaluate
 
@@ -91,6 +92,7 @@ def open_source(
         UsageError: the model, its shapes or the example inputs are not usable.
     """
     model, name, example_inputs = _load(source, example_inputs, dynamic)
+    given = None if given is None else _without_maps(model, given)
     inputs, origin = given, "given"
     if given is None and example_inputs is not None:
         given = inputs = example_arrays(model, example_inputs)
@@ -124,6 +126,15 @@ def _batch(model: ir.Model) -> str:
         return batch_dimension(model.graph.name or "model", input_specs(model), output_specs(model))
     except NotBatchable:
         return ""
+
+
+def _without_maps(model: ir.Model, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs by name, with the rows that maps stand for."""
+    specs = {spec.name: spec for spec in input_specs(model) if spec.keys}
+    return {
+        name: signature.row(specs[name], value) if name in specs and isinstance(value, Mapping) else value
+        for name, value in given.items()
+    }
 
 
 def _prepare_buckets(

@@ -44,6 +44,8 @@ class Entry:
     """Features (`capabilities.features`), all of which the operator has."""
     reads: tuple[str, ...] = ()
     """Operator types one of which makes an input of it; empty where that does not matter."""
+    read_by: tuple[str, ...] = ()
+    """Operator types one of which reads a result of it; empty where that does not matter."""
     without: tuple[str, ...] = ()
     """Optimisations of the backend, as it names them, without which it is right: it runs a region with the operator, and does
     without these there. Empty where only not claiming it helps."""
@@ -62,7 +64,10 @@ class Entry:
         if operator != self.operator or self.types not in (ANY_TYPE, types) or not own.issuperset(self.where):
             return False
         makers = {producer.op_type for value in node.inputs if value is not None and (producer := value.producer())}
-        return not self.reads or not makers.isdisjoint(self.reads)
+        readers = {use.node.op_type for value in node.outputs for use in value.uses()}
+        return all(
+            not wanted or not met.isdisjoint(wanted) for wanted, met in ((self.reads, makers), (self.read_by, readers))
+        )
 
     @property
     def reason(self) -> str:

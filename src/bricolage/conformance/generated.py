@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 
-from bricolage.conformance.retype import EVERY_TYPE, expected, retyped, schema_of, variables
+from bricolage.conformance.retype import EVERY_TYPE, expected, restate, retyped, schema_of, variables
 from bricolage.conformance.suite import Case
 
 _BASES = 3
@@ -116,8 +116,5 @@ def _recomputed(case: Case, attribute: onnx.AttributeProto) -> Case | None:
     outputs = expected(model, [np.asarray(value) for value in case.inputs], None)
     if outputs is None:
         return None
-    for info, output in zip(model.graph.output, outputs, strict=True):
-        info.type.tensor_type.ClearField("shape")
-        for size in output.shape:
-            info.type.tensor_type.shape.dim.add().dim_value = size
+    restate(model, outputs)
     return replace(case, model=model, outputs=outputs)

@@ -1,42 +1,104 @@
-"""Outputs that are maps: what scikit-learn's converters write behind a classifier (`ai.onnx.ml.ZipMap`).
+"""Inputs and outputs that are maps: what scikit-learn's converters write behind a classifier (`ai.onnx.ml.ZipMap`), and before
+features that have names (DictVectorizer, CastMap).
 
 No graph computes with maps: a ZipMap at the end of a model names the columns of a tensor. So the model returns that tensor, and the
-executable makes the maps of it (`runtime.signature.mapped`). The names stand in the model's metadata until the plan has them.
+executable makes the maps of it (`runtime.signature.mapped`). An input that a DictVectorizer or a sparse CastMap reads is the tensor
+that they make of it, and the executable makes it of a map (`runtime.signature.row`). The names stand in the model's metadata until
+the plan has them.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from typing import Any
 
 import onnx
 
 KEYS = "bricolage.keys"
-"""Metadata of a model: by output, the keys of the maps that its rows become, as JSON."""
-_ZIP = ("ai.onnx.ml", "ZipMap")
+"""Metadata of a model: by input or output, the keys of its maps, one for each column of the tensor in its place, as JSON."""
+_ML = "ai.onnx.ml"
+_ZIP = (_ML, "ZipMap")
+_CASTS = {"TO_FLOAT": onnx.TensorProto.FLOAT, "TO_INT64": onnx.TensorProto.INT64}
+_NUMBERS = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.INT64)
+_MOST = 1 << 20
+"""Columns of a map beyond which it is refused."""
+Keys = list[int | str]
 
 
 def without_maps(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with tensors in the place of outputs that a ZipMap makes; itself where there are none. Not changed."""
+    """The model with tensors in the place of inputs and outputs that are maps; itself where there are none. Not changed."""
     read = {name for node in proto.graph.node for name in node.input}
-    outputs = {info.name for info in proto.graph.output}
-    last = [
-        node
-        for node in proto.graph.node
-        if (node.domain, node.op_type) == _ZIP and node.output[0] in outputs and node.output[0] not in read
-    ]
-    if not last:
+    zips = [node for node in proto.graph.node if (node.domain, node.op_type) == _ZIP and node.output[0] not in read]
+    entered = _entered(proto.graph)
+    if not zips and not entered:
         return proto
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
-    keys: dict[str, list[int | str]] = {}
+    keys = {**entered, **_without_zips(copy.graph, {node.output[0] for node in zips})}
+    for info in copy.graph.input:
+        if info.name in entered:
+            kind, size = info.type.map_type.value_type.tensor_type.elem_type, len(entered[info.name])
+            info.type.CopyFrom(onnx.helper.make_tensor_type_proto(kind, [1, size]))
     for node in copy.graph.node:
-        if (node.domain, node.op_type) == _ZIP and node.output[0] in outputs and node.output[0] not in read:
-            (named,) = (onnx.helper.get_attribute_value(attribute) for attribute in node.attribute)
-            keys[node.output[0]] = [one.decode() if isinstance(one, bytes) else int(one) for one in named]
-            node.domain, node.op_type = "", "Identity"
+        if node.domain == _ML and node.input and node.input[0] in entered:
+            target = None if node.op_type == "DictVectorizer" else _CASTS[_attributes(node).get("cast_to", "TO_FLOAT")]
+            node.domain, node.op_type = "", "Identity" if target is None else "Cast"
             node.ClearField("attribute")
-    for info in copy.graph.output:
-        if info.name in keys:
-            info.type.CopyFrom(onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, None))
+            if target is not None:
+                node.attribute.append(onnx.helper.make_attribute("to", target))
     onnx.helper.set_model_props(copy, {**{p.key: p.value for p in copy.metadata_props}, KEYS: json.dumps(keys)})
     return copy
+
+
+def _without_zips(graph: onnx.GraphProto, zipped: set[str]) -> dict[str, Keys]:
+    """Has a graph return the tensors that these outputs of ZipMaps are made of, in place; their keys. What nobody reads goes."""
+    keys: dict[str, Keys] = {}
+    outputs = {info.name for info in graph.output}
+    for node in list(graph.node):
+        if (node.domain, node.op_type) != _ZIP or node.output[0] not in zipped:
+            continue
+        if node.output[0] not in outputs:
+            graph.node.remove(node)
+            continue
+        (named,) = (onnx.helper.get_attribute_value(attribute) for attribute in node.attribute)
+        keys[node.output[0]] = _listed(named)
+        node.domain, node.op_type = "", "Identity"
+        node.ClearField("attribute")
+    for info in graph.output:
+        if info.name in keys:
+            info.type.CopyFrom(onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, None))
+    return keys
+
+
+def _entered(graph: onnx.GraphProto) -> dict[str, Keys]:
+    """Keys of inputs that are maps to numbers, all of whose readers make the same columns of them."""
+    found: dict[str, Keys] = {}
+    outputs = {info.name for info in graph.output}
+    for info in graph.input:
+        kind = info.type.map_type.value_type.tensor_type.elem_type if info.type.HasField("map_type") else 0
+        readers = [node for node in graph.node if info.name in node.input]
+        keys = [_columns(node) for node in readers]
+        if kind in _NUMBERS and keys and keys[0] and keys.count(keys[0]) == len(keys) and info.name not in outputs:
+            found[info.name] = keys[0]
+    return found
+
+
+def _columns(node: onnx.NodeProto) -> Keys | None:
+    """Keys of the columns that an operator makes of a map; None where only the map says how many there are."""
+    given = _attributes(node)
+    if node.domain == _ML and node.op_type == "DictVectorizer":
+        return _listed(given.get("string_vocabulary") or given.get("int64_vocabulary") or ())
+    if node.domain == _ML and node.op_type == "CastMap" and given.get("map_form") == "SPARSE":
+        size = given.get("max_map", 1)
+        return list(range(size)) if size <= _MOST and given.get("cast_to", "TO_FLOAT") in _CASTS else None
+    return None
+
+
+def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    values = ((one.name, onnx.helper.get_attribute_value(one)) for one in node.attribute)
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in values}
+
+
+def _listed(named: Sequence[bytes | int]) -> Keys:
+    return [one.decode() if isinstance(one, bytes) else int(one) for one in named]

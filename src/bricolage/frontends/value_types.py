@@ -7,7 +7,10 @@ import onnx
 from bricolage.errors import InvalidGraph, UnsupportedType
 from bricolage.frontends.limits import graphs_of
 
-_NO_MAPS = "Export the model with tensors in its place, for example by skl2onnx with options={'zipmap': False}"
+_NO_MAPS = (
+    "Export the model with tensors in its place: skl2onnx returns them with options={'zipmap': False}, and a DictVectorizer, or a "
+    "CastMap to numbers with map_form='SPARSE', may read a map"
+)
 
 
 def check_types(proto: onnx.ModelProto) -> None:

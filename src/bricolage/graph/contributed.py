@@ -347,3 +347,26 @@ def _grouped(node: ir.Node) -> Sequence[Tensor]:
         capacity = max(int(total.const_value.numpy().reshape(-1)[0]), held) if isinstance(held, int) else None
     cache = (dtype, [batch, groups, capacity, size])
     return [(dtype, [batch, length, whole]), cache, cache]
+
+
+@_rule("DynamicQuantizeLSTM")
+def _recurrent(node: ir.Node) -> Sequence[Tensor]:
+    length, batch, _ = _sizes(node.inputs[0])
+    dtype, hidden = _dtype(node.inputs[0]), node.attributes["hidden_size"].as_int()
+    directions = 2 if node.attributes.get_string("direction", "forward") == "bidirectional" else 1
+    last = (dtype, [directions, batch, hidden])
+    return [(dtype, [length, directions, batch, hidden]), last, last]
+
+
+@_rule("CDist")
+def _distances(node: ir.Node) -> Sequence[Tensor]:
+    return [(_dtype(node.inputs[0]), [_sizes(node.inputs[0])[0], _sizes(_at(node, 1))[0]])]
+
+
+@_rule("GatherBlockQuantized")
+def _gathered(node: ir.Node) -> Sequence[Tensor]:
+    sizes = _sizes(node.inputs[0])
+    axis = node.attributes.get_int("gather_axis", 0) % len(sizes)
+    if _dtype(node.inputs[0]) == ir.DataType.UINT8 and isinstance(sizes[-1], int):
+        sizes[-1] *= 8 // node.attributes.get_int("bits", 4)
+    return [(_dtype(_at(node, 2)), [*sizes[:axis], *_sizes(_at(node, 1)), *sizes[axis + 1 :]])]

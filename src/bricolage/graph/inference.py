@@ -110,10 +110,13 @@ def inferable(model: ir.Model) -> Iterator[None]:
     nodes = list(model.graph.all_nodes())
     enumerated = [(node, node.op_type) for node in _enumerated(model, nodes)]
     opaque = [(node, node.op_type) for node in nodes if node.op_type in _ALIKE and not node.domain]
+    sided = [node for node in nodes if node.op_type == "STFT" and "onesided" not in node.attributes and not node.domain]
     pools = [(node, dict(node.attributes), found) for node in _ceiled(model, nodes) if (found := _counts(node))]
     try:
         for node, op_type in opaque:
             node.op_type = _ALIKE[op_type]
+        for node in sided:  # 1 is its default, which onnx 1.23 takes for 0
+            node.attributes["onesided"] = ir.AttrInt64("onesided", 1)
         for node, _, counts in pools:
             _write_floored(node, counts)
         for node, _ in enumerated:
@@ -122,6 +125,8 @@ def inferable(model: ir.Model) -> Iterator[None]:
     finally:
         for node, op_type in (*enumerated, *opaque):
             node.op_type = op_type
+        for node in sided:
+            del node.attributes["onesided"]
         for node, attributes, _ in pools:
             node.attributes.clear()
             node.attributes.update(attributes)

@@ -56,7 +56,7 @@ class TensorSpec:
     dtype: str
     shape: tuple[Size | str, ...] | None
     keys: tuple[int | str, ...] = ()
-    """Of an output whose rows are returned as maps: their keys, one for each column."""
+    """Of an output whose rows are returned as maps, or an input that may be given as one: the keys, one for each column."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,8 @@ def by_position_and_name(
     if len(args) == 1 and not named:
         (only,) = args
         if isinstance(only, Mapping):
-            return (), only
+            alone = len(inputs) == 1 and bool(inputs[0].keys) and inputs[0].name not in only
+            return (args, {}) if alone else ((), only)
         if isinstance(only, list | tuple) and len(inputs) == len(only) > 1:
             return only, {}
     return args, named
@@ -108,6 +109,19 @@ def _maps(keys: Sequence[int | str], value: np.ndarray) -> list[dict[int | str, 
     return [dict(zip(keys, row, strict=True)) for row in value.reshape(-1, len(keys)).tolist()]
 
 
+def row(spec: TensorSpec, value: Mapping[Any, Any]) -> np.ndarray:
+    """What an input that is a map of numbers stands for: (1, columns), a column for each of the input's keys (`TensorSpec.keys`), 0
+    for one that the map has not. Other keys count for nothing.
+
+    Raises:
+        WrongType: a value that is no number.
+    """
+    try:
+        return np.asarray([[value.get(key, 0) for key in spec.keys]], dtype=spec.dtype)
+    except (TypeError, ValueError):
+        raise WrongType(name=spec.name, actual="a map with other values than numbers", expected=spec.dtype) from None
+
+
 def collect(
     inputs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[str, Any], defaults: Sequence[TensorSpec] = ()
 ) -> dict[str, Any]:
@@ -135,7 +149,7 @@ def collect(
         if not _is_tensor(spec):
             arrays[spec.name] = value
             continue
-        array = _to_numpy(value, spec)
+        array = row(spec, value) if spec.keys and isinstance(value, Mapping) else _to_numpy(value, spec)
         if isinstance(array, np.ndarray):
             if array.ndim == 0 and spec.shape and all(size == 1 for size in spec.shape):
                 array = array.reshape([1] * len(spec.shape))  # one number is one number

@@ -57,7 +57,8 @@ def relative_error(actual: Sequence[Value], reference: Sequence[Value]) -> float
 def errors(actual: Sequence[Value], reference: Sequence[Value]) -> list[float]:
     """Error of each output over the finite elements of the reference; one infinite error where their number is wrong.
 
-    Infinities that agree, and NaN where the reference has NaN, are no error; any other non-finite difference and a wrong shape
+    Infinities that agree, and NaN where the reference has NaN, are no error, nor are infinities where the answer's type holds no
+    number as large as the reference's; any other non-finite difference and a wrong shape
     are an infinite one. What is drawn at random in the reference (`randomness.Drawn`) is compared in ascending order. Where the
     reference is zero everywhere, the error is the root mean square of y. Integers, booleans and strings have the fraction of
     elements that differ: an index that changes because two scores tie in float32 (ArgMax, TopK) counts as a difference; that
@@ -124,7 +125,9 @@ def _pair(y: Array, r: Array) -> tuple[Array, Array, float] | float | None:
         return 0.0
     if r.dtype.kind in "biuOSUT" or y.dtype.kind in "OSUT":
         return float(np.mean(np.asarray(y != r, bool)))
-    y, r = _widen(y).reshape(-1), _widen(r).reshape(-1)
+    kind, y, r = y.dtype, _widen(y).reshape(-1), _widen(r).reshape(-1)
+    if not np.isfinite(y).all():
+        r = _held(r, kind)
     finite = np.isfinite(r)
     if not finite.all():
         special_y, special_r = y[~finite], r[~finite]
@@ -141,6 +144,15 @@ def _pair(y: Array, r: Array) -> tuple[Array, Array, float] | float | None:
     )  # a power of two: dividing by it rounds nothing
     with np.errstate(over="ignore"):
         return y / scale - r / scale, r / scale, scale
+
+
+def _held(r: Array, kind: np.dtype) -> Array:
+    """The reference with infinities where a type holds nothing so large."""
+    if r.dtype.kind != "f" or kind.kind not in "fV":
+        return r
+    with np.errstate(over="ignore", invalid="ignore"):
+        held = r.astype(kind).astype(r.dtype)
+    return np.where(np.isinf(held), held, r)
 
 
 def _widen(x: Array) -> Array:

@@ -101,7 +101,7 @@ def generate(model: ir.Model, seed: int = 0, attempt: int = 0) -> Inputs:
 
     Raises:
         UnboundDimension: an input has a symbolic dimension.
-        UnsupportedType: an input is a map, an optional or a sparse tensor.
+        UnsupportedType: an input is a map or a sparse tensor.
     """
     rng = np.random.default_rng([seed, attempt])
     graph = model.graph
@@ -185,6 +185,9 @@ def _arrays(output: Any) -> Iterator[np.ndarray]:
 
 
 def _draw(value: ir.Value, rng: np.random.Generator, attempt: int) -> Any:
+    if isinstance(value.type, ir.OptionalType):  # there
+        known = value.shape or (ir.Shape([2, 3]) if isinstance(value.type.elem_type, ir.TensorType) else None)
+        return _draw(ir.Value(name=value.name, shape=known, type=value.type.elem_type), rng, attempt)
     if isinstance(value.type, ir.SequenceType) and isinstance(value.type.elem_type, ir.TensorType):
         member = ir.Value(name=value.name, shape=ir.Shape([2, 3]), type=value.type.elem_type)
         return [_draw(member, rng, attempt) for _ in range(3)]
@@ -193,7 +196,7 @@ def _draw(value: ir.Value, rng: np.random.Generator, attempt: int) -> Any:
             name=value.name,
             type=type(value.type).__name__,
             who="the generator of random inputs",
-            advice="Only tensors and sequences of tensors can be drawn; rewrite the input of the model",
+            advice="Tensors, sequences of tensors and optionals of these can be drawn; rewrite the input of the model",
         )
     info = describe(value)
     shape = _sizes(info)

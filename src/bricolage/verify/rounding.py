@@ -62,6 +62,7 @@ _WEIGHTED = frozenset(_WEIGHTED_WORDS.split())
 
 
 _DIVISORS: Mapping[str, int] = {
+    "DynamicQuantizeLSTM": 0,
     "DynamicQuantizeLinear": 0,
     "QGemm": 7,
     "QLinearAdd": 6,

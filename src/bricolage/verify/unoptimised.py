@@ -125,7 +125,13 @@ def to_value(dtype: ir.DataType | None, value: object) -> Any:
     ort = library()
     if not is_foreign(dtype):
         return ort.OrtValue.ortvalue_from_numpy(np.asarray(value))
-    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(np.ascontiguousarray(value), int(dtype or 0))
+    array = np.ascontiguousarray(value)
+    if _bits(dtype) < 8:
+        packed = np.zeros(array.size, np.uint8)  # as many bytes as elements, of which the runtime reads the first
+        raw = np.frombuffer(ir.Tensor(array, dtype=dtype).tobytes(), np.uint8)
+        packed[: raw.size] = raw
+        array = packed.reshape(array.shape)
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, int(dtype or 0))
 
 
 def from_value(value: Any, dtype: ir.DataType | None = None) -> Any:
@@ -134,19 +140,38 @@ def from_value(value: Any, dtype: ir.DataType | None = None) -> Any:
     if not is_foreign(dtype):
         return value.numpy()
     shape, kind = tuple(value.shape()), np.dtype(dtype.numpy())
-    size = int(np.prod(shape)) * kind.itemsize
-    raw = ctypes.string_at(value.data_ptr(), size) if size else b""
-    return np.frombuffer(bytearray(raw), dtype=kind).reshape(shape)
+    count = int(np.prod(shape))
+    bits = _bits(dtype)
+    size = -(-count * bits // 8)
+    raw = bytearray(ctypes.string_at(value.data_ptr(), size) if size else b"")
+    if bits < 8:
+        parts = np.frombuffer(raw, np.uint8)[:, None] >> np.arange(0, 8, bits, dtype=np.uint8)
+        elements = (parts & ((1 << bits) - 1)).reshape(-1)[:count]
+        return _of_few_bits(elements, bits, dtype).reshape(shape)
+    return np.frombuffer(raw, dtype=kind).reshape(shape)
+
+
+def _bits(dtype: ir.DataType | None) -> int:
+    return int((dtype or ir.DataType.UINT8).bitwidth)
+
+
+def _of_few_bits(elements: Any, bits: int, dtype: ir.DataType) -> Any:
+    """Patterns of bits, one a byte, as numpy holds elements of the type."""
+    if dtype.is_integer() and dtype.is_signed():
+        return ((elements ^ (1 << (bits - 1))).astype(np.int8) - (1 << (bits - 1))).astype(dtype.numpy())
+    return elements.astype(dtype.numpy()) if dtype.is_integer() else elements.view(dtype.numpy())
 
 
 def is_foreign(dtype: ir.DataType | None) -> bool:
-    """Whether numpy itself lacks the type (bfloat16 and the 8-bit floats)."""
+    """Whether numpy itself lacks the type (bfloat16, floats of 8 bits, and what is packed into bytes)."""
     return dtype is not None and dtype != ir.DataType.STRING and np.dtype(dtype.numpy()).kind == "V"
 
 
 def _is_foreign(told: str) -> bool:
     """The same of a type in the runtime's words."""
-    return told.startswith(("tensor(bfloat16", "tensor(float8", "tensor(int4", "tensor(uint4"))
+    return told.startswith(
+        ("tensor(bfloat16", "tensor(float8", "tensor(int4", "tensor(uint4", "tensor(int2", "tensor(uint2")
+    )
 
 
 def _typed(value: ir.Value, held: Any) -> onnx.ValueInfoProto:

@@ -15,8 +15,10 @@ Activation = Callable[[Array], Array]
 Step = Callable[[Array, tuple[Array, ...]], tuple[Array, ...]]
 """One step of a cell: (what the input gives to its gates, state) -> new state, whose first part is the output."""
 
-Cell = tuple[Array, Array | None, Step]
-"""Weights [inputs, gates] and bias of the inputs, and the step."""
+Product = Callable[[Array], Array]
+"""Rows [count, inputs] to what they give to the gates, [count, gates]."""
+Cell = tuple[Product, Step]
+"""What the inputs give to the gates, and the step."""
 
 # name -> (default alpha, default beta); None where the function has no such number
 _CONSTANTS: dict[str, tuple[float | None, float | None]] = {
@@ -126,9 +128,9 @@ def run(
             xp.full((batch, hidden), 0, x.dtype, x) if given is None else given[:, d] if layout else given[d]
             for given in initial
         )
-        weight, bias, step = make_cell(d)
-        given = xp.matmul(rows, weight)
-        given = (given if bias is None else given + bias).reshape((length, batch, weight.shape[1]))
+        product, step = make_cell(d)
+        given = product(rows)
+        given = given.reshape((length, batch, given.shape[1]))
         ys, final = _run_direction(xp, given, step, state, lengths, backwards)
         outputs.append(ys)
         finals.append(final)
@@ -140,6 +142,16 @@ def run(
 def _weights(xp: Arrays, w: Array, r: Array, d: int) -> tuple[Array, Array]:
     """What inputs and states of direction `d` are multiplied by from the right."""
     return xp.transpose(w[d], (1, 0)), xp.transpose(r[d], (1, 0))
+
+
+def _product(xp: Arrays, weight: Array, bias: Array | None) -> Product:
+    """With weights [inputs, gates]."""
+
+    def of(rows: Array) -> Array:
+        product = xp.matmul(rows, weight)
+        return product if bias is None else product + bias
+
+    return of
 
 
 @operator("RNN", since=7)
@@ -170,7 +182,7 @@ def rnn(
         def step(given: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
             return (functions[d](_clipped(xp, given + xp.matmul(state[0], rt), clip)),)
 
-        return wt, None if b is None else b[d][:hidden] + b[d][hidden:], step
+        return _product(xp, wt, None if b is None else b[d][:hidden] + b[d][hidden:]), step
 
     return run(xp, x, make_cell, (initial_h,), hidden, lengths, direction, layout)
 
@@ -216,7 +228,7 @@ def gru(
             return update(z, candidate(_clipped(xp, given[:, new] + reset * own[:, new], clip)), h)
 
         if linear_before_reset:
-            return wt, bias, reset_behind
+            return _product(xp, wt, bias), reset_behind
         rt_gates, rt_candidate = rt[:, : 2 * hidden], rt[:, 2 * hidden :]
 
         def reset_before(given: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -226,7 +238,7 @@ def gru(
             recurrent = xp.matmul(reset * h, rt_candidate)
             return update(z, candidate(_clipped(xp, given[:, 2 * hidden :] + recurrent, clip)), h)
 
-        return wt, None if bias is None else bias + recurrent_bias, reset_before
+        return _product(xp, wt, None if bias is None else bias + recurrent_bias), reset_before
 
     return run(xp, x, make_cell, (initial_h,), hidden, lengths, direction, layout)
 
@@ -252,14 +264,40 @@ def lstm(
     input_forget: int = 0,
     layout: int = 0,
 ) -> Any:
-    """Gates in the order i (input), o (output), f (forget), c (cell); peepholes in the order i, o, f."""
-    hidden = r.shape[2]
-    names = activations or ("Sigmoid", "Tanh", "Tanh") * 2
+    def products(d: int) -> tuple[Product, Product]:
+        wt, rt = _weights(xp, w, r, d)
+        return _product(xp, wt, None if b is None else lstm_bias(b, d)), _product(xp, rt, None)
+
+    hidden, names = r.shape[2], activations or LSTM_ACTIVATIONS
     functions = activations_of(xp, names, activation_alpha, activation_beta)
+    make_cell = lstm_cells(xp, products, functions, hidden, peepholes, clip, bool(input_forget))
+    return run(xp, x, make_cell, (initial_h, initial_c), hidden, lengths, direction, layout)
+
+
+LSTM_ACTIVATIONS = ("Sigmoid", "Tanh", "Tanh") * 2
+
+
+def lstm_bias(b: Array, d: int) -> Array:
+    """The two biases of direction `d` as one."""
+    count = b.shape[1] // 2
+    return b[d][:count] + b[d][count:]
+
+
+def lstm_cells(
+    xp: Arrays,
+    products: Callable[[int], tuple[Product, Product]],
+    functions: Sequence[Activation],
+    hidden: int,
+    peepholes: Array | None,
+    clip: float | None,
+    input_forget: bool,
+) -> Callable[[int], Cell]:
+    """Cells by direction: gates in the order i (input), o (output), f (forget), c (cell); peepholes in the order i, o, f.
+    `products`: what inputs and states of a direction give to the gates."""
 
     def make_cell(d: int) -> Cell:
         gate, cell, out = functions[3 * d : 3 * d + 3]
-        wt, rt = _weights(xp, w, r, d)
+        into, again = products(d)
 
         def seen(total: Array, number: int, c: Array) -> Array:
             """A gate's argument, with what it sees of the cell."""
@@ -269,13 +307,13 @@ def lstm(
 
         def step(given: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
             h, c = state
-            gates = given + xp.matmul(h, rt)
+            gates = given + again(h)
             i, o, f, candidate = (gates[:, n * hidden : (n + 1) * hidden] for n in range(4))
             i = gate(seen(i, 0, c))
             f = 1 - i if input_forget else gate(seen(f, 2, c))
             new_c = f * c + i * cell(_clipped(xp, candidate, clip))
             return gate(seen(o, 1, new_c)) * out(new_c), new_c
 
-        return wt, None if b is None else b[d][: 4 * hidden] + b[d][4 * hidden :], step
+        return into, step
 
-    return run(xp, x, make_cell, (initial_h, initial_c), hidden, lengths, direction, layout)
+    return make_cell

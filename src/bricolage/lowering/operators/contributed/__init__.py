@@ -12,6 +12,7 @@ from bricolage.lowering.operators.contributed import (
     matmul,
     normalization,
     quantization,
+    recurrent,
 )
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "matmul",
     "normalization",
     "quantization",
+    "recurrent",
 ]

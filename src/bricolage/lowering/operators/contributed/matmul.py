@@ -1,5 +1,5 @@
 # ruff: noqa: ARG001 -- the signature is the operator's schema: attributes that change nothing are named all the same
-"""Matrix products (ContribOperators.md of microsoft/onnxruntime)."""
+"""Matrices: products, inverses, distances of rows (ContribOperators.md of microsoft/onnxruntime)."""
 
 from __future__ import annotations
 
@@ -68,10 +68,11 @@ def fused_gemm(
 def unpacked(xp: Arrays, packed: Array, bits: int, count: int) -> Array:
     """Unsigned numbers of so many bits, 8 / `bits` to a byte of the last axis, the low ones first; the first `count` of each row,
     as int32."""
-    rows = xp.astype(packed, xp.dtype(6)).reshape((packed.shape[0], -1))
+    rows = xp.astype(packed, xp.dtype(6))
     parts = [rows // (1 << low) % (1 << bits) for low in range(0, 8, bits)]
-    every = xp.stack(parts, 2).reshape((packed.shape[0], rows.shape[1] * len(parts)))
-    return xp.slice_axis(every, 1, 0, count, 1)
+    *outer, width = packed.shape
+    every = xp.stack(parts, rows.ndim).reshape((*outer, width * len(parts)))
+    return xp.slice_axis(every, rows.ndim - 1, 0, count, 1)
 
 
 def _unknown_packing(node: ir.Node) -> str | None:
@@ -115,3 +116,22 @@ def matmul_n_bits(
     weights = xp.slice_axis(weights.reshape((N, blocks * block_size)), 1, 0, K, 1)
     product = xp.matmul(a, xp.transpose(weights, (1, 0)))
     return product if bias is None else product + bias
+
+
+@contributed("Inverse")
+def inverse(xp: Arrays, x: Array) -> Array:
+    """ContribOperators.md#com.microsoft.Inverse, of matrices in the last two axes."""
+    return xp.lib.linalg.inv(x)
+
+
+def _other_metric(node: ir.Node) -> str | None:
+    metric = node.attributes.get_string("metric", "sqeuclidean")
+    return None if metric in ("euclidean", "sqeuclidean") else f"distances of the kind {metric!r} are not handled"
+
+
+@contributed("CDist", unless=_other_metric)
+def distances(xp: Arrays, a: Array, b: Array, *, metric: str = "sqeuclidean") -> Array:
+    """ContribOperators.md#com.microsoft.CDist: of each row of A (M, K) to each of B (N, K)."""
+    apart = a.reshape((a.shape[0], 1, a.shape[1])) - b.reshape((1, b.shape[0], b.shape[1]))
+    squared = xp.sum(apart * apart, (2,))
+    return xp.lib.sqrt(squared) if metric == "euclidean" else squared

@@ -5,9 +5,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import onnx_ir as ir
+
 from bricolage.lowering.arrays import Arrays
 from bricolage.lowering.common import Array, contributed, front_axis
 from bricolage.lowering.operators.contributed.attention import MASKED, attended_by_width
+from bricolage.lowering.operators.contributed.matmul import unpacked
+from bricolage.lowering.operators.indexing import gather
 from bricolage.lowering.operators.pooling import average_pool
 from bricolage.lowering.operators.quantization import (
     dequantize_linear,
@@ -305,3 +309,35 @@ def qattention(
     return attended_by_width(
         xp, projected, mask_index, past, None, num_heads, (), scale, unidirectional, mask_filter_value, _outputs
     )
+
+
+def _no_bytes(node: ir.Node) -> str | None:
+    data = node.inputs[0] if node.inputs else None
+    return None if data is not None and data.dtype == ir.DataType.UINT8 else "weights that are not packed into bytes"
+
+
+@contributed("GatherBlockQuantized", unless=_no_bytes)
+def gather_block_quantized(
+    xp: Arrays,
+    data: Array,
+    indices: Array,
+    scales: Array,
+    zero_points: Array = None,
+    *,
+    bits: int = 4,
+    block_size: int = 128,
+    gather_axis: int = 0,
+    quantize_axis: int = 1,
+) -> Array:
+    """ContribOperators.md#com.microsoft.GatherBlockQuantized: bytes hold 8 / `bits` numbers along the last axis, around the middle
+    of their range where there are no zero points."""
+    axis = front_axis(data.ndim, quantize_axis)
+    numbers = unpacked(xp, data, bits, data.shape[-1] * (8 // bits))
+    block = xp.arange(0, numbers.shape[axis], 1, xp.dtype(7)) // block_size
+    real = xp.astype(numbers, scales.dtype)
+    if zero_points is None:
+        real = real - float(1 << (bits - 1))
+    else:
+        zeros = xp.astype(unpacked(xp, zero_points, bits, scales.shape[-1]), scales.dtype)
+        real = real - xp.take(zeros, block, axis)
+    return gather(xp, real * xp.take(scales, block, axis), indices, axis=gather_axis)

@@ -1,0 +1,57 @@
+"""What `benchmarks.door` keeps, and how it goes on."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks.door import __main__ as door
+from benchmarks.door import processes
+
+CHILD = """
+import json, sys
+for name in json.loads(open(sys.argv[sys.argv.index("--names") + 1]).read()):
+    if name == "dies":
+        sys.exit("of hunger")
+    print(json.dumps([name, "right", ""]), flush=True)
+"""
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str, str]]:
+    """What is reported of children that are right about every name but one, at which they die."""
+    script = tmp_path / "child.py"
+    script.write_text(CHILD)
+    real = processes._listen
+    monkeypatch.setattr(
+        processes, "_listen", lambda command, *others: real([sys.executable, str(script), *command[3:]], *others)
+    )
+    return []
+
+
+def test_a_child_that_dies_costs_one_row(told: list[tuple[str, str, str]]) -> None:
+    processes.apart("pairs", ["a", "dies", "b"], [], 30.0, lambda *row: told.append(row))
+    assert [row[:2] for row in told] == [("a", "right"), ("dies", "broken"), ("b", "right")]
+    assert "of hunger" in told[1][2]
+
+
+def test_no_other_name_is_begun_when_time_is_over(told: list[tuple[str, str, str]]) -> None:
+    names = [str(i) for i in range(100)]
+    processes.apart("pairs", names, [], 30.0, lambda *row: told.append(row), time.monotonic())
+    assert len(told) == 1
+
+
+def test_a_run_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    first = door.Found(path=path)
+    first.note("Add(float)", "right", "")
+    first.note("Sub(float)", "wrong", "by one")
+    path.write_text(path.read_text() + json.dumps(["Mul(float)", "ri"])[:-1])
+    second = door.Found(path=path)
+    assert second.outcomes == {"Add(float)": "right", "Sub(float)": "wrong"} and second.reasons == {
+        "Sub(float)": "by one"
+    }
