@@ -17,6 +17,7 @@ from bricolage.backends import registry
 from bricolage.codec import encode
 from bricolage.device.buffers import aligned
 from bricolage.device.host import host
+from bricolage.driver import items
 from bricolage.errors import (
     BadOption,
     ForeignArtifact,
@@ -298,11 +299,13 @@ def test_a_new_option_makes_another_decision(tmp_path: Path) -> None:
     assert decision_key(opened, opened.buckets[0], same, [registry.get("onnxruntime")], host()) in keys
 
 
-def test_full_effort_tunes_what_does_well() -> None:
+def test_full_effort_tunes_what_does_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(items, "_TUNING_S", 2.0)  # of so small a model
     options = Options(backends=("native",), shapes={"batch": (1,)}, effort="full", budget_s=25.0, threads=1)
     tuned = bricolage.optimize(parse(NET, **weights()), options)
     bucket = tuned.plan.buckets[0]
-    assert bucket.seconds["kernel tuning"] > 0.1, "it searched; whether it finds anything is the machine's"
+    tuning = next(one for one in bucket.agenda if one.name == "kernel tuning")
+    assert tuning.outcome == "measured", "it searched; whether it finds anything is the machine's"
     assert all(c.accepted for c in bucket.contestants if " tuned " in c.name)
     for actual, wanted in zip(tuned(sample(1)), expected(sample(1)), strict=True):
         np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-5)

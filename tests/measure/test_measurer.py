@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -323,8 +324,9 @@ def test_a_keyboard_interrupt_keeps_what_is_finished_and_ends_the_workers(tmp_pa
     with Database() as database, pytest.raises(KeyboardInterrupt), Pool() as pool:
         measurer = Measurer(database, pool, tmp_path, policy=POLICY)
         measurer.measure([task(tmp_path, ("honest", f"0.{n}")) for n in range(1, 9)], interrupt)
-    servers = [one for one in psutil.Process().children() if fork_server.FLAG in one.cmdline()]
-    workers = [one for one in psutil.Process().children(recursive=True) if "bricolage.measure" in one.cmdline()]
+    family = [one for one in psutil.Process().children(recursive=True) if one.status() != psutil.STATUS_ZOMBIE]
+    servers = [one for one in family if fork_server.FLAG in one.cmdline() and one.ppid() == os.getpid()]
+    workers = [one for one in family if "bricolage.measure" in one.cmdline()]
     assert servers and {one.pid for one in workers} == {one.pid for one in servers}
     with Database() as database:
         assert len(list(database.entries())) == 3

@@ -172,7 +172,7 @@ class Forked:
             OSError: the server is gone.
         """
         self._told = told
-        pid = self._number(None)
+        pid = self._number()
         if pid is None:
             os.close(told)
             raise ConnectionResetError("the fork server is gone")
@@ -211,12 +211,18 @@ class Forked:
             waiting.register(self._told, select.POLLIN)
             if not waiting.poll(timeout * 1e3):
                 return
-        self.returncode = self._number(-signal.SIGKILL)  # workers end with their server
+        code = self._number()
+        if code is None:  # the server is gone, and Linux is about to end its workers
+            code = -signal.SIGKILL
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+        self.returncode = code
         os.close(self._told)
 
-    def _number(self, otherwise: int | None) -> int | None:
+    def _number(self) -> int | None:
+        """What the server says next; None where it is gone."""
         data = os.read(self._told, 8)
-        return int(struct.unpack("<q", data)[0]) if len(data) == 8 else otherwise
+        return int(struct.unpack("<q", data)[0]) if len(data) == 8 else None
 
 
 class _Server:
