@@ -85,7 +85,7 @@ def test_workers_may_stay_for_the_next_model(cache: None) -> None:
     with Pool() as pool:
         for factor in (1.0, 2.0):
             changed = {name: (factor * array).astype(np.float32) for name, array in weights().items()}
-            options = Options(shapes={"batch": (1,)}, **INSTANT)
+            options = Options(shapes={"batch": (1,)}, **{**INSTANT, "effort": "quick"})
             made = bricolage.optimize(parse(NET, **changed), options, pool=pool)
             single = bricolage.optimize(parse(NET, **changed), options)
             x = sample(1)
