@@ -15,6 +15,7 @@ from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.winograd_transform import choose
 from bricolage.backends.native.fuse.fusion import operators_apart, plan
 from bricolage.backends.native.fuse.plan import FusionPlan
+from bricolage.backends.native.fuse.strands import in_strands
 from bricolage.backends.native.fuse.waves import in_waves
 from bricolage.backends.native.ir.from_onnx import lower
 from bricolage.backends.native.ir.lowerings import NoLowering
@@ -36,7 +37,7 @@ def planned(
 ) -> FusionPlan:
     """The region's fused kernels. `origins` takes the operator that each tensor comes from (see `lower`). Where `fused` is given,
     only these of the kernels, by number, compute several operators; each other operator has kernels of its own. With `waves`
-    they run beside each other where they can (`fuse.waves`).
+    they run beside each other where they can (`fuse.waves`); otherwise only recurrences do (`fuse.strands`).
 
     Raises:
         Refused: something in the region has no lowering, nothing in it is what the arithmetic is for, or it has no kernel of
@@ -59,7 +60,7 @@ def planned(
     chosen = [choose(root, found, target, arithmetic) for root in roots if isinstance(root, Conv)]
     if tile and not any(transform is not None and transform.m == tile for transform in chosen):
         raise Refused(backend=TITLE, reason=f"no convolution gains from tiles of {tile}x{tile}")
-    return in_waves(found) if waves else found
+    return in_waves(found) if waves else in_strands(found, target.threads)
 
 
 def write(source: Source, isa: Isa, arithmetic: Arithmetic, folder: Path) -> None:

@@ -117,25 +117,54 @@ def generate(
     calls: list[str] = []
     own = shared = apart = 0
     hazards = _HazardTracker(plan)
-    for section in plan.sections:
+    strands: list[str] = []
+    for step, section in enumerate(plan.sections):
+        rows = () if timed else plan.strands.get(step, ())
+        who = replace(target, threads=1) if rows else target
         made = {
-            number: _phases(plan.kernels[number], plan, weights, target, arithmetic, choices.get(number, DEFAULT))
+            number: _phases(plan.kernels[number], plan, weights, who, arithmetic, choices.get(number, DEFAULT))
             for number in section
         }
-        scratch = _side_by_side({number: max(phase.shared_scratch for phase in made[number]) for number in section})
-        steps = [(part, number) for number in section for part in range(len(made[number]))]
-        for part, number in sorted(steps, key=lambda step: step[0]):
-            kernel, phase, memory = plan.kernels[number], made[number][part], scratch[number]
+        phases = [phase for each in made.values() for phase in each]
+        for phase in phases:
             helpers.update(phase.helpers)
-            if target.threads > 1 and (apart == RING or hazards.conflicts(number, memory)):
+        own = max(own, *(phase.thread_scratch for phase in phases))
+        needed = {number: max(phase.shared_scratch for phase in made[number]) for number in section}
+        if rows:
+            apart_scratch = _side_by_side({i: max(needed[number] for number in row) for i, row in enumerate(rows)})
+            memory = {number: apart_scratch[i] for i, row in enumerate(rows) for number in row}
+            if any(hazards.conflicts(number, memory[number]) for number in section) or apart == RING:
                 calls.append(_MEET)
                 hazards.forget()
                 apart = 0
             apart += 1
-            hazards.add(number, memory)
-            call = functions.call(kernel, phase, memory.start)
+            cases = []
+            for i, row in enumerate(rows):
+                lines = []
+                for number in row:
+                    hazards.add(number, memory[number])
+                    lines += [
+                        functions.call(plan.kernels[number], phase, memory[number].start, alone=True)
+                        for phase in made[number]
+                    ]
+                strands.append(_strand(f"strand_{step}_{i}", lines))
+                cases.append(f"case {i}: strand_{step}_{i}(io, arena, weights, own, shared, at); break;")
+            calls.append(f"for (long row; (row = take(at, {len(rows)})) >= 0;) switch (row) {{ {' '.join(cases)} }}")
+            shared = max(shared, *(each.stop for each in memory.values()))
+            continue
+        scratch = _side_by_side(needed)
+        steps = [(part, number) for number in section for part in range(len(made[number]))]
+        for part, number in sorted(steps, key=lambda step: step[0]):
+            kernel, phase = plan.kernels[number], made[number][part]
+            if target.threads > 1 and (apart == RING or hazards.conflicts(number, scratch[number])):
+                calls.append(_MEET)
+                hazards.forget()
+                apart = 0
+            apart += 1
+            hazards.add(number, scratch[number])
+            call = functions.call(kernel, phase, scratch[number].start)
             calls.append((f"TIMED({number}, {call})" if timed else call) + f"  /* kernel_{number} */")
-            own, shared = max(own, phase.thread_scratch), max(shared, memory.stop)
+            shared = max(shared, scratch[number].stop)
     prologue = "\n\n".join(
         [
             "#define _GNU_SOURCE",
@@ -153,6 +182,7 @@ def generate(
     entry = "\n\n".join(
         [
             *([_TIMED.strip().replace("@KERNELS@", str(max(1, len(plan.kernels))))] if timed else []),
+            *strands,
             "\n".join(
                 [
                     "static void region(char **io, char *arena, const char *weights, char *own, char *shared,"
@@ -182,6 +212,13 @@ def kernel_texts(
     kernel = plan.kernels[number]
     phases = _phases(kernel, plan, weights, target, arithmetic, choice)
     return tuple("\n".join(functions.content(kernel, phase)) for phase in phases)
+
+
+def _strand(name: str, calls: list[str]) -> str:
+    """A function that one thread runs."""
+    head = f"static __attribute__((noinline)) void {name}("
+    head += "char **io, char *arena, const char *weights, char *own, char *shared, struct seat *at) {"
+    return "\n".join([head, *indented(calls), "}"])
 
 
 def _side_by_side(bytes_: Mapping[int, int]) -> dict[int, range]:
@@ -301,10 +338,10 @@ class _FunctionTable:
         self._threads = threads
         self._names: dict[tuple[str, str], str] = {}
 
-    def call(self, kernel: FusedKernel, phase: Phase, shared: int = 0) -> str:
+    def call(self, kernel: FusedKernel, phase: Phase, shared: int = 0, *, alone: bool = False) -> str:
         """C that carries out a phase; its function is written if there is none like it yet. Its shared scratch memory starts at
-        `shared` bytes."""
-        key = parameters, lines = self.content(kernel, phase)
+        `shared` bytes. A thread does all of it `alone`, or they share it."""
+        key = parameters, lines = self.content(kernel, phase, alone=alone)
         if key not in self._names:
             name = self._names[key] = f"{kernel.kind}_{len(self._names)}"
             head = f"static __attribute__((noinline)) void {name}({parameters}, struct seat *at) {{"
@@ -312,20 +349,20 @@ class _FunctionTable:
         arguments = ", ".join([argument for _, argument in self._arguments(kernel, phase)])
         return f"{self._names[key]}({arguments}, own, shared{f' + {shared}' if shared else ''}, at);"
 
-    def content(self, kernel: FusedKernel, phase: Phase) -> tuple[str, str]:
+    def content(self, kernel: FusedKernel, phase: Phase, *, alone: bool = False) -> tuple[str, str]:
         """Parameters and lines of the function of a phase."""
         declared = [f"{kind}m{number}" for number, (kind, _) in enumerate(self._arguments(kernel, phase))]
         parameters = ", ".join([*declared, "char *own", "char *shared"])
-        return parameters, "\n".join(indented(self._shared_out(phase)))
+        return parameters, "\n".join(indented(self._shared_out(phase, alone=alone)))
 
     def _arguments(self, kernel: FusedKernel, phase: Phase) -> list[tuple[str, str]]:
         written = {tensor_operand(buffer) for buffer in kernel.targets}
         return [self._argument(operand, operand in written) for operand in phase.operands]
 
-    def _shared_out(self, phase: Phase) -> list[str]:
+    def _shared_out(self, phase: Phase, *, alone: bool) -> list[str]:
         """The loop of a phase, piece by piece."""
         count = phase.share.count
-        if self._threads == 1:
+        if self._threads == 1 or alone:
             return [f"const long begin = 0, end = {count}; (void)begin; (void)end;", *phase.lines]
         pieces = phase.share.pieces(self._threads)
         return [

@@ -8,7 +8,7 @@ networks that can bear it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from bricolage.backends.native.fuse.plan import Buffer, FusionPlan, StorageDtypePolicy, kernel_reads
 from bricolage.backends.native.ir.indexing import row_major
@@ -102,23 +102,47 @@ class Memory:
 
 
 def arena(plan: FusionPlan) -> None:
-    """Gives the buffers in between their offsets in the arena, for as long as kernels use them, or waves of them."""
-    reads = [kernel_reads(kernel, plan) for kernel in plan.kernels]
-    spans: dict[int, list[int]] = {}
+    """Gives the buffers in between their offsets in the arena, for as long as kernels use them, or waves of them. What only one
+    strand of a wave uses lies in a block of that strand, which uses its memory again and again."""
     sizes: dict[int, int] = {}
-    for step, section in enumerate(plan.sections):
-        for own in section:
-            for buffer in (*plan.kernels[own].targets, *reads[own]):
-                storage, number = buffer.storage
-                if storage == "arena":
-                    spans.setdefault(number, [step, step])[1] = step
     for buffer in plan.buffers.values():
         storage, number = buffer.storage
         if storage == "arena" and buffer.offset == 0:
             size = sum((e - 1) * s for e, s in zip(buffer.shape, buffer.strides, strict=True)) + 1
             sizes[number] = max(sizes.get(number, 0), size * STORED_BYTES[buffer.dtype])
+    touched = [_in_arena((*kernel.targets, *kernel_reads(kernel, plan))) for kernel in plan.kernels]
+    spans = _spans([set().union(*(touched[own] for own in section)) for section in plan.sections])
     lifetimes = {str(n): Lifetime(sizes[n] + 64, first, last) for n, (first, last) in spans.items()}
+    inside: dict[str, dict[str, int]] = {}
+    for step, rows in plan.strands.items():
+        places = [_spans([touched[own] for own in row]) for row in rows]
+        for strand, own in enumerate(places):
+            others = set().union(*(place for place in places if place is not own))
+            mine = {n: span for n, span in own.items() if spans[n] == (step, step) and n not in others}
+            if mine:
+                local = {str(n): lifetimes.pop(str(n)) for n in mine}
+                offsets, total = assign_offsets(
+                    {name: Lifetime(life.bytes, *mine[int(name)]) for name, life in local.items()}
+                )
+                inside[f"{step}/{strand}"] = offsets
+                lifetimes[f"{step}/{strand}"] = Lifetime(total + 64, step, step)
     offsets, total = assign_offsets(lifetimes)
+    for block, own_offsets in inside.items():
+        start = offsets.pop(block)
+        offsets.update({name: start + offset for name, offset in own_offsets.items()})
     plan.arena_offsets = {int(name): offset for name, offset in offsets.items()}
     plan.arena_bytes = total
     plan.arena_sizes = sizes
+
+
+def _in_arena(buffers: Iterable[Buffer]) -> set[int]:
+    return {buffer.storage[1] for buffer in buffers if buffer.storage[0] == "arena"}
+
+
+def _spans(steps: Sequence[Set[int]]) -> dict[int, tuple[int, int]]:
+    """The first and the last step at which each number is there."""
+    found: dict[int, tuple[int, int]] = {}
+    for step, numbers in enumerate(steps):
+        for number in numbers:
+            found[number] = found.get(number, (step, step))[0], step
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -92,6 +92,9 @@ class FusionPlan:
     arena_sizes: dict[int, int] = field(default_factory=dict)
     waves: tuple[tuple[int, ...], ...] | None = None
     """Numbers of the kernels that run beside each other, wave by wave; None where they run in their order."""
+    strands: Mapping[int, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    """By number of a wave whose kernels are rows that do not depend on each other, and of which a thread runs one in its order:
+    these rows."""
 
     @property
     def sections(self) -> tuple[tuple[int, ...], ...]:

@@ -29,7 +29,7 @@ def in_waves(plan: FusionPlan) -> FusionPlan:
     found: list[list[int]] = [[] for _ in range(max(wave, default=-1) + 1)]
     for number, own in enumerate(wave):
         found[own].append(number)
-    ordered = replace(plan, waves=tuple(map(tuple, found)))
+    ordered = replace(plan, waves=tuple(map(tuple, found)), strands={})
     arena(ordered)
     return ordered
 

@@ -1,0 +1,186 @@
+"""Recurrences side by side: each is a strand of small kernels, and a thread runs a strand alone.
+
+The steps of a recurrence depend on each other, so threads that share a step meet before the next one; small steps take hardly
+longer than that. Where a graph has as many recurrences that do not depend on each other as there are threads (the two directions
+of an LSTM), each thread takes one of them, and all meet once for many steps.
+
+A recurrence is found by its weights: the same constant multiplies again what was made of its own product.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from bricolage.backends.native.fuse.memory import arena
+from bricolage.backends.native.fuse.plan import Buffer, FusedKernel, FusionPlan, kernel_reads
+from bricolage.backends.native.ir.tensors import Constant, MatMul
+
+_PIECE = 2_000_000
+"""Multiply-adds that a thread does without meeting the others: some 100 µs, as in a loop that threads share. Where a kernel has
+more, a meeting costs next to nothing beside it."""
+_ELEMENT = 16
+"""Multiply-adds that take as long as an element of other kernels."""
+_FEWEST = 3
+"""Products of a recurrence."""
+_ALIKE = 0.8
+"""Work of the smallest strand of a group, as a part of the largest one's, at least: otherwise threads idle."""
+
+
+def in_strands(plan: FusionPlan, threads: int) -> FusionPlan:
+    """The plan with recurrences side by side where as many as there are threads do not depend on each other, and an arena for
+    that; otherwise the same plan. The kernels keep their numbers."""
+    if threads == 1:
+        return plan
+    work = [_work(kernel) for kernel in plan.kernels]
+    chains = _chains(plan)
+    if len(chains) < threads:
+        return plan
+    order = _Dependences(plan)
+    groups = list(_groups(_strands(order, chains, work), order, threads, work))
+    found = _in_order(order, [section for group in groups for section in _cut(group, work)]) if groups else None
+    if found is None:
+        return plan
+    ordered = replace(
+        plan,
+        waves=tuple(sum(rows, ()) for rows in found),
+        strands={step: rows for step, rows in enumerate(found) if len(rows) > 1},
+    )
+    arena(ordered)
+    return ordered
+
+
+_Rows = tuple[tuple[int, ...], ...]
+"""Numbers of kernels in rows that do not depend on each other."""
+
+
+def _work(kernel: FusedKernel) -> int:
+    root = kernel.root
+    if root is None:
+        return _ELEMENT * kernel.result.elements
+    if isinstance(root, MatMul):
+        return root.elements * root.left.shape[-1]
+    return max(_ELEMENT * root.elements, sum(source.elements for source in root.sources))
+
+
+def _chains(plan: FusionPlan) -> list[list[int]]:
+    """Kernels that multiply by the same constant."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for number, kernel in enumerate(plan.kernels):
+        if isinstance(kernel.root, MatMul) and isinstance(kernel.root.right, Constant):
+            found[id(kernel.root.right.array)].append(number)
+    return [numbers for numbers in found.values() if len(numbers) >= _FEWEST]
+
+
+class _Dependences:
+    """Which kernels depend on which; sets of kernels are bits."""
+
+    def __init__(self, plan: FusionPlan) -> None:
+        writers: dict[tuple[str, int], dict[tuple[int, int], int]] = defaultdict(dict)
+        self.sources: list[set[int]] = []
+        """Kernels that each reads from."""
+        self.before: list[int] = []
+        """All on which each depends, itself included."""
+        for number, kernel in enumerate(plan.kernels):
+            own = {writer for buffer in kernel_reads(kernel, plan) for writer in _writers(writers, buffer)}
+            before = 1 << number
+            for source in own:
+                before |= self.before[source]
+            self.sources.append(own)
+            self.before.append(before)
+            for buffer in kernel.targets:
+                writers[buffer.storage][buffer.extent] = number
+
+    def depends(self, one: int, other: int) -> bool:
+        """Whether the first needs the other one."""
+        return bool(self.before[one] >> other & 1)
+
+    def between(self, ends: Sequence[int]) -> tuple[int, ...]:
+        """Those of `ends`, and what depends on one of them and is needed by another."""
+        mask = sum(1 << number for number in ends)
+        needed = 0
+        for number in ends:
+            needed |= self.before[number]
+        return tuple(n for n in range(min(ends), max(ends) + 1) if needed >> n & 1 and self.before[n] & mask)
+
+
+def _writers(writers: dict[tuple[str, int], dict[tuple[int, int], int]], buffer: Buffer) -> list[int]:
+    """Kernels that write elements of a buffer. Each is written once, and mostly as it is read."""
+    found = writers.get(buffer.storage, {})
+    if buffer.extent in found and math.prod(buffer.shape) == buffer.extent[1] - buffer.extent[0]:
+        return [found[buffer.extent]]
+    first, end = buffer.extent
+    return [number for (begin, behind), number in found.items() if first < behind and begin < end]
+
+
+def _strands(order: _Dependences, chains: list[list[int]], work: Sequence[int]) -> list[tuple[int, ...]]:
+    """Recurrences with all that lies between their products, where every kernel is small."""
+    joined: list[list[int]] = []
+    for chain in chains:
+        if not all(order.depends(later, one) for one, later in zip(chain, chain[1:], strict=False)):
+            continue
+        # A cell with several products: they depend on each other in turn.
+        for other in joined:
+            if order.depends(chain[-1], other[0]) and order.depends(other[-1], chain[0]):
+                other[:] = sorted({*other, *chain})
+                break
+        else:
+            joined.append(chain)
+    found = (order.between(chain) for chain in joined)
+    return [strand for strand in found if all(work[number] <= _PIECE for number in strand)]
+
+
+def _groups(
+    strands: list[tuple[int, ...]], order: _Dependences, threads: int, work: Sequence[int]
+) -> Iterator[_Rows]:
+    """As many strands as there are threads, which do not depend on each other and take about as long."""
+    left = sorted(strands)
+    while left:
+        group = [left.pop(0)]
+        for strand in list(left):
+            sizes = [sum(work[number] for number in each) for each in (*group, strand)]
+            apart = all(_apart(order, strand, each) for each in group)
+            if len(group) < threads and apart and min(sizes) >= _ALIKE * max(sizes):
+                group.append(strand)
+                left.remove(strand)
+        if len(group) == threads:
+            yield tuple(group)
+
+
+def _apart(order: _Dependences, one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    masks = [sum(1 << number for number in each) for each in (one, other)]
+    return not any(order.before[n] & masks[1] for n in one) and not any(order.before[n] & masks[0] for n in other)
+
+
+def _cut(group: _Rows, work: Sequence[int]) -> list[_Rows]:
+    """The rows in pieces, side by side."""
+    most = max(sum(work[number] for number in row) for row in group)
+    count = min(-(-most // _PIECE), *(len(row) for row in group))
+    return [tuple(row[len(row) * i // count : len(row) * (i + 1) // count] for row in group) for i in range(count)]
+
+
+def _in_order(order: _Dependences, groups: list[_Rows]) -> list[_Rows] | None:
+    """All kernels, those of a group together, in the order of their numbers otherwise; None where groups wait for each other."""
+    alone = set(range(len(order.sources))) - {n for rows in groups for row in rows for n in row}
+    sections = [*groups, *(((number,),) for number in sorted(alone))]
+    of = {number: i for i, rows in enumerate(sections) for row in rows for number in row}
+    needs = [{of[source] for row in rows for n in row for source in order.sources[n]} - {i} for i, rows in enumerate(sections)]
+    users: dict[int, list[int]] = defaultdict(list)
+    for section, needed in enumerate(needs):
+        for other in needed:
+            users[other].append(section)
+    missing = [len(needed) for needed in needs]
+    ready = [(rows[0][0], i) for i, rows in enumerate(sections) if not missing[i]]
+    heapq.heapify(ready)
+    found: list[_Rows] = []
+    while ready:
+        _, section = heapq.heappop(ready)
+        found.append(sections[section])
+        for user in users[section]:
+            missing[user] -= 1
+            if not missing[user]:
+                heapq.heappush(ready, (sections[user][0][0], user))
+    return found if len(found) == len(sections) else None
