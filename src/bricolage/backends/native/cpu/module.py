@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TypeAlias
 
 import numpy as np
 
@@ -25,12 +24,13 @@ from bricolage.backends.native.cpu import (
 from bricolage.backends.native.cpu.arithmetic import FLOAT32, Arithmetic
 from bricolage.backends.native.cpu.emit import indented
 from bricolage.backends.native.cpu.functions import MATHS
+from bricolage.backends.native.cpu.hazards import HazardTracker
 from bricolage.backends.native.cpu.kernel_choice import DEFAULT, KernelChoice
 from bricolage.backends.native.cpu.phase import ConstantOperand, MemoryOperand, Phase, Weights, tensor_operand
 from bricolage.backends.native.cpu.target import CpuTarget
 from bricolage.backends.native.cpu.threads import RING, THREADS
 from bricolage.backends.native.cpu.wide import HELPERS, PREFIX
-from bricolage.backends.native.fuse.plan import Buffer, FusedKernel, FusionPlan, kernel_reads
+from bricolage.backends.native.fuse.plan import FusedKernel, FusionPlan
 from bricolage.backends.native.ir.tensors import STORED_TYPES, Conv, MatMul, Normalise, Reduce, Softmax
 
 
@@ -112,59 +112,15 @@ def generate(
     if not as usual. A `timed` library adds up what each kernel takes, and threads meet behind every one. `packed` takes what
     was made of constants; libraries of the same plan, target and arithmetic may share it."""
     weights = Weights(made={} if packed is None else packed)
-    helpers: dict[str, str] = {}
-    functions = _FunctionTable(plan, target.threads)
-    calls: list[str] = []
-    own = shared = apart = 0
-    hazards = _HazardTracker(plan)
-    strands: list[str] = []
+    order = _Order(plan, target, arithmetic, choices, weights, timed)
     for step, section in enumerate(plan.sections):
-        rows = () if timed else plan.strands.get(step, ())
-        who = replace(target, threads=1) if rows else target
-        made = {
-            number: _phases(plan.kernels[number], plan, weights, who, arithmetic, choices.get(number, DEFAULT))
-            for number in section
-        }
-        phases = [phase for each in made.values() for phase in each]
-        for phase in phases:
-            helpers.update(phase.helpers)
-        own = max(own, *(phase.thread_scratch for phase in phases))
-        needed = {number: max(phase.shared_scratch for phase in made[number]) for number in section}
-        if rows:
-            apart_scratch = _side_by_side({i: max(needed[number] for number in row) for i, row in enumerate(rows)})
-            memory = {number: apart_scratch[i] for i, row in enumerate(rows) for number in row}
-            if any(hazards.conflicts(number, memory[number]) for number in section) or apart == RING:
-                calls.append(_MEET)
-                hazards.forget()
-                apart = 0
-            apart += 1
-            cases = []
-            for i, row in enumerate(rows):
-                lines = []
-                for number in row:
-                    hazards.add(number, memory[number])
-                    lines += [
-                        functions.call(plan.kernels[number], phase, memory[number].start, alone=True)
-                        for phase in made[number]
-                    ]
-                strands.append(_strand(f"strand_{step}_{i}", lines))
-                cases.append(f"case {i}: strand_{step}_{i}(io, arena, weights, own, shared, at); break;")
-            calls.append(f"for (long row; (row = take(at, {len(rows)})) >= 0;) switch (row) {{ {' '.join(cases)} }}")
-            shared = max(shared, *(each.stop for each in memory.values()))
-            continue
-        scratch = _side_by_side(needed)
-        steps = [(part, number) for number in section for part in range(len(made[number]))]
-        for part, number in sorted(steps, key=lambda step: step[0]):
-            kernel, phase = plan.kernels[number], made[number][part]
-            if target.threads > 1 and (apart == RING or hazards.conflicts(number, scratch[number])):
-                calls.append(_MEET)
-                hazards.forget()
-                apart = 0
-            apart += 1
-            hazards.add(number, scratch[number])
-            call = functions.call(kernel, phase, scratch[number].start)
-            calls.append((f"TIMED({number}, {call})" if timed else call) + f"  /* kernel_{number} */")
-            shared = max(shared, scratch[number].stop)
+        strands = plan.strands.get(step)
+        # A timed library tells what each kernel takes: threads share even those that one would run.
+        if strands is None or timed:
+            order.side_by_side(section)
+        else:
+            order.in_strands(step, strands)
+    functions, helpers = order.functions, order.helpers
     prologue = "\n\n".join(
         [
             "#define _GNU_SOURCE",
@@ -182,12 +138,12 @@ def generate(
     entry = "\n\n".join(
         [
             *([_TIMED.strip().replace("@KERNELS@", str(max(1, len(plan.kernels))))] if timed else []),
-            *strands,
+            *order.strands,
             "\n".join(
                 [
                     "static void region(char **io, char *arena, const char *weights, char *own, char *shared,"
                     " struct seat *at) {",
-                    *indented(calls),
+                    *indented(order.calls),
                     "}",
                 ]
             ),
@@ -200,8 +156,109 @@ def generate(
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         block[offset : offset + raw.size] = raw
     return Source(
-        prologue, helpers, functions.texts, entry, block, plan.arena_bytes, own, shared, plan, calls.count(_MEET)
+        prologue,
+        helpers,
+        functions.texts,
+        entry,
+        block,
+        plan.arena_bytes,
+        order.thread_scratch,
+        order.shared_scratch,
+        plan,
+        order.calls.count(_MEET),
     )
+
+
+class _Order:
+    """The calls of a region's functions in their order, with the meetings of threads."""
+
+    def __init__(
+        self,
+        plan: FusionPlan,
+        target: CpuTarget,
+        arithmetic: Arithmetic,
+        choices: Mapping[int, KernelChoice],
+        weights: Weights,
+        timed: bool,
+    ) -> None:
+        self.calls: list[str] = []
+        self.strands: list[str] = []
+        """Functions of strands."""
+        self.helpers: dict[str, str] = {}
+        self.functions = _FunctionTable(plan, target.threads)
+        self.thread_scratch = self.shared_scratch = 0
+        """Bytes."""
+        self._plan, self._target, self._arithmetic = plan, target, arithmetic
+        self._choices, self._weights, self._timed = choices, weights, timed
+        self._hazards = HazardTracker(plan)
+        self._apart = 0
+        """Loops since threads last met."""
+
+    def side_by_side(self, section: Sequence[int]) -> None:
+        """Kernels whose loops threads share, all first phases before the second ones."""
+        made = {number: self._phases(number, self._target) for number in section}
+        scratch = self._placed({number: max(phase.shared_scratch for phase in made[number]) for number in section})
+        steps = [(part, number) for number in section for part in range(len(made[number]))]
+        for part, number in sorted(steps, key=lambda step: step[0]):
+            self._begin({number: scratch[number]})
+            call = self.functions.call(self._plan.kernels[number], made[number][part], scratch[number].start)
+            self.calls.append((f"TIMED({number}, {call})" if self._timed else call) + f"  /* kernel_{number} */")
+
+    def in_strands(self, step: int, rows: Sequence[Sequence[int]]) -> None:
+        """Rows of kernels, each of which a thread runs alone."""
+        alone = replace(self._target, threads=1)
+        made = {number: self._phases(number, alone) for row in rows for number in row}
+        scratch = self._placed(
+            {i: max(phase.shared_scratch for number in row for phase in made[number]) for i, row in enumerate(rows)}
+        )
+        self._begin({number: scratch[i] for i, row in enumerate(rows) for number in row})
+        cases = []
+        for i, row in enumerate(rows):
+            name, memory = f"strand_{step}_{i}", "char **io, char *arena, const char *weights, char *own, char *shared"
+            calls = [
+                self.functions.call(self._plan.kernels[number], phase, scratch[i].start, alone=True)
+                for number in row
+                for phase in made[number]
+            ]
+            head = f"static __attribute__((noinline)) void {name}({memory}, struct seat *at) {{"
+            self.strands.append("\n".join([head, *indented(calls), "}"]))
+            cases.append(f"case {i}: {name}(io, arena, weights, own, shared, at); break;")
+        self.calls += [f"for (long row; (row = take(at, {len(rows)})) >= 0;) switch (row) {{", *indented(cases), "}"]
+
+    def _begin(self, scratch: Mapping[int, range]) -> None:
+        """Before a loop of these kernels: threads meet where they must."""
+        if self._target.threads == 1:
+            return
+        if self._apart == RING or any(self._hazards.conflicts(number, own) for number, own in scratch.items()):
+            self.calls.append(_MEET)
+            self._hazards.forget()
+            self._apart = 0
+        self._apart += 1
+        for number, own in scratch.items():
+            self._hazards.add(number, own)
+
+    def _phases(self, number: int, target: CpuTarget) -> list[Phase]:
+        found = _phases(
+            self._plan.kernels[number],
+            self._plan,
+            self._weights,
+            target,
+            self._arithmetic,
+            self._choices.get(number, DEFAULT),
+        )
+        for phase in found:
+            self.helpers.update(phase.helpers)
+            self.thread_scratch = max(self.thread_scratch, phase.thread_scratch)
+        return found
+
+    def _placed(self, bytes_: Mapping[int, int]) -> dict[int, range]:
+        """The scratch memory that threads share, for what runs side by side."""
+        found, start = {}, 0
+        for number, size in bytes_.items():
+            found[number] = range(start, start + size)
+            start += -(-size // 64) * 64
+        self.shared_scratch = max(self.shared_scratch, *(each.stop for each in found.values()))
+        return found
 
 
 def kernel_texts(
@@ -212,82 +269,6 @@ def kernel_texts(
     kernel = plan.kernels[number]
     phases = _phases(kernel, plan, weights, target, arithmetic, choice)
     return tuple("\n".join(functions.content(kernel, phase)) for phase in phases)
-
-
-def _strand(name: str, calls: list[str]) -> str:
-    """A function that one thread runs."""
-    head = f"static __attribute__((noinline)) void {name}("
-    head += "char **io, char *arena, const char *weights, char *own, char *shared, struct seat *at) {"
-    return "\n".join([head, *indented(calls), "}"])
-
-
-def _side_by_side(bytes_: Mapping[int, int]) -> dict[int, range]:
-    """The scratch memory that all threads share, for kernels that run beside each other."""
-    found, start = {}, 0
-    for number, size in bytes_.items():
-        found[number] = range(start, start + size)
-        start += -(-size // 64) * 64
-    return found
-
-
-class _HazardTracker:
-    """What the kernels since threads last met touch: a thread may run ahead of the others into a kernel that touches nothing
-    of it. Parts of one concatenation do not overlap. Parts of one tensor are told apart in waves, whose order rests on that."""
-
-    def __init__(self, plan: FusionPlan) -> None:
-        self._plan = plan
-        self._written: set[_Touched] = set()
-        self._read: set[_Touched] = set()
-        self._scratch: list[range] = []
-        self._begun: set[int] = set()
-
-    def conflicts(self, number: int, scratch: range) -> bool:
-        """Of a kernel by number; it conflicts with an earlier phase of its own."""
-        if number in self._begun or any(_overlap(scratch, other) for other in self._scratch):
-            return True
-        targets, reads = self._touched(number)
-        if any(self._overlap(a, b) for a in reads for b in self._written):
-            return True
-        return any(self._overlap(a, b) for a in targets for b in self._read) or any(
-            a[0] != b[0] and self._overlap(a, b) for a in targets for b in self._written
-        )
-
-    def add(self, number: int, scratch: range) -> None:
-        targets, reads = self._touched(number)
-        self._written |= targets
-        self._read |= reads
-        self._begun.add(number)
-        self._scratch.append(scratch)
-
-    def forget(self) -> None:
-        self._written.clear()
-        self._read.clear()
-        self._begun.clear()
-        self._scratch.clear()
-
-    def _touched(self, number: int) -> tuple[set[_Touched], set[_Touched]]:
-        kernel, apart = self._plan.kernels[number], self._plan.waves is not None
-
-        def told(buffers: Iterable[Buffer]) -> set[_Touched]:
-            return {(buffer.storage, range(*buffer.extent) if apart else None) for buffer in buffers}
-
-        return told(kernel.targets), told(kernel_reads(kernel, self._plan))
-
-    def _overlap(self, one: _Touched, other: _Touched) -> bool:
-        (a, first), (b, second) = one, other
-        if a == b:
-            return first is None or second is None or _overlap(first, second)
-        if a[0] != "arena" or b[0] != "arena":
-            return False
-        return _overlap(range(*self._plan.arena_span(a[1])), range(*self._plan.arena_span(b[1])))
-
-
-_Touched: TypeAlias = tuple[tuple[str, int], range | None]
-"""A storage, and which of its elements; all where that is None."""
-
-
-def _overlap(one: range, other: range) -> bool:
-    return max(one.start, other.start) < min(one.stop, other.stop)
 
 
 def _phases(

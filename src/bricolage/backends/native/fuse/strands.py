@@ -15,15 +15,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from bricolage.backends.native.fuse.inspect import kernel_flops
 from bricolage.backends.native.fuse.memory import arena
-from bricolage.backends.native.fuse.plan import Buffer, FusedKernel, FusionPlan, kernel_reads
+from bricolage.backends.native.fuse.plan import Buffer, FusionPlan, kernel_reads
 from bricolage.backends.native.ir.tensors import Constant, MatMul
 
 _PIECE = 2_000_000
 """Multiply-adds that a thread does without meeting the others: some 100 µs, as in a loop that threads share. Where a kernel has
 more, a meeting costs next to nothing beside it."""
-_ELEMENT = 16
-"""Multiply-adds that take as long as an element of other kernels."""
 _FEWEST = 3
 """Products of a recurrence."""
 _ALIKE = 0.8
@@ -35,11 +34,12 @@ def in_strands(plan: FusionPlan, threads: int) -> FusionPlan:
     that; otherwise the same plan. The kernels keep their numbers."""
     if threads == 1:
         return plan
-    work = [_work(kernel) for kernel in plan.kernels]
-    chains = _chains(plan)
-    if len(chains) < threads:
+    multiplied = _multiplied(plan)
+    if not any(len(numbers) >= _FEWEST for numbers in multiplied):
         return plan
+    work = [kernel_flops(kernel, plan) // 2 for kernel in plan.kernels]
     order = _Dependences(plan)
+    chains = [chain for numbers in multiplied for chain in _chains(order, numbers) if len(chain) >= _FEWEST]
     groups = list(_groups(_strands(order, chains, work), order, threads, work))
     found = _in_order(order, [section for group in groups for section in _cut(group, work)]) if groups else None
     if found is None:
@@ -57,22 +57,26 @@ _Rows = tuple[tuple[int, ...], ...]
 """Numbers of kernels in rows that do not depend on each other."""
 
 
-def _work(kernel: FusedKernel) -> int:
-    root = kernel.root
-    if root is None:
-        return _ELEMENT * kernel.result.elements
-    if isinstance(root, MatMul):
-        return root.elements * root.left.shape[-1]
-    return max(_ELEMENT * root.elements, sum(source.elements for source in root.sources))
-
-
-def _chains(plan: FusionPlan) -> list[list[int]]:
+def _multiplied(plan: FusionPlan) -> list[list[int]]:
     """Kernels that multiply by the same constant."""
     found: dict[int, list[int]] = defaultdict(list)
     for number, kernel in enumerate(plan.kernels):
         if isinstance(kernel.root, MatMul) and isinstance(kernel.root.right, Constant):
             found[id(kernel.root.right.array)].append(number)
-    return [numbers for numbers in found.values() if len(numbers) >= _FEWEST]
+    return list(found.values())
+
+
+def _chains(order: _Dependences, numbers: Sequence[int]) -> list[list[int]]:
+    """Kernels of which each depends on the one before: several, where recurrences share their weights."""
+    found: list[list[int]] = []
+    for number in numbers:
+        for chain in found:
+            if order.depends(number, chain[-1]):
+                chain.append(number)
+                break
+        else:
+            found.append([number])
+    return found
 
 
 class _Dependences:
@@ -120,8 +124,6 @@ def _strands(order: _Dependences, chains: list[list[int]], work: Sequence[int]) 
     """Recurrences with all that lies between their products, where every kernel is small."""
     joined: list[list[int]] = []
     for chain in chains:
-        if not all(order.depends(later, one) for one, later in zip(chain, chain[1:], strict=False)):
-            continue
         # A cell with several products: they depend on each other in turn.
         for other in joined:
             if order.depends(chain[-1], other[0]) and order.depends(other[-1], chain[0]):
@@ -133,9 +135,7 @@ def _strands(order: _Dependences, chains: list[list[int]], work: Sequence[int]) 
     return [strand for strand in found if all(work[number] <= _PIECE for number in strand)]
 
 
-def _groups(
-    strands: list[tuple[int, ...]], order: _Dependences, threads: int, work: Sequence[int]
-) -> Iterator[_Rows]:
+def _groups(strands: list[tuple[int, ...]], order: _Dependences, threads: int, work: Sequence[int]) -> Iterator[_Rows]:
     """As many strands as there are threads, which do not depend on each other and take about as long."""
     left = sorted(strands)
     while left:
@@ -167,7 +167,10 @@ def _in_order(order: _Dependences, groups: list[_Rows]) -> list[_Rows] | None:
     alone = set(range(len(order.sources))) - {n for rows in groups for row in rows for n in row}
     sections = [*groups, *(((number,),) for number in sorted(alone))]
     of = {number: i for i, rows in enumerate(sections) for row in rows for number in row}
-    needs = [{of[source] for row in rows for n in row for source in order.sources[n]} - {i} for i, rows in enumerate(sections)]
+    needs = [
+        {of[source] for row in rows for n in row for source in order.sources[n]} - {i}
+        for i, rows in enumerate(sections)
+    ]
     users: dict[int, list[int]] = defaultdict(list)
     for section, needed in enumerate(needs):
         for other in needed:

@@ -1,0 +1,203 @@
+"""Recurrences side by side: a thread each, few meetings, memory that no two strands share, and the right answers."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bricolage.backends.interface import RegionModel
+from bricolage.backends.native.cpu.arithmetic import FLOAT32
+from bricolage.backends.native.cpu.build import planned
+from bricolage.backends.native.cpu.isa import available
+from bricolage.backends.native.cpu.module import generate
+from bricolage.backends.native.cpu.target import CpuTarget
+from bricolage.backends.native.fuse.fusion import plan as usual_plan
+from bricolage.backends.native.fuse.plan import FusionPlan, kernel_reads
+from bricolage.backends.native.fuse.strands import in_strands
+from bricolage.backends.native.ir.from_onnx import lower
+from bricolage.device.host import host
+from bricolage.graph.inference import infer
+from tests.backends import regions
+from tests.backends.native.ir.lowerings.test_recurrent import ACTIVATIONS, FUNCTIONS, GATES, Cell, check
+from tests.backends.native.targets import FUSION
+from tests.backends.native.test_waves import sanitized
+
+BOTH = Cell("LSTM", steps=6, direction="bidirectional")
+
+
+def target(threads: int = 2) -> CpuTarget:
+    return CpuTarget(available()[-1], threads, host().caches)
+
+
+def made(cell: Cell, folder: Path, threads: int = 2) -> FusionPlan:
+    return planned(cell.write(folder)[0], target(threads), FLOAT32, {})
+
+
+def in_order(plan: FusionPlan) -> None:
+    """Every kernel is there once, behind those that write what it reads; strands share no memory that one of them writes."""
+    kernels = plan.kernels
+    assert sorted(sum(plan.sections, ())) == list(range(len(kernels)))
+    done: list[int] = []
+    for step, section in enumerate(plan.sections):
+        rows = plan.strands.get(step, (section,))
+        assert sum(rows, ()) == section
+        for row in rows:
+            for place, number in enumerate(row):
+                before = {*done, *row[:place]}
+                for read in kernel_reads(kernels[number], plan):
+                    first, end = read.extent
+                    for writer, kernel in enumerate(kernels):
+                        for wrote in kernel.targets if writer != number else ():
+                            begin, behind = wrote.extent
+                            if wrote.storage == read.storage and begin < end and first < behind:
+                                assert writer in before
+        done += section
+        for one, other in combinations(rows, 2):
+            for a in (buffer for number in one for buffer in _touched(plan, number)):
+                for b in (buffer for number in other for buffer in _touched(plan, number)):
+                    if (
+                        a[1].storage != b[1].storage
+                        and a[1].storage[0] == b[1].storage[0] == "arena"
+                        and (a[0] or b[0])
+                    ):
+                        (begin, end), (start, stop) = (plan.arena_span(each[1].storage[1]) for each in (a, b))
+                        assert end <= start or stop <= begin
+
+
+def _touched(plan: FusionPlan, number: int) -> list[tuple[bool, object]]:
+    kernel = plan.kernels[number]
+    return [*((True, b) for b in kernel.targets), *((False, b) for b in kernel_reads(kernel, plan))]
+
+
+@pytest.mark.parametrize("kind", GATES)
+@pytest.mark.parametrize("lengths", [None, (3, 6)])
+def test_each_direction_is_a_strand(kind: str, lengths: tuple[int, ...] | None, tmp_path: Path) -> None:
+    plan = made(replace(BOTH, kind=kind, lengths=lengths, states=True), tmp_path)
+    (rows,) = plan.strands.values()
+    assert len(rows) == 2 and len(rows[0]) == len(rows[1]) >= 5
+    in_order(plan)
+    without = usual_plan(*_lowered(replace(BOTH, kind=kind, lengths=lengths, states=True), tmp_path), FUSION)
+    assert generate(plan, target()).meetings <= generate(without, target()).meetings - 2 * 4
+
+
+def _lowered(cell: Cell, folder: Path) -> tuple[object, object]:
+    (inside := folder / "lowered").mkdir()
+    model, _ = cell.write(inside)
+    infer(model.model)
+    return lower(model.model)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("cell", "threads"),
+    [
+        (BOTH, 1),
+        (BOTH, 4),
+        (replace(BOTH, direction="forward"), 2),
+        (replace(BOTH, steps=2), 2),
+        (Cell("RNN", steps=4, batch=16, hidden=512, inputs=2, direction="bidirectional"), 2),
+    ],
+    ids=["one-thread", "more-threads-than-strands", "one-direction", "few-steps", "large-steps"],
+)
+def test_what_stays_one_after_another(cell: Cell, threads: int, tmp_path: Path) -> None:
+    plan = made(cell, tmp_path, threads)
+    assert plan.waves is None and not plan.strands
+
+
+def recurrent(folder: Path, body: str, known: int = 8) -> RegionModel:
+    """A region of LSTMs of `known` units over sequences of 5 steps, all with the same weights."""
+    constants = {
+        "w": regions.noise(1, 4 * known, known, seed=1),
+        "r": regions.noise(1, 4 * known, known, seed=2) / 3,
+        "axis": np.array([1]),
+    }
+    ends = f"float[5, 2, {known}]"
+    return regions.region(folder, body, f"{ends} x, {ends} z", f"{ends} y", **constants)
+
+
+def test_two_networks_with_the_same_weights_are_side_by_side(tmp_path: Path) -> None:
+    body = """
+        a1, ah = LSTM <hidden_size = 8> (x, w, r)   b1, bh = LSTM <hidden_size = 8> (z, w, r)
+        a = Squeeze (a1, axis)   b = Squeeze (b1, axis)   y = Mul (a, b)
+    """
+    plan = planned(recurrent(tmp_path, body), target(), FLOAT32, {})
+    assert [len(rows) for rows in plan.strands.values()] == [2]
+    in_order(plan)
+
+
+def test_layers_wait_for_each_other(tmp_path: Path) -> None:
+    body = """
+        a1, ah = LSTM <hidden_size = 8> (x, w, r)   a = Squeeze (a1, axis)   c = Add (a, z)
+        b1, bh = LSTM <hidden_size = 8> (c, w, r)   y = Squeeze (b1, axis)
+    """
+    assert not planned(recurrent(tmp_path, body), target(), FLOAT32, {}).strands
+
+
+def test_long_strands_meet_now_and_then(tmp_path: Path) -> None:
+    cell = Cell("RNN", steps=40, hidden=256, batch=2, direction="bidirectional")
+    plan = made(cell, tmp_path)
+    assert 2 <= len(plan.strands) <= 5
+    in_order(plan)
+
+
+def test_a_timed_library_takes_the_time_of_every_kernel(tmp_path: Path) -> None:
+    plan = made(BOTH, tmp_path)
+    text = generate(plan, target(), timed=True).text
+    assert all(f"TIMED({number}, " in text for number in range(len(plan.kernels))) and "strand_" not in text
+
+
+@st.composite
+def directions(draw: st.DrawFn) -> Cell:
+    """Both directions, mostly with functions of their own."""
+    kind = draw(st.sampled_from(tuple(GATES)))
+    steps, batch = draw(st.integers(4, 9)), draw(st.integers(1, 3))
+    functions = st.tuples(*[st.sampled_from(ACTIVATIONS)] * FUNCTIONS[kind])
+    return Cell(
+        kind,
+        steps,
+        batch,
+        draw(st.integers(2, 20)),
+        draw(st.integers(2, 40)),
+        "bidirectional",
+        draw(st.integers(0, 1)),
+        draw(functions),
+        draw(st.none() | st.just(0.7)),
+        lengths=draw(st.none() | st.lists(st.integers(1, steps), min_size=batch, max_size=batch).map(tuple)),
+        computed_lengths=draw(st.booleans()),
+        states=draw(st.booleans()),
+        peepholes=draw(st.booleans()) and kind == "LSTM",
+        linear_before_reset=draw(st.integers(0, 1)),
+        input_forget=draw(st.integers(0, 1)),
+        backwards=draw(st.just(()) | functions),
+    )
+
+
+@settings(max_examples=6, deadline=None)
+@given(directions())
+def test_any_two_directions(cell: Cell) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        check(cell, Path(folder))
+
+
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None)
+@given(directions())
+def test_many_pairs_of_directions(cell: Cell) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        check(cell, Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        in_order(made(cell, Path(folder)))
+
+
+def test_the_thread_sanitizer_sees_no_race(tmp_path: Path) -> None:
+    plan = made(replace(BOTH, steps=24, hidden=32, states=True), tmp_path)
+    source = generate(plan, target())
+    assert plan.strands
+    assert "WARNING" not in (told := sanitized(tmp_path, source, 2, source.text)), told[:3000]
+    assert in_strands(plan, 2).strands == plan.strands
