@@ -60,7 +60,7 @@ def planned(
     chosen = [choose(root, found, target, arithmetic) for root in roots if isinstance(root, Conv)]
     if tile and not any(transform is not None and transform.m == tile for transform in chosen):
         raise Refused(backend=TITLE, reason=f"no convolution gains from tiles of {tile}x{tile}")
-    return in_waves(found) if waves else in_strands(found, target.threads)
+    return in_waves(found) if waves else in_strands(found, target.threads, target.l2_bytes)
 
 
 def write(source: Source, isa: Isa, arithmetic: Arithmetic, folder: Path) -> None:

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from bricolage.backends.native.fuse.inspect import kernel_flops
 from bricolage.backends.native.fuse.memory import arena
-from bricolage.backends.native.fuse.plan import Buffer, FusionPlan, kernel_reads
+from bricolage.backends.native.fuse.plan import Buffer, FusedKernel, FusionPlan, kernel_reads
 from bricolage.backends.native.ir.tensors import Constant, MatMul
 
 _PIECE = 2_000_000
@@ -26,12 +26,14 @@ more, a meeting costs next to nothing beside it."""
 _FEWEST = 3
 """Products of a recurrence."""
 _ALIKE = 0.8
-"""Work of the smallest strand of a group, as a part of the largest one's, at least: otherwise threads idle."""
+"""Products of the smallest strand of a group, as a part of the largest one's, at least: otherwise threads idle."""
+_RESIDENT = 0.75
+"""Part of a second-level cache that weights may take to stay there from step to step."""
 
 
-def in_strands(plan: FusionPlan, threads: int) -> FusionPlan:
+def in_strands(plan: FusionPlan, threads: int, l2_bytes: int) -> FusionPlan:
     """The plan with recurrences side by side where as many as there are threads do not depend on each other, and an arena for
-    that; otherwise the same plan. The kernels keep their numbers."""
+    that; otherwise the same plan. The kernels keep their numbers. `l2_bytes` is a core's second-level cache."""
     if threads == 1:
         return plan
     multiplied = _multiplied(plan)
@@ -40,7 +42,12 @@ def in_strands(plan: FusionPlan, threads: int) -> FusionPlan:
     work = [kernel_flops(kernel, plan) // 2 for kernel in plan.kernels]
     order = _Dependences(plan)
     chains = [chain for numbers in multiplied for chain in _chains(order, numbers) if len(chain) >= _FEWEST]
-    groups = list(_groups(_strands(order, chains, work), order, threads, work))
+    strands = [
+        strand
+        for strand in _strands(order, chains)
+        if all(work[number] <= _PIECE for number in strand) and _pays(plan, strand, threads, l2_bytes)
+    ]
+    groups = list(_groups(strands, order, threads, [_products(kernel) for kernel in plan.kernels]))
     found = _in_order(order, [section for group in groups for section in _cut(group, work)]) if groups else None
     if found is None:
         return plan
@@ -120,8 +127,8 @@ def _writers(writers: dict[tuple[str, int], dict[tuple[int, int], int]], buffer:
     return [number for (begin, behind), number in found.items() if first < behind and begin < end]
 
 
-def _strands(order: _Dependences, chains: list[list[int]], work: Sequence[int]) -> list[tuple[int, ...]]:
-    """Recurrences with all that lies between their products, where every kernel is small."""
+def _strands(order: _Dependences, chains: list[list[int]]) -> list[tuple[int, ...]]:
+    """Recurrences with all that lies between their products."""
     joined: list[list[int]] = []
     for chain in chains:
         # A cell with several products: they depend on each other in turn.
@@ -130,18 +137,34 @@ def _strands(order: _Dependences, chains: list[list[int]], work: Sequence[int]) 
                 other[:] = sorted({*other, *chain})
                 break
         else:
-            joined.append(chain)
-    found = (order.between(chain) for chain in joined)
-    return [strand for strand in found if all(work[number] <= _PIECE for number in strand)]
+            joined.append(list(chain))
+    return [order.between(chain) for chain in joined]
 
 
-def _groups(strands: list[tuple[int, ...]], order: _Dependences, threads: int, work: Sequence[int]) -> Iterator[_Rows]:
+def _products(kernel: FusedKernel) -> int:
+    """Multiply-adds of a kernel's matrix product."""
+    return kernel.root.elements * kernel.root.left.shape[-1] if isinstance(kernel.root, MatMul) else 0
+
+
+def _pays(plan: FusionPlan, strand: tuple[int, ...], threads: int, l2_bytes: int) -> bool:
+    """Whether what a thread alone reads in a step costs less than the meetings. A thread that shares steps keeps its part of the
+    weights in its second-level cache. Where that holds a part but not all, only cells that spare half of the meetings and more
+    pay: those with as many kernels behind their products."""
+    products = [root for number in strand if isinstance(root := plan.kernels[number].root, MatMul)]
+    weights = {id(root.right.array): root.right.array.nbytes for root in products if isinstance(root.right, Constant)}
+    whole, room = sum(weights.values()), _RESIDENT * l2_bytes
+    return not room < whole <= threads * room or len(strand) + 1 >= 2 * len(products)
+
+
+def _groups(
+    strands: list[tuple[int, ...]], order: _Dependences, threads: int, products: Sequence[int]
+) -> Iterator[_Rows]:
     """As many strands as there are threads, which do not depend on each other and take about as long."""
     left = sorted(strands)
     while left:
         group = [left.pop(0)]
         for strand in list(left):
-            sizes = [sum(work[number] for number in each) for each in (*group, strand)]
+            sizes = [sum(products[number] for number in each) for each in (*group, strand)]
             apart = all(_apart(order, strand, each) for each in group)
             if len(group) < threads and apart and min(sizes) >= _ALIKE * max(sizes):
                 group.append(strand)
