@@ -74,7 +74,7 @@ def compare(name: str, model: ir.Model, library: ctypes.CDLL, *, threads: int, r
         store.share([graph.model])
         region = RegionModel(store.region(graph.everything, "all"))
         machine = CpuTarget(instruction_set(host()), threads)
-        fusion = planned(region, machine, FLOAT32, {})
+        fusion = planned(region, machine, FLOAT32, {}, strands=False)
         if separate:
             apart(fusion)
         source = generate(fusion, machine, FLOAT32)

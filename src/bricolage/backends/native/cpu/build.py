@@ -34,10 +34,11 @@ def planned(
     fused: Sequence[int] | None = None,
     *,
     waves: bool = False,
+    strands: bool = True,
 ) -> FusionPlan:
     """The region's fused kernels. `origins` takes the operator that each tensor comes from (see `lower`). Where `fused` is given,
     only these of the kernels, by number, compute several operators; each other operator has kernels of its own. With `waves`
-    they run beside each other where they can (`fuse.waves`); otherwise only recurrences do (`fuse.strands`).
+    they run beside each other where they can (`fuse.waves`); otherwise, with `strands`, only recurrences do (`fuse.strands`).
 
     Raises:
         Refused: something in the region has no lowering, nothing in it is what the arithmetic is for, or it has no kernel of
@@ -60,7 +61,9 @@ def planned(
     chosen = [choose(root, found, target, arithmetic) for root in roots if isinstance(root, Conv)]
     if tile and not any(transform is not None and transform.m == tile for transform in chosen):
         raise Refused(backend=TITLE, reason=f"no convolution gains from tiles of {tile}x{tile}")
-    return in_waves(found) if waves else in_strands(found, target.threads, target.l2_bytes)
+    if waves:
+        return in_waves(found)
+    return in_strands(found, target.threads, target.l2_bytes) if strands else found
 
 
 def write(source: Source, isa: Isa, arithmetic: Arithmetic, folder: Path) -> None:
