@@ -60,8 +60,9 @@ def cell(kind: str, hidden: int, batch: int) -> ir.Model:
     return found
 
 
-def compare(model: ir.Model, threads: int, rounds: int) -> tuple[Ratio, int, int]:
-    """The speed-up of strands over shared steps, and how often threads meet without and with them."""
+def compare(model: ir.Model, threads: int, rounds: int) -> tuple[Ratio | None, int, int]:
+    """The speed-up of strands over shared steps, and how often threads meet without and with them.
+    None where none pay: both are one program."""
     calls: list[Callable[[], object]] = []
     meetings: list[int] = []
     with tempfile.TemporaryDirectory() as written:
@@ -76,6 +77,8 @@ def compare(model: ir.Model, threads: int, rounds: int) -> tuple[Ratio, int, int
             write(source, target.isa, FLOAT32, folder)
             calls.append(on_random_inputs(NativeKernel(region, folder, Resources(threads=threads)), region)[0])
             meetings.append(source.meetings)
+        if meetings[0] == meetings[1]:
+            return None, meetings[0], meetings[1]
         spent: list[list[tuple[float, ...]]] = [[], []]
         for number in range(rounds):
             for i in (0, 1) if number % 2 == 0 else (1, 0):
@@ -110,7 +113,8 @@ def main() -> None:
     print("|---|---:|---:|---|")
     for name, model in models(given.networks):
         found, before, now = compare(model, given.threads, given.rounds)
-        print(f"| {name} | {before} | {now} | {found.value:.3f} [{found.low:.3f}, {found.high:.3f}] |", flush=True)
+        gain = "as before" if found is None else f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
+        print(f"| {name} | {before} | {now} | {gain} |", flush=True)
 
 
 if __name__ == "__main__":
