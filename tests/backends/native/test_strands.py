@@ -12,16 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bricolage.backends.interface import RegionModel
-from bricolage.backends.native.cpu.arithmetic import FLOAT32
+from bricolage.backends.interface import RegionModel, Resources
+from bricolage.backends.native.cpu.arithmetic import FLOAT32, Arithmetic
 from bricolage.backends.native.cpu.build import planned
-from bricolage.backends.native.cpu.isa import available
+from bricolage.backends.native.cpu.isa import EMULATED_AMX, Isa, available
 from bricolage.backends.native.cpu.module import generate
 from bricolage.backends.native.cpu.target import CpuTarget
+from bricolage.backends.native.engine import FORCED_ISA_VARIABLE, Native
 from bricolage.backends.native.fuse.plan import Buffer, FusionPlan, kernel_reads
 from bricolage.backends.native.fuse.strands import in_strands
 from bricolage.device.caches import Cache, Caches
 from bricolage.device.host import host
+from bricolage.work.implementation import KernelConfig
 from tests.backends import regions
 from tests.backends.native.ir.lowerings.test_recurrent import ACTIVATIONS, FUNCTIONS, GATES, Cell, check
 from tests.backends.native.test_waves import sanitized
@@ -205,3 +207,20 @@ def test_the_thread_sanitizer_sees_no_race(tmp_path: Path) -> None:
     assert plan.strands
     assert "WARNING" not in (told := sanitized(tmp_path, source, 2, source.text)), told[:3000]
     assert in_strands(plan, 2, target().l2_bytes).strands == plan.strands
+
+
+@pytest.mark.parametrize(
+    "isa", [isa for isa in (*available(), EMULATED_AMX) if isa.multiplies_bfloat16(host())], ids=lambda isa: isa.name
+)
+def test_strands_pack_rows_in_memory_of_their_own(isa: Isa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bfloat16 a product packs its rows first, in memory that threads would share."""
+    monkeypatch.setenv(FORCED_ISA_VARIABLE, isa.name)
+    model, values = Cell("LSTM", steps=12, batch=3, hidden=64, direction="bidirectional").write(tmp_path)
+    bfloat16 = Arithmetic(parts=1, stores="operands")
+    plan = planned(model, CpuTarget(isa, 2, host().caches), bfloat16, {})
+    assert plan.strands
+    kernel = Native().compile(model, KernelConfig("bf16"), Resources(threads=2))
+    exact = Native().compile(model, regions.F32, Resources(threads=2)).run(values)
+    for _ in range(20):
+        for found, expected in zip(map(np.asarray, kernel.run(values)), map(np.asarray, exact), strict=True):
+            assert np.linalg.norm(found - expected) <= 1e-2 * np.linalg.norm(expected)
