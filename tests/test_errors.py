@@ -123,10 +123,10 @@ def test_plugins_that_are_no_backends_or_have_another_s_name_are_named(capsys: p
 
 
 def test_inputs_of_types_that_cannot_be_generated_are_named() -> None:
-    optional = helper.make_optional_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [2]))
-    given = helper.make_value_info("x", optional)
-    nodes = [helper.make_node("OptionalGetElement", ["x"], ["y"])]
-    graph = helper.make_graph(nodes, "g", [given], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])])
+    inner = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [2]))
+    given = helper.make_value_info("x", helper.make_sequence_type_proto(inner))
+    nodes = [helper.make_node("SequenceLength", ["x"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [given], [helper.make_tensor_value_info("y", TensorProto.INT64, [])])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     with pytest.raises(catalogue.UnsupportedType, match="'x' has the type"):
         bricolage.optimize(model, bricolage.Options(backends=("native",)))

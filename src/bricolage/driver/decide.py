@@ -47,7 +47,7 @@ def compete(
     """Only the race: every baseline and the given challengers. Arguments and errors as `decide`."""
     state = State(session, list(variants), inputs, digest, _budget(session, variants))
     state.challenge(*challengers)
-    return _conclude(session, [Reference(), Baselines()], state)
+    return _conclude(session, [Reference(), Baselines(every=True)], state)
 
 
 def _budget(session: Session, variants: Sequence[GraphVariant]) -> float:

@@ -117,8 +117,8 @@ def _fork(
         except BaseException:  # whatever it is: another process must not go on as the server
             sys.excepthook(*sys.exc_info())
         os._exit(1)
-    with contextlib.suppress(OSError):
-        os.setpgid(process, process)  # whoever is told of it may end its group at once
+    while os.getpgid(process) != process:  # whoever is told of it may end its group at once
+        time.sleep(0)
     for one in descriptors[:3]:
         os.close(one)
     running[process] = told
@@ -126,8 +126,9 @@ def _fork(
 
 
 def _become(asked: _Request, descriptors: Sequence[int], foreign: Sequence[int]) -> None:
-    """What a fresh process has: a group of its own, its descriptors, variables and folder, no handlers."""
-    os.setpgid(0, 0)
+    """What a fresh process has: a session of its own (by which Linux shares out processors), its descriptors, variables and folder,
+    no handlers."""
+    os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for target, one in enumerate(descriptors[:3]):
