@@ -7,6 +7,8 @@ import pickle
 import string
 from pathlib import Path
 
+import numpy as np
+import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
@@ -14,6 +16,7 @@ import bricolage
 import bricolage.errors as catalogue
 from bricolage.backends import registry
 from bricolage.errors import BricolageError, InvalidGraph, UnknownInput, plain
+from bricolage.verify.inputs import _draw
 
 SOURCE = Path(catalogue.__file__).parent
 KINDS = {
@@ -92,6 +95,40 @@ def provoked() -> set[str]:
 def test_every_error_of_the_catalogue_is_provoked_by_a_test() -> None:
     bases = {parent.__name__ for kind in KINDS.values() for parent in kind.__mro__[1:]}
     assert sorted(set(KINDS) - provoked() - bases) == []
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_what_happened_and_what_to_do(name: str) -> None:
+    kind = KINDS[name]
+    assert kind.hint, "a next step"
+    assert not kind.what.endswith(".") and not kind.hint.endswith("."), "the command line adds them"
+    assert kind.__doc__ is None or "\n\n" not in kind.__doc__
+
+
+def plugin(**_: object) -> None:
+    """No backend."""
+
+
+def test_plugins_that_are_no_backends_or_have_another_s_name_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        with pytest.raises(
+            catalogue.DuplicateBackend, match="registered twice: by bricolage itself and by elsewhere:Mine"
+        ):
+            registry.register("native", "elsewhere:Mine")
+        registry.register("broken", "tests.absent:Backend")
+        registry.register("none", f"{__name__}:plugin")
+        for name, reason in (("broken", "ModuleNotFoundError"), ("none", "is no Backend named 'none'")):
+            with pytest.raises(catalogue.BrokenPlugin, match=reason):
+                registry.get(name)
+    finally:
+        registry._sources.cache_clear()
+        registry.get.cache_clear()
+
+
+def test_inputs_of_types_that_cannot_be_generated_are_named() -> None:
+    nested = ir.SequenceType(ir.SequenceType(ir.TensorType(ir.DataType.FLOAT)))
+    with pytest.raises(catalogue.UnsupportedType, match="'x' has the type"):
+        _draw(ir.Value(name="x", type=nested), np.random.default_rng(0), 0)
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))

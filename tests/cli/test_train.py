@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import Result
 from typer.testing import CliRunner
 
 from bricolage.cli.main import app
 from bricolage.codec import decode
+
+if TYPE_CHECKING:
+    from click.testing import Result
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
