@@ -10,9 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 import pytest
-from onnx import TensorProto, helper
 
-import bricolage
 import bricolage.errors as catalogue
 from bricolage.backends import registry
 from bricolage.errors import BricolageError, InvalidGraph, UnknownInput, plain
@@ -129,44 +127,6 @@ def test_inputs_of_types_that_cannot_be_generated_are_named() -> None:
     nested = ir.SequenceType(ir.SequenceType(ir.TensorType(ir.DataType.FLOAT)))
     with pytest.raises(catalogue.UnsupportedType, match="'x' has the type"):
         _draw(ir.Value(name="x", type=nested), np.random.default_rng(0), 0)
-
-
-@pytest.mark.parametrize("name", sorted(KINDS))
-def test_what_happened_and_what_to_do(name: str) -> None:
-    kind = KINDS[name]
-    assert kind.hint, "a next step"
-    assert not kind.what.endswith(".") and not kind.hint.endswith("."), "the command line adds them"
-    assert kind.__doc__ is None or "\n\n" not in kind.__doc__
-
-
-def plugin(**_: object) -> None:
-    """No backend."""
-
-
-def test_plugins_that_are_no_backends_or_have_another_s_name_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    try:
-        with pytest.raises(
-            catalogue.DuplicateBackend, match="registered twice: by bricolage itself and by elsewhere:Mine"
-        ):
-            registry.register("native", "elsewhere:Mine")
-        registry.register("broken", "tests.absent:Backend")
-        registry.register("none", f"{__name__}:plugin")
-        for name, reason in (("broken", "ModuleNotFoundError"), ("none", "is no Backend named 'none'")):
-            with pytest.raises(catalogue.BrokenPlugin, match=reason):
-                registry.get(name)
-    finally:
-        registry._sources.cache_clear()
-        registry.get.cache_clear()
-
-
-def test_inputs_of_types_that_cannot_be_generated_are_named() -> None:
-    inner = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [2]))
-    given = helper.make_value_info("x", helper.make_sequence_type_proto(inner))
-    nodes = [helper.make_node("SequenceLength", ["x"], ["y"])]
-    graph = helper.make_graph(nodes, "g", [given], [helper.make_tensor_value_info("y", TensorProto.INT64, [])])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
-    with pytest.raises(catalogue.UnsupportedType, match="'x' has the type"):
-        bricolage.optimize(model, bricolage.Options(backends=("native",)))
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))
