@@ -22,9 +22,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
+from unittest.mock import patch
 
 import numpy as np
 
@@ -38,7 +40,7 @@ from bricolage.device.host import host
 from bricolage.errors import BricolageError
 from bricolage.graph.network_kind import NetworkKind, network_kind
 from bricolage.measure.statistics import THRESHOLD
-from bricolage.options import PROFILES, Options
+from bricolage.options import PROFILES, Effort, EffortProfile, Options
 from bricolage.perf.track_record import SHIPPED, Attempt, NetworkTimes, TrackRecord, shipped
 from bricolage.plan.agenda import AgendaItem
 from bricolage.plan.plan import Bucket
@@ -88,27 +90,15 @@ class Row:
 @contextmanager
 def _empty_cache() -> Iterator[None]:
     """Nothing is known of any cost."""
-    before = os.environ.get(VARIABLE)
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ[VARIABLE] = folder
-        try:
-            yield
-        finally:
-            if before is None:
-                del os.environ[VARIABLE]
-            else:
-                os.environ[VARIABLE] = before
-
-
-@contextmanager
-def _without_risk(effort: str) -> Iterator[None]:
-    """Nothing is left out for its bound."""
-    before = dict(PROFILES)
-    PROFILES[effort] = dataclasses.replace(PROFILES[effort], risk=1e-9)  # type: ignore[index]
-    try:
+    with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, {VARIABLE: folder}):
         yield
-    finally:
-        PROFILES.update(before)  # type: ignore[attr-defined]
+
+
+def _without_risk(effort: Effort) -> AbstractContextManager[object]:
+    """Nothing is left out for its bound."""
+    return patch.dict(
+        cast(dict[str, EffortProfile], PROFILES), {effort: dataclasses.replace(PROFILES[effort], risk=1e-9)}
+    )
 
 
 def run(name: str, options: Options, everything_s: float) -> Row:

@@ -33,7 +33,7 @@ class Promise:
     seconds: float
     """That it takes."""
     because: str
-    """Where the gain is known from: a clause without its subject, "xla f32 took ..." or the like."""
+    """A clause that says where the gain is known from."""
 
 
 class Item(ABC):

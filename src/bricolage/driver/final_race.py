@@ -208,7 +208,7 @@ def _unmeasured(state: State, one: Implementation) -> str:
     for entry in state.agenda:
         if entry.name == whole_model(one):
             if entry.outcome == "left out":
-                return f"left out: it could save {entry.most:.0%} at most ({entry.because})"
+                return f"left out: it could save {100 * entry.most:.1f} % at most ({entry.because})"
             if entry.outcome == "no time":
                 return f"not measured: it was expected to take {entry.expected_s:.0f} s, longer than was left"
     return "not measured: the time was up"

@@ -38,6 +38,8 @@ _COMPILE_S = 20.0
 """Of a slow compiler of which nothing is known."""
 _BOUND_SECONDS = 1.0
 """For the exact optimum that bounds placements."""
+_TUNING_S = 60.0
+"""A search for kernels that is shorter finds next to nothing."""
 
 
 def items(state: State) -> list[Item]:
@@ -88,7 +90,7 @@ class WholeModel(Item):
         least = session.record.least_ms(name, state.kind, measured, risk)
         if least is not None:
             seen = session.record.seen(name, state.kind)
-            because = f"on {seen} {state.kind} networks before, {name} was hardly ever faster than that"
+            because = f"by its times on {seen} {state.kind} networks"
         else:
             setting = Setting(session.device, session.options.threads)
             least = setting.roofline_ms(workload(profile.graph.everything))
@@ -184,7 +186,10 @@ class Regions(Item):
             because = "in a lower precision, which is too inaccurate for the whole, all of it takes that long"
             found.append(Promise(1.0 - min(lower) / incumbent, seconds, because))
         for profile in waiting:
-            share = self._foreseen.setdefault(profile.variant.name, foreseen(profile))
+            variant = profile.variant.name
+            if variant not in self._foreseen:  # it takes an exact search
+                self._foreseen[variant] = foreseen(profile)
+            share = self._foreseen[variant]
             if share is not None:
                 because = "the model of costs predicts a mixture that is faster by that"
                 found.append(Promise(share, seconds, because))
@@ -280,18 +285,15 @@ class Kernels(Item):
             one.tunable and one.name in {i.backend for i in state.original.times} for one in state.session.backends
         ):
             return None
-        profile = state.session.options.profile
-        return by_tries("tuned kernels", state, max(_TUNING_S, profile.shares.kernel_tuning * state.budget_s))
+        return by_tries("tuned kernels", state, self._seconds(state))
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Searches, for its share of the time at most."""
-        profile = state.session.options.profile
-        limit = max(_TUNING_S, profile.shares.kernel_tuning * state.budget_s)
-        KernelTuning(searching=True).run(state, deadline.at_most(limit))
+        KernelTuning(searching=True).run(state, deadline.at_most(self._seconds(state)))
 
-
-_TUNING_S = 60.0
-"""A search for kernels that is shorter finds next to nothing."""
+    @staticmethod
+    def _seconds(state: State) -> float:
+        return max(_TUNING_S, state.session.options.profile.shares.kernel_tuning * state.budget_s)
 
 
 class Schedules(Item):
@@ -302,7 +304,6 @@ class Schedules(Item):
     def __init__(self) -> None:
         """Nothing was looked at."""
         self._stage = Scheduling()
-        self._promises: dict[tuple[str, ...], float] = {}
 
     def promise(self, state: State) -> Promise | None:
         """The most that side by side could save, even if more cores sped no branch up."""

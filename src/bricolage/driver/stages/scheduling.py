@@ -49,19 +49,18 @@ class Scheduling(Stage[State]):
     def __init__(self) -> None:
         """Nothing is known of the variants yet."""
         self._forks: dict[str, bool] = {}
+        self._savings: dict[str, float] = {}
 
     def promise(self, state: State) -> float | None:
         """The share of the fastest whole graph's time that its branches side by side could save, even if more cores sped no branch
         up; None where nothing can run side by side."""
         if not self._applies(state):
             return None
-        found = [
-            cut(to_work(profile.graph), [share * ms for share in profile.shares()], 0.0).promise
-            for profile in promising(state.profiles)
-            if profile.graph.static and len(profile.graph) > 1 and (fastest := profile.fastest) is not None
-            for ms in (fastest[1],)
-        ]
-        return max(found, default=None)
+        found = [profile for profile in promising(state.profiles) if profile.graph.static and len(profile.graph) > 1]
+        for profile in found:
+            if profile.variant.name not in self._savings:  # a share of the whole, however long that takes
+                self._savings[profile.variant.name] = cut(to_work(profile.graph), profile.shares(), 0.0).promise
+        return max((self._savings[profile.variant.name] for profile in found), default=None)
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Tries one after the other, the most promising first."""
