@@ -42,7 +42,6 @@ class Made:
 
     name: str  # type: ignore[misc]
     kept: float | Callable[[Log], float] = 0.0
-    most: float = FOREVER
     wants: float = 0.0
     obeys: bool = True
     essential: bool = False  # type: ignore[misc]
@@ -51,10 +50,6 @@ class Made:
 
     def share(self, state: Log) -> float:
         return self.kept(state) if callable(self.kept) else self.kept
-
-    def limit(self, state: Log) -> float:
-        del state
-        return self.most
 
     def run(self, state: Log, deadline: Deadline) -> None:
         state.left[self.name] = deadline.left
@@ -91,18 +86,6 @@ def test_a_share_may_depend_on_what_earlier_stages_found() -> None:
     assert times[1].share == 0.0
 
 
-def test_a_limit_ends_a_stage() -> None:
-    log, times, _ = run(100.0, Made("a", most=7.0, wants=FOREVER), Made("b", 10.0, most=200.0))
-    assert log.left == {"a": 7.0, "b": 93.0}
-    assert times[0].seconds == 7.0
-
-
-def test_a_stage_that_does_not_apply_keeps_nothing_and_gets_nothing() -> None:
-    log, times, _ = run(100.0, Made("a"), Made("b", 0.0, most=0.0, wants=FOREVER), Made("c", 10.0))
-    assert log.left == {"a": 90.0, "b": 0.0, "c": 100.0} and log.ended["b"]
-    assert times[1] == StageTime("b", 0.0, 0.0)
-
-
 def test_times_are_in_order_and_add_up() -> None:
     _, times, deadline = run(60.0, Made("a", wants=11.0), Made("b", 5.0, wants=2.5), Made("c", 20.0, wants=FOREVER))
     assert [(one.name, one.share) for one in times] == [("a", 0.0), ("b", 5.0), ("c", 20.0)]
@@ -111,21 +94,19 @@ def test_times_are_in_order_and_add_up() -> None:
 
 @given(
     st.floats(1, 1000),
-    st.lists(st.tuples(st.floats(0, 300), st.floats(0, 500), st.floats(0, 500)), min_size=1, max_size=6),
+    st.lists(st.tuples(st.floats(0, 300), st.floats(0, 500)), min_size=1, max_size=6),
 )
-def test_who_obeys_its_deadline_leaves_every_later_share(
-    budget: float, drawn: list[tuple[float, float, float]]
-) -> None:
-    stages = [Made(str(number), kept, most, wants) for number, (kept, most, wants) in enumerate(drawn)]
+def test_who_obeys_its_deadline_leaves_every_later_share(budget: float, drawn: list[tuple[float, float]]) -> None:
+    stages = [Made(str(number), kept, wants) for number, (kept, wants) in enumerate(drawn)]
     log, times, _ = run(budget, *stages)
-    taken, total = 0.0, sum(kept for kept, _, _ in drawn)
+    taken, total = 0.0, sum(kept for kept, _ in drawn)
     scale = min(1.0, 0.85 * budget / total) if total else 1.0  # shares that are too much are cut alike
     for number, (stage, time) in enumerate(zip(stages, times, strict=True)):
         later = scale * sum(other.share(log) for other in stages[number + 1 :])
-        allowed = max(0.0, min(stage.most, budget - taken - later))
+        allowed = max(0.0, budget - taken - later)
         assert log.left[stage.name] == pytest.approx(allowed, abs=1e-6)
         assert time.seconds == pytest.approx(min(stage.wants, allowed), abs=1e-6)
-        assert allowed >= min(stage.most, scale * stage.share(log)) - 1e-6, "its own share was left to it"
+        assert allowed >= scale * stage.share(log) - 1e-6, "its own share was left to it"
         taken += time.seconds
     assert taken <= budget + 1e-6
 

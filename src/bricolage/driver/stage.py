@@ -1,6 +1,6 @@
 """Stages and their runner: who owns the clock, the deadline, interrupts and progress.
 
-A stage says how large a share of the budget is kept free for it, whatever comes before, and what share it may take at most.
+A stage says how large a share of the budget is kept free for it, whatever comes before.
 """
 
 from __future__ import annotations
@@ -32,11 +32,6 @@ class Stage(ABC, Generic[S]):
         del state
         return 0.0
 
-    def limit(self, state: S) -> float:
-        """Seconds that it may take at most; by default whatever is not kept for others."""
-        del state
-        return float("inf")
-
     @abstractmethod
     def run(self, state: S, deadline: Deadline) -> None:
         """Does it."""
@@ -66,7 +61,7 @@ class Runner(Generic[S]):
         for number, stage in enumerate(self._stages):
             kept = scale * sum(later.share(state) for later in self._stages[number + 1 :])
             share, began = scale * stage.share(state), deadline.clock()
-            own = deadline.reserve(kept).at_most(stage.limit(state))
+            own = deadline.reserve(kept)
             if stage.essential:
                 stage.run(state, own)
             else:
