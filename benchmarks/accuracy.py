@@ -140,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     rows: list[Row] = []
     if given.show:
-        rows = [decode(Row, one) for one in json.loads(given.show.read_text())]
+        rows = [decode(Row, one) for one in json.loads(given.show.read_text(encoding="utf-8"))]
     backends = tuple(given.backend) if given.backend else None
     options = Options(precision=given.precision, backends=backends, threads=given.threads)
     for name, path, inputs in _models(given.workload, given.real):

@@ -234,7 +234,7 @@ def main() -> int:
     if given.show or given.record:
         rows = decode(list[Row], parse((given.show or given.record).read_bytes()), "rows")
         if given.record:
-            SHIPPED.write_text(written(recorded(rows, shipped())))
+            SHIPPED.write_text(written(recorded(rows, shipped())), encoding="utf-8")
         print(table(rows))
         return 0
     names = _names(given.workload)
@@ -249,7 +249,7 @@ def main() -> int:
         except BricolageError as error:
             print(f"{name}: {error.sentence}", file=sys.stderr)
             continue
-        given.output.write_text(json.dumps(encode(rows), indent=1))
+        given.output.write_text(json.dumps(encode(rows), indent=1), encoding="utf-8")
         print(table(rows[-1:]).splitlines()[2], file=sys.stderr, flush=True)
     print(json.dumps(encode(rows)) if given.json else table(rows))
     return 0

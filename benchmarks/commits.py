@@ -93,6 +93,7 @@ class Side:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            encoding="utf-8",
         )
 
     def answer(self, code: str, *arguments: object) -> str:

@@ -105,7 +105,7 @@ def decide(name: str, samples: Sequence[Sample], budget: float | None) -> list[D
         made: dict[str, tuple[Bucket, float]] = {}
         for way, options in WAYS.items():
             with cache_in(folder / f"cache-{way}"):
-                own_model().write_text(to_json(model))
+                own_model().write_text(to_json(model), encoding="utf-8")
                 start = time.monotonic()
                 own = options if way == "instant" else replace(options, budget_s=budget)
                 fast = optimize(path, own, inputs=inputs)
@@ -179,7 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ):
         database.import_lines(known.export_lines())
         for file in given.files:
-            database.import_lines(file.read_text().splitlines())
+            database.import_lines(file.read_text(encoding="utf-8").splitlines())
         if given.decide:
             show_decisions(select(given.decide.split(",")), samples_of(database), given.budget, given.json)
             return

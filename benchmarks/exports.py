@@ -47,7 +47,14 @@ def collect(
 ) -> int:
     """Runs every workload in every export, or shows what was kept; the exit code. `kind` is a dataclass of one row."""
     if given.show:
-        print(table([decode(kind, row, str(given.show)) for row in json.loads(given.show.read_text())["rows"]]))
+        print(
+            table(
+                [
+                    decode(kind, row, str(given.show))
+                    for row in json.loads(given.show.read_text(encoding="utf-8"))["rows"]
+                ]
+            )
+        )
         return 0
     rows: list[R] = []
     failures: list[str] = []
@@ -62,7 +69,7 @@ def collect(
             if given.output:
                 given.output.parent.mkdir(parents=True, exist_ok=True)
                 kept = {"hardware": str(host()), "rows": [asdict(r) for r in rows], "failures": failures}  # type: ignore[call-overload]
-                given.output.write_text(json.dumps(kept, indent=1))
+                given.output.write_text(json.dumps(kept, indent=1), encoding="utf-8")
     if rows:
         print(f"{host()}\n\n{table(rows)}")
     print(*failures, sep="\n")

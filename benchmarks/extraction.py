@@ -103,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(table(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
     print(table(rows))
     if options.output is not None:
-        options.output.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+        options.output.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
     return 0
 
 

@@ -84,6 +84,7 @@ def _apart(path: Path, backend: str, config: str, threads: int, cache: Path) -> 
         capture_output=True,
         text=True,
         check=False,
+        encoding="utf-8",
     )
     if ran.returncode:
         raise BricolageError(message=f"{backend} {config}: {(ran.stderr.strip().splitlines() or ['it failed'])[-1]}")
@@ -100,7 +101,7 @@ def measure(name: str, backend: str, config: str, threads: int, path: Path) -> R
     with tempfile.TemporaryDirectory() as cache:
         first = _apart(path, backend, config, threads, Path(cache))
         again = _apart(path, backend, config, threads, Path(cache))
-        lines = sum(len(source.read_text().splitlines()) for source in Path(cache).glob("native-*/*.c"))
+        lines = sum(len(source.read_text(encoding="utf-8").splitlines()) for source in Path(cache).glob("native-*/*.c"))
     return Row(name, backend, config, first["seconds"], again["seconds"], again["peak_mb"], lines)
 
 

@@ -68,7 +68,9 @@ def sweep(network: str, models: int, steps: int) -> Sweep:
     }
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "sweep.json"
-        path.write_text(json.dumps({"step": step, "data": f"{CODE}:data", "steps": steps, "lane": lanes}))
+        path.write_text(
+            json.dumps({"step": step, "data": f"{CODE}:data", "steps": steps, "lane": lanes}), encoding="utf-8"
+        )
         return read_sweep(path)
 
 

@@ -86,7 +86,7 @@ def verdict(shares: Sequence[float]) -> tuple[bool, str]:
 def tells() -> bool:
     """Whether Linux says when a thread last held AVX-512 registers; on processors without them it does not."""
     status = Path("/proc/self/arch_status")
-    return status.exists() and bool(status.read_text().strip())
+    return status.exists() and bool(status.read_text(encoding="utf-8").strip())
 
 
 def watched(backend: str, workload: str, threads: int, limit_s: float) -> list[float]:
@@ -99,7 +99,7 @@ def watched(backend: str, workload: str, threads: int, limit_s: float) -> list[f
         raise RuntimeError("this system does not tell (nothing in /proc/PID/arch_status)")
     variables = {**environment((backend,), Resources(threads, host(), alone=True)), **_AVX2_LIBRARIES}
     given = json.dumps([backend, workload, threads])
-    with tempfile.TemporaryFile("w+") as log:
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as log:
         child = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.isa", "--run", given],
             env=variables,
@@ -123,7 +123,7 @@ _READY = "ready"
 def _look(child: subprocess.Popen[bytes], limit_s: float) -> list[float]:
     folder, deadline = Path(f"/proc/{child.pid}"), time.monotonic() + limit_s
     stdout = folder / "fd/1"
-    while _READY not in (stdout.read_text(errors="replace") if stdout.exists() else ""):
+    while _READY not in (stdout.read_text(errors="replace", encoding="utf-8") if stdout.exists() else ""):
         if child.poll() is not None:
             raise RuntimeError("it failed")
         if time.monotonic() > deadline:
@@ -136,8 +136,8 @@ def _look(child: subprocess.Popen[bytes], limit_s: float) -> list[float]:
     while time.monotonic() < end and child.poll() is None:
         for task in (folder / "task").iterdir():
             try:
-                elapsed = int((task / "arch_status").read_text().split()[-1])
-                spent = sum(map(int, (task / "stat").read_text().rpartition(")")[2].split()[11:13]))
+                elapsed = int((task / "arch_status").read_text(encoding="utf-8").split()[-1])
+                spent = sum(map(int, (task / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[11:13]))
             except (OSError, ValueError, IndexError):
                 continue  # it has ended
             first.setdefault(task.name, spent)

@@ -278,7 +278,7 @@ def stored(paths: Sequence[Path]) -> list[Result]:
     """
     found: dict[tuple[str, str], Result] = {}
     for path in paths:
-        for row in json.loads(path.read_text())["results"]:
+        for row in json.loads(path.read_text(encoding="utf-8"))["results"]:
             result = decode(Result, row, str(path))
             found[result.workload, result.regime] = result
     order = list(workloads())

@@ -106,6 +106,7 @@ def _started(code: str, niceness: int) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         text=True,
         preexec_fn=_end_with_parent if sys.platform.startswith("linux") else None,
+        encoding="utf-8",
     )
 
 

@@ -116,7 +116,11 @@ class Runner:
             ",".join(products),
         ]
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _RUN, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", _RUN, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
         )
         self._line()
         self._process.send_signal(signal.SIGSTOP)

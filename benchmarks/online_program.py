@@ -153,7 +153,9 @@ def driver(headers: Path, folder: Path) -> ctypes.CDLL:
         raise NoTaskflow(f"there is no {headers / 'taskflow' / 'taskflow.hpp'}: give the folder with --taskflow")
     words = ["g++", "-std=c++20", "-O3", "-shared", "-fPIC", "-pthread", "-I", str(headers), str(DRIVER)]
     try:
-        subprocess.run([*words, "-o", str(folder / "driver.so")], check=True, capture_output=True, text=True)
+        subprocess.run(
+            [*words, "-o", str(folder / "driver.so")], check=True, capture_output=True, text=True, encoding="utf-8"
+        )
     except FileNotFoundError:
         raise NoTaskflow("there is no g++") from None
     except subprocess.CalledProcessError as error:

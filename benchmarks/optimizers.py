@@ -43,7 +43,7 @@ def run(tool: str, source: Path, target: Path) -> Path:
     """
     command = [sys.executable, "-m", "benchmarks.optimizers", tool, str(source), str(target)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False, encoding="utf-8")
     except subprocess.TimeoutExpired:
         raise Failed(f"took longer than {_SECONDS:.0f} s") from None
     if done.returncode or not target.exists():

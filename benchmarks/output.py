@@ -11,4 +11,4 @@ def keep(document: object, path: Path | None) -> None:
     has what it measured."""
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(document, indent=1))
+        path.write_text(json.dumps(document, indent=1), encoding="utf-8")

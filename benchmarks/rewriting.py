@@ -165,7 +165,7 @@ def main() -> int:
     parser.add_argument("--show", type=Path, metavar="FILE", help="print the tables of such a file")
     given = parser.parse_args()
     if given.show:
-        data = json.loads(given.show.read_text())
+        data = json.loads(given.show.read_text(encoding="utf-8"))
         print(_show([Row(**row) for row in data["rows"]], data["versions"]))
         return 0
     rows: list[Row] = []
@@ -176,7 +176,7 @@ def main() -> int:
             if given.output:
                 given.output.parent.mkdir(parents=True, exist_ok=True)
                 kept = {"versions": optimizers.versions(), "rows": [asdict(r) for r in rows]}
-                given.output.write_text(json.dumps(kept, indent=1))
+                given.output.write_text(json.dumps(kept, indent=1), encoding="utf-8")
     print(_show(rows, optimizers.versions()))
     return 0
 

@@ -189,7 +189,7 @@ def kill(name: str, workers: int) -> Kills:
         with network(workers, Path(folder), machines=True) as address:
             command = [sys.executable, "-m", "benchmarks.scale_out", "--drive", name, "--address", address]
             at_worker = answers_lost = 0
-            driver = subprocess.Popen(command, env=place, stdout=subprocess.PIPE, text=True)
+            driver = subprocess.Popen(command, env=place, stdout=subprocess.PIPE, text=True, encoding="utf-8")
             assert driver.stdout is not None
             for line in driver.stdout:
                 if not line.startswith("{"):
@@ -204,7 +204,7 @@ def kill(name: str, workers: int) -> Kills:
                     break
             driver.wait()
             at_driver = dict(kept(file))
-            again = subprocess.run(command, env=place, stdout=subprocess.PIPE, text=True, check=True)
+            again = subprocess.run(command, env=place, stdout=subprocess.PIPE, text=True, check=True, encoding="utf-8")
             answers_lost += json.loads([line for line in again.stdout.splitlines() if line.startswith("{")][-1])["lost"]
             after = kept(file)
     lost = [key for key in at_driver if key not in after]

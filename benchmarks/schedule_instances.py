@@ -43,7 +43,7 @@ BLOCKS: Mapping[str, WorkGraph] = {
 
 def read_edges(path: Path) -> WorkGraph:
     """The number of nodes, of edges, and the edges, from lower to higher numbers."""
-    lines = path.read_text().split("\n")
+    lines = path.read_text(encoding="utf-8").split("\n")
     sources: list[list[int]] = [[] for _ in range(int(lines[0]))]
     for line in lines[2 : 2 + int(lines[1])]:
         start, end = map(int, line.split())
@@ -94,7 +94,7 @@ def read_placement(path: Path) -> ScheduleProblem:
 
     Tasks are numbered anew, in an order that no edge contradicts.
     """
-    data = json.loads(path.read_text())
+    data = json.loads(path.read_text(encoding="utf-8"))
     nodes = {node["id"]: node for node in data["nodes"]}
     readers: dict[int, list[tuple[int, float]]] = {one: [] for one in nodes}
     waiting = dict.fromkeys(nodes, 0)

@@ -170,7 +170,7 @@ def stored(paths: Sequence[Path]) -> list[Result]:
     """
     found: dict[tuple[str, str, float | None], Result] = {}
     for path in paths:
-        for row in json.loads(path.read_text())["results"]:
+        for row in json.loads(path.read_text(encoding="utf-8"))["results"]:
             result = decode(Result, row["raced"], str(path))
             found[result.workload, result.precision, result.latency_limit_ms] = result
     order = list(workloads())

@@ -104,6 +104,7 @@ def run(name: str, precision: Precision, budget_s: float | None, folder: Path) -
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            encoding="utf-8",
         )
 
     inductor = take_turns([partial(start, "inductor"), partial(start, "bricolage")])
@@ -114,7 +115,7 @@ def run(name: str, precision: Precision, budget_s: float | None, folder: Path) -
     }
     return Row(
         workload=name,
-        graphs=tuple(told.read_text().splitlines()),
+        graphs=tuple(told.read_text(encoding="utf-8").splitlines()),
         ms=inductor.ms[1],
         inductor_ms=inductor.ms[0],
         eager_ms=eager.ms[0] * inductor.ms[1] / eager.ms[1],  # of another run: scaled by bricolage's own time in both

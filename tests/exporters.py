@@ -35,7 +35,7 @@ class Section:
 
 def sections() -> Iterator[Section]:
     """What the page holds."""
-    for part in PAGE.read_text().split("\n## ")[1:]:
+    for part in PAGE.read_text(encoding="utf-8").split("\n## ")[1:]:
         setup = re.search(r"^    (python -m venv .*)$", part, re.MULTILINE)
         program = re.search(r"```python\n(.*?)```", part, re.DOTALL)
         if setup and program:
@@ -49,7 +49,7 @@ def check(section: Section, folder: Path) -> float:
         CalledProcessError: a command fails.
     """
     folder.mkdir(parents=True)
-    (folder / "export.py").write_text(section.program)
+    (folder / "export.py").write_text(section.program, encoding="utf-8")
     environment = section.setup.split()[3]
     subprocess.run(section.setup.replace("python ", f"{sys.executable} ", 1), shell=True, cwd=folder, check=True)
     subprocess.run([folder / environment / "bin" / "python", "export.py"], cwd=folder, check=True)

@@ -81,7 +81,7 @@ def test_what_killed_processes_left_unfinished_goes_and_what_is_being_made_stays
     place = tmp_path / "compiled" / "here" / "native-1"
     left = fill(place / f"{UNFINISHED}abc" / "region.c", 10, 1_000)
     with sealed.making(place / "native-2") as folder:
-        (folder / "region.c").write_text("int x;")
+        (folder / "region.c").write_text("int x;", encoding="utf-8")
         trim()
         assert folder.exists() and not left.parent.exists()
     assert sealed.intact(place / "native-2")

@@ -15,12 +15,12 @@ _V1 = "33 25 0:28 {root} /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cp
 
 def tree(root: Path, groups: str, mounts: str, files: dict[str, str]) -> Path:
     (root / "proc/self").mkdir(parents=True)
-    (root / "proc/self/cgroup").write_text(groups)
-    (root / "proc/self/mountinfo").write_text(mounts)
+    (root / "proc/self/cgroup").write_text(groups, encoding="utf-8")
+    (root / "proc/self/mountinfo").write_text(mounts, encoding="utf-8")
     for name, text in files.items():
         path = root / "sys/fs/cgroup" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
     return root
 
 

@@ -33,7 +33,7 @@ def raise_sites() -> list[tuple[str, str, set[str]]]:
     """(where, class, keywords) of each construction of a catalogue error with plain keywords."""
     sites: list[tuple[str, str, set[str]]] = []
     for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call) or any(word.arg is None for word in node.keywords):
                 continue
             name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
@@ -79,7 +79,7 @@ def provoked() -> set[str]:
     """Errors that a test expects something to raise: named in `pytest.raises` or caught by name."""
     found: set[str] = set()
     for path in Path(__file__).parent.rglob("test_*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ExceptHandler) and node.type is not None:
                 where: ast.AST = node.type
             elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "raises":

@@ -20,5 +20,5 @@ import_late()
 
 
 def test_symbolic_dimensions_bring_sympy_when_they_are_reckoned_with() -> None:
-    ran = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False)
+    ran = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False, encoding="utf-8")
     assert ran.returncode == 0, ran.stderr

@@ -26,7 +26,9 @@ time.sleep(60)
 
 
 def holder(parent: Path) -> tuple[subprocess.Popen[str], Path]:
-    process = subprocess.Popen([sys.executable, "-c", _HOLDER, str(parent)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", _HOLDER, str(parent)], stdout=subprocess.PIPE, text=True, encoding="utf-8"
+    )
     assert process.stdout is not None
     return process, Path(process.stdout.readline().strip())
 
@@ -130,7 +132,12 @@ def test_what_a_killed_process_kept_among_temporary_files_goes(
     script = f"import os, {module}\nprint({folder}, flush=True)\nos.kill(os.getpid(), 9)"
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     ran = subprocess.run(
-        [sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, text=True, check=False
+        [sys.executable, "-c", script],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        encoding="utf-8",
     )
     left = Path(ran.stdout.strip())
     assert left.is_dir() and left.parent == tmp_path
@@ -142,15 +149,15 @@ def test_what_a_killed_process_kept_among_temporary_files_goes(
 
 def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
-    path.write_text("old")
+    path.write_text("old", encoding="utf-8")
     with scratch.whole(path) as partial:
-        partial.write_text("new")
-        assert path.read_text() == "old"
-    assert path.read_text() == "new"
+        partial.write_text("new", encoding="utf-8")
+        assert path.read_text(encoding="utf-8") == "old"
+    assert path.read_text(encoding="utf-8") == "new"
     with pytest.raises(ZeroDivisionError), scratch.whole(path) as partial:
-        partial.write_text("half")
+        partial.write_text("half", encoding="utf-8")
         raise ZeroDivisionError
     with scratch.whole(path):
         pass  # nothing was written
-    assert path.read_text() == "new"
+    assert path.read_text(encoding="utf-8") == "new"
     assert [left.name for left in tmp_path.iterdir()] == ["report.html"]

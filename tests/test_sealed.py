@@ -52,7 +52,9 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "an empty folder": lambda folder: [shutil.rmtree(folder), folder.mkdir()],
     "no seal": lambda folder: (folder / sealed.SEAL).unlink(),
     "an empty seal": lambda folder: (folder / sealed.SEAL).write_bytes(b""),
-    "a seal of something else": lambda folder: (folder / sealed.SEAL).write_text('{"format": 1, "files": {}}'),
+    "a seal of something else": lambda folder: (folder / sealed.SEAL).write_text(
+        '{"format": 1, "files": {}}', encoding="utf-8"
+    ),
     "a folder that others may write to": lambda folder: folder.chmod(0o777),
     "nothing": lambda folder: shutil.rmtree(folder),
 }

@@ -70,7 +70,7 @@ def use(folder: Path, watch: Watch, backends: Sequence[str], budget: str, servin
         [sys.executable, "-c", _SERVE, artifact, str(serving_s)],
     ]
     for command in commands:
-        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, encoding="utf-8")
         assert done.returncode in (0, 3), done.stderr
     assert watch.calls == []
     found = [path for path in home.rglob("*") if "icrosoft" in str(path) or "telemetry" in path.name.lower()]

@@ -97,7 +97,7 @@ class Watch:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         source, self._library, self._log = folder / "watch.c", folder / "watch.so", folder / "calls"
-        source.write_text(_SOURCE)
+        source.write_text(_SOURCE, encoding="utf-8")
         subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", self._library, source, "-ldl"], check=True)
 
     def environment(self, **more: str) -> Mapping[str, str]:
@@ -107,5 +107,5 @@ class Watch:
     @property
     def calls(self) -> list[str]:
         """ "call whom", of each that was seen."""
-        lines = self._log.read_text().splitlines() if self._log.exists() else []
+        lines = self._log.read_text(encoding="utf-8").splitlines() if self._log.exists() else []
         return [line.partition(" ")[2] for line in lines]

@@ -83,7 +83,7 @@ def main() -> int:
         _make(options)
     if options.docs:
         _DOCS.parent.mkdir(exist_ok=True)
-        _DOCS.write_text(document())
+        _DOCS.write_text(document(), encoding="utf-8")
         print(f"wrote {_DOCS}", file=sys.stderr)
     if options.stale and (old := stale()):
         print("\n".join(f"{name}: older than {', '.join(files)}" for name, files in old.items()))
@@ -100,7 +100,7 @@ def stale() -> dict[str, list[str]]:
 def _vouch(names: Sequence[str]) -> None:
     for name in names:
         if (known := table(name)) is not None:
-            (FOLDER / f"{name}.json").write_text(to_json(replace(known, lowerings=digests(name))))
+            (FOLDER / f"{name}.json").write_text(to_json(replace(known, lowerings=digests(name))), encoding="utf-8")
             print(f"wrote {FOLDER / f'{name}.json'}", file=sys.stderr)
     table.cache_clear()
 
@@ -142,7 +142,7 @@ def _make(options: argparse.Namespace) -> None:
         return
     FOLDER.mkdir(exist_ok=True)
     target = FOLDER / f"{options.backend}.json"
-    target.write_text(text)
+    target.write_text(text, encoding="utf-8")
     print(f"wrote {target}", file=sys.stderr)
 
 
@@ -177,7 +177,7 @@ def _results(options: argparse.Namespace, version: str, made: list[Trial]) -> tu
     results: dict[str, Result] = {}
     begun = date.today().isoformat()
     if path.exists():
-        for line in path.read_text().splitlines():
+        for line in path.read_text(encoding="utf-8").splitlines():
             if line.endswith("]"):  # a line cut off by an interruption is not a result
                 name, outcome, reason = json.loads(line)
                 if name == _BEGUN:
@@ -185,10 +185,10 @@ def _results(options: argparse.Namespace, version: str, made: list[Trial]) -> tu
                 else:
                     results[name] = Result(outcome, reason)
     else:
-        path.write_text(json.dumps([_BEGUN, "", begun]) + "\n")
+        path.write_text(json.dumps([_BEGUN, "", begun]) + "\n", encoding="utf-8")
     todo = [trial for trial in made if trial.name not in results]
     print(f"{len(made)} trials, {len(todo)} to run on {options.backend} {version}", file=sys.stderr)
-    with path.open("a") as file:
+    with path.open("a", encoding="utf-8") as file:
         progress = _Progress(len(todo), file, results)
         with Pool() as pool:
             run_trials(

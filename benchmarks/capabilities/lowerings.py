@@ -44,7 +44,7 @@ _HEX = 12
 def digests(backend: str, package: Path = _PACKAGE) -> dict[str, str]:
     """Each file that the backend's table rests on, relative to the package, with its digest now."""
     paths = sorted({path for pattern in RESTS_ON.get(backend, ()) for path in package.glob(pattern)})
-    return {str(path.relative_to(package)): digest(path.read_text()) for path in paths}
+    return {str(path.relative_to(package)): digest(path.read_text(encoding="utf-8")) for path in paths}
 
 
 def digest(source: str) -> str:

@@ -49,7 +49,8 @@ def main() -> int:
     options.output.write_text(
         json.dumps(
             {who: {name: asdict(one) for name, one in results.items()} for who, results in found.items()}, indent=1
-        )
+        ),
+        encoding="utf-8",
     )
     for contestant, results in found.items():
         _table(contestant, suite, results)

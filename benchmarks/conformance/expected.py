@@ -40,7 +40,7 @@ class Entry:
 
 def entries() -> tuple[Entry, ...]:
     """The committed list."""
-    return tuple(Entry(**{**one, "cases": tuple(one["cases"])}) for one in json.loads(PATH.read_text()))
+    return tuple(Entry(**{**one, "cases": tuple(one["cases"])}) for one in json.loads(PATH.read_text(encoding="utf-8")))
 
 
 def complaints(results: Mapping[str, Result], listed: Iterable[Entry]) -> list[str]:
@@ -74,7 +74,7 @@ def compiled(results: Mapping[str, Result]) -> tuple[Entry, ...]:
 
 def write(listed: Iterable[Entry]) -> None:
     """Replaces the committed list."""
-    PATH.write_text(json.dumps([asdict(entry) for entry in listed], indent=1) + "\n")
+    PATH.write_text(json.dumps([asdict(entry) for entry in listed], indent=1) + "\n", encoding="utf-8")
 
 
 def _generic(reason: str) -> str:

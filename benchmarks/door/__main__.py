@@ -46,14 +46,14 @@ class Found:
 
     def __post_init__(self) -> None:
         path, self.path = self.path, None
-        for line in path.read_text().splitlines() if path is not None and path.exists() else ():
+        for line in path.read_text(encoding="utf-8").splitlines() if path is not None and path.exists() else ():
             if line.endswith("]"):  # a line cut off is no row
                 self.note(*json.loads(line))
         self.path = path
 
     def note(self, name: str, outcome: str, reason: str) -> None:
         if self.path is not None:
-            with self.path.open("a") as file:
+            with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps([name, outcome, reason]) + "\n")
         self.outcomes[name] = outcome
         if reason and outcome not in ("right", "runs", "refuses"):
@@ -157,7 +157,7 @@ def _pairs(given: argparse.Namespace) -> tuple[dict[str, Any], int]:
 
 
 def _child(given: argparse.Namespace) -> None:
-    names: list[str] = json.loads(given.names.read_text())
+    names: list[str] = json.loads(given.names.read_text(encoding="utf-8"))
     if given.child == "cases":
         with scratch.using(scratch.temporary()) as folder:
             models.tried(given.cases, names, given.budget, folder)

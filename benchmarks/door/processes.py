@@ -33,9 +33,9 @@ def apart(
     with scratch.using(scratch.temporary()) as folder:
         while waiting:
             asked, errors = folder / "names.json", folder / "errors.txt"
-            asked.write_text(json.dumps(waiting))
+            asked.write_text(json.dumps(waiting), encoding="utf-8")
             command = [sys.executable, "-m", "benchmarks.door", "--child", what, "--names", str(asked), *words]
-            with errors.open("w") as log:
+            with errors.open("w", encoding="utf-8") as log:
                 heard, reason = _listen(command, log.fileno(), limit_s, report, until or math.inf)
             waiting = [name for name in waiting if name not in heard]
             if reason == _OVER:
@@ -50,7 +50,7 @@ def _listen(command: Sequence[str], log: int, limit_s: float, report: Report, un
 
     heard: set[str] = set()
     with (
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, bufsize=1) as child,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, bufsize=1, encoding="utf-8") as child,
         selectors.DefaultSelector() as selector,
     ):
         assert child.stdout is not None
@@ -77,5 +77,5 @@ def tell(name: str, outcome: str, reason: str = "") -> None:
 
 
 def _last_line(path: Path) -> str:
-    lines = path.read_text(errors="replace").strip().splitlines()
+    lines = path.read_text(errors="replace", encoding="utf-8").strip().splitlines()
     return lines[-1][:200] if lines else "it said nothing"

@@ -96,7 +96,7 @@ def run(campaign: Campaign, ledger: Ledger, folder: Path, seconds: float) -> Non
             again = f"python -m benchmarks.fuzz.worker {campaign.name} {trying.start} 1 1 ."
             variables = " ".join(f"{key}={value}" for key, value in campaign.environment.items())
             why = f"# the process ended with {code} (-9: it was silent for too long)"
-            (lost / "script.sh").write_text(f"{why}\n{variables} {again}\n")
+            (lost / "script.sh").write_text(f"{why}\n{variables} {again}\n", encoding="utf-8")
             shutil.copyfile(folder / f"{campaign.name}.log", lost / "log.txt")
             ledger.add(Block(trying.start, 1, tested=1, findings=[lost.name]))
             size = campaign.block
@@ -115,10 +115,16 @@ def _start(campaign: Campaign, first: int, size: int, folder: Path) -> subproces
     ]
     log = folder / f"{campaign.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("w") as errors:
+    with log.open("w", encoding="utf-8") as errors:
         environment = {**os.environ, **campaign.environment}
         return subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=environment,
+            encoding="utf-8",
         )
 
 

@@ -49,8 +49,8 @@ def store(folder: Path, finding: Finding, model: onnx.ModelProto, feeds: Mapping
         for name, value in feeds.items():
             with file.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, np.asarray(value))
-    (own / "finding.json").write_text(json.dumps(asdict(finding), indent=1) + "\n")
-    (own / "script.py").write_text(script)
+    (own / "finding.json").write_text(json.dumps(asdict(finding), indent=1) + "\n", encoding="utf-8")
+    (own / "script.py").write_text(script, encoding="utf-8")
     return own
 
 

@@ -47,7 +47,7 @@ class Ledger:
         self.total = Block(0, 0)
         self.next = 0
         if path.exists():
-            for line in path.read_text().splitlines():
+            for line in path.read_text(encoding="utf-8").splitlines():
                 try:
                     self._count(read(line))
                 except (ValueError, TypeError):
@@ -56,7 +56,7 @@ class Ledger:
     def add(self, block: Block) -> None:
         """Keeps a block."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a") as file:
+        with self._path.open("a", encoding="utf-8") as file:
             file.write(block.line() + "\n")
         self._count(block)
 

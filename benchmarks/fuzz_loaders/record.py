@@ -33,7 +33,7 @@ class Record:
         self._path = folder / "trying"
         self._path.touch()
         self._current = self._path.open("r+b", buffering=0)
-        self.tried = json.loads(self._file.read_text())["tried"] if self._file.exists() else 0
+        self.tried = json.loads(self._file.read_text(encoding="utf-8"))["tried"] if self._file.exists() else 0
 
     def trying(self, data: bytes) -> None:
         """Before an input: should the process end on it, `ended` finds it."""
@@ -55,7 +55,7 @@ class Record:
     def note(self) -> None:
         """Writes down how many there were."""
         partial = self._file.with_suffix(".partial")
-        partial.write_text(json.dumps({"tried": self.tried}))
+        partial.write_text(json.dumps({"tried": self.tried}), encoding="utf-8")
         partial.replace(self._file)
 
     def keep(self, finding: Finding) -> None:
@@ -66,7 +66,7 @@ class Record:
         target = self._folder / "findings" / name
         if not target.exists():
             target.write_bytes(finding.data)
-            target.with_suffix(".txt").write_text(f"{finding.what}\n{finding.trace}")
+            target.with_suffix(".txt").write_text(f"{finding.what}\n{finding.trace}", encoding="utf-8")
             print(f"finding {name}: {finding.what} {' '.join(last)[:200]}", flush=True)
 
     def findings(self) -> list[Path]:

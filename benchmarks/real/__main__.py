@@ -177,7 +177,7 @@ def _apart(network: Network, words: Sequence[str]) -> Row | str:
     nothing = Row(network.name, network.package.name, network.kind)
     command = [sys.executable, "-m", "benchmarks.real", "--child", network.name, *words]
     try:
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=_CHILD_S, check=False)
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=_CHILD_S, check=False, encoding="utf-8")
     except subprocess.TimeoutExpired:
         return replace(nothing, failed=f"no end in {_CHILD_S:.0f} s")
     lines = ran.stdout.splitlines()
@@ -233,7 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows, skipped = rows_of(given.only, words)
     if given.output:
         given.output.parent.mkdir(parents=True, exist_ok=True)
-        given.output.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+        given.output.write_text(json.dumps([asdict(row) for row in rows], indent=1), encoding="utf-8")
     print(table(rows))
     print(figure(rows, skipped))
     if not all(row.good for row in rows):

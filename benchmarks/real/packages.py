@@ -91,7 +91,9 @@ def _wheel(package: Package) -> Path:
             python, platform = package.built_for
             command += ["--python-version", python, "--platform", platform]
         try:
-            ran = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_S, check=False)
+            ran = subprocess.run(
+                command, capture_output=True, text=True, timeout=_DOWNLOAD_S, check=False, encoding="utf-8"
+            )
         except subprocess.TimeoutExpired as error:
             raise Unavailable(f"{package.name} could not be downloaded in {_DOWNLOAD_S:.0f} s") from error
         found = sorted(folder.glob(pattern))

@@ -96,7 +96,7 @@ def from_file(artifact: Path, inputs: Arrays) -> Arrays:
         write_arrays(given, inputs)
         command = [sys.executable, "-m", "bricolage", "run", str(artifact), "--input", str(given), "-o", str(found)]
         try:
-            ran = subprocess.run(command, capture_output=True, text=True, timeout=_RUN_S, check=False)
+            ran = subprocess.run(command, capture_output=True, text=True, timeout=_RUN_S, check=False, encoding="utf-8")
         except subprocess.TimeoutExpired as error:
             raise RuntimeError(f"no end in {_RUN_S:.0f} s") from error
         if ran.returncode:

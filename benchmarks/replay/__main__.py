@@ -44,9 +44,9 @@ def main() -> int:
         return against(given.against, given.output)
     found = digests(records)
     if given.accept:
-        DIGESTS.write_text(json.dumps(found, indent=1) + "\n")
+        DIGESTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         return 0
-    known = json.loads(DIGESTS.read_text())
+    known = json.loads(DIGESTS.read_text(encoding="utf-8"))
     changed = [
         f"{model} {section}"
         for model in sorted({*known, *found})
@@ -68,7 +68,7 @@ def write(records: Records, folder: Path) -> None:
         for section, lines in sections.items():
             path = folder / model / f"{section}.txt"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("\n".join(lines) + "\n")
+            path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def digests(records: Records) -> dict[str, dict[str, str]]:
@@ -102,7 +102,8 @@ def compare(before: Path, after: Path) -> int:
     differs = 0
     for name in names:
         old, new = (
-            (root / name).read_text().splitlines() if (root / name).exists() else [] for root in (before, after)
+            (root / name).read_text(encoding="utf-8").splitlines() if (root / name).exists() else []
+            for root in (before, after)
         )
         if old != new:
             differs = 1

@@ -60,12 +60,12 @@ def machine_id() -> str:
     file = cache_directory() / _MACHINE
     for _ in range(2):
         with contextlib.suppress(OSError):
-            found = file.read_text().strip()
+            found = file.read_text(encoding="utf-8").strip()
             if found:
                 return found[:_MACHINE_LETTERS]
         draft = file.with_name(f"{UNFINISHED}machine-{os.getpid()}-{threading.get_ident()}")
         with contextlib.suppress(OSError):
-            draft.write_text(secrets.token_hex(_MACHINE_LETTERS // 2) + "\n")
+            draft.write_text(secrets.token_hex(_MACHINE_LETTERS // 2) + "\n", encoding="utf-8")
             try:
                 os.link(draft, file)  # whoever is first
             finally:

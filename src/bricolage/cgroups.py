@@ -68,6 +68,6 @@ def _limit(group: Path) -> float | None:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(errors="replace")
+        return path.read_text(errors="replace", encoding="utf-8")
     except OSError:
         return ""

@@ -166,7 +166,7 @@ def _stamp(facts: os.stat_result) -> _Stamp:
 
 
 def _write(path: Path, seal: _Seal) -> None:
-    with scratch.whole(path) as partial, partial.open("w") as file:
+    with scratch.whole(path) as partial, partial.open("w", encoding="utf-8") as file:
         json.dump(encode(seal), file)
         file.flush()
         os.fsync(file.fileno())

@@ -108,7 +108,7 @@ def test_without_a_file_the_model_is_what_decisions_use() -> None:
 def test_an_own_model_that_cannot_be_used_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     shipped = model_in_use()
     assert shipped is not None and shipped == load(SHIPPED)
-    own_model().write_text("{}")
+    own_model().write_text("{}", encoding="utf-8")
     assert model_in_use() == shipped and "is no model of costs" in caplog.text
 
 
@@ -119,7 +119,9 @@ def test_a_decision_rests_on_the_model_of_costs(tmp_path: Path) -> None:
     first, again = (optimize(model, options).plan for _ in range(2))
     assert first.buckets == again.buckets, "it is known"
     found = load(SHIPPED)
-    own_model().write_text(json.dumps(encode(replace(found, spread=dict.fromkeys(found.spread, 5.0)))))
+    own_model().write_text(
+        json.dumps(encode(replace(found, spread=dict.fromkeys(found.spread, 5.0)))), encoding="utf-8"
+    )
     assert optimize(model, options).plan.buckets != first.buckets
     without = replace(options, backends=("onnxruntime",), effort="quick", budget_s=2.0, predict=False, rewrite=False)
     assert optimize(model, without).plan.buckets[0].model_use is None

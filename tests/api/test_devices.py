@@ -48,7 +48,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 def described(tmp_path: Path, text: str) -> Path:
-    (tmp_path / "devices.toml").write_text(text)
+    (tmp_path / "devices.toml").write_text(text, encoding="utf-8")
     return tmp_path / "devices.toml"
 
 
@@ -100,7 +100,7 @@ def test_the_command_shows_placements_and_writes_a_trace(tmp_path: Path) -> None
     shown = run.invoke(app, [*words, "--trace", str(tmp_path / "t.json")])
     assert shown.exit_code == 0, shown.stderr
     assert "proven to be shortest" in shown.stdout and "no schedule" in shown.stdout
-    trace = json.loads((tmp_path / "t.json").read_text())
+    trace = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))
     calls = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     assert {"inputs", "1 Relu", "2 Tanh", "3 Neg", "4 Add", "outputs"} <= {call["name"] for call in calls}
     rows = {event["tid"] for event in trace["traceEvents"] if event["name"] == "thread_name"}

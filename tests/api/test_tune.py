@@ -82,7 +82,9 @@ def test_the_command_line(model: Path, tmp_path: Path) -> None:
     assert (ran.exit_code == errors.OK) == any(
         one.gain is not None and one.gain.low > 1 for one in found.implementations
     )
-    assert "tuning kernels" in ran.stderr and f"wrote {page}" in ran.stderr and "Task" in page.read_text()
+    assert (
+        "tuning kernels" in ran.stderr and f"wrote {page}" in ran.stderr and "Task" in page.read_text(encoding="utf-8")
+    )
     again = command(str(model), *words, "--budget", "60s", "--trials", "1", "--resume", "--technique", "random")
     assert again.exit_code in (errors.OK, errors.NO_GAIN) and "Kernels" in again.stdout, again.stderr
     for wrong, reason in (

@@ -173,7 +173,7 @@ def test_the_page_names_the_tables_that_are_older_than_our_lowerings() -> None:
     """A lowering that changes makes the tables that rest on it older: make them again (`command`), or say so on the page with
     `python -m benchmarks.capabilities --docs`."""
     page = Path(__file__).parents[2] / "docs" / "capabilities.md"
-    assert page.read_text() == document()
+    assert page.read_text(encoding="utf-8") == document()
 
 
 def test_what_a_table_rests_on_is_there() -> None:
@@ -186,13 +186,15 @@ def test_what_a_table_rests_on_is_there() -> None:
 def test_a_lowering_that_changes_comes_or_goes_makes_its_tables_older(tmp_path: Path) -> None:
     folder = tmp_path / "lowering" / "jax"
     folder.mkdir(parents=True)
-    (folder / "pooling.py").write_text("def pool(x):\n    return x + 1\n")
+    (folder / "pooling.py").write_text("def pool(x):\n    return x + 1\n", encoding="utf-8")
     made = Table("xla", "1", "1", 20, lowerings=digests("xla", tmp_path))
     assert list(made.lowerings) == ["lowering/jax/pooling.py"] and not changed(made, tmp_path)
-    (folder / "pooling.py").write_text('"""Pools."""\n\n\ndef pool(x):  # of anything\n    return x + 1\n')
+    (folder / "pooling.py").write_text(
+        '"""Pools."""\n\n\ndef pool(x):  # of anything\n    return x + 1\n', encoding="utf-8"
+    )
     assert not changed(made, tmp_path), "a docstring and a comment change no answer"
-    (folder / "pooling.py").write_text("def pool(x):\n    return x + 2\n")
-    (folder / "arrays.py").write_text("")
+    (folder / "pooling.py").write_text("def pool(x):\n    return x + 2\n", encoding="utf-8")
+    (folder / "arrays.py").write_text("", encoding="utf-8")
     assert changed(made, tmp_path) == ["lowering/jax/arrays.py", "lowering/jax/pooling.py"]
     (folder / "pooling.py").unlink()
     assert "lowering/jax/pooling.py" in changed(made, tmp_path)

@@ -46,5 +46,5 @@ def test_nothing_is_reported_over_the_network() -> None:
         "import sys; from bricolage.backends.openvino import _core; _core();"
         "import openvino.tools.ovc.telemetry_utils as t; print(t.tm.__name__, sys.modules['openvino_telemetry'])"
     )
-    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, encoding="utf-8")
     assert shown.stdout.split() == ["openvino.tools.ovc.telemetry_stub", "None"]

@@ -34,7 +34,9 @@ def bricolage(environment: dict[str, str], *arguments: str) -> subprocess.Comple
         "import sys, tests.conftest, bricolage.cli.main as m; sys.exit(m.main())",
         *arguments,
     ]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300, cwd=ROOT)
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=300, cwd=ROOT, encoding="utf-8"
+    )
 
 
 @pytest.fixture
@@ -52,7 +54,7 @@ def model(tmp_path: Path) -> Path:
 
 def test_the_example_is_short() -> None:
     files = [path for path in (ROOT / "examples/plugin").iterdir() if path.suffix in (".py", ".toml")]
-    assert sum(len(path.read_text().splitlines()) for path in files) <= 80
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= 80
 
 
 def test_it_is_listed(environment: dict[str, str]) -> None:
@@ -74,7 +76,9 @@ with Database() as database:
     for entry in database.entries():
         if entry.key.backend == "blas": print(entry.cost.outcome, entry.cost.error)
 """
-    listed = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True, encoding="utf-8"
+    )
     outcomes = [line.split() for line in listed.stdout.splitlines()]
     right = [error for outcome, error in outcomes if outcome == "ok"]
     assert len(right) >= 3, f"matmul, matmul+add and matmul+add+relu should be measured: {outcomes}"
@@ -91,6 +95,12 @@ g = graph("m=MatMul(x,w) a=Add(m,b) y=Relu(a)", "float[4,8] x", "float[4,8] y",
 print(sorted(Matcher(g).regions(registry.get("blas").claims())))
 """
     shown = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, cwd=ROOT, check=True
+        [sys.executable, "-c", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=True,
+        encoding="utf-8",
     )
     assert shown.stdout.strip() == "[1, 3, 7]"

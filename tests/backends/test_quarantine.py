@@ -35,7 +35,7 @@ def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plant]:
     """Puts one entry into quarantine."""
 
     def planted(**changed: Any) -> None:
-        (tmp_path / "quarantine.json").write_text(json.dumps([{**ENTRY, **changed}]))
+        (tmp_path / "quarantine.json").write_text(json.dumps([{**ENTRY, **changed}]), encoding="utf-8")
         monkeypatch.setattr(quarantine, "FILE", tmp_path / "quarantine.json")
         entries.cache_clear()
 
@@ -126,10 +126,10 @@ def test_a_damaged_entry_is_named(plant: Plant) -> None:
 
 
 def test_every_entry_has_its_paragraph_with_a_script() -> None:
-    found = re.search(r"^## Backends\n.*?(?=^## |\Z)", BUGS.read_text(), re.DOTALL | re.MULTILINE)
+    found = re.search(r"^## Backends\n.*?(?=^## |\Z)", BUGS.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     assert found is not None
     paragraphs = re.split(r"^### ", found.group(), flags=re.MULTILINE)[1:]
     headings = {text.splitlines()[0]: text for text in paragraphs}
-    known = [Entry(**one) for one in json.loads(quarantine.FILE.read_text())]
+    known = [Entry(**one) for one in json.loads(quarantine.FILE.read_text(encoding="utf-8"))]
     assert {entry.evidence for entry in known} <= set(headings)
     assert all("import " in text for text in headings.values())

@@ -55,7 +55,7 @@ def used(program: Path) -> set[str]:
         part = program.with_suffix(f".{i}.elf")
         part.write_bytes(image)
         command = ["objdump", "-d", "--no-show-raw-insn", str(part)]
-        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        shown = subprocess.run(command, capture_output=True, text=True, check=True, encoding="utf-8").stdout
         assert "\tret" in shown
         found |= {kind for kind, registers in _REGISTERS.items() if re.search(registers, shown)}
     return found

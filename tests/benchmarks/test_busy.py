@@ -24,7 +24,9 @@ for line in sys.stdin:
 
 def runner(ms: float, load: float, ends: bool = False) -> subprocess.Popen[str]:
     code = _RUNNER.format(ms=ms, load=load, ends=ends)
-    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+    )
 
 
 def test_programs_take_turns_and_the_ratio_is_of_the_first_one_s_time() -> None:

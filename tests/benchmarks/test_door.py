@@ -25,7 +25,7 @@ for name in json.loads(open(sys.argv[sys.argv.index("--names") + 1]).read()):
 def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str, str]]:
     """What is reported of children that are right about every name but one, at which they die."""
     script = tmp_path / "child.py"
-    script.write_text(CHILD)
+    script.write_text(CHILD, encoding="utf-8")
     real = processes._listen
     monkeypatch.setattr(
         processes, "_listen", lambda command, *others: real([sys.executable, str(script), *command[3:]], *others)
@@ -50,7 +50,7 @@ def test_a_run_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     first = door.Found(path=path)
     first.note("Add(float)", "right", "")
     first.note("Sub(float)", "wrong", "by one")
-    path.write_text(path.read_text() + json.dumps(["Mul(float)", "ri"])[:-1])
+    path.write_text(path.read_text(encoding="utf-8") + json.dumps(["Mul(float)", "ri"])[:-1], encoding="utf-8")
     second = door.Found(path=path)
     assert second.outcomes == {"Add(float)": "right", "Sub(float)": "wrong"} and second.reasons == {
         "Sub(float)": "by one"

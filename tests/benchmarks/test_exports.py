@@ -52,11 +52,13 @@ def test_a_failure_is_kept_and_stops_no_other(tmp_path: Path, capsys: pytest.Cap
     kept = tmp_path / "rows.json"
     assert called("--workload", "dcgan,nasrnn", "--exports", "exported", "--output", str(kept)) == 1
     assert "dcgan exported: it does not" in capsys.readouterr().out
-    found = json.loads(kept.read_text())
+    found = json.loads(kept.read_text(encoding="utf-8"))
     assert [row["workload"] for row in found["rows"]] == ["nasrnn"] and len(found["failures"]) == 1
 
 
 def test_a_file_with_another_word_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "rows.json").write_text(json.dumps({"rows": [{"workload": "nasrnn", "export": "folded"}]}))
+    (tmp_path / "rows.json").write_text(
+        json.dumps({"rows": [{"workload": "nasrnn", "export": "folded"}]}), encoding="utf-8"
+    )
     with pytest.raises(DecodeError, match="exported, unoptimised"):
         called("--show", str(tmp_path / "rows.json"))

@@ -71,7 +71,7 @@ def test_a_planted_fault_is_found_cut_down_and_kept(tmp_path: Path, monkeypatch:
     folder = tmp_path / "findings" / done.findings[0]
     small = onnx.load(folder / "model.onnx")
     assert [node.op_type for node in small.graph.node] == ["Tanh"]
-    assert json.loads((folder / "finding.json").read_text())["what"] == "value"
+    assert json.loads((folder / "finding.json").read_text(encoding="utf-8"))["what"] == "value"
     assert (folder / "script.py").exists() and (folder / "inputs.npz").exists()
 
 
@@ -88,7 +88,9 @@ def test_scripts_show_what_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyP
     told = engines.Finding("engines", 5, "onnxruntime 1", "value", 'a "quoted" text', {})
     text = engines.script("onnxruntime", told)
     folder = engines.store(tmp_path, told, given.model, given.feeds, text)
-    ran = subprocess.run([sys.executable, "script.py"], cwd=folder, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "script.py"], cwd=folder, capture_output=True, text=True, check=False, encoding="utf-8"
+    )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.count("largest difference") == 2 and "bricolage" not in text
 
@@ -110,7 +112,7 @@ def test_cutting_stops_where_the_finding_goes() -> None:
 def test_a_run_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "one.jsonl")
     ledger.add(Block(0, 8, tested=7, refused=1, findings=["a"]))
-    with (tmp_path / "one.jsonl").open("a") as file:
+    with (tmp_path / "one.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"first": 8, "cou')  # the end of a run that was killed
     again = Ledger(tmp_path / "one.jsonl")
     assert again.next == 8 and again.total.tested == 7 and again.total.findings == ["a"]
@@ -132,9 +134,9 @@ def test_what_ends_the_process_is_a_finding_of_its_seed(tmp_path: Path, monkeypa
     """A worker that aborts at seed 3: its block is tried again seed by seed, and the others go on."""
 
     def start(campaign: Campaign, first: int, size: int, folder: Path) -> subprocess.Popen[str]:
-        (folder / f"{campaign.name}.log").write_text("Aborted")
+        (folder / f"{campaign.name}.log").write_text("Aborted", encoding="utf-8")
         words = [sys.executable, "-I", "-c", WORKER, str(first), str(size)]
-        return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")
 
     monkeypatch.setattr(command, "_start", start)
     ledger = Ledger(tmp_path / "crash.jsonl")
@@ -142,7 +144,7 @@ def test_what_ends_the_process_is_a_finding_of_its_seed(tmp_path: Path, monkeypa
         command.run(Campaign("crash", regions.block, 2, 1.0), ledger, tmp_path, 0.5)
     assert ledger.total.findings == ["crash-3-process"]
     assert ledger.total.tested == ledger.next
-    assert "worker crash 3 1 1" in (tmp_path / "findings" / "crash-3-process" / "script.sh").read_text()
+    assert "worker crash 3 1 1" in (tmp_path / "findings" / "crash-3-process" / "script.sh").read_text(encoding="utf-8")
 
 
 # --- a fast slice of each campaign
@@ -250,7 +252,7 @@ def test_a_pair_that_a_runtime_merges_wrongly_is_found(
     if not entries("onnxruntime", registry.version("onnxruntime")):
         pytest.skip("this version of ONNX Runtime is not in quarantine")
     if not quarantined:
-        (tmp_path / "empty.json").write_text("[]")
+        (tmp_path / "empty.json").write_text("[]", encoding="utf-8")
         monkeypatch.setattr(quarantine, "FILE", tmp_path / "empty.json")
     entries.cache_clear()
     try:
@@ -260,7 +262,7 @@ def test_a_pair_that_a_runtime_merges_wrongly_is_found(
         entries.cache_clear()
     assert done.tested == 1 and len(done.findings) == (0 if quarantined else 1)
     for name in done.findings:
-        told = json.loads((tmp_path / "findings" / name / "finding.json").read_text())
+        told = json.loads((tmp_path / "findings" / name / "finding.json").read_text(encoding="utf-8"))
         assert "0.0e+00 without its optimisations" in told["text"]
 
 

@@ -30,7 +30,7 @@ def cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def with_avx512(cpuinfo: Path) -> None:
-    cpuinfo.write_text("flags : avx2 avx512f amx_tile\n")
+    cpuinfo.write_text("flags : avx2 avx512f amx_tile\n", encoding="utf-8")
 
 
 def test_a_verdict_needs_a_working_thread_and_allows_for_a_copy() -> None:
@@ -41,7 +41,7 @@ def test_a_verdict_needs_a_working_thread_and_allows_for_a_copy() -> None:
 
 
 def test_everybody_keeps_to_what_the_processor_has(cpuinfo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cpuinfo.write_text("flags : avx2 fma\n")
+    cpuinfo.write_text("flags : avx2 fma\n", encoding="utf-8")
     monkeypatch.setenv(ISA_VARIABLE, "avx2")
     assert isa.keeps("onnxruntime", "dcgan", 1, 1.0)[0]
 
@@ -69,7 +69,7 @@ def test_looking_at_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     variables = {**os.environ, **isa._AVX2_LIBRARIES}
 
     def looked(code: str) -> list[float]:
-        with (tmp_path / "said").open("w") as said:
+        with (tmp_path / "said").open("w", encoding="utf-8") as said:
             child = subprocess.Popen([sys.executable, "-S", "-c", code], stdout=said, stderr=said, env=variables)
             try:
                 return isa._look(child, 2.0)

@@ -112,7 +112,7 @@ def test_rows_come_back_from_files_each_regime_apart(tmp_path: Path) -> None:
     rows = [dataclasses.asdict(r) for r in (RESULT, free)]
     del rows[1]["isa"], rows[1]["unkept"]  # as it was written before there were instruction sets
     path = tmp_path / "latency.json"
-    path.write_text(json.dumps({"results": rows}))
+    path.write_text(json.dumps({"results": rows}), encoding="utf-8")
     assert stored([path]) == [free, RESULT]
 
 

@@ -12,7 +12,7 @@ linux = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /
 
 def _ticks(pid: int) -> int:
     """Processor time of a process, in clock ticks."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
 
 

@@ -25,7 +25,7 @@ def test_a_runner_answers_when_it_is_asked_and_is_stopped_otherwise() -> None:
         for _ in range(2):
             (times,) = runner.ask("turn", 0.0, "numpy")
             assert len(times) >= 5 and min(times) > 0
-            state = Path(f"/proc/{runner._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+            state = Path(f"/proc/{runner._process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
             assert state in "TR", "stopped, or about to be"
     assert runner._process.returncode is not None
 

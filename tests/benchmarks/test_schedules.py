@@ -58,7 +58,7 @@ def test_an_instance_from_a_file(tmp_path: Path) -> None:
     nodes = [node(7, 4.0, 1.0, 1), node(3, 5.0, 1.0, 0), node(5, 6.0, 2.0, 1)]
     edges = [{"sourceId": 3, "destId": 7, "cost": 0.5}, {"sourceId": 5, "destId": 7, "cost": 0.25}]
     path = tmp_path / "made.json"
-    path.write_text(json.dumps({"nodes": nodes, "edges": edges}))
+    path.write_text(json.dumps({"nodes": nodes, "edges": edges}), encoding="utf-8")
     problem = read_placement(path)
     assert [sorted(curves) for curves in problem.curves] == [["cpu"], ["cpu", "gpu"], ["cpu", "gpu"]]
     found = heft(problem)

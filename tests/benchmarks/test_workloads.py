@@ -149,7 +149,9 @@ def test_the_table_holds_every_family() -> None:
 
 def test_listing_workloads_imports_no_framework() -> None:
     code = "import sys, benchmarks.workloads as b; b.workloads(); print({'torch', 'onnx'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, encoding="utf-8"
+    )
     assert done.stdout.strip() == "set()"
 
 
@@ -250,7 +252,9 @@ def test_concurrent_exports_share_one_file(cache: Path, tmp_path: Path) -> None:
     code = "from benchmarks.workloads import export, workloads; print(export(workloads()['light-squeezenet']))"
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     processes = [
-        subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", code], cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+        )
         for _ in range(2)
     ]
     paths = {process.communicate()[0].strip() for process in processes}

@@ -55,7 +55,7 @@ def test_export_and_import_round_trip(monkeypatch: object, tmp_path: Path) -> No
     fill()
     before = run.invoke(app, ["costs", "export"]).stdout
     assert run.invoke(app, ["costs", "export", "-o", "costs.jsonl"]).exit_code == 0
-    assert Path("costs.jsonl").read_text() == before and len(before.splitlines()) == 3
+    assert Path("costs.jsonl").read_text(encoding="utf-8") == before and len(before.splitlines()) == 3
     other = {"BRICOLAGE_CACHE": str(tmp_path / "other")}
     found = run.invoke(app, ["costs", "import", "costs.jsonl", "--json"], env=other)
     assert json.loads(found.stdout) == {"added": 3, "improved": 0, "kept": 0, "bad": 0}
@@ -63,7 +63,7 @@ def test_export_and_import_round_trip(monkeypatch: object, tmp_path: Path) -> No
 
 
 def test_import_of_something_else_is_refused() -> None:
-    Path("x.txt").write_text("hello\nworld\n")
+    Path("x.txt").write_text("hello\nworld\n", encoding="utf-8")
     found = run.invoke(app, ["costs", "import", "x.txt"])
     assert found.exit_code == errors.USAGE and "line 1 was left out" in found.stderr
 

@@ -143,6 +143,8 @@ def test_an_answer_of_another_runtime_is_shown_without_bricolage(tmp_path: Path)
     assert found.exit_code == errors.OK, found.output
     assert json.loads(found.stdout)["reduced"]["operators"] == ["Resize"]
     script = tmp_path / "repro" / "repro.py"
-    assert "bricolage" not in script.read_text().partition('"""\n\nimport')[2]
-    shown = subprocess.run([sys.executable, "-I", str(script)], capture_output=True, text=True, check=False)
+    assert "bricolage" not in script.read_text(encoding="utf-8").partition('"""\n\nimport')[2]
+    shown = subprocess.run(
+        [sys.executable, "-I", str(script)], capture_output=True, text=True, check=False, encoding="utf-8"
+    )
     assert shown.returncode == 1 and "wrong" in shown.stdout, shown.stderr

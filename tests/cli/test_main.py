@@ -28,20 +28,28 @@ HEAVY = ("torch", "onnx", "onnx_ir", "onnxruntime", "openvino", "jax", "tvm", "i
 def bricolage(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from bricolage.cli.main import main; main()", *map(str, words)]
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=120, env={**os.environ, **environment}
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, **environment},
+        encoding="utf-8",
     )
 
 
 def test_the_package_runs_as_a_module() -> None:
     command = [sys.executable, "-m", "bricolage", "--version"]
-    found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, encoding="utf-8")
     assert found.stdout == f"bricolage {__version__}\n" and __version__ == importlib.metadata.version("bricolage")
 
 
 @pytest.mark.parametrize("statement", ["import bricolage", "import bricolage.cli.main"])
 def test_importing_is_light(statement: str) -> None:
     code = f"{statement}; import sys; print([m for m in {HEAVY!r} if m in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60, encoding="utf-8"
+    )
     assert found.stdout.strip() == "[]"
 
 
@@ -50,7 +58,9 @@ def test_help_names_every_command_and_imports_nothing_heavy() -> None:
         "import sys, atexit; from bricolage.cli.main import main; sys.argv = ['bricolage', '--help'];"
         f"atexit.register(lambda: print([m for m in {HEAVY!r} if m in sys.modules])); main()"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60, encoding="utf-8"
+    )
     for command in ("optimize", "run", "bench", "explain", "report", "backends", "costs"):
         assert f"\n  {command} " in found.stdout
     assert found.stdout.rstrip().endswith("[]")
@@ -157,7 +167,7 @@ def test_a_supervisor_s_signal_ends_with_clean_up_and_says_what_is_kept(number: 
         "import typer; app = typer.Typer(); app.command()(guarded(command)); app()"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
     )
     assert process.stdout is not None
     folder = Path(process.stdout.readline().strip())
@@ -193,16 +203,20 @@ def test_own_fault_leaves_a_folder(
     assert code == errors.INTERNAL and text.count("\n") == 1 and "RuntimeError: broken)" in text
     (folder,) = cache.glob("crash-*")
     assert str(folder) in text
-    assert "in two lines" in (folder / "traceback.txt").read_text()
-    assert "explain" in (folder / "command.txt").read_text()
-    assert "numpy " in (folder / "versions.txt").read_text()
-    assert json.loads((folder / "plan.json").read_text())["model"] == "sample.onnx"
+    assert "in two lines" in (folder / "traceback.txt").read_text(encoding="utf-8")
+    assert "explain" in (folder / "command.txt").read_text(encoding="utf-8")
+    assert "numpy " in (folder / "versions.txt").read_text(encoding="utf-8")
+    assert json.loads((folder / "plan.json").read_text(encoding="utf-8"))["model"] == "sample.onnx"
 
 
 def test_closed_pipe_is_no_fault(small: Path) -> None:
     script = "from bricolage.cli.main import main; main()"
     command = f'"{sys.executable}" -c "{script}" explain "{small}" --json | head -c 5'
     found = subprocess.run(
-        ["bash", "-c", f"{command}; exit ${{PIPESTATUS[0]}}"], capture_output=True, text=True, check=False
+        ["bash", "-c", f"{command}; exit ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        encoding="utf-8",
     )
     assert found.returncode == 0 and found.stderr == ""

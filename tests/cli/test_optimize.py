@@ -25,7 +25,7 @@ QUICK = ["--backend", "onnxruntime", "--threads", "1", "--budget", "40s"]
 def optimize(*words: str) -> subprocess.CompletedProcess[str]:
     """As users call it."""
     command = [sys.executable, "-m", "bricolage.cli.main", "optimize", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, encoding="utf-8")
 
 
 def test_optimize_then_run_explain_report_and_bench(model: Path) -> None:
@@ -73,13 +73,13 @@ def test_kernels_of_the_native_engine_are_shown_and_written(model: Path) -> None
     shown = run.invoke(app, ["explain", "out.bricolage", "--kernels", "--dump-kernels", "kernels/c"])
     assert shown.exit_code == 0, shown.stderr
     assert "1 fused kernel" in shown.stdout and "relu" in shown.stdout
-    assert "/* kernel_0 */" in Path("kernels/c/region-1.c").read_text()
+    assert "/* kernel_0 */" in Path("kernels/c/region-1.c").read_text(encoding="utf-8")
     found_json = run.invoke(app, ["explain", "out.bricolage", "--kernels", "--json"])
     (region,) = json.loads(found_json.stdout)["regions"]
     (kernel,) = region["kernels"]
     assert kernel["kind"] == "elementwise" and kernel["ms"] > 0 and region["peaks"]["gflops"] > 0
     assert run.invoke(app, ["report", "out.bricolage", "-o", "kernels.html", "--kernels"]).exit_code == 0
-    assert "Fused kernels" in Path("kernels.html").read_text()
+    assert "Fused kernels" in Path("kernels.html").read_text(encoding="utf-8")
     Path("file").touch()
     refused = run.invoke(app, ["explain", "out.bricolage", "--dump-kernels", "file/c"])
     assert refused.exit_code == errors.USAGE and "cannot be written" in refused.stderr
@@ -112,7 +112,7 @@ def test_model_is_never_overwritten(model: Path) -> None:
 
 
 def test_files_that_are_no_models() -> None:
-    Path("text.onnx").write_text("hello")
+    Path("text.onnx").write_text("hello", encoding="utf-8")
     found = run.invoke(app, ["optimize", "text.onnx"])
     assert found.exit_code == errors.USAGE and "is not a readable ONNX model" in found.stderr
 

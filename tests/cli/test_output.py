@@ -24,7 +24,7 @@ def test_write_is_whole_or_not_at_all(tmp_path: Path) -> None:
 
     with pytest.raises(NotWritable, match="No space left on device"):
         output.write(target, full)
-    assert target.read_text() == "old" and list(folder.iterdir()) == [target]
+    assert target.read_text(encoding="utf-8") == "old" and list(folder.iterdir()) == [target]
 
 
 def test_full_disk_is_reported() -> None:

@@ -47,7 +47,7 @@ def test_explain_as_json(small: Path, several: Path) -> None:
 def test_report_is_written(small: Path) -> None:
     found = run.invoke(app, ["report", str(small), "-o", "page.html"])
     assert found.exit_code == 0 and found.stdout == "" and "wrote page.html" in found.stderr
-    assert Path("page.html").read_text().startswith("<!doctype html>")
+    assert Path("page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     assert [path.name for path in Path().iterdir()] == ["page.html"]
 
 
@@ -89,7 +89,9 @@ def test_run_traces_each_region(runnable: Path) -> None:
     np.savez("x.npz", x=x)
     found = run.invoke(app, ["run", str(runnable), "--input", "x.npz", "-o", "y.npz", "--trace", "t.json"])
     assert found.exit_code == 0 and "wrote t.json: 1 regions" in found.stderr, found.stderr
-    (call,) = [event for event in json.loads(Path("t.json").read_text())["traceEvents"] if event["ph"] == "X"]
+    (call,) = [
+        event for event in json.loads(Path("t.json").read_text(encoding="utf-8"))["traceEvents"] if event["ph"] == "X"
+    ]
     assert call["ts"] == 0.0 and call["dur"] > 0.0 and call["args"]["operators"] == "0-1"
     with np.load("y.npz") as y:
         np.testing.assert_allclose(y["y"], np.maximum(x, 0) + x)
@@ -141,7 +143,7 @@ def test_run_with_wrong_inputs(runnable: Path, arrays: dict[str, np.ndarray], wh
 
 
 def test_run_refuses_files_that_hold_no_arrays(runnable: Path) -> None:
-    Path("text.npz").write_text("not a zip")
+    Path("text.npz").write_text("not a zip", encoding="utf-8")
     np.save("one.npy", np.ones(3))
     np.savez("objects.npz", x=np.array([{}], dtype=object))
     for name in ("text.npz", "one.npy", "objects.npz"):

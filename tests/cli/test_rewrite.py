@@ -115,7 +115,9 @@ def test_rules_are_listed_by_family() -> None:
 
 def test_the_page_of_rules_is_up_to_date() -> None:
     _, out, _ = run("rules", "list", "--markdown")
-    assert out == (DOCS / "rules.md").read_text(), "make it again: bricolage rules list --markdown > docs/rules.md"
+    assert out == (DOCS / "rules.md").read_text(encoding="utf-8"), (
+        "make it again: bricolage rules list --markdown > docs/rules.md"
+    )
 
 
 def test_why_a_rule_does_not_apply(source: Path) -> None:
@@ -149,13 +151,13 @@ def test_substitutions_are_listed() -> None:
 
 def test_rules_of_ones_own_are_verified(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
-    path.write_text('{"rule": "relu(relu(x)) = relu(x)"}\n')
+    path.write_text('{"rule": "relu(relu(x)) = relu(x)"}\n', encoding="utf-8")
     code, out, _ = run("rules", "verify", "--file", path)
     assert code == 0 and "mine-1" in out and "proved" in out
-    path.write_text('{"rule": "relu(add(x, y)) = add(relu(x), relu(y))"}\n')
+    path.write_text('{"rule": "relu(add(x, y)) = add(relu(x), relu(y))"}\n', encoding="utf-8")
     code, _, err = run("rules", "verify", "--file", path)
     assert code == 4 and "mine-1 is false" in err and "becomes" in err
-    path.write_text('{"rule": "relu(x"}\n')
+    path.write_text('{"rule": "relu(x"}\n', encoding="utf-8")
     code, _, err = run("rules", "verify", "--file", path)
     assert code == 2 and "line 1" in err
     assert run("rules", "verify", "--file", tmp_path / "none")[0] == 2
@@ -199,11 +201,11 @@ def test_rules_of_ones_own_are_proved_and_used(tmp_path: Path) -> None:
     example = Example("float[2,4] x, float[2,4] z", "a = Tanh(x) b = Mul(a, a) c = Mul(a, z) y = Add(b, c)")
     onnx.save(ir.to_proto(example.model()), str(tmp_path / "model.onnx"))
     own, better = tmp_path / "mine.jsonl", tmp_path / "better.onnx"
-    own.write_text('{"rule": "add(mul(x, x), mul(x, z)) = mul(x, add(x, z))"}\n')
+    own.write_text('{"rule": "add(mul(x, x), mul(x, z)) = mul(x, add(x, z))"}\n', encoding="utf-8")
     code, out, err = run("rewrite", tmp_path / "model.onnx", "-o", better, "--rules", own, "--skip", "algebra")
     assert code == 0 and "mine-1" in out, err
     assert [node.op_type for node in onnx.load(str(better)).graph.node] == ["Tanh", "Add", "Mul"]
-    own.write_text('{"rule": "add(x, mul(x, z)) = mul(x, add(x, z))"}\n')
+    own.write_text('{"rule": "add(x, mul(x, z)) = mul(x, add(x, z))"}\n', encoding="utf-8")
     code, _, err = run("rewrite", tmp_path / "model.onnx", "-o", tmp_path / "false.onnx", "--rules", own)
     assert code != 0 and "false" in err and not (tmp_path / "false.onnx").exists()
     code, _, err = run("rewrite", tmp_path / "model.onnx", "-o", better, "--rules", tmp_path / "none")

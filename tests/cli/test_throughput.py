@@ -89,7 +89,7 @@ def test_from_a_model_to_an_operating_point_and_what_is_told_of_it(tmp_path: Pat
     assert explained.exit_code == 0 and won.name.split(",")[0] in explained.stdout and "requests/s" in explained.stdout
     as_json = json.loads(run.invoke(app, ["explain", "out.bricolage", "--json"]).stdout)
     assert as_json["throughput"]["chosen"] == won.name and as_json["operating_point"]["streams"] == won.streams
-    page = Path("out.html").read_text()
+    page = Path("out.html").read_text(encoding="utf-8")
     assert ("Requests a second" in page and 'class="front"' in page) or len(told.front) < 2
 
     raced = run.invoke(app, ["bench", "out.bricolage", "--json", *QUICK, *ONE])

@@ -39,9 +39,13 @@ def train(*words: str) -> Result:
 def test_the_sweep_of_the_demonstration(tmp_path: Path) -> None:
     from bricolage.train.fuse.fuse import Swept
 
-    short = SWEEP.read_text().replace("epochs = 40", "epochs = 3").replace('"digits.py', f'"{SWEEP.parent}/digits.py')
+    short = (
+        SWEEP.read_text(encoding="utf-8")
+        .replace("epochs = 40", "epochs = 3")
+        .replace('"digits.py', f'"{SWEEP.parent}/digits.py')
+    )
     path = tmp_path / "sweep.toml"
-    path.write_text(short)
+    path.write_text(short, encoding="utf-8")
     found = train("fuse", str(path), "--how", "fused", "--threads", "1", "--json", "-o", str(tmp_path / "models"))
     assert found.exit_code == 0, found.stderr
     told = decode(Swept, json.loads(found.stdout))
@@ -65,7 +69,9 @@ def test_bad_commands(words: list[str], reason: str) -> None:
 def spec(tmp_path: Path) -> Path:
     path = tmp_path / "step.toml"
     code = SWEEP.parent / "digits.py"
-    path.write_text(f'module = "{code}:cnn"\nbatch = "{code}:batch"\nbatch_size = 16\nloss = "cross_entropy"\n')
+    path.write_text(
+        f'module = "{code}:cnn"\nbatch = "{code}:batch"\nbatch_size = 16\nloss = "cross_entropy"\n', encoding="utf-8"
+    )
     return path
 
 
@@ -73,8 +79,8 @@ def test_a_prediction(spec: Path, tmp_path: Path) -> None:
     from bricolage.train.predict.prediction import Prediction
 
     losses, runs, page = tmp_path / "losses.csv", tmp_path / "runs.csv", tmp_path / "step.html"
-    losses.write_text("\n".join(str(1 / (0.1 * step + 0.5) + 0.2) for step in range(1, 30)))
-    runs.write_text("\n".join(f"{w},0,64,{1 / (0.2 / w + 0.1)}" for w in (1, 2, 4, 8)))
+    losses.write_text("\n".join(str(1 / (0.1 * step + 0.5) + 0.2) for step in range(1, 30)), encoding="utf-8")
+    runs.write_text("\n".join(f"{w},0,64,{1 / (0.2 / w + 0.1)}" for w in (1, 2, 4, 8)), encoding="utf-8")
     words = [str(spec), "--what-if", "batch=32", "--what-if", "micro=3", "--seconds", "0.1", "--threads", "1"]
     more = ["--losses", str(losses), "--target", "0.3", "--runs", str(runs), "--memory", "100kB"]
     shown = train("predict", *words, *more, "--measure", "--html", str(page))
@@ -89,7 +95,7 @@ def test_a_prediction(spec: Path, tmp_path: Path) -> None:
         "Within",
     ):
         assert part in shown.stdout, (part, shown.stdout)
-    html = page.read_text()
+    html = page.read_text(encoding="utf-8")
     assert "<svg" in html and "batch=32" in html and "http://" not in html.replace("http://www.w3.org", "")
     found = train("predict", *words, *more, "--json")
     told = json.loads(found.stdout)
@@ -104,7 +110,7 @@ def test_replicas(tmp_path: Path) -> None:
     code = SWEEP.parent / "digits.py"
     spec = tmp_path / "replicas.toml"
     step = f'[step]\nmodule = "{code}:cnn"\nbatch = "{code}:batch"\nbatch_size = 32\n[step.optimiser]\nlr = 0.05\nmomentum = 0.9\n'
-    spec.write_text(f'data = "{code}:data"\nsteps = 10\n[[method]]\nname = "fast"\n{step}')
+    spec.write_text(f'data = "{code}:data"\nsteps = 10\n[[method]]\nname = "fast"\n{step}', encoding="utf-8")
     shown = train("replicas", str(spec), "-o", str(tmp_path / "models"))
     assert shown.exit_code == 0, shown.stderr
     assert "fast" in shown.stdout and "2 workers" in shown.stdout
@@ -143,7 +149,7 @@ def test_a_search(tmp_path: Path) -> None:
     path = tmp_path / "search.toml"
     step = f'[step]\nmodule = "{code}:mlp"\nbatch = "{code}:batch"\nbatch_size = 64\n'
     ranges = "[search]\nlr = { low = 0.01, high = 1.0, log = true }\n"
-    path.write_text(f'data = "{code}:data"\nepochs = 2\ntrials = 4\ntogether = 4\n{ranges}{step}')
+    path.write_text(f'data = "{code}:data"\nepochs = 2\ntrials = 4\ntogether = 4\n{ranges}{step}', encoding="utf-8")
     shown = train("tune", str(path), "--how", "fused", "--threads", "1", "-o", str(tmp_path / "best.pt"))
     assert shown.exit_code == 0, shown.stderr
     assert "trial 0" in shown.stdout and "* is the best" in shown.stdout and "fused" in shown.stdout

@@ -11,12 +11,12 @@ def described(cpu: Path, number: int, **facts: str) -> None:
     folder = cpu / "cache" / f"index{number}"
     folder.mkdir(parents=True)
     for name, value in facts.items():
-        (folder / name).write_text(value + "\n")
+        (folder / name).write_text(value + "\n", encoding="utf-8")
 
 
 def test_what_linux_says(tmp_path: Path) -> None:
     (tmp_path / "topology").mkdir()
-    (tmp_path / "topology" / "thread_siblings_list").write_text("0,8\n")
+    (tmp_path / "topology" / "thread_siblings_list").write_text("0,8\n", encoding="utf-8")
     line = {"coherency_line_size": "64"}
     described(tmp_path, 0, level="1", type="Data", size="48K", shared_cpu_list="0,8", **line)
     described(tmp_path, 1, level="1", type="Instruction", size="32K", shared_cpu_list="0,8", **line)

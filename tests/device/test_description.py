@@ -33,7 +33,7 @@ latency_us = 5.0
 
 
 def written(folder: Path, text: str, name: str = "devices.toml") -> Path:
-    (folder / name).write_text(text)
+    (folder / name).write_text(text, encoding="utf-8")
     return folder / name
 
 

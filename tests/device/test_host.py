@@ -36,7 +36,7 @@ def test_this_processor_has_what_a_key_needs() -> None:
 def test_the_environment_may_keep_it_to_an_instruction_set(
     afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "cpuinfo").write_text(AVX512)
+    (tmp_path / "cpuinfo").write_text(AVX512, encoding="utf-8")
     monkeypatch.setattr(reading, "_CPUINFO", tmp_path / "cpuinfo")
     assert host().isa == "" and host().instructions == {"avx2", "avx512f", "amx_tile"}
     seen = {host().fingerprint()}
@@ -52,7 +52,7 @@ def test_the_environment_may_keep_it_to_an_instruction_set(
 
 
 def test_cpuinfo_of_an_unnamed_virtual_processor_is_told_apart_by_family(tmp_path: Path) -> None:
-    (tmp_path / "cpuinfo").write_text(AVX512)
+    (tmp_path / "cpuinfo").write_text(AVX512, encoding="utf-8")
     facts = cpuinfo(tmp_path / "cpuinfo")
     assert model_name(facts) == "Brand (family 26/2)"
     assert facts["flags"] == "avx2 avx512f amx_tile sse2"

@@ -30,13 +30,13 @@ def main() -> int:
         decide_briefly()
     chosen.state.mkdir(parents=True, exist_ok=True)
     file = chosen.state / f"{'slice' if chosen.slice else 'seed'}-{chosen.seed}.jsonl"
-    lines = file.read_text().splitlines() if file.exists() else []
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     results = {one.number: one for one in (Result(**json.loads(line)) for line in lines)}
     count = len(SLICE) if chosen.slice else chosen.count
     missing = [number for number in range(count) if number not in results]
     missing.sort(key=lambda number: kind_of(chosen.seed, number) != QUICK)
     usual = usual_seconds(chosen.state) if missing else 0.0
-    with file.open("a") as out:
+    with file.open("a", encoding="utf-8") as out:
         for number in missing:
             kind = SLICE[number % len(SLICE)] if chosen.slice else ""
             result, usual = inject(chosen.seed, number, chosen.state, usual, kind)

@@ -82,7 +82,7 @@ class Victim:
 
     def words(self) -> str:
         """The end of what it said."""
-        return self.log.read_text(errors="replace")[-1500:]
+        return self.log.read_text(errors="replace", encoding="utf-8")[-1500:]
 
 
 class Place:
@@ -212,7 +212,7 @@ class Place:
         return found
 
     def _check_database(self) -> None:
-        noted = self.acknowledged.read_text().split() if self.acknowledged.exists() else []
+        noted = self.acknowledged.read_text(encoding="utf-8").split() if self.acknowledged.exists() else []
         if not self.database.exists():
             if noted:
                 raise Broken("the database is gone")

@@ -24,10 +24,10 @@ _ROOT = Path(__file__).parents[2]
 def test_ten_faults(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     command = [sys.executable, "-m", "tests.faults", "--slice", "--state", str(tmp_path)]
-    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False, encoding="utf-8")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "faults: 10 injected, 0 broken, 0 skipped" in done.stdout.splitlines()[-1]
-    again = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=True)
+    again = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=True, encoding="utf-8")
     assert again.stdout.splitlines()[-1] == done.stdout.splitlines()[-1] and "fine" not in again.stdout, "it goes on"
 
 
@@ -40,7 +40,7 @@ def test_a_lost_measurement_is_found(tmp_path: Path) -> None:
     with Database(place.database) as database:
         database.put(CostKey("r", "b", "1", "f32", "d", 1, False), Cost("refused", reason="no"))
     place.check()
-    place.acknowledged.write_text("0123\n")
+    place.acknowledged.write_text("0123\n", encoding="utf-8")
     with pytest.raises(Broken, match="1 of 1 finished measurements are lost"):
         place.check()
 

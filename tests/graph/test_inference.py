@@ -137,7 +137,9 @@ for line in sys.argv[1:]:
 def test_vectors_of_any_length_are_not_written_out() -> None:
     """2^31 - 1 elements, of which shape inference would keep each: in a process that may take 1.5 GiB."""
     lines = ["y = Concat<axis=0>(x, x)", "z = Neg(x) y = Slice(z, i, i)", "y = Gather(x, i)", "y = Cast<to=7>(x)"]
-    ran = subprocess.run([sys.executable, "-c", _VECTORS, *lines], capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", _VECTORS, *lines], capture_output=True, text=True, check=False, encoding="utf-8"
+    )
     assert ran.returncode == 0, ran.stderr
 
 

@@ -304,7 +304,7 @@ class MadeUpTrials(Trials):
 
 
 def _note(what: str, line: str) -> None:
-    with (cache_directory() / f"rogue-{what}").open("a") as file:
+    with (cache_directory() / f"rogue-{what}").open("a", encoding="utf-8") as file:
         file.write(f"{line}\n")
 
 
@@ -312,7 +312,7 @@ def noted(what: str) -> list[str]:
     """A line for each time that `Tunes` "opened" trials (configuration, threads, instruction set), "tried" a choice (task, choice,
     rounds) or "compiled" (configuration), in whichever process."""
     path = cache_directory() / f"rogue-{what}"
-    return path.read_text().splitlines() if path.exists() else []
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
 ALL: tuple[type[Honest], ...] = (

@@ -36,7 +36,11 @@ def holder(
     """Another process that compiles or times until it is told to end."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, request.param], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLDER, request.param],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
     )
     assert process.stdout is not None and process.stdout.readline() == "held\n"
     yield process

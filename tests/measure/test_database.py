@@ -392,7 +392,7 @@ def test_damage_that_shows_later_is_survived_as_well(own_cache: Path, caplog: py
 def test_a_folder_that_cannot_be_written_costs_only_the_memory(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
     with caplog.at_level(logging.WARNING), Database(tmp_path / "file" / "costs.sqlite") as database:
         database.put(KEY, OK)
         assert database.get(KEY) == OK
@@ -428,6 +428,7 @@ def _writer(name: str, count: int) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[2],
+        encoding="utf-8",
     )
 
 

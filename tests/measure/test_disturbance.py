@@ -102,7 +102,9 @@ print(waited_share(before, burnt, 1), waited_share(middle, slept, 1), (burnt.wal
 def _burn(core: int) -> tuple[float, float, float]:
     """Shares of a process of its own that computes, then sleeps, on one processor; and seconds that computing took."""
     code = _BURNER.format(path=sys.path, core=core)
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, encoding="utf-8"
+    ).stdout
     first, second, seconds = map(float, printed.split())
     return first, second, seconds
 
@@ -147,9 +149,12 @@ def test_absent_counters_are_said_to_be_absent(tmp_path: Path) -> None:
 
 def test_the_machine_is_counted_by_processor(tmp_path: Path) -> None:
     (tmp_path / "pressure").mkdir()
-    (tmp_path / "pressure" / "cpu").write_text("some avg10=1.0 avg60=1.0 avg300=1.0 total=2500000\nfull total=0\n")
+    (tmp_path / "pressure" / "cpu").write_text(
+        "some avg10=1.0 avg60=1.0 avg300=1.0 total=2500000\nfull total=0\n", encoding="utf-8"
+    )
     (tmp_path / "stat").write_text(
-        "cpu  300 30 60 1000 5 3 6 40 0 0\ncpu0 100 10 20 500 5 1 2 30 0 0\ncpu1 200 20 40 500 0 2 4 10 0 0\nintr 1\n"
+        "cpu  300 30 60 1000 5 3 6 40 0 0\ncpu0 100 10 20 500 5 1 2 30 0 0\ncpu1 200 20 40 500 0 2 4 10 0 0\nintr 1\n",
+        encoding="utf-8",
     )
     tick = 1.0 / os.sysconf("SC_CLK_TCK")
     first, both, whole = (machine(cores, tmp_path) for cores in ((0,), (0, 1), ()))

@@ -84,7 +84,9 @@ def test_the_server_ends_with_its_client() -> None:
         "pool = Pool(); worker = pool.worker(Regime((), 1, False, host())); "
         "print(worker.process.pid, psutil.Process(worker.process.pid).ppid(), flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, encoding="utf-8"
+    )
     pids = [int(word) for word in found.stdout.split()]
     assert len(pids) == 2 and found.returncode == -signal.SIGKILL
     end = time.monotonic() + 10

@@ -108,7 +108,7 @@ def test_exceptions_and_refusals_leave_the_worker_alive(pool: Pool, tmp_path: Pa
 def test_printing_on_standard_output_does_not_disturb_the_protocol(pool: Pool, tmp_path: Path) -> None:
     answer = load(pool, tmp_path, "chatters")
     assert answer.ok and "compile_s" in answer.facts
-    log = pool.worker(Regime(("chatters",), 1, False, host())).log.read_text()
+    log = pool.worker(Regime(("chatters",), 1, False, host())).log.read_text(encoding="utf-8")
     assert '"rounds": [[0.0]]' in log and "from a child" in log
 
 
@@ -128,14 +128,14 @@ def test_a_kill_is_for_memory_where_the_kernel_counts_one(
     pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counter = tmp_path / "memory.events"
-    counter.write_text("oom 0\noom_kill 3\n")
+    counter.write_text("oom 0\noom_kill 3\n", encoding="utf-8")
     monkeypatch.setattr(memory, "_group_files", lambda: (counter,))
     pool._memory_kills = memory.kills()
     for expected in ("out-of-memory", "lost"):  # the second time the count stays
         assert load(pool, tmp_path, "honest").ok
         worker = pool.worker(Regime(("honest",), 1, False, host()))
         if expected == "out-of-memory":
-            counter.write_text("oom 1\noom_kill 4\n")
+            counter.write_text("oom 1\noom_kill 4\n", encoding="utf-8")
         os.kill(worker.process.pid, signal.SIGKILL)
         assert pool.ask(worker, 5, "time", id="1", turns=1, warm_s=0.0).outcome == expected
 
@@ -220,7 +220,7 @@ def test_workers_die_with_their_parent_even_when_they_hang(tmp_path: Path) -> No
     )
     root = Path(__file__).parents[2]
     parent = subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=root
+        [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=root, encoding="utf-8"
     )
     assert parent.stdout is not None
     pids = [int(word) for word in parent.stdout.readline().split()]

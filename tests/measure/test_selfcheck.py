@@ -132,7 +132,7 @@ def test_what_is_kept_is_there_whole_and_what_a_killed_run_was_writing_goes(
     monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path))
     left = tmp_path / "selfchecks" / ".making-left"
     left.mkdir(parents=True)
-    (left / "native.json").write_text("{")
+    (left / "native.json").write_text("{", encoding="utf-8")
     backend, found = registry.get("native"), {("Relu", "14", "float32"): ""}
     selfcheck._keep(backend, found)
     assert known(backend) == found

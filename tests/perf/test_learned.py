@@ -171,7 +171,7 @@ def test_the_trees_say_what_their_library_says() -> None:
 def test_a_model_is_a_file_and_nothing_else(tmp_path: Path) -> None:
     pytest.importorskip("lightgbm", exc_type=ImportError)
     model, file = trained(), tmp_path / "model.json"
-    file.write_text(json.dumps(encode(model)))
+    file.write_text(json.dumps(encode(model)), encoding="utf-8")
     assert load(file) == model and file.stat().st_size < 2_000_000
     asked = [product(64, 64, 64)], SETTING, ["quick f32"]
     assert load(file).predict(*asked) == model.predict(*asked)
@@ -180,7 +180,7 @@ def test_a_model_is_a_file_and_nothing_else(tmp_path: Path) -> None:
 def test_files_that_are_no_models(tmp_path: Path) -> None:
     good = encode(LearnedCosts(NAMES, ("a f32",), Forest((STUMP,)), {"a f32": 1.5}))
     file = tmp_path / "model.json"
-    file.write_text(json.dumps(good))
+    file.write_text(json.dumps(good), encoding="utf-8")
     assert load(file).predict([product(8, 8, 8)], SETTING, ["a f32"])[0][0] is not None
     deep = {"trees": [encode(replace(STUMP, features=(10_000,)))]}
     for broken in (
@@ -191,11 +191,11 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
         {"spread": {"a f32": 0.5}},
         {"more": 1},
     ):
-        file.write_text(json.dumps(good | broken))
+        file.write_text(json.dumps(good | broken), encoding="utf-8")
         with pytest.raises(BadCostModel):
             load(file)
     for text in ("", "[]", "[" * 100_000, "\x00"):
-        file.write_text(text)
+        file.write_text(text, encoding="utf-8")
         with pytest.raises(BadCostModel):
             load(file)
     with pytest.raises(MissingFile):

@@ -18,7 +18,7 @@ from bricolage.rewrite.verification import verify
 
 
 def written(path: Path, *lines: str) -> Path:
-    path.write_text("\n".join(lines) + "\n")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
 
@@ -71,10 +71,10 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 
 def test_the_shipped_file_is_as_it_would_be_written(tmp_path: Path) -> None:
-    lines = generated.FILE.read_text().splitlines()
+    lines = generated.FILE.read_text(encoding="utf-8").splitlines()
     picked = lines[::29]
     write(tmp_path / "some.jsonl", [read_equation(json.loads(line)["rule"]) for line in picked])
-    assert (tmp_path / "some.jsonl").read_text().splitlines() == picked
+    assert (tmp_path / "some.jsonl").read_text(encoding="utf-8").splitlines() == picked
 
 
 def test_only_what_is_proved_is_shipped() -> None:
@@ -101,7 +101,8 @@ def test_a_grammar_end_to_end(tmp_path: Path) -> None:
     assert "matmul(matmul(x1, x2), x3) = matmul(x1, matmul(x2, x3))" in stated
     assert any("), matmul(" in equation for equation in stated)  # two products that share an input
     assert all(
-        isinstance(read_equation(line), Equation) for line in (tmp_path / "derived.txt").read_text().splitlines()
+        isinstance(read_equation(line), Equation)
+        for line in (tmp_path / "derived.txt").read_text(encoding="utf-8").splitlines()
     )
 
 
@@ -109,5 +110,5 @@ def test_a_grammar_end_to_end(tmp_path: Path) -> None:
 def test_the_shipped_rules_come_out_again(tmp_path: Path) -> None:
     found = generation.generate_rules()
     generation.write(found, tmp_path / "rules.jsonl", tmp_path / "derived.txt")
-    assert (tmp_path / "rules.jsonl").read_text() == generated.FILE.read_text()
-    assert (tmp_path / "derived.txt").read_text() == generated.DERIVED.read_text()
+    assert (tmp_path / "rules.jsonl").read_text(encoding="utf-8") == generated.FILE.read_text(encoding="utf-8")
+    assert (tmp_path / "derived.txt").read_text(encoding="utf-8") == generated.DERIVED.read_text(encoding="utf-8")

@@ -126,10 +126,10 @@ class Slow(Quick):
         kernel = super().compile(region, config, resources)
         code = resources.cache / f"{config.text}.code" if resources.cache is not None else None
         if code is None or not code.exists():
-            with (cache_directory() / "compilations").open("a") as file:
+            with (cache_directory() / "compilations").open("a", encoding="utf-8") as file:
                 file.write(f"{code}\n")
         if code is not None:
-            code.write_text("compiled")
+            code.write_text("compiled", encoding="utf-8")
         return kernel
 
 
@@ -145,7 +145,7 @@ class Absent(Quick):
 def compilations() -> list[str]:
     """Where the code of each compilation of `Slow` went, "None" where it was not kept."""
     path = cache_directory() / "compilations"
-    return path.read_text().splitlines() if path.exists() else []
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
 def register_all() -> None:

@@ -242,7 +242,12 @@ def test_loading_and_running_import_nothing_that_decides(tmp_path: Path, backend
     bucket = made_bucket(tmp_path / "run", graph, whole(graph, one), {"n": 2}, (baseline(one, 1.0),))
     path = saved(tmp_path, made_plan(tmp_path / "run", bucket))
     done = subprocess.run(
-        [sys.executable, "-c", RUN, str(path)], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", RUN, str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        encoding="utf-8",
     )
     assert done.returncode == 0, done.stderr
     found, modules = json.loads(done.stdout.splitlines()[-1])

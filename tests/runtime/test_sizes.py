@@ -43,7 +43,7 @@ def nearby(tried: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def here(folder: Path, variables: dict[str, str]) -> str:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(TESTS, "another process")
-            return trial.tried(json.loads((folder / "request.json").read_text()))
+            return trial.tried(json.loads((folder / "request.json").read_text(encoding="utf-8")))
 
     monkeypatch.setattr(sizes, "_run", here)
     return tried
@@ -103,5 +103,5 @@ def test_what_is_damaged_on_disk_is_tried_again(tmp_path: Path, backends: None) 
     first = Tried(plan)
     first.put((("n", "0"),), 1)
     assert Tried(plan).get((("n", "0"),)) == 1
-    first._file.write_text("[[")
+    first._file.write_text("[[", encoding="utf-8")
     assert Tried(plan).get((("n", "0"),)) is None

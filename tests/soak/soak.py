@@ -201,14 +201,14 @@ time.sleep(0.3)
 def spawned(path: Path, folder: Path) -> bool:
     """Processes that `multiprocessing` spawns give the same bits."""
     script = folder / "spawning.py"
-    script.write_text(_SPAWN)
+    script.write_text(_SPAWN, encoding="utf-8")
     return _runs(script, path)
 
 
 def ends_in_the_middle(path: Path, folder: Path, times: int) -> bool:
     """Each time the interpreter ends while daemon threads are in the middle of runs."""
     script = folder / "ending.py"
-    script.write_text(_EXIT)
+    script.write_text(_EXIT, encoding="utf-8")
     return all(_runs(script, path) for _ in range(times))
 
 
@@ -221,6 +221,7 @@ def _runs(script: Path, path: Path) -> bool:
         capture_output=True,
         text=True,
         timeout=600,
+        encoding="utf-8",
     )
     if done.returncode:
         print(done.stderr[-2000:], file=sys.stderr)

@@ -32,7 +32,7 @@ def test_a_short_soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BRICOLAGE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv(LIBRARY_VARIABLE, "onnx")  # the reference would import torch for each artifact
     command = [sys.executable, "-m", "tests.soak", "--inferences", "4000"]
-    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False, encoding="utf-8")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4,000 inferences on native: 0 differ" in done.stdout.splitlines()[-1]
 

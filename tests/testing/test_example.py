@@ -18,7 +18,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "backends.md"
 def example(**changed: str) -> Callable[[], None]:
     """The test that the page defines, with parts of its text changed."""
     found = re.search(
-        r"(?:^    .*\n|^\n)*^    from hypothesis import.*\n(?:^    .*\n|^\n)+", PAGE.read_text(), re.MULTILINE
+        r"(?:^    .*\n|^\n)*^    from hypothesis import.*\n(?:^    .*\n|^\n)+",
+        PAGE.read_text(encoding="utf-8"),
+        re.MULTILINE,
     )
     assert found is not None
     text = textwrap.dedent(found.group()).strip()

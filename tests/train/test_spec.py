@@ -25,7 +25,7 @@ momentum = 0.9
 
 def test_a_spec_is_read_and_knows_its_folder(tmp_path: Path) -> None:
     path = tmp_path / "spec.toml"
-    path.write_text(GOOD)
+    path.write_text(GOOD, encoding="utf-8")
     spec = read_spec(path)
     assert spec == StepSpec(
         "code.py:net",
@@ -36,7 +36,7 @@ def test_a_spec_is_read_and_knows_its_folder(tmp_path: Path) -> None:
         folder=str(tmp_path.resolve()),
     )
     as_json = {key: value for key, value in encode(spec).items() if key != "folder"}
-    (tmp_path / "spec.json").write_text(json.dumps(as_json))
+    (tmp_path / "spec.json").write_text(json.dumps(as_json), encoding="utf-8")
     assert read_spec(tmp_path / "spec.json") == spec
 
 
@@ -57,7 +57,7 @@ def test_a_spec_is_read_and_knows_its_folder(tmp_path: Path) -> None:
 )
 def test_what_is_no_spec_is_refused(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "spec.toml"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     with pytest.raises(BadTrainingSpec, match=reason):
         read_spec(path)
 

@@ -39,7 +39,7 @@ number = 3
 
 @pytest.fixture
 def spec(tmp_path: Path) -> StepSpec:
-    (tmp_path / "code.py").write_text(CODE)
+    (tmp_path / "code.py").write_text(CODE, encoding="utf-8")
     return StepSpec("code.py:net", "code.py:batch", optimiser=Optimiser(lr=0.1), folder=str(tmp_path))
 
 

@@ -28,7 +28,7 @@ def work(job: Job, folder: Path) -> Job:
     """What the processes do."""
     there = Path(job.place)
     if job.rank == 0:
-        Path(folder, "pid").write_text(str(os.getpid()))
+        Path(folder, "pid").write_text(str(os.getpid()), encoding="utf-8")
         Path(folder, "pid").rename(there)
         time.sleep(600)
     while not there.exists():
@@ -40,4 +40,4 @@ def test_where_one_ends_the_others_are_ended(tmp_path: Path) -> None:
     there = tmp_path / "first"
     with pytest.raises(TrainingWorkerFailed, match="process 1 ended with exit code 7"):
         run_team(work, [Job(rank, str(there)) for rank in range(2)], Job, 1, 300)
-    assert not psutil.pid_exists(int(there.read_text()))
+    assert not psutil.pid_exists(int(there.read_text(encoding="utf-8")))

@@ -90,10 +90,16 @@ def test_a_backend_that_is_wrong_about_one_operator(shrink: Shrink, name: str, b
     paths = write_repro(found, tmp_path, 1)
     assert all(path.stat().st_size for path in paths)
     onnx.checker.check_model(str(paths[0]), full_check=True)
-    assert "Tanh" in paths[-1].read_text() and "numpy" in paths[-1].read_text()
+    assert "Tanh" in paths[-1].read_text(encoding="utf-8") and "numpy" in paths[-1].read_text(encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}  # the planted backend is in the tests
     ran = subprocess.run(
-        [sys.executable, str(paths[3])], capture_output=True, text=True, check=False, timeout=300, env=environment
+        [sys.executable, str(paths[3])],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env=environment,
+        encoding="utf-8",
     )
     if name == "crooked":
         assert ran.returncode == 1 and ran.stdout.rstrip().endswith("wrong"), ran.stderr

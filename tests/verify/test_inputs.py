@@ -213,7 +213,7 @@ def test_bad_input_files(tmp_path: Path) -> None:
     model = two_inputs()
     with pytest.raises(errors.MissingFile):
         load(tmp_path / "nowhere.npz", model)
-    (tmp_path / "text.npz").write_text("hello")
+    (tmp_path / "text.npz").write_text("hello", encoding="utf-8")
     np.save(tmp_path / "single.npy", np.ones(3))
     np.savez(tmp_path / "objects.npz", a=np.array([{}], dtype=object))
     np.savez(tmp_path / "cut.npz", a=np.ones(1000))

@@ -113,7 +113,7 @@ class Table:
 def table(backend: str) -> Table | None:
     """The committed table of a backend; None when there is none."""
     path = FOLDER / f"{backend}.json"
-    return Table(**json.loads(path.read_text())) if path.exists() else None
+    return Table(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
 @cache

@@ -72,7 +72,7 @@ def build(region: RegionModel, program: Path, options: Sequence[str]) -> None:
     try:
         _import(region, source)
         command = [find_tool("iree-compile"), str(source), "-o", str(program), *options]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8")
     finally:
         source.unlink(missing_ok=True)
     if done.returncode < 0 or (done.returncode > 0 and "error:" not in done.stderr):

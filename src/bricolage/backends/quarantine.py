@@ -84,7 +84,7 @@ def entries(backend: str, version: str | None) -> tuple[Entry, ...]:
     Raises:
         DecodeError: the file holds something else.
     """
-    every = decode(tuple[Entry, ...], json.loads(FILE.read_text()), FILE.name)
+    every = decode(tuple[Entry, ...], json.loads(FILE.read_text(encoding="utf-8")), FILE.name)
     return tuple(entry for entry in every if entry.holds_for(backend, version))
 
 

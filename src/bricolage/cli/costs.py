@@ -87,7 +87,7 @@ def import_costs(
 
     if not file.is_file():
         raise errors.MissingFile(path=file)
-    with file.open(errors="replace") as lines, Database() as database:
+    with file.open(errors="replace", encoding="utf-8") as lines, Database() as database:
         done = database.import_lines(lines)
     for number, reason in done.bad[:10]:
         output.note(f"line {number} was left out: {reason}")

@@ -35,12 +35,12 @@ def record(error: BaseException) -> Path | None:
         try:
             root.mkdir(parents=True, exist_ok=True)
             folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=root))
-            (folder / "traceback.txt").write_text("".join(traceback.format_exception(error)))
-            (folder / "command.txt").write_text(shlex.join(sys.argv) + "\n")
-            (folder / "versions.txt").write_text(versions())
+            (folder / "traceback.txt").write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+            (folder / "command.txt").write_text(shlex.join(sys.argv) + "\n", encoding="utf-8")
+            (folder / "versions.txt").write_text(versions(), encoding="utf-8")
             plan = _plan_text()
             if plan is not None:
-                (folder / "plan.json").write_text(plan)
+                (folder / "plan.json").write_text(plan, encoding="utf-8")
         except OSError:
             continue
         return folder

@@ -61,7 +61,7 @@ def stdout_kept() -> Iterator[IO[str]]:
         saved = -1
     try:
         with contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as stack:
-            yield stack.enter_context(os.fdopen(os.dup(saved), "w")) if saved >= 0 else sys.stderr
+            yield stack.enter_context(os.fdopen(os.dup(saved), "w", encoding="utf-8")) if saved >= 0 else sys.stderr
     finally:
         if saved >= 0:
             os.dup2(saved, 1)

@@ -76,7 +76,7 @@ def _node_tests(operators: Collection[str]) -> list[Any]:
     found: list[Any] = node._NodeTestCases  # what the suite's loader returns after it has imported everything
     for module in pkgutil.walk_packages(node.__path__, f"{node.__name__}."):
         path = Path(module.module_finder.path) / f"{module.name.rpartition('.')[2]}.py"  # type: ignore[union-attr]
-        if path.is_file() and any(f'"{name}"' in path.read_text() for name in operators):
+        if path.is_file() and any(f'"{name}"' in path.read_text(encoding="utf-8") for name in operators):
             importlib.import_module(module.name)
     return found
 

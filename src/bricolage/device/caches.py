@@ -80,7 +80,7 @@ def read_caches(cpu: Path) -> Caches:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text().strip()
+        return path.read_text(encoding="utf-8").strip()
     except OSError:
         return ""
 

@@ -119,7 +119,7 @@ def _data(path: Path) -> Any:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise DecodeError("it is too large")
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DecodeError(f"it cannot be read ({error})") from error
     if path.suffix.lower() == ".json":

@@ -139,7 +139,7 @@ def nominal_peaks(instructions: frozenset[str], cores: int, ghz: float) -> Peaks
 def cpuinfo(path: Path) -> dict[str, str]:
     """Fields of the first processor in Linux's cpuinfo, names in lower case; empty elsewhere."""
     try:
-        text = path.read_text(errors="replace")
+        text = path.read_text(errors="replace", encoding="utf-8")
     except OSError:
         return {}
     facts: dict[str, str] = {}
@@ -160,7 +160,9 @@ def _sysctl(name: str) -> str:
     """A value of macOS's sysctl; empty elsewhere."""
     if platform.system() != "Darwin":
         return ""
-    found = subprocess.run(["/usr/sbin/sysctl", "-n", name], capture_output=True, text=True, check=False, timeout=5)
+    found = subprocess.run(
+        ["/usr/sbin/sysctl", "-n", name], capture_output=True, text=True, check=False, timeout=5, encoding="utf-8"
+    )
     return found.stdout.strip()
 
 

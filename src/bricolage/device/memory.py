@@ -16,11 +16,11 @@ def available_bytes() -> int:
     version 2)."""
     free = int(psutil.virtual_memory().available)
     try:
-        limit = (_CGROUP / "memory.max").read_text().strip()
+        limit = (_CGROUP / "memory.max").read_text(encoding="utf-8").strip()
         if limit == "max":
             return free
-        used = int((_CGROUP / "memory.current").read_text())
-        facts = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
+        used = int((_CGROUP / "memory.current").read_text(encoding="utf-8"))
+        facts = dict(line.split() for line in (_CGROUP / "memory.stat").read_text(encoding="utf-8").splitlines())
     except (OSError, ValueError):
         return free
     return max(0, min(free, int(limit) - used + int(facts.get("inactive_file", 0))))
@@ -48,7 +48,7 @@ def kills() -> int:
     total = 0
     for path in _group_files() or (Path("/proc/vmstat"),):
         try:
-            facts = dict(line.split() for line in path.read_text().splitlines())
+            facts = dict(line.split() for line in path.read_text(encoding="utf-8").splitlines())
             total += int(facts.get("oom_kill", 0))
         except (OSError, ValueError):
             continue
@@ -60,7 +60,7 @@ def _group_files() -> tuple[Path, ...]:
     """Where our control groups count kills: each line of /proc/self/cgroup is "number:controllers:path"."""
     found: list[Path] = []
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
         return ()
     for line in lines:

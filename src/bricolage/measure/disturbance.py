@@ -127,7 +127,7 @@ def machine(cores: Collection[int], folder: Path = Path("/proc")) -> MachineRead
     busy, stolen, found = 0, 0, False
     wanted = {f"cpu{core}" for core in cores} or {"cpu"}
     try:
-        lines = (folder / "stat").read_text().splitlines()
+        lines = (folder / "stat").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
     for name, *words in (line.split() for line in lines if line.startswith("cpu")):
@@ -141,7 +141,7 @@ def machine(cores: Collection[int], folder: Path = Path("/proc")) -> MachineRead
 def _pressure(folder: Path) -> float | None:
     """Of `/proc/pressure/cpu`, the total of the line "some"."""
     try:
-        line = (folder / "pressure" / "cpu").read_text().partition("\n")[0]
+        line = (folder / "pressure" / "cpu").read_text(encoding="utf-8").partition("\n")[0]
         return int(line.rpartition("total=")[2]) / 1e6
     except (OSError, ValueError):
         return None

@@ -76,7 +76,7 @@ def self_checked(
 def known(backend: Backend) -> dict[OperatorKind, str]:
     """What earlier self-checks of the installed version found: "" for a kind that passed, or the reason against it."""
     try:
-        kept = json.loads(_file(backend).read_text())
+        kept = json.loads(_file(backend).read_text(encoding="utf-8"))
         return {(name, version, kind): reason for name, version, kind, reason in kept["kinds"]}
     except (OSError, ValueError, KeyError, TypeError):  # none was made, or the file is damaged: it is made again
         return {}
@@ -191,7 +191,7 @@ def _keep(backend: Backend, found: SelfCheck) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with scratch.using(scratch.make(path.parent, UNFINISHED)) as folder:
-            (folder / path.name).write_text(text)
+            (folder / path.name).write_text(text, encoding="utf-8")
             (folder / path.name).replace(path)
     except (OSError, NotWritable) as error:
         _LOG.warning("the self-check of %s is not kept: %s", backend.name, error)

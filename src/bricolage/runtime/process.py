@@ -50,6 +50,8 @@ def end_with_parent(parent: int | None) -> None:
     if parent is not None and os.getppid() != parent:
         os._exit(1)  # it died before we asked
     try:
-        Path("/proc/self/oom_score_adj").write_text("1000")  # when memory ends, this process goes first
+        Path("/proc/self/oom_score_adj").write_text(
+            "1000", encoding="utf-8"
+        )  # when memory ends, this process goes first
     except OSError as error:
         print(f"oom_score_adj stays: {error}", file=sys.stderr)

@@ -71,7 +71,7 @@ class Tried:
             try:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
                 with scratch.whole(self._file) as draft:
-                    draft.write_text(json.dumps([[list(key), value] for key, value in known.items()]))
+                    draft.write_text(json.dumps([[list(key), value] for key, value in known.items()]), encoding="utf-8")
             except OSError as error:
                 _LOG.debug("what was tried is not kept: %s", error)
 
@@ -82,7 +82,7 @@ class Tried:
             digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
             self._file = cache_directory() / "sizes" / f"{digest}.json"
             try:
-                stored = json.loads(self._file.read_text())
+                stored = json.loads(self._file.read_text(encoding="utf-8"))
                 self._known = {tuple((str(n), str(c)) for n, c in key): int(way) for key, way in stored}
             except FileNotFoundError:
                 pass
@@ -131,7 +131,7 @@ def trial(
             "register": registry.added(),
             "parent": os.getpid(),
         }
-        (folder / "request.json").write_text(json.dumps(request))
+        (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
         used = {step.implementation.backend for step in steps}
         return _run(folder, {**environment(used, resources), "TMPDIR": str(folder)})
     finally:
@@ -160,8 +160,8 @@ def _run(folder: Path, variables: Mapping[str, str]) -> str:
         return ""
     answer = folder / "answer.json"
     if answer.exists():
-        return str(json.loads(answer.read_text())["reason"])
+        return str(json.loads(answer.read_text(encoding="utf-8"))["reason"])
     if ended.returncode < 0:
         return f"its process died ({signal.Signals(-ended.returncode).name})"
-    told = log.read_text(errors="replace").strip().splitlines()
+    told = log.read_text(errors="replace", encoding="utf-8").strip().splitlines()
     return f"its process ended with code {ended.returncode}" + (f": {told[-1][:200]}" if told else "")

@@ -81,13 +81,13 @@ def main(folder: Path) -> None:
     """Carries out the request in a folder."""
     faulthandler.enable(all_threads=False)
     telemetry.disable()
-    request = json.loads((folder / "request.json").read_text())
+    request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
     end_with_parent(request["parent"])
     for name, where in request["register"].items():
         registry.register(name, where)
     reason = tried(request)
     with scratch.whole(folder / "answer.json") as draft:
-        draft.write_text(json.dumps({"reason": reason}))
+        draft.write_text(json.dumps({"reason": reason}), encoding="utf-8")
     sys.stdout.flush()
     os._exit(0)  # frameworks that stumble over the end of the interpreter say nothing of the program
 

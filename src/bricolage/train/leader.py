@@ -63,7 +63,7 @@ def _become(folder: Path, rank: int, job: Any, work: Callable[[Any, Path], objec
         words = os.open(Path(folder, f"words{rank}"), os.O_WRONLY | os.O_CREAT, 0o600)
         os.dup2(words, 1)
         os.dup2(words, 2)
-        found = work(decode(job, parse(Path(folder, f"job{rank}").read_text()), "job"), folder)
+        found = work(decode(job, parse(Path(folder, f"job{rank}").read_text(encoding="utf-8")), "job"), folder)
         _write(folder, f"answer{rank}", json.dumps(encode(found)))
         code = 0
     except BaseException:  # whatever it is: another process must not go on as the leader
@@ -83,7 +83,7 @@ def _named(place: str) -> Any:
 def _write(folder: Path, name: str, text: str) -> None:
     """A file that is there when all of it is."""
     beside = Path(folder, f"{name}.part")
-    beside.write_text(text)
+    beside.write_text(text, encoding="utf-8")
     beside.rename(Path(folder, name))
 
 

@@ -69,7 +69,7 @@ def run_team(
         leader: subprocess.Popen[bytes] | None = None
         try:
             for rank, job in enumerate(jobs):
-                Path(folder, f"job{rank}").write_text(json.dumps(encode(job)))
+                Path(folder, f"job{rank}").write_text(json.dumps(encode(job)), encoding="utf-8")
             with Path(folder, "words").open("wb") as words:
                 leader = subprocess.Popen(
                     [sys.executable, "-P", "-m", "bricolage.train.leader", *names, name, str(len(jobs))],
@@ -81,7 +81,8 @@ def run_team(
                 )
             _wait(leader, folder, len(jobs), seconds)
             answers = [
-                decode(answer, parse(Path(folder, f"answer{rank}").read_text()), "it") for rank in range(len(jobs))
+                decode(answer, parse(Path(folder, f"answer{rank}").read_text(encoding="utf-8")), "it")
+                for rank in range(len(jobs))
             ]
             if keep is not None:
                 keep(folder)
@@ -114,7 +115,7 @@ def _wait(leader: subprocess.Popen[bytes], folder: Path, count: int, seconds: fl
 def _code(folder: Path, rank: int) -> int | None:
     """How a process ended: its exit code, or a signal's number below zero; None while it runs."""
     file = Path(folder, f"end{rank}")
-    return int(file.read_text()) if file.exists() else None
+    return int(file.read_text(encoding="utf-8")) if file.exists() else None
 
 
 def _end(leader: subprocess.Popen[bytes]) -> None:
@@ -133,7 +134,7 @@ def _end(leader: subprocess.Popen[bytes]) -> None:
 
 def _reason(folder: Path, rank: str, code: int) -> str:
     """`rank` is empty for the leader."""
-    words = Path(folder, f"words{rank}").read_text(errors="replace")
+    words = Path(folder, f"words{rank}").read_text(errors="replace", encoding="utf-8")
     lines = [line for line in words.splitlines() if line.strip()]
     who = f"process {rank}" if rank else "the process that starts the others"
     if code < 0:

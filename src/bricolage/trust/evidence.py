@@ -40,7 +40,7 @@ def write_evidence(program: Program, found: Diagnosis, folder: Path, resources: 
         if made is not None:
             target = folder / f"{stem}.c"
             try:
-                target.write_text(made.source)
+                target.write_text(made.source, encoding="utf-8")
             except OSError as error:
                 raise NotWritable(path=target, reason=error.strerror or error) from error
             written[target] = None

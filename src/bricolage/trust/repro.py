@@ -111,8 +111,8 @@ def write_repro(found: Reduced, folder: Path, threads: int) -> tuple[Path, ...]:
     try:
         _save(paths[1], dict(case.inputs))
         _save(paths[2], evaluate(case.model, case.inputs))
-        paths[3].write_text(script(found, threads))
-        paths[4].write_text(readme(found))
+        paths[3].write_text(script(found, threads), encoding="utf-8")
+        paths[4].write_text(readme(found), encoding="utf-8")
     except OSError as error:
         raise NotWritable(path=folder, reason=error.strerror or error) from error
     return paths

@@ -34,6 +34,6 @@ def test_without_avx(tmp_path: Path) -> None:
     model, x = regions.attention_block(tmp_path), regions.noise(1, 16, 32)
     np.save(tmp_path / "x.npy", x)
     command = ["qemu-x86_64", "-cpu", "Nehalem", sys.executable, "-c", _RUN, str(tmp_path)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8")
     assert (ran.returncode, ran.stdout) == (0, "generic\n"), ran.stderr
     assert regions.error([np.load(tmp_path / "y.npy")], regions.reference(model, x)[:1]) < 2e-6

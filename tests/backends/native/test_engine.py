@@ -103,7 +103,7 @@ def test_code_is_that_of_the_device(described: Device, tmp_path: Path, monkeypat
         found = regions.answer(Native(), model, x, resources=resources)
         assert regions.error(found, regions.reference(model, x)) < 2e-6
         (made,) = set(cache.glob("native-*")) - before
-        assert f"#define LANES {lanes}\n" in (made / "region.c").read_text()
+        assert f"#define LANES {lanes}\n" in (made / "region.c").read_text(encoding="utf-8")
         with pytest.raises(Refused, match="no products of bfloat16"):
             Native().compile(model, KernelConfig("bf16"), resources)
 
@@ -128,7 +128,7 @@ def test_without_a_compiler_it_is_missing_and_says_what_to_do(
 
 def test_a_broken_compiler_is_missing_too(monkeypatch: pytest.MonkeyPatch, compiler: object, tmp_path: Path) -> None:
     broken = tmp_path / "cc"
-    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
     broken.chmod(broken.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", str(tmp_path))
     status = Native().status()
@@ -143,7 +143,7 @@ def test_c_that_does_not_compile_is_kept_where_the_reason_says(tmp_path: Path, m
         Native().compile(regions.conv_net(tmp_path), regions.F32, regions.ONE_THREAD)
     (kept,) = (tmp_path / "cache" / "failed").glob("*.c")
     assert str(kept) in str(caught.value)
-    assert "#error nothing" in kept.read_text()
+    assert "#error nothing" in kept.read_text(encoding="utf-8")
 
 
 def test_names_never_reach_the_code(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_names_never_reach_the_code(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     Native().compile(model, regions.F32, Resources(threads=1, cache=cache))
     (source,) = cache.glob("native-*/region.c")
-    assert "gotcha" not in source.read_text()
+    assert "gotcha" not in source.read_text(encoding="utf-8")
 
 
 def test_libraries_are_named_by_the_caches_that_they_are_made_for(tmp_path: Path) -> None:

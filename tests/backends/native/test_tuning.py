@@ -193,7 +193,7 @@ def code(model: RegionModel, config: KernelConfig, folder: Path) -> tuple[str, b
     """The C that it is compiled to from nothing, and the constants beside it."""
     Native().compile(model, config, replace(TWO_THREADS, cache=folder))
     (made,) = folder.glob("native-*")
-    return (made / "region.c").read_text(), (made / "weights.bin").read_bytes()
+    return (made / "region.c").read_text(encoding="utf-8"), (made / "weights.bin").read_bytes()
 
 
 @pytest.mark.thinned("config")

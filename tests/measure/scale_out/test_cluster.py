@@ -316,7 +316,7 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(machines: Any, tmp_path: P
     machines("one")
     path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     command = [sys.executable, "-c", DRIVER, str(tmp_path), machines.address]
-    first = subprocess.Popen(command, env=path, stdout=subprocess.PIPE, text=True)
+    first = subprocess.Popen(command, env=path, stdout=subprocess.PIPE, text=True, encoding="utf-8")
     assert first.stdout is not None
     for _ in range(4):
         assert first.stdout.readline() == "measured\n"
@@ -325,7 +325,9 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(machines: Any, tmp_path: P
     with Database() as database:
         before = rows(database, lasting=True)
         assert 4 <= len(rows(database)) < 16
-    second = subprocess.run(command, env=path, stdout=subprocess.PIPE, text=True, check=True, timeout=120)
+    second = subprocess.run(
+        command, env=path, stdout=subprocess.PIPE, text=True, check=True, timeout=120, encoding="utf-8"
+    )
     assert second.stdout.splitlines()[-1] == "16 {'ok'}"
     with Database() as database:
         after = rows(database)

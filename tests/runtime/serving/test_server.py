@@ -440,7 +440,7 @@ if sys.argv[3] == "error":
 def test_an_interpreter_ends_with_requests_under_way(tmp_path: Path, backend: str, how: str) -> None:
     path = executable(tmp_path, backend, (1, 4)).save(tmp_path / "made.bricolage")
     words = [sys.executable, "-c", _END, str(path), str(TWO.streams), how]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False, encoding="utf-8")
     assert done.returncode == (how == "error"), done.stderr
     assert done.stderr.count("Traceback") == (how == "error") and "Exception" not in done.stderr, done.stderr
 

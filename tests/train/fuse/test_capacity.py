@@ -48,10 +48,11 @@ def batch(size, seed):
 
 def sweep(tmp_path: Path, width: int) -> Sweep:
     path = tmp_path / "sweep.toml"
-    (tmp_path / "made.py").write_text(DATA)
+    (tmp_path / "made.py").write_text(DATA, encoding="utf-8")
     path.write_text(
         f'data = "made.py:data"\nsteps = 3\n[grid]\nlr = [0.1, 0.2, 0.3, 0.4]\n[step]\nmodule = "{CODE}:mlp"\n'
-        f'batch = "made.py:batch"\nbatch_size = 32\narguments = {{ width = {width} }}\n'
+        f'batch = "made.py:batch"\nbatch_size = 32\narguments = {{ width = {width} }}\n',
+        encoding="utf-8",
     )
     return read_sweep(path)
 

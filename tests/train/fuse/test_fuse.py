@@ -124,7 +124,7 @@ def one_thread() -> Any:
 
 def sweep(folder: Path, network: str, lanes: list[dict[str, Any]], *, wide: bool = True, **others: Any) -> Sweep:
     """A sweep of lanes over made-up images, in float64 unless not `wide`."""
-    (folder / "nets.py").write_text(CODE.replace("{wide}", str(wide)))
+    (folder / "nets.py").write_text(CODE.replace("{wide}", str(wide)), encoding="utf-8")
     step = {
         "module": f"nets.py:{network}",
         "batch": "nets.py:batch",
@@ -133,7 +133,9 @@ def sweep(folder: Path, network: str, lanes: list[dict[str, Any]], *, wide: bool
         "optimiser": {"kind": "sgd", "lr": 0.05},
     }
     path = folder / "sweep.json"
-    path.write_text(json.dumps({"step": step, "data": "nets.py:data", "steps": 40, "lane": lanes, **others}))
+    path.write_text(
+        json.dumps({"step": step, "data": "nets.py:data", "steps": 40, "lane": lanes, **others}), encoding="utf-8"
+    )
     return read_sweep(path)
 
 

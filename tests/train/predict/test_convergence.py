@@ -49,19 +49,19 @@ def test_speeds_come_back_from_short_runs(synchronous: bool) -> None:
 
 def test_files(tmp_path: Path) -> None:
     file = tmp_path / "losses.csv"
-    file.write_text("step,loss\n1,2.0\n2, 1.5\n\n3 1.2\n4,1.1\n5,1.05\n")
+    file.write_text("step,loss\n1,2.0\n2, 1.5\n\n3 1.2\n4,1.1\n5,1.05\n", encoding="utf-8")
     assert read_losses(file) == [(1, 2.0), (2, 1.5), (3, 1.2), (4, 1.1), (5, 1.05)]
-    file.write_text("\n".join(["2", "1.5", "1.2", "1.1", "1.0"]))
+    file.write_text("\n".join(["2", "1.5", "1.2", "1.1", "1.0"]), encoding="utf-8")
     assert read_losses(file)[0] == (1.0, 2.0)
     for text in ("1,2\n2,x\n", "1,2,3\n", "1,nan\n", "1,2\n"):
-        file.write_text(text)
+        file.write_text(text, encoding="utf-8")
         with pytest.raises(BadTrainingLog):
             read_losses(file)
     with pytest.raises(MissingFile):
         read_losses(tmp_path / "none")
-    file.write_text("workers,servers,batch,steps_s\n1,0,64,2.5\n2 0 64 4\n")
+    file.write_text("workers,servers,batch,steps_s\n1,0,64,2.5\n2 0 64 4\n", encoding="utf-8")
     assert read_runs(file) == [Run(1, 0, 64, 2.5), Run(2, 0, 64, 4.0)]
     for text in ("", "1,0,64\n", "1.5,0,64,2\n", "0,0,64,2\n", "1,0,64,0\n"):
-        file.write_text(text)
+        file.write_text(text, encoding="utf-8")
         with pytest.raises(BadTrainingLog):
             read_runs(file)

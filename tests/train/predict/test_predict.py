@@ -187,7 +187,7 @@ def batch(size, seed):
 
 
 def test_what_does_not_fuse_is_said(tmp_path: Path) -> None:
-    (tmp_path / "noisy.py").write_text(NOISY)
+    (tmp_path / "noisy.py").write_text(NOISY, encoding="utf-8")
     spec = StepSpec("noisy.py:Noisy", "noisy.py:batch", batch_size=4, folder=str(tmp_path))
     base, two = predict_step(spec, variants("fuse=2"), threads=1, seconds=0.05).predicted
     assert not base.reason and "rand_like" in two.reason and "noisy.py" in two.reason
@@ -209,7 +209,7 @@ def test_two_stages_are_predicted_and_run(several: Mapping[str, Predicted]) -> N
 
 def test_a_described_device_scales_what_is_measured_here(tmp_path: Path) -> None:
     file = tmp_path / "fast.toml"
-    file.write_text('[[device]]\nname = "gpu"\nkind = "gpu"\nscale = 0.1\n')
+    file.write_text('[[device]]\nname = "gpu"\nkind = "gpu"\nscale = 0.1\n', encoding="utf-8")
     found = predict_step(replace(SPEC, device=str(file)), variants("amp"), threads=1, seconds=0.05, measure=True)
     assert found.device == "fast.toml" and found.predicted[0].measured is None
     whole = sum(one.ms for one in found.operators)

@@ -14,7 +14,7 @@ STEP = '[step]\nmodule = "a.py:net"\nbatch = "a.py:batch"\n'
 
 def read(tmp_path: Path, text: str, step: str = STEP) -> Replicas:
     path = tmp_path / "replicas.toml"
-    path.write_text(text + step)
+    path.write_text(text + step, encoding="utf-8")
     return read_replicas(path)
 
 

@@ -33,7 +33,7 @@ def read(
     tmp_path: Path, head: str = HEAD, ranges: str = "lr = { low = 1e-4, high = 1.0, log = true }", step: str = STEP
 ) -> Search:
     path = tmp_path / "search.toml"
-    path.write_text(f"{head}[search]\n{ranges}\n{step}")
+    path.write_text(f"{head}[search]\n{ranges}\n{step}", encoding="utf-8")
     return read_search(path)
 
 
@@ -96,7 +96,8 @@ def test_what_an_optimiser_does_not_have(tmp_path: Path) -> None:
 def test_something_must_be_held_out(tmp_path: Path) -> None:
     code = tmp_path / "code.py"
     code.write_text(
-        "import torch\ndef data():\n    return (torch.zeros(64, 64), torch.zeros(64, dtype=torch.long)), None\n"
+        "import torch\ndef data():\n    return (torch.zeros(64, 64), torch.zeros(64, dtype=torch.long)), None\n",
+        encoding="utf-8",
     )
     with pytest.raises(BadTrainingCode, match="holds nothing out"):
         tune(read(tmp_path, HEAD.replace(str(CODE), str(code))))

@@ -99,7 +99,9 @@ def work(job: DryRun, _: Path) -> Held:
     (one,) = group(data, job.sweep.lanes)
     # Beyond the limit memory is refused, so that a dry run that does not fit harms nobody.
     taken = (
-        int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() if Path("/proc").is_dir() else 0
+        int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * resource.getpagesize()
+        if Path("/proc").is_dir()
+        else 0
     )
     resource.setrlimit(resource.RLIMIT_AS, (taken + job.limit, resource.RLIM_INFINITY))
     Here(data, one, job.threads).fused.run(STEPS)

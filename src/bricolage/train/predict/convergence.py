@@ -164,7 +164,7 @@ def _numbers(path: Path) -> Iterator[tuple[int, list[float]]]:
     if not path.is_file():
         raise MissingFile(path=path)
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BadTrainingLog(path=path, reason=f"it cannot be read ({error})") from error
     for number, line in enumerate(lines, 1):

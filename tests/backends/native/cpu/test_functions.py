@@ -84,7 +84,7 @@ def computed(library: ctypes.CDLL, name: str, x: np.ndarray) -> np.ndarray:
 def test_the_compiler_vectorises_all_of_them(isa: Isa, tmp_path: Path) -> None:
     if (
         "Free Software Foundation"
-        not in subprocess.run(["cc", "--version"], capture_output=True, text=True, check=False).stdout
+        not in subprocess.run(["cc", "--version"], capture_output=True, text=True, check=False, encoding="utf-8").stdout
     ):
         pytest.skip("only GCC tells which loops it vectorised, in these words")
     preamble = [f"void all_{name}(const float *restrict x, float *restrict y, long n)" for name in (*NAMES, "pow")]
@@ -92,7 +92,7 @@ def test_the_compiler_vectorises_all_of_them(isa: Isa, tmp_path: Path) -> None:
     pairs = zip(preamble, calls, strict=True)
     loops = [f"{head} {{ for (long i = 0; i < n; i++) y[i] = {call}; }}" for head, call in pairs]
     source = tmp_path / "loops.c"
-    source.write_text("\n".join(["#include <stdint.h>", MATHS, *loops]))
+    source.write_text("\n".join(["#include <stdint.h>", MATHS, *loops]), encoding="utf-8")
     command = [
         "cc",
         *toolchain.FLAGS,
@@ -104,8 +104,8 @@ def test_the_compiler_vectorises_all_of_them(isa: Isa, tmp_path: Path) -> None:
         "-o",
         "/dev/null",
     ]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    first = source.read_text().splitlines().index(loops[0]) + 1
+    told = subprocess.run(command, capture_output=True, text=True, check=True, encoding="utf-8").stderr
+    first = source.read_text(encoding="utf-8").splitlines().index(loops[0]) + 1
     scalar = [n for i, n in enumerate((*NAMES, "pow")) if f"loops.c:{first + i}:" not in told]
     assert not scalar, scalar
 

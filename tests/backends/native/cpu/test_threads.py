@@ -223,12 +223,13 @@ def compiled(folder: Path, text: str, *words: str) -> Path:
     if compiler is None:
         pytest.skip("this needs gcc or clang")
     source, program = folder / "driver.c", folder / "driver"
-    source.write_text(text)
+    source.write_text(text, encoding="utf-8")
     made = subprocess.run(
         [compiler, "-std=gnu11", "-O1", "-g", "-pthread", *words, "-o", program, source, "-lm"],
         capture_output=True,
         text=True,
         check=False,
+        encoding="utf-8",
     )
     if "libtsan" in made.stderr or "cannot find" in made.stderr:
         pytest.skip("the compiler comes without the thread sanitizer")
@@ -239,7 +240,9 @@ def compiled(folder: Path, text: str, *words: str) -> Path:
 def run(program: Path, *, fixed: bool = False) -> subprocess.CompletedProcess[str]:
     # Without a fixed address space, old sanitizers do not start on new kernels.
     before = ["setarch", platform.machine(), "-R"] if fixed and shutil.which("setarch") else []
-    return subprocess.run([*before, str(program)], capture_output=True, text=True, check=False, timeout=_PATIENCE_S)
+    return subprocess.run(
+        [*before, str(program)], capture_output=True, text=True, check=False, timeout=_PATIENCE_S, encoding="utf-8"
+    )
 
 
 def sanitized(folder: Path, driver: str, *flags: str, **defined: object) -> subprocess.CompletedProcess[str]:

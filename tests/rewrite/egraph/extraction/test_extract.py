@@ -229,6 +229,6 @@ def test_bad_problems_are_refused(tmp_path: Path) -> None:
         read_egraph(tmp_path / "absent.json")
     for number, text in enumerate(["", "[]", '{"nodes": {"a": {}}}', '{"nodes": {}}']):
         path = tmp_path / f"{number}.json"
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         with pytest.raises(BadExtractionProblem, match="not a serialised e-graph"):
             read_egraph(path)

@@ -84,4 +84,4 @@ def write_sizes(source: Source, folder: Path) -> None:
         "thread_scratch": -(-source.thread_scratch_bytes // 64) * 64,
         "shared_scratch": source.shared_scratch_bytes,
     }
-    (folder / SIZES).write_text(json.dumps(sizes))
+    (folder / SIZES).write_text(json.dumps(sizes), encoding="utf-8")

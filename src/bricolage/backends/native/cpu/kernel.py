@@ -55,7 +55,7 @@ class NativeKernel(StaticKernel):
     ) -> None:
         """With `weights`, bytes, they are taken from there and not from the folder."""
         super().__init__(TITLE, region.inputs, region.outputs)
-        sizes = json.loads((folder / SIZES).read_text())
+        sizes = json.loads((folder / SIZES).read_text(encoding="utf-8"))
         self._library = ctypes.CDLL(str(folder / LIBRARY))
         self._library.region_team.restype = ctypes.c_void_p
         self._library.region_team.argtypes = [ctypes.c_long]

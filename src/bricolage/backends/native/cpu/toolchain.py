@@ -61,7 +61,9 @@ def version() -> str | None:
     if command is None:
         return None
     try:
-        ran = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=30, check=True)
+        ran = subprocess.run(
+            [*command, "--version"], capture_output=True, text=True, timeout=30, check=True, encoding="utf-8"
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return ran.stdout.splitlines()[0] if ran.stdout else None
@@ -130,14 +132,14 @@ def _compile(text: str, source: Path, before: tuple[str, ...], behind: tuple[str
     optimised = level()
     if optimised is None:
         raise Refused(backend=title, reason=f"{LEVEL_VARIABLE} is none of {', '.join(_LEVELS)}")
-    source.write_text(text)
+    source.write_text(text, encoding="utf-8")
     arguments = [*command, *FLAGS, optimised, *before, str(source), *behind]
-    ran = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    ran = subprocess.run(arguments, capture_output=True, text=True, check=False, encoding="utf-8")
     if ran.returncode != 0:
         # Not beside the library: that folder goes when nothing came of it.
         kept = cache_directory() / "failed" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.c"
         kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(text)
+        kept.write_text(text, encoding="utf-8")
         told = next((line for line in ran.stderr.splitlines() if "error" in line), ran.stderr.strip())
         told = told[:_LONGEST_REASON]
         raise Refused(backend=title, reason=f"{command[0]} does not compile the generated C (kept in {kept}): {told}")
