@@ -1,5 +1,5 @@
-"""Text files and pipes are UTF-8 whatever the process's locale is: libraries change it (OpenVINO does, for a moment, from any thread),
-and µ in a report is then no character."""
+"""Text files and pipes are UTF-8 whatever the process's locale is. Libraries change it (OpenVINO does, for a moment, from any
+thread), and µ in a report is then no character."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def _is_text(call: ast.Call) -> bool:
     """Whether a call reads or writes text by its name and arguments."""
     function = call.func
     if isinstance(function, ast.Attribute):
+        owner = function.value.id if isinstance(function.value, ast.Name) else ""
         if function.attr == "open":
-            owner = function.value.id if isinstance(function.value, ast.Name) else ""
             return owner not in ("os", "archive") and "b" not in _mode(call, 0)
         if function.attr == "fdopen":
             return "b" not in _mode(call, 1)
         if function.attr in ("read_text", "write_text"):
-            return True
+            return owner != "output"  # `cli.output.write_text`
     if isinstance(function, ast.Name) and function.id == "open":
         return "b" not in _mode(call, 1)
     return any(
