@@ -37,7 +37,7 @@ options = st.builds(
     tolerance=st.none() | st.floats(1e-9, 0.999),
     objective=st.just("throughput"),
     latency_limit_ms=st.none() | st.floats(1e-3, 1e9),
-    effort=st.sampled_from([one for one in EFFORTS if one != "instant"]),
+    effort=st.sampled_from(EFFORTS),
     budget_s=st.none() | st.floats(1e-3, 1e9),
     threads=st.integers(1, 512),
     backends=st.none() | st.lists(words, min_size=1, max_size=4, unique=True).map(tuple),
@@ -128,13 +128,6 @@ def test_threads_that_only_wait_for_each_other_are_refused_or_warned_of(
     assert "16 threads on 2 cores" in caplog.text
     with pytest.raises(BadOption, match="Here are 2 cores"):
         Options(threads=17).check_here()
-
-
-@pytest.mark.parametrize("other", [{"predict": False}, {"objective": "throughput"}], ids=str)
-def test_instant_decides_latency_by_predictions(other: dict[str, Any]) -> None:
-    assert not Options(effort="instant").profile.measures
-    with pytest.raises(BadOption, match="effort cannot be 'instant'"):
-        Options(effort="instant", **other)
 
 
 @pytest.mark.parametrize("text", ["", "a", "1-", "-1", "0,,1", "0;1", "1.5"])

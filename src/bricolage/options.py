@@ -97,14 +97,15 @@ class EffortProfile:
     risk: float
     """Of leaving out something that would have gained, for each thing that is left out: what could gain with a smaller probability
     is not measured."""
-    measures: bool = True
-    """Whether whole models and regions are measured before the race; otherwise a learnt model of costs predicts them."""
+    baselines: int | None = None
+    """How many implementations of the whole model are measured before all else, those that are expected to be fastest; None for one
+    of each backend that compiles quickly."""
     shares: Shares = Shares()
 
 
 PROFILES: Mapping[Effort, EffortProfile] = {
     "instant": EffortProfile(
-        budget_s=30.0,
+        budget_s=10.0,
         operator_s=0.02,
         compile_limit_s=15.0,
         rounds=5,
@@ -118,7 +119,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         searched=0,
         generated_rules=False,
         risk=0.5,
-        measures=False,
+        baselines=2,
     ),
     "quick": EffortProfile(
         budget_s=60.0,
@@ -278,12 +279,6 @@ class Options:
             raise BadOption(option="effort", value=self.effort, advice="Use instant, quick or full")
         if self.objective not in OBJECTIVES:
             raise BadOption(option="objective", value=self.objective, advice="Use latency or throughput")
-        if not self.profile.measures and not self.predict:
-            advice = "It decides by predicted costs: use quick or full with --no-predict"
-            raise BadOption(option="effort", value=self.effort, advice=advice)
-        if not self.profile.measures and self.objective == "throughput":
-            advice = "It goes with --objective latency; for throughput use quick or full"
-            raise BadOption(option="effort", value=self.effort, advice=advice)
         if self.latency_limit_ms is not None and not 0 < self.latency_limit_ms < float("inf"):
             advice = "Give a positive time, for example 50ms"
             raise BadOption(option="latency limit", value=self.latency_limit_ms, advice=advice)

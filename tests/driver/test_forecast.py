@@ -13,26 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bricolage.deadline import Deadline
-from bricolage.driver import final_race
 from bricolage.driver.decide import decide
-from bricolage.driver.final_race import FinalRace
+from bricolage.driver.expected import expected_ms, foreseen
 from bricolage.driver.forecast import _QUANTILE, Forecast, _improvement
 from bricolage.driver.problem import PlacementProblem
 from bricolage.driver.stage import Runner, Stage
-from bricolage.driver.stages.foreseeing import ForeseenPlacing, Shortlist, expected_ms
 from bricolage.driver.stages.profiling import Baselines, Regions
 from bricolage.driver.state import State
 from bricolage.errors import NoBackend, NoPlacement, NotAccurate
 from bricolage.graph.graph import Graph
-from bricolage.measure.loading import CandidateSpec
-from bricolage.measure.measurer import judged
-from bricolage.measure.race import Race
 from bricolage.options import Options
 from bricolage.perf.learned.features import NAMES
 from bricolage.perf.learned.forest import Forest, Tree
 from bricolage.perf.learned.model import LearnedCosts, Prediction
-from bricolage.plan.plan import ModelUse
-from bricolage.rewrite.variants import GraphVariant
 from bricolage.work.implementation import named
 from tests.driver.made_up import (
     Answers,
@@ -46,7 +39,6 @@ from tests.driver.made_up import (
     made_up_state,
     whole,
 )
-from tests.driver.test_final_race import disturbed, made_up_race
 from tests.graph.models import graph
 
 pytestmark = pytest.mark.usefixtures("registered")
@@ -219,26 +211,30 @@ def test_a_network_that_is_slower_than_predicted_has_slower_regions(tmp_path: Pa
         assert after.regions[key, one].ms == pytest.approx(found.ms * (2.0 if one == FIRST else 1.0))
 
 
-# --- where nothing is measured before the race ----------------------------------------------------------------------
+# --- what an instant decision measures ------------------------------------------------------------------------------
 
 
-def test_the_shortlist_is_what_is_predicted_to_be_fastest(tmp_path: Path, model: Graph) -> None:
-    backends = [First(), Second(), Third(), Sluggish(), Partial()]
-    state, measurer = made_up_state(tmp_path, model, backends, options=INSTANT)
-    with_costs(state, costs({"first f32": 3.0, "second f32": 1.0, "third f32": 2.0, "sluggish f32": 0.1}))
-    run(state, Shortlist())
-    assert state.shortlist == (SECOND, THIRD, FIRST) and not measurer.asked, "and none that compiles slowly"
+def measured_first(state: State) -> set[str]:
+    run(state, Baselines())
+    return {str(one) for one in state.original.whole}
 
 
-def test_the_best_other_tool_is_on_the_shortlist(tmp_path: Path, model: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else nothing would say what the user gains over it."""
+def test_the_best_other_tool_and_the_best_of_ours_are_measured_first(
+    tmp_path: Path, model: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tool is measured though all of ours are expected to be faster: else nothing would say what the user gains over it."""
     monkeypatch.setattr("bricolage.plan.plan.OWN_ENGINE", "tiled")
     monkeypatch.setattr(Tiled, "configs", lambda *_: named("f32", "f32-tiles", "f32-small"))
-    state, _ = made_up_state(tmp_path, model, [Tiled(), First(), Second()], options=INSTANT)
-    ours = {"tiled f32": 1.0, "tiled f32-tiles": 1.1, "tiled f32-small": 1.2}
-    with_costs(state, costs({**ours, "first f32": 9.0, "second f32": 8.0}))
-    run(state, Shortlist())
-    assert [str(one) for one in state.shortlist] == ["tiled f32", "tiled f32-tiles", "second f32"]
+    state, _ = made_up_state(tmp_path, model, [Tiled(), First(), Second(), Sluggish()], options=INSTANT)
+    ours = {"tiled f32": 1.2, "tiled f32-tiles": 1.1, "tiled f32-small": 1.3}
+    with_costs(state, costs({**ours, "first f32": 9.0, "second f32": 8.0, "sluggish f32": 0.1}))
+    assert measured_first(state) == {"tiled f32-tiles", "second f32"}, "and none that compiles slowly"
+
+
+def test_without_our_own_engine_the_fastest_are_measured_first(tmp_path: Path, model: Graph) -> None:
+    state, _ = made_up_state(tmp_path, model, [First(), Second(), Third()], options=INSTANT)
+    with_costs(state, costs({"first f32": 3.0, "second f32": 1.0, "third f32": 2.0}))
+    assert measured_first(state) == {"second f32", "third f32"}
 
 
 def test_what_is_on_record_counts_before_what_is_predicted(tmp_path: Path, model: Graph) -> None:
@@ -250,17 +246,7 @@ def test_what_is_on_record_counts_before_what_is_predicted(tmp_path: Path, model
     measurer.on_record = {spec: answers.cost(spec)}
     failing = state.original.whole_spec(SECOND)
     measurer.on_record[failing] = Answers(failures={"second": ("crashed", "no")}).cost(failing)
-    run(state, Shortlist())
-    assert state.shortlist == (THIRD, FIRST)
-
-
-def test_without_a_model_one_configuration_of_each_backend_comes_first(
-    tmp_path: Path, model: Graph, caplog: pytest.LogCaptureFixture
-) -> None:
-    state, _ = made_up_state(tmp_path, model, [Tiled(), First(), Second()], options=INSTANT)
-    run(state, Shortlist(), ForeseenPlacing())
-    assert [str(one) for one in state.shortlist] == ["tiled f32", "first f32", "second f32"]
-    assert "the roofline stands for it" in caplog.text and not state.challengers and not state.searches
+    assert measured_first(state) == {"third f32", "first f32"}
 
 
 def test_what_the_model_does_not_know_comes_last(tmp_path: Path, model: Graph) -> None:
@@ -269,19 +255,38 @@ def test_what_the_model_does_not_know_comes_last(tmp_path: Path, model: Graph) -
     assert sorted(expected, key=expected.__getitem__) == [SECOND, FIRST, THIRD]
 
 
-def test_rewritten_variants_that_are_predicted_to_be_faster_race(tmp_path: Path, model: Graph) -> None:
-    shorter = GraphVariant("rewritten", graph("a=Relu(x) y=MatMul(a,w)", "float[4,4] x", "float[4,4] y", w=W))
-    body = "a=MatMul(x,w) b=MatMul(a,w) c=MatMul(b,w) d=MatMul(c,w) e=MatMul(d,w) y=MatMul(e,w)"
-    longer = GraphVariant("longer", graph(body, "float[4,4] x", "float[4,4] y", w=W))
-    state, _ = made_up_state(tmp_path, model, [First(), Second()], options=INSTANT, variants=[shorter, longer])
-    for profile in state.profiles.values():
-        profile.session = replace(profile.session, costs=costs({"first f32": 1.0, "second f32": 2.0}))
-    run(state, Shortlist())
-    assert [one.name for one in state.challengers] == ["first f32 rewritten"]
+def test_without_a_model_the_first_configurations_are_measured_first(tmp_path: Path, model: Graph) -> None:
+    state, _ = made_up_state(tmp_path, model, [Tiled(), First(), Second()], options=INSTANT)
+    assert measured_first(state) == {"tiled f32", "first f32"}
 
 
-@pytest.mark.parametrize(("factor", "races"), [(50.0, True), (0.1, False)])
-def test_a_predicted_placement_races_where_it_promises_more(tmp_path: Path, factor: float, races: bool) -> None:
+def test_where_those_are_wrong_all_others_are_measured(tmp_path: Path, model: Graph) -> None:
+    answers = Answers(errors={"first": 0.5, "second": 0.5, "third": 0.5})
+    state, _ = made_up_state(tmp_path, model, [First(), Second(), Third(), Sluggish()], answers, options=INSTANT)
+    with_costs(state, costs({"first f32": 1.0, "second f32": 1.0, "third f32": 1.0, "sluggish f32": 5.0}))
+    assert measured_first(state) == {"first f32", "second f32", "third f32", "sluggish f32"}
+    assert set(state.original.times) == {SLUGGISH}
+    none, _ = made_up_state(tmp_path, model, [First(), Second(), Third()], answers, options=INSTANT)
+    with_costs(none, costs({"first f32": 1.0, "second f32": 1.0, "third f32": 1.0}))
+    with pytest.raises(NotAccurate):
+        decide(none.session, none.variants, none.inputs, "model")
+
+
+def test_nothing_runs_it(tmp_path: Path, model: Graph) -> None:
+    state, _ = made_up_state(tmp_path, model, [Partial()], options=INSTANT)
+    with pytest.raises(NoPlacement, match="MatMul"):
+        run(state, Baselines())
+    broken, _ = made_up_state(
+        tmp_path, model, [First()], Answers(failures={"first": ("crashed", "SIGSEGV")}), options=INSTANT
+    )
+    with pytest.raises(NoBackend, match="SIGSEGV"):
+        run(broken, Baselines())
+
+
+@pytest.mark.parametrize(("factor", "foreseen_at_all"), [(50.0, True), (0.1, False)])
+def test_a_mixture_is_foreseen_where_its_parts_are_predicted_to_take_less(
+    tmp_path: Path, factor: float, foreseen_at_all: bool
+) -> None:
     """Products are predicted to be cheap on one backend, all else on the other, and five operators together to take so many
     times as long."""
     w = np.ones((256, 256), np.float32)
@@ -296,116 +301,8 @@ def test_a_predicted_placement_races_where_it_promises_more(tmp_path: Path, fact
         Tree((operators,), (math.log1p(4.5),), (-1,), (-2,), (0.0, math.log(factor))),
     )
     found = LearnedCosts(NAMES, ("first f32", "second f32"), Forest(trees), {"first f32": 1.5, "second f32": 1.5})
-    state, measurer = made_up_state(tmp_path, wide, [First(), Second()], options=INSTANT)
-    with_costs(state, found)
-    run(state, Shortlist(), ForeseenPlacing())
+    state, measurer = made_up_state(tmp_path, wide, [First(), Second()])
+    share = foreseen(with_costs(state, found).original)
+    assert (share is not None) is foreseen_at_all
+    assert share is None or 0.05 < share < 1.0
     assert not [spec for spec in measurer.asked if not spec.region_key.startswith("minimal")]
-    assert state.searches["original"].proof.measured == 0 and state.searches["original"].proof.predicted > 0
-    assert len(state.challengers) == races
-    if races:
-        assert state.challengers[0].predicted_ms == pytest.approx(state.searches["original"].proof.total_ms)
-
-
-def race_of(monkeypatch: pytest.MonkeyPatch, times: Mapping[str, float], wrong: tuple[str, ...] = ()) -> list[str]:
-    """Lets the race go by these times; who took part."""
-    started: list[str] = []
-    fails = Answers(errors=dict.fromkeys((name.split()[0] for name in wrong), 0.5))
-
-    def race(
-        _measurer: object, specs: Mapping[str, CandidateSpec], *_: object, bound: float = 1e-6, **__: object
-    ) -> Race:
-        started.extend(specs)
-        absent = {name: judged(fails.cost(specs[name]), bound) for name in wrong if name in specs}
-        return made_up_race({name: times.get(name, 9.0) for name in specs if name not in absent}, absent)
-
-    monkeypatch.setattr(final_race, "race", race)
-    return started
-
-
-def test_an_instant_decision_measures_only_in_the_race(
-    tmp_path: Path, model: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backends = [First(), Second(), Third(), Sluggish()]
-    state, measurer = made_up_state(tmp_path, model, backends, options=INSTANT)
-    found = costs({"first f32": 3.0, "second f32": 1.0, "third f32": 2.0})
-    with_costs(
-        state, replace(found, provenance={"measurements": "9", "networks": "2", "machines": "here", "made": "now"})
-    )
-    started = race_of(monkeypatch, {"second f32": 5.0, "third f32": 4.0, "first f32": 6.0})
-    bucket = decide(state.session, state.variants, state.inputs, "model")
-    assert bucket.chosen == bucket.best_baseline == "third f32" and set(started) >= {
-        "first f32",
-        "second f32",
-        "third f32",
-    }
-    assert not [spec for spec in measurer.asked if spec.alone and not spec.region_key.startswith("minimal")]
-    table = {one.name: one for one in bucket.contestants}
-    assert table["sluggish f32"].reason == "not measured: predicted to be slower"
-    used = bucket.model_use
-    assert isinstance(used, ModelUse) and used.model.startswith("9 measurements of 2 networks on here")
-    assert 0 < used.left_out <= used.offered and used.unknown == ("sluggish f32",)
-    assert {"predictions", "placement", "race"} <= set(bucket.seconds)
-
-
-def test_where_all_that_were_predicted_to_be_fast_are_wrong_everything_is_measured(
-    tmp_path: Path, model: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wrong = ("first f32", "second f32", "third f32")
-    answers = Answers(errors={"first": 0.5, "second": 0.5, "third": 0.5})
-    state, _ = made_up_state(tmp_path, model, [First(), Second(), Third(), Sluggish()], answers, options=INSTANT)
-    with_costs(state, costs({"first f32": 1.0, "second f32": 1.0, "third f32": 1.0, "sluggish f32": 5.0}))
-    race_of(monkeypatch, {}, wrong)
-    bucket = decide(state.session, state.variants, state.inputs, "model")
-    assert bucket.chosen == "sluggish f32"
-    none, _ = made_up_state(tmp_path, model, [First(), Second(), Third()], answers, options=INSTANT)
-    with_costs(none, costs({"first f32": 1.0, "second f32": 1.0, "third f32": 1.0}))
-    with pytest.raises(NotAccurate):
-        decide(none.session, none.variants, none.inputs, "model")
-
-
-def test_an_interruption_of_a_race_before_which_nothing_was_known_ends_the_decision(
-    tmp_path: Path, model: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object, **__: object) -> Race:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(final_race, "race", interrupted)
-    state, _ = made_up_state(tmp_path, model, [First(), Second()], options=INSTANT)
-    with pytest.raises(KeyboardInterrupt):
-        decide(state.session, state.variants, state.inputs, "model")
-
-
-def test_a_disturbed_race_is_no_evidence_of_its_own(
-    tmp_path: Path, model: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state, _ = made_up_state(tmp_path, model, [First(), Second()], options=INSTANT)
-    run(state, Shortlist())
-    ran = disturbed(made_up_race({"first f32": 5.0, "second f32": 4.0}), "first f32", "second f32")
-    monkeypatch.setattr(final_race, "race", lambda *_, **__: ran)
-    final = FinalRace()
-    final.run(state, Deadline(10.0))
-    result = final.result(state)
-    assert result is not None and result.decided_by == "race and prior evidence" and result.chosen == "second f32"
-    (first,) = [one for one in result.contestants if one.name == "first f32"]
-    assert first.speedup == pytest.approx(0.8), "the race's own"
-
-
-def test_one_that_is_left_is_measured(tmp_path: Path, model: Graph) -> None:
-    state, measurer = made_up_state(tmp_path, model, [First(), Sluggish()], options=INSTANT)
-    run(state, Shortlist(), ForeseenPlacing(), FinalRace())
-    assert set(state.original.times) == {FIRST} and not state.shortlist
-    wrong, _ = made_up_state(tmp_path, model, [First(), Sluggish()], Answers(errors={"first": 0.5}), options=INSTANT)
-    run(wrong, Shortlist())
-    assert set(wrong.original.times) == {SLUGGISH}
-    assert measurer.asked
-
-
-def test_nothing_runs_it(tmp_path: Path, model: Graph) -> None:
-    state, _ = made_up_state(tmp_path, model, [Partial()], options=INSTANT)
-    with pytest.raises(NoPlacement, match="MatMul"):
-        run(state, Shortlist())
-    broken, _ = made_up_state(
-        tmp_path, model, [First()], Answers(failures={"first": ("crashed", "SIGSEGV")}), options=INSTANT
-    )
-    with pytest.raises(NoBackend, match="SIGSEGV"):
-        run(broken, Shortlist())

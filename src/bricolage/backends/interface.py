@@ -30,6 +30,7 @@ from bricolage.device.device import Device, Peaks
 from bricolage.device.host import host
 from bricolage.errors import Refused
 from bricolage.graph.graph import TensorInfo, describe
+from bricolage.graph.region import Region
 from bricolage.options import Precision
 from bricolage.work.config_space import ConfigSpace
 from bricolage.work.implementation import KernelConfig, Scalar, named
@@ -284,6 +285,12 @@ class Backend(ABC):
         """Configurations that may reach a precision, without parameters; each is measured. Example: named("f32", "bf16")."""
         del precision, device
         return named("f32")
+
+    def suits(self, config: KernelConfig, region: Region, device: Device) -> bool:
+        """Whether a configuration may compute a region otherwise than another one does: it is no candidate for others. What it says
+        costs next to nothing; `compile` may refuse what it allowed."""
+        del config, region, device
+        return True
 
     def unoptimised(self, config: KernelConfig) -> KernelConfig | None:
         """A configuration of the same arithmetic in which operators are computed one by one, as the model has them: what is right

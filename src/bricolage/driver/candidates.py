@@ -89,17 +89,19 @@ def find(
         own = [Implementation(backend.name, config, device.name) for config in backend.configs(precision, device)]
         found = matcher.regions(claims[backend.name])
         taken = accepted[backend.name]
+        suited = [one for one in own if backend.suits(one.config, graph.everything, device)]
         claimed[backend.name] = taken | bitset.of(bitset.lowest(region) for region in found if region.bit_count() == 1)
         if taken == everything or everything in found:
-            whole.extend(own)
+            whole.extend(suited)
         elif backend.tries_whole and (graph.static or backend.dynamic) and quarantined(backend, graph) is None:
-            unclaimed.extend(own)
+            unclaimed.extend(suited)
         if backend.compiles_slowly and not slow_per_region:
             found = set()
         found |= {large for large in (*cuts, *maximal) if large & taken == large}
         for region in found:
             if region != everything and _worth_measuring(graph, region):
-                offers[region].extend(own)
+                part = Region(graph, region)
+                offers[region].extend(one for one in suited if backend.suits(one.config, part, device))
     return Candidates(
         _group(graph, identities, offers, set(cuts), maximal, Roofline(device.peaks)),
         tuple(whole),

@@ -15,7 +15,6 @@ from bricolage.driver.items import items
 from bricolage.driver.profile import Session
 from bricolage.driver.quality import assess
 from bricolage.driver.stage import Runner, Stage, StageTime
-from bricolage.driver.stages.foreseeing import ForeseenPlacing, Shortlist
 from bricolage.driver.stages.profiling import Baselines, Reference
 from bricolage.driver.state import Challenger, State
 from bricolage.errors import NotAccurate
@@ -32,8 +31,6 @@ def decide(session: Session, variants: Sequence[GraphVariant], inputs: Mapping[s
         NotAccurate: nothing that can is accurate enough.
     """
     state = State(session, list(variants), inputs, digest, _budget(session, variants))
-    if not session.options.profile.measures:
-        return _conclude(session, [Reference(), Shortlist(), ForeseenPlacing()], state)
     return _conclude(session, [Reference(), Baselines(), Agenda(items)], state)
 
 
@@ -125,8 +122,9 @@ def _bucket(session: Session, state: State, result: RaceResult, times: Sequence[
 
 def _model_use(state: State) -> ModelUse | None:
     """None where nothing was decided by predictions."""
-    session, profiles = state.session, state.profiles.values()
-    used = [one for one in profiles if one.left_out] or [one for one in profiles if state.shortlist]
+    session = state.session
+    chose = session.options.profile.baselines is not None
+    used = [one for one in state.profiles.values() if one.left_out] or [state.original] * chose
     if not used:
         return None
     return ModelUse(

@@ -4,6 +4,7 @@ what was known before decides, and where other processes disturbed it, both toge
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -13,7 +14,6 @@ from bricolage.driver.describe import whole_model
 from bricolage.driver.evidence import Evidence, fastest, of_baseline, of_plan, weighed
 from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Stage
-from bricolage.driver.stages.profiling import check_baselines
 from bricolage.driver.state import Challenger, State
 from bricolage.measure.entries import Cost
 from bricolage.measure.loading import CandidateSpec
@@ -75,16 +75,13 @@ class FinalRace(Stage[State]):
         return state.session.options.race_seconds(len(state.variants[0].graph))
 
     def run(self, state: State, deadline: Deadline) -> None:
-        """Always runs, except after Ctrl-C. If every predicted candidate fails, all baselines are measured and raced.
-
-        Raises:
-            NoBackend, NotAccurate: then, nothing is left.
-            KeyboardInterrupt: the user interrupted before anything was known.
-        """
+        """Always runs, except after Ctrl-C, and where a race in one process would only repeat what was measured."""
         original = state.original
-        baselines = {str(one): one for one in (*original.whole, *state.shortlist)}
-        measured = {str(one): cost for one, cost in original.whole.items() if one not in state.shortlist}
-        racing = [*map(str, state.shortlist)] or with_other_tool(within_reach(measured), measured, baselines)
+        if state.session.options.profile.race_processes == 1 and not state.challengers and _settled(original):
+            return
+        baselines = {str(one): one for one in original.whole}
+        measured = {str(one): cost for one, cost in original.whole.items()}
+        racing = with_other_tool(within_reach(measured), measured, baselines)
         if not racing:
             return
         self._incumbent = next((name for name in racing if not baselines[name].tuned), racing[0])
@@ -93,21 +90,7 @@ class FinalRace(Stage[State]):
             {c.name: state.profiles[c.variant].placement_spec(c.placement, c.cores) for c in state.challengers}
         )
         if len(specs) > 1 and not deadline.interrupted:
-            try:
-                more = state.session.options.profile.measures  # an instant race does not go on where it is open
-                self._ran = _race(original, specs, self._incumbent, lambda: deadline.left if more else 0.0)
-            except KeyboardInterrupt:
-                if not original.times:
-                    deadline.interrupted = True  # there is nothing to finish with: this one ends the decision
-                raise
-            raced = {one: cost for one in state.shortlist if (cost := self._ran.costs.get(str(one))) is not None}
-            original.whole.update(raced)
-        if state.shortlist and not original.times and not deadline.interrupted:
-            _LOG.warning("nothing that was predicted to be fast is right: every backend is measured")
-            state.shortlist = ()
-            original.measure_baselines(deadline)
-            check_baselines(original)
-            self.run(state, deadline)
+            self._ran = _race(original, specs, self._incumbent, lambda: deadline.left)
 
     def result(self, state: State) -> RaceResult | None:
         """The decision; None when nothing is correct and alive."""
@@ -124,13 +107,7 @@ class FinalRace(Stage[State]):
         challengers = {c.name: c for c in state.challengers}
         rivals = sorted((name for name in arrived if name not in raced), key=arrived.__getitem__)
         before = measured if held else costs  # who failed in a race that came to nothing must not ship
-        evidence = {
-            # Of what had not been measured before its race, nothing is known besides but what is on record.
-            name: of_plan(name, original.placement_of(one), original)
-            if held and one in state.shortlist
-            else of_baseline(name, before[name], original, one)
-            for name, one in by_name.items()
-        }
+        evidence = {name: of_baseline(name, before[name], original, one) for name, one in by_name.items()}
         decided_by: DecidedBy = "race"
         found: _Found | None
         if ran is None or not held:
@@ -196,6 +173,16 @@ class FinalRace(Stage[State]):
         )
 
 
+def _settled(profile: Profile) -> bool:
+    """Whether one implementation is surely faster than every other by what was measured already."""
+    known = [
+        of_baseline(str(one), cost, profile, one) for one, cost in profile.whole.items() if cost.latency is not None
+    ]
+    best = min(known, key=lambda one: one.ms or math.inf, default=None)
+    ratios = [best.speedup(one) for one in known if best is not None and one is not best]
+    return bool(ratios) and all(ratio is not None and ratio.low > 1.0 + THRESHOLD for ratio in ratios)
+
+
 _ITSELF = Ratio(1.0, 1.0, 1.0, 0)
 _Found = tuple[str, str, Ratio]
 """Who ships, the best baseline, and the speed-up of the first over the second."""
@@ -203,8 +190,6 @@ _Found = tuple[str, str, Ratio]
 
 def _unmeasured(state: State, one: Implementation) -> str:
     """Why the whole graph was not measured on an implementation."""
-    if state.shortlist:
-        return "not measured: predicted to be slower"
     for entry in state.agenda:
         if entry.name == whole_model(one):
             if entry.outcome == "left out":

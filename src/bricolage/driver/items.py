@@ -15,8 +15,8 @@ from __future__ import annotations
 from bricolage.deadline import Deadline
 from bricolage.driver.agenda import Item, Promise
 from bricolage.driver.describe import whole_model
+from bricolage.driver.expected import foreseen
 from bricolage.driver.profile import Profile
-from bricolage.driver.stages.foreseeing import foreseen
 from bricolage.driver.stages.placing import Placing
 from bricolage.driver.stages.rewriting import RewriteSearch, RewriteTuning, time_variant
 from bricolage.driver.stages.scheduling import Scheduling
@@ -79,10 +79,12 @@ class WholeModel(Item):
             known_s = session.record.compile_s(one.backend, len(profile.graph))
             seconds = known_s if known_s is not None else _COMPILE_S
         data = profile.oracle.data(profile.graph.everything)
-        known = session.measurer.known(profile.whole_spec(one), session.options.bound, data)
-        if known is not None:  # it is taken over without compiling
-            return Promise(1.0, 0.1, "its time is known")
-        incumbent = state.incumbent_ms
+        known, incumbent = (
+            session.measurer.known(profile.whole_spec(one), session.options.bound, data),
+            state.incumbent_ms,
+        )
+        if known is not None and incumbent is not None:  # it is taken over without compiling
+            return Promise(1.0 - known.ms / incumbent if known.ms is not None else 0.0, 0.1, "its time is known")
         if incumbent is None:
             return Promise(1.0, seconds, "nothing else is right")
         name, risk = f"{one.backend} {one.config.name}", session.options.profile.risk
@@ -94,7 +96,7 @@ class WholeModel(Item):
         else:
             setting = Setting(session.device, session.options.threads)
             least = setting.roofline_ms(workload(profile.graph.everything))
-            because = f"the roofline allows it, and {name} has no record on {state.kind} networks"
+            because = f"by the roofline, since {name} has no record on {state.kind} networks"
         return Promise(1.0 - least / incumbent, seconds, because)
 
     def run(self, state: State, deadline: Deadline) -> None:
@@ -180,12 +182,15 @@ class Regions(Item):
         if not waiting or incumbent is None:
             return None
         seconds = state.session.options.profile.shares.regions * state.budget_s
-        found = [by_tries("mixtures", state, seconds)]
+        tries = by_tries("mixtures", state, seconds)
+        found = [tries]
         lower = [cost.ms for cost in state.original.dropped.values() if cost.ms is not None]
         if lower and min(lower) < incumbent:
             because = "in a lower precision, which is too inaccurate for the whole, all of it takes that long"
             found.append(Promise(1.0 - min(lower) / incumbent, seconds, because))
         for profile in waiting:
+            if tries.gain <= 0.0:  # where predicted mixtures never gained, one more prediction says nothing
+                break
             variant = profile.variant.name
             if variant not in self._foreseen:  # it takes an exact search
                 self._foreseen[variant] = foreseen(profile)

@@ -171,15 +171,16 @@ class Profile:
 
     # --- measuring --------------------------------------------------------------------------------------------------
 
-    def measure_baselines(self, stop: Stop, *, every: bool = False) -> None:
-        """Times the whole graph, interleaved, in the first configuration of every backend that takes it and compiles quickly,
-        whatever the clock says (without it there is nothing to ship); with `every`, or where nothing is right, in all of their
-        configurations. Then, in these cases, some at a time until `stop` says so, on backends that compile slowly; then on who
-        does not claim all of it (`_measure_unclaimed`)."""
+    def measure_baselines(self, stop: Stop, *, every: bool = False, first: Sequence[Implementation] = ()) -> None:
+        """Times the whole graph, interleaved, on the `first`, or in the first configuration of every backend that takes it and
+        compiles quickly, whatever the clock says (without it there is nothing to ship); with `every`, or where nothing is right,
+        in all configurations of these backends. Then, in these cases, some at a time until `stop` says so, on backends that
+        compile slowly; then on who does not claim all of it (`_measure_unclaimed`)."""
         slowly = {backend.name for backend in self.session.backends if backend.compiles_slowly}
         quick = [one for one in self.candidates.whole if one.backend not in slowly]
         others = [one for one in self.candidates.whole if one.backend in slowly]
-        first = quick if every else list({one.backend: one for one in reversed(quick)}.values())[::-1]
+        usual = list({one.backend: one for one in reversed(quick)}.values())[::-1]
+        first = quick if every else first or usual
         self.session.progress.start("whole model on each backend", len(first) + every * len(others))
         if first:
             self.measure_whole(first, lambda: False)

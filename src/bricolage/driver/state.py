@@ -64,8 +64,6 @@ class State:
     budget_s: float
     profiles: dict[str, Profile] = field(default_factory=dict)
     """By variant; the original's is the first."""
-    shortlist: tuple[Implementation, ...] = ()
-    """Implementations of the whole original that race without having been measured before; empty where all are measured."""
     challengers: list[Challenger] = field(default_factory=list)
     searches: dict[str, PlacementSearch] = field(default_factory=dict)
     """By variant."""

@@ -125,6 +125,11 @@ class Operator:
         found = self.node.attributes.get(name)
         return default if found is None else found.value
 
+    def integers(self, name: str) -> tuple[int, ...]:
+        """Of an attribute that is a list of them; none where it is absent."""
+        found = self.node.attributes.get(name)
+        return () if found is None else tuple(found.as_ints())
+
 
 def bodies(node: ir.Node) -> list[ir.Graph]:
     """The sub-graphs of a node (If, Loop, Scan)."""

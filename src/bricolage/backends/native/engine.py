@@ -52,7 +52,8 @@ from bricolage.backends.native.ir.tensors import Node
 from bricolage.backends.native.tuning import NativeTrials, fusions, space
 from bricolage.backends.patterns import ATTENTION, SIBLINGS
 from bricolage.device.device import Device
-from bricolage.graph.graph import Graph, Operator
+from bricolage.graph.graph import Graph, Operator, describe
+from bricolage.graph.region import Region
 from bricolage.options import Precision
 from bricolage.plan.plan import numbers, ranges
 from bricolage.work.config_space import ConfigSpace
@@ -140,6 +141,11 @@ class Native(Backend):
             if not arithmetic.parts
             or (_REACHES[arithmetic.parts] == precision and _lacks(arithmetic, isa, device) is None)
         )
+
+    def suits(self, config: KernelConfig, region: Region, device: Device) -> bool:
+        """Only plain 3×3 convolutions have tiles (`cpu.winograd`)."""
+        del device
+        return not _ARITHMETICS[config.base.name].tile or any(map(_may_be_tiled, region.operators))
 
     def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
         structure, plan, target, arithmetic = _structured(region, config, resources, {})
@@ -231,6 +237,15 @@ def _lacks(arithmetic: Arithmetic, isa: Isa, device: Device) -> str | None:
     if arithmetic.stores == "everything" and not isa.matrix_unit:
         return f"{isa.name} has no matrix unit, without which residual streams in float32 cost no time"
     return None
+
+
+def _may_be_tiled(operator: Operator) -> bool:
+    """Whether it may become a convolution that `cpu.winograd` computes."""
+    if operator.op_type != "Conv":
+        return "Conv" in operator.op_type
+    kernel = describe(operator.inputs[1]).shape or ()
+    steps = [one for name in ("strides", "dilations") for one in operator.integers(name)[-2:]]
+    return kernel[-2:] == (3, 3) and len(kernel) > 3 and set(steps) <= {1} and operator.attribute("group", 1) == 1
 
 
 def _declines(graph: Graph, operator: Operator) -> str | None:

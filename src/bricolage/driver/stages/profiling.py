@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from bricolage.backends import quarantine
 from bricolage.backends.matching import objections
 from bricolage.deadline import Deadline
+from bricolage.driver.expected import expected_ms
 from bricolage.driver.profile import Profile
 from bricolage.driver.stage import Stage
 from bricolage.driver.state import State
 from bricolage.driver.variants import placed
 from bricolage.errors import NoBackend, NotAccurate, Unclaimed
 from bricolage.graph.graph import Operator, describe
+from bricolage.plan.plan import other_tool
 from bricolage.verify.oracle import Oracle
+from bricolage.work.implementation import Implementation
 
 
 class Reference(Stage[State]):
@@ -45,7 +49,8 @@ class Reference(Stage[State]):
 
 
 class Baselines(Stage[State]):
-    """The whole original on the first configuration of every backend that compiles quickly, or on all implementations.
+    """The whole original on the first configuration of every backend that compiles quickly, or on those few that are expected to be
+    fastest, as the effort says; or on all implementations.
 
     Raises (when run):
         NoPlacement, NoBackend: nothing can run all of it.
@@ -63,7 +68,7 @@ class Baselines(Stage[State]):
         """Measures them, whatever the clock says."""
         began = deadline.clock()
         try:
-            state.original.measure_baselines(deadline, every=self._every)
+            state.original.measure_baselines(deadline, every=self._every, first=_few(state) if not self._every else ())
             state.whole_s = (deadline.clock() - began) / max(1, len(state.original.whole))
             state.original.measure_dropped(deadline)
         except KeyboardInterrupt:
@@ -71,6 +76,19 @@ class Baselines(Stage[State]):
                 deadline.interrupted = True  # there is nothing to finish with: this one ends the decision
             raise
         check_baselines(state.original)
+
+
+def _few(state: State) -> Sequence[Implementation]:
+    """The implementations that are expected to be fastest, as many as the effort measures first, the best other tool and the best
+    configuration of our own engine among them: what ships is compared with the one, and is mostly the other. Empty where the effort
+    sets no number."""
+    most = state.session.options.profile.baselines
+    if most is None:
+        return ()
+    expected = expected_ms(state.original)
+    ranked = sorted(expected, key=expected.__getitem__)
+    both = [*[one for one in ranked if other_tool(one)][:1], *[one for one in ranked if not other_tool(one)][:1]]
+    return list(dict.fromkeys([*both, *ranked]))[:most]
 
 
 def check_baselines(profile: Profile) -> None:
