@@ -18,6 +18,7 @@ from bricolage.measure.entries import Cost
 from bricolage.measure.loading import CandidateSpec
 from bricolage.measure.race import Race
 from bricolage.measure.statistics import Latency
+from bricolage.options import Effort, Options
 from bricolage.plan.plan import ORIGINAL, Contestant
 from bricolage.work.implementation import Assignment, Implementation, Placement
 from tests.driver.made_up import First, MadeUpMeasurer, Second, Third, latency, made_up_state, whole
@@ -476,3 +477,19 @@ def test_the_race_keeps_its_share_of_the_budget(begin: Begin) -> None:
     state, _ = begin({})
     final, options = FinalRace(), state.session.options
     assert final.share(state) == options.race_seconds(2)
+
+
+@pytest.mark.parametrize(
+    ("effort", "second", "held"), [("instant", 11.0, False), ("instant", 10.1, True), ("quick", 11.0, True)]
+)
+def test_an_instant_decision_holds_a_race_only_where_it_may_say_something_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, effort: Effort, second: float, held: bool
+) -> None:
+    model, backends = graph("a=Relu(x) y=Tanh(a)"), [First(), Second()]
+    state, _ = made_up_state(tmp_path, model, backends, options=Options(threads=1, effort=effort))
+    state.original.whole.update({whole("first"): timed(10.0), whole("second"): timed(second)})
+    final, started = decided(monkeypatch, state, made_up_race({"first f32": 10.0, "second f32": second}))
+    result = final.result(state)
+    assert bool(started) is held
+    assert result is not None and result.chosen == "first f32" and result.best_other == "first f32"
+    assert (result.decided_by == "race") is held

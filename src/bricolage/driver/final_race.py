@@ -75,9 +75,9 @@ class FinalRace(Stage[State]):
         return state.session.options.race_seconds(len(state.variants[0].graph))
 
     def run(self, state: State, deadline: Deadline) -> None:
-        """Always runs, except after Ctrl-C, and where a race in one process would only repeat what was measured."""
+        """Always runs, except after Ctrl-C, and, where the effort says so, if the fastest is known without it."""
         original = state.original
-        if state.session.options.profile.race_processes == 1 and not state.challengers and _settled(original):
+        if not state.session.options.profile.races_settled and not state.challengers and _settled(original):
             return
         baselines = {str(one): one for one in original.whole}
         measured = {str(one): cost for one, cost in original.whole.items()}
