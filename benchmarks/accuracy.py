@@ -27,7 +27,7 @@ from benchmarks.latency import select
 from benchmarks.output import keep
 from benchmarks.real.catalogue import NETWORKS, Unavailable
 from benchmarks.workloads import export, workloads
-from bricolage.api.deciding import open_pool
+from bricolage.api.context import open_pool
 from bricolage.api.sources import open_source
 from bricolage.backends import registry
 from bricolage.codec import decode

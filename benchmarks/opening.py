@@ -7,13 +7,12 @@ from contextlib import contextmanager
 
 from benchmarks.workloads import Workload, export
 from bricolage import scratch
-from bricolage.api.deciding import open_pool, open_reference, open_session
-from bricolage.api.sources import measuring_inputs, open_source, working_folder
+from bricolage.api.context import DecisionContext, open_pool
+from bricolage.api.sources import open_source, working_folder
 from bricolage.backends.interface import Backend
 from bricolage.device.host import selected
 from bricolage.driver.state import State
 from bricolage.measure.database import Database
-from bricolage.measure.selfcheck import self_checked
 from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL
 from bricolage.progress import Silent
@@ -34,11 +33,10 @@ def state_of(
     with scratch.using(working_folder()) as directory, open_pool(options) as pool:
         opened = open_source(export(workload), options, directory, example_inputs=None, dynamic=None, given=given)
         (bucket,) = opened.buckets
-        graph, size = bucket.graph, len(bucket.graph)
-        reference = open_reference(opened, graph, options, device, pool)
-        arrays, _ = measuring_inputs(opened, graph, options, reference)
-        checked = self_checked(backends, [graph], Silent())
+        graph = bucket.graph
         with Database(directory / "costs.sqlite") as own:
             costs = own if database is None else database
-            session = open_session(options, checked, device, costs, pool, opened, size, Silent(), reference)
-            yield State(session, [GraphVariant(ORIGINAL, graph)], arrays, opened.digest, options.budget(size))
+            context = DecisionContext(options, tuple(backends), device, costs, pool, Silent())
+            session = context.session(opened, graph)
+            arrays, _ = context.inputs(opened, graph, session)
+            yield State(session, [GraphVariant(ORIGINAL, graph)], arrays, opened.digest, options.budget(len(graph)))

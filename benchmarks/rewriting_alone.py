@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks.exports import Export, add_arguments, at_sizes, collect
 from benchmarks.workloads import export, workloads
-from bricolage.api.deciding import open_pool
+from bricolage.api.context import open_pool
 from bricolage.api.rewrite import rewrite
 from bricolage.api.tailor import tailor
 from bricolage.backends import registry

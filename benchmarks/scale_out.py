@@ -26,15 +26,15 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.latency import select
 from benchmarks.workloads import export, workloads
 from bricolage import cache
-from bricolage.api.deciding import open_pool, open_reference, open_session
-from bricolage.api.sources import Source, measuring_inputs, open_source
+from bricolage.api.context import open_context
+from bricolage.api.sources import Source, open_source
 from bricolage.backends import registry
 from bricolage.device.host import host
 from bricolage.driver.candidates import find
@@ -141,14 +141,14 @@ def drive(name: str, address: str) -> None:
     """A driver that measures all regions of a network, and says after each how many costs there are and who works for it."""
     options = Options(backends=("native",), ray=address)
     device, backends = host(), registry.available(options.backends)
-    with tempfile.TemporaryDirectory() as folder, Database() as database, open_pool(options) as pool:
+    with tempfile.TemporaryDirectory() as folder, open_context(options, backends, device, Silent()) as opened_context:
         opened = opened_source(name, Path(folder))
         graph = opened.buckets[0].graph
-        reference = open_reference(opened, graph, options, device, pool)
-        arrays, _ = measuring_inputs(opened, graph, options, reference)
-        progress = Telling(pool.cluster)
-        session = open_session(options, backends, device, database, pool, opened, len(graph), progress, reference)
-        oracle = Oracle(graph, arrays, opened.store, options.bound, opened.digest, evaluate=reference)
+        progress = Telling(opened_context.pool.cluster)
+        context = replace(opened_context, progress=progress)
+        session = context.session(opened, graph)
+        arrays, _ = context.inputs(opened, graph, session)
+        oracle = Oracle(graph, arrays, opened.store, options.bound, opened.digest, evaluate=session.evaluate)
         Profile.of(GraphVariant(ORIGINAL, graph), oracle, session).measure_regions(lambda: False)
         progress.advance(0)
 

@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from benchmarks.door.processes import tell
-from bricolage.api.deciding import open_pool
+from bricolage.api.context import open_pool
 from bricolage.api.optimize import optimize
 from bricolage.backends import registry
 from bricolage.backends.capabilities import RUNTIME, version_class

@@ -9,7 +9,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from bricolage.api.deciding import open_pool
+from bricolage.api.context import open_pool
 from bricolage.api.optimize import optimize
 from bricolage.measure.pool import Pool
 from bricolage.options import Options

@@ -89,3 +89,19 @@ def test_the_one_that_is_shipped_can_be_read_and_leaves_something_out() -> None:
     quick = {"native f32": 1.0, "openvino f32": 1.1, "onnxruntime f32": 1.2}
     assert (found.least_ms("xla f32", "convolutional", quick, 0.1) or 0.0) > 1.0
     assert found.tries("mixtures", "convolutional", "native").chance < 0.1
+
+
+def test_the_bound_is_about_the_one_that_it_follows_most_closely() -> None:
+    """By the fastest, the slow one could be anywhere; by its sibling it is known to within a tenth."""
+    quick, sibling = [1.0, 3.0, 0.5, 2.0, 4.0], [1.6, 1.5, 1.7, 1.55, 1.65]
+    slow = [1.25 * ms for ms in (1.6, 1.55, 1.65, 1.5, 1.7)]
+    found = TrackRecord(
+        tuple(
+            NetworkTimes(str(n), "matrix", "here", {"quick": q, "sibling": b, "slow": s})
+            for n, (q, b, s) in enumerate(zip(quick, sibling, slow, strict=True))
+        )
+    )
+    least = found.least_ms("slow", "matrix", {"quick": 1.0, "sibling": 1.6}, 0.1)
+    assert least is not None and 1.7 < least < 2.0
+    alone = found.least_ms("slow", "matrix", {"quick": 1.0}, 0.1)
+    assert alone is not None and alone < 1.0

@@ -20,7 +20,6 @@ from bricolage.options import Options
 from bricolage.plan.plan import ORIGINAL
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.verify.oracle import Oracle
-from bricolage.verify.reference import Evaluate
 
 _MOST_ROWS = 64
 """Of a batch, where the user names none."""
@@ -31,9 +30,9 @@ _SAME = 1e-9
 class BatchedModel:
     """A model at the batch sizes that are asked for."""
 
-    def __init__(self, opened: Source, session: Session, evaluate: Evaluate) -> None:
-        """`evaluate`: computes references."""
-        self._opened, self._session, self._evaluate = opened, session, evaluate
+    def __init__(self, opened: Source, session: Session) -> None:
+        """The model of a source, with what decisions for it are made with."""
+        self._opened, self._session, self._evaluate = opened, session, session.evaluate
         self._made: dict[int, Batch] = {}
         self.origin = ""
         """Where the inputs come from."""

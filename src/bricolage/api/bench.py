@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from bricolage import scratch
-from bricolage.api.deciding import make_plan, open_pool, open_reference, open_session
-from bricolage.api.sources import Prepared, Source, measuring_inputs, open_source, working_folder
+from bricolage.api.context import open_context
+from bricolage.api.deciding import make_plan
+from bricolage.api.sources import Prepared, Source, open_source, working_folder
 from bricolage.api.throughput import compare
 from bricolage.backends import registry
 from bricolage.device.host import selected
@@ -20,8 +21,6 @@ from bricolage.driver.state import Challenger
 from bricolage.driver.variants import write
 from bricolage.errors import ForeignPlan
 from bricolage.graph.extract import graph_of
-from bricolage.measure.database import Database
-from bricolage.measure.selfcheck import self_checked
 from bricolage.options import Options
 from bricolage.plan import artifact
 from bricolage.plan.interface import input_specs, output_specs
@@ -65,18 +64,14 @@ def bench(
     with scratch.using(working_folder()) as directory:
         opened = open_source(source, options, directory, example_inputs=example_inputs, dynamic=None, given=inputs)
         decided = []
-        if options.objective == "throughput":
-            with Database(directory / "costs.sqlite") as database:
-                base, served = compare(opened, options, backends, device, progress, database, racing)
-            return replace(make_plan(opened, [base], options, backends, device), throughput=served)
-        with Database(directory / "costs.sqlite") as database, open_pool(options) as pool:
+        with open_context(options, backends, device, progress, database=directory / "costs.sqlite") as context:
+            if options.objective == "throughput":
+                base, served = compare(context, opened, racing)
+                return replace(make_plan(opened, [base], options, backends, device), throughput=served)
             for bucket in opened.buckets:
                 variants, challengers = _racing(racing, opened, bucket)
-                reference = open_reference(opened, bucket.graph, options, device, pool)
-                arrays, origin = measuring_inputs(opened, bucket.graph, options, reference)
-                checked = self_checked(backends, [bucket.graph], progress)
-                operators = len(bucket.graph)
-                session = open_session(options, checked, device, database, pool, opened, operators, progress, reference)
+                session = context.session(opened, bucket.graph)
+                arrays, origin = context.inputs(opened, bucket.graph, session)
                 found = compete(session, variants, arrays, opened.digest, challengers)
                 sizes, overridden = dict(bucket.sizes), dict(bucket.overridden)
                 decided.append(replace(found, sizes=sizes, overridden=overridden, inputs_from=origin))

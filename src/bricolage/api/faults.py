@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bricolage import scratch
-from bricolage.api.deciding import open_pool, open_reference
+from bricolage.api.context import open_pool, open_reference
 from bricolage.api.sources import Prepared, Source, measuring_inputs, open_source, working_folder
 from bricolage.backends import registry
 from bricolage.backends.interface import Resources

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from bricolage import scratch
-from bricolage.api.deciding import decide_bucket, decision_key, make_plan, open_pool
+from bricolage.api.context import open_context
+from bricolage.api.deciding import decide_bucket, decision_key, make_plan
 from bricolage.api.shipping import Trial, Tried, planned_trial, shipped
 from bricolage.api.sources import open_source, working_folder
 from bricolage.api.throughput import Decision, decide
 from bricolage.backends import registry
 from bricolage.cache import trim
 from bricolage.device.host import selected
-from bricolage.measure.database import Database
 from bricolage.measure.pool import Pool
 from bricolage.options import Options, sizes_of
 from bricolage.plan.plan import Bucket
@@ -81,15 +80,13 @@ def optimize(
         decided: list[Bucket] = []
         trials: list[Trial] = []
         served: Decision | None = None
-        with Database() as database, nullcontext(pool) if pool is not None else open_pool(options) as workers:
+        with open_context(options, backends, device, progress, pool=pool, replan=replan) as context:
             if options.objective == "throughput":
-                served = decide(opened, options, backends, device, replan, progress, database, workers)
+                served = decide(context, opened)
                 decided += served.buckets
             else:
                 for index, bucket in enumerate(opened.buckets):
-                    decided.append(
-                        decide_bucket(opened, bucket, options, backends, device, replan, progress, database, workers)
-                    )
+                    decided.append(decide_bucket(context, opened, bucket))
                     progress.decided(decided[-1])
                     trials += [planned_trial(opened, index)] if output is not None else []
             plan = make_plan(opened, decided, options, backends, device)
@@ -97,10 +94,8 @@ def optimize(
                 plan = replace(plan, operating_point=served.point, throughput=served.throughput)
             if output is not None:
                 trials = trials or [planned_trial(opened, 0)]
-                tried = Tried(
-                    database, [decision_key(opened, one, options, backends, device) for one in opened.buckets]
-                )
-                plan = shipped(opened, plan, Path(output), trials, options, device, workers, progress, tried)
+                keys = [decision_key(opened, one, options, backends, device) for one in opened.buckets]
+                plan = shipped(context, opened, plan, Path(output), trials, Tried(context.database, keys))
     for path in directory.glob("*.npz"):
         path.unlink(missing_ok=True)  # only measuring needed them
     trim()

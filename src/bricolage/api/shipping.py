@@ -13,20 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from bricolage import scratch
-from bricolage.api.deciding import open_reference
+from bricolage.api.context import DecisionContext
 from bricolage.api.sources import Source, measuring_inputs
 from bricolage.codec import encode
-from bricolage.device.device import Device
 from bricolage.errors import ArtifactFails, BricolageError, NotWritable
 from bricolage.graph.graph import Graph
 from bricolage.graph.prepare import prepare
 from bricolage.measure.database import Database
-from bricolage.measure.pool import Pool
 from bricolage.measure.written import ArtifactRun, run_artifact
 from bricolage.options import Options
 from bricolage.plan import artifact
 from bricolage.plan.plan import ORIGINAL, Plan, whole_region
-from bricolage.progress import Progress
 from bricolage.runtime.programs import ranked_baselines
 from bricolage.verify.bound import draws_for, limits, rounding_errors
 from bricolage.verify.compare import deviation, too_far
@@ -107,15 +104,7 @@ def planned_trial(opened: Source, index: int) -> Trial:
 
 
 def shipped(
-    opened: Source,
-    plan: Plan,
-    path: Path,
-    trials: Sequence[Trial],
-    options: Options,
-    device: Device,
-    pool: Pool,
-    progress: Progress,
-    known: Tried,
+    context: DecisionContext, opened: Source, plan: Plan, path: Path, trials: Sequence[Trial], known: Tried
 ) -> Plan:
     """Writes the artifact of `plan` to `path` once a fresh process that has loaded it gives right answers: on the planned inputs,
     and at another size of each symbolic dimension. What fails is replaced by the fastest baseline that does not; the plan that
@@ -125,9 +114,10 @@ def shipped(
         ArtifactFails: nothing that was accepted gives right answers then. Nothing is written.
         NotWritable: the folder is not writable or the disk is full.
     """
+    options, progress = context.options, context.progress
     progress.start(_STAGE)
     limit_s = options.compile_limit(len(opened.buckets[0].graph)) + _RUN_S
-    evaluate = open_reference(opened, opened.buckets[0].graph, options, device, pool)
+    evaluate = context.reference(opened, opened.buckets[0].graph)
     fresh = [trial for trial in trials if trial.inputs is not None or not known.known(trial.bucket)]
     first = [_with_inputs(opened, trial, options, evaluate) if trial in fresh else trial for trial in trials]
     compared = fresh and not any(bucket.interrupted for bucket in plan.buckets)
@@ -137,7 +127,7 @@ def shipped(
         for replacements in range(_REPLACEMENTS + 1):
             artifact.save(plan, opened.store.directory, draft)
             inputs = [trial.inputs for trial in tried]
-            runs = run_artifact(pool, plan, draft, inputs, opened.store.directory, device, limit_s)
+            runs = run_artifact(context.pool, plan, draft, inputs, opened.store.directory, context.device, limit_s)
             judged = ((t, run, _fault(t, run, options, evaluate)) for t, run in zip(tried, runs, strict=True))
             found = next((one for one in judged if one[2]), None)
             if found is None:

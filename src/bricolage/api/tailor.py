@@ -10,9 +10,9 @@ import numpy as np
 
 from bricolage import scratch
 from bricolage.api.checking import filed
-from bricolage.api.deciding import open_pool, open_reference, open_session
+from bricolage.api.context import open_context
 from bricolage.api.rewrite import RewriteTrace, Rewritten, at_opset, checked, taking_part
-from bricolage.api.sources import measuring_inputs, open_source, working_folder
+from bricolage.api.sources import open_source, working_folder
 from bricolage.backends import registry
 from bricolage.deadline import Deadline
 from bricolage.device.host import selected
@@ -20,7 +20,6 @@ from bricolage.errors import BadOption
 from bricolage.frontends import to_model
 from bricolage.graph.interface import interface
 from bricolage.graph.prepare import prepare, simplify
-from bricolage.measure.database import Database
 from bricolage.options import Options
 from bricolage.progress import Progress, Silent
 from bricolage.rewrite.pipeline import PipelineRunner
@@ -75,36 +74,42 @@ def tailor(
     with scratch.using(working_folder()) as directory:
         opened = open_source(original, options, directory, example_inputs=None, dynamic=None, given=inputs)
         (bucket,) = opened.buckets
-        operators = len(bucket.graph)
-        with Database(directory / "costs.sqlite") as database, open_pool(options) as pool:
-            reference = open_reference(opened, bucket.graph, options, device, pool)
-            arrays, _ = measuring_inputs(opened, bucket.graph, options, reference)
+        with open_context(options, engines, device, progress, database=directory / "costs.sqlite") as context:
+            session = context.session(opened, bucket.graph)
+            arrays, _ = context.inputs(opened, bucket.graph, session)
             literal = options.tolerance is not None
             oracle = Oracle(
-                bucket.graph, arrays, opened.store, options.bound, opened.digest, literal=literal, evaluate=reference
+                bucket.graph,
+                arrays,
+                opened.store,
+                options.bound,
+                opened.digest,
+                literal=literal,
+                evaluate=session.evaluate,
             )
             progress.start("float64 reference")
             oracle.compute()
             progress.finish()
-            session = open_session(options, engines, device, database, pool, opened, operators, progress, reference)
             tuner = RewriteTuner(
                 start,
                 bucket.sizes,
                 rules,
                 oracle,
-                engines[0],
+                session.backends[0],
                 options,
                 session.measurer,
                 progress,
                 device=device,
                 raising=opset is None,
             )
-            found = tuner.run(Deadline(options.budget(operators)))
+            found = tuner.run(Deadline(options.budget(len(bucket.graph))))
             if found.rewrite_config is None:
                 made = RewriteTrace(start, (), None, None)
             else:
                 result = PipelineRunner(start, rules).run(found.rewrite_config)
                 made = RewriteTrace(result.model, result.applications, None, None)
             graph = prepare(original, bucket.sizes)
-            told = checked(original, graph, start, made, bucket.sizes, options.seed, filed(reference, opened.store))
+            told = checked(
+                original, graph, start, made, bucket.sizes, options.seed, filed(session.evaluate, opened.store)
+            )
     return replace(told, tailored=found)

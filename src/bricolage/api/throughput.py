@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bricolage.api.batching import BatchedModel, batch_sizes, bound_to_rows
-from bricolage.api.deciding import decide_bucket, decision_key, open_pool, open_reference, open_session
+from bricolage.api.context import DecisionContext
+from bricolage.api.deciding import decide_bucket, decision_key
 from bricolage.api.sources import Source
-from bricolage.backends.interface import Backend
 from bricolage.codec import DecodeError, decode, encode
 from bricolage.deadline import Deadline
 from bricolage.device.device import Device
@@ -21,14 +21,9 @@ from bricolage.driver.throughput import NotBatched, Place, ThroughputSearch
 from bricolage.driver.variants import made_again, write
 from bricolage.errors import BadOption, ForeignPlan
 from bricolage.graph.extract import graph_of
-from bricolage.measure.database import Database
-from bricolage.measure.pool import Pool
-from bricolage.measure.selfcheck import self_checked
-from bricolage.options import Options
 from bricolage.plan.operating_point import LONGEST_DELAY_MS, OperatingPoint
 from bricolage.plan.plan import ORIGINAL, Bucket, Contestant, Plan, Quality
 from bricolage.plan.throughput import Throughput
-from bricolage.progress import Progress
 from bricolage.rewrite.variants import GraphVariant
 from bricolage.runtime.programs import placement_of
 
@@ -47,33 +42,21 @@ class Decision:
     point: OperatingPoint
 
 
-def decide(
-    opened: Source,
-    options: Options,
-    backends: Sequence[Backend],
-    device: Device,
-    replan: bool,
-    progress: Progress,
-    database: Database,
-    pool: Pool,
-) -> Decision:
+def decide(context: DecisionContext, opened: Source) -> Decision:
     """The operating point, found again or decided.
 
     Raises:
         As `optimize`.
     """
-    base = opened.buckets[0]
+    options, device, base = context.options, context.device, opened.buckets[0]
     sizes = batch_sizes(opened, options)
-    key = decision_key(opened, base, options, backends, device, sizes)
-    known = None if replan else _known(opened, database.get_race(key))
+    key = decision_key(opened, base, options, context.backends, device, sizes)
+    known = None if context.replan else _known(opened, context.database.get_race(key))
     if known is not None:
         return known
-    deadline, size = Deadline(options.budget(len(base.graph))), len(base.graph)
-    pool.begin()
-    reference = open_reference(opened, base.graph, options, device, pool)
-    checked = self_checked(backends, [base.graph], progress, retrying=replan)
-    session = open_session(options, checked, device, database, pool, opened, size, progress, reference, retrying=replan)
-    model = BatchedModel(opened, session, reference)
+    deadline = Deadline(options.budget(len(base.graph)))
+    session = context.session(opened, base.graph)
+    model = BatchedModel(opened, session)
     search = ThroughputSearch(session, model.at, sizes, options.latency_limit_ms)
     placed: dict[str, Bucket] = {}
     losses = 0
@@ -89,8 +72,8 @@ def decide(
         own = replace(options, objective="latency", latency_limit_ms=None, shapes={}, threads=candidate.threads)
         own = replace(own, cores=cores, budget_s=left)
         given, on = model.given(candidate.batch.rows), selected(options.isa, cores)
-        losses += pool.losses  # it begins to count afresh
-        bucket = decide_bucket(given, given.buckets[0], own, backends, on, False, progress, database, pool)
+        losses += context.pool.losses  # it begins to count afresh
+        bucket = decide_bucket(replace(context, options=own, device=on, replan=False), given, given.buckets[0])
         found = _placed(candidate, bucket, device, session.store.directory)
         if found is not None:
             placed[found.name] = bucket
@@ -98,19 +81,13 @@ def decide(
 
     throughput = search_within(search, deadline, place)
     decision = _decision(search, throughput, model, opened, device, placed)
-    if not (losses or pool.losses or deadline.interrupted):
-        database.put_race(key, encode(decision))
+    if not (losses or context.pool.losses or deadline.interrupted):
+        context.database.put_race(key, encode(decision))
     return decision
 
 
 def compare(
-    opened: Source,
-    options: Options,
-    backends: Sequence[Backend],
-    device: Device,
-    progress: Progress,
-    database: Database,
-    plans: Sequence[tuple[str, Plan, Path]],
+    context: DecisionContext, opened: Source, plans: Sequence[tuple[str, Plan, Path]]
 ) -> tuple[Bucket, Throughput]:
     """Every backend in every layout against plans, each at its own operating point: given by name, with the folders of their
     artifacts. Nothing is decided. The bucket is that of the smallest batch.
@@ -119,18 +96,15 @@ def compare(
         ForeignPlan: a plan is for another model, or other sizes.
         As `optimize`.
     """
-    base = opened.buckets[0]
-    deadline, size = Deadline(options.budget(len(base.graph))), len(base.graph)
-    with open_pool(options) as pool:
-        reference = open_reference(opened, base.graph, options, device, pool)
-        checked = self_checked(backends, [base.graph], progress)
-        session = open_session(options, checked, device, database, pool, opened, size, progress, reference)
-        model = BatchedModel(opened, session, reference)
-        sizes = batch_sizes(opened, options)
-        search = ThroughputSearch(session, model.at, sizes, options.latency_limit_ms)
-        entered = [_entered(name, plan, folder, model, session) for name, plan, folder in plans]
-        throughput = search_within(search, deadline, None, entered)
-        bucket = _bucket(search, sizes[0], search.tried[throughput.chosen].candidate)
+    options, base = context.options, opened.buckets[0]
+    deadline = Deadline(options.budget(len(base.graph)))
+    session = context.session(opened, base.graph)
+    model = BatchedModel(opened, session)
+    sizes = batch_sizes(opened, options)
+    search = ThroughputSearch(session, model.at, sizes, options.latency_limit_ms)
+    entered = [_entered(name, plan, folder, model, session) for name, plan, folder in plans]
+    throughput = search_within(search, deadline, None, entered)
+    bucket = _bucket(search, sizes[0], search.tried[throughput.chosen].candidate)
     sized = replace(bucket, sizes=dict(base.sizes), overridden=dict(base.overridden), inputs_from=model.origin)
     return sized, replace(throughput, batch_dimension=opened.batch)
 

@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from bricolage import scratch
-from bricolage.api.deciding import open_pool, open_reference, open_session
-from bricolage.api.sources import Prepared, Source, measuring_inputs, open_source, working_folder
+from bricolage.api.context import DecisionContext, open_context
+from bricolage.api.sources import Prepared, Source, open_source, working_folder
 from bricolage.backends import registry
-from bricolage.backends.interface import Backend
 from bricolage.deadline import Deadline
-from bricolage.device.device import Device
 from bricolage.device.host import selected
 from bricolage.driver.joint_tuning import Arm, Order, Told, arms, search
 from bricolage.driver.stage import Runner
 from bricolage.driver.stages.profiling import Baselines, Reference
 from bricolage.driver.stages.rewriting import Rewritten
 from bricolage.driver.state import State
-from bricolage.driver.variants import write
 from bricolage.errors import BadOption, NoBackend
-from bricolage.measure.database import Database
-from bricolage.measure.pool import Pool
+from bricolage.graph.graph import Graph
 from bricolage.measure.race import race
-from bricolage.measure.selfcheck import self_checked
 from bricolage.measure.statistics import Ratio
 from bricolage.options import Options
-from bricolage.plan.plan import ORIGINAL
 from bricolage.plan.tuned import TunedKernels
 from bricolage.progress import Progress, Silent
-from bricolage.rewrite.variants import GraphVariant, rewritten_variants
 from bricolage.tune.kernels import KernelTuner, Snapshot, TuningOptions
 from bricolage.work.implementation import Implementation
 
@@ -118,10 +111,10 @@ def tune(
     interrupted = False
     with scratch.using(working_folder()) as directory:
         opened = open_source(source, options, directory, example_inputs=example_inputs, dynamic=None, given=inputs)
-        with Database() as database, open_pool(options) as pool:
+        with open_context(options, backends, device, progress) as context:
             for bucket in opened.buckets:
                 deadline = Deadline(0.0 if interrupted else budget)
-                state = _opened(opened, bucket, options, backends, device, database, pool, progress, budget)
+                state = _opened(context, opened, bucket.graph, budget)
                 found += _tuned(state, bucket, tuning or TuningOptions(), order, deadline, told)
                 interrupted |= deadline.interrupted
     if not found:
@@ -137,27 +130,11 @@ def tune(
     )
 
 
-def _opened(
-    opened: Source,
-    bucket: Prepared,
-    options: Options,
-    backends: Sequence[Backend],
-    device: Device,
-    database: Database,
-    pool: Pool,
-    progress: Progress,
-    budget: float,
-) -> State:
+def _opened(context: DecisionContext, opened: Source, graph: Graph, budget: float) -> State:
     """A decision's state, with the reference computed and the whole timed on everything that takes it."""
-    variants = [GraphVariant(ORIGINAL, bucket.graph), *(rewritten_variants(bucket.graph) if options.rewrite else ())]
-    for variant in variants[1:]:
-        write(variant, opened.store)
-    pool.begin()
-    reference = open_reference(opened, bucket.graph, options, device, pool)
-    arrays, _ = measuring_inputs(opened, bucket.graph, options, reference)
-    checked = self_checked(backends, [bucket.graph], progress)
-    size = len(bucket.graph)
-    session = open_session(options, checked, device, database, pool, opened, size, progress, reference)
+    variants = context.variants(opened, graph)
+    session = context.session(opened, graph)
+    arrays, _ = context.inputs(opened, graph, session)
     state = State(session, variants, arrays, opened.digest, budget)
     Runner([Reference(), Baselines(every=True), Rewritten()]).run(state, Deadline(budget / 4))
     return state

@@ -93,17 +93,26 @@ class TrackRecord:
 
     def least_ms(self, name: str, kind: NetworkKind, measured: Mapping[str, float], risk: float) -> float | None:
         """Milliseconds below which an implementation takes on a network of a kind with at most this risk; None where too little is
-        known. `measured`: what others take there, in ms."""
-        logs: list[float] = []
-        for one in self.networks:
-            others = [one.ms[other] for other in measured if other in one.ms and other != name]
-            if one.kind == kind and name in one.ms and others:
-                logs.append(math.log(one.ms[name] / min(others)))
-        known = [ms for other, ms in measured.items() if any(other in one.ms for one in self.networks)]
-        if len(logs) < _FEWEST or not known:
+        known. `measured`: what others take there, in ms. It is a prediction interval about the one whose times its own follow most
+        closely (Inductor's those of OpenVINO, say, since both call oneDNN), or about the fastest of them."""
+        alike = [one.ms for one in self.networks if one.kind == kind and name in one.ms]
+        references: list[tuple[float, list[float]]] = []
+        for other, ms in measured.items():
+            if other != name:
+                references.append((ms, [math.log(times[name] / times[other]) for times in alike if other in times]))
+        fastest = [
+            (times[name], [times[other] for other in measured if other in times and other != name]) for times in alike
+        ]
+        least = min(
+            (ms for other, ms in measured.items() if any(other in one.ms for one in self.networks)), default=0.0
+        )
+        references.append((least, [math.log(own / min(others)) for own, others in fastest if others]))
+        known = [(max(stdev(logs), _LEAST_SPREAD), ms, logs) for ms, logs in references if ms and len(logs) >= _FEWEST]
+        if not known:
             return None
-        spread = max(stdev(logs), _LEAST_SPREAD) * math.sqrt(1.0 + 1.0 / len(logs))
-        return min(known) * math.exp(fmean(logs) + student_quantile(risk, len(logs) - 1) * spread)
+        spread, ms, logs = min(known, key=lambda one: one[0] * math.sqrt(1.0 + 1.0 / len(one[2])))
+        spread *= math.sqrt(1.0 + 1.0 / len(logs))
+        return ms * math.exp(fmean(logs) + student_quantile(risk, len(logs) - 1) * spread)
 
     def seen(self, name: str, kind: NetworkKind) -> int:
         """On how many networks of a kind an implementation was measured."""

@@ -29,6 +29,7 @@ from bricolage.errors import Refused
 from bricolage.options import available_cores
 from bricolage.work.implementation import KernelConfig, named
 from tests.backends import regions
+from tests.graph.models import graph
 
 pytestmark = pytest.mark.usefixtures("product_level")
 
@@ -306,3 +307,24 @@ def test_infinities_and_nan_pass_through(tmp_path: Path) -> None:
     assert np.allclose(z, np.exp(x - 1) / np.exp(x - 1).sum(), rtol=1e-6)
     (y, _) = regions.answer(Native(), model, np.float32([np.nan, np.inf, 0.0, 1.0]))
     assert np.isnan(y[0]) and np.isinf(y[1])
+
+
+@pytest.mark.parametrize(
+    ("body", "weight", "tiled"),
+    [
+        ("y=Conv<pads=[1,1,1,1]>(x,w)", (16, 16, 3, 3), True),
+        ("y=Conv<pads=[1,1,1,1], strides=[1,1]>(x,w)", (16, 16, 3, 3), True),
+        ("y=Conv<pads=[1,1,1,1], strides=[2,2]>(x,w)", (16, 16, 3, 3), False),
+        ("y=Conv<pads=[2,2,2,2], dilations=[2,2]>(x,w)", (16, 16, 3, 3), False),
+        ("y=Conv<pads=[1,1,1,1], group=16>(x,w)", (16, 1, 3, 3), False),
+        ("y=Conv(x,w)", (16, 16, 1, 1), False),
+    ],
+    ids=str,
+)
+def test_tiles_are_candidates_only_where_a_convolution_can_have_them(
+    body: str, weight: tuple[int, ...], tiled: bool
+) -> None:
+    made = graph(body, "float[1,16,32,32] x", "float[n,m,h,k] y", w=np.ones(weight, np.float32))
+    whole = made.everything
+    assert Native().suits(KernelConfig("f32"), whole, host())
+    assert {Native().suits(KernelConfig(name), whole, host()) for name in ("f32-winograd2", "f32-winograd4")} == {tiled}

@@ -377,7 +377,7 @@ def test_ray_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_costs_of_a_decision_on_processes_of_this_machine_are_its_own(tmp_path: Path) -> None:
     """What `--ray local` starts compiles; timing stays where it was. It comes last: Ray takes this process for that cluster's
     ever after."""
-    from bricolage.api.deciding import open_pool
+    from bricolage.api.context import open_pool
     from bricolage.options import Options
 
     ending = signal.getsignal(signal.SIGTERM)

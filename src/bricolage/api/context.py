@@ -1,0 +1,130 @@
+"""What every command that measures opens: worker processes, the database, references, self-checks, limits.
+
+`optimize`, `bench`, `tune`, `tailor` and decisions for throughput go through one `DecisionContext`; nothing else makes a `Session`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bricolage.api.sources import Source, measuring_inputs
+from bricolage.backends.interface import Backend
+from bricolage.device.device import Device
+from bricolage.device.host import selected
+from bricolage.driver.profile import Session
+from bricolage.driver.variants import write
+from bricolage.graph.graph import Graph
+from bricolage.measure.database import Database
+from bricolage.measure.loading import Limits
+from bricolage.measure.measurer import Measurer
+from bricolage.measure.pool import Pool
+from bricolage.measure.reference import WorkerReference, reference_limit
+from bricolage.measure.rounds import TimingPolicy
+from bricolage.measure.selfcheck import self_checked
+from bricolage.options import Options
+from bricolage.perf.learned.installed import model_in_use
+from bricolage.plan.plan import ORIGINAL
+from bricolage.progress import Progress
+from bricolage.rewrite.variants import GraphVariant, rewritten_variants
+
+
+@dataclass(frozen=True)
+class DecisionContext:
+    """What the decisions of one command share."""
+
+    options: Options
+    backends: tuple[Backend, ...]
+    device: Device
+    database: Database
+    pool: Pool
+    progress: Progress
+    replan: bool = False
+    """Whether decisions on record are made again, and what failed by bad luck is tried again."""
+
+    def reference(self, opened: Source, graph: Graph) -> WorkerReference:
+        """What computes the references of a graph and its regions: a worker with limits of time and memory."""
+        return open_reference(opened, graph, self.options, self.device, self.pool)
+
+    def session(self, opened: Source, graph: Graph) -> Session:
+        """What one decision for a graph is made with: what computes references, backends that passed their self-check on its
+        operators, the limits and rounds of the effort. Nothing that was loaded in the workers before is kept."""
+        self.pool.begin()
+        evaluate = self.reference(opened, graph)
+        checked = self_checked(self.backends, [graph], self.progress, retrying=self.replan)
+        measurer = Measurer(
+            self.database,
+            self.pool,
+            opened.store.directory,
+            limits=Limits(compile_s=self.options.compile_limit(len(graph))),
+            policy=TimingPolicy(rounds=self.options.profile.rounds),
+            cores=self.device.threads,
+            retrying=self.replan,
+        )
+        costs = model_in_use() if self.options.predict else None
+        return Session(
+            self.options, checked, self.device, measurer, opened.store, self.progress, evaluate, opened.digest, costs
+        )
+
+    def inputs(self, opened: Source, graph: Graph, session: Session) -> tuple[dict[str, np.ndarray], str]:
+        """What a graph is measured with, and where that comes from."""
+        return measuring_inputs(opened, graph, self.options, session.evaluate)
+
+    def variants(self, opened: Source, graph: Graph) -> list[GraphVariant]:
+        """The graph, and where rewriting is allowed those that rules make of it, whose files the source's store then holds."""
+        rewritten = rewritten_variants(graph) if self.options.rewrite else ()
+        for variant in rewritten:
+            write(variant, opened.store)
+        return [GraphVariant(ORIGINAL, graph), *rewritten]
+
+
+@contextmanager
+def open_context(
+    options: Options,
+    backends: tuple[Backend, ...],
+    device: Device,
+    progress: Progress,
+    *,
+    database: Path | None = None,
+    pool: Pool | None = None,
+    replan: bool = False,
+) -> Iterator[DecisionContext]:
+    """A context with the user's database of costs, or that at a path; and with workers of its own, or a `pool` that stays open.
+
+    Raises:
+        MissingLibrary, UnreachableCluster, NoMeasuringNode: the cluster of the options cannot be used.
+    """
+    with (
+        Database() if database is None else Database(database) as costs,
+        nullcontext(pool) if pool is not None else open_pool(options) as workers,
+    ):
+        yield DecisionContext(options, backends, device, costs, workers, progress, replan)
+
+
+def open_reference(opened: Source, graph: Graph, options: Options, device: Device, pool: Pool) -> WorkerReference:
+    """As `DecisionContext.reference`, for what only compares and decides nothing."""
+    limit_s = reference_limit(graph, options.budget(len(graph)))
+    return WorkerReference(pool, device, opened.store.directory, limit_s)
+
+
+def open_pool(options: Options) -> Pool:
+    """The worker processes of one run, and the nodes of a cluster where one is named.
+
+    Raises:
+        MissingLibrary, UnreachableCluster, NoMeasuringNode: the cluster cannot be used.
+    """
+    limit = options.memory_limit_mb << 20 if options.memory_limit_mb else None
+    pool = Pool(limit)
+    if options.ray is not None:
+        from bricolage.measure.scale_out.cluster import Cluster  # few have one
+
+        try:
+            pool.scale_out(Cluster(options.ray, selected(options.isa, options.cores), limit))
+        except BaseException:
+            pool.close()
+            raise
+    return pool
