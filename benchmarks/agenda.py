@@ -6,10 +6,10 @@
     python -m benchmarks.agenda --show out/agenda.json
     python -m benchmarks.agenda --record out/agenda.json
 
-Each network is decided on twice with an empty database of costs: once as a user decides, once with everything measured whatever its
-bound says (as far as `--everything` seconds reach), or with `--against` at another effort. Where both ship different plans these race
-in the same rounds, checked against float64. The regret is what the second saves over the first; 0 where both ship the same, or the
-difference is within the noise. `--record` adds what was seen to the track record that decisions leave things out by
+Each network is decided on twice with an empty database of costs: once as a user decides, once with everything measured whatever
+its bound says (as far as `--everything` seconds reach), or with `--against` at another effort. Where both ship different plans
+these race in the same rounds, checked against float64. The regret is what the second saves over the first; 0 where both ship the
+same, or the difference is within the noise. `--record` adds what was seen to the track record that decisions leave things out by
 (`perf/track_record.json`).
 """
 
