@@ -43,12 +43,13 @@ from bricolage.errors import BricolageError
 from bricolage.graph.network_kind import NetworkKind, network_kind
 from bricolage.measure.statistics import THRESHOLD
 from bricolage.options import PROFILES, Effort, EffortProfile, Options
-from bricolage.perf.track_record import SHIPPED, Attempt, NetworkTimes, TrackRecord, shipped
+from bricolage.perf.track_record import SHIPPED, Attempt, Compiling, NetworkTimes, TrackRecord, shipped
 from bricolage.plan.agenda import AgendaItem
 from bricolage.plan.plan import Bucket
 from bricolage.runtime.executable import Executable
 
 _RIVAL = "everything"
+_WHOLE = "whole model on "
 _WAYS = {
     "rewritten graph": "rewritten graphs",
     "rules tailored to the fastest backend": "tailored graphs",
@@ -188,7 +189,23 @@ def recorded(rows: Sequence[Row], known: TrackRecord) -> TrackRecord:
             if item.outcome == "measured" and item.name in _WAYS:
                 gain = item.gained if item.name in won and row.lost else 0.0
                 attempts.append(Attempt(_WAYS[item.name], row.workload, row.kind, row.incumbent, gain))
-    return dataclasses.replace(known, networks=tuple(networks), attempts=tuple(attempts))
+    return dataclasses.replace(
+        known, networks=tuple(networks), attempts=tuple(attempts), compiling=_compiling(rows, known.compiling)
+    )
+
+
+def _compiling(rows: Sequence[Row], known: Mapping[str, Compiling]) -> dict[str, Compiling]:
+    """How long backends compile: what was expected, times the median of what it took over that."""
+    ratios: dict[str, list[float]] = {name: [] for name in known}
+    for item in (one for row in rows for one in (*row.agenda, *row.everything)):
+        backend = item.name.removeprefix(_WHOLE).partition(" ")[0]
+        if item.name.startswith(_WHOLE) and item.outcome == "measured" and backend in ratios and item.expected_s > 1.0:
+            ratios[backend].append(item.seconds / item.expected_s)
+    factors = {name: statistics.median(found) if found else 1.0 for name, found in ratios.items()}
+    return {
+        name: Compiling(round(one.start_s * factors[name], 2), round(one.operator_s * factors[name], 4))
+        for name, one in known.items()
+    }
 
 
 def written(record: TrackRecord) -> str:

@@ -54,9 +54,8 @@ def available_cores() -> int:
 class Shares:
     """Parts of the budget that items of the agenda are expected to take where nothing better is known, and may take at most."""
 
-    rewrite_tuning: float = 0.1
-    rewrite_tuning_limit: float = 0.25
-    """The largest part that racing variants for a backend may take."""
+    rewrite_tuning: float = 0.25
+    """Racing variants for a backend takes all of its part, where rules are left to try."""
     rewrite_search: float = 0.05
     regions: float = 0.2
     placement: float = 0.15
@@ -76,7 +75,9 @@ class EffortProfile:
     compile_limit_s: float
     """Longest compilation of one candidate before it counts as a time-out (for long budgets half the budget)."""
     rounds: int
-    """Interleaved rounds of the first measurement of a candidate."""
+    """Interleaved rounds of the first measurement of a candidate ..."""
+    most_rounds: int
+    """... and at most of those that nearly tie."""
     race_rounds: int
     """Interleaved rounds of the final race."""
     race_seconds: float
@@ -111,6 +112,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         operator_s=0.02,
         compile_limit_s=15.0,
         rounds=5,
+        most_rounds=5,
         race_rounds=15,
         race_seconds=4.0,
         race_processes=1,
@@ -129,6 +131,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         operator_s=0.05,
         compile_limit_s=60.0,
         rounds=7,
+        most_rounds=28,
         race_rounds=60,
         race_seconds=35.0,
         race_processes=3,
@@ -145,6 +148,7 @@ PROFILES: Mapping[Effort, EffortProfile] = {
         operator_s=2.0,
         compile_limit_s=300.0,
         rounds=15,
+        most_rounds=28,
         race_rounds=150,
         race_seconds=150.0,
         race_processes=3,

@@ -61,7 +61,7 @@ class DecisionContext:
             self.pool,
             opened.store.directory,
             limits=Limits(compile_s=self.options.compile_limit(len(graph))),
-            policy=TimingPolicy(rounds=self.options.profile.rounds),
+            policy=TimingPolicy(self.options.profile.rounds, self.options.profile.most_rounds),
             cores=self.device.threads,
             retrying=self.replan,
         )

@@ -138,7 +138,7 @@ class TailoredRewrites(Item):
 
     def run(self, state: State, deadline: Deadline) -> None:
         """Searches, for its share of the time at most."""
-        limit = state.session.options.profile.shares.rewrite_tuning_limit * state.budget_s
+        limit = state.session.options.profile.shares.rewrite_tuning * state.budget_s
         RewriteTuning().run(state, deadline.at_most(limit))
 
 
