@@ -257,14 +257,15 @@ def main() -> int:
     parser.add_argument("--record", type=Path, help="add what a file holds to the track record")
     given = parser.parse_args()
     if given.show or given.record:
-        rows = decode(list[Row], parse((given.show or given.record).read_bytes()), "rows")
+        rows = decode(tuple[Row, ...], parse((given.show or given.record).read_bytes()), "rows")
         if given.record:
             SHIPPED.write_text(written(recorded(rows, shipped())), encoding="utf-8")
         print(table(rows))
         return 0
     names = _names(given.workload)
     options = Options(effort=given.effort, precision=given.precision)
-    rows = decode(list[Row], parse(given.output.read_bytes()), "rows") if given.output.exists() else []
+    known = decode(tuple[Row, ...], parse(given.output.read_bytes()), "rows") if given.output.exists() else ()
+    rows = list(known)
     given.output.parent.mkdir(parents=True, exist_ok=True)
     for name in names:
         if any(row.workload == name for row in rows):
