@@ -257,10 +257,10 @@ def main() -> int:
     parser.add_argument("--record", type=Path, help="add what a file holds to the track record")
     given = parser.parse_args()
     if given.show or given.record:
-        rows = decode(tuple[Row, ...], parse((given.show or given.record).read_bytes()), "rows")
+        shown = decode(tuple[Row, ...], parse((given.show or given.record).read_bytes()), "rows")
         if given.record:
-            SHIPPED.write_text(written(recorded(rows, shipped())), encoding="utf-8")
-        print(table(rows))
+            SHIPPED.write_text(written(recorded(shown, shipped())), encoding="utf-8")
+        print(table(shown))
         return 0
     names = _names(given.workload)
     options = Options(effort=given.effort, precision=given.precision)
