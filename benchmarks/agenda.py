@@ -50,6 +50,8 @@ from bricolage.runtime.executable import Executable
 
 _RIVAL = "everything"
 _WHOLE = "whole model on "
+_KNOWN_S = 0.1
+"""Expected of what is taken over from the database."""
 _WAYS = {
     "rewritten graph": "rewritten graphs",
     "rules tailored to the fastest backend": "tailored graphs",
@@ -67,6 +69,7 @@ class Row:
     workload: str
     kind: NetworkKind
     processor: str
+    operators: int
     ships: str
     ms: float
     seconds: float
@@ -139,6 +142,7 @@ def run(name: str, options: Options, everything_s: float, against: Effort | None
         name,
         kind,
         str(host()),
+        one.operators,
         one.chosen,
         one.winner.median_ms or float("nan"),
         round(seconds, 1),
@@ -182,7 +186,10 @@ def recorded(rows: Sequence[Row], known: TrackRecord) -> TrackRecord:
     seen = {(row.workload, row.processor) for row in rows}
     networks = [one for one in known.networks if (one.network, one.processor) not in seen]
     networks += [NetworkTimes(row.workload, row.kind, row.processor, dict(row.times)) for row in rows]
-    attempts = list(known.attempts)
+    again = {
+        (_WAYS.get(item.name), row.workload) for row in rows for item in row.everything if item.outcome == "measured"
+    }
+    attempts = [one for one in known.attempts if (one.way, one.network) not in again]
     for row in rows:
         won = {one.name for one in row.everything if one.gained > 0.0} if row.everything_ships != row.ships else set()
         for item in row.everything:
@@ -190,17 +197,20 @@ def recorded(rows: Sequence[Row], known: TrackRecord) -> TrackRecord:
                 gain = item.gained if item.name in won and row.lost else 0.0
                 attempts.append(Attempt(_WAYS[item.name], row.workload, row.kind, row.incumbent, gain))
     return dataclasses.replace(
-        known, networks=tuple(networks), attempts=tuple(attempts), compiling=_compiling(rows, known.compiling)
+        known, networks=tuple(networks), attempts=tuple(attempts), compiling=_compiling(rows, known)
     )
 
 
-def _compiling(rows: Sequence[Row], known: Mapping[str, Compiling]) -> dict[str, Compiling]:
-    """How long backends compile: what was expected, times the median of what it took over that."""
+def _compiling(rows: Sequence[Row], record: TrackRecord) -> dict[str, Compiling]:
+    """How long backends compile: what is on record, times the median of what it took over that."""
+    known = record.compiling
     ratios: dict[str, list[float]] = {name: [] for name in known}
-    for item in (one for row in rows for one in (*row.agenda, *row.everything)):
+    for row, item in ((seen, one) for seen in rows for one in (*seen.agenda, *seen.everything)):
         backend = item.name.removeprefix(_WHOLE).partition(" ")[0]
-        if item.name.startswith(_WHOLE) and item.outcome == "measured" and backend in ratios and item.expected_s > 1.0:
-            ratios[backend].append(item.seconds / item.expected_s)
+        if not item.name.startswith(_WHOLE) or item.outcome != "measured" or item.expected_s <= _KNOWN_S:
+            continue
+        if (expected := record.compile_s(backend, row.operators)) is not None:
+            ratios[backend].append(item.seconds / expected)
     factors = {name: statistics.median(found) if found else 1.0 for name, found in ratios.items()}
     return {
         name: Compiling(round(one.start_s * factors[name], 2), round(one.operator_s * factors[name], 4))

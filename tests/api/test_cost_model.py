@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -136,3 +137,12 @@ def test_an_instant_decision_is_right_and_says_what_it_rests_on(tmp_path: Path, 
     assert bucket.winner.accepted and bucket.winner.error is not None and bucket.winner.error <= bucket.bound
     assert not any(cost.alternatives and cost.measured for cost in bucket.regions if cost.count < bucket.operators)
     assert bucket.model_use is not None and bucket.model_use.model.endswith(load(SHIPPED).provenance["made"])
+
+
+@pytest.mark.parametrize("other", [{"predict": False}, {"objective": "throughput"}], ids=str)
+def test_an_instant_decision_needs_no_model_and_may_be_for_throughput(tmp_path: Path, other: dict[str, Any]) -> None:
+    from tests.backends import regions
+
+    found = optimize(regions.conv_net(tmp_path).path, Options(effort="instant", backends=("onnxruntime",), **other))
+    assert found.plan.buckets[0].chosen.startswith("onnxruntime")
+    assert (found.plan.operating_point is not None) is ("objective" in other)

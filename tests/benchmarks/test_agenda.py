@@ -17,6 +17,7 @@ def row(name: str, *everything: AgendaItem, lost: bool = False) -> Row:
         workload=name,
         kind="matrix",
         processor="here",
+        operators=30,
         ships="quick f32",
         ms=2.0,
         seconds=20.0,
@@ -53,6 +54,7 @@ def test_times_attempts_and_compilations_become_the_record() -> None:
     ]
     assert found.compiling == {"slow": Compiling(2.0, 0.1), "never": Compiling(1.0, 0.1)}
     assert decode(TrackRecord, parse(written(found).encode()), "record") == found
+    assert recorded(rows, found) == found, "a file that is recorded twice counts once"
 
 
 def test_the_table_says_what_was_lost() -> None:

@@ -77,15 +77,9 @@ def tailor(
         with open_context(options, engines, device, progress, database=directory / "costs.sqlite") as context:
             session = context.session(opened, bucket.graph)
             arrays, _ = context.inputs(opened, bucket.graph, session)
-            literal = options.tolerance is not None
+            evaluate, literal = session.evaluate, options.tolerance is not None
             oracle = Oracle(
-                bucket.graph,
-                arrays,
-                opened.store,
-                options.bound,
-                opened.digest,
-                literal=literal,
-                evaluate=session.evaluate,
+                bucket.graph, arrays, opened.store, options.bound, opened.digest, literal=literal, evaluate=evaluate
             )
             progress.start("float64 reference")
             oracle.compute()
@@ -109,7 +103,5 @@ def tailor(
                 result = PipelineRunner(start, rules).run(found.rewrite_config)
                 made = RewriteTrace(result.model, result.applications, None, None)
             graph = prepare(original, bucket.sizes)
-            told = checked(
-                original, graph, start, made, bucket.sizes, options.seed, filed(session.evaluate, opened.store)
-            )
+            told = checked(original, graph, start, made, bucket.sizes, options.seed, filed(evaluate, opened.store))
     return replace(told, tailored=found)

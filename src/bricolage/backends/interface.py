@@ -286,10 +286,10 @@ class Backend(ABC):
         del precision, device
         return named("f32")
 
-    def suits(self, config: KernelConfig, region: Region, device: Device) -> bool:
+    def suits(self, config: KernelConfig, region: Region) -> bool:
         """Whether a configuration may compute a region otherwise than another one does: it is no candidate for others. What it says
         costs next to nothing; `compile` may refuse what it allowed."""
-        del config, region, device
+        del config, region
         return True
 
     def unoptimised(self, config: KernelConfig) -> KernelConfig | None:

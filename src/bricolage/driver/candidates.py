@@ -89,7 +89,7 @@ def find(
         own = [Implementation(backend.name, config, device.name) for config in backend.configs(precision, device)]
         found = matcher.regions(claims[backend.name])
         taken = accepted[backend.name]
-        suited = [one for one in own if backend.suits(one.config, graph.everything, device)]
+        suited = [one for one in own if backend.suits(one.config, graph.everything)]
         claimed[backend.name] = taken | bitset.of(bitset.lowest(region) for region in found if region.bit_count() == 1)
         if taken == everything or everything in found:
             whole.extend(suited)
@@ -101,7 +101,7 @@ def find(
         for region in found:
             if region != everything and _worth_measuring(graph, region):
                 part = Region(graph, region)
-                offers[region].extend(one for one in suited if backend.suits(one.config, part, device))
+                offers[region].extend(one for one in suited if backend.suits(one.config, part))
     return Candidates(
         _group(graph, identities, offers, set(cuts), maximal, Roofline(device.peaks)),
         tuple(whole),

@@ -3,7 +3,6 @@ what was known before decides, and where other processes disturbed it, both toge
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,6 @@ from bricolage.measure.statistics import THRESHOLD, Ratio, significant
 from bricolage.plan.plan import ORIGINAL, Contestant, DecidedBy, PlannedSchedule, other_tool
 from bricolage.work.implementation import Implementation, Placement
 
-_LOG = logging.getLogger(__name__)
 _OUT_OF_REACH = 1.5
 """A baseline that was clearly this many times slower than the best does not race again; its time, interleaved like
 any, is shown."""

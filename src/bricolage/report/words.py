@@ -155,7 +155,10 @@ def predictions(bucket: Bucket) -> str:
     if found is None:
         return ""
     model = f"the cost model ({found.model})" if found.model else "no cost model: the roofline"
-    did = f"{model} replaced {found.left_out} of {count(found.offered, 'region measurement')}"
+    if found.left_out:
+        did = f"{model} replaced {found.left_out} of {count(found.offered, 'region measurement')}"
+    else:
+        did = f"{model} said which whole models were measured first"
     return did + (f"; it knows nothing of {', '.join(found.unknown)}" if found.unknown and found.model else "")
 
 

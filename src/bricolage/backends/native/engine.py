@@ -142,9 +142,8 @@ class Native(Backend):
             or (_REACHES[arithmetic.parts] == precision and _lacks(arithmetic, isa, device) is None)
         )
 
-    def suits(self, config: KernelConfig, region: Region, device: Device) -> bool:
+    def suits(self, config: KernelConfig, region: Region) -> bool:
         """Only plain 3×3 convolutions have tiles (`cpu.winograd`)."""
-        del device
         return not _ARITHMETICS[config.base.name].tile or any(map(_may_be_tiled, region.operators))
 
     def space(self, region: RegionModel, config: KernelConfig, resources: Resources) -> ConfigSpace:
