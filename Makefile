@@ -45,7 +45,7 @@ test: $(STAMP) ## all tests but the slow ones (some 9 minutes on 2 cores; 8 are 
 	$(BIN)/python -m pytest $(TESTS) -m "not slow" -n $(WORKERS) --dist worksteal
 
 test-all: $(STAMP) ## the slow tests too: whole conformance suites, all of every mass of parameters, big models (weekly)
-	BRICOLAGE_NATIVE_LEVEL=3 $(BIN)/python -m pytest $(TESTS)
+	BRICOLAGE_NATIVE_LEVEL=3 $(BIN)/python -m pytest $(TESTS) --hypothesis-profile=new
 
 # Numpy's own kernels for AVX2 are left out: some of them end in a fault of QEMU 7.2.
 test-emulated: $(STAMP) ## our engine on emulated processors, without AVX and with AVX2 alone (needs Debian's qemu-user; weekly)

@@ -107,7 +107,6 @@ def test_synchronous_methods_are_one_model_trained_alone() -> None:
 
 def test_all_methods_learn_and_keep_their_bounds() -> None:
     long = replace(SPEC, steps=120, decay_at=())
-    late = replace(long, straggler_ms=3.0)
     methods = [
         Method("asp"),
         Method("ssp", staleness=2, servers=2),
@@ -122,7 +121,7 @@ def test_all_methods_learn_and_keep_their_bounds() -> None:
         Method(similarity=0.9),
     ]
     assert {one.kind for one in methods} | {"bsp"} == set(KINDS)
-    found = together([(late, one) for one in methods])
+    found = together([(long, one) for one in methods])
     whole = 120 * 8 * 2
     for method, (answers, state) in zip(methods, found, strict=True):
         workers, servers = answers[:2], answers[2:]
@@ -138,12 +137,18 @@ def test_all_methods_learn_and_keep_their_bounds() -> None:
             assert max(one.ahead for one in servers) <= method.staleness + 1
         if method.kind == "gosgd":
             assert sum(one.weight for one in workers) == pytest.approx(1.0, abs=1e-6)
-        if method.kind in ("asp", "easgd", "gosgd", "adpsgd"):
-            assert workers[0].steps > workers[1].steps, "the straggler takes fewer of the samples"
         if method.similarity is not None:
             assert workers[0].batch != 8
     sent = {method.label: answers[0].sent_bytes for method, (answers, _) in zip(methods, found, strict=True)}
     assert sent["gosgd probability=0.5"] < sent["asp"] > sent["local"]
+
+
+def test_a_straggler_takes_fewer_of_the_samples() -> None:
+    """Its delay is fifty times a step, so that no load makes the other worker as slow."""
+    late = replace(SPEC, steps=15, straggler_ms=100.0, decay_at=())
+    methods = [Method("asp"), Method("easgd", period=2), Method("adpsgd"), Method("gosgd", probability=0.5)]
+    for method, (answers, _) in zip(methods, together([(late, one) for one in methods]), strict=True):
+        assert answers[0].steps > answers[1].steps, method.label
 
 
 def test_through_the_door() -> None:

@@ -78,7 +78,8 @@ class Server:
 
     def _check_memory(self, one: int) -> None:
         """The other streams take at most as much again each as the first one took: backends that can share weights among them."""
-        wanted, present = one * (self.point.streams - 1), memory.available_bytes()
+        # What others of this process gave back meanwhile may be more than the stream took.
+        wanted, present = max(0, one) * (self.point.streams - 1), memory.available_bytes()
         if wanted > present:
             raise NotEnoughMemory(wanted=f"{wanted / 1e9:.3g} GB", present=f"{present / 1e9:.3g} GB")
 
