@@ -3,6 +3,7 @@
     python -m benchmarks.agenda --workload wide,six,collage --json
     python -m benchmarks.agenda --workload resnet-50 --effort quick --output out/agenda.json
     python -m benchmarks.agenda --workload wide --effort instant --against quick --output out/instant.json
+    python -m benchmarks.agenda --workload bert-base --precision medium --backend onnxruntime --backend openvino
     python -m benchmarks.agenda --show out/agenda.json
     python -m benchmarks.agenda --record out/agenda.json
 
@@ -257,6 +258,7 @@ def main() -> int:
     parser.add_argument("--workload", default="wide,six,collage", help="names or families, separated by commas")
     parser.add_argument("--effort", default="quick", choices=list(PROFILES))
     parser.add_argument("--precision", default="highest")
+    parser.add_argument("--backend", action="append", default=[], help="use this one alone; may be repeated")
     parser.add_argument(
         "--everything", type=float, default=600.0, help="seconds for the decision that leaves out nothing"
     )
@@ -273,7 +275,7 @@ def main() -> int:
         print(table(shown))
         return 0
     names = _names(given.workload)
-    options = Options(effort=given.effort, precision=given.precision)
+    options = Options(effort=given.effort, precision=given.precision, backends=tuple(given.backend) or None)
     known = decode(tuple[Row, ...], parse(given.output.read_bytes()), "rows") if given.output.exists() else ()
     rows = list(known)
     given.output.parent.mkdir(parents=True, exist_ok=True)

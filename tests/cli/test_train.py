@@ -107,14 +107,14 @@ def test_a_prediction(spec: Path, tmp_path: Path) -> None:
 
 
 def test_replicas(tmp_path: Path) -> None:
-    code = SWEEP.parent / "digits.py"
+    code = Path(__file__).parents[1] / "train" / "replicas" / "code.py"
     spec = tmp_path / "replicas.toml"
-    step = f'[step]\nmodule = "{code}:cnn"\nbatch = "{code}:batch"\nbatch_size = 32\n[step.optimiser]\nlr = 0.05\nmomentum = 0.9\n'
+    step = f'[step]\nmodule = "{code}:net"\nbatch = "{code}:batch"\nbatch_size = 32\n[step.optimiser]\nlr = 0.05\nmomentum = 0.9\n'
     spec.write_text(f'data = "{code}:data"\nsteps = 10\n[[method]]\nname = "fast"\n{step}', encoding="utf-8")
     shown = train("replicas", str(spec), "-o", str(tmp_path / "models"))
     assert shown.exit_code == 0, shown.stderr
     assert "fast" in shown.stdout and "2 workers" in shown.stdout
-    assert torch.load(tmp_path / "models" / "fast.pt")["0.weight"].shape == (8, 1, 3, 3)
+    assert torch.load(tmp_path / "models" / "fast.pt")["0.weight"].shape == (16, 8)
     found = train("replicas", str(spec), "--method", "local", "--seeds", "2", "--straggler", "2", "--json")
     rows = json.loads(found.stdout)
     assert [(row["method"]["kind"], row["seed"]) for row in rows] == [("local", 0), ("local", 1)]

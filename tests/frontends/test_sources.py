@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -18,6 +19,13 @@ ort = pytest.importorskip("onnxruntime")
 
 F = TensorProto.FLOAT
 LIGHT = sorted((Path(onnx.__file__).parent / "backend/test/data/light").glob("light_*.onnx"))
+
+
+def slowly(paths: list[Path]) -> list[Any]:
+    """Those of many operators are for `make test-all`."""
+    large = ("densenet", "inception", "resnet")
+    return [pytest.param(one, marks=pytest.mark.slow) if any(word in one.name for word in large) else one for one in paths]
+
 
 
 def mlp(opset: int = 21) -> onnx.ModelProto:
@@ -62,7 +70,7 @@ def test_text_formats(tmp_path: Path, suffix: str) -> None:
     assert len(to_model(path).graph) == 2
 
 
-@pytest.mark.parametrize("path", LIGHT, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", slowly(LIGHT), ids=lambda path: path.stem)
 def test_the_networks_of_the_onnx_package(path: Path) -> None:
     model = to_model(path)
     assert model.graph.opset_imports[""] == 18

@@ -95,7 +95,7 @@ class WholeModel(Item):
             because = f"by its times on {seen} {state.kind} networks"
         else:
             setting = Setting(session.device, session.options.threads)
-            least = setting.roofline_ms(workload(profile.graph.everything))
+            least = setting.roofline_ms(workload(profile.graph.everything), one.config.name)
             because = f"by the roofline, since {name} has no record on {state.kind} networks"
         return Promise(1.0 - least / incumbent, seconds, because)
 
@@ -103,6 +103,7 @@ class WholeModel(Item):
         """Compiles, checks and times it."""
         state.session.progress.start(self.name, 1)
         state.original.measure_whole([self.implementation], deadline)
+        state.original.measure_dropped(deadline)  # a lower precision, too inaccurate for the whole, may suit some regions
         state.session.progress.finish()
 
 

@@ -268,6 +268,7 @@ class Profile:
             one
             for one, cost in self.whole.items()
             if cost.outcome == "wrong"
+            and one not in self.dropped
             and cost.deviation is not None
             and 0.0 < cost.deviation.excess < loosest
             and not self.session.backend(one.backend).compiles_slowly

@@ -150,6 +150,7 @@ def test_other_machines_measure_and_say_who_they_are(machines: Any, pool: Pool, 
     assert not list(tmp_path.glob("cache/costs*-wal"))
 
 
+@pytest.mark.slow
 def test_within_a_decision_nothing_is_asked_twice(machines: Any, pool: Pool, tmp_path: Path) -> None:
     machines("one")
     work = task(tmp_path, 64, "honest 0.1", "wrong", "raises")
@@ -163,6 +164,7 @@ def test_within_a_decision_nothing_is_asked_twice(machines: Any, pool: Pool, tmp
             assert known is not None and known.outcome == cost.outcome
 
 
+@pytest.mark.slow
 def test_limits_of_rounding_are_asked_for_where_they_decide(machines: Any, pool: Pool, tmp_path: Path) -> None:
     machines("one")
     honest = task(tmp_path, 64, "honest 0.1", "wrong")
@@ -184,6 +186,7 @@ def test_limits_of_rounding_are_asked_for_where_they_decide(machines: Any, pool:
     assert all(cost.foreign for cost in costs.values())
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_loses_nothing_that_was_finished(machines: Any, pool: Pool, tmp_path: Path) -> None:
     machines("one"), machines("two")
     tasks = [task(tmp_path, elements, "honest 1", "twin 1") for elements in range(64, 72)]
@@ -236,6 +239,7 @@ def test_without_any_node_left_the_rest_is_measured_here(machines: Any, pool: Po
         assert machine_id() in {machine for machine, _ in rows(database).values()}
 
 
+@pytest.mark.slow
 def test_a_node_that_hangs_gets_company_and_its_late_results_are_dropped(
     machines: Any, pool: Pool, tmp_path: Path
 ) -> None:
@@ -312,6 +316,7 @@ with Database() as database, Pool(memory_limit=1 << 30) as pool:
 """
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_goes_on_where_it_was(machines: Any, tmp_path: Path) -> None:
     machines("one")
     path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
@@ -335,6 +340,7 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(machines: Any, tmp_path: P
     assert all(after[key] == value for key, value in before.items())
 
 
+@pytest.mark.slow
 def test_trials_of_kernels_are_spread_and_kept_by_machine(
     machines: Any, pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

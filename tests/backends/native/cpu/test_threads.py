@@ -266,7 +266,10 @@ def test_the_sanitizer_would_see_one(tmp_path: Path) -> None:
     assert "data race" in ran.stderr
 
 
-@pytest.mark.parametrize(("shares", "most"), [(2, 2), (3, 4), (7, 3), (15, 15), (2, 1)])
+@pytest.mark.parametrize(
+    ("shares", "most"),
+    [(2, 2), (3, 4), (2, 1), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((7, 3), (15, 15)))],
+)
 def test_every_piece_is_done_once_whoever_is_late(shares: int, most: int, tmp_path: Path) -> None:
     ran = run(built(tmp_path, _LATE, SHARES=shares, MOST=most, SEED=f"{shares * 16 + most}u"))
     assert ran.returncode == 0, ran.stdout

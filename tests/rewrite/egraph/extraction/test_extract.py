@@ -32,7 +32,7 @@ def valid(problem: ExtractionProblem, choice: dict[int, int]) -> bool:
 
 
 @given(problems())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=70, deadline=None)
 def test_exact_equals_brute_force(problem: ExtractionProblem) -> None:
     best = brute_force(problem)
     if math.isinf(best):
@@ -47,7 +47,7 @@ def test_exact_equals_brute_force(problem: ExtractionProblem) -> None:
 
 
 @given(problems())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_every_method_is_valid_and_between_its_bounds(problem: ExtractionProblem) -> None:
     best = brute_force(problem)
     if math.isinf(best):
@@ -64,7 +64,7 @@ def test_every_method_is_valid_and_between_its_bounds(problem: ExtractionProblem
 
 
 @given(problems())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_presolve_keeps_the_optimum(problem: ExtractionProblem) -> None:
     best = brute_force(problem)
     if math.isinf(best):
@@ -76,7 +76,7 @@ def test_presolve_keeps_the_optimum(problem: ExtractionProblem) -> None:
 
 
 @given(problems())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_exact_without_presolve_and_relaxation_equals_brute_force(problem: ExtractionProblem) -> None:
     """The program alone must cope with cycles, which presolve usually removes from graphs this small."""
     best = brute_force(problem)
@@ -103,7 +103,7 @@ def test_exact_equals_the_programme_with_order_variables(family: str, size: int,
 
 
 @given(problems())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_every_landmark_is_hit_by_every_extraction(problem: ExtractionProblem) -> None:
     best = brute_force(problem)
     if math.isinf(best):
@@ -124,7 +124,7 @@ def test_every_landmark_is_hit_by_every_extraction(problem: ExtractionProblem) -
 
 
 @given(problems())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_neighbourhoods_never_make_it_worse(problem: ExtractionProblem) -> None:
     best = brute_force(problem)
     if math.isinf(best):
