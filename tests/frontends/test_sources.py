@@ -24,8 +24,9 @@ LIGHT = sorted((Path(onnx.__file__).parent / "backend/test/data/light").glob("li
 def slowly(paths: list[Path]) -> list[Any]:
     """Those of many operators are for `make test-all`."""
     large = ("densenet", "inception", "resnet")
-    return [pytest.param(one, marks=pytest.mark.slow) if any(word in one.name for word in large) else one for one in paths]
-
+    return [
+        pytest.param(one, marks=pytest.mark.slow) if any(word in one.name for word in large) else one for one in paths
+    ]
 
 
 def mlp(opset: int = 21) -> onnx.ModelProto:

@@ -103,7 +103,9 @@ class WholeModel(Item):
         """Compiles, checks and times it."""
         state.session.progress.start(self.name, 1)
         state.original.measure_whole([self.implementation], deadline)
-        state.original.measure_dropped(deadline)  # a lower precision, too inaccurate for the whole, may suit some regions
+        state.original.measure_dropped(
+            deadline
+        )  # a lower precision, too inaccurate for the whole, may suit some regions
         state.session.progress.finish()
 
 

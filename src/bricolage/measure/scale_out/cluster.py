@@ -530,7 +530,10 @@ class Cluster:
         for node in (coming[reference] for reference in late):
             if time.monotonic() > node.begun + _JOINING_S - _WAIT_S:
                 self._remove(node)
-                self._refuse(node.ray_id, f"node {node.ray_id[:8]} gave no processor within {_JOINING_S:.0f} s: others have them, or it is slow")
+                self._refuse(
+                    node.ray_id,
+                    f"node {node.ray_id[:8]} gave no processor within {_JOINING_S:.0f} s: others have them, or it is slow",
+                )
 
     def _hear(self) -> None:
         """Gives up nodes that hang: what they had is answered with an error then."""
