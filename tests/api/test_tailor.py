@@ -59,6 +59,7 @@ def onnx_bytes(folder: Path) -> bytes:
     return onnx.load(str(folder / "source.onnx")).SerializeToString()
 
 
+@pytest.mark.slow
 def test_newer_opsets_take_part_unless_one_is_asked_for() -> None:
     gelu = Example(
         "float[2,3] x",

@@ -127,6 +127,7 @@ def test_an_artifact_holds_the_weights_that_rules_made(rewritten: Executable, tm
         assert planned.accepted, planned.reason
 
 
+@pytest.mark.slow
 def test_plans_of_one_model_race_each_other(raced: Executable, rewritten: Executable, tmp_path: Path) -> None:
     ours, theirs = rewritten.save(tmp_path / "ours.bricolage"), raced.save(tmp_path / "theirs.bricolage")
     options = dataclasses.replace(OPTIONS, budget_s=5.0)

@@ -12,6 +12,7 @@ pytest.importorskip("sklearn")
 from benchmarks import fused_training
 
 
+@pytest.mark.slow
 def test_all_ways_are_timed_in_one_run(capsys: pytest.CaptureFixture[str]) -> None:
     fused_training.main(["--models", "2", "--network", "mlp", "--rounds", "1", "--turn", "0.05", "--json"])
     (row,) = json.loads(capsys.readouterr().out)["results"]

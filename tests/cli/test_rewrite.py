@@ -171,7 +171,7 @@ def test_rules_are_generated(tmp_path: Path) -> None:
 
 def test_for_a_backend(source: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    words = ["--for", "onnxruntime", "--threads", 1, "--budget", "3s", "--shape", "batch=2"]
+    words = ["--for", "onnxruntime", "--threads", 1, "--budget", "2s", "--shape", "batch=2"]
     code, out, err = run("rewrite", source, "-o", tmp_path / "better.onnx", *words)
     assert code == 0, err
     assert "Measured" in out and "graph variants were made for onnxruntime f32 with 1 thread" in " ".join(out.split())

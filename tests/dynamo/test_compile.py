@@ -95,6 +95,7 @@ def test_its_name_is_known_to_torch() -> None:
     assert "bricolage" in torch.compiler.list_backends()
 
 
+@pytest.mark.slow
 @torch.inference_mode()
 def test_sizes_that_change_make_one_graph_more_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     always(monkeypatch)
@@ -248,6 +249,7 @@ def test_results_lie_in_memory_as_those_of_eager(monkeypatch: pytest.MonkeyPatch
         assert fast(x).stride() == model(x).stride()
 
 
+@pytest.mark.slow
 @torch.inference_mode()
 def test_several_threads_may_call_first(monkeypatch: pytest.MonkeyPatch) -> None:
     always(monkeypatch)

@@ -216,8 +216,8 @@ def test_a_choice_that_ends_the_worker_is_found_and_harms_nobody(
     (before,) = measurer.measure([honest]).values()
     assert before.outcome == "ok"
     beside = measurer.pool.worker(honest.candidates[0].regime)
-    monkeypatch.setattr("bricolage.measure.pool._START_GRACE_S", 5.0)
-    monkeypatch.setattr("bricolage.tune.kernels._ANSWER_S", 2.0)
+    monkeypatch.setattr("bricolage.measure.pool._START_GRACE_S", 3.0)
+    monkeypatch.setattr("bricolage.tune.kernels._ANSWER_S", 1.0)
     rogue = configured(step, way)
     found = search(measurer, rogue, TuningOptions())
     assert found.tuned.implementation == rogue.implementation

@@ -105,8 +105,8 @@ def compare_all(part: list[Case]) -> tuple[int, set[str]]:
 
 
 def test_a_part_of_the_suite_is_equal_to_float64() -> None:
-    equal, operators = compare_all([c for c in cases() if zlib.crc32(c.name.encode()) % 16 == 0])
-    assert equal >= 25 and len(operators) >= 20
+    equal, operators = compare_all([c for c in cases() if zlib.crc32(c.name.encode()) % 32 == 0])
+    assert equal >= 12 and len(operators) >= 10
 
 
 @pytest.mark.slow

@@ -54,15 +54,12 @@ def what_pytorch_imports_late() -> None:
 
 @pytest.fixture(scope="module")
 def several() -> Mapping[str, Predicted]:
-    """What is asked about several processes, by one prediction: they find out once how they exchange, and run each change once."""
-    asked = (
-        "workers=2,bucket=0.04",
-        "stages=2,micro=4",
-        "stages=6,micro=8,bandwidth=1",
-        "workers=64",
-        "workers=64,bandwidth=1",
-        "workers=64,bandwidth=0.001",
-    )
+    """What is asked about several workers, by one prediction: they find out once how they exchange, and run each change once."""
+    return predicted("workers=2,bucket=0.04", "workers=64", "workers=64,bandwidth=1", "workers=64,bandwidth=0.001")
+
+
+def predicted(*asked: str) -> Mapping[str, Predicted]:
+    """By change, the step as it is under an empty name."""
     found = predict_step(SEVERAL, variants(*asked), threads=2, seconds=0.1, measure=True)
     assert found.link is not None or available_cores() < 2
     return dict(zip(("", *asked), found.predicted, strict=True))
@@ -193,8 +190,10 @@ def test_what_does_not_fuse_is_said(tmp_path: Path) -> None:
     assert not base.reason and "rand_like" in two.reason and "noisy.py" in two.reason
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(available_cores() < 2, reason="stages are measured on two cores")
-def test_two_stages_are_predicted_and_run(several: Mapping[str, Predicted]) -> None:
+def test_two_stages_are_predicted_and_run() -> None:
+    several = predicted("stages=2,micro=4", "stages=6,micro=8,bandwidth=1")
     two, six = several["stages=2,micro=4"], several["stages=6,micro=8,bandwidth=1"]
     assert not two.reason and two.batch_size == 16 and two.measured is not None and two.course is not None
     assert two.begins and {span.stage for span in two.course.spans} == {0, 1}
