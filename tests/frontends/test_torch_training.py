@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from bricolage.errors import NotTraceable
-from bricolage.frontends.torch_training import StepGraph, trace_step
+from bricolage.frontends.torch_training import Lasting, trace_step
+from bricolage.frontends.traced_step import TracedStep
 from bricolage.train.predict.memory import measured_peak, sized
 from bricolage.train.predict.operators import Alone
 from bricolage.train.predict.running import Running, blocks
@@ -34,10 +35,10 @@ def step(network: str, kind: str = "adam") -> TrainingStep:
     return TrainingStep(module.train(), torch.nn.functional.cross_entropy, (images,), (digits,), Optimiser(kind))  # type: ignore[arg-type]
 
 
-def graph_of(one: TrainingStep, words: str = "") -> StepGraph:
+def graph_of(one: TrainingStep, words: str = "") -> TracedStep:
     variant = parse_variant(words)
 
-    def start(module: Any, tensors: Sequence[Any]) -> tuple[Running, Any]:
+    def start(module: Any, tensors: Sequence[Any]) -> tuple[Running, Lasting]:
         running = Running(module, tensors, one, variant)
         return running, running.lasting
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bricolage.frontends.torch_training import Gradient
 from bricolage.train.predict.exchange import Bucket, Link, buckets, overlapped
+from bricolage.work.step import Gradient
 
 MIB = 1 << 20
 

@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from bricolage.frontends.torch_training import Phase
 from bricolage.train.data import Data
 from bricolage.train.evaluate import evaluate
 from bricolage.train.fuse.alone import Judge, LaneResult, Progressed, make_module, next_scale, result_of
@@ -23,6 +22,7 @@ from bricolage.train.fuse.program import Choice, Program
 from bricolage.train.fuse.streams import DrawnAhead, Streams
 from bricolage.train.fuse.sweep import Lane
 from bricolage.train.fuse.trace import Traced
+from bricolage.work.step import Kind, Phase
 
 if TYPE_CHECKING:
     import torch
@@ -170,7 +170,7 @@ class Fused:
         twin._program = None
         return twin
 
-    def lasting(self) -> dict[str, list[torch.Tensor]]:
+    def lasting(self) -> dict[Kind, list[torch.Tensor]]:
         """Tensors that outlast a step, by what they are."""
         return {
             "weights": [self._weights, *self._frozen.values(), *self._buffers.values()],

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from bricolage.frontends.torch_training import Gradient
+from bricolage.work.step import Gradient
 
 _MIB = 1 << 20
 FIRST_BUCKET_MB = 1.0

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bricolage.errors import BadVariant, NotFusible, NotTraceable
-from bricolage.frontends.torch_training import Phase, StepGraph, trace_step
+from bricolage.frontends.torch_training import Lasting, trace_step
+from bricolage.frontends.traced_step import TracedStep
 from bricolage.train.data import Data
 from bricolage.train.fuse.grouping import group
 from bricolage.train.fuse.lanes import Fused
@@ -19,6 +20,7 @@ from bricolage.train.predict.running import unheard
 from bricolage.train.predict.variant import Variant
 from bricolage.train.spec import StepSpec
 from bricolage.train.step import TrainingStep
+from bricolage.work.step import Kind, Phase
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +42,7 @@ class FusedRunning:
     def forget(self) -> None:
         """Gradients end with the step that made them."""
 
-    def lasting(self) -> Mapping[str, list[Any]]:
+    def lasting(self) -> Mapping[Kind, list[torch.Tensor]]:
         """Tensors that outlast a step, by what they are."""
         return {**self.lanes.lasting(), "inputs": self.tensors}
 
@@ -65,7 +67,7 @@ def fused_running(spec: StepSpec, step: TrainingStep, variant: Variant) -> Fused
     return running
 
 
-def fused_graph(running: FusedRunning, variant: Variant) -> StepGraph:
+def fused_graph(running: FusedRunning, variant: Variant) -> TracedStep:
     """The step as a graph, with operators computed as they were chosen.
 
     Raises:
@@ -75,7 +77,7 @@ def fused_graph(running: FusedRunning, variant: Variant) -> StepGraph:
 
     lanes = running.lanes
 
-    def start(_: object, batch: Sequence[Any]) -> tuple[FusedRunning, Callable[[], Mapping[str, list[Any]]]]:
+    def start(_: object, batch: Sequence[Any]) -> tuple[FusedRunning, Lasting]:
         mode = batch[0].fake_mode
         twin = FusedRunning(lanes.without_memory(mode.from_tensor), batch)
         return twin, twin.lasting

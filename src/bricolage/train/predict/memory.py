@@ -12,9 +12,10 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import Any
 
-from bricolage.frontends.torch_training import OperatorCall, StepGraph, Storage
+from bricolage.frontends.traced_step import OperatorCall, TracedStep
 from bricolage.train.predict.operators import UNSUITABLE, Alone, made
 from bricolage.train.predict.running import Runs
+from bricolage.work.step import Storage
 
 _MARK = "bricolage "
 
@@ -22,7 +23,7 @@ _RECURRENT = "aten::mkldnn_rnn_layer"
 """The last of its outputs has a size that PyTorch does not know without running it."""
 
 
-def sized(graph: StepGraph, alone: Alone) -> StepGraph:
+def sized(graph: TracedStep, alone: Alone) -> TracedStep:
     """The graph with memory that is known only when operators run: each is run once alone, on made-up tensors.
 
     That is what oneDNN's recurrent layers keep for the backward phase, and what operators take while they run (weights in another
@@ -41,7 +42,7 @@ def sized(graph: StepGraph, alone: Alone) -> StepGraph:
     return replace(graph, storages=tuple(storages))
 
 
-def _run(graph: StepGraph, alone: Alone) -> None:
+def _run(graph: TracedStep, alone: Alone) -> None:
     import torch
 
     missing = [one for one in dict.fromkeys(graph.signatures) if one not in alone.scratch]

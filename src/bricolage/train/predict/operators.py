@@ -13,9 +13,10 @@ import numpy as np
 
 from bricolage.device.caches import host_caches
 from bricolage.errors import NotTraceable
-from bricolage.frontends.torch_training import OperatorCall, Phase, StepGraph, TensorArgument
+from bricolage.frontends.traced_step import OperatorCall, TensorArgument
 from bricolage.measure.statistics import Latency
 from bricolage.train.predict.running import Running, Runs
+from bricolage.work.step import Phase, StepGraph
 
 if TYPE_CHECKING:
     import torch

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from bricolage.errors import BadVariant
-from bricolage.frontends.torch_training import Kind, StepGraph, Storage
 from bricolage.train.predict.exchange import Link
 from bricolage.train.predict.prediction import Course, Predicted, Span
 from bricolage.train.predict.variant import Variant
 from bricolage.work.graph import GRAPH_INPUT
+from bricolage.work.step import Kind, StepGraph, Storage
 
 Pass: TypeAlias = Literal["forward", "backward"]
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from bricolage.device.description import DescribedDevice, read_devices
 from bricolage.device.host import host
 from bricolage.errors import BadVariant, TrainingWorkerFailed
-from bricolage.frontends.torch_training import Kind, Phase, StepGraph, trace_step
+from bricolage.frontends.torch_training import Lasting, trace_step
+from bricolage.frontends.traced_step import TracedStep
 from bricolage.measure.statistics import Latency
 from bricolage.options import available_cores
 from bricolage.progress import Progress, Silent
@@ -29,6 +30,7 @@ from bricolage.train.predict.team import measure_link, run_stages, run_steps
 from bricolage.train.predict.variant import Variant, usual
 from bricolage.train.spec import StepSpec
 from bricolage.train.step import TrainingStep, load_torch
+from bricolage.work.step import Kind, Phase, StepGraph
 
 if TYPE_CHECKING:
     import torch
@@ -105,7 +107,7 @@ class _Predictor:
         self._machine = read_devices(Path(spec.folder, spec.device)) if self.described else None
         self._lists: dict[int, PriceList] = {}
         self._links: dict[tuple[int, int], tuple[Link, float]] = {}
-        self._graphs: dict[Variant, StepGraph] = {}
+        self._graphs: dict[Variant, TracedStep] = {}
         self._lanes: dict[Variant, FusedRunning] = {}
         self._base: tuple[StepGraph, tuple[float, ...]] | None = None
 
@@ -270,16 +272,16 @@ class _Predictor:
             self._lanes[variant] = fused_running(spec, prepared(self.spec, variant), variant)
         return self._lanes[variant]
 
-    def _graph(self, step: TrainingStep, variant: Variant) -> StepGraph:
+    def _graph(self, step: TrainingStep, variant: Variant) -> TracedStep:
         """What one process runs of it, if it is not divided into stages: the same however many there are."""
 
-        def start(module: torch.nn.Module, tensors: Sequence[torch.Tensor]) -> tuple[Running, object]:
+        def start(module: torch.nn.Module, tensors: Sequence[torch.Tensor]) -> tuple[Running, Lasting]:
             running = Running(module, tensors, step, variant)
             return running, running.lasting
 
         alike = replace(variant, **_BESIDE_THE_GRAPH)
         if alike not in self._graphs:
-            self._graphs[alike] = trace_step(step.module, [*step.inputs, *step.targets], start)  # type: ignore[arg-type]
+            self._graphs[alike] = trace_step(step.module, [*step.inputs, *step.targets], start)
         return self._graphs[alike]
 
     def _list(self, threads: int) -> PriceList:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bricolage.frontends.torch_training import Kind, Phase
 from bricolage.measure.statistics import Latency
 from bricolage.train.predict.exchange import Link, Sent
 from bricolage.train.predict.recompute import Recomputation
+from bricolage.work.step import Kind, Phase
 
 
 @dataclass(frozen=True)

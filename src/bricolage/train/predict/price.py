@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from bricolage.frontends.torch_training import Phase, StepGraph
+from bricolage.frontends.traced_step import TracedStep
 from bricolage.train.predict.operators import Alone, AloneTime, Profile
+from bricolage.work.step import Phase
 
 _OFF = (0.6, 1.8)
 """Times what caches explain beyond which an operator's time is a disturbance."""
@@ -60,7 +61,7 @@ class _Place:
 class PriceList:
     """What the profiled step tells about others."""
 
-    graph: StepGraph
+    graph: TracedStep
     profile: Profile
     alone: Alone
     """At the threads of the profile."""
@@ -77,7 +78,7 @@ class PriceList:
         found.setdefault("recompute", found.get("forward", 0.0))
         return found
 
-    def price(self, graph: StepGraph) -> Priced:
+    def price(self, graph: TracedStep) -> Priced:
         """The operators of another step."""
         self.alone.measure(graph.calls, graph.signatures)
         seen: dict[tuple[str, Phase], list[float]] = {}

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bricolage.errors import BadVariant
-from bricolage.frontends.torch_training import Phase
 from bricolage.train.predict.variant import Variant
 from bricolage.train.spec import StepSpec
 from bricolage.train.step import LossFunction, TrainingStep, build, make_optimiser
+from bricolage.work.step import Kind, Phase
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +40,7 @@ class Runs(Protocol):
     def forget(self) -> None:
         """Drops the gradients of the last step."""
 
-    def lasting(self) -> Mapping[str, list[Any]]:
+    def lasting(self) -> Mapping[Kind, list[torch.Tensor]]:
         """Tensors that outlast a step, by what they are."""
 
 
@@ -111,7 +111,7 @@ class Running:
         """Drops the gradients of the last step."""
         self._optimiser.zero_grad(set_to_none=True)
 
-    def lasting(self) -> Mapping[str, list[Any]]:
+    def lasting(self) -> Mapping[Kind, list[torch.Tensor]]:
         """Tensors that outlast a step, by what they are."""
         batch = [one for parts in (self._inputs, self._targets) for part in parts for one in part]
         return tensors_that_last(self._module, self._optimiser, batch)
@@ -155,7 +155,7 @@ class Running:
 
 def tensors_that_last(
     module: torch.nn.Module, optimiser: torch.optim.Optimizer, batch: Sequence[torch.Tensor]
-) -> dict[str, list[Any]]:
+) -> dict[Kind, list[torch.Tensor]]:
     """Tensors that outlast a step, by what they are."""
     import torch
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bricolage.errors import BadVariant
-from bricolage.frontends.torch_training import Phase
 from bricolage.train.predict.running import tensors_that_last, unheard
 from bricolage.train.predict.variant import Variant
 from bricolage.train.step import TrainingStep, make_optimiser
+from bricolage.work.step import Kind, Phase
 
 if TYPE_CHECKING:
     import torch
@@ -65,7 +65,7 @@ class StageRunning:
         """Drops the gradients of the last step."""
         self._optimiser.zero_grad(set_to_none=True)
 
-    def lasting(self) -> Mapping[str, list[Any]]:
+    def lasting(self) -> Mapping[Kind, list[torch.Tensor]]:
         """Tensors that outlast a step, by what they are."""
         batch = [*self._inputs, *([] if self._target is None else [self._target])]
         return {**tensors_that_last(self._module, self._optimiser, batch), "temporary": self._received()}
