@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 
 from bricolage.backends.kernel import Call, Kernel
-from bricolage.device.buffers import Lifetime, Residence, aligned, assign_offsets
+from bricolage.device.buffers import aligned
 from bricolage.device.device import Device
 from bricolage.device.host import bound_to, current_core
 from bricolage.errors import InvalidGraph, NotEnoughMemory
@@ -23,6 +23,8 @@ from bricolage.graph.graph import TensorInfo
 from bricolage.runtime.spans import Span
 from bricolage.runtime.streams import Placed, Streams
 from bricolage.schedule.reach import Reach
+from bricolage.work.arena import Residence, assign_offsets
+from bricolage.work.liveness import Lifetime
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,7 @@ class Program:
             for info in stage.inputs:
                 last[info.name] = step
         return {
-            name: Lifetime(self._computed[name].elements * self._computed[name].numpy.itemsize, step, last[name])
+            name: Lifetime(self._computed[name].elements * self._computed[name].numpy.itemsize, step, last[name] + 1)
             for name, step in first.items()
             if name not in ends
         }

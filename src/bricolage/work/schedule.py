@@ -10,6 +10,7 @@ from bricolage.device.device import Machine
 from bricolage.work.bits import members
 from bricolage.work.graph import WorkGraph
 from bricolage.work.implementation import Assignment, Placement
+from bricolage.work.liveness import Lifetime, peak
 from bricolage.work.transfer import TransferCosts
 
 
@@ -75,11 +76,7 @@ def _peaks(graph: WorkGraph, slots: list[Slot], owner: Mapping[int, int]) -> dic
     its last reader, and on each other reader's device while that region runs; outputs of the graph stay to the
     end."""
     end = max((slot.end_ms for slot in slots), default=0.0)
-    events: dict[str, list[tuple[float, int, int]]] = defaultdict(list)
-
-    def held(device: str, start: float, stop: float, size: int) -> None:
-        events[device] += [(start, 1, size), (stop, 0, -size)]  # what goes makes room for what comes
-
+    held: dict[str, list[Lifetime]] = defaultdict(list)
     for tensor in graph.tensors:
         if tensor.producer < 0:
             continue
@@ -89,16 +86,11 @@ def _peaks(graph: WorkGraph, slots: list[Slot], owner: Mapping[int, int]) -> dic
             continue
         last = end if tensor.is_output else max(slots[reader].end_ms for reader in readers)
         device = home.assignment.implementation.device
-        held(device, home.start_ms, last, tensor.bytes)
+        held[device].append(Lifetime(tensor.bytes, home.start_ms, last))
         for reader in readers:
             other = slots[reader]
             if other.assignment.implementation.device != device:
-                held(other.assignment.implementation.device, other.start_ms, other.end_ms, tensor.bytes)
-    peaks: dict[str, int] = {}
-    for device, changes in events.items():
-        now = most = 0
-        for _, _, change in sorted(changes):
-            now += change
-            most = max(most, now)
-        peaks[device] = most
-    return peaks
+                held[other.assignment.implementation.device].append(
+                    Lifetime(tensor.bytes, other.start_ms, other.end_ms)
+                )
+    return {device: peak(some) for device, some in held.items()}

@@ -6,10 +6,12 @@ It knows no framework; `frontends/torch_training.py` makes it from PyTorch.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from bricolage.work.graph import WorkGraph
+from bricolage.work.liveness import Lifetime, alive, curve
 
 Phase: TypeAlias = Literal["forward", "backward", "recompute", "update"]
 Kind: TypeAlias = Literal["weights", "optimiser state", "inputs", "gradients", "activations", "temporary"]
@@ -29,6 +31,11 @@ class Storage:
     kind: Kind
     layer: str = ""
     """Path of the module that makes it."""
+
+    @property
+    def lifetime(self) -> Lifetime:
+        """From which operator of the step on, before which."""
+        return Lifetime(self.bytes, max(self.born, 0), math.inf if self.freed is None else self.freed)
 
 
 @dataclass(frozen=True)
@@ -54,20 +61,14 @@ class StepGraph:
     gradients: tuple[Gradient, ...] = field(repr=False)
     """In the order in which they are complete."""
 
-    def memory(self) -> list[int]:
-        """Bytes that are taken while each operator runs: what is alive then, what it makes included."""
-        count = len(self.work)
-        steps = [0] * (count + 1)
-        for one in self.storages:
-            steps[max(one.born, 0)] += one.bytes
-            if one.freed is not None:
-                steps[min(one.freed, count)] -= one.bytes
-        taken, total = [], 0
-        for change in steps[:count]:
-            total += change
-            taken.append(total)
-        return taken
+    def memory(self) -> list[tuple[int, int]]:
+        """Bytes that are taken from each operator on at which that changes, what it makes included."""
+        return [(int(at), size) for at, size in curve(one.lifetime for one in self.storages) if at < len(self.work)]
+
+    def kinds(self, operator: int) -> dict[Kind, int]:
+        """Bytes that are taken while an operator runs, by what they are."""
+        return alive(((one.kind, one.lifetime) for one in self.storages), operator)
 
     def peak(self) -> int:
         """Bytes at most."""
-        return max(self.memory(), default=0)
+        return max((size for _, size in self.memory()), default=0)

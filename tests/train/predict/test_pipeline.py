@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bricolage.train.predict.pipeline import Action, Stage, memory, order, partition, simulate
+from bricolage.work.liveness import alive, peak
 
 
 def stage(forward: float, backward: float) -> Stage:
@@ -75,6 +76,6 @@ def test_nothing_runs_before_its_input_or_at_once_with_another(
 def test_memory_of_a_stage() -> None:
     found = simulate([stage(1.0, 2.0)] * 2, 3, [0.0])
     first, last = (memory(stage(1.0, 2.0), passes(found, number), 99.0) for number in (0, 1))
-    assert max(sum(kinds.values()) for _, kinds in first) == 100 + 2 * 10 + 5
-    assert max(sum(kinds.values()) for _, kinds in last) == 100 + 10 + 5
-    assert first[-1] == (99.0, {"weights": 100, "activations": 0, "temporary": 7})
+    assert peak(one for _, one in first) == 100 + 2 * 10 + 5
+    assert peak(one for _, one in last) == 100 + 10 + 5
+    assert alive(first, 99.0) == {"weights": 100, "temporary": 7}

@@ -9,8 +9,9 @@ that repeat; cuts are those whose slowest stage is fastest, found exactly (the c
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Literal, TypeAlias
 
 from bricolage.errors import BadVariant
@@ -18,7 +19,8 @@ from bricolage.train.predict.exchange import Link
 from bricolage.train.predict.prediction import Course, Predicted, Span
 from bricolage.train.predict.variant import Variant
 from bricolage.work.graph import GRAPH_INPUT
-from bricolage.work.step import Kind, StepGraph, Storage
+from bricolage.work.liveness import Lifetime, alive, curve, peak
+from bricolage.work.step import Kind, StepGraph
 
 Pass: TypeAlias = Literal["forward", "backward"]
 
@@ -101,29 +103,25 @@ def simulate(stages: Sequence[Stage], micro_batches: int, send_ms: Sequence[floa
     return found
 
 
-def memory(stage: Stage, actions: Sequence[Action], ready_ms: float) -> list[tuple[float, Mapping[Kind, int]]]:
-    """Bytes of one stage from a moment on, by what they are.
+def memory(stage: Stage, actions: Sequence[Action], ready_ms: float) -> list[tuple[Kind, Lifetime]]:
+    """What one stage holds and when, in milliseconds.
 
     Args:
         stage: the stage.
         actions: its passes, in their order.
         ready_ms: when its update begins.
     """
-    found: list[tuple[float, Mapping[Kind, int]]] = []
-    ahead = 0
-
-    def taken(at: float, passing: int) -> None:
-        kept = ahead * stage.kept_bytes
-        temporary = stage.lasting.get("temporary", 0) + passing
-        found.append((at, {**stage.lasting, "activations": kept, "temporary": temporary}))
-
+    found: list[tuple[Kind, Lifetime]] = [(kind, Lifetime(size, 0.0)) for kind, size in stage.lasting.items()]
+    begun: dict[int, float] = {}
     for one in actions:
-        ahead += one.kind == "forward"
+        if one.kind == "forward":
+            begun[one.micro_batch] = one.start_ms
+        else:
+            kept = Lifetime(stage.kept_bytes, begun.pop(one.micro_batch), one.end_ms)
+            found.append(("activations", kept))
         passing = stage.forward_bytes if one.kind == "forward" else stage.backward_bytes
-        taken(one.start_ms, max(0, passing - stage.kept_bytes))
-        ahead -= one.kind == "backward"
-        taken(one.end_ms, 0)
-    taken(ready_ms, stage.update_bytes)
+        found.append(("temporary", Lifetime(max(0, passing - stage.kept_bytes), one.start_ms, one.end_ms)))
+    found.append(("temporary", Lifetime(stage.update_bytes, ready_ms)))
     return found
 
 
@@ -200,12 +198,15 @@ def predicted(graph: StepGraph, ms: Sequence[float], blocks: Sequence[str], vari
         "backward": parts * slowest.backward_ms,
         "update": slowest.update_ms,
     }
-    taken = [
+    held = [
         memory(one, [action for action in actions if action.stage == number], ready[number])
         for number, one in enumerate(stages)
     ]
-    fullest = max(taken, key=lambda some: max(sum(kinds.values()) for _, kinds in some))
-    peak = max((kinds for _, kinds in fullest), key=lambda kinds: sum(kinds.values()))
+    fullest = max(held, key=lambda some: peak(one for _, one in some))
+    course = curve(one for _, one in fullest)
+    at, most = max(course, key=itemgetter(1))
+    kinds = alive(fullest, at)
+    kinds.setdefault("activations", 0)
     names = [one.begin or "the begin" for one in stages]
     spans = [
         Span(one.kind, f"micro-batch {one.micro_batch + 1}", one.start_ms, one.end_ms, one.stage) for one in actions
@@ -218,11 +219,11 @@ def predicted(graph: StepGraph, ms: Sequence[float], blocks: Sequence[str], vari
         variant.name,
         ms=end,
         phases={**phases, "idle": end - sum(phases.values())},
-        peak_bytes=sum(peak.values()),
-        memory=peak,
+        peak_bytes=most,
+        memory=kinds,
         sent_bytes=max(parts * 2 * one.sent_bytes for one in stages),
         begins=tuple(one.begin for one in stages[1:]),
-        course=Course(tuple(spans), (), tuple((at, sum(kinds.values())) for at, kinds in fullest)),
+        course=Course(tuple(spans), (), tuple(course)),
     )
 
 
@@ -251,7 +252,8 @@ class _Row:
         """Parts from `begin` on, before `end`."""
         graph = self._graph
         inside = {number for number in self._range if begin <= self._parts[number] < end}
-        own = [one for one in graph.storages if one.born in inside]
+        made = [one for one in graph.storages if one.born in inside]
+        own = [one.lifetime for one in made]
         forward = [number for number in inside if graph.phases[number] == "forward"]
         backward = inside.difference(forward)
         share = sum(self._shared[begin:end])
@@ -267,7 +269,7 @@ class _Row:
             if one.kind in parts and (one.freed is None or one.born >= 0):
                 lasting[one.kind] = lasting.get(one.kind, 0) + int(one.bytes * parts[one.kind])
         update = [number for number, phase in enumerate(graph.phases) if phase == "update"]
-        temporary = _most([one for one in graph.storages if one.born >= min(update, default=0)], update)
+        temporary = peak((one.lifetime for one in graph.storages if one.born >= min(update, default=0)), update)
         sent = self._crossing(end) if end < self.count else 0
         received = self._crossing(begin) if begin else 0
         return Stage(
@@ -278,9 +280,9 @@ class _Row:
             sent,
             # Where what comes is put is made once for all micro-batches.
             {**lasting, "temporary": self._micro_batches * (sent + received)},
-            sum(one.bytes for one in own if one.kind == "activations"),
-            _most(own, forward),
-            _most(own, backward),
+            sum(one.bytes for one in made if one.kind == "activations"),
+            peak(own, forward),
+            peak(own, backward),
             int(share * temporary),
         )
 
@@ -332,17 +334,6 @@ class _Row:
             ):
                 size += one.bytes
         return size
-
-
-def _most(storages: Sequence[Storage], numbers: Iterable[int]) -> int:
-    """Bytes of these that are there at once, at most, while one of these operators runs."""
-    return max(
-        (
-            sum(one.bytes for one in storages if one.born <= number and (one.freed is None or one.freed > number))
-            for number in numbers
-        ),
-        default=0,
-    )
 
 
 def _second(graph: StepGraph) -> tuple[int, int]:

@@ -6,6 +6,7 @@ import copy
 import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ from bricolage.train.predict.team import measure_link, run_stages, run_steps
 from bricolage.train.predict.variant import Variant, usual
 from bricolage.train.spec import StepSpec
 from bricolage.train.step import TrainingStep, load_torch
-from bricolage.work.step import Kind, Phase, StepGraph
+from bricolage.work.step import Phase, StepGraph
 
 if TYPE_CHECKING:
     import torch
@@ -182,14 +183,17 @@ class _Predictor:
             phases[phase] = phases.get(phase, 0.0) + one
         if sending:
             phases["exchange"] = waiting
-        at = max(range(len(graph.work)), key=graph.memory().__getitem__)
+        at, most = max(graph.memory(), key=itemgetter(1))
+        kinds = graph.kinds(at)
+        if size:
+            kinds["gradients"] = kinds.get("gradients", 0) + size
         return Predicted(
             variant.name,
             (variant.batch_size or self.spec.batch_size) * variant.workers * variant.models,
             sum(phases.values()),
             phases,
-            graph.peak() + size,
-            _kinds(graph, at, size),
+            most + size,
+            kinds,
             2 * (variant.workers - 1) * size // variant.workers,
             len(graph.work),
             priced.measured,
@@ -358,21 +362,8 @@ def _course(graph: StepGraph, ms: Sequence[float], sending: Sequence, link: Link
             spans[-1] = replace(spans[-1], end_ms=end)
         else:
             spans.append(Span(phase, layer, start, end))
-    memory: list[tuple[float, int]] = []
-    for start, size in zip(starts, graph.memory(), strict=True):
-        if not memory or memory[-1][1] != size:
-            memory.append((start, size))
-    return Course(tuple(spans), tuple(sent), tuple(memory)), arrived - computed
-
-
-def _kinds(graph: StepGraph, at: int, buckets_bytes: int) -> dict[Kind, int]:
-    found: dict[Kind, int] = {}
-    for one in graph.storages:
-        if one.born <= at and (one.freed is None or one.freed > at):
-            found[one.kind] = found.get(one.kind, 0) + one.bytes
-    if buckets_bytes:
-        found["gradients"] = found.get("gradients", 0) + buckets_bytes
-    return found
+    memory = tuple((starts[at], size) for at, size in graph.memory())
+    return Course(tuple(spans), tuple(sent), memory), arrived - computed
 
 
 def _by_type(graph: StepGraph, ms: Sequence[float]) -> tuple[OperatorTime, ...]:

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from bricolage.backends.native.fuse.plan import Buffer, FusionPlan, StorageDtypePolicy, kernel_reads
 from bricolage.backends.native.ir.indexing import row_major
 from bricolage.backends.native.ir.tensors import STORED_BYTES, ConcatBuffer, Conv, Input, MatMul, Node, View
-from bricolage.device.buffers import Lifetime, assign_offsets
+from bricolage.work.arena import assign_offsets
+from bricolage.work.liveness import Lifetime
 
 
 class Memory:
@@ -112,20 +113,20 @@ def arena(plan: FusionPlan) -> None:
             sizes[number] = max(sizes.get(number, 0), size * STORED_BYTES[buffer.dtype])
     touched = [_in_arena((*kernel.targets, *kernel_reads(kernel, plan))) for kernel in plan.kernels]
     spans = _spans([set().union(*(touched[own] for own in section)) for section in plan.sections])
-    lifetimes = {str(n): Lifetime(sizes[n] + 64, first, last) for n, (first, last) in spans.items()}
+    lifetimes = {str(n): Lifetime(sizes[n] + 64, *span) for n, span in spans.items()}
     inside: dict[str, dict[str, int]] = {}
     for step, rows in plan.strands.items():
         places = [_spans([touched[own] for own in row]) for row in rows]
         for strand, own in enumerate(places):
             others = set().union(*(place for place in places if place is not own))
-            mine = {n: span for n, span in own.items() if spans[n] == (step, step) and n not in others}
+            mine = {n: span for n, span in own.items() if spans[n] == (step, step + 1) and n not in others}
             if mine:
                 local = {str(n): lifetimes.pop(str(n)) for n in mine}
                 offsets, total = assign_offsets(
                     {name: Lifetime(life.bytes, *mine[int(name)]) for name, life in local.items()}
                 )
                 inside[f"{step}/{strand}"] = offsets
-                lifetimes[f"{step}/{strand}"] = Lifetime(total + 64, step, step)
+                lifetimes[f"{step}/{strand}"] = Lifetime(total + 64, step, step + 1)
     offsets, total = assign_offsets(lifetimes)
     for block, own_offsets in inside.items():
         start = offsets.pop(block)
@@ -140,9 +141,9 @@ def _in_arena(buffers: Iterable[Buffer]) -> set[int]:
 
 
 def _spans(steps: Sequence[Set[int]]) -> dict[int, tuple[int, int]]:
-    """The first and the last step at which each number is there."""
+    """The first step at which each number is there, and the one after the last."""
     found: dict[int, tuple[int, int]] = {}
     for step, numbers in enumerate(steps):
         for number in numbers:
-            found[number] = found.get(number, (step, step))[0], step
+            found[number] = found.get(number, (step, step))[0], step + 1
     return found
