@@ -38,6 +38,8 @@ Trial = Annotated[
     str, typer.Option("--trial", metavar="TIME", help="Longest time to compile a program, and to run it: 60s, 5m.")
 ]
 
+Threads = Annotated[int | None, typer.Option("--threads", metavar="N", min=1, help="Cores to use; all by default.")]
+
 Unclaimed = Annotated[bool, typer.Option("--unclaimed", help="Give backends operators that they do not claim, too.")]
 PROGRAM_OPTIONS = (
     *("precision", "tolerance", "threads", "backends", "shapes", "rewrite", "seed", "isa", "cores"),

@@ -30,9 +30,7 @@ def fuse(
             help="auto times the ways and takes the fastest; or serial, fused, processes, fused-processes.",
         ),
     ] = "auto",
-    threads: Annotated[
-        int | None, typer.Option("--threads", metavar="N", min=1, help="Cores to use; all by default.")
-    ] = None,
+    threads: a.Threads = None,
     memory: Annotated[
         str | None,
         typer.Option(

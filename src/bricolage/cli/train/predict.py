@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bricolage import errors
 from bricolage.cli import arguments as a
 from bricolage.cli.guard import guarded
+from bricolage.cli.train import outlook
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bricolage.train.predict.convergence import LossCurve, Run, SpeedModel
     from bricolage.train.predict.prediction import Predicted, Prediction
+
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--what-if",
+        metavar="WORDS",
+        help="A change, or several with commas between: batch=N, amp, foreach, fused, recompute[=A+B], micro=N, "
+        "freeze=A+B, channels-last, threads=N, workers=N, bucket=MIB, stages=N (with micro=M), bandwidth=GB/S, fuse=N. "
+        "May be given several times.",
+    ),
+]
 
 
 @guarded
 def predict(
     spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A training step as TOML or JSON.", show_default=False)],
-    what_if: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--what-if",
-            metavar="WORDS",
-            help="A change, or several with commas between: batch=N, amp, foreach, fused, recompute[=A+B], micro=N, "
-            "freeze=A+B, channels-last, threads=N, workers=N, bucket=MIB, stages=N (with micro=M), bandwidth=GB/S, fuse=N. "
-            "May be given several times.",
-        ),
-    ] = None,
+    what_if: Changes = None,
     measure: Annotated[
         bool, typer.Option("--measure", help="Run every change as well, and say how far off its prediction is.")
     ] = False,
@@ -39,28 +37,11 @@ def predict(
         str | None,
         typer.Option("--memory", metavar="SIZE", help="Choose blocks to recompute so that a step fits (2GB, 300MB)."),
     ] = None,
-    losses: Annotated[
-        Path | None,
-        typer.Option("--losses", metavar="FILE", help="Losses so far (step, loss): how long training goes on."),
-    ] = None,
-    target: Annotated[
-        float | None, typer.Option("--target", metavar="LOSS", help="The loss to reach, for --losses.")
-    ] = None,
-    runs: Annotated[
-        Path | None,
-        typer.Option(
-            "--runs",
-            metavar="FILE",
-            help="CSV of short runs (workers, parameter servers or 0, batch of all, steps/s), from which the speed at other "
-            "worker counts is predicted.",
-        ),
-    ] = None,
-    asynchronous: Annotated[
-        bool, typer.Option("--asynchronous", help="Workers of --runs do not wait for each other.")
-    ] = False,
-    threads: Annotated[
-        int | None, typer.Option("--threads", metavar="N", min=1, help="Cores to use; all by default.")
-    ] = None,
+    losses: outlook.Losses = None,
+    target: outlook.Target = None,
+    runs: outlook.Runs = None,
+    asynchronous: outlook.Asynchronous = False,
+    threads: a.Threads = None,
     seconds: Annotated[float, typer.Option("--seconds", metavar="S", min=0.1, help="For each measurement.")] = 4.0,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="A page with times and memory over time.")
@@ -73,7 +54,6 @@ def predict(
     changes are not run unless --measure asks for it. Running it runs the Python that SPEC names.
     """
     from bricolage.cli import output, progress
-    from bricolage.train.predict.convergence import fit_loss, fit_speed, read_losses, read_runs
     from bricolage.train.predict.predict import predict_step
     from bricolage.train.predict.variant import parse_variant
     from bricolage.train.spec import read_spec
@@ -81,11 +61,7 @@ def predict(
     found = read_spec(spec)
     variants = [parse_variant(one) for one in what_if] if what_if else None
     limit = None if memory is None else a.memory_bytes(memory)
-    if (losses is None) != (target is None):
-        raise errors.BadOption(option="--target", value=str(target), advice="Give --losses and --target together")
-    curve = None if losses is None else fit_loss(read_losses(losses))
-    short = [] if runs is None else read_runs(runs)
-    scaled = _scaled(fit_speed(short, not asynchronous), short) if short else []
+    further = outlook.read(losses, target, runs, asynchronous)
     output.check_writable(html)
     with output.stdout_kept(), progress.shown() as shown:
         done = predict_step(
@@ -98,18 +74,10 @@ def predict(
     if as_json:
         from bricolage.codec import encode
 
-        told = encode(done)
-        if curve is not None and target is not None:
-            told["convergence"] = {**encode(curve), "target": target, "steps": _finite(curve.steps_to(target))}
-        if scaled:
-            told["speed"] = [{"workers": workers, "steps_s": speed} for workers, speed in scaled]
-        output.show_json(told)
+        output.show_json({**encode(done), **further.facts()})
         return
     _show(done, measure)
-    if curve is not None and target is not None:
-        _show_convergence(done, curve, target)
-    if scaled:
-        _show_speed(scaled, None if curve is None or target is None else curve.steps_to(target))
+    further.show(done)
     if html is not None:
         output.note(f"wrote {html}")
 
@@ -174,42 +142,3 @@ def _measured(one: Predicted) -> list[str]:
         words.MISSING if peak is None else words.size(peak),
         words.MISSING if not peak else f"{one.peak_bytes / peak - 1:+.1%}",
     ]
-
-
-def _show_convergence(done: Prediction, curve: LossCurve, target: float) -> None:
-    from bricolage.report import words
-
-    steps = curve.steps_to(target)
-    print(
-        f"\nLoss after k steps: 1 / ({curve.a:.3g} k + {curve.b:.3g}) + {curve.c:.3g}, off by {curve.error:.1%} of its spread."
-    )
-    if math.isinf(steps):
-        print(f"It does not reach {target:g}: it ends at {curve.c:.3g}.")
-        return
-    seconds = steps * done.predicted[0].ms / 1e3
-    print(f"It reaches {target:g} after about {steps:,.0f} steps, {words.seconds(seconds)} as it is.")
-
-
-def _scaled(model: SpeedModel, short: Sequence[Run]) -> list[tuple[int, float]]:
-    """Steps a second for 1, 2, 4 ... workers, up to twice those that ran; servers and the batch as in the last run."""
-    last, most = short[-1], 2 * max(one.workers for one in short)
-    counts = [1 << one for one in range(most.bit_length()) if 1 << one <= most]
-    return [(count, model.steps_s(count, last.servers, last.batch)) for count in counts]
-
-
-def _show_speed(scaled: Sequence[tuple[int, float]], steps: float | None) -> None:
-    from bricolage.cli import output
-    from bricolage.report import words
-    from bricolage.report.tables import plain_table
-
-    print("\nOther numbers of workers, by a model of the short runs:")
-    heads = [("Workers", "right"), ("Steps/s", "right"), ("To the target", "right")]
-    rows = []
-    for count, speed in scaled:
-        long = words.MISSING if steps is None or math.isinf(steps) else words.seconds(steps / speed)
-        rows.append([str(count), f"{speed:,.4g}", long])
-    output.show(plain_table(heads, rows))
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -15,6 +15,17 @@ from bricolage.cli.guard import guarded
 
 if TYPE_CHECKING:
     from bricolage.train.replicas.replicas import Trained
+    from bricolage.train.replicas.spec import Replicas
+
+Methods = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--method",
+        metavar="KIND",
+        help="Instead of the file's methods: allreduce, bsp, asp, ssp, easgd, adpsgd, "
+        "gosgd, local, postlocal. May be given several times.",
+    ),
+]
 
 
 @guarded
@@ -26,15 +37,7 @@ def replicas(
         Path | None,
         typer.Option("-o", "--output", metavar="DIR", help="A folder for the weights: METHOD.pt for each method."),
     ] = None,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--method",
-            metavar="KIND",
-            help="Instead of the file's methods: allreduce, bsp, asp, ssp, easgd, adpsgd, "
-            "gosgd, local, postlocal. May be given several times.",
-        ),
-    ] = None,
+    method: Methods = None,
     workers: Annotated[
         int | None, typer.Option("--workers", metavar="N", min=1, max=64, help="Instead of the file's.")
     ] = None,
@@ -57,21 +60,8 @@ def replicas(
     """
     from bricolage.cli import output, progress
     from bricolage.train.replicas.replicas import train_replicas
-    from bricolage.train.replicas.spec import KINDS, Method, read_replicas, refusal
 
-    found = read_replicas(spec)
-    if method is not None:
-        kinds = [one for one in KINDS if one in method]
-        if len(kinds) < len(set(method)):
-            wrong = next(one for one in method if one not in KINDS)
-            raise errors.BadOption(option="--method", value=wrong, advice=f"Use one of {', '.join(KINDS)}")
-        found = replace(found, methods=tuple(Method(one) for one in kinds))
-    found = replace(found, workers=workers or found.workers)
-    if straggler is not None:
-        found = replace(found, straggler_ms=straggler)
-    for one in found.methods:
-        if reason := refusal(one, found.workers, found.step):
-            raise errors.BadTrainingSpec(path=spec, reason=f"method '{one.label}': {reason}")
+    found = _asked(spec, method, workers, straggler)
     if out is not None:
         output.make_folder(out)
         output.check_writable(out / "method.pt")
@@ -92,6 +82,30 @@ def replicas(
     _show(done, found.workers)
     if out is not None:
         output.note(f"wrote the weights of {len(found.methods)} methods to {out}")
+
+
+def _asked(spec: Path, method: Sequence[str] | None, workers: int | None, straggler: float | None) -> Replicas:
+    """The file's replicas with what the options say instead.
+
+    Raises:
+        UsageError: the file cannot be used, or there is no such method, or it cannot train what the file says.
+    """
+    from bricolage.train.replicas.spec import KINDS, Method, read_replicas, refusal
+
+    found = read_replicas(spec)
+    if method is not None:
+        kinds = [one for one in KINDS if one in method]
+        if len(kinds) < len(set(method)):
+            wrong = next(one for one in method if one not in KINDS)
+            raise errors.BadOption(option="--method", value=wrong, advice=f"Use one of {', '.join(KINDS)}")
+        found = replace(found, methods=tuple(Method(one) for one in kinds))
+    found = replace(found, workers=workers or found.workers)
+    if straggler is not None:
+        found = replace(found, straggler_ms=straggler)
+    for one in found.methods:
+        if reason := refusal(one, found.workers, found.step):
+            raise errors.BadTrainingSpec(path=spec, reason=f"method '{one.label}': {reason}")
+    return found
 
 
 def _show(done: Sequence[Trained], workers: int) -> None:

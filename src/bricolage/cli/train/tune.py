@@ -34,9 +34,7 @@ def tune(
             "--how", metavar="WORD", help="How trials are trained: auto, serial, fused, as `train fuse` has it."
         ),
     ] = "auto",
-    threads: Annotated[
-        int | None, typer.Option("--threads", metavar="N", min=1, help="Cores to use; all by default.")
-    ] = None,
+    threads: a.Threads = None,
     memory: Annotated[
         str | None,
         typer.Option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -103,7 +104,28 @@ def train_replicas(
     shown = progress if progress is not None else Silent()
     chosen = method if method is not None else replicas.methods[0]
     shown.start(f"training ({chosen.label})", 1)
-    module = build(replicas.step).module  # what is wrong with it is said here, not by a process
+    own = threads or max(1, available_cores() // replicas.workers)
+    count = servers(chosen, _trained_tensors(replicas))
+    taken = replicas.step.seed if seed is None else seed
+    jobs = [Job(replicas, chosen, rank, count, own, taken) for rank in range(replicas.workers + count)]
+    state: list[bytes] = []
+
+    def keep(folder: Path) -> None:
+        state.append(Path(folder, STATE).read_bytes())
+
+    answers = run_team(work, jobs, Answer, own, _READY_S + _LIMIT_S, keep)
+    shown.advance(1)
+    shown.finish()
+    return TrainedReplicas(_report(chosen, taken, answers[: replicas.workers], answers[replicas.workers :]), state[0])
+
+
+def _trained_tensors(replicas: Replicas) -> int:
+    """How many there are. What is wrong with the module and the data is said here, not by a process.
+
+    Raises:
+        MissingLibrary, BadTrainingCode: as `train_replicas` does.
+    """
+    module = build(replicas.step).module
     try:
         Flat(module)
     except ValueError as error:
@@ -115,32 +137,23 @@ def train_replicas(
             f"{len(data.train)} samples are too few for {replicas.workers} workers with {replicas.step.batch_size} each"
         )
         raise BadTrainingCode(place=replicas.data, reason=reason)
-    own = threads or max(1, available_cores() // replicas.workers)
-    count = servers(chosen, sum(1 for one in module.parameters() if one.requires_grad))
-    taken = replicas.step.seed if seed is None else seed
-    jobs = [Job(replicas, chosen, rank, count, own, taken) for rank in range(replicas.workers + count)]
-    state: list[bytes] = []
+    return sum(1 for one in module.parameters() if one.requires_grad)
 
-    def keep(folder: Path) -> None:
-        state.append(Path(folder, STATE).read_bytes())
 
-    answers = run_team(work, jobs, Answer, own, _READY_S + _LIMIT_S, keep)
-    shown.advance(1)
-    shown.finish()
-    workers, served = answers[: replicas.workers], answers[replicas.workers :]
-    lockstep = chosen.kind in LOCKSTEP
-    report = Trained(
-        chosen,
-        taken,
-        replicas.workers,
+def _report(method: Method, seed: int, workers: Sequence[Answer], served: Sequence[Answer]) -> Trained:
+    """Of what workers and servers answer."""
+    lockstep = method.kind in LOCKSTEP
+    return Trained(
+        method,
+        seed,
+        len(workers),
         max(one.seconds for one in workers),
         sum(one.samples for one in workers),
         workers[0].batch,
-        sum(one.sent_bytes for one in answers),
+        sum(one.sent_bytes for one in (*workers, *served)),
         workers[0].loss,
         workers[0].accuracy,
         max((one.ahead for one in served), default=0),
         0.0 if lockstep else max((one.staleness for one in served), default=0.0),
         workers[0].course,
     )
-    return TrainedReplicas(report, state[0])

@@ -3,17 +3,19 @@ gives up those that are behind, which then cost the others nothing."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
 from bricolage.codec import DecodeError
 from bricolage.errors import BadTrainingCode, BadTrainingSpec, MissingLibrary
 from bricolage.progress import Progress, Silent
 from bricolage.train.data import read_data
-from bricolage.train.fuse.fuse import How, train_sweep
-from bricolage.train.fuse.sweep import Sweep
+from bricolage.train.fuse.alone import LaneResult
+from bricolage.train.fuse.fuse import FusedSweep, How, train_sweep
+from bricolage.train.fuse.sweep import Lane, Sweep
 from bricolage.train.search.spec import Range, Search
 from bricolage.train.spec import Argument
 from bricolage.train.step import load_torch
@@ -94,14 +96,11 @@ def tune(
         )
     shown.start("trials", search.trials)
     began = time.perf_counter()
-    found: list[Trial] = []
-    best: tuple[float, str] | None = None
-    state: dict[str, torch.Tensor] | None = None
-    samples = 0
-    while len(found) < search.trials:
+    found = _Found()
+    while len(found.trials) < search.trials:
         asked = {
-            f"trial {len(found) + number}": study.ask(_distributions(search.ranges))
-            for number in range(min(search.together, search.trials - len(found)))
+            f"trial {len(found.trials) + number}": study.ask(_distributions(search.ranges))
+            for number in range(min(search.together, search.trials - len(found.trials)))
         }
         try:
             lanes = search.lanes({name: trial.params for name, trial in asked.items()})
@@ -109,28 +108,33 @@ def tune(
             raise BadTrainingSpec(path=search.step.folder, reason=str(error)) from error
         judge = None if search.pruner == "none" else _Judge(asked)
         done = train_sweep(Sweep(search.step, lanes, search.data), how, threads, memory_limit=memory_limit, judge=judge)
-        ways = {name: group.how for group in done.report.groups for name in group.lanes}
         for lane, result in zip(lanes, done.report.lanes, strict=True):
-            value = result.held_out_loss
-            _tell(study, asked[lane.name], result.stopped, value)
-            found.append(
-                Trial(
-                    lane.name,
-                    dict(asked[lane.name].params),
-                    result.steps,
-                    result.stopped,
-                    value,
-                    result.accuracy,
-                    ways[lane.name],
-                )
-            )
-            samples += result.steps * lane.batch_size
-            if result.stopped in ("finished", "early") and value is not None and (best is None or value < best[0]):
-                best, state = (value, lane.name), done.states[lane.name]
+            _tell(study, asked[lane.name], result.stopped, result.held_out_loss)
+            found.add(lane, result, asked[lane.name].params, done)
         shown.advance(len(asked))
     shown.finish()
-    name = best[1] if best is not None else None
-    return SearchedModels(Searched(tuple(found), name, time.perf_counter() - began, samples), state)
+    report = Searched(tuple(found.trials), found.best, time.perf_counter() - began, found.samples)
+    return SearchedModels(report, found.state)
+
+
+@dataclass
+class _Found:
+    """Trials that have ended, and the best of them."""
+
+    trials: list[Trial] = field(default_factory=list)
+    best: str | None = None
+    loss: float = math.inf
+    state: dict[str, torch.Tensor] | None = None
+    samples: int = 0
+
+    def add(self, lane: Lane, result: LaneResult, drawn: Mapping[str, Argument], sweep: FusedSweep) -> None:
+        """A trial that ended as one of a sweep."""
+        how = next(group.how for group in sweep.report.groups if lane.name in group.lanes)
+        value = result.held_out_loss
+        self.trials.append(Trial(lane.name, dict(drawn), result.steps, result.stopped, value, result.accuracy, how))
+        self.samples += result.steps * lane.batch_size
+        if result.stopped in ("finished", "early") and value is not None and value < self.loss:
+            self.best, self.loss, self.state = lane.name, value, sweep.states[lane.name]
 
 
 class _Judge:
@@ -151,8 +155,6 @@ class _Judge:
 
 
 def _tell(study: Any, trial: Any, stopped: str, value: float | None) -> None:
-    import math
-
     from optuna.trial import TrialState
 
     if stopped == "given up":
