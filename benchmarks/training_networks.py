@@ -33,7 +33,7 @@ def mlp_batch(size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(size, 784, generator=torch.Generator().manual_seed(seed)), _classes(size, seed, 10)
 
 
-class Residual(nn.Module):  # type: ignore[misc]  # PyTorch is Any to a type checker
+class Residual(nn.Module):
     """He et al.'s basic block."""
 
     def __init__(self, inner: int, outer: int, stride: int) -> None:
@@ -65,7 +65,7 @@ def image_batch(size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return _images(size, seed, 32), _classes(size, seed, 10)
 
 
-class Inverted(nn.Module):  # type: ignore[misc]  # PyTorch is Any to a type checker
+class Inverted(nn.Module):
     """MobileNetV2's block: wider, depthwise, narrow again."""
 
     def __init__(self, inner: int, outer: int, stride: int) -> None:
@@ -98,7 +98,7 @@ def mobilenet() -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inner, 10))
 
 
-class Encoder(nn.Module):  # type: ignore[misc]  # PyTorch is Any to a type checker
+class Encoder(nn.Module):
     """A small BERT that guesses tokens."""
 
     def __init__(self, vocabulary: int = 4000, width: int = 256, layers: int = 4, length: int = 64) -> None:
@@ -125,7 +125,7 @@ def token_batch(size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randint(4000, (size, 64), generator=made), torch.randint(4000, (size, 64), generator=made)
 
 
-class Recurrent(nn.Module):  # type: ignore[misc]  # PyTorch is Any to a type checker
+class Recurrent(nn.Module):
     """Two layers of LSTM that guess the next token."""
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ def letter_batch(size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return tokens % 1000, targets % 1000
 
 
-class UNet(nn.Module):  # type: ignore[misc]  # PyTorch is Any to a type checker
+class UNet(nn.Module):
     """Three levels, 16 to 64 channels, with transposed convolutions back up."""
 
     def __init__(self) -> None:

@@ -14,7 +14,6 @@ from torch.nn import functional
 
 from benchmarks.workloads.calibrate import branch_end, calibrated, zero_mean
 from benchmarks.workloads.inputs import tokens
-from benchmarks.workloads.module import Module
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ def _gelu(x: Tensor) -> Tensor:
     return x * (1.0 + torch.erf(x / math.sqrt(2.0))) * 0.5
 
 
-class SelfAttention(Module):
+class SelfAttention(nn.Module):
     """Multi-head self-attention; `bias` is added to the scores (0 = attend, very negative = ignore)."""
 
     def __init__(self, hidden: int, heads: int) -> None:
@@ -61,7 +60,7 @@ class SelfAttention(Module):
         return self.output(context.reshape(batch, sequence, hidden))
 
 
-class Layer(Module):
+class Layer(nn.Module):
     """Attention and feed-forward network, each followed by the sum with its input and a layer normalisation."""
 
     def __init__(self, size: Size) -> None:
@@ -77,7 +76,7 @@ class Layer(Module):
         return self.output_norm(x + self.contract(_gelu(self.expand(x))))
 
 
-class Encoder(Module):
+class Encoder(nn.Module):
     """Token numbers (batch, sequence) and mask to hidden states (batch, sequence, hidden); one segment."""
 
     def __init__(self, size: Size) -> None:
@@ -97,7 +96,7 @@ class Encoder(Module):
         return x
 
 
-class Bert(Module):
+class Bert(nn.Module):
     """Encoder and pooler: hidden states, and the tanh of a linear layer on the first token's state."""
 
     def __init__(self, size: Size = BASE) -> None:

@@ -15,13 +15,12 @@ from torch.nn import functional
 from benchmarks.workloads.bert import SelfAttention
 from benchmarks.workloads.calibrate import branch_end, calibrated, zero_mean
 from benchmarks.workloads.inputs import normal, smooth_noise
-from benchmarks.workloads.module import Module
 from benchmarks.workloads.resnet import trunk
 
 _CALIBRATION_SEED = 1_000_003
 
 
-class PreNormLayer(Module):
+class PreNormLayer(nn.Module):
     """Transformer layer that normalises before attention and before the feed-forward network (ReLU)."""
 
     def __init__(self, hidden: int, heads: int, feed_forward: int) -> None:
@@ -35,7 +34,7 @@ class PreNormLayer(Module):
         return x + self.contract(functional.relu(self.expand(self.norm(x))))
 
 
-class TransformerStack(Module):
+class TransformerStack(nn.Module):
     """8 pre-norm layers, hidden 256, 8 heads, feed-forward 1024; no embedding, no mask, no final normalisation."""
 
     def __init__(self) -> None:
@@ -46,7 +45,7 @@ class TransformerStack(Module):
         return self.layers(x)
 
 
-class GeneratorDiscriminator(Module):
+class GeneratorDiscriminator(nn.Module):
     """Generator 1x100 -> 3x256x256 and discriminator -> 1, as one network that returns (image, validity)."""
 
     def __init__(self) -> None:
@@ -87,7 +86,7 @@ def _average(stride: int = 1) -> Any:
     return nn.AvgPool2d(3, stride, 1, count_include_pad=False)
 
 
-class NormalCell(Module):
+class NormalCell(nn.Module):
     """The paper's normal cell: single separable 3x3 convolutions, both states first brought to the cell's width."""
 
     def __init__(self, current: int, previous: int, channels: int) -> None:
@@ -111,7 +110,7 @@ class NormalCell(Module):
         )
 
 
-class ReductionCell(Module):
+class ReductionCell(nn.Module):
     """The paper's reduction cell: five outputs side by side, height and width halved."""
 
     def __init__(self, current: int, previous: int, channels: int) -> None:
@@ -133,7 +132,7 @@ class ReductionCell(Module):
         return torch.cat([a, b, c, d, e], 1)
 
 
-class NasNetA(Module):
+class NasNetA(nn.Module):
     """3 stages of 5 normal cells (64, 128, 256 wide), 2 reduction cells; after these both states are their output."""
 
     def __init__(self) -> None:

@@ -8,12 +8,11 @@ from torch import Tensor, nn
 
 from benchmarks.workloads.calibrate import calibrated
 from benchmarks.workloads.inputs import normal
-from benchmarks.workloads.module import Module
 
 LATENT = 100
 
 
-class Generator(Module):
+class Generator(nn.Module):
     """Five transposed convolutions from a 100x1x1 latent to a 3x64x64 image in (-1, 1)."""
 
     def __init__(self, maps: int = 64) -> None:

@@ -15,7 +15,6 @@ from torch.nn import functional
 
 from benchmarks.workloads.calibrate import branch_end, calibrated, zero_mean
 from benchmarks.workloads.inputs import tokens
-from benchmarks.workloads.module import Module
 
 GPT2_VOCABULARY, GPT2_LENGTH = 50257, 128
 ROTARY_VOCABULARY, ROTARY_LENGTH = 8000, 64
@@ -26,7 +25,7 @@ def _causal(length: int) -> Tensor:
     return torch.ones((length, length), dtype=torch.bool, device="cpu").tril()[None, None]
 
 
-class CausalAttention(Module):
+class CausalAttention(nn.Module):
     """Multi-head self-attention over the tokens before, queries, keys and values from one product."""
 
     def __init__(self, hidden: int, heads: int, length: int) -> None:
@@ -50,7 +49,7 @@ def _new_gelu(x: Tensor) -> Tensor:
     return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
 
 
-class Layer(Module):
+class Layer(nn.Module):
     """Attention and feed-forward network, each on the normalised input and added to it."""
 
     def __init__(self, hidden: int, heads: int, length: int) -> None:
@@ -65,7 +64,7 @@ class Layer(Module):
         return x + self.contract(_new_gelu(self.expand(self.feed_norm(x))))
 
 
-class GPT2(Module):
+class GPT2(nn.Module):
     """Token numbers (batch, length) to logits (batch, length, vocabulary)."""
 
     def __init__(self, layers: int = 12, hidden: int = 768, heads: int = 12) -> None:
@@ -83,11 +82,11 @@ class GPT2(Module):
         return self.head(self.norm(x))
 
 
-class RootMeanSquareNorm(nn.RMSNorm):  # type: ignore[misc]
+class RootMeanSquareNorm(nn.RMSNorm):
     """x / sqrt(mean(x²) + ε) · weight, written out."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + (self.eps or 0.0)))
 
 
 def _rotate_half(x: Tensor) -> Tensor:
@@ -95,7 +94,7 @@ def _rotate_half(x: Tensor) -> Tensor:
     return torch.cat((-x[..., half:], x[..., :half]), dim=-1)
 
 
-class RotaryLayer(Module):
+class RotaryLayer(nn.Module):
     """Attention with rotary embedding and a gated feed-forward network."""
 
     def __init__(self, hidden: int, heads: int, inner: int, length: int) -> None:
@@ -125,7 +124,7 @@ class RotaryLayer(Module):
         return x + self.down(functional.silu(self.gate(y)) * self.up(y))
 
 
-class RotaryDecoder(Module):
+class RotaryDecoder(nn.Module):
     """Token numbers (batch, length) to logits (batch, length, vocabulary)."""
 
     def __init__(self, layers: int = 4, hidden: int = 512, heads: int = 8, inner: int = 1376) -> None:

@@ -15,7 +15,6 @@ from torch.nn import functional
 
 from benchmarks.workloads.calibrate import branch_end, calibrated, zero_mean
 from benchmarks.workloads.inputs import smooth_noise
-from benchmarks.workloads.module import Module
 
 
 def _unit(
@@ -29,7 +28,7 @@ def _unit(
     ]
 
 
-class UNet(Module):
+class UNet(nn.Module):
     """Down four times, up four times, with what was on the way down beside what comes up."""
 
     def __init__(self, width: int = 32, classes: int = 2) -> None:
@@ -54,7 +53,7 @@ class UNet(Module):
         return self.head(x)
 
 
-class Basic(Module):
+class Basic(nn.Module):
     """Two 3x3 convolutions, added to the input."""
 
     def __init__(self, channels: int, output: int, stride: int, dilation: int) -> None:
@@ -73,7 +72,7 @@ class Basic(Module):
         return functional.relu(self.shortcut(x) + self.norm(self.second(self.first(x))))
 
 
-class DeepLab(Module):
+class DeepLab(nn.Module):
     """Dilated convolutions side by side over a dilated backbone, and their answer enlarged to the image."""
 
     def __init__(self, classes: int = 21) -> None:
@@ -97,7 +96,7 @@ class DeepLab(Module):
         return functional.interpolate(y, size=image.shape[2:], mode="bilinear", align_corners=False)
 
 
-class Partial(Module):
+class Partial(nn.Module):
     """Half of the channels through residual layers, the other half past them."""
 
     def __init__(self, channels: int, output: int, count: int, residual: bool = True) -> None:
@@ -124,7 +123,7 @@ def _silu(channels: int, output: int, kernel: int = 3, stride: int = 1, end: boo
     return layers
 
 
-class Pyramid(Module):
+class Pyramid(nn.Module):
     """Maxima over windows of several sizes, side by side."""
 
     def __init__(self, channels: int) -> None:
@@ -138,7 +137,7 @@ class Pyramid(Module):
         return self.join(torch.cat([x, *(pool(x) for pool in self.pools)], 1))
 
 
-class Head(Module):
+class Head(nn.Module):
     """Boxes, whether there is anything, and what, for every place: (batch, places, 5 + classes)."""
 
     def __init__(self, channels: int, width: int, classes: int) -> None:
@@ -156,7 +155,7 @@ class Head(Module):
         return torch.cat(found, 1).flatten(2).transpose(1, 2)
 
 
-class Detector(Module):
+class Detector(nn.Module):
     """Images to boxes with scores on three scales, in places of the image."""
 
     def __init__(self, width: int = 24, depth: int = 1, classes: int = 80) -> None:

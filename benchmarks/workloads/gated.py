@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from benchmarks.workloads.calibrate import classifier, zero_mean
 from benchmarks.workloads.mobile import Inverted, calibrated_on_photos, unit
-from benchmarks.workloads.module import Module
 
 # kernel, expanded, output channels, gates, hard-swish, stride
 _MOBILE = (
@@ -44,7 +43,7 @@ _EFFICIENT = (
 )
 
 
-class Gate(Module):
+class Gate(nn.Module):
     """Squeeze-and-excite: every channel times a number between 0 and 1 that the means of all channels decide."""
 
     def __init__(self, channels: int, squeezed: int, inner: Callable[[], Any], outer: Callable[[], Any]) -> None:

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from benchmarks.workloads.calibrate import calibrated, classifier
 from benchmarks.workloads.inputs import smooth_noise
-from benchmarks.workloads.module import Module
 
 _Size = int | tuple[int, int]
 
@@ -31,7 +30,7 @@ def _chain(channels: int, *layers: tuple[int, _Size]) -> Any:
     return nn.Sequential(*built)
 
 
-class Branches(Module):
+class Branches(nn.Module):
     """Branches on one input, concatenated along the channels."""
 
     def __init__(self, *branches: Any) -> None:

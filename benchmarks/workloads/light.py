@@ -14,12 +14,11 @@ import numpy as np
 import onnx
 import torch
 from onnx import numpy_helper
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.workloads.calibrate import with_mean
 from benchmarks.workloads.inputs import smooth_noise
-from benchmarks.workloads.module import Module
 
 # workload name without its prefix -> file name without prefix and suffix
 FILES: Mapping[str, str] = {
@@ -78,7 +77,7 @@ def light_module(short: str) -> Any:
     return network.eval()
 
 
-class LightNetwork(Module):
+class LightNetwork(nn.Module):
     """Evaluates a graph made of the operators that the light networks use, in operator set 9."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:

@@ -50,13 +50,12 @@ def sentence_embedder() -> Any:
     """The model as a PyTorch module: (input_ids, attention_mask) -> embeddings (batch, 384) of unit length."""
     import torch
     from safetensors.torch import load_file
-    from torch import Tensor
+    from torch import Tensor, nn
     from torch.nn import functional
 
     from benchmarks.workloads.bert import Encoder, Size
-    from benchmarks.workloads.module import Module
 
-    class SentenceEmbedder(Module):
+    class SentenceEmbedder(nn.Module):
         """Encoder, mean over the tokens that the mask keeps, and L2 normalisation."""
 
         def __init__(self, encoder: Any) -> None:

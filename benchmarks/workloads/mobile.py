@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from benchmarks.workloads.calibrate import branch_end, calibrated, classifier, zero_mean
 from benchmarks.workloads.inputs import smooth_noise
-from benchmarks.workloads.module import Module
 
 # input channels, squeezed, expanded by each of the two
 _FIRE = (
@@ -24,7 +23,7 @@ _POOL_BEFORE = (2, 4)
 _STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 
 
-class Fire(Module):
+class Fire(nn.Module):
     """A 1x1 convolution that squeezes, then 1x1 and 3x3 convolutions side by side."""
 
     def __init__(self, channels: int, squeezed: int, expanded: int) -> None:
@@ -59,7 +58,7 @@ def unit(
     ]
 
 
-class Inverted(Module):
+class Inverted(nn.Module):
     """Expansion to `inner` channels, depthwise convolution, gates where there are any, linear projection; added to the input where
     the shapes agree."""
 

@@ -16,7 +16,6 @@ from torch.nn import functional
 
 from benchmarks.workloads.calibrate import calibrated, classifier
 from benchmarks.workloads.inputs import smooth_noise
-from benchmarks.workloads.module import Module
 
 FILTERS = 168
 STEM = 96
@@ -48,7 +47,7 @@ def _average(stride: int = 1) -> Any:
     return nn.AvgPool2d(3, stride, 1, count_include_pad=False)
 
 
-class FactorisedReduction(Module):
+class FactorisedReduction(nn.Module):
     """Halve height and width by two strided 1x1 paths, the second shifted by a pixel, each giving half the channels."""
 
     def __init__(self, channels: int, output: int) -> None:
@@ -65,7 +64,7 @@ class FactorisedReduction(Module):
         return self.norm(torch.cat([self.conv1(self.pick(x)), self.conv2(self.pick(shifted))], 1))
 
 
-class NormalCell(Module):
+class NormalCell(nn.Module):
     """The normal cell; `halve` says that the previous state is twice as large as the current one."""
 
     def __init__(self, current: int, previous: int, filters: int, halve: bool) -> None:
@@ -87,7 +86,7 @@ class NormalCell(Module):
         return torch.cat([p, a, b, c, d, e], 1)
 
 
-class ReductionCell(Module):
+class ReductionCell(nn.Module):
     """The reduction cell; `adjust` brings the previous state to the cell's width and to the current state's size."""
 
     def __init__(self, current: int, filters: int, adjust: Any, previous: int) -> None:
@@ -111,7 +110,7 @@ class ReductionCell(Module):
         return torch.cat([b, c, d, e], 1)
 
 
-class NasNetALarge(Module):
+class NasNetALarge(nn.Module):
     """Stem convolution, two stem reductions, three groups of normal cells, classifier with 1000 classes.
 
     The first cell after a reduction takes as previous state the one *before* the reduction's input, as the published
@@ -147,6 +146,7 @@ class NasNetALarge(Module):
         for group, cells in enumerate(self.groups):
             if group:
                 current = self.reductions[group - 1](current, previous)
+            assert isinstance(cells, nn.ModuleList)
             for cell in cells:
                 # `previous` still is the state from before the reduction's input here when a group begins
                 previous, current = current, cell(current, previous)

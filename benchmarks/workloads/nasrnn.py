@@ -11,14 +11,13 @@ from torch import Tensor, nn
 
 from benchmarks.workloads.calibrate import calibrated, zero_mean
 from benchmarks.workloads.inputs import normal
-from benchmarks.workloads.module import Module
 
 UNITS = 512
 STEPS = 5
 _GATES = 8
 
 
-class Cell(Module):
+class Cell(nn.Module):
     """One step: input, hidden state and memory (batch, units) to the new hidden state and memory."""
 
     def __init__(self, units: int) -> None:
@@ -39,7 +38,7 @@ class Cell(Module):
         return torch.tanh(new * torch.tanh(third + fourth)), new
 
 
-class Network(Module):
+class Network(nn.Module):
     """The cell over a sequence (steps, batch, units), from a given state; answers the last hidden state."""
 
     def __init__(self, units: int = UNITS) -> None:

@@ -11,12 +11,11 @@ from torch import Tensor, nn
 
 from benchmarks.workloads.calibrate import branch_end, calibrated, classifier
 from benchmarks.workloads.inputs import smooth_noise
-from benchmarks.workloads.module import Module
 
 BLOCKS = (3, 4, 6, 3)
 
 
-class Bottleneck(Module):
+class Bottleneck(nn.Module):
     """1x1, 3x3 (grouped, strided) and 1x1 convolutions beside a shortcut; in 2 or 3 dimensions, normalised or not."""
 
     def __init__(
@@ -63,7 +62,7 @@ def trunk(groups: int = 1, width: int = 64, dims: int = 2, normalise: bool = Tru
     return nn.Sequential(*blocks)
 
 
-class ResidualNetwork(Module):
+class ResidualNetwork(nn.Module):
     """Stem, trunk, global average pooling and a linear classifier."""
 
     def __init__(self, classes: int, groups: int = 1, width: int = 64, dims: int = 2) -> None:

@@ -17,7 +17,6 @@ from torch.nn import functional
 
 from benchmarks.workloads.calibrate import calibrated, zero_mean
 from benchmarks.workloads.inputs import normal, tokens
-from benchmarks.workloads.module import Module
 
 VOCABULARY, EMBEDDING, UNITS = 8000, 256, 512
 SOURCE, TARGET = 32, 24
@@ -27,7 +26,7 @@ _OPSET = 17
 _SEED = 1_000_003
 
 
-class Encoder(Module):
+class Encoder(nn.Module):
     """Words (batch, source) to states (batch, source, 2·units) and the decoder's first state (1, batch, units)."""
 
     def __init__(self) -> None:
@@ -41,7 +40,7 @@ class Encoder(Module):
         return states, torch.tanh(self.bridge(last[1:]))
 
 
-class Step(Module):
+class Step(nn.Module):
     """The last word (batch, 1), the state (1, batch, units) and the encoder's states to scores of the next word (batch,
     vocabulary) and the next state."""
 
@@ -63,7 +62,7 @@ class Step(Module):
         return self.head(torch.cat((output, context, embedded), 2))[:, 0], state
 
 
-class Translator(Module):
+class Translator(nn.Module):
     """Words (1, source) to words (1, target)."""
 
     def __init__(self, encoder: Any, step: Any) -> None:

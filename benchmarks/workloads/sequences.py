@@ -16,7 +16,6 @@ from torch.nn import functional
 
 from benchmarks.workloads.calibrate import branch_end, calibrated, zero_mean
 from benchmarks.workloads.inputs import smooth_noise, tokens
-from benchmarks.workloads.module import Module
 
 WORDS, LENGTH, TAGS = 20000, 64, 17
 HEIGHT, WIDTH, LETTERS = 32, 160, 97
@@ -24,7 +23,7 @@ BINS, FRAMES = 80, 400
 _OPSET = 17
 
 
-class Tagger(Module):
+class Tagger(nn.Module):
     """Token numbers (batch, length) to scores of tags (batch, length, tags)."""
 
     def __init__(self, width: int = 256) -> None:
@@ -37,7 +36,7 @@ class Tagger(Module):
         return self.head(self.layers(self.words(words))[0])
 
 
-class Writing(Module):
+class Writing(nn.Module):
     """Lines (batch, 1, 32, width) to scores of letters (batch, width / 4 - 1, letters), for any width that 4 divides."""
 
     def __init__(self, units: int = 256) -> None:
@@ -67,7 +66,7 @@ class Writing(Module):
         return self.head(self.layers(x)[0])
 
 
-class Feed(Module):
+class Feed(nn.Module):
     """A feed-forward network on the normalised input."""
 
     def __init__(self, width: int) -> None:
@@ -80,7 +79,7 @@ class Feed(Module):
         return self.layers(x)
 
 
-class Attention(Module):
+class Attention(nn.Module):
     """Multi-head self-attention on the normalised input."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -97,7 +96,7 @@ class Attention(Module):
         return self.output((scores @ parts[2]).transpose(1, 2).reshape(batch, length, width))
 
 
-class Gated(Module):
+class Gated(nn.Module):
     """A gated linear unit, a depthwise convolution of 31 steps, and a projection."""
 
     def __init__(self, width: int, kernel: int = 31) -> None:
@@ -116,7 +115,7 @@ class Gated(Module):
         return self.layers(self.norm(x).transpose(1, 2)).transpose(1, 2)
 
 
-class Block(Module):
+class Block(nn.Module):
     """Feed-forward, attention, convolution, feed-forward, each added to its input."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -132,7 +131,7 @@ class Block(Module):
         return self.norm(x + 0.5 * self.after(x))
 
 
-class Conformer(Module):
+class Conformer(nn.Module):
     """Spectrogram (batch, 1, frames, bins) to states (batch, steps, width), four frames a step."""
 
     def __init__(self, width: int = 144, heads: int = 4, blocks: int = 6) -> None:
@@ -166,9 +165,17 @@ def conformer() -> Any:
 
 def _write(model: Any, example: Tensor, path: Path, given: str, found: str, dynamic: Any = None) -> None:
     """As older tools export it: each recurrent layer is one operator."""
-    names = {"input_names": [given], "output_names": [found]}
     with torch.no_grad():
-        torch.onnx.export(model, (example,), path, **names, opset_version=_OPSET, dynamo=False, dynamic_axes=dynamic)
+        torch.onnx.export(
+            model,
+            (example,),
+            path,
+            input_names=[given],
+            output_names=[found],
+            opset_version=_OPSET,
+            dynamo=False,
+            dynamic_axes=dynamic,
+        )
 
 
 def write_tagger(path: Path) -> None:

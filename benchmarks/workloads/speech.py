@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from benchmarks.workloads.calibrate import calibrated, zero_mean
 from benchmarks.workloads.inputs import smooth_noise
-from benchmarks.workloads.module import Module
 
 BINS, FRAMES = 161, 200
 UNITS, LAYERS = 512, 5
@@ -28,19 +27,19 @@ LETTERS = "_ 'abcdefghijklmnopqrstuvwxyz"
 _OPSET = 17
 
 
-class SequenceNorm(Module):
+class SequenceNorm(nn.Module):
     """Batch normalisation of (batch, steps, features) over batch and steps."""
 
     def __init__(self, features: int) -> None:
         super().__init__()
         self.norm = nn.BatchNorm1d(features)
-        self.norm.calibration_target = (0.0, 1.0)
+        self.norm.calibration_target = (0.0, 1.0)  # type: ignore[assignment]  # any attribute is a module to PyTorch
 
     def forward(self, x: Tensor) -> Tensor:
         return self.norm(x.transpose(1, 2)).transpose(1, 2)
 
 
-class Speech(Module):
+class Speech(nn.Module):
     """Spectrogram (batch, 1, bins, frames) to scores of letters (batch, steps, letters), two frames a step."""
 
     def __init__(self) -> None:

@@ -13,7 +13,6 @@ from torch.nn import functional
 
 from benchmarks.workloads.calibrate import branch_end, classifier, zero_mean
 from benchmarks.workloads.mobile import calibrated_on_photos
-from benchmarks.workloads.module import Module
 
 WINDOW = 7
 _DEPTHS, _HEADS, _WIDTH = (2, 2, 6, 2), (3, 6, 12, 24), 96
@@ -51,7 +50,7 @@ def _relative() -> Tensor:
     return offsets[0] * (2 * WINDOW - 1) + offsets[1]
 
 
-class WindowAttention(Module):
+class WindowAttention(nn.Module):
     """Self-attention of the places of each window, with a learnt bias for each offset."""
 
     def __init__(self, width: int, heads: int, side: int, shift: int) -> None:
@@ -76,7 +75,7 @@ class WindowAttention(Module):
         return self.output(context.transpose(1, 2).reshape(count, places, width))
 
 
-class SwinLayer(Module):
+class SwinLayer(nn.Module):
     """Attention within windows, and a feed-forward network."""
 
     def __init__(self, width: int, heads: int, side: int, shift: int) -> None:
@@ -98,7 +97,7 @@ class SwinLayer(Module):
         return x + self.feed(self.feed_norm(x))
 
 
-class Merging(Module):
+class Merging(nn.Module):
     """Four neighbours become one place of twice as many channels."""
 
     def __init__(self, width: int) -> None:
@@ -111,7 +110,7 @@ class Merging(Module):
         return self.reduction(self.norm(torch.cat(corners, -1)))
 
 
-class Swin(Module):
+class Swin(nn.Module):
     """Images to logits."""
 
     def __init__(self) -> None:
@@ -133,7 +132,7 @@ class Swin(Module):
         return self.head(self.norm(self.layers(x)).mean((1, 2)))
 
 
-class ChannelNorm(Module):
+class ChannelNorm(nn.Module):
     """Layer normalisation over the channels of (batch, channels, height, width)."""
 
     def __init__(self, channels: int) -> None:
@@ -144,7 +143,7 @@ class ChannelNorm(Module):
         return self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
-class NextLayer(Module):
+class NextLayer(nn.Module):
     """A depthwise 7x7 convolution, then a feed-forward network with channels last."""
 
     def __init__(self, width: int) -> None:

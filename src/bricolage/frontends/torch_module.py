@@ -8,7 +8,7 @@ import io
 import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import numpy as np
 import onnx_ir as ir
@@ -69,11 +69,11 @@ def from_torch(source: object, example_inputs: object = None, dynamic: object = 
     try:
         with _silence(), evaluation, torch.no_grad():
             program = torch.onnx.export(
-                source,
+                cast("torch.nn.Module | torch.export.ExportedProgram", source),
                 args,
                 kwargs=kwargs,
                 dynamo=True,
-                dynamic_shapes=dynamic,
+                dynamic_shapes=cast("dict[str, Any] | None", dynamic),
                 verbose=False,
                 external_data=False,
                 opset_version=TARGET,  # later opsets hide GELU and attention in operators that few backends know

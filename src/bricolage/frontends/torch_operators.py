@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import torch
+from torch._ops import OpOverload
 from torch.utils._pytree import tree_flatten, tree_map
 from torch.utils.flop_counter import flop_registry
 
 from bricolage.frontends.traced_step import OperatorCall, TensorArgument
 
 
-def call_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> OperatorCall:
+def call_of(function: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> OperatorCall:
     """The call, without its tensors."""
     return OperatorCall(function, tree_map(_argument, tuple(args)), tree_map(_argument, dict(kwargs)))
 
 
-def tensors_of(value: Any) -> list[torch.Tensor]:
+def tensors_of(value: object) -> list[torch.Tensor]:
     """The tensors within arguments or results."""
     return [one for one in tree_flatten(value)[0] if isinstance(one, torch.Tensor)]
 
 
-def name_of(function: Any) -> str:
+def name_of(function: OpOverload) -> str:
     """The operator's name, with its overload unless that is the default."""
     name, overload = str(function._schema.name), str(function._overloadname)
     return name if overload == "default" else f"{name}.{overload}"
@@ -33,13 +33,13 @@ def size_of(tensor: torch.Tensor) -> int:
     return int(tensor.numel() * tensor.element_size())
 
 
-def is_view(function: Any) -> bool:
+def is_view(function: OpOverload) -> bool:
     """Whether all that it returns lies in the memory of what it is given."""
     returned = function._schema.returns
     return bool(returned) and all(one.alias_info is not None and not one.alias_info.is_write for one in returned)
 
 
-def mutated(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+def mutated(function: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> list[torch.Tensor]:
     """The tensors among its arguments that an operator writes."""
     found = []
     for place, one in enumerate(function._schema.arguments):
@@ -52,13 +52,13 @@ def mutated(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> li
     return found
 
 
-def signature_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+def signature_of(function: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> str:
     """Operator, shapes, types and integers: two calls with one signature take the same time."""
     named = [f"{key}={_word(value)}" for key, value in kwargs.items()]
     return f"{name_of(function)}({', '.join([*map(_word, args), *named])})"
 
 
-def flops_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> float:
+def flops_of(function: OpOverload, args: Sequence[object], kwargs: Mapping[str, object], out: object) -> float:
     """Floating-point operations: PyTorch's own formulas, and one for each element that is made by what has none."""
     formula = flop_registry.get(function._overloadpacket)
     if formula is None:
@@ -71,13 +71,13 @@ def flops_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out:
     return float(sum(one.numel() for one in tensors_of(out)))
 
 
-def _argument(value: Any) -> Any:
+def _argument(value: object) -> object:
     if isinstance(value, torch.Tensor):
         return TensorArgument(tuple(value.shape), tuple(value.stride()), value.dtype, size_of(value))
     return value
 
 
-def _word(value: Any) -> str:
+def _word(value: object) -> str:
     if isinstance(value, torch.Tensor):
         kind = str(value.dtype).removeprefix("torch.")
         dense = "" if value.is_contiguous() else f"/{list(value.stride())}"
@@ -89,20 +89,22 @@ def _word(value: Any) -> str:
     return str(value)
 
 
-def _attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> float:
+def _attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: object, **__: object) -> float:
     batch, heads, rows, width = query.shape
     return float(2 * batch * heads * rows * key.shape[2] * (width + value.shape[3]))
 
 
-def _attention_backward(_: Any, query: Any, key: Any, value: Any, *__: Any, **___: Any) -> float:
+def _attention_backward(
+    _: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *__: object, **___: object
+) -> float:
     return 2.5 * _attention(query, key, value)  # five products instead of two
 
 
-def _recurrent(x: Any, w_ih: Any, w_hh: Any, *_: Any, **__: Any) -> float:
+def _recurrent(x: torch.Tensor, w_ih: torch.Tensor, w_hh: torch.Tensor, *_: object, **__: object) -> float:
     return float(2 * x.shape[0] * x.shape[1] * (w_ih.numel() + w_hh.numel()))
 
 
-def _recurrent_backward(x: Any, w_ih: Any, w_hh: Any, *_: Any, **__: Any) -> float:
+def _recurrent_backward(x: torch.Tensor, w_ih: torch.Tensor, w_hh: torch.Tensor, *_: object, **__: object) -> float:
     return 2.0 * _recurrent(x, w_ih, w_hh)
 
 

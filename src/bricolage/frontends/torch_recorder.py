@@ -6,10 +6,11 @@ import contextlib
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.hooks import RemovableHandle
 
 from bricolage.frontends.torch_operators import (
     call_of,
@@ -26,11 +27,11 @@ from bricolage.work.graph import GRAPH_INPUT, WorkGraph, WorkOperator, WorkTenso
 from bricolage.work.step import OUTSIDE, Gradient, Kind, Phase, Storage
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[misc]  # PyTorch is Any to a type checker
+class Recorder(TorchDispatchMode):
     """A dispatch mode that writes down what runs while it is active."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.failed: Exception | None = None
         """What the first operator raised that failed."""
         self._phase: Phase = "forward"
@@ -81,7 +82,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # PyTorch is Any to a 
             self._calls,
         )
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+    ) -> object:
         kwargs = kwargs or {}
         if func.namespace == "prim":
             return func(*args, **kwargs)
@@ -128,12 +131,9 @@ class _Modules:
         """Its path; empty where it belongs to none."""
         if self._stack:
             return self._stack[-1]
-        node = torch._C._current_autograd_node()
-        if node is None:
-            return ""
         try:
-            wanted = node._sequence_nr()
-        except (AttributeError, RuntimeError):
+            wanted = torch._C._current_autograd_node()._sequence_nr()
+        except (AttributeError, RuntimeError):  # none runs, or it has no number
             return ""
         found = ""
         for start, name in self._ranges:
@@ -142,12 +142,12 @@ class _Modules:
             found = name
         return found
 
-    def follow(self, module: torch.nn.Module, forward: Callable[[], bool]) -> list[Any]:
+    def follow(self, module: torch.nn.Module, forward: Callable[[], bool]) -> list[RemovableHandle]:
         """Registers hooks, whose handles it returns. `forward` says whether the forward phase runs."""
 
         def begin_range(name: str) -> None:
             if forward():
-                self._ranges.append((torch.autograd._get_sequence_nr(), name))
+                self._ranges.append((torch._C._autograd._get_sequence_nr(), name))
 
         def enter(name: str) -> Callable[..., None]:
             def act(*_: object) -> None:

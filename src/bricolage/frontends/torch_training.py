@@ -12,7 +12,7 @@ import contextlib
 import copy
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from bricolage.errors import BricolageError, NotTraceable
 from bricolage.frontends.traced_step import TracedStep
@@ -20,6 +20,7 @@ from bricolage.work.step import Kind, Phase
 
 if TYPE_CHECKING:
     import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
 
 Lasting: TypeAlias = "Callable[[], Mapping[Kind, list[torch.Tensor]]]"
 
@@ -32,15 +33,15 @@ class Steps(Protocol):
         ...
 
 
-def fake_copy(module: torch.nn.Module, mode: Any) -> torch.nn.Module:
+def fake_copy(module: torch.nn.Module, mode: FakeTensorMode) -> torch.nn.Module:
     """A copy of a module whose tensors have shapes, types and strides, but no memory."""
     import torch
 
-    known: dict[int, Any] = {}
+    known: dict[int, object] = {}
     for part in module.modules():
         for one in [*part._parameters.values(), *part._buffers.values(), *vars(part).values()]:
             if isinstance(one, torch.Tensor) and id(one) not in known:
-                fake = mode.from_tensor(one.detach())
+                fake: torch.Tensor = mode.from_tensor(one.detach())
                 if isinstance(one, torch.nn.Parameter):
                     fake = torch.nn.Parameter(fake, one.requires_grad)
                 known[id(one)] = fake

@@ -26,7 +26,7 @@ class TensorArgument:
 class OperatorCall:
     """How an operator is called: tensors in its arguments are `TensorArgument`s."""
 
-    function: Any
+    function: torch._ops.OpOverload
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
 

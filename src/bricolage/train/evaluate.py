@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bricolage.errors import BadTrainingCode
 from bricolage.train.data import Data
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
 
 
-def loss_value(value: Any, place: str) -> torch.Tensor:
+def loss_value(value: object, place: str) -> torch.Tensor:
     """A loss as it has to be.
 
     Raises:
@@ -50,10 +50,11 @@ def evaluate(
     return value, _accuracy(outputs, targets)
 
 
-def _accuracy(outputs: Any, targets: Tensors) -> float | None:
+def _accuracy(outputs: object, targets: Tensors) -> float | None:
     import torch
 
-    classes = len(targets) == 1 and isinstance(outputs, torch.Tensor) and outputs.ndim == 2 and targets[0].ndim == 1
-    if not classes or targets[0].is_floating_point():
+    if not isinstance(outputs, torch.Tensor) or outputs.ndim != 2:
+        return None
+    if len(targets) != 1 or targets[0].ndim != 1 or targets[0].is_floating_point():
         return None
     return float((outputs.argmax(1) == targets[0]).double().mean())

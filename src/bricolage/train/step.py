@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -45,7 +45,7 @@ class TrainingStep:
         return value.detach()
 
 
-def make_optimiser(spec: Optimiser, parameters: list[torch.Tensor], how: str = "") -> torch.optim.Optimizer:
+def make_optimiser(spec: Optimiser, parameters: Sequence[torch.Tensor], how: str = "") -> torch.optim.Optimizer:
     """The optimiser of `torch.optim` that a spec describes; `how` it computes: "foreach", "fused", or as it would by itself."""
     import torch
 

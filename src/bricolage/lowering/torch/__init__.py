@@ -85,8 +85,8 @@ def lower(model: ir.Model, *, float_dtype: Any = None, channels_last: bool = Fal
     builder = Builder(imports, xp, root)
     inputs = [v for v in model.graph.inputs if v.name not in model.graph.initializers]
     for i, value in enumerate(inputs):
-        node = builder.graph.placeholder(f"x{i}")
-        builder.env[value] = Device(_entered(builder, value, node, channels_last))
+        entry = builder.graph.placeholder(f"x{i}")
+        builder.env[value] = Device(_entered(builder, value, entry, channels_last))
     for node in model.graph:
         lower_node(builder, node)
     builder.output(model.graph.outputs, torch.Tensor.contiguous if channels_last else None)

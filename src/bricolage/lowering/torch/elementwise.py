@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator as py
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -41,7 +42,7 @@ def _register_tables() -> None:
         "BitwiseXor": torch.bitwise_xor,
     }.items():
         EMITTERS[name] = (lambda f: lambda v: v.call(f, v.tensor(0), v.tensor(1)))(plain)
-    for name, plain in {
+    for name, activation in {
         "Relu": torch.relu,
         "Sigmoid": torch.sigmoid,
         "Erf": torch.erf,
@@ -49,7 +50,7 @@ def _register_tables() -> None:
         "Mish": F.mish,
         "Softsign": F.softsign,
     }.items():
-        EMITTERS[name] = unary(plain)
+        EMITTERS[name] = unary(activation)
 
 
 _register_tables()
@@ -172,7 +173,7 @@ def softplus(v: View) -> Any:
     return v.call(F.softplus, v.tensor(0)) if v.dtype(0) is DTYPES[1] else None
 
 
-_VARIADIC = {"Max": torch.maximum, "Min": torch.minimum, "Sum": torch.add}
+_VARIADIC: Mapping[str, Callable[..., torch.Tensor]] = {"Max": torch.maximum, "Min": torch.minimum, "Sum": torch.add}
 
 
 @emitter(*_VARIADIC)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -115,7 +116,12 @@ def softmax(v: View) -> Any:
     return v.call(function, v.tensor(0), v.get("axis", -1))
 
 
-_REDUCE = {"ReduceSum": torch.sum, "ReduceMean": torch.mean, "ReduceMax": torch.amax, "ReduceMin": torch.amin}
+_REDUCE: Mapping[str, Callable[..., torch.Tensor]] = {
+    "ReduceSum": torch.sum,
+    "ReduceMean": torch.mean,
+    "ReduceMax": torch.amax,
+    "ReduceMin": torch.amin,
+}
 
 
 @emitter(*_REDUCE)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bricolage.errors import NotFusible
-from bricolage.train.fuse.operators.call import Call, Joined, Mask, Operand
+from bricolage.train.fuse.operators.call import Call, Compute, Joined, Mask, Operand, Result
 from bricolage.train.fuse.operators.choose import choose
 from bricolage.train.fuse.operators.table import joined
 from bricolage.train.fuse.trace import Traced, arguments, is_ignored, keywords, operator_name, where
@@ -98,7 +98,8 @@ class Program:
             values[place] = one
         for place, compute, reads in self._program:
             values[place] = compute(*[values[one] for one in reads])
-        return values[self._end].reshape(self.lanes)
+        losses: torch.Tensor = values[self._end]
+        return losses.reshape(self.lanes)
 
     @property
     def ways(self) -> dict[str, str]:
@@ -206,7 +207,7 @@ class Program:
         source = node.args[0]
         if not isinstance(source, torch.fx.Node):
             return False
-        dimension, number = int(node.args[1]), int(node.args[2])
+        _, dimension, number = arguments(node)
         at = self._slot(source)
         one = values[at]
         if not self._infos[at].stacked or not isinstance(one, torch.Tensor) or one.ndim < 2:
@@ -214,9 +215,9 @@ class Program:
         dimension %= one.ndim - 1
         count = one.shape[dimension + 1]
         numbers = [
-            int(user.args[2]) % count
+            arguments(user)[2] % count
             for user in source.users
-            if operator_name(user) == "aten::select.int" and int(user.args[1]) % (one.ndim - 1) == dimension
+            if operator_name(user) == "aten::select.int" and arguments(user)[1] % (one.ndim - 1) == dimension
         ]
         if count < 2 or sorted(numbers) != list(range(count)) or len(source.users) != count:
             return False
@@ -339,23 +340,25 @@ def _mutated(target: Any) -> bool:
     )
 
 
-def _plain(call: Call) -> Callable[..., Any]:
+def _plain(call: Call) -> Compute:
     """The operator as it stands, for tensors that all lanes share."""
 
-    def compute(*tensors: Any) -> Any:
+    def compute(*tensors: torch.Tensor) -> Result:
         args, named = call.filled(tensors)
-        return call.target(*args, **named)
+        made: Result = call.target(*args, **named)
+        return made
 
     return compute
 
 
-def _order(alone: Any) -> tuple[int, ...]:
+def _order(alone: object) -> tuple[int, ...]:
     """Dimensions of a tensor as they lie in memory; empty where they lie as they stand, or overlap."""
     import torch
 
     if not isinstance(alone, torch.Tensor) or alone.is_contiguous():
         return ()
-    return tuple(sorted(range(alone.ndim), key=lambda one: (-alone.stride(one), one)))
+    strides = alone.stride()
+    return tuple(sorted(range(alone.ndim), key=lambda one: (-strides[one], one)))
 
 
 def _first(error: Exception) -> str:

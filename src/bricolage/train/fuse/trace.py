@@ -68,7 +68,7 @@ def trace(data: Data, lane: Lane) -> Traced:
     loss = make_loss(data, lane)
     count = len(batch.inputs)
 
-    class Step(torch.nn.Module):  # type: ignore[misc]  # PyTorch is Any to a type checker
+    class Step(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.module = module
@@ -95,7 +95,7 @@ def trace(data: Data, lane: Lane) -> Traced:
     return _traced(program, module, [(str(one.dtype), tuple(one.shape)) for one in batch.tensors])
 
 
-def _traced(program: Any, module: torch.nn.Module, batch: object) -> Traced:
+def _traced(program: torch.export.ExportedProgram, module: torch.nn.Module, batch: object) -> Traced:
     graph: torch.fx.Graph = program.graph
     signature = program.graph_signature
     first = {id(one): name for name, one in module.named_parameters()}
@@ -132,7 +132,7 @@ def _write(graph: torch.fx.Graph, names: Mapping[str, str]) -> tuple[str, tuple[
     number = {node: index for index, node in enumerate(graph.nodes)}
     lines, own = [], []
 
-    def word(value: Any) -> str:
+    def word(value: object) -> str:
         if isinstance(value, torch.fx.Node):
             return f"%{number[value]}"
         if isinstance(value, list | tuple):

@@ -7,7 +7,7 @@ changes, for the reason that `Running` gives.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bricolage.errors import BadVariant, NotFusible, NotTraceable
 from bricolage.frontends.torch_training import Lasting, trace_step
@@ -74,11 +74,14 @@ def fused_graph(running: FusedRunning, variant: Variant) -> TracedStep:
         BadVariant: an operator of it cannot run without memory.
     """
     import torch
+    from torch._subclasses.fake_tensor import FakeTensor
 
     lanes = running.lanes
 
-    def start(_: object, batch: Sequence[Any]) -> tuple[FusedRunning, Lasting]:
-        mode = batch[0].fake_mode
+    def start(_: object, batch: Sequence[torch.Tensor]) -> tuple[FusedRunning, Lasting]:
+        first = batch[0]
+        assert isinstance(first, FakeTensor)
+        mode = first.fake_mode
         twin = FusedRunning(lanes.without_memory(mode.from_tensor), batch)
         return twin, twin.lasting
 

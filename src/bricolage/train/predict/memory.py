@@ -10,12 +10,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import accumulate
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bricolage.frontends.traced_step import OperatorCall, TracedStep
 from bricolage.train.predict.operators import UNSUITABLE, Alone, made
 from bricolage.train.predict.running import Runs
 from bricolage.work.step import Storage
+
+if TYPE_CHECKING:
+    import torch
 
 _MARK = "bricolage "
 
@@ -98,14 +101,14 @@ def measured_peak(running: Runs) -> int:
     return max(accumulate(changes, initial=sum(there.values())))
 
 
-def _watched() -> Any:
+def _watched() -> torch.autograd.profiler.profile:
     import torch
 
     return torch.autograd.profiler.profile(profile_memory=True, use_kineto=True)
 
 
 def _changes(events: Iterable[Any]) -> list[tuple[int, int]]:
-    """Nanoseconds and bytes: what is taken, and given back."""
+    """Nanoseconds and bytes: what is taken, and given back. PyTorch's types know nothing of an event's bytes."""
     return sorted(
         ((int(one.start_ns()), int(one.nbytes())) for one in events if one.name() == "[memory]"), key=itemgetter(0)
     )
@@ -121,6 +124,6 @@ class _unheard:
         os.dup2(nowhere, 2)
         os.close(nowhere)
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         os.dup2(self._kept, 2)
         os.close(self._kept)

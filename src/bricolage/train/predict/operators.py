@@ -109,11 +109,13 @@ def profile(running: Running, graph: StepGraph, threads: int, seconds: float) ->
     """
     import torch
 
+    from bricolage.train.predict.timing import Timing  # a class of PyTorch's
+
     kept = torch.get_num_threads()
     torch.set_num_threads(threads)
     watched: list[list[float]] = []
     plain: list[dict[Phase, float]] = []
-    timing = _timing()
+    timing = Timing()
     try:
         running.run()
         end = time.perf_counter() + seconds
@@ -154,26 +156,6 @@ def timed(running: Runs) -> dict[Phase, float]:
     running.run(begin)
     begin(None)
     return found
-
-
-def _timing() -> Any:
-    """A dispatch mode that takes the time of each operator. In a function, since its base class is PyTorch's."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Timing(TorchDispatchMode):  # type: ignore[misc]  # PyTorch is Any to a type checker
-        def __init__(self) -> None:
-            super().__init__()
-            self.times: list[int] = []
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            kwargs = kwargs or {}
-            begun = time.perf_counter_ns()
-            out = func(*args, **kwargs)
-            if func.namespace != "prim":
-                self.times.append(time.perf_counter_ns() - begun)
-            return out
-
-    return Timing()
 
 
 _POSITIVE = ("sqrt", "log", "pow")

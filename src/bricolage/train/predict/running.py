@@ -92,8 +92,7 @@ class Running:
             if number:
                 phase("forward")
             last = number == self._parts - 1
-            kept = contextlib.nullcontext() if last or self._wrapped is self._module else self._wrapped.no_sync()
-            with kept:
+            with contextlib.nullcontext() if last else self._unexchanged():
                 with torch.autocast("cpu", torch.bfloat16, enabled=self._amp):
                     value = self._loss(self._wrapped(*inputs), *targets)
                 if self._parts > 1:
@@ -106,6 +105,14 @@ class Running:
                     self._backward = False
         phase("update")
         self._optimiser.step()
+
+    def _unexchanged(self) -> contextlib.AbstractContextManager[None]:
+        """Where what is around the module exchanges gradients: it does not meanwhile."""
+        import torch
+
+        if isinstance(self._wrapped, torch.nn.parallel.DistributedDataParallel):
+            return self._wrapped.no_sync()
+        return contextlib.nullcontext()
 
     def forget(self) -> None:
         """Drops the gradients of the last step."""
@@ -137,7 +144,7 @@ class Running:
 
         inner = part.forward
 
-        def again(*args: Any, **kwargs: Any) -> Any:
+        def again(*args: object, **kwargs: object) -> object:
             if not self._backward:
                 return inner(*args, **kwargs)
             self._phase("recompute")
@@ -146,7 +153,7 @@ class Running:
             finally:
                 self._phase("backward")
 
-        def forward(*args: Any, **kwargs: Any) -> Any:
+        def forward(*args: object, **kwargs: Any) -> object:
             # The state of random numbers is set and read beside the operators; tensors without memory have none.
             return checkpoint(again, *args, use_reentrant=False, preserve_rng_state=not fake, **kwargs)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bricolage.errors import BadVariant
 from bricolage.train.predict.running import tensors_that_last, unheard
@@ -43,7 +43,7 @@ class StageRunning:
         self._module = stage.submod
         self._stage = stage
 
-        def part_of_loss(outputs: Any, target: Any) -> Any:
+        def part_of_loss(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
             return step.loss(outputs, target) / parts
 
         # Dividing the loss spares a pass over all gradients.
@@ -70,7 +70,7 @@ class StageRunning:
         batch = [*self._inputs, *([] if self._target is None else [self._target])]
         return {**tensors_that_last(self._module, self._optimiser, batch), "temporary": self._received()}
 
-    def _received(self) -> list[Any]:
+    def _received(self) -> list[torch.Tensor]:
         """What transfers are received in, made once for all micro-batches."""
         import torch
 
@@ -86,7 +86,7 @@ def _begin_stage(part: torch.nn.Module) -> None:
 
     inner = part.forward
 
-    def forward(*args: Any, **kwargs: Any) -> Any:
+    def forward(*args: object, **kwargs: object) -> object:
         given = [one.contiguous() if isinstance(one, torch.Tensor) else one for one in args]
         pipe_split()
         return inner(*given, **kwargs)

@@ -81,7 +81,7 @@ def work(job: Job, folder: Path) -> Answer:
 
         megabytes = job.variant.bucket_mb
 
-        def wrap(module: Any) -> Any:
+        def wrap(module: torch.nn.Module) -> torch.nn.Module:
             return torch.nn.parallel.DistributedDataParallel(module, bucket_cap_mb=megabytes)
 
         running = Running(step.module, tensors, step, job.variant, wrap)

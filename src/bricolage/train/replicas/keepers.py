@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bricolage.train.replicas.compress import Accordion, PowerSGD, TopK, next_batch
 from bricolage.train.replicas.flat import Flat
@@ -40,7 +40,7 @@ class Keeper:
         self.parameter = torch.nn.Parameter(flat.weights)
         self.optimiser = self.local(optimiser)
 
-    def local(self, optimiser: Optimiser) -> Any:
+    def local(self, optimiser: Optimiser) -> torch.optim.Optimizer:
         """The optimiser of this process."""
         return make_optimiser(optimiser, [self.parameter])
 
@@ -90,7 +90,7 @@ class AllReduce(Keeper):
         if self._bucketed:
             self.module = peers.parallel(flat.module)
 
-    def local(self, optimiser: Optimiser) -> Any:
+    def local(self, optimiser: Optimiser) -> torch.optim.Optimizer:
         """Without momentum where the compressor corrects for it."""
         from dataclasses import replace
 

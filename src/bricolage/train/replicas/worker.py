@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bricolage.errors import BadTrainingCode
 from bricolage.train.data import Data, Samples, read_data
@@ -159,7 +159,7 @@ def _train(job: Job, data: Data, keeper: Keeper, meeting: Meeting, folder: Path)
 
 
 def _judged(
-    answer: Answer, data: Data, flat: Flat, kept: list[tuple[float, int, dict[str, Any]]], folder: Path
+    answer: Answer, data: Data, flat: Flat, kept: list[tuple[float, int, dict[str, torch.Tensor]]], folder: Path
 ) -> Answer:
     """With what the weights are worth, in the end and on the way; of the first worker."""
     import torch

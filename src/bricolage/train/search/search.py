@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from bricolage.codec import DecodeError
 from bricolage.errors import BadTrainingCode, BadTrainingSpec, MissingLibrary
@@ -21,7 +21,9 @@ from bricolage.train.spec import Argument
 from bricolage.train.step import load_torch
 
 if TYPE_CHECKING:
+    import optuna
     import torch
+    from optuna.distributions import BaseDistribution
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ class _Found:
 class _Judge:
     """Gives trials up as the pruner says."""
 
-    def __init__(self, asked: Mapping[str, Any]) -> None:
+    def __init__(self, asked: Mapping[str, optuna.Trial]) -> None:
         self._asked = asked
         self._told: dict[tuple[str, int], bool] = {}
 
@@ -154,7 +156,7 @@ class _Judge:
         return self._told[key]
 
 
-def _tell(study: Any, trial: Any, stopped: str, value: float | None) -> None:
+def _tell(study: optuna.Study, trial: optuna.Trial, stopped: str, value: float | None) -> None:
     from optuna.trial import TrialState
 
     if stopped == "given up":
@@ -165,19 +167,19 @@ def _tell(study: Any, trial: Any, stopped: str, value: float | None) -> None:
         study.tell(trial, value)
 
 
-def _study(search: Search) -> Any:
+def _study(search: Search) -> optuna.Study:
     try:
         import optuna
     except ImportError as error:
         raise MissingLibrary(name="Optuna", purpose="to search", reason=error, extra="train") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     seed = search.step.seed % 2**32
-    samplers: dict[str, Callable[[], Any]] = {
+    samplers: dict[str, Callable[[], optuna.samplers.BaseSampler]] = {
         "random": lambda: optuna.samplers.RandomSampler(seed=seed),
         # Those asked for together must not all go to the same place.
         "tpe": lambda: optuna.samplers.TPESampler(seed=seed, constant_liar=True),
     }
-    pruners: dict[str, Callable[[], Any]] = {
+    pruners: dict[str, Callable[[], optuna.pruners.BasePruner]] = {
         "none": optuna.pruners.NopPruner,
         "asha": lambda: optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=3),
         "hyperband": lambda: optuna.pruners.HyperbandPruner(1, search.epochs, 3),
@@ -191,10 +193,10 @@ def _study(search: Search) -> Any:
         )
 
 
-def _distributions(ranges: Mapping[str, Range]) -> dict[str, Any]:
+def _distributions(ranges: Mapping[str, Range]) -> dict[str, BaseDistribution]:
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-    found: dict[str, Any] = {}
+    found: dict[str, BaseDistribution] = {}
     for name, one in ranges.items():
         if one.choices:
             found[name] = CategoricalDistribution(one.choices)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from bricolage.train.fuse.operators.call import TABLE, Call, Joined, Mask, Operand, only
+
+if TYPE_CHECKING:
+    import torch
 
 
 @TABLE.rule("aten::dropout", "aten::feature_dropout")
@@ -39,14 +42,16 @@ def attention(call: Call) -> Joined | None:
     factor = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     lanes = call.lanes
 
-    def folding(query: Any, key: Any, value: Any, given: Any = None) -> Any:
+    def folding(
+        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, given: torch.Tensor | None = None
+    ) -> torch.Tensor:
         if given is not None and given.ndim == q.rank:
             given = given.expand(*q.shape[:-1], source).repeat(lanes, *[1] * (q.rank - 1))
-        parts = [one.flatten(0, 1) for one in (query, key, value)]
-        made = kernel(*parts, attn_mask=given, is_causal=causal, scale=scale)
+        query, key, value = query.flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1)
+        made = kernel(query, key, value, attn_mask=given, is_causal=causal, scale=scale)
         return made.view(lanes, *q.shape[:-1], v.shape[-1])
 
-    def written(query: Any, key: Any, value: Any, *rest: Any) -> Any:
+    def written(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
         scores = torch.matmul(query * factor, key.mT)
         given = rest[0] if mask is not None else None
         if given is not None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     import torch
 
-Compute: TypeAlias = Callable[..., Any]
+Result: TypeAlias = "torch.Tensor | Sequence[torch.Tensor]"
+Compute: TypeAlias = Callable[..., Result]
 """From the tensors of a call, in the order of `Call.operands`, then its masks, to its results, stacked."""
 
 
@@ -72,7 +73,7 @@ class Call:
         """Whether any of its tensors has lanes."""
         return any(one.stacked for one in self.operands)
 
-    def filled(self, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    def filled(self, tensors: Sequence[torch.Tensor]) -> tuple[list[object], dict[str, object]]:
         """Its arguments with tensors in the places of the operands."""
         left = iter(tensors)
         args = [_filled(one, left) for one in self.args]
@@ -153,10 +154,11 @@ def channels_joined(tensor: torch.Tensor) -> torch.Tensor:
 
 def channels_split(tensor: torch.Tensor, lanes: int) -> torch.Tensor:
     """The inverse of `channels_joined`, without a copy."""
-    return tensor.unflatten(1, (lanes, -1)).transpose(0, 1)
+    apart: torch.Tensor = tensor.unflatten(1, (lanes, -1))
+    return apart.transpose(0, 1)
 
 
-def _operands(value: Any) -> Iterator[Operand]:
+def _operands(value: object) -> Iterator[Operand]:
     if isinstance(value, Operand):
         yield value
     elif isinstance(value, list | tuple):
@@ -164,7 +166,7 @@ def _operands(value: Any) -> Iterator[Operand]:
             yield from _operands(one)
 
 
-def _filled(value: Any, left: Iterator[Any]) -> Any:
+def _filled(value: object, left: Iterator[torch.Tensor]) -> object:
     if isinstance(value, Operand):
         return next(left)
     if isinstance(value, list | tuple):

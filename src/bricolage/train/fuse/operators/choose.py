@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
-from bricolage.train.fuse.operators.call import Compute, Joined
+from bricolage.train.fuse.operators.call import Compute, Joined, Result
+
+if TYPE_CHECKING:
+    import torch
 
 _ROUNDS = 5
 _ENOUGH_S = 0.05
@@ -15,7 +18,7 @@ _TOLERANCE = 1e-3
 """Relative to the largest element: what is further from the first way is wrong, whatever its arithmetic."""
 
 
-def choose(joined: Joined, tensors: Sequence[Any]) -> tuple[str, dict[str, float]]:
+def choose(joined: Joined, tensors: Sequence[torch.Tensor]) -> tuple[str, dict[str, float]]:
     """The fastest way, and the milliseconds of each that works.
 
     Raises:
@@ -24,7 +27,7 @@ def choose(joined: Joined, tensors: Sequence[Any]) -> tuple[str, dict[str, float
     import torch
 
     timed: dict[str, float] = {}
-    first: list[Any] | None = None
+    first: list[torch.Tensor] | None = None
     problem: Exception | None = None
     for name, compute in joined.ways.items():
         try:
@@ -52,7 +55,7 @@ def choose(joined: Joined, tensors: Sequence[Any]) -> tuple[str, dict[str, float
     return min(timed, key=lambda name: timed[name]), timed
 
 
-def _once(compute: Compute, tensors: Sequence[Any]) -> float:
+def _once(compute: Compute, tensors: Sequence[torch.Tensor]) -> float:
     """Seconds of one forward and backward."""
     import torch
 
@@ -66,18 +69,18 @@ def _once(compute: Compute, tensors: Sequence[Any]) -> float:
     return time.perf_counter() - began
 
 
-def _fresh(tensors: Sequence[Any]) -> list[Any]:
+def _fresh(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The same values as leaves: gradients are wanted where they were. Others are copied, since an operator may write to them."""
     return [one.detach().requires_grad_() if one.requires_grad else one.clone() for one in tensors]
 
 
-def _results(made: Any) -> list[Any]:
+def _results(made: Result) -> list[torch.Tensor]:
     import torch
 
     return [one for one in (made if isinstance(made, list | tuple) else (made,)) if isinstance(one, torch.Tensor)]
 
 
-def _close(one: Any, other: Any) -> bool:
+def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
     import torch
 
     if one.shape != other.shape:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from bricolage.train.fuse.operators.call import (
     TABLE,
     Call,
+    Compute,
     Joined,
     Operand,
+    Result,
     batch_outside,
     channels_joined,
     channels_split,
 )
 from bricolage.train.fuse.operators.general import by_lane
+
+if TYPE_CHECKING:
+    import torch
 
 _MOST_PATCHES = 1 << 26
 """Elements of all patches, beyond which unfolding is not tried."""
@@ -39,17 +44,17 @@ def convolution(call: Call) -> Joined | None:
         return None
     target = call.target
 
-    def grouped(value: Any, w: Any, b: Any = None) -> Any:
+    def grouped(value: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None) -> torch.Tensor:
         joined = channels_joined(value if x.stacked else value.expand(lanes, *value.shape))
         flat = None if b is None else b.reshape(-1)
         made = target(joined, w.flatten(0, 1), flat, stride, padding, dilation, lanes * groups)
         return channels_split(made, lanes)
 
-    def wide(value: Any, w: Any, b: Any = None) -> Any:
+    def wide(value: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None) -> torch.Tensor:
         made = target(value, w.flatten(0, 1), None if b is None else b.reshape(-1), stride, padding, dilation, 1)
         return channels_split(made, lanes)
 
-    ways: dict[str, Any] = {"groups": grouped, "loop": by_lane(call)}
+    ways: dict[str, Compute] = {"groups": grouped, "loop": by_lane(call)}
     if not x.stacked and groups == 1:
         ways = {"one convolution": wide, **ways}
     if spatial == 2:
@@ -60,32 +65,32 @@ def convolution(call: Call) -> Joined | None:
     return Joined(ways)
 
 
-def _channels_last(compute: Any) -> Any:
+def _channels_last(compute: Compute) -> Compute:
     """The same with the channels of all lanes innermost in memory, which what follows keeps: with few channels a lane, they are
     what fills a vector."""
     import torch
 
-    def innermost(value: Any) -> Any:
+    def innermost(value: torch.Tensor) -> torch.Tensor:
         # Of a stacked tensor, [lanes, batch, C, H, W], as of a shared one, [batch, C, H, W].
         joined = channels_joined(value) if value.ndim == 5 else value
         made = joined.contiguous(memory_format=torch.channels_last)
         return channels_split(made, value.shape[0]) if value.ndim == 5 else made
 
-    def wrapped(value: Any, w: Any, b: Any = None) -> Any:
+    def wrapped(value: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None) -> Result:
         # [lanes, Co, Ci, h, w] with Ci innermost: so it is with lanes and Co as one dimension.
         return compute(innermost(value), w.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3), b)
 
     return wrapped
 
 
-def _patches(call: Call, x: Operand, weight: Operand) -> Any:
+def _patches(call: Call, x: Operand, weight: Operand) -> Compute:
     import torch
 
     _, _, _, stride, padding, dilation, _ = call.args
     kernel, lanes, outputs = weight.shape[2:], call.lanes, weight.shape[0]
     spatial, batch = call.shape[2:], x.shape[0]
 
-    def compute(value: Any, w: Any, b: Any = None) -> Any:
+    def compute(value: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None) -> torch.Tensor:
         if x.stacked:
             outside = batch_outside(value)
             joined = (value.transpose(0, 1) if outside else value).flatten(0, 1)
@@ -111,7 +116,7 @@ def transposed(call: Call) -> Joined | None:
         return None
     target = call.target
 
-    def grouped(value: Any, w: Any, b: Any = None) -> Any:
+    def grouped(value: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None) -> torch.Tensor:
         joined = channels_joined(value if x.stacked else value.expand(lanes, *value.shape))
         flat = None if b is None else b.reshape(-1)
         made = target(joined, w.flatten(0, 1), flat, stride, padding, extra, lanes * groups, dilation)

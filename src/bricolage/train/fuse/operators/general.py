@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING
 
-from bricolage.train.fuse.operators.call import TABLE, Call, Joined, aligned, only
+from bricolage.train.fuse.operators.call import TABLE, Call, Compute, Joined, Result, aligned, only
+
+if TYPE_CHECKING:
+    import torch
 
 _SCALED = ("aten::add.Tensor", "aten::sub.Tensor", "aten::mul.Tensor", "aten::div.Tensor")
 
@@ -15,25 +18,26 @@ def general(call: Call) -> Joined:
     return Joined({"vmap": by_vmap(call), "loop": by_lane(call)})
 
 
-def by_vmap(call: Call) -> Any:
+def by_vmap(call: Call) -> Compute:
     """The operator through `torch.vmap`."""
     import torch
 
-    def one(*tensors: Any) -> Any:
+    def one(*tensors: torch.Tensor) -> Result:
         args, keywords = call.filled(tensors)
-        return call.target(*args, **keywords)
+        made: Result = call.target(*args, **keywords)
+        return made
 
     places = tuple(0 if operand.stacked else None for operand in call.operands)
-    return torch.vmap(one, in_dims=places) if any(place == 0 for place in places) else None
+    return torch.vmap(one, in_dims=places)
 
 
-def by_lane(call: Call) -> Any:
+def by_lane(call: Call) -> Compute:
     """The operator once for each lane, its results stacked."""
     import torch
 
     operands = call.operands
 
-    def compute(*tensors: Any) -> Any:
+    def compute(*tensors: torch.Tensor) -> Result:
         results = []
         for lane in range(call.lanes):
             own = [t[lane] if operand.stacked else t for t, operand in zip(tensors, operands, strict=True)]
@@ -64,10 +68,11 @@ def pointwise(call: Call) -> Joined:
             rest, target = call.args[1:], call.target
             return only("unchanged", lambda x: target(x, *rest))
 
-    def compute(*tensors: Any) -> Any:
+    def compute(*tensors: torch.Tensor) -> Result:
         fitting = [aligned(one, operand, rank) for one, operand in zip(tensors, operands, strict=True)]
         args, keywords = call.filled(fitting)
-        return call.target(*args, **keywords)
+        made: Result = call.target(*args, **keywords)
+        return made
 
     return only("unchanged", compute)
 
@@ -83,7 +88,7 @@ def prelu(call: Call) -> Joined | None:
     ones = [1] * (max(x.rank, 2) - 2)
     channels = weight.shape[0] if weight.rank else 1
 
-    def compute(value: Any, slope: Any) -> Any:
+    def compute(value: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
         if x.rank < 2:
             slope = slope.reshape(call.lanes, *[1] * x.rank)
         else:

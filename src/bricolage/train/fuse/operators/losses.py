@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from bricolage.train.fuse.operators.call import TABLE, Call, Joined, only, stack
+
+if TYPE_CHECKING:
+    import torch
 
 _ELEMENTS = {
     "aten::mse_loss": 2,
@@ -30,7 +33,7 @@ def cross_entropy(call: Call) -> Joined | None:
     same = len(set(smoothing)) == 1
     rates = torch.tensor(smoothing, dtype=torch.float64).view(-1, 1)
 
-    def compute(scores: Any, wanted: Any) -> Any:
+    def compute(scores: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
         flat, numbers = scores.reshape(-1, classes), stack(wanted, targets, lanes).reshape(-1)
         good = (numbers != ignored).view(lanes, batch)
         kwargs = {"ignore_index": ignored, "reduction": "none"}
@@ -66,10 +69,10 @@ def of_elements(call: Call) -> Joined | None:
         return None
     dims = list(range(1, operands[0].rank + 1))
 
-    def compute(*tensors: Any) -> Any:
+    def compute(*tensors: torch.Tensor) -> torch.Tensor:
         args, keywords = call.filled([stack(one, o, call.lanes) for one, o in zip(tensors, operands, strict=True)])
         args[place] = 0
-        made = target(*args, **keywords)
+        made: torch.Tensor = target(*args, **keywords)
         return made.mean(dims) if reduction == 1 else made.sum(dims)
 
     return only("elements of all lanes", compute)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from bricolage.train.fuse.operators.call import (
     TABLE,
@@ -16,6 +17,9 @@ from bricolage.train.fuse.operators.call import (
 )
 from bricolage.train.fuse.operators.general import by_lane
 
+if TYPE_CHECKING:
+    import torch
+
 
 @TABLE.rule("aten::batch_norm")
 def batch_norm(call: Call) -> Joined | None:
@@ -26,7 +30,7 @@ def batch_norm(call: Call) -> Joined | None:
     if x.rank < 2 or not all(one.stacked for one in call.operands[1:]):
         return None
 
-    def compute(value: Any, *rest: Any) -> Any:
+    def compute(value: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
         import torch
 
         w, b, m, v = _parts(given, iter(rest))
@@ -37,7 +41,7 @@ def batch_norm(call: Call) -> Joined | None:
     return only("channels of all lanes", compute)
 
 
-def _parts(given: list[bool], left: Any) -> list[Any]:
+def _parts(given: list[bool], left: Iterator[torch.Tensor]) -> list[torch.Tensor | None]:
     """Flat over lanes. Running statistics are written to, so those have to be views."""
     flat = []
     for place, one in enumerate(given):
@@ -57,7 +61,7 @@ def layer_norm(call: Call) -> Joined | None:
     ones = [1] * (x.rank - len(shape))
     given, operands = [isinstance(one, Operand) for one in (weight, bias)], call.operands[1:]
 
-    def written(value: Any, *rest: Any) -> Any:
+    def written(value: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
         made = torch.nn.functional.layer_norm(value, shape, None, None, eps)
         views = [
             one.reshape(-1 if operand.stacked else 1, *ones, *shape)
@@ -82,7 +86,7 @@ def group_norm(call: Call) -> Joined | None:
         return None
     channels, ones = x.shape[1], [1] * (x.rank - 2)
 
-    def compute(value: Any, w: Any, b: Any) -> Any:
+    def compute(value: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         made = folded(value, lambda one: torch.nn.functional.group_norm(one, groups, None, None, eps))
         return torch.addcmul(b.reshape(-1, 1, channels, *ones), made, w.reshape(-1, 1, channels, *ones))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from bricolage.train.fuse.operators.call import (
     TABLE,
@@ -14,6 +14,9 @@ from bricolage.train.fuse.operators.call import (
     folded,
     only,
 )
+
+if TYPE_CHECKING:
+    import torch
 
 _SPATIAL = {
     **{f"aten::max_pool{d}d": d for d in (1, 2, 3)},
@@ -40,7 +43,7 @@ def pooling(call: Call) -> Joined | None:
 
     channels = spatial > 0 and call.name != "aten::pixel_shuffle" and operands[0].rank == spatial + 2
 
-    def compute(value: Any) -> Any:
+    def compute(value: torch.Tensor) -> torch.Tensor:
         if channels and batch_outside(value):
             return channels_split(target(channels_joined(value), *rest, **keywords), call.lanes)
         return folded(value, lambda one: target(one, *rest, **keywords))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from bricolage.train.fuse.operators.call import TABLE, Call, Joined, Operand, aligned, only
 from bricolage.train.fuse.operators.general import by_lane
+
+if TYPE_CHECKING:
+    import torch
 
 
 @TABLE.rule("aten::linear")
@@ -20,16 +23,16 @@ def linear(call: Call) -> Joined | None:
         return _shared_weights(call) if not weight.stacked else None
     outputs = weight.shape[0]
 
-    def batched(value: Any, w: Any, b: Any = None) -> Any:
+    def batched(value: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None) -> torch.Tensor:
         rows = value.reshape(lanes, -1, x.shape[-1])
         made = torch.bmm(rows, w.mT) if b is None else torch.baddbmm(b.unsqueeze(1), rows, w.mT)
         return made.view(lanes, *x.shape[:-1], outputs)
 
-    def at_once(value: Any, w: Any, b: Any = None) -> Any:
+    def at_once(value: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None) -> torch.Tensor:
         made = torch.nn.functional.linear(value, w.reshape(lanes * outputs, -1), None if b is None else b.reshape(-1))
         return made.view(*x.shape[:-1], lanes, outputs).movedim(-2, 0)
 
-    def expanded(value: Any, w: Any, b: Any = None) -> Any:
+    def expanded(value: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None = None) -> torch.Tensor:
         return batched(value.expand(lanes, *value.shape), w, b)
 
     if x.stacked:
@@ -81,7 +84,7 @@ def embedding(call: Call) -> Joined | None:
     rows, width = weight.shape
     starts = torch.arange(call.lanes).mul_(rows)
 
-    def one_table(table: Any, numbers: Any) -> Any:
+    def one_table(table: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         shift = starts.to(numbers.device).view(-1, *[1] * index.rank)
         made = torch.nn.functional.embedding(numbers + shift, table.reshape(-1, width))
         if padding >= 0:

@@ -5,11 +5,17 @@ LSTM: Hochreiter and Schmidhuber, 1997; GRU: Cho et al., 2014, with the reset ga
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 from bricolage.train.fuse.operators.call import TABLE, Call, Joined, Mask, stack
 from bricolage.train.fuse.operators.general import by_lane
 
+if TYPE_CHECKING:
+    import torch
+
+Cell: TypeAlias = "Callable[[torch.Tensor, torch.Tensor, list[torch.Tensor]], list[torch.Tensor]]"
+"""From the products with inputs and with states, and the states, to the new states; the first of them is the output."""
 _GATES = {"aten::lstm.input": 4, "aten::gru.input": 3, "aten::rnn_tanh.input": 1, "aten::rnn_relu.input": 1}
 
 
@@ -38,12 +44,12 @@ def recurrent(call: Call) -> Joined | None:
     operands = call.operands
     cell = _CELLS[call.name]
 
-    def written(*tensors: Any) -> Any:
+    def written(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         own = [stack(one, operand, lanes) for one, operand in zip(tensors, operands, strict=False)]
         factors = list(tensors[len(operands) :])
         value, states, weights = own[0], own[1 : 1 + len(hx)], own[1 + len(hx) :]
         value = value.transpose(1, 2) if batch_first else value  # [lanes, length, batch, features]
-        ends: list[list[Any]] = [[] for _ in states]
+        ends: list[list[torch.Tensor]] = [[] for _ in states]
         for layer in range(layers):
             parts = []
             for direction in range(directions):
@@ -66,8 +72,13 @@ def recurrent(call: Call) -> Joined | None:
 
 
 def _run(
-    cell: Any, value: Any, state: list[Any], weights: list[Any], biases: bool, backwards: bool
-) -> tuple[Any, list[Any]]:
+    cell: Cell,
+    value: torch.Tensor,
+    state: list[torch.Tensor],
+    weights: list[torch.Tensor],
+    biases: bool,
+    backwards: bool,
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """One layer in one direction over [lanes, length, batch, features]."""
     import torch
 
@@ -87,7 +98,7 @@ def _run(
     return torch.stack(made, 1), state
 
 
-def _lstm(outer: Any, inner: Any, state: list[Any]) -> list[Any]:
+def _lstm(outer: torch.Tensor, inner: torch.Tensor, state: list[torch.Tensor]) -> list[torch.Tensor]:
     import torch
 
     i, f, g, o = (outer + inner).chunk(4, -1)
@@ -95,7 +106,7 @@ def _lstm(outer: Any, inner: Any, state: list[Any]) -> list[Any]:
     return [torch.sigmoid(o) * torch.tanh(c), c]
 
 
-def _gru(outer: Any, inner: Any, state: list[Any]) -> list[Any]:
+def _gru(outer: torch.Tensor, inner: torch.Tensor, state: list[torch.Tensor]) -> list[torch.Tensor]:
     import torch
 
     width = state[0].shape[-1]
@@ -105,14 +116,14 @@ def _gru(outer: Any, inner: Any, state: list[Any]) -> list[Any]:
     return [torch.lerp(n, state[0], z)]
 
 
-def _tanh(outer: Any, inner: Any, state: list[Any]) -> list[Any]:
+def _tanh(outer: torch.Tensor, inner: torch.Tensor, state: list[torch.Tensor]) -> list[torch.Tensor]:
     import torch
 
     del state
     return [torch.tanh(outer + inner)]
 
 
-def _relu(outer: Any, inner: Any, state: list[Any]) -> list[Any]:
+def _relu(outer: torch.Tensor, inner: torch.Tensor, state: list[torch.Tensor]) -> list[torch.Tensor]:
     import torch
 
     del state

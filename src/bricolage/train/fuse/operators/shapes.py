@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from bricolage.train.fuse.operators.call import TABLE, Call, Joined, only, stack
+
+if TYPE_CHECKING:
+    import torch
 
 _ONE_DIMENSION = {
     "aten::transpose.int": (1, 2),
@@ -143,13 +146,13 @@ def cat(call: Call) -> Joined | None:
     operands, join = call.operands, torch.cat if call.name == "aten::cat" else torch.stack
     at = behind(dimension)
 
-    def compute(*tensors: Any) -> Any:
+    def compute(*tensors: torch.Tensor) -> torch.Tensor:
         return join([stack(one, operand, call.lanes) for one, operand in zip(tensors, operands, strict=True)], at)
 
     return only("repeated" if any(not one.stacked for one in operands) else "unchanged", compute)
 
 
-def _with(call: Call, rest: list[Any]) -> Joined:
+def _with(call: Call, rest: list[torch.Tensor]) -> Joined:
     target, keywords = call.target, call.keywords
     if keywords:
         return only("shifted", lambda x: target(x, *rest, **keywords))
